@@ -1,9 +1,9 @@
-// Processor-specific instructions of x86-64 and ARM64 that C++ has no name for. A third architecture adds
-// a branch here, and a row in each table of kernels (base/crc32c.cc, collective/reduce/kernels.cc,
-// elastic/optimizer_kernels.cc).
+// Processor-specific instructions of x86-64 and ARM64 that C++ has no name for. A third
+// architecture adds a branch here, and a row in each table of kernels (base/crc32c.cc,
+// collective/reduce/kernels.cc, elastic/optimizer_kernels.cc).
 //
-// Any thread; nothing blocks or fails. Everything is always inlined and calls no function, so that a
-// source compiled for one instruction set (collective/reduce/kernels.inc) may use it.
+// Any thread; nothing blocks or fails. Everything is always inlined and calls no function, so that
+// a source compiled for one instruction set (collective/reduce/kernels.inc) may use it.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ REGROUP_CPU void cpu_relax() { _mm_pause(); }
 // Orders every store before it, stream_line() included, before every store that follows.
 REGROUP_CPU void store_fence() { _mm_sfence(); }
 
-// Every store before it can be seen before any load that follows is done. What std::atomic_thread_fence()
-// compiles to, which ThreadSanitizer refuses.
+// Every store before it can be seen before any load that follows is done. What
+// std::atomic_thread_fence() compiles to, which ThreadSanitizer refuses.
 REGROUP_CPU void full_fence() { asm volatile("lock orq $0, (%%rsp)" ::: "memory", "cc"); }
 
 // Starts to bring the cache line at `line` to this core, to be written.
@@ -37,8 +37,8 @@ REGROUP_CPU void prefetch_to_write(const void* line) {
   asm volatile("prefetchw %0" : : "m"(*static_cast<const unsigned char*>(line)));
 }
 
-// Stores 64 bytes past the cache; `to` is aligned to 16 of them. Only a store_fence() or full_fence() orders
-// these stores.
+// Stores 64 bytes past the cache; `to` is aligned to 16 of them. Only a store_fence() or
+// full_fence() orders these stores.
 REGROUP_CPU void stream_line(void* to, const void* from) {
   const auto* source = static_cast<const __m128i*>(from);
   auto* target = static_cast<__m128i*>(to);
@@ -51,18 +51,21 @@ REGROUP_CPU void stream_line(void* to, const void* from) {
 // A steady clock of this core in ticks of unknown length, cheaper than the system's.
 REGROUP_CPU std::uint64_t cpu_ticks() { return __rdtsc(); }
 
-// How this thread rounds, and what it does with denormals and traps; the flags say what happened since they
-// were cleared, and set nothing.
+// How this thread rounds, and what it does with denormals and traps; the flags say what happened
+// since they were cleared, and set nothing.
 using FloatMode = std::uint32_t;
-inline constexpr FloatMode kStandardFloatMode = 0x1f80;  // to nearest even, denormals kept, no traps
+inline constexpr FloatMode kStandardFloatMode =
+    0x1f80;  // to nearest even, denormals kept, no traps
 inline constexpr FloatMode kFloatFlags = 0x3f;
-inline constexpr FloatMode kFastFloatMode = 0xff80 | 0x40;  // towards zero, denormals flushed, no traps
+inline constexpr FloatMode kFastFloatMode =
+    0xff80 | 0x40;  // towards zero, denormals flushed, no traps
 REGROUP_CPU FloatMode float_mode() { return _mm_getcsr(); }
 REGROUP_CPU void set_float_mode(FloatMode mode) { _mm_setcsr(mode); }
 
 REGROUP_CPU bool is_amd() { return __builtin_cpu_is("amd") != 0; }
 
-// The widest that this processor has of those for which there are kernels, for the numeric fingerprint.
+// The widest that this processor has of those for which there are kernels, for the numeric
+// fingerprint.
 REGROUP_CPU const char* instruction_set() {
   if (__builtin_cpu_supports("avx512f")) return "avx512";
   return __builtin_cpu_supports("avx2") ? "avx2" : "sse2";
@@ -70,7 +73,8 @@ REGROUP_CPU const char* instruction_set() {
 
 #else
 
-// `yield` does nothing on cores with one hardware thread; `isb` holds them about as long as a pause on x86.
+// `yield` does nothing on cores with one hardware thread; `isb` holds them about as long as a pause
+// on x86.
 REGROUP_CPU void cpu_relax() { asm volatile("isb" ::: "memory"); }
 
 REGROUP_CPU void store_fence() { asm volatile("dmb ishst" ::: "memory"); }
@@ -88,8 +92,8 @@ REGROUP_CPU void stream_line(void* to, const void* from) {
   };
   asm volatile("stnp %q2, %q3, [%1]\n\tstnp %q4, %q5, [%1, #32]"
                : "=m"(*static_cast<CacheLine*>(to))
-               : "r"(to), "w"(vld1q_u8(source)), "w"(vld1q_u8(source + 16)), "w"(vld1q_u8(source + 32)),
-                 "w"(vld1q_u8(source + 48)));
+               : "r"(to), "w"(vld1q_u8(source)), "w"(vld1q_u8(source + 16)),
+                 "w"(vld1q_u8(source + 32)), "w"(vld1q_u8(source + 48)));
 }
 
 REGROUP_CPU std::uint64_t cpu_ticks() {
@@ -108,7 +112,9 @@ REGROUP_CPU FloatMode float_mode() {
   asm volatile("mrs %0, fpcr" : "=r"(mode)::"memory");
   return mode;
 }
-REGROUP_CPU void set_float_mode(FloatMode mode) { asm volatile("msr fpcr, %0" ::"r"(mode) : "memory"); }
+REGROUP_CPU void set_float_mode(FloatMode mode) {
+  asm volatile("msr fpcr, %0" ::"r"(mode) : "memory");
+}
 
 REGROUP_CPU bool is_amd() { return false; }
 

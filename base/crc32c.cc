@@ -1,9 +1,9 @@
 // CRC32C by hardware where available, else by a 256-entry table. One CRC instruction waits for the
-// previous one, so long spans are split into three interleaved streams; since a CRC is linear, three CRCs
-// are combined by the effect of the zeros that follow each. Where a carry-less multiplication takes 64
-// bytes at once, spans are folded instead: the value so far, times a power of x, is added to the data
-// that many bits later (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-// Instruction", Intel, 2009).
+// previous one, so long spans are split into three interleaved streams; since a CRC is linear,
+// three CRCs are combined by the effect of the zeros that follow each. Where a carry-less
+// multiplication takes 64 bytes at once, spans are folded instead: the value so far, times a power
+// of x, is added to the data that many bits later (V. Gopal et al., "Fast CRC Computation for
+// Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009).
 #include "base/crc32c.h"
 
 #include <algorithm>
@@ -72,7 +72,8 @@ constexpr std::array<Table, 4> make_behind_zeros() {
   std::array<Table, 4> tables{};
   for (unsigned k = 0; k < 4; ++k) {
     for (unsigned v = 0; v < 256; ++v) {
-      for (unsigned bit = 0; bit < 8; ++bit) tables[k][v] ^= (v >> bit & 1) != 0 ? of_bit[8 * k + bit] : 0;
+      for (unsigned bit = 0; bit < 8; ++bit)
+        tables[k][v] ^= (v >> bit & 1) != 0 ? of_bit[8 * k + bit] : 0;
     }
   }
   return tables;
@@ -101,7 +102,8 @@ REGROUP_CRC std::uint32_t update_streams(std::span<const std::byte> bytes, std::
     }
     c = behind_zeros(behind_zeros(c) ^ second) ^ third;
   }
-  for (; bytes.size() >= sizeof c; bytes = bytes.subspan(sizeof c)) c = add_word(c, word_at(bytes.data()));
+  for (; bytes.size() >= sizeof c; bytes = bytes.subspan(sizeof c))
+    c = add_word(c, word_at(bytes.data()));
   auto tail = static_cast<std::uint32_t>(c);
   for (const std::byte b : bytes) tail = add_byte(tail, b);
   return tail;
@@ -115,8 +117,8 @@ std::uint32_t crc_streams(std::span<const std::byte> bytes, std::uint32_t crc) {
 #if defined(__x86_64__)
 constexpr std::size_t kLine = 64, kFold = 4 * kLine;
 
-// What multiplies half a register that is to be added `bits` later: both lie at one end of their halves, the
-// first in reverse order of bits, which leaves the product 32 bits and one off.
+// What multiplies half a register that is to be added `bits` later: both lie at one end of their
+// halves, the first in reverse order of bits, which leaves the product 32 bits and one off.
 constexpr long long power_of_x(unsigned bits) {
   std::uint64_t c = 0x80000000U;
   for (unsigned i = 0; i < bits - 32; ++i) c = (c & 1) != 0 ? 0x82f63b78U ^ (c >> 1) : c >> 1;
@@ -163,7 +165,8 @@ REGROUP_FOLDS std::uint32_t update_folds(std::span<const std::byte> bytes, std::
   std::array<std::byte, kLine> last;
   _mm512_storeu_si512(last.data(), four);
   std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < kLine; i += sizeof sum) sum = _mm_crc32_u64(sum, word_at(last.data() + i));
+  for (std::size_t i = 0; i < kLine; i += sizeof sum)
+    sum = _mm_crc32_u64(sum, word_at(last.data() + i));
   return static_cast<std::uint32_t>(sum);
 }
 #undef REGROUP_FOLDS
@@ -195,7 +198,9 @@ const Crc32cKernel& best() {
 
 std::span<const Crc32cKernel> all_crc32c_kernels() { return kAll; }
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) { return best().crc(bytes, crc); }
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
+  return best().crc(bytes, crc);
+}
 
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc) {
   return ~update_portable(bytes, ~crc);

@@ -1,4 +1,5 @@
-// CRC32C (Castagnoli), by the fastest method of this processor. RFC 3720 appendix B.4 has test vectors.
+// CRC32C (Castagnoli), by the fastest method of this processor. RFC 3720 appendix B.4 has test
+// vectors.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@ namespace regroup::base {
 // The CRC of `bytes`, continuing from `crc` (0 to begin). Any thread.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 // The same without special instructions: the fallback of crc32c(), and the reference of its tests.
-[[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+[[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes,
+                                            std::uint32_t crc = 0);
 
 // An implementation that some processors can run.
 struct Crc32cKernel {

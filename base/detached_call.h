@@ -1,5 +1,5 @@
-// Runs a call that may block indefinitely (on a hung NFS mount, for example) on a detached thread, so
-// that the caller can time out.
+// Runs a call that may block indefinitely (on a hung NFS mount, for example) on a detached thread,
+// so that the caller can time out.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@
 
 namespace regroup::base {
 
-// Runs `work` on a detached thread and returns a future of its result. `work` must own everything that it
-// uses: a caller that stops waiting leaves the thread behind. If no thread can be created, runs `work` in
-// the calling thread.
+// Runs `work` on a detached thread and returns a future of its result. `work` must own everything
+// that it uses: a caller that stops waiting leaves the thread behind. If no thread can be created,
+// runs `work` in the calling thread.
 [[nodiscard]] inline std::future<Status> call_detached(const std::function<Status()>& work) {
   auto result = std::make_shared<std::promise<Status>>();
   std::future<Status> status = result->get_future();

@@ -23,7 +23,8 @@ Result<Fd> open_locked(const std::string& path, int flags, int lock) {
     const ssize_t bytes = ::pread(file.get(), holder.data(), holder.size(), 0);
     std::string text(holder.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
     text.resize(text.find_last_not_of(" \n") + 1);
-    return unavailable(path + ": " + (text.empty() ? "another process" : escaped(text)) + " has it");
+    return unavailable(path + ": " + (text.empty() ? "another process" : escaped(text)) +
+                       " has it");
   }
   return file;
 }
@@ -34,7 +35,8 @@ Result<FileLock> FileLock::take(const std::string& path, const std::string& owne
   REGROUP_ASSIGN_OR_RETURN(auto opened, open_locked(path, O_CREAT, LOCK_EX));
   Fd file = std::move(opened);
   if (::ftruncate(file.get(), 0) != 0) return system_error("ftruncate", path, errno);
-  if (::pwrite(file.get(), owner.data(), owner.size(), 0) < 0) return system_error("pwrite", path, errno);
+  if (::pwrite(file.get(), owner.data(), owner.size(), 0) < 0)
+    return system_error("pwrite", path, errno);
   return FileLock(std::move(file));
 }
 

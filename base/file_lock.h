@@ -1,5 +1,5 @@
-// A lock file. At most one process of all jobs that share the file system holds it; its text names the
-// owner.
+// A lock file. At most one process of all jobs that share the file system holds it; its text names
+// the owner.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace regroup::base {
 
 class FileLock {
  public:
-  // Creates the file `path` if it does not exist, and locks it. kUnavailable: another process holds it;
-  // the message quotes its `owner` text.
+  // Creates the file `path` if it does not exist, and locks it. kUnavailable: another process holds
+  // it; the message quotes its `owner` text.
   [[nodiscard]] static Result<FileLock> take(const std::string& path, const std::string& owner);
-  // Takes a shared lock: others may borrow too, none may take it, and the text stays. kNotFound: no such
-  // file.
+  // Takes a shared lock: others may borrow too, none may take it, and the text stays. kNotFound: no
+  // such file.
   [[nodiscard]] static Result<FileLock> borrow(const std::string& path);
   // Adopts the descriptor() of a lock that another process took.
   [[nodiscard]] static FileLock adopt(Fd file) { return FileLock(std::move(file)); }

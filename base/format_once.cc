@@ -1,6 +1,6 @@
 // Compiles fmt's implementation once, with hidden symbols, for everything that links this library.
-// Header-only fmt costs every source file 3.5 s; a libfmt.so would clash with the one a framework may bring
-// along.
+// Header-only fmt costs every source file 3.5 s; a libfmt.so would clash with the one a framework
+// may bring along.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -13,8 +13,8 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>,
-                                 locale_ref);
+template FMT_API void vformat_to(buffer<char>&, string_view,
+                                 basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
 
 }  // namespace detail
 FMT_END_NAMESPACE

@@ -38,10 +38,11 @@ inline constexpr std::size_t kMostJsonDepth = 64;
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// Whether every number in `json`, which is not too deep, is a whole one, but for members of objects with a
-// name in `real`. A number with a fraction or an exponent that is out of a type's range must not be converted
-// to it.
-[[nodiscard]] inline bool whole_but(const nlohmann::json& json, std::span<const std::string_view> real) {
+// Whether every number in `json`, which is not too deep, is a whole one, but for members of objects
+// with a name in `real`. A number with a fraction or an exponent that is out of a type's range must
+// not be converted to it.
+[[nodiscard]] inline bool whole_but(const nlohmann::json& json,
+                                    std::span<const std::string_view> real) {
   if (!json.is_structured()) return !json.is_number_float();
   for (auto each = json.begin(); each != json.end(); ++each) {
     const bool may_be_real =

@@ -1,4 +1,5 @@
-// LOCK files are read by other versions and by users: a text that cannot be parsed gives no information.
+// LOCK files are read by other versions and by users: a text that cannot be parsed gives no
+// information.
 #include "base/lock_owner.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,8 @@ std::optional<std::pair<pid_t, std::string>> process_in_owner(const std::string&
   constexpr std::string_view kBefore = " (process ", kBetween = " on ";
   const std::size_t at = owner.find(kBefore);
   const std::size_t end = owner.rfind(')');
-  if (!owner.starts_with("job ") || at == std::string::npos || end == std::string::npos) return std::nullopt;
+  if (!owner.starts_with("job ") || at == std::string::npos || end == std::string::npos)
+    return std::nullopt;
   const char* const digits = owner.data() + at + kBefore.size();
   pid_t pid = 0;
   const auto [rest, error] = std::from_chars(digits, owner.data() + owner.size(), pid);

@@ -1,6 +1,6 @@
-// Reads /proc/meminfo and the memory cgroup's files. cgroup v1: memory.limit_in_bytes - memory.usage_in_bytes
-// of every level; v2: memory.max - memory.current. Page cache that can be dropped counts as used here, so
-// inactive_file is added.
+// Reads /proc/meminfo and the memory cgroup's files. cgroup v1: memory.limit_in_bytes -
+// memory.usage_in_bytes of every level; v2: memory.max - memory.current. Page cache that can be
+// dropped counts as used here, so inactive_file is added.
 #include "base/memory_limit.h"
 
 #include <fmt/format.h>
@@ -63,11 +63,12 @@ std::vector<Controller> controllers(const std::string& root) {
   return found;
 }
 
-// "/a/b", "/a", "/": the group, those above it, and the root of the mount. In a container the path is the
-// host's and only the root is there; it carries the container's limit.
+// "/a/b", "/a", "/": the group, those above it, and the root of the mount. In a container the path
+// is the host's and only the root is there; it carries the container's limit.
 std::vector<std::string> levels(std::string path) {
   std::vector<std::string> out;
-  for (; path.size() > 1 && path[0] == '/'; path = path.substr(0, path.rfind('/'))) out.push_back(path);
+  for (; path.size() > 1 && path[0] == '/'; path = path.substr(0, path.rfind('/')))
+    out.push_back(path);
   out.emplace_back("/");
   return out;
 }
@@ -82,7 +83,8 @@ void apply(const Controller& c, MemoryLimit* best) {
     const std::uint64_t cache = read_field(folder + "/memory.stat", "inactive_file").value_or(0);
     const std::uint64_t used = *usage - std::min(*usage, cache);
     const std::uint64_t room = *limit - std::min(*limit, used);
-    if (room < best->available) *best = {room, fmt::format("cgroup {}: {} = {}", path, c.limit, *limit)};
+    if (room < best->available)
+      *best = {room, fmt::format("cgroup {}: {} = {}", path, c.limit, *limit)};
   }
 }
 

@@ -13,7 +13,8 @@ constexpr char kEndOfText = 0x1A;
 
 Result<std::string> plain_text(std::string_view text, std::string_view path) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
-    return invalid_argument(fmt::format("{}: it is UTF-16, expected UTF-8: save it as UTF-8", path));
+    return invalid_argument(
+        fmt::format("{}: it is UTF-16, expected UTF-8: save it as UTF-8", path));
   while (text.ends_with(kEndOfText)) text.remove_suffix(1);
   if (const std::size_t at = text.find('\0'); at != std::string_view::npos) {
     return invalid_argument(

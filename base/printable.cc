@@ -18,7 +18,11 @@ struct Character {
 Character first_of(std::string_view text) {
   static constexpr std::uint32_t kLowest[] = {0, 0, 0x80, 0x800, 0x10000};  // by length
   const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80 ? 1 : lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  const std::size_t length = lead < 0x80   ? 1
+                             : lead < 0xc0 ? 0
+                             : lead < 0xe0 ? 2
+                             : lead < 0xf0 ? 3
+                                           : 4;
   if (length == 0 || lead > 0xf4 || text.size() < length) return {};
   std::uint32_t code = length == 1 ? lead : lead & (0x7fU >> length);
   for (std::size_t i = 1; i < length; ++i) {
@@ -27,7 +31,8 @@ Character first_of(std::string_view text) {
     code = code << 6 | (next & 0x3fU);
   }
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return code < kLowest[length] || surrogate || code > 0x10ffff ? Character() : Character{length, code};
+  return code < kLowest[length] || surrogate || code > 0x10ffff ? Character()
+                                                                : Character{length, code};
 }
 
 bool is_control(std::uint32_t code) {

@@ -29,8 +29,8 @@ namespace regroup::base {
     if (::regroup::base::Status status_ = (expression); !status_.ok()) return status_; \
   } while (0)
 
-// REGROUP_ASSIGN_OR_RETURN(auto value, f(x)): the value of a Result, or returns its Status from the enclosing
-// function. Two statements: it does not go after `if` without braces.
+// REGROUP_ASSIGN_OR_RETURN(auto value, f(x)): the value of a Result, or returns its Status from the
+// enclosing function. Two statements: it does not go after `if` without braces.
 #define REGROUP_ASSIGN_OR_RETURN(target, ...) \
   REGROUP_ASSIGN_OR_RETURN_VIA(REGROUP_UNIQUE_NAME(result_, __LINE__), target, __VA_ARGS__)
 #define REGROUP_ASSIGN_OR_RETURN_VIA(result, target, ...) \

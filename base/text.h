@@ -15,8 +15,8 @@ inline constexpr std::string_view kBlanks = " \t\r\f\v\n";
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// The part up to the next `mark`; `rest` is what follows it. False: there is none left. What ends in a mark
-// has no empty part behind it.
+// The part up to the next `mark`; `rest` is what follows it. False: there is none left. What ends
+// in a mark has no empty part behind it.
 inline bool next_part(std::string_view& rest, char mark, std::string_view& part) {
   if (rest.empty()) return false;
   const std::size_t end = rest.find(mark);
@@ -41,7 +41,8 @@ template <class T>
 [[nodiscard]] bool whole(std::string_view text, T& out) {
   T number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || text.front() == '-' || error != std::errc() || end != text.data() + text.size())
+  if (text.empty() || text.front() == '-' || error != std::errc() ||
+      end != text.data() + text.size())
     return false;
   out = number;
   return true;

@@ -1,5 +1,5 @@
-// A path ends with a zero byte. An abstract name begins with one, and its length is that of the address,
-// since the kernel compares all bytes of it.
+// A path ends with a zero byte. An abstract name begins with one, and its length is that of the
+// address, since the kernel compares all bytes of it.
 #include "base/unix_address.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,9 @@ Result<UnixAddress> address_at(std::size_t offset, const std::string& name, std:
 
 }  // namespace
 
-Result<UnixAddress> unix_address(const std::string& path) { return address_at(0, path, sizeof(sockaddr_un)); }
+Result<UnixAddress> unix_address(const std::string& path) {
+  return address_at(0, path, sizeof(sockaddr_un));
+}
 
 Result<UnixAddress> abstract_address(const std::string& name) {
   return address_at(1, name, offsetof(sockaddr_un, sun_path) + 1 + name.size());

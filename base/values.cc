@@ -11,7 +11,8 @@
 namespace regroup::base {
 
 Status bad_value(std::string_view name, std::string_view value, std::string_view wanted) {
-  return invalid_argument(fmt::format("option {}{}{}: {}", name, value.empty() ? "" : " ", value, wanted));
+  return invalid_argument(
+      fmt::format("option {}{}{}: {}", name, value.empty() ? "" : " ", value, wanted));
 }
 
 namespace {
@@ -32,7 +33,8 @@ bool read_real(std::string_view text, double& out) {
 
 }  // namespace
 
-Status parse_count(std::string_view name, std::string_view text, std::uint32_t least, std::uint32_t& out) {
+Status parse_count(std::string_view name, std::string_view text, std::uint32_t least,
+                   std::uint32_t& out) {
   return parse_number(name, text, least, out);
 }
 
@@ -60,7 +62,8 @@ Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& 
   std::string_view digits = text;
   std::string unit;
   while (!digits.empty() && std::isalpha(static_cast<unsigned char>(digits.back())) != 0) {
-    unit.insert(unit.begin(), static_cast<char>(std::toupper(static_cast<unsigned char>(digits.back()))));
+    unit.insert(unit.begin(),
+                static_cast<char>(std::toupper(static_cast<unsigned char>(digits.back()))));
     digits.remove_suffix(1);
   }
   static constexpr std::string_view kUnits = "KMGT";
@@ -77,9 +80,10 @@ Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& 
   return {};
 }
 
-Status parse_word(std::string_view name, std::string_view text, std::string_view on, std::string_view off,
-                  bool& out) {
-  if (text != on && text != off) return bad_value(name, text, fmt::format("expected {} or {}", on, off));
+Status parse_word(std::string_view name, std::string_view text, std::string_view on,
+                  std::string_view off, bool& out) {
+  if (text != on && text != off)
+    return bad_value(name, text, fmt::format("expected {} or {}", on, off));
   out = text == on;
   return {};
 }
@@ -91,7 +95,8 @@ Status parse_signals(std::string_view name, std::string_view text, std::vector<i
     std::string upper = word;
     std::transform(upper.begin(), upper.end(), upper.begin(),
                    [](unsigned char c) { return std::toupper(c); });
-    const std::string_view plain = upper.starts_with("SIG") ? std::string_view(upper).substr(3) : upper;
+    const std::string_view plain =
+        upper.starts_with("SIG") ? std::string_view(upper).substr(3) : upper;
     int found = 0;
     for (int number = 1; number < 32; ++number) {
       const char* known = ::sigabbrev_np(number);
@@ -105,7 +110,8 @@ Status parse_signals(std::string_view name, std::string_view text, std::vector<i
                        fmt::format("{} cannot be forwarded, since no process can catch it", word));
     }
     if (found == SIGCHLD) {
-      return bad_value(name, text, fmt::format("{} cannot be forwarded, since the launcher uses it", word));
+      return bad_value(name, text,
+                       fmt::format("{} cannot be forwarded, since the launcher uses it", word));
     }
     out.push_back(found);
   }
@@ -126,7 +132,8 @@ std::vector<std::string> split(std::string_view text, std::string_view separator
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   return out;
 }
 
@@ -187,7 +194,8 @@ std::vector<std::string> file_words(std::string_view line) {
     if (ends_word) {
       words.back() += line.substr(i + 1, closed - i - 1);
       i = closed;
-    } else if (c == '\\' && i + 1 < line.size() && escaped.find(line[i + 1]) != std::string_view::npos) {
+    } else if (c == '\\' && i + 1 < line.size() &&
+               escaped.find(line[i + 1]) != std::string_view::npos) {
       words.back() += line[++i];
     } else {
       words.back() += c;

@@ -1,6 +1,6 @@
-// A std::variant of many alternatives that compiles fast: its copy, move, comparison and destructor are
-// compiled once, in the source that includes variant_definitions.h, not in each of the hundred files that
-// use it.
+// A std::variant of many alternatives that compiles fast: its copy, move, comparison and destructor
+// are compiled once, in the source that includes variant_definitions.h, not in each of the hundred
+// files that use it.
 //
 // std::visit, std::get_if and std::holds_alternative accept it like a std::variant.
 #pragma once
@@ -19,7 +19,8 @@ class Variant : public std::variant<Alternatives...> {
 
   Variant();
   template <class T>
-  requires(std::same_as<T, Alternatives> || ...) Variant(T value) : Variant(index_of<T>(), &value) {}
+  requires(std::same_as<T, Alternatives> || ...) Variant(T value)
+      : Variant(index_of<T>(), &value) {}
   Variant(const Variant& other);
   Variant(Variant&& other) noexcept;
   Variant& operator=(const Variant& other);

@@ -1,4 +1,5 @@
-// A block of a file and its CRC32C, read in strides that stay in the cache between the read and the checksum.
+// A block of a file and its CRC32C, read in strides that stay in the cache between the read and the
+// checksum.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,11 +25,12 @@ inline constexpr ReadSizes kReadSizes = {256 << 10, 16 << 20};
 // Into one buffer on a huge page, again and again.
 inline constexpr ReadSizes kVerifySizes = {1 << 20, 64 << 20};
 
-// CRC32C of bytes [begin, end) of an open file. `buffer_for(offset, bytes)` returns the memory for `bytes`
-// from `offset` of the file on.
+// CRC32C of bytes [begin, end) of an open file. `buffer_for(offset, bytes)` returns the memory for
+// `bytes` from `offset` of the file on.
 template <class BufferFor>
-[[nodiscard]] base::Result<std::uint32_t> sum_block(int fd, const std::string& path, std::uint64_t begin,
-                                                    std::uint64_t end, std::size_t stride,
+[[nodiscard]] base::Result<std::uint32_t> sum_block(int fd, const std::string& path,
+                                                    std::uint64_t begin, std::uint64_t end,
+                                                    std::size_t stride,
                                                     const BufferFor& buffer_for) {
   std::uint32_t crc = 0;
   for (std::uint64_t at = begin; at < end; at += stride) {
@@ -40,10 +42,11 @@ template <class BufferFor>
 }
 
 // What is wrong with bytes [begin, end) of `path`, whose CRC32C is not the one that was written.
-[[nodiscard]] inline std::string wrong_sum(const std::string& path, std::uint64_t begin, std::uint64_t end,
-                                           std::uint32_t crc, std::uint32_t written) {
-  return fmt::format("{}: bytes {} to {} have CRC32C {:08x}, expected {:08x}", path, begin, end, crc,
-                     written);
+[[nodiscard]] inline std::string wrong_sum(const std::string& path, std::uint64_t begin,
+                                           std::uint64_t end, std::uint32_t crc,
+                                           std::uint32_t written) {
+  return fmt::format("{}: bytes {} to {} have CRC32C {:08x}, expected {:08x}", path, begin, end,
+                     crc, written);
 }
 
 }  // namespace regroup::checkpoint

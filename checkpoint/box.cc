@@ -10,7 +10,8 @@
 namespace regroup::checkpoint {
 namespace {
 
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 59;  // times 16, the largest element, fits
+constexpr std::uint64_t kMostElements = std::uint64_t{1}
+                                        << 59;  // times 16, the largest element, fits
 
 // Elements between neighbours of each dimension, in a box of `count`.
 Shape strides_of(const Shape& count) {
@@ -98,8 +99,9 @@ std::vector<Run> runs_of(const Box& part, const Box& from, const Box& to) {
   std::vector<Run> out;
   if (volume_of(part.count).value_or(0) == 0) return out;
   const std::size_t row = first_of_row(part, from, to);
-  const std::uint64_t elements = std::accumulate(part.count.begin() + static_cast<std::ptrdiff_t>(row),
-                                                 part.count.end(), std::uint64_t{1}, std::multiplies<>());
+  const std::uint64_t elements =
+      std::accumulate(part.count.begin() + static_cast<std::ptrdiff_t>(row), part.count.end(),
+                      std::uint64_t{1}, std::multiplies<>());
   const Shape from_strides = strides_of(from.count), to_strides = strides_of(to.count);
   Shape at = part.start;
   do {
@@ -112,7 +114,8 @@ std::optional<std::string> why_no_tiling(const Shape& shape, std::span<const Box
   std::vector<const Box*> sorted;
   std::uint64_t sum = 0;
   for (const Box& box : boxes) {
-    if (!lies_within(box, shape)) return fmt::format("{} reaches beyond the tensor", to_string(box));
+    if (!lies_within(box, shape))
+      return fmt::format("{} reaches beyond the tensor", to_string(box));
     const std::uint64_t volume = *volume_of(box.count);
     sum += volume;
     if (volume > 0) sorted.push_back(&box);

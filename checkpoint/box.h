@@ -13,8 +13,8 @@ inline constexpr std::size_t kMaxRank = 32;  // dimensions; as many as HDF5 has
 
 using Shape = std::vector<std::uint64_t>;
 
-// Elements start[i] .. start[i] + count[i] - 1 of each dimension i, in a tensor's own coordinates. Of a
-// scalar: no dimensions, one element.
+// Elements start[i] .. start[i] + count[i] - 1 of each dimension i, in a tensor's own coordinates.
+// Of a scalar: no dimensions, one element.
 struct Box {
   Shape start;
   Shape count;
@@ -25,8 +25,8 @@ struct Box {
 [[nodiscard]] Box whole(const Shape& shape);
 // Elements; nothing if their number is above 2^62.
 [[nodiscard]] std::optional<std::uint64_t> volume_of(const Shape& count);
-// Whether no program can have that shape, elements or not: the extents other than 0, multiplied with each
-// other and with `unit`, are above 2^63 - 1.
+// Whether no program can have that shape, elements or not: the extents other than 0, multiplied
+// with each other and with `unit`, are above 2^63 - 1.
 [[nodiscard]] bool is_boundless(const Shape& shape, std::uint64_t unit = 1);
 [[nodiscard]] bool lies_within(const Box& box, const Shape& shape);
 // What both have; nothing if that is no element. Both are of the same number of dimensions.
@@ -40,11 +40,12 @@ struct Run {
   std::uint64_t to;    // likewise, within the box that is filled
   std::uint64_t elements;
 };
-// How the elements of `part`, which lies in both, come from memory that holds box `from` to memory that holds
-// box `to`, both row by row (C order). Ascending in both; as long as they can be.
+// How the elements of `part`, which lies in both, come from memory that holds box `from` to memory
+// that holds box `to`, both row by row (C order). Ascending in both; as long as they can be.
 [[nodiscard]] std::vector<Run> runs_of(const Box& part, const Box& from, const Box& to);
 
 // Nothing if `boxes` fill `shape` with no element left out and none twice; else what is wrong.
-[[nodiscard]] std::optional<std::string> why_no_tiling(const Shape& shape, std::span<const Box> boxes);
+[[nodiscard]] std::optional<std::string> why_no_tiling(const Shape& shape,
+                                                       std::span<const Box> boxes);
 
 }  // namespace regroup::checkpoint

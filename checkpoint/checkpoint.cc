@@ -26,8 +26,8 @@ using base::Status;
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostThreads = 4;  // so many take what memory gives, or nearly so
 
-// Block after block of one piece, several at a time where there are many; keeps the last one that was not
-// wanted as a whole.
+// Block after block of one piece, several at a time where there are many; keeps the last one that
+// was not wanted as a whole.
 class BlockReader {
  public:
   // Nothing from byte `end` of the piece on will be read.
@@ -74,8 +74,8 @@ class BlockReader {
     Status error;
     const auto work = [&] {
       for (std::uint64_t at; !ended && (at = next.fetch_add(kBlock)) < out.size();) {
-        const Status status = read_block(first + at / kBlock,
-                                         out.subspan(at, std::min<std::uint64_t>(kBlock, out.size() - at)));
+        const Status status = read_block(
+            first + at / kBlock, out.subspan(at, std::min<std::uint64_t>(kBlock, out.size() - at)));
         if (!status.ok() && !ended.exchange(true)) error = status;
       }
     };
@@ -96,9 +96,9 @@ class BlockReader {
       const std::lock_guard lock(ahead_mutex_);
       ahead_.reached(begin);
     }
-    const auto crc =
-        sum_block(fd_, path_, begin, end, kReadSizes.stride,
-                  [&](std::uint64_t at, std::uint64_t bytes) { return out.subspan(at - begin, bytes); });
+    const auto crc = sum_block(
+        fd_, path_, begin, end, kReadSizes.stride,
+        [&](std::uint64_t at, std::uint64_t bytes) { return out.subspan(at - begin, bytes); });
     if (!crc.ok()) return crc.status();
     if (*crc == range_.crcs[block]) return {};
     return base::data_loss(wrong_sum(path_, begin, end, *crc, range_.crcs[block]));
@@ -153,18 +153,20 @@ Status Checkpoint::read(std::size_t tensor, const Box& box, std::span<std::byte>
   const Tensor& of = manifest_.tensors[tensor];
   const std::uint64_t size = *size_of_dtype(of.dtype);
   if (!lies_within(box, of.shape) || out.size() != *volume_of(box.count) * size) {
-    return base::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes", base::escaped(of.name),
-                                              to_string(box), to_string(whole(of.shape)), out.size()));
+    return base::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes",
+                                              base::escaped(of.name), to_string(box),
+                                              to_string(whole(of.shape)), out.size()));
   }
   if (out.empty()) return {};
   for (const Piece& piece : of.pieces) {
     const auto part = intersection(piece.box, box);
     if (!part) continue;
     const std::vector<Run> runs = runs_of(*part, piece.box, box);
-    BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name, piece.range,
-                       (runs.back().from + runs.back().elements) * size);
+    BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name,
+                       piece.range, (runs.back().from + runs.back().elements) * size);
     for (const Run& run : runs)
-      REGROUP_RETURN_IF_ERROR(reader.read(run.from * size, out.subspan(run.to * size, run.elements * size)));
+      REGROUP_RETURN_IF_ERROR(
+          reader.read(run.from * size, out.subspan(run.to * size, run.elements * size)));
   }
   return {};
 }
@@ -183,8 +185,8 @@ Status Checkpoint::read_parts(std::size_t tensor, const TakePart& take) const {
     return take(part);
   }
   const Piece& piece = of.pieces[0];
-  BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name, piece.range,
-                     bytes);
+  BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name,
+                     piece.range, bytes);
   for (std::uint64_t at = 0; at < bytes; at += kBlock) {
     part.resize(std::min(kBlock, bytes - at));
     REGROUP_RETURN_IF_ERROR(reader.read(at, part));
@@ -206,21 +208,23 @@ base::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places
     if (!entries.ok()) return entries.status();
     for (const Entry& entry : *entries) candidates.push_back({entry, place.aside});
   }
-  std::ranges::stable_sort(candidates, std::greater(), [](const Candidate& one) { return one.entry.step; });
+  std::ranges::stable_sort(candidates, std::greater(),
+                           [](const Candidate& one) { return one.entry.step; });
   for (const auto& [entry, aside] : candidates) {
     const Status status = verify(entry.path, on_progress);
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
     // Of another version, unreadable to this user, out of memory: that does not make it bad.
     if (status.code() != Code::kDataLoss) return status;
-    say(fmt::format("checkpoint {} is damaged; using the one before it: {}", entry.path, status.message()));
+    say(fmt::format("checkpoint {} is damaged; using the one before it: {}", entry.path,
+                    status.message()));
     if (!aside) continue;
     if (const Status moved = set_aside(entry, status.message()); !moved.ok()) say(moved.message());
   }
   return std::optional<Newest>();
 }
 
-base::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside, const Say& say,
-                                                const OnProgress& on_progress) {
+base::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside,
+                                                const Say& say, const OnProgress& on_progress) {
   return newest_good({{directory, aside}}, say, on_progress);
 }
 

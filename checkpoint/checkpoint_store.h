@@ -35,13 +35,13 @@ struct Snapshot {
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
-  // Writes this writer's part. When it returns ok the bytes of a writer among several are where no crash
-  // reaches them, but not yet a checkpoint; a writer alone has that promise from commit() only. `snapshot` is
-  // read, by this call only. Blocks on the device. An error (nothing is tried again) leaves all checkpoints
-  // as they were.
+  // Writes this writer's part. When it returns ok the bytes of a writer among several are where no
+  // crash reaches them, but not yet a checkpoint; a writer alone has that promise from commit()
+  // only. `snapshot` is read, by this call only. Blocks on the device. An error (nothing is tried
+  // again) leaves all checkpoints as they were.
   [[nodiscard]] virtual base::Status write(const Snapshot& snapshot) = 0;
-  // One of the writers, after all have written: makes the parts of `about.step` and `uuid` a checkpoint,
-  // whole or not at all. kUnavailable: a part is missing.
+  // One of the writers, after all have written: makes the parts of `about.step` and `uuid` a
+  // checkpoint, whole or not at all. kUnavailable: a part is missing.
   [[nodiscard]] virtual base::Status commit(const Snapshot& snapshot) = 0;
 };
 

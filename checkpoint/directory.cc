@@ -1,5 +1,6 @@
-// Entries of a directory of checkpoints. The order of the calls in commit_stage() is the promise: files,
-// manifest and stage are on the disk before the rename, the rename before the caller hears of success.
+// Entries of a directory of checkpoints. The order of the calls in commit_stage() is the promise:
+// files, manifest and stage are on the disk before the rename, the rename before the caller hears
+// of success.
 #include "checkpoint/directory.h"
 
 #include <fmt/format.h>
@@ -30,7 +31,8 @@ constexpr std::uint32_t kLeastKept = 2;
 base::Result<std::vector<std::string>> names_in(const std::string& directory) {
   std::error_code error;
   std::vector<std::string> out;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error))
     out.push_back(entry->path().filename().string());
   if (error) return base::system_error("readdir", directory, error.value());
   return out;
@@ -41,7 +43,8 @@ bool is_folder(const std::string& path) {
   return ::lstat(path.c_str(), &of) == 0 && S_ISDIR(of.st_mode);
 }
 
-// For people and scripts; no program believes it, so nobody waits for the disk. Its failure is nobody's.
+// For people and scripts; no program believes it, so nobody waits for the disk. Its failure is
+// nobody's.
 void write_hint(const std::string& directory, const std::string& name) {
   const std::string next = fmt::format("{}/.{}-{}", directory, kHint, ::getpid());
   (void)remove_all(next);
@@ -61,17 +64,21 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   return remove_all(trash);
 }
 
-// Of a checkpoint that was set aside, perhaps beside others of that step: its step and its number among them.
-std::optional<std::pair<proto::Step, int>> aside_of_name(std::string_view name, std::string_view prefix) {
+// Of a checkpoint that was set aside, perhaps beside others of that step: its step and its number
+// among them.
+std::optional<std::pair<proto::Step, int>> aside_of_name(std::string_view name,
+                                                         std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   name.remove_prefix(prefix.size());
   const std::string_view of = name.substr(0, name.find('.'));
   const auto step = step_of_name(std::string(of));
-  if (!step || of.size() == name.size()) return step ? std::optional(std::pair(*step, 0)) : std::nullopt;
+  if (!step || of.size() == name.size())
+    return step ? std::optional(std::pair(*step, 0)) : std::nullopt;
   const std::string_view digits = name.substr(of.size() + 1);
   int number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size() || number <= 0) return std::nullopt;
+  if (error != std::errc() || end != digits.data() + digits.size() || number <= 0)
+    return std::nullopt;
   return std::pair(*step, number);
 }
 
@@ -82,7 +89,8 @@ std::string name_of_step(proto::Step step) { return fmt::format("{}{:08}", kStep
 std::optional<proto::Step> step_of_name(const std::string& name) {
   proto::Step step = 0;
   if (!name.starts_with(kStep)) return std::nullopt;
-  const auto [end, error] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
+  const auto [end, error] =
+      std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
   if (error != std::errc() || name != name_of_step(step)) return std::nullopt;
   return step;
 }
@@ -99,16 +107,16 @@ base::Result<std::vector<Entry>> list(const std::string& directory) {
   return out;
 }
 
-base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, const std::string& owner) {
+base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory,
+                                                const std::string& owner) {
   REGROUP_RETURN_IF_ERROR(make_folder(directory));
   auto lock = base::FileLock::take(fmt::format("{}/{}", directory, kLock), owner);
   if (lock.code() == Code::kUnavailable) {
     const auto holder = read_file(fmt::format("{}/{}", directory, kLock), kMostLock);
     if (holder.ok() && base::owner_has_ended(*holder))
-      return Status(
-          Code::kUnavailable,
-          lock.status().message() +
-              ", whose launcher has ended: the job ends within seconds (--orphan-timeout); try again");
+      return Status(Code::kUnavailable, lock.status().message() +
+                                            ", whose launcher has ended: the job ends within "
+                                            "seconds (--orphan-timeout); try again");
   }
   if (!lock.ok()) return lock.status();
   return DirectoryLock(std::move(*lock));
@@ -118,8 +126,8 @@ Status check_owner(const std::string& directory, const std::string& job) {
   const std::string path = fmt::format("{}/{}", directory, kLock);
   const auto line = read_file(path, kMostLock);
   if (line.status().code() == Code::kNotFound)
-    return base::not_found(
-        fmt::format("{}: not the directory that job {} has locked: LOCK is missing", directory, job));
+    return base::not_found(fmt::format(
+        "{}: not the directory that job {} has locked: LOCK is missing", directory, job));
   if (!line.ok()) return line.status();
   if (line->starts_with(fmt::format("job {} ", job))) return {};
   return base::unavailable(fmt::format("{}: {:?} has it, not job {}", path, *line, job));
@@ -129,11 +137,14 @@ std::string stage_path(const std::string& directory, proto::Step step, const std
   return fmt::format("{}/{}{}-{}", directory, kStage, step, uuid);
 }
 
-Status commit_stage(const std::string& directory, const std::string& stage, const Manifest& manifest) {
+Status commit_stage(const std::string& directory, const std::string& stage,
+                    const Manifest& manifest) {
   const std::string target = directory + "/" + name_of_step(manifest.step);
   if (is_folder(target))  // rename() would replace an empty folder
-    return base::invalid_argument(fmt::format("{}: a checkpoint of this step exists already", target));
-  REGROUP_RETURN_IF_ERROR(write_new_file(fmt::format("{}/{}", stage, kManifestName), encode(manifest)));
+    return base::invalid_argument(
+        fmt::format("{}: a checkpoint of this step exists already", target));
+  REGROUP_RETURN_IF_ERROR(
+      write_new_file(fmt::format("{}/{}", stage, kManifestName), encode(manifest)));
   REGROUP_RETURN_IF_ERROR(sync_folder(stage));
   REGROUP_RETURN_IF_ERROR(rename_path(stage, target));
   REGROUP_RETURN_IF_ERROR(sync_folder(directory));
@@ -144,7 +155,8 @@ Status commit_stage(const std::string& directory, const std::string& stage, cons
 Status clean(const std::string& directory) {
   REGROUP_ASSIGN_OR_RETURN(auto names, names_in(directory));
   for (const std::string& name : names) {
-    if (name.starts_with(kStage) || name.starts_with(kTrash) || name.starts_with(fmt::format(".{}-", kHint)))
+    if (name.starts_with(kStage) || name.starts_with(kTrash) ||
+        name.starts_with(fmt::format(".{}-", kHint)))
       REGROUP_RETURN_IF_ERROR(remove_all(fmt::format("{}/{}", directory, name)));
   }
   return {};
@@ -162,18 +174,21 @@ std::vector<proto::Step> superfluous(std::vector<proto::Step> steps, const Reten
   return out;
 }
 
-base::Result<std::vector<proto::Step>> prune(const std::string& directory, const Retention& retention,
+base::Result<std::vector<proto::Step>> prune(const std::string& directory,
+                                             const Retention& retention,
                                              std::optional<proto::Step> made) {
   REGROUP_ASSIGN_OR_RETURN(auto entries, list(directory));
   std::vector<proto::Step> steps;
   for (const Entry& entry : entries) steps.push_back(entry.step);
   const std::vector<proto::Step> out = superfluous(steps, retention, made);
   for (const proto::Step step : out)
-    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
+    REGROUP_RETURN_IF_ERROR(
+        remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
   return out;
 }
 
-base::Result<std::vector<std::string>> prune_aside(const std::string& directory, const Retention& retention) {
+base::Result<std::vector<std::string>> prune_aside(const std::string& directory,
+                                                   const Retention& retention) {
   REGROUP_ASSIGN_OR_RETURN(const auto committed, list(directory));
   REGROUP_ASSIGN_OR_RETURN(const auto names, names_in(directory));
   const std::size_t kept = std::max(retention.last, kLeastKept);
@@ -186,7 +201,8 @@ base::Result<std::vector<std::string>> prune_aside(const std::string& directory,
     std::ranges::sort(aside, std::greater());
     for (std::size_t i = 0; i < aside.size(); ++i) {
       const proto::Step step = aside[i].first.first;
-      const auto since = std::ranges::count_if(committed, [&](const Entry& e) { return e.step >= step; });
+      const auto since =
+          std::ranges::count_if(committed, [&](const Entry& e) { return e.step >= step; });
       if (i < kept && static_cast<std::size_t>(since) < kept) continue;
       const std::string path = fmt::format("{}/{}", directory, aside[i].second);
       REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path}));
@@ -200,16 +216,16 @@ Status set_aside(const Entry& entry, const std::string& reason, std::string_view
   const fs::path from(entry.path);
   for (int i = 0; i < kMostAside; ++i) {
     const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
-    const std::string to =
-        fmt::format("{}/{}{}{}", from.parent_path().string(), prefix, name_of_step(entry.step), suffix);
+    const std::string to = fmt::format("{}/{}{}{}", from.parent_path().string(), prefix,
+                                       name_of_step(entry.step), suffix);
     if (is_folder(to)) continue;
     REGROUP_RETURN_IF_ERROR(rename_path(entry.path, to));
     REGROUP_RETURN_IF_ERROR(sync_folder(from.parent_path().string()));
     (void)remove_all(fmt::format("{}/{}", to, kReason));
     return write_new_file(fmt::format("{}/{}", to, kReason), reason + "\n");
   }
-  return base::internal_error(
-      fmt::format("{}: {} damaged checkpoints of this step are set aside already", entry.path, kMostAside));
+  return base::internal_error(fmt::format(
+      "{}: {} damaged checkpoints of this step are set aside already", entry.path, kMostAside));
 }
 
 }  // namespace regroup::checkpoint

@@ -15,8 +15,8 @@ struct Dtype {
 // All there are.
 [[nodiscard]] std::span<const Dtype> dtypes();
 
-// Bytes of an element of type `name` ("float32", "bfloat16", "float8_e4m3fn", ... as PyTorch calls them);
-// nothing if there is no such type.
+// Bytes of an element of type `name` ("float32", "bfloat16", "float8_e4m3fn", ... as PyTorch calls
+// them); nothing if there is no such type.
 [[nodiscard]] std::optional<std::uint32_t> size_of_dtype(std::string_view name);
 
 }  // namespace regroup::checkpoint

@@ -68,8 +68,8 @@ bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes) {
   return pages.cached > (offset + bytes - 1) / page - offset / page;
 }
 
-// Hints: what goes wrong with them is told by the read that follows. For what is there already the question
-// costs a third of the hint.
+// Hints: what goes wrong with them is told by the read that follows. For what is there already the
+// question costs a third of the hint.
 void ReadAhead::reached(std::uint64_t offset) {
   const std::uint64_t wanted = std::min(end_, offset + kAhead);
   if (asked_ < offset) asked_ = offset;
@@ -84,10 +84,12 @@ void ReadAhead::reached(std::uint64_t offset) {
   }
 }
 
-Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
+Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
+                const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t count = uninterrupted([&] {
-      return ::pwrite(fd, bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
+      return ::pwrite(fd, bytes.data(), std::min(bytes.size(), kMostAtOnce),
+                      static_cast<off_t>(offset));
     });
     if (count < 0) return system_error("pwrite", path, errno);
     if (count == 0) return system_error("pwrite", path, ENOSPC);
@@ -105,7 +107,8 @@ Result<std::uint64_t> size_of(int fd, const std::string& path) {
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
-  auto file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);  // a pipe of that name would block
+  auto file =
+      open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);  // a pipe of that name would block
   if (!file.ok()) return file.status();
   REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(file->get(), path));
   if (size > at_most) return base::data_loss(fmt::format("{}: too large, {} bytes", path, size));
@@ -114,7 +117,8 @@ Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
   return text;
 }
 
-// EINTR is no exception: whether the bytes that were to be written still count as dirty is not known then.
+// EINTR is no exception: whether the bytes that were to be written still count as dirty is not
+// known then.
 Status sync(int fd, const std::string& path) {
   return ::fsync(fd) == 0 ? Status() : system_error("fsync", path, errno);
 }
@@ -128,12 +132,14 @@ Status write_new_file(const std::string& path, std::string_view bytes, bool dura
   REGROUP_ASSIGN_OR_RETURN(auto file, open_file(path, O_WRONLY | O_CREAT | O_EXCL));
   REGROUP_RETURN_IF_ERROR(write_at(file.get(), 0, std::as_bytes(std::span(bytes)), path));
   if (durable) REGROUP_RETURN_IF_ERROR(sync(file.get(), path));
-  if (::close(file.release()) != 0) return system_error("close", path, errno);  // NFS may tell only now
+  if (::close(file.release()) != 0)
+    return system_error("close", path, errno);  // NFS may tell only now
   return {};
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) return system_error("rename", from + " to " + to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    return system_error("rename", from + " to " + to, errno);
   return {};
 }
 

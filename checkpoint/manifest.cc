@@ -1,4 +1,5 @@
-// MANIFEST to bytes and back: one JSON object on one line, then a line with the CRC32C of all before it.
+// MANIFEST to bytes and back: one JSON object on one line, then a line with the CRC32C of all
+// before it.
 #include "checkpoint/manifest.h"
 
 #include <fmt/format.h>
@@ -34,7 +35,8 @@ std::string trailer_of(std::string_view body) {
   return fmt::format("{}{:08x}\n", kTrailer, base::crc32c(std::as_bytes(std::span(body))));
 }
 
-// Writes JSON as nlohmann::json does, without making a tree of it first: there may be 100,000 tensors.
+// Writes JSON as nlohmann::json does, without making a tree of it first: there may be 100,000
+// tensors.
 class JsonText {
  public:
   void put(std::string_view text) { out_ += text; }
@@ -93,7 +95,8 @@ class JsonText {
   std::string out_;
 };
 
-// Takes values out of JSON that may hold anything; the first thing that is not as it must be is kept.
+// Takes values out of JSON that may hold anything; the first thing that is not as it must be is
+// kept.
 class FieldReader {
  public:
   explicit FieldReader(std::string name) : name_(std::move(name)) {}
@@ -155,7 +158,8 @@ File take_file(FieldReader& take, const Json& from) {
   File out;
   take.take(from, "name", &out.name);
   take.take(from, "bytes", &out.bytes);
-  take.for_each(from, "rest", [&](const Json& range) { out.rest.push_back(take_range(take, range)); });
+  take.for_each(from, "rest",
+                [&](const Json& range) { out.rest.push_back(take_range(take, range)); });
   return out;
 }
 
@@ -193,17 +197,21 @@ Manifest take_manifest(FieldReader& take, const Json& from) {
   take.take(from, "shards", &out.shards);
   take.take(from, "model", &out.model);
   take.take(from, "fingerprint", &out.fingerprint);
-  take.for_each(from, "files", [&](const Json& file) { out.files.push_back(take_file(take, file)); });
+  take.for_each(from, "files",
+                [&](const Json& file) { out.files.push_back(take_file(take, file)); });
   FileIndex index;
-  for (const File& file : out.files) index.emplace(file.name, static_cast<std::uint32_t>(index.size()));
-  take.for_each(from, "tensors",
-                [&](const Json& tensor) { out.tensors.push_back(take_tensor(take, tensor, index)); });
+  for (const File& file : out.files)
+    index.emplace(file.name, static_cast<std::uint32_t>(index.size()));
+  take.for_each(from, "tensors", [&](const Json& tensor) {
+    out.tensors.push_back(take_tensor(take, tensor, index));
+  });
   return out;
 }
 
 // The JSON between the checks that come before anything of it is believed.
 base::Result<Json> read_json(std::string_view text, const std::string& name) {
-  if (text.size() > kLargest) return damaged(fmt::format("{}: too large, {} bytes", name, text.size()));
+  if (text.size() > kLargest)
+    return damaged(fmt::format("{}: too large, {} bytes", name, text.size()));
   if (text.size() < kTrailerBytes) return damaged(fmt::format("{}: truncated", name));
   const std::string_view body = text.substr(0, text.size() - kTrailerBytes);
   if (text.substr(body.size()) != trailer_of(body))
@@ -224,17 +232,19 @@ Status check_version(const Json& json, const std::string& name) {
   if (!take.ok() || format != kFormat)
     return damaged(fmt::format("{}: not a manifest of a checkpoint", name));
   if (version < kOldestVersion || version > kVersion) {
-    return base::invalid_argument(
-        fmt::format("{}: format version {}, expected {} to {}", name, version, kOldestVersion, kVersion));
+    return base::invalid_argument(fmt::format("{}: format version {}, expected {} to {}", name,
+                                              version, kOldestVersion, kVersion));
   }
   take.take(json, "block", &block);
-  if (block != kBlock) return damaged(fmt::format("{}: unsupported block size of {} bytes", name, block));
+  if (block != kBlock)
+    return damaged(fmt::format("{}: unsupported block size of {} bytes", name, block));
   return {};
 }
 
-base::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string& name, bool tensors_whole) {
-  REGROUP_ASSIGN_OR_RETURN(auto json,
-                           read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name));
+base::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string& name,
+                             bool tensors_whole) {
+  REGROUP_ASSIGN_OR_RETURN(
+      auto json, read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name));
   REGROUP_RETURN_IF_ERROR(check_version(json, name));
   FieldReader take(name);
   Manifest manifest = take_manifest(take, json);
@@ -249,8 +259,9 @@ Status same_job(const Manifest& a, const Manifest& b) {
     return std::tie(m.step, m.job, m.seed, m.shards, m.model, m.fingerprint);
   };
   if (head(a) == head(b)) return {};
-  return damaged(fmt::format("parts of step {} of job {} and of step {} of job {} do not belong together",
-                             a.step, base::escaped(a.job), b.step, base::escaped(b.job)));
+  return damaged(
+      fmt::format("parts of step {} of job {} and of step {} of job {} do not belong together",
+                  a.step, base::escaped(a.job), b.step, base::escaped(b.job)));
 }
 
 }  // namespace
@@ -307,7 +318,8 @@ base::Result<Manifest> merge(std::vector<Manifest> parts) {
       }
       Tensor& there = out.tensors[at->second];
       if (there.dtype != tensor.dtype || there.shape != tensor.shape)
-        return damaged(fmt::format("tensor {}: parts differ in type or shape", base::escaped(tensor.name)));
+        return damaged(
+            fmt::format("tensor {}: parts differ in type or shape", base::escaped(tensor.name)));
       std::ranges::move(tensor.pieces, std::back_inserter(there.pieces));
     }
   }

@@ -1,5 +1,5 @@
-// The MANIFEST of a checkpoint: what it holds, where each byte lies, and its checksum. Format version 1:
-// docs/reference/formats/checkpoint.md.
+// The MANIFEST of a checkpoint: what it holds, where each byte lies, and its checksum. Format
+// version 1: docs/reference/formats/checkpoint.md.
 #pragma once
 
 #include <cstddef>
@@ -65,24 +65,29 @@ struct Manifest {
 
 // The bytes of the file.
 [[nodiscard]] std::string encode(const Manifest& manifest);
-// The manifest, which holds what the comments above say. kDataLoss: cut, changed, or of a content that cannot
-// be; kInvalidArgument: of a version that this program does not read. `name` is for messages.
+// The manifest, which holds what the comments above say. kDataLoss: cut, changed, or of a content
+// that cannot be; kInvalidArgument: of a version that this program does not read. `name` is for
+// messages.
 [[nodiscard]] base::Result<Manifest> parse_manifest(std::span<const std::byte> bytes,
                                                     const std::string& name);
 // The same without demanding that pieces fill their tensors: of one writer of several.
-[[nodiscard]] base::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::string& name);
+[[nodiscard]] base::Result<Manifest> parse_part(std::span<const std::byte> bytes,
+                                                const std::string& name);
 
-// One manifest of those of all writers, which agree on everything but files and pieces. kDataLoss if they do
-// not, or if a tensor is not whole.
+// One manifest of those of all writers, which agree on everything but files and pieces. kDataLoss
+// if they do not, or if a tensor is not whole.
 [[nodiscard]] base::Result<Manifest> merge(std::vector<Manifest> parts);
 
-// What is wrong with the content of `manifest`: sizes, names, boxes, bytes covered twice or not at all.
+// What is wrong with the content of `manifest`: sizes, names, boxes, bytes covered twice or not at
+// all.
 [[nodiscard]] base::Status check(const Manifest& manifest, bool tensors_whole = true);
 
 // Why no tensor can have that name; nothing: one can.
 [[nodiscard]] std::optional<std::string> why_no_name(const std::string& name);
 
 [[nodiscard]] std::uint64_t bytes_of(const Tensor& tensor);
-[[nodiscard]] constexpr std::uint64_t blocks_of(std::uint64_t bytes) { return (bytes + kBlock - 1) / kBlock; }
+[[nodiscard]] constexpr std::uint64_t blocks_of(std::uint64_t bytes) {
+  return (bytes + kBlock - 1) / kBlock;
+}
 
 }  // namespace regroup::checkpoint

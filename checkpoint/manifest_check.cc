@@ -31,12 +31,14 @@ bool plain_file_name(const std::string& name) {
          });
 }
 
-Status check_range(const Range& range, std::uint64_t file_bytes, const char* kind, const std::string& name) {
+Status check_range(const Range& range, std::uint64_t file_bytes, const char* kind,
+                   const std::string& name) {
   if (range.bytes > file_bytes || range.offset > file_bytes - range.bytes)
     return damaged("{} {}: bytes {} to {} of a file of {}", kind, escaped(name), range.offset,
                    range.offset + range.bytes, file_bytes);
   if (range.crcs.size() != blocks_of(range.bytes))
-    return damaged("{} {}: {} checksums for {} bytes", kind, escaped(name), range.crcs.size(), range.bytes);
+    return damaged("{} {}: {} checksums for {} bytes", kind, escaped(name), range.crcs.size(),
+                   range.bytes);
   return {};
 }
 
@@ -45,19 +47,21 @@ Status check_files(const Manifest& manifest) {
   for (const File& file : manifest.files) {
     if (!plain_file_name(file.name)) return damaged("file {:?}: not a file name", file.name);
     if (!names.insert(file.name).second) return damaged("file {}: listed twice", file.name);
-    if (file.bytes > kMostBytes) return damaged("file {}: impossible size, {} bytes", file.name, file.bytes);
+    if (file.bytes > kMostBytes)
+      return damaged("file {}: impossible size, {} bytes", file.name, file.bytes);
     for (const Range& range : file.rest)
       REGROUP_RETURN_IF_ERROR(check_range(range, file.bytes, "file", file.name));
   }
   return {};
 }
 
-Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece, std::uint32_t size) {
+Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece,
+                   std::uint32_t size) {
   if (piece.file >= manifest.files.size())
     return damaged("tensor {}: its file is not listed", escaped(tensor.name));
   if (piece.box.start.size() != piece.box.count.size())
-    return damaged("tensor {}: a piece has a start of {} dimensions and a count of {}", escaped(tensor.name),
-                   piece.box.start.size(), piece.box.count.size());
+    return damaged("tensor {}: a piece has a start of {} dimensions and a count of {}",
+                   escaped(tensor.name), piece.box.start.size(), piece.box.count.size());
   if (!lies_within(piece.box, tensor.shape))
     return damaged("tensor {}: piece {} reaches beyond the tensor", escaped(tensor.name),
                    to_string(piece.box));
@@ -119,8 +123,8 @@ Status check_coverage(const Manifest& manifest) {
 std::optional<std::string> why_no_name(const std::string& name) {
   if (name.empty()) return "a tensor has an empty name";
   if (name.size() <= kLongestName) return std::nullopt;
-  return fmt::format("tensor {}...: name of {} bytes, expected at most {}", escaped(name.substr(0, 40)),
-                     name.size(), kLongestName);
+  return fmt::format("tensor {}...: name of {} bytes, expected at most {}",
+                     escaped(name.substr(0, 40)), name.size(), kLongestName);
 }
 
 Status check(const Manifest& manifest, bool tensors_whole) {
@@ -130,7 +134,8 @@ Status check(const Manifest& manifest, bool tensors_whole) {
   std::unordered_set<std::string_view> names;
   for (const Tensor& tensor : manifest.tensors) {
     REGROUP_RETURN_IF_ERROR(check_tensor(manifest, tensor, tensors_whole));
-    if (!names.insert(tensor.name).second) return damaged("tensor {}: listed twice", escaped(tensor.name));
+    if (!names.insert(tensor.name).second)
+      return damaged("tensor {}: listed twice", escaped(tensor.name));
   }
   return check_coverage(manifest);
 }

@@ -1,6 +1,6 @@
-// A file may shrink, or its device fail, between the look into the page cache and the last byte of the sum.
-// The handler then puts zeros where the file was mapped, and the sum goes on to its end: nothing is left
-// half-way, and mmap() is a system call and no more.
+// A file may shrink, or its device fail, between the look into the page cache and the last byte of
+// the sum. The handler then puts zeros where the file was mapped, and the sum goes on to its end:
+// nothing is left half-way, and mmap() is a system call and no more.
 #include "checkpoint/mapped.h"
 
 #include <sys/mman.h>
@@ -34,7 +34,8 @@ bool replaced(Look* look, const siginfo_t& info) {
   const auto begin = reinterpret_cast<std::uintptr_t>(look->mapping.data());
   if (at < begin || at - begin >= look->mapping.size()) return false;
   void* const where = const_cast<std::byte*>(look->mapping.data());
-  if (::mmap(where, look->mapping.size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != where)
+  if (::mmap(where, look->mapping.size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0) != where)
     return false;
   look->lost.store(true, std::memory_order_relaxed);
   return true;
@@ -49,7 +50,8 @@ void on_bus(int number, siginfo_t* info, void* context) {
       before.sa_sigaction(number, info, context);
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
       before.sa_handler(number);
-    } else if (before.sa_handler == SIG_DFL || !sent) {  // what was tried, or sent, comes again without us
+    } else if (before.sa_handler == SIG_DFL ||
+               !sent) {  // what was tried, or sent, comes again without us
       (void)::sigaction(SIGBUS, &before, nullptr);
       if (sent) (void)::raise(number);
     }
@@ -93,11 +95,13 @@ std::optional<std::uint32_t> sum_mapped(const BusGuard& guard, int fd, std::uint
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
   if (at == MAP_FAILED) return std::nullopt;
   std::optional<std::uint32_t> sum;
-  // All its pages in one call. A kernel before 5.14 does not know it: then each is a fault of its own.
+  // All its pages in one call. A kernel before 5.14 does not know it: then each is a fault of its
+  // own.
   if (::madvise(at, size, MADV_POPULATE_READ) == 0 || errno == EINVAL) {
     const std::span<const std::byte> mapping(static_cast<const std::byte*>(at), size);
     std::uint32_t crc = 0;
-    if (guard.sees(mapping, [&] { crc = base::crc32c(mapping.subspan(offset - begin)); })) sum = crc;
+    if (guard.sees(mapping, [&] { crc = base::crc32c(mapping.subspan(offset - begin)); }))
+      sum = crc;
   }
   (void)::munmap(at, size);
   return sum;

@@ -15,7 +15,8 @@ namespace regroup::checkpoint {
 class MemoryStore final : public CheckpointStore {
  public:
   // Bytes of each piece, in the order of the writers; of committed steps.
-  using Parts = std::map<std::uint32_t, std::vector<std::pair<SnapshotPiece, std::vector<std::byte>>>>;
+  using Parts =
+      std::map<std::uint32_t, std::vector<std::pair<SnapshotPiece, std::vector<std::byte>>>>;
 
   [[nodiscard]] base::Status write(const Snapshot& snapshot) override {
     if (!next_error.ok()) return std::exchange(next_error, {});

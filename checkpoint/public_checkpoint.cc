@@ -32,7 +32,8 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
   }
   auto impl = std::make_unique<Impl>(Impl{std::move(*opened), {}});
   for (const checkpoint::Tensor& tensor : impl->opened.manifest().tensors)
-    impl->tensors.push_back({tensor.name, tensor.dtype, tensor.shape, checkpoint::bytes_of(tensor)});
+    impl->tensors.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, checkpoint::bytes_of(tensor)});
   return Checkpoint(std::move(impl));
 }
 
@@ -51,11 +52,14 @@ std::optional<std::size_t> Checkpoint::find(const std::string& name) const {
 
 base::Status Checkpoint::read(std::size_t tensor, std::span<std::byte> out) const {
   if (tensor >= impl_->tensors.size())
-    return base::invalid_argument(fmt::format("checkpoint {}: tensor {}: expected a number below {}", path(),
-                                              tensor, impl_->tensors.size()));
+    return base::invalid_argument(
+        fmt::format("checkpoint {}: tensor {}: expected a number below {}", path(), tensor,
+                    impl_->tensors.size()));
   return impl_->opened.read(tensor, out);
 }
 
-base::Status Checkpoint::verify(unsigned threads) const { return checkpoint::verify(path(), {}, threads); }
+base::Status Checkpoint::verify(unsigned threads) const {
+  return checkpoint::verify(path(), {}, threads);
+}
 
 }  // namespace regroup

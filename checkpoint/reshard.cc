@@ -1,4 +1,5 @@
-// Intersects boxes. Pieces of a tensor are few (as many as owners), so each new one looks at all old ones.
+// Intersects boxes. Pieces of a tensor are few (as many as owners), so each new one looks at all
+// old ones.
 #include "checkpoint/reshard.h"
 
 #include <fmt/format.h>
@@ -16,19 +17,22 @@ using base::Status;
 
 Status same_tensor(const LaidTensor& old, const LaidTensor& wanted) {
   if (old.dtype != wanted.dtype) {
-    return invalid_argument(fmt::format("tensor {}: got type {}, expected {}", base::escaped(old.name),
-                                        base::escaped(old.dtype), base::escaped(wanted.dtype)));
+    return invalid_argument(fmt::format("tensor {}: got type {}, expected {}",
+                                        base::escaped(old.name), base::escaped(old.dtype),
+                                        base::escaped(wanted.dtype)));
   }
   if (old.shape == wanted.shape) return {};
-  return invalid_argument(fmt::format("tensor {}: got shape {}, expected {}", base::escaped(old.name),
-                                      to_string(whole(old.shape)), to_string(whole(wanted.shape))));
+  return invalid_argument(fmt::format("tensor {}: got shape {}, expected {}",
+                                      base::escaped(old.name), to_string(whole(old.shape)),
+                                      to_string(whole(wanted.shape))));
 }
 
-Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy, std::vector<Copy>* out) {
+Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy,
+                  std::vector<Copy>* out) {
   const Box& box = wanted.pieces[copy.to].box;
   if (!lies_within(box, wanted.shape))
-    return invalid_argument(
-        fmt::format("tensor {}: {} reaches beyond the tensor", base::escaped(old.name), to_string(box)));
+    return invalid_argument(fmt::format("tensor {}: {} reaches beyond the tensor",
+                                        base::escaped(old.name), to_string(box)));
   std::uint64_t missing = *volume_of(box.count);
   for (copy.from = 0; copy.from < old.pieces.size() && missing > 0; ++copy.from) {
     const auto part = intersection(old.pieces[copy.from].box, box);
@@ -38,8 +42,8 @@ Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy, st
     out->push_back(copy);
   }
   if (missing == 0) return {};
-  return invalid_argument(fmt::format("tensor {}: {} elements of {} are in no piece", base::escaped(old.name),
-                                      missing, to_string(box)));
+  return invalid_argument(fmt::format("tensor {}: {} elements of {} are in no piece",
+                                      base::escaped(old.name), missing, to_string(box)));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// From one distribution of tensors over owners (ranks, files) to another: a pure plan, a list of copies.
+// From one distribution of tensors over owners (ranks, files) to another: a pure plan, a list of
+// copies.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,8 @@ struct LaidTensor {
 };
 using Layout = std::vector<LaidTensor>;
 
-// `box`, in coordinates of the tensor, from piece `from` of the old layout to piece `to` of the new one.
+// `box`, in coordinates of the tensor, from piece `from` of the old layout to piece `to` of the new
+// one.
 struct Copy {
   std::size_t tensor = 0;  // index in the new layout
   std::size_t from = 0;
@@ -31,9 +33,9 @@ struct Copy {
   Box box;
 };
 
-// Every element of every piece of `to`, once. Pieces of `from` do not overlap; those of `to` may, and need
-// not hold the whole tensor. kInvalidArgument: a tensor that is not in `from`, or is of another type or shape
-// there, or whose elements are not all there.
+// Every element of every piece of `to`, once. Pieces of `from` do not overlap; those of `to` may,
+// and need not hold the whole tensor. kInvalidArgument: a tensor that is not in `from`, or is of
+// another type or shape there, or whose elements are not all there.
 [[nodiscard]] base::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to);
 
 // How `parts` owners share the `rows` of a first dimension: the first owners have one more.

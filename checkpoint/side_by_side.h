@@ -20,8 +20,8 @@ namespace regroup::checkpoint {
   return std::max(1U, std::thread::hardware_concurrency());  // more than 1,024 of them
 }
 
-// Calls `work` in up to `threads` threads, this one among them, and returns when all have returned. The
-// others leave what is sent to this process to its own threads.
+// Calls `work` in up to `threads` threads, this one among them, and returns when all have returned.
+// The others leave what is sent to this process to its own threads.
 template <class Work>
 void side_by_side(std::uint64_t threads, const Work& work) {
   std::vector<std::jthread> others;

@@ -1,5 +1,5 @@
-// The order is the promise: every file is on the disk before the manifest is written, and the manifest is
-// gone before a file is.
+// The order is the promise: every file is on the disk before the manifest is written, and the
+// manifest is gone before a file is.
 #include "checkpoint/tiers.h"
 
 #include <fcntl.h>
@@ -26,10 +26,14 @@ constexpr std::uint64_t kMostManifest = 1ULL << 30;
 constexpr std::chrono::milliseconds kLookAgain{50};
 constexpr std::chrono::seconds kReleaseLimit{10};
 
-std::string manifest_of(const std::string& path) { return fmt::format("{}/{}", path, kManifestName); }
+std::string manifest_of(const std::string& path) {
+  return fmt::format("{}/{}", path, kManifestName);
+}
 
 // A copy that was interrupted has none.
-bool has_manifest(const std::string& path) { return ::access(manifest_of(path).c_str(), F_OK) == 0; }
+bool has_manifest(const std::string& path) {
+  return ::access(manifest_of(path).c_str(), F_OK) == 0;
+}
 
 Status remove_copy(const std::string& path) {
   if (::unlink(manifest_of(path).c_str()) != 0 && errno != ENOENT)
@@ -63,20 +67,22 @@ Status await_visible(const std::string& path, const CopyOptions& options) {
   }
 }
 
-Status copy_checkpoint(const Newest& newest, const std::string& target, const CopyOptions& options) {
+Status copy_checkpoint(const Newest& newest, const std::string& target,
+                       const CopyOptions& options) {
   REGROUP_ASSIGN_OR_RETURN(const auto source, Checkpoint::open(newest.path));
   REGROUP_ASSIGN_OR_RETURN(const auto manifest, read_file(manifest_of(newest.path), kMostManifest));
   const std::vector<File>& files = source.manifest().files;
   std::vector<base::Fd> open;  // at once: the checkpoint may be removed while it is copied slowly
   for (const File& file : files) {
-    REGROUP_ASSIGN_OR_RETURN(auto fd, open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY));
+    REGROUP_ASSIGN_OR_RETURN(auto fd,
+                             open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY));
     open.push_back(std::move(fd));
   }
   REGROUP_RETURN_IF_ERROR(make_folder(target));
   for (std::size_t i = 0; i < files.size(); ++i)
-    REGROUP_RETURN_IF_ERROR(copy_file(open[i].get(), fmt::format("{}/{}", newest.path, files[i].name),
-                                      fmt::format("{}/{}", target, files[i].name), files[i].bytes,
-                                      options.on_progress));
+    REGROUP_RETURN_IF_ERROR(copy_file(
+        open[i].get(), fmt::format("{}/{}", newest.path, files[i].name),
+        fmt::format("{}/{}", target, files[i].name), files[i].bytes, options.on_progress));
   REGROUP_RETURN_IF_ERROR(sync_folder(target));
   REGROUP_RETURN_IF_ERROR(write_new_file(manifest_of(target), manifest));
   REGROUP_RETURN_IF_ERROR(sync_folder(target));
@@ -88,7 +94,8 @@ Result<base::FileLock> borrow_lock(const std::string& directory, const OnProgres
   const auto deadline = std::chrono::steady_clock::now() + kReleaseLimit;
   for (;;) {
     auto lock = base::FileLock::borrow(directory + "/LOCK");
-    if (lock.code() != base::Code::kUnavailable || std::chrono::steady_clock::now() >= deadline) return lock;
+    if (lock.code() != base::Code::kUnavailable || std::chrono::steady_clock::now() >= deadline)
+      return lock;
     if (on_progress) on_progress({});
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -138,7 +145,8 @@ base::Result<std::optional<proto::Step>> copy_newest(const std::string& from, co
   return std::optional((*newest)->step);
 }
 
-base::Status await_copy(const std::string& directory, proto::Step step, const CopyOptions& options) {
+base::Status await_copy(const std::string& directory, proto::Step step,
+                        const CopyOptions& options) {
   return await_visible(entry_of(directory, step).path, options);
 }
 
@@ -146,7 +154,8 @@ base::Result<std::optional<Newest>> newest_after(const std::string& local, proto
                                                  const std::optional<Training>& of, const Say& say,
                                                  const OnProgress& on_progress) {
   const auto nobody_elses = borrow_lock(local, on_progress);
-  if (!nobody_elses.ok() && nobody_elses.code() != base::Code::kNotFound) return nobody_elses.status();
+  if (!nobody_elses.ok() && nobody_elses.code() != base::Code::kNotFound)
+    return nobody_elses.status();
   const auto entries = list(local);
   if (entries.code() == base::Code::kNotFound) return std::optional<Newest>();
   if (!entries.ok()) return entries.status();
@@ -155,8 +164,9 @@ base::Result<std::optional<Newest>> newest_after(const std::string& local, proto
     const auto opened = Checkpoint::open(entry.path);
     if (opened.ok() && of &&
         (opened->manifest().seed != of->seed || opened->manifest().shards != of->shards)) {
-      say(fmt::format("checkpoint {} belongs to another training: seed {} and {} shards, expected {} and {}",
-                      entry.path, opened->manifest().seed, opened->manifest().shards, of->seed, of->shards));
+      say(fmt::format(
+          "checkpoint {} belongs to another training: seed {} and {} shards, expected {} and {}",
+          entry.path, opened->manifest().seed, opened->manifest().shards, of->seed, of->shards));
       continue;
     }
     const Status status = opened.ok() ? verify(entry.path, on_progress) : opened.status();
@@ -173,7 +183,8 @@ base::Result<std::vector<proto::Step>> prepare_local(const std::string& local, p
   std::vector<proto::Step> aside;
   for (const Entry& entry : entries) {
     if (entry.step <= after) continue;
-    const std::string reason = fmt::format("a job resumed after step {} from the shared directory", after);
+    const std::string reason =
+        fmt::format("a job resumed after step {} from the shared directory", after);
     REGROUP_RETURN_IF_ERROR(set_aside(entry, reason, kNewer));
     aside.push_back(entry.step);
   }

@@ -1,5 +1,5 @@
-// Verifies by reading into a buffer that stays in the cache, where the caller has no quicker way: what the
-// disk does not give is an error then and not a signal.
+// Verifies by reading into a buffer that stays in the cache, where the caller has no quicker way:
+// what the disk does not give is an error then and not a signal.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -29,8 +29,8 @@ using base::Status;
 constexpr std::size_t kMostFindings = 100;
 constexpr std::size_t kHugePage = 2 << 20;
 
-// On a huge page, if the system has one: in pages that lie anywhere the lines of a stride compete for the
-// same places of the cache.
+// On a huge page, if the system has one: in pages that lie anywhere the lines of a stride compete
+// for the same places of the cache.
 class Buffer {
  public:
   Buffer() : memory_(static_cast<std::byte*>(std::aligned_alloc(kHugePage, kHugePage))) {
@@ -62,7 +62,8 @@ class Verifier {
     for (const Tensor& tensor : manifest.tensors) {
       for (const Piece& piece : tensor.pieces) add(piece.file, piece.range);
     }
-    std::ranges::sort(blocks_, {}, [](const Block& block) { return std::pair(block.file, block.begin); });
+    std::ranges::sort(blocks_, {},
+                      [](const Block& block) { return std::pair(block.file, block.begin); });
   }
 
   Status run(unsigned threads) {
@@ -91,8 +92,8 @@ class Verifier {
 
   void add(std::size_t file, const Range& range) {
     for (std::uint64_t block = 0; block < range.crcs.size(); ++block)
-      blocks_.push_back({file, range.offset + block * kBlock, std::min(kBlock, range.bytes - block * kBlock),
-                         range.crcs[block]});
+      blocks_.push_back({file, range.offset + block * kBlock,
+                         std::min(kBlock, range.bytes - block * kBlock), range.crcs[block]});
   }
 
   void work() {
@@ -118,10 +119,12 @@ class Verifier {
     const Read& file = files_[block.file];
     if (quick_sum_ && quick_sum_(file.fd.get(), block.begin, block.size) == block.crc) return {};
     const std::uint64_t end = block.begin + block.size;
-    const auto crc = sum_block(file.fd.get(), file.path, block.begin, end, kVerifySizes.stride,
-                               [&](std::uint64_t, std::uint64_t bytes) { return buffer.first(bytes); });
+    const auto crc =
+        sum_block(file.fd.get(), file.path, block.begin, end, kVerifySizes.stride,
+                  [&](std::uint64_t, std::uint64_t bytes) { return buffer.first(bytes); });
     if (!crc.ok())
-      return fmt::format("bytes {} to {} cannot be read: {}", block.begin, end, crc.status().message());
+      return fmt::format("bytes {} to {} cannot be read: {}", block.begin, end,
+                         crc.status().message());
     return *crc == block.crc ? "" : wrong_sum(file.path, block.begin, end, *crc, block.crc);
   }
 
@@ -137,8 +140,9 @@ class Verifier {
   std::vector<Block> blocks_;  // in the order of the files
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
-  Progress progress_;                                          // under mutex_
-  std::vector<std::pair<std::size_t, std::string>> findings_;  // under mutex_; with the block's index
+  Progress progress_;  // under mutex_
+  std::vector<std::pair<std::size_t, std::string>>
+      findings_;  // under mutex_; with the block's index
 };
 
 }  // namespace

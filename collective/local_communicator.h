@@ -20,8 +20,8 @@ struct Mismatch {
 // Threads, blocking and errors are those of Communicator.
 class LocalCommunicator : public Communicator {
  public:
-  // Starts `operation` as a part of an operation over several hosts whose signature is `signature`: the ranks
-  // of this host must agree on that one.
+  // Starts `operation` as a part of an operation over several hosts whose signature is `signature`:
+  // the ranks of this host must agree on that one.
   [[nodiscard]] virtual base::Result<Request> start_part(const CollectiveSignature& signature,
                                                          const Operation& operation,
                                                          base::TimePoint deadline) = 0;

@@ -83,7 +83,8 @@ bool reduces(Kind kind) {
 }
 
 bool has_root(Kind kind) {
-  return kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter || kind == Kind::kBroadcast;
+  return kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter ||
+         kind == Kind::kBroadcast;
 }
 
 bool is_float(Dtype dtype) {
@@ -200,8 +201,9 @@ Status Operation::check(int rank, int size) const {
   const Sizes have = used(*this, rank);
   const Sizes want = wanted(*this, rank, size);
   if (have.in != want.in || have.out != want.out) {
-    return base::invalid_argument(fmt::format("{}: {} bytes in, {} out; {} and {} are wanted for {} ranks",
-                                              name_of(kind), have.in, have.out, want.in, want.out, size));
+    return base::invalid_argument(
+        fmt::format("{}: {} bytes in, {} out; {} and {} are wanted for {} ranks", name_of(kind),
+                    have.in, have.out, want.in, want.out, size));
   }
   if (reduces(kind)) REGROUP_RETURN_IF_ERROR(check_reduction(*this));
   if (overlap(in.first(have.in), out.first(have.out)) && !in_place(*this, rank, size)) {
@@ -222,6 +224,8 @@ bool is_split(Kind kind) {
 
 bool from_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kScatter; }
 
-Input contribution_of(const Operation& o) { return o.kind == Kind::kBroadcast ? Input(o.out) : o.in; }
+Input contribution_of(const Operation& o) {
+  return o.kind == Kind::kBroadcast ? Input(o.out) : o.in;
+}
 
 }  // namespace regroup::collective

@@ -13,8 +13,10 @@ CollectiveSignature signature_of(const Operation& o, int size) {
 
 static_assert(kTreeReduce == static_cast<std::uint64_t>(Kind::kReceive) + 1);
 
-CollectiveSignature tree_reduce_signature(Dtype dtype, std::uint32_t leaf_count, std::size_t bytes) {
-  return {kTreeReduce | static_cast<std::uint64_t>(dtype) << 8 | static_cast<std::uint64_t>(leaf_count) << 32,
+CollectiveSignature tree_reduce_signature(Dtype dtype, std::uint32_t leaf_count,
+                                          std::size_t bytes) {
+  return {kTreeReduce | static_cast<std::uint64_t>(dtype) << 8 |
+              static_cast<std::uint64_t>(leaf_count) << 32,
           bytes};
 }
 
@@ -36,12 +38,13 @@ std::string describe(CollectiveSignature signature) {
   const auto root = signature.what >> 32;
   if (kind == Kind::kBarrier) return name_of(kind);
   std::string text = fmt::format("{} of {} bytes", name_of(signature), signature.bytes);
-  if ((signature.what & 0xff) == kTreeReduce) return text + fmt::format(" ({}, {} leaves)", dtype, root);
+  if ((signature.what & 0xff) == kTreeReduce)
+    return text + fmt::format(" ({}, {} leaves)", dtype, root);
   if (kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter) {
     text += fmt::format(" ({}, {})", dtype, name_of(static_cast<Op>(signature.what >> 16 & 0xff)));
   }
-  const bool rooted =
-      kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter || kind == Kind::kBroadcast;
+  const bool rooted = kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter ||
+                      kind == Kind::kBroadcast;
   return rooted ? text + fmt::format(" with root {}", root) : text;
 }
 

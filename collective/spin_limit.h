@@ -9,9 +9,9 @@
 
 namespace regroup::collective {
 
-// The limit counts from the last observed progress, not from the beginning of the wait: otherwise a long
-// operation would exceed it, and sleep at each chunk, which would give the core to a co-located process.
-// A longer limit would let ranks of two jobs that share cores block each other.
+// The limit counts from the last observed progress, not from the beginning of the wait: otherwise a
+// long operation would exceed it, and sleep at each chunk, which would give the core to a
+// co-located process. A longer limit would let ranks of two jobs that share cores block each other.
 class SpinLimit {
  public:
   static constexpr std::chrono::microseconds kAfterProgress{50};

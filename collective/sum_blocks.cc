@@ -1,10 +1,11 @@
-// Two members of a host that begin at the same time may clear each other's first marks; that costs work
-// only.
+// Two members of a host that begin at the same time may clear each other's first marks; that costs
+// work only.
 #include "collective/sum_blocks.h"
 
 namespace regroup::collective {
 
-void begin_sum(const SumBlocks& blocks, proto::Generation g, std::span<const proto::Interval> kept) {
+void begin_sum(const SumBlocks& blocks, proto::Generation g,
+               std::span<const proto::Interval> kept) {
   if (blocks.marks.empty() || blocks.generation->load(std::memory_order_acquire) == g) return;
   for (std::uint32_t i = 0; i < blocks.marks.size(); ++i) {
     while (!kept.empty() && kept.front().end <= i) kept = kept.subspan(1);

@@ -1,5 +1,5 @@
-// Which blocks of a result are complete, so that a sum that the end of a generation interrupted can be
-// resumed.
+// Which blocks of a result are complete, so that a sum that the end of a generation interrupted can
+// be resumed.
 #pragma once
 
 #include <atomic>
@@ -10,17 +10,22 @@
 
 namespace regroup::collective {
 
-// Marks of the result that the members of a host share, in arena memory, which outlives generations.
-// Equal for all members of a host; all hosts have equally many. Empty: no marks are kept.
+// Marks of the result that the members of a host share, in arena memory, which outlives
+// generations. Equal for all members of a host; all hosts have equally many. Empty: no marks are
+// kept.
 struct SumBlocks {
-  std::span<std::atomic<std::uint32_t>> marks;       // block i is complete where marks[i] == sum
-  std::atomic<std::uint32_t>* generation = nullptr;  // set by begin_sum(); not null if there are marks
-  std::uint32_t sum = 0;  // its number: another for each result, as long as the memory is there; not 0
+  std::span<std::atomic<std::uint32_t>> marks;  // block i is complete where marks[i] == sum
+  std::atomic<std::uint32_t>* generation =
+      nullptr;  // set by begin_sum(); not null if there are marks
+  std::uint32_t sum =
+      0;  // its number: another for each result, as long as the memory is there; not 0
 };
 
-// To be called before a member of generation `g` writes to the result, and after the last store of any
-// earlier one: clears all marks but those of the blocks in `kept`, ascending, which all hosts have. Later
-// blocks are marked in `g`, so that hosts that report the same generation have marked the same bits.
-void begin_sum(const SumBlocks& blocks, proto::Generation g, std::span<const proto::Interval> kept = {});
+// To be called before a member of generation `g` writes to the result, and after the last store of
+// any earlier one: clears all marks but those of the blocks in `kept`, ascending, which all hosts
+// have. Later blocks are marked in `g`, so that hosts that report the same generation have marked
+// the same bits.
+void begin_sum(const SumBlocks& blocks, proto::Generation g,
+               std::span<const proto::Interval> kept = {});
 
 }  // namespace regroup::collective

@@ -18,7 +18,8 @@ namespace regroup::elastic {
 base::Result<AgentLink> AgentLink::connect(const std::string& path) {
   const auto address = base::unix_address(path);
   if (!address.ok())
-    return base::Status(address.code(), fmt::format("REGROUP_AGENT: {}", address.status().message()));
+    return base::Status(address.code(),
+                        fmt::format("REGROUP_AGENT: {}", address.status().message()));
   return connect_to(*address, "agent at " + path);
 }
 
@@ -31,14 +32,16 @@ base::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
   if (::getsockopt(link->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return base::system_error("getsockopt", name, errno);
   if (peer.uid != ::geteuid())
-    return base::invalid_argument(fmt::format(
-        "join: process {} of user {} listens on the socket {} of this World", peer.pid, peer.uid, name));
+    return base::invalid_argument(
+        fmt::format("join: process {} of user {} listens on the socket {} of this World", peer.pid,
+                    peer.uid, name));
   link->peer_name_ = fmt::format("the rank that served this World (process {})", peer.pid);
   if (peer.pid > 0) link->peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   return link;
 }
 
-base::Result<AgentLink> AgentLink::connect_to(const base::UnixAddress& address, const std::string& peer) {
+base::Result<AgentLink> AgentLink::connect_to(const base::UnixAddress& address,
+                                              const std::string& peer) {
   AgentLink link;
   link.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!link.connected()) return base::system_error("socket", "AF_UNIX", errno);
@@ -67,10 +70,13 @@ base::Result<proto::Message> AgentLink::receive(base::TimePoint deadline, base::
   for (;;) {
     REGROUP_ASSIGN_OR_RETURN(auto message, reader_.next());
     if (message.has_value()) return std::move(*message);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now());
-    std::array<pollfd, 2> polled{{{socket_.get(), POLLIN, 0}, {peer_.get(), POLLIN, 0}}};  // -1 is ignored
-    const int ready = ::poll(polled.data(), polled.size(),
-                             static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now());
+    std::array<pollfd, 2> polled{
+        {{socket_.get(), POLLIN, 0}, {peer_.get(), POLLIN, 0}}};  // -1 is ignored
+    const int ready =
+        ::poll(polled.data(), polled.size(),
+               static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
     if (ready < 0 && errno != EINTR) return base::system_error("poll", "agent", errno);
     if (ready == 0) return base::deadline_exceeded("agent: no answer in time");
     if (ready > 0 && polled[0].revents == 0) return peer_lost();

@@ -1,4 +1,5 @@
-// A member's connection to the agent of its node over a Unix socket. Used by the training thread only.
+// A member's connection to the agent of its node over a Unix socket. Used by the training thread
+// only.
 #pragma once
 
 #include <string>
@@ -16,16 +17,18 @@ class AgentLink {
  public:
   // kUnavailable or kNotFound: no process listens at `path`.
   [[nodiscard]] static base::Result<AgentLink> connect(const std::string& path);
-  // Connects to the rank that serves a World under the abstract socket `name`. kNotFound or kUnavailable:
-  // none does; kInvalidArgument: a process of another user holds that name.
+  // Connects to the rank that serves a World under the abstract socket `name`. kNotFound or
+  // kUnavailable: none does; kInvalidArgument: a process of another user holds that name.
   [[nodiscard]] static base::Result<AgentLink> connect_to_rank(const std::string& name);
 
   AgentLink() = default;  // not connected
   [[nodiscard]] bool connected() const { return socket_.valid(); }
   [[nodiscard]] base::Status send(const proto::Body& body);
-  // Returns the next message, and the descriptor that came with it in `*fd` unless that is null. Blocks until
-  // `deadline`; one in the past only polls. kDeadlineExceeded; kPeerLost: the agent has gone.
-  [[nodiscard]] base::Result<proto::Message> receive(base::TimePoint deadline, base::Fd* fd = nullptr);
+  // Returns the next message, and the descriptor that came with it in `*fd` unless that is null.
+  // Blocks until `deadline`; one in the past only polls. kDeadlineExceeded; kPeerLost: the agent
+  // has gone.
+  [[nodiscard]] base::Result<proto::Message> receive(base::TimePoint deadline,
+                                                     base::Fd* fd = nullptr);
 
  private:
   [[nodiscard]] static base::Result<AgentLink> connect_to(const base::UnixAddress& address,
@@ -34,7 +37,8 @@ class AgentLink {
   [[nodiscard]] base::Status peer_lost() const;
 
   base::Fd socket_;
-  base::Fd peer_;  // pidfd of the rank that serves the World, since its children may keep its sockets open
+  base::Fd peer_;  // pidfd of the rank that serves the World, since its children may keep its
+                   // sockets open
   std::string peer_name_;  // for messages
   proto::FrameReader reader_;
 };

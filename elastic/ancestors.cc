@@ -92,7 +92,8 @@ std::vector<Descendant> read_descendants(pid_t of) {
     Descendant process;
     Stat stat;
     const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), process.pid);
-    if (bad != std::errc() || end != name.data() + name.size() || !read_stat(process.pid, &stat)) continue;
+    if (bad != std::errc() || end != name.data() + name.size() || !read_stat(process.pid, &stat))
+      continue;
     process.parent = stat.parent;
     process.ended = stat.state == 'Z' || stat.state == 'X';
     children[stat.parent].push_back(std::move(process));

@@ -35,7 +35,8 @@ Status ByteQueue::pop(std::span<std::byte> into, base::Duration limit) {
       if (!changed_.wait_for(lock, limit, [this] { return !buffers_.empty() || status_; }))
         return base::deadline_exceeded(
             fmt::format("no data for {:g} s", std::chrono::duration<double>(limit).count()));
-      if (buffers_.empty()) return status_->ok() ? base::data_loss("unexpected end of data") : *status_;
+      if (buffers_.empty())
+        return status_->ok() ? base::data_loss("unexpected end of data") : *status_;
       spare_ = std::exchange(front_, std::move(buffers_.front()));
       buffers_.pop_front();
       consumed_ = 0;

@@ -1,5 +1,5 @@
-// A bounded queue of bytes from a thread that may hang while it reads a file to one that must not wait for
-// it.
+// A bounded queue of bytes from a thread that may hang while it reads a file to one that must not
+// wait for it.
 #pragma once
 
 #include <condition_variable>
@@ -15,19 +15,19 @@
 
 namespace regroup::elastic {
 
-// One producer thread, one consumer thread. The consumer copies bytes out, so the producer never touches the
-// consumer's memory: an abandoned producer can do no harm.
+// One producer thread, one consumer thread. The consumer copies bytes out, so the producer never
+// touches the consumer's memory: an abandoned producer can do no harm.
 class ByteQueue {
  public:
-  // Producer: appends `buffer`, which is replaced by a free one to fill next. Blocks while kMaxBuffers are
-  // queued. False: the consumer has cancelled.
+  // Producer: appends `buffer`, which is replaced by a free one to fill next. Blocks while
+  // kMaxBuffers are queued. False: the consumer has cancelled.
   [[nodiscard]] bool push(std::vector<std::byte>& buffer);
-  // Producer: ends the stream, with OK or the error that the consumer gets after the queued bytes. The first
-  // call counts.
+  // Producer: ends the stream, with OK or the error that the consumer gets after the queued bytes.
+  // The first call counts.
   void close(base::Status status);
 
-  // Consumer: fills `into` with the next bytes. kDeadlineExceeded: nothing came for `limit`; kDataLoss: the
-  // stream ended too early; else the producer's error.
+  // Consumer: fills `into` with the next bytes. kDeadlineExceeded: nothing came for `limit`;
+  // kDataLoss: the stream ended too early; else the producer's error.
   [[nodiscard]] base::Status pop(std::span<std::byte> into, base::Duration limit);
   // Consumer: discards the queued bytes; push() returns false from now on.
   void cancel();

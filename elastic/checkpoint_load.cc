@@ -1,4 +1,5 @@
-// Loads a checkpoint into the state of the member that must have it first; the others copy it from there.
+// Loads a checkpoint into the state of the member that must have it first; the others copy it from
+// there.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -44,8 +45,10 @@ constexpr int kMaxOwnerRetries = 100;
 base::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
   const auto index = from.find(kPiecesName);
   if (!index || from.manifest().tensors[*index].dtype != "int64")
-    return base::invalid_argument(fmt::format("checkpoint {}: not the state of a session", from.path()));
-  std::vector<std::int64_t> out(checkpoint::bytes_of(from.manifest().tensors[*index]) / sizeof(std::int64_t));
+    return base::invalid_argument(
+        fmt::format("checkpoint {}: not the state of a session", from.path()));
+  std::vector<std::int64_t> out(checkpoint::bytes_of(from.manifest().tensors[*index]) /
+                                sizeof(std::int64_t));
   REGROUP_RETURN_IF_ERROR(from.read(*index, std::as_writable_bytes(std::span(out))));
   return out;
 }
@@ -81,7 +84,8 @@ std::uint64_t magnitude(std::int64_t length) {
 Status check_lengths(const std::string& path, const Contents& contents, std::uint64_t most) {
   const std::vector<std::int64_t>& lengths = contents.lengths;
   const std::vector<checkpoint::Tensor>& tensors = contents.manifest.tensors;
-  const auto named = static_cast<std::size_t>(std::ranges::count_if(lengths, [](auto l) { return l >= 0; }));
+  const auto named =
+      static_cast<std::size_t>(std::ranges::count_if(lengths, [](auto l) { return l >= 0; }));
   std::uint64_t total = 0;
   bool fit = named + 1 == tensors.size();
   for (std::size_t i = 0, tensor = 0; fit && i < lengths.size(); ++i) {
@@ -94,13 +98,14 @@ Status check_lengths(const std::string& path, const Contents& contents, std::uin
       fmt::format("checkpoint {}: the state does not fit into {} bytes", path, most));
 }
 
-Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& lengths, State& state) {
+Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& lengths,
+                  State& state) {
   std::uint64_t total = 0;
   for (const std::int64_t length : lengths) total += magnitude(length);
   if (auto own = state.memory_of(total)) {
-    const bool alike = std::ranges::equal(*own, lengths, [](const auto& piece, std::int64_t length) {
-      return piece.size() == magnitude(length);
-    });
+    const bool alike = std::ranges::equal(
+        *own, lengths,
+        [](const auto& piece, std::int64_t length) { return piece.size() == magnitude(length); });
     if (alike) return read_pieces(read_next, lengths, *own);
   }
   std::vector<std::byte> buffer(total);
@@ -114,8 +119,9 @@ Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& le
   return state.load(buffer);
 }
 
-// True if `saved`, from a manifest, is the same training as `own`, which members declare now. Until 0.1.0 it
-// also had the number of epochs, in jobs of regroup.torch twice: "..., 3 epochs samples=90 batch=9 epochs=3".
+// True if `saved`, from a manifest, is the same training as `own`, which members declare now. Until
+// 0.1.0 it also had the number of epochs, in jobs of regroup.torch twice: "..., 3 epochs samples=90
+// batch=9 epochs=3".
 bool same_training(std::string_view saved, std::string_view own) {
   constexpr std::string_view kOfTorch = " epochs";
   if (saved == own) return true;
@@ -133,10 +139,10 @@ bool same_training(std::string_view saved, std::string_view own) {
 }
 
 Status of_another(const std::string& path, const std::string& difference) {
-  return base::invalid_argument(
-      fmt::format("checkpoint {} belongs to another training: {}. Start the program that made it, or give "
-                  "another directory with --checkpoint",
-                  path, difference));
+  return base::invalid_argument(fmt::format(
+      "checkpoint {} belongs to another training: {}. Start the program that made it, or give "
+      "another directory with --checkpoint",
+      path, difference));
 }
 
 // Names the tensors that differ, since users know layers, not digests.
@@ -153,15 +159,18 @@ Status load_contents(const std::string& path, const Contents& contents, const Re
                      State& state, proto::Step step, const Checkpointing& options) {
   const checkpoint::Manifest& manifest = contents.manifest;
   if (manifest.step != step)
-    return base::invalid_argument(fmt::format("checkpoint {}: of step {}, but the job resumes after step {}",
-                                              path, manifest.step, step));
-  if (!same_training(manifest.model, options.model)) return of_another(path, manifest, state, options.model);
+    return base::invalid_argument(fmt::format(
+        "checkpoint {}: of step {}, but the job resumes after step {}", path, manifest.step, step));
+  if (!same_training(manifest.model, options.model))
+    return of_another(path, manifest, state, options.model);
   REGROUP_RETURN_IF_ERROR(check_lengths(path, contents, state.capacity()));
   const Status filled = fill_state(read_next, contents.lengths, state);
-  return filled.code() == base::Code::kInvalidArgument ? of_another(path, filled.message()) : filled;
+  return filled.code() == base::Code::kInvalidArgument ? of_another(path, filled.message())
+                                                       : filled;
 }
 
-Status load_from(const std::string& path, State& state, proto::Step step, const Checkpointing& options) {
+Status load_from(const std::string& path, State& state, proto::Step step,
+                 const Checkpointing& options) {
   REGROUP_ASSIGN_OR_RETURN(const auto from, Checkpoint::open(path));
   REGROUP_ASSIGN_OR_RETURN(const auto contents, contents_of(from));
   std::size_t tensor = 0;
@@ -169,8 +178,8 @@ Status load_from(const std::string& path, State& state, proto::Step step, const 
   return load_contents(path, contents, read_next, state, step, options);
 }
 
-// What a detached thread reads from a directory that may hang. The thread never touches the caller's state,
-// so that it can be abandoned.
+// What a detached thread reads from a directory that may hang. The thread never touches the
+// caller's state, so that it can be abandoned.
 struct PendingRead {
   std::promise<base::Result<Contents>> contents;
   ByteQueue bytes;
@@ -206,8 +215,8 @@ Status read_into(PendingRead& pending, const std::string& path) {
   return status.ok() ? push_all(*from, pending.bytes) : status;
 }
 
-// Like load_from(), for a directory that may hang: returns kDeadlineExceeded then, and abandons the reading
-// thread.
+// Like load_from(), for a directory that may hang: returns kDeadlineExceeded then, and abandons the
+// reading thread.
 Status load_with_deadline(const std::string& path, State& state, proto::Step step,
                           const Checkpointing& options) {
   const auto pending = std::make_shared<PendingRead>();
@@ -222,18 +231,22 @@ Status load_with_deadline(const std::string& path, State& state, proto::Step ste
     return Status();
   });
   const auto silent = [&path] {
-    return base::deadline_exceeded(fmt::format("{}: no data received for {} s", path, kAnswerLimit.count()));
+    return base::deadline_exceeded(
+        fmt::format("{}: no data received for {} s", path, kAnswerLimit.count()));
   };
-  if (answer.wait_for(kAnswerLimit) != std::future_status::ready) return pending->bytes.cancel(), silent();
+  if (answer.wait_for(kAnswerLimit) != std::future_status::ready)
+    return pending->bytes.cancel(), silent();
   REGROUP_ASSIGN_OR_RETURN(const auto contents, answer.get());
-  const auto read_next = [&](std::span<std::byte> into) { return pending->bytes.pop(into, kAnswerLimit); };
+  const auto read_next = [&](std::span<std::byte> into) {
+    return pending->bytes.pop(into, kAnswerLimit);
+  };
   const Status loaded = load_contents(path, contents, read_next, state, step, options);
   pending->bytes.cancel();
   return loaded.code() == Code::kDeadlineExceeded ? silent() : loaded;
 }
 
-// A copy has the same manifest as the original, and so the same bytes in every block. kNotFound: another
-// checkpoint or none, which is no error. kDataLoss: its manifest is damaged or missing.
+// A copy has the same manifest as the original, and so the same bytes in every block. kNotFound:
+// another checkpoint or none, which is no error. kDataLoss: its manifest is damaged or missing.
 Status check_copy(const std::string& path, const std::string& of) {
   const std::string name = path + "/" + checkpoint::kManifestName;
   const auto one = checkpoint::read_file(name, kMostManifest);
@@ -244,19 +257,23 @@ Status check_copy(const std::string& path, const std::string& of) {
   const auto other = checkpoint::read_file(of + "/" + checkpoint::kManifestName, kMostManifest);
   if (!other.ok()) return base::not_found(other.status().message());
   if (*one == *other) return {};
-  REGROUP_RETURN_IF_ERROR(checkpoint::parse_manifest(std::as_bytes(std::span(*one)), name).status());
+  REGROUP_RETURN_IF_ERROR(
+      checkpoint::parse_manifest(std::as_bytes(std::span(*one)), name).status());
   return base::not_found(name + ": belongs to another checkpoint");
 }
 
-// check_copy(), and reads the first and last byte of every file, so that a hung file system is noticed.
+// check_copy(), and reads the first and last byte of every file, so that a hung file system is
+// noticed.
 Status probe_copy(const std::string& path, const std::string& of) {
   REGROUP_RETURN_IF_ERROR(check_copy(path, of));
   REGROUP_ASSIGN_OR_RETURN(const auto copy, Checkpoint::open(path));
   for (const checkpoint::File& file : copy.manifest().files) {
     const std::string name = path + "/" + file.name;
-    REGROUP_ASSIGN_OR_RETURN(const auto fd, checkpoint::open_file(name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
+    REGROUP_ASSIGN_OR_RETURN(const auto fd,
+                             checkpoint::open_file(name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
     std::byte byte{};
-    for (const std::uint64_t at : {std::uint64_t{0}, file.bytes - std::min<std::uint64_t>(file.bytes, 1)}) {
+    for (const std::uint64_t at :
+         {std::uint64_t{0}, file.bytes - std::min<std::uint64_t>(file.bytes, 1)}) {
       if (file.bytes > 0)
         REGROUP_RETURN_IF_ERROR(checkpoint::read_at(fd.get(), at, std::span(&byte, 1), name));
     }
@@ -271,8 +288,8 @@ Status answer_of(const std::string& path, const std::function<Status()>& ask) {
   return base::deadline_exceeded(fmt::format("{}: no answer for {} s", path, kAnswerLimit.count()));
 }
 
-// Moves a damaged copy aside, so that it is not used again. Retries while the agent is about to take the
-// directory for this job; fails if another job owns it.
+// Moves a damaged copy aside, so that it is not used again. Retries while the agent is about to
+// take the directory for this job; fails if another job owns it.
 Status move_to_quarantine(const std::string& local, const std::string& job, proto::Step step,
                           const std::string& why) {
   const std::string directory = std::filesystem::path(local).parent_path().string();
@@ -289,8 +306,9 @@ void quarantine_copy(const Checkpointing& options, proto::Step step, const Statu
   const Status done = answer_of(local, [local, job = options.job, step, text = why.message()] {
     return move_to_quarantine(local, job, step, text);
   });
-  fmt::print(stderr, "checkpoint {} of this host is {}\n", local,
-             done.ok() ? "damaged and set aside" : "damaged, and cannot be set aside: " + done.message());
+  fmt::print(
+      stderr, "checkpoint {} of this host is {}\n", local,
+      done.ok() ? "damaged and set aside" : "damaged, and cannot be set aside: " + done.message());
 }
 
 // Printed on this member's standard error, which the job's user sees.
@@ -301,7 +319,8 @@ void report_skipped_copy(const std::string& local, const Status& why, const std:
 
 }  // namespace
 
-Status load_checkpoint(Participant& self, State& state, proto::Step step, const Checkpointing& options) {
+Status load_checkpoint(Participant& self, State& state, proto::Step step,
+                       const Checkpointing& options) {
   const std::string& local = options.resume_local;
   Status loaded(Code::kNotFound, "not here");
   if (!local.empty())
@@ -311,11 +330,13 @@ Status load_checkpoint(Participant& self, State& state, proto::Step step, const 
                                           : load_with_deadline(local, state, step, options);
   if (!loaded.ok() && loaded.code() != Code::kNotFound)
     report_skipped_copy(local, loaded, options.resume_from);
-  const Status damage = loaded.code() == Code::kDataLoss && local != options.resume_from ? loaded : Status();
+  const Status damage =
+      loaded.code() == Code::kDataLoss && local != options.resume_from ? loaded : Status();
   if (!loaded.ok()) loaded = load_from(options.resume_from, state, step, options);
   if (!damage.ok()) quarantine_copy(options, step, damage);
   REGROUP_RETURN_IF_ERROR(loaded);
-  self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
+  self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(),
+                                 std::memory_order_release);
   return {};
 }
 

@@ -1,6 +1,6 @@
-// The state of a session is a list of pieces of memory: named pieces become tensors, the others are padding.
-// The tensor `regroup.pieces` has their lengths in order, negative for padding. What an optimizer's step has
-// written into the save area already is not copied.
+// The state of a session is a list of pieces of memory: named pieces become tensors, the others are
+// padding. The tensor `regroup.pieces` has their lengths in order, negative for padding. What an
+// optimizer's step has written into the save area already is not copied.
 #include "elastic/checkpointing.h"
 
 #include <algorithm>
@@ -54,8 +54,8 @@ void copy_part(std::span<std::byte> area, ShareRange range, std::uint64_t at,
   counts->copied += to - from;
 }
 
-// True if `copy` still equals the tensor at sampled places: a change after the step mostly changes much of a
-// tensor.
+// True if `copy` still equals the tensor at sampled places: a change after the step mostly changes
+// much of a tensor.
 bool samples_equal(std::span<const std::byte> tensor, std::span<const std::byte> copy) {
   // Each sample is a cache miss in both.
   const std::size_t every = tensor.size() <= kSmall ? 4 << 10 : 16 << 10;
@@ -72,7 +72,8 @@ bool samples_equal(std::span<const std::byte> tensor, std::span<const std::byte>
   return true;
 }
 
-// True if a tensor's place in the area differs from the plan that steps have used, here or on another member.
+// True if a tensor's place in the area differs from the plan that steps have used, here or on
+// another member.
 bool moved(const SavePlan& plan, const SaveLayout& layout, const std::vector<TensorInfo>& infos,
            const Pieces& pieces) {
   std::map<std::string_view, const SavePlan::Place*> by_name;
@@ -100,9 +101,9 @@ Parts match(const SavePlan& plan, const std::vector<TensorInfo>& infos, std::siz
 // Copies this member's share of the piece at `at`, less `part` if the step has written that.
 void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
                 std::span<const std::byte> piece, const SavePlan::Part* part, SaveCounts* counts) {
-  const bool fused =
-      part != nullptr && part->saved && part->tensor.data() == piece.data() &&
-      samples_equal(piece.subspan(part->target.begin, part->target.memory.size()), part->target.memory);
+  const bool fused = part != nullptr && part->saved && part->tensor.data() == piece.data() &&
+                     samples_equal(piece.subspan(part->target.begin, part->target.memory.size()),
+                                   part->target.memory);
   if (!fused) return copy_part(area, range, at, piece, counts);
   const std::uint64_t begin = at + part->target.begin, end = begin + part->target.memory.size();
   counts->fused += end - begin;
@@ -120,12 +121,14 @@ std::vector<proto::SlotId> sharers(Participant& self) {
 }
 
 bool is_alive(const shmem::Arena& arena, proto::SlotIndex slot) {
-  return slot < arena.spec().slots && arena.member_slot(slot).dead.load(std::memory_order_acquire) == 0;
+  return slot < arena.spec().slots &&
+         arena.member_slot(slot).dead.load(std::memory_order_acquire) == 0;
 }
 
 void mark_ready(shmem::Arena& arena, proto::Step step) {
   shmem::SaveHeader& header = shmem::save_header(arena.save_area());
-  arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(), std::memory_order_release);
+  arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(),
+                          std::memory_order_release);
   shmem::ring(header.bell);
   // Leaving members wait for the last snapshot.
   const auto last = shmem::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
@@ -152,7 +155,8 @@ struct SavedPart {
 };
 
 // This member's share of a requested snapshot of the state after `step`, if there is one.
-std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step, const Checkpointing& options) {
+std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step,
+                                       const Checkpointing& options) {
   shmem::Arena& arena = self.arena();
   const std::span<std::byte> area = arena.save_area();
   if (options.every == 0 || area.empty()) return std::nullopt;
@@ -162,14 +166,16 @@ std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step, cons
   const auto progress = shmem::save_header(area).progress.load(std::memory_order_acquire);
   if (SaveProgress::unpack(progress).generation != generation) return std::nullopt;
   const std::vector<proto::SlotId> slot_ids = sharers(self);
-  const auto mine = static_cast<std::size_t>(std::ranges::find(slot_ids, self.slot_id()) - slot_ids.begin());
+  const auto mine =
+      static_cast<std::size_t>(std::ranges::find(slot_ids, self.slot_id()) - slot_ids.begin());
   if (mine == slot_ids.size()) return std::nullopt;
   return SavedPart{mine, slot_ids.size(), generation, step};
 }
 
-// The first share includes the description, or the error, for all shares, since the states are equal.
-Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share, const Checkpointing& options,
-                  SavePlan& plan) {
+// The first share includes the description, or the error, for all shares, since the states are
+// equal.
+Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share,
+                  const Checkpointing& options, SavePlan& plan) {
   const std::span<std::byte> area = arena.save_area();
   REGROUP_ASSIGN_OR_RETURN(const auto pieces, state.save());
   const std::vector<TensorInfo> infos = infos_of(state, pieces);
@@ -179,7 +185,8 @@ Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share, con
   if (layout.used > area.size())
     wrong = "checkpoint: the state outgrew the save area";
   else if (moved(plan, layout, infos, pieces))
-    wrong = "checkpoint: the layout of the state changed in the step that wrote it into the save area";
+    wrong =
+        "checkpoint: the layout of the state changed in the step that wrote it into the save area";
   if (wrong != nullptr) {
     if (share.mine != 0) return {};
     put_error(area, share.step, wrong);
@@ -189,15 +196,18 @@ Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share, con
   const Parts parts = match(plan, infos, pieces.size());
   const ShareRange range = share_range(layout, share.mine, share.all);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (!infos[i].name.empty()) copy_piece(area, range, layout.at[i], pieces[i], parts[i], &plan.counts);
+    if (!infos[i].name.empty())
+      copy_piece(area, range, layout.at[i], pieces[i], parts[i], &plan.counts);
   }
   copy_part(area, range, layout.lengths_at, std::as_bytes(std::span(layout.lengths)), &plan.counts);
   ++plan.counts.snapshots;
   if (share.mine == 0) {
     const std::uint64_t base = arena.offset_of(area.first(1)).value();
-    const std::string text = describe(layout, infos, base, {share.step, options.model, options.fingerprint});
+    const std::string text =
+        describe(layout, infos, base, {share.step, options.model, options.fingerprint});
     if (!put_description(area, layout.next(text.size()), text))
-      put_error(area, share.step, "checkpoint: the names of the state's tensors outgrew the save area");
+      put_error(area, share.step,
+                "checkpoint: the names of the state's tensors outgrew the save area");
   }
   count_share(arena, share.generation, share.step);
   return {};
@@ -258,29 +268,32 @@ bool save_wanted(Participant& self, proto::Step step, const Checkpointing& optio
   return saved_part_of(self, step, options).has_value();
 }
 
-// Counts one more share for the comparison: members that have voted for a later step have copied theirs.
+// Counts one more share for the comparison: members that have voted for a later step have copied
+// theirs.
 void confirm_save(Participant& self, proto::Step applied, const Checkpointing& options) {
   if (!options.compared || self.rank() != 0 || !save_wanted(self, applied, options)) return;
   count_share(self.arena(), self.world().generation, applied);
 }
 
-Status save_share(Participant& self, State& state, proto::Step applied, const Checkpointing& options,
-                  SavePlan* plan) {
+Status save_share(Participant& self, State& state, proto::Step applied,
+                  const Checkpointing& options, SavePlan* plan) {
   const auto share = saved_part_of(self, applied, options);
   SavePlan none;
-  return share ? copy_state(self.arena(), state, *share, options, plan != nullptr ? *plan : none) : Status();
+  return share ? copy_state(self.arena(), state, *share, options, plan != nullptr ? *plan : none)
+               : Status();
 }
 
-Status save_alone(Participant& self, State& state, proto::Step applied, const Checkpointing& options,
-                  SavePlan* plan, std::uint64_t seen) {
+Status save_alone(Participant& self, State& state, proto::Step applied,
+                  const Checkpointing& options, SavePlan* plan, std::uint64_t seen) {
   shmem::Arena& arena = self.arena();
   shmem::save_header(arena.save_area())
       .progress.store(SaveProgress{kNoGeneration, 1}.pack(), std::memory_order_release);
-  if (!arena.save_word().compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, applied}.pack(),
-                                                 std::memory_order_acq_rel))
+  if (!arena.save_word().compare_exchange_strong(
+          seen, SaveMark{SaveMark::Phase::kWanted, applied}.pack(), std::memory_order_acq_rel))
     return {};
   SavePlan none;
-  return copy_state(arena, state, {0, 1, kNoGeneration, applied}, options, plan != nullptr ? *plan : none);
+  return copy_state(arena, state, {0, 1, kNoGeneration, applied}, options,
+                    plan != nullptr ? *plan : none);
 }
 
 }  // namespace regroup::elastic

@@ -12,13 +12,14 @@ namespace regroup::elastic {
 
 base::Status DataPlane::enter() {
   const proto::World& world = self_.world();
-  const bool here_only = std::ranges::all_of(
-      world.members, [&](const proto::WorldMember& m) { return m.slot_id.node == self_.slot_id().node; });
+  const bool here_only = std::ranges::all_of(world.members, [&](const proto::WorldMember& m) {
+    return m.slot_id.node == self_.slot_id().node;
+  });
   // What the last World used goes when this one's is there: docs/design/ucx.md.
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
-  REGROUP_ASSIGN_OR_RETURN(steps_,
-                           collective::open_communicator({self_.arena(), world, self_.slot_id(), mesh_}));
+  REGROUP_ASSIGN_OR_RETURN(
+      steps_, collective::open_communicator({self_.arena(), world, self_.slot_id(), mesh_}));
   return {};
 }
 
@@ -29,24 +30,28 @@ base::Status DataPlane::open_mesh() {
   collective::Addresses addresses{
       .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
       .find = [this](proto::MemberId member) { return self_.contact_of(member); },
-      .on_peer_lost = [this](proto::MemberId member, const std::string& why) { self_.suspect(member, why); },
+      .on_peer_lost = [this](proto::MemberId member,
+                             const std::string& why) { self_.suspect(member, why); },
       // One whose host answers is slow, or its own agent will tell.
       .on_peer_silent =
           [this](proto::MemberId member, bool host_answers, const std::string& why) {
             if (!host_answers) self_.suspect(member, why);
           }};
-  REGROUP_ASSIGN_OR_RETURN(mesh_, collective::open_peer_mesh(ucx_, self_.arena(), self_.world(),
-                                                             self_.slot_id(), std::move(addresses)));
+  REGROUP_ASSIGN_OR_RETURN(
+      mesh_, collective::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.slot_id(),
+                                        std::move(addresses)));
   return {};
 }
 
-base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(proto::Position at,
-                                                                                std::vector<int> ranks) {
+base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(
+    proto::Position at, std::vector<int> ranks) {
   const collective::CommunicatorOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
-  return collective::open_communicator({self_.arena(), self_.world(), self_.slot_id(), mesh_}, options);
+  return collective::open_communicator({self_.arena(), self_.world(), self_.slot_id(), mesh_},
+                                       options);
 }
 
-base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(proto::Position at) {
+base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(
+    proto::Position at) {
   if (!alone_.mapped()) {
     REGROUP_ASSIGN_OR_RETURN(alone_, shmem::Arena::create({.elements = 1}));
     alone_.assign_slot(0, 0);

@@ -1,5 +1,5 @@
-// The communicators of a member's World: over the arena if all members are on one node, else over the
-// network. Used by the training thread only.
+// The communicators of a member's World: over the arena if all members are on one node, else over
+// the network. Used by the training thread only.
 #pragma once
 
 #include <memory>
@@ -21,15 +21,17 @@ class DataPlane {
  public:
   explicit DataPlane(Participant& self) : self_(self) {}
 
-  // Opens the communicators of the World that the participant has just entered. Does not block. kUnavailable:
-  // the World spans several nodes and libucp cannot be loaded.
+  // Opens the communicators of the World that the participant has just entered. Does not block.
+  // kUnavailable: the World spans several nodes and libucp cannot be loaded.
   [[nodiscard]] base::Status enter();
   // All members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
-  [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }  // the World has members on other nodes
+  [[nodiscard]] bool spans_hosts() const {
+    return mesh_ != nullptr;
+  }  // the World has members on other nodes
   // The members `ranks`, for the collective section at `at`.
-  [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section(proto::Position at,
-                                                                                     std::vector<int> ranks);
+  [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section(
+      proto::Position at, std::vector<int> ranks);
   // This member alone: unaffected by a revoke, and usable before the first World.
   [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section_alone(
       proto::Position at);

@@ -1,7 +1,7 @@
-// Assigns the copy of a World's state to its newcomers: pure functions of the World. On a node with donors
-// (members that have the state) each of them writes a share into the node's snapshot. On any other node the
-// newcomer of lowest rank, the fetcher, receives all shares of one such node, its source, and writes them
-// into the snapshot. docs/design/elastic_hosts.md.
+// Assigns the copy of a World's state to its newcomers: pure functions of the World. On a node with
+// donors (members that have the state) each of them writes a share into the node's snapshot. On any
+// other node the newcomer of lowest rank, the fetcher, receives all shares of one such node, its
+// source, and writes them into the snapshot. docs/design/elastic_hosts.md.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@ namespace regroup::elastic {
 [[nodiscard]] bool has_newcomers(const proto::World& world);
 // The members on `node` that have the state of the step it resumes from, in rank order.
 [[nodiscard]] std::vector<proto::SlotId> holders_on(const proto::World& world, proto::NodeId node);
-// All members on `node`, in rank order. They have the state of every step after the one the World resumes
-// from, since none is committed without their votes.
+// All members on `node`, in rank order. They have the state of every step after the one the World
+// resumes from, since none is committed without their votes.
 [[nodiscard]] std::vector<proto::SlotId> members_on(const proto::World& world, proto::NodeId node);
 // The members that write the snapshot of `node`, in rank order; none if no member needs it.
-[[nodiscard]] std::vector<proto::SlotId> writers_of_snapshot(const proto::World& world, proto::NodeId node);
+[[nodiscard]] std::vector<proto::SlotId> writers_of_snapshot(const proto::World& world,
+                                                             proto::NodeId node);
 // Rank of the fetcher of `node`, if it has one.
 [[nodiscard]] std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node);
 // The node whose snapshot the fetcher of `node` receives.
@@ -35,7 +36,8 @@ struct Chunks {
   return (bytes + shmem::kSnapshotChunk - 1) / shmem::kSnapshotChunk;
 }
 // The chunks of writer `writer` of `writers`, of a state of `used` bytes.
-[[nodiscard]] constexpr Chunks share_of(std::size_t writer, std::size_t writers, std::uint64_t used) {
+[[nodiscard]] constexpr Chunks share_of(std::size_t writer, std::size_t writers,
+                                        std::uint64_t used) {
   return {chunks_of(used) * writer / writers, chunks_of(used) * (writer + 1) / writers};
 }
 

@@ -17,11 +17,12 @@ using base::Status;
 using collective::Communicator;
 using collective::Operation;
 
-Status receive_share(const shmem::Arena& arena, Communicator& communicator, int from, std::size_t writer,
-                     std::size_t writers, std::optional<std::uint64_t>* used, base::TimePoint deadline) {
+Status receive_share(const shmem::Arena& arena, Communicator& communicator, int from,
+                     std::size_t writer, std::size_t writers, std::optional<std::uint64_t>* used,
+                     base::TimePoint deadline) {
   std::uint64_t length = 0;
-  REGROUP_RETURN_IF_ERROR(
-      communicator.run(Operation::receive(std::as_writable_bytes(std::span(&length, 1)), from), deadline));
+  REGROUP_RETURN_IF_ERROR(communicator.run(
+      Operation::receive(std::as_writable_bytes(std::span(&length, 1)), from), deadline));
   REGROUP_RETURN_IF_ERROR(check_length(arena, from, length, *used));
   *used = length;
   const Chunks chunks = share_of(writer, writers, length);
@@ -36,7 +37,8 @@ Status receive_share(const shmem::Arena& arena, Communicator& communicator, int 
 Status send_state(Participant& self, Communicator& communicator, base::TimePoint deadline) {
   const proto::World& world = self.world();
   const auto writers = writers_of_snapshot(world, self.slot_id().node);
-  const auto mine = static_cast<std::size_t>(std::ranges::find(writers, self.slot_id()) - writers.begin());
+  const auto mine =
+      static_cast<std::size_t>(std::ranges::find(writers, self.slot_id()) - writers.begin());
   const std::uint64_t used = self.arena().snapshot_used().load(std::memory_order_relaxed);
   for (const int to : fetchers_from(world, self.slot_id().node)) {
     REGROUP_RETURN_IF_ERROR(
@@ -58,8 +60,9 @@ Status fetch_state(Participant& self, Communicator& communicator, base::TimePoin
   const auto writers = writers_of_snapshot(world, source_of(world, here));
   std::optional<std::uint64_t> used;
   for (std::size_t writer = 0; writer < writers.size(); ++writer) {
-    REGROUP_RETURN_IF_ERROR(receive_share(self.arena(), communicator, world.rank_of(writers[writer]), writer,
-                                          writers.size(), &used, deadline));
+    REGROUP_RETURN_IF_ERROR(receive_share(self.arena(), communicator,
+                                          world.rank_of(writers[writer]), writer, writers.size(),
+                                          &used, deadline));
   }
   self.arena().snapshot_used().store(used.value_or(0), std::memory_order_relaxed);
   self.line().donated.store(world.generation, std::memory_order_release);

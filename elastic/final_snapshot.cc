@@ -1,5 +1,6 @@
-// A request has a number, so that each member handles it once. The member that copies claims it first; if
-// that member dies before the snapshot is complete, the agent sees the claim and makes a new request.
+// A request has a number, so that each member handles it once. The member that copies claims it
+// first; if that member dies before the snapshot is complete, the agent sees the claim and makes a
+// new request.
 #include "elastic/final_snapshot.h"
 
 #include <fmt/format.h>
@@ -38,7 +39,8 @@ SaveMark mark_of(Participant& self) {
 
 // True if the members copy shares of this very step anyway.
 bool shares_come(Participant& self, const SaveMark& mark, proto::Step applied) {
-  const auto progress = shmem::save_header(self.arena().save_area()).progress.load(std::memory_order_acquire);
+  const auto progress =
+      shmem::save_header(self.arena().save_area()).progress.load(std::memory_order_acquire);
   return mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
          SaveProgress::unpack(progress).generation == self.world().generation;
 }
@@ -52,8 +54,9 @@ bool is_alone(Participant& self) {
 }
 
 // True if no member can store a share of a requested snapshot while this one copies the state after
-// `applied`. For the same step the bytes are equal; a member that has applied more stored its shares before;
-// and no later step commits without this member's vote as long as the generation lasts.
+// `applied`. For the same step the bytes are equal; a member that has applied more stored its
+// shares before; and no later step commits without this member's vote as long as the generation
+// lasts.
 bool may_take_over(Participant& self, const SaveMark& mark, proto::Step applied) {
   if (mark.phase != SaveMark::Phase::kWanted || mark.step <= applied) return true;
   const bool holds_vote = self.world().generation == self.arena().newest_world() && !self.revoked();
@@ -62,17 +65,20 @@ bool may_take_over(Participant& self, const SaveMark& mark, proto::Step applied)
 
 // True if the snapshot of `mark` is not older than the checkpoint that was due last.
 bool covers(const SaveMark& mark, proto::Step applied, const Checkpointing& options) {
-  return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
+  return mark.phase != SaveMark::Phase::kWanted &&
+         applied / options.every <= mark.step / options.every;
 }
 
 }  // namespace
 
-bool save_is_due(Participant& self, proto::Step applied, proto::Step begun, const Checkpointing& options) {
+bool save_is_due(Participant& self, proto::Step applied, proto::Step begun,
+                 const Checkpointing& options) {
   if (!saves(self, options) || applied <= begun) return false;
   const SaveMark mark = mark_of(self);
   if (!covers(mark, applied, options)) return true;
   const shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
-  return !mark.on_its_way() && mark.step > 0 && header.failed.load(std::memory_order_acquire) == mark.step;
+  return !mark.on_its_way() && mark.step > 0 &&
+         header.failed.load(std::memory_order_acquire) == mark.step;
 }
 
 bool FinalSnapshot::wanted(Participant& self, proto::Step applied, const Checkpointing& options,
@@ -84,7 +90,8 @@ bool FinalSnapshot::wanted(Participant& self, proto::Step applied, const Checkpo
 }
 
 Status FinalSnapshot::answer(Participant& self, State& state, proto::Step applied,
-                             const Checkpointing& options, SavePlan* plan, MemberActivity activity) {
+                             const Checkpointing& options, SavePlan* plan,
+                             MemberActivity activity) {
   bool again = true;
   while (again && wanted(self, applied, options, activity)) {
     again = false;
@@ -108,13 +115,15 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
       const bool freed = request.what != What::kLater && !mark_of(self).on_its_way();
       return freed || header.asked.load(std::memory_order_acquire) != asked;
     };
-    const base::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
+    const base::TimePoint until{
+        std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
     *again = self.pause(changed, until);
     if (*again) answered_ = ~0U;
     return {};
   }
   // If states are compared before a snapshot counts, no further step compares those of this one.
-  const bool shared = request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
+  const bool shared =
+      request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
   if (shared && shares_come(self, mark, applied)) return {};
   if (!may_take_over(self, mark, applied)) return {};
   const SaveRequest claim{What::kClaimed, request.number, self.slot_id().slot};
@@ -125,7 +134,8 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
   }
   REGROUP_RETURN_IF_ERROR(save_alone(self, state, applied, options, plan, seen));
   // Another snapshot was requested or completed meanwhile: reopen the request.
-  if (const SaveMark now = mark_of(self); now.phase == SaveMark::Phase::kWanted || now.step < applied) {
+  if (const SaveMark now = mark_of(self);
+      now.phase == SaveMark::Phase::kWanted || now.step < applied) {
     std::uint32_t claimed = claim.pack();
     *again = header.asked.compare_exchange_strong(claimed, asked, std::memory_order_acq_rel);
     if (*again) answered_ = ~0U, crossed_ = request.number;
@@ -133,8 +143,8 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
   return {};
 }
 
-// The agent repeats its request if a copy is incomplete, or if a step was applied after it: a member that
-// exited earlier would take that step with it.
+// The agent repeats its request if a copy is incomplete, or if a step was applied after it: a
+// member that exited earlier would take that step with it.
 Status FinalSnapshot::settle(Participant& self, State& state, proto::Step applied,
                              const Checkpointing& options, SavePlan* plan) {
   if (applied == 0 || !saves(self, options)) return {};
@@ -148,8 +158,10 @@ Status FinalSnapshot::settle(Participant& self, State& state, proto::Step applie
     return settled() || wanted(self, applied, options, MemberActivity::kAtBoundary);
   };
   for (;;) {
-    REGROUP_RETURN_IF_ERROR(answer(self, state, applied, options, plan, MemberActivity::kAtBoundary));
-    const base::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
+    REGROUP_RETURN_IF_ERROR(
+        answer(self, state, applied, options, plan, MemberActivity::kAtBoundary));
+    const base::TimePoint until{
+        std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
     if (settled() || !self.pause(changed, until)) return {};
   }
 }
@@ -163,7 +175,8 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
                         const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
                         base::TimePoint deadline, bool as_left) {
   if (options.every == 0 || applied <= begun) return {};
-  REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have copied their shares of a requested snapshot
+  REGROUP_RETURN_IF_ERROR(
+      all.barrier(deadline));  // all have copied their shares of a requested snapshot
   if (all.rank() != 0 || !saves(self, options)) return {};
   shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   header.due.store(applied, std::memory_order_release);
@@ -175,16 +188,20 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
       deadline - std::min<base::Duration>(kDiskLimit, (deadline - clock.now()) / 4);
   const auto is_free = [&] {
     return !mark_of(self).on_its_way() || header.hangs.load(std::memory_order_acquire) != 0 ||
-           timeout.over(clock.now(), header.moved.load(std::memory_order_acquire)) || clock.now() >= latest;
+           timeout.over(clock.now(), header.moved.load(std::memory_order_acquire)) ||
+           clock.now() >= latest;
   };
   REGROUP_RETURN_IF_ERROR(self.wait(
-      is_free, fmt::format("finish: waiting for the checkpoint of step {} to be written before the final one",
-                           mark_of(self).step)));
+      is_free,
+      fmt::format(
+          "finish: waiting for the checkpoint of step {} to be written before the final one",
+          mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
   if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent reports what becomes of that one
   const bool again = save_is_due(self, applied, begun, options);
   const bool failed = covers(SaveMark::unpack(seen), applied, options);
-  return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen) : Status();
+  return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen)
+                                       : Status();
 }
 
 }  // namespace regroup::elastic

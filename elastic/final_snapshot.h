@@ -1,5 +1,6 @@
-// The last snapshot of a job, which one member copies alone: the agent requests it before an announced end,
-// and it may be due after the last step of a training. docs/design/checkpoint_in_a_job.md.
+// The last snapshot of a job, which one member copies alone: the agent requests it before an
+// announced end, and it may be due after the last step of a training.
+// docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace regroup::elastic {
 
-// What a member does when its state is requested. In both cases the state is that after its last applied
-// step.
+// What a member does when its state is requested. In both cases the state is that after its last
+// applied step.
 enum class MemberActivity {
   kAtBoundary,  // it leaves, and opens no further step
   kWaiting,     // it waits for others, with a step open or between two generations
@@ -25,16 +26,19 @@ enum class MemberActivity {
 // One member's handling of the requests. Used by the training thread only.
 class FinalSnapshot {
  public:
-  // True if the agent requests the state of a member in `activity` and this member has not handled the
-  // request.
+  // True if the agent requests the state of a member in `activity` and this member has not handled
+  // the request.
   [[nodiscard]] bool wanted(Participant& self, proto::Step applied, const Checkpointing& options,
                             MemberActivity activity) const;
-  // Copies the state after `applied` into the save area, unless it is saved already or another member copies
-  // it. Blocks until an older snapshot is on disk, at most until the agent's deadline.
+  // Copies the state after `applied` into the save area, unless it is saved already or another
+  // member copies it. Blocks until an older snapshot is on disk, at most until the agent's
+  // deadline.
   [[nodiscard]] base::Status answer(Participant& self, State& state, proto::Step applied,
-                                    const Checkpointing& options, SavePlan* plan, MemberActivity activity);
-  // For a member that exits: handles requests until the state after `applied`, or a later one, is in the save
-  // area, or the agent requests none. Meanwhile another member may copy the same state or an older one.
+                                    const Checkpointing& options, SavePlan* plan,
+                                    MemberActivity activity);
+  // For a member that exits: handles requests until the state after `applied`, or a later one, is
+  // in the save area, or the agent requests none. Meanwhile another member may copy the same state
+  // or an older one.
   [[nodiscard]] base::Status settle(Participant& self, State& state, proto::Step applied,
                                     const Checkpointing& options, SavePlan* plan);
 
@@ -46,8 +50,9 @@ class FinalSnapshot {
   std::uint32_t crossed_ = ~0U;   // ... and of one whose copy another snapshot has crossed
 };
 
-// True if a checkpoint became due after step `begun`, with `applied` as the last step, that is neither
-// written nor being written. A failed write counts as not written, since there may be room by now.
+// True if a checkpoint became due after step `begun`, with `applied` as the last step, that is
+// neither written nor being written. A failed write counts as not written, since there may be room
+// by now.
 [[nodiscard]] bool save_is_due(Participant& self, proto::Step applied, proto::Step begun,
                                const Checkpointing& options);
 
@@ -64,13 +69,14 @@ class DiskTimeout {
   std::uint64_t moved_ = 0;
 };
 
-// Call in a collective section of all members, `all`, after the last step: rank 0 copies the state after
-// `applied` if save_is_due(). It first waits for the snapshot before as long as the writer makes progress,
-// and tells the agent which step must be saved. `as_left`: `state` is unchanged since the training loop
-// ended, so that a failed snapshot of the last step can be made again. kRevoked: run the section again.
+// Call in a collective section of all members, `all`, after the last step: rank 0 copies the state
+// after `applied` if save_is_due(). It first waits for the snapshot before as long as the writer
+// makes progress, and tells the agent which step must be saved. `as_left`: `state` is unchanged
+// since the training loop ended, so that a failed snapshot of the last step can be made again.
+// kRevoked: run the section again.
 [[nodiscard]] base::Status save_what_is_due(Participant& self, State& state, proto::Step applied,
-                                            proto::Step begun, const Checkpointing& options, SavePlan* plan,
-                                            collective::Communicator& all, base::TimePoint deadline,
-                                            bool as_left);
+                                            proto::Step begun, const Checkpointing& options,
+                                            SavePlan* plan, collective::Communicator& all,
+                                            base::TimePoint deadline, bool as_left);
 
 }  // namespace regroup::elastic

@@ -45,11 +45,11 @@ std::string text_of(const std::string& path) {
 }
 
 base::Status several_hosts(const Launch& launch) {
-  return base::invalid_argument(
-      fmt::format("join: this process is rank {} of {} of {} ({}), and not all ranks run on this host. A "
-                  "World of fixed size on several hosts requires regroup: `regroup -np {} --host ...` "
-                  "instead of {}. To train alone in each process, set REGROUP_WORLD=alone",
-                  launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
+  return base::invalid_argument(fmt::format(
+      "join: this process is rank {} of {} of {} ({}), and not all ranks run on this host. A "
+      "World of fixed size on several hosts requires regroup: `regroup -np {} --host ...` "
+      "instead of {}. To train alone in each process, set REGROUP_WORLD=alone",
+      launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ void SingleWorldGuard::finished() {
 
 SingleWorldGuard::~SingleWorldGuard() { finished(); }
 
-Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env, base::Duration timeout) {
+Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
+                                     base::Duration timeout) {
   if (!launch.one_host) return several_hosts(launch);
   REGROUP_ASSIGN_OR_RETURN(auto guard, SingleWorldGuard::take());
   RankConnection out{{}, nullptr, std::move(guard)};
@@ -76,7 +77,8 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
       .size = launch.size,
       .shards = env.shards != 0 ? env.shards : std::bit_ceil(launch.size),
       .seed = env.seed,
-      .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(timeout)),
+      .ready_timeout =
+          std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(timeout)),
   };
   if (launch.by == "regroup" && !env.rank_exits.empty())
     options.scan_ranks = [path = env.rank_exits] { return parse_exits(text_of(path)); };
@@ -96,7 +98,8 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
     } else if (base::SystemClock().now() >= deadline) {
       return link.status();
     } else {
-      std::this_thread::sleep_for(kAgain);  // another rank has bound the name, but does not listen yet
+      std::this_thread::sleep_for(
+          kAgain);  // another rank has bound the name, but does not listen yet
     }
   }
 }

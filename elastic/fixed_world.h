@@ -1,5 +1,6 @@
-// Connects the ranks that another launcher (mpirun, srun, torchrun ...) started: the first one serves their
-// World, the others find it by a socket name derived from the launch. docs/design/fixed_size_worlds.md.
+// Connects the ranks that another launcher (mpirun, srun, torchrun ...) started: the first one
+// serves their World, the others find it by a socket name derived from the launch.
+// docs/design/fixed_size_worlds.md.
 #pragma once
 
 #include <memory>
@@ -32,11 +33,13 @@ struct RankConnection {
   std::unique_ptr<SingleWorldGuard> guard;
 };
 
-// Connects to the rank that serves the World, or becomes it. Blocks for at most `timeout`. kInvalidArgument:
-// the ranks are on several hosts.
-[[nodiscard]] base::Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
+// Connects to the rank that serves the World, or becomes it. Blocks for at most `timeout`.
+// kInvalidArgument: the ranks are on several hosts.
+[[nodiscard]] base::Result<RankConnection> connect_ranks(const Launch& launch,
+                                                         const Environment& env,
                                                          base::Duration timeout);
-// Call when the Join after connect_ranks() was accepted: the next one of this process is for another World.
+// Call when the Join after connect_ranks() was accepted: the next one of this process is for
+// another World.
 void count_world();
 
 }  // namespace regroup::elastic

@@ -1,6 +1,6 @@
-// Each launcher is one row of a table. If the variables of several launchers are set, one was started inside
-// the other: variables that the inner launcher's own process has inherited belong to the outer one and do not
-// count.
+// Each launcher is one row of a table. If the variables of several launchers are set, one was
+// started inside the other: variables that the inner launcher's own process has inherited belong to
+// the outer one and do not count.
 #include "elastic/launch.h"
 
 #include <fmt/format.h>
@@ -64,8 +64,8 @@ const std::vector<Row>& rows() {
        "OMPI_COMM_WORLD_LOCAL_SIZE",
        Where::kLocalSize,
        {"PMIX_NAMESPACE", "REGROUP_JOB"},
-       {"mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun", "orted", "prterun", "prted",
-        "regroup-agent"},
+       {"mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun", "orted", "prterun",
+        "prted", "regroup-agent"},
        true},
       {"mpiexec",
        {"MPI_LOCALNRANKS"},
@@ -154,7 +154,8 @@ bool is_step_of_srun(const std::string& step) {
 
 bool counts(const Row& row, const Variable& variable) {
   const auto is_set = [&](const char* name) { return !variable(name).empty(); };
-  if (!is_set(row.rank) || !is_set(row.size) || !std::ranges::all_of(row.needs, is_set)) return false;
+  if (!is_set(row.rank) || !is_set(row.size) || !std::ranges::all_of(row.needs, is_set))
+    return false;
   return std::string_view(row.by) != "srun" || is_step_of_srun(variable("SLURM_STEP_ID"));
 }
 
@@ -181,16 +182,21 @@ bool is_same_rank(const Row& row, const Variable& variable, const Ancestor& proc
   return same(row.rank) && same(row.size) && std::ranges::all_of(row.ids, same);
 }
 
-// True if the row's variables were set before the nearest launcher, of another kind, started this process.
+// True if the row's variables were set before the nearest launcher, of another kind, started this
+// process.
 bool is_outer(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
   const auto inner = nearest_launcher(ancestors);
-  return inner != ancestors.end() && !starts_ranks(row, *inner) && is_same_rank(row, variable, *inner);
+  return inner != ancestors.end() && !starts_ranks(row, *inner) &&
+         is_same_rank(row, variable, *inner);
 }
 
 // True if a member of an elastic job, or a rank of regroup, started this launch.
-bool is_inside_member(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
-  return row.where != Where::kMaster && std::ranges::any_of(ancestors, [&](const Ancestor& process) {
-           return value_in(process, kAgent) == variable(kAgent) && !is_same_rank(row, variable, process);
+bool is_inside_member(const Row& row, const Variable& variable,
+                      const std::vector<Ancestor>& ancestors) {
+  return row.where != Where::kMaster &&
+         std::ranges::any_of(ancestors, [&](const Ancestor& process) {
+           return value_in(process, kAgent) == variable(kAgent) &&
+                  !is_same_rank(row, variable, process);
          });
 }
 
@@ -220,31 +226,34 @@ std::string seen(const Row& row, const Variable& variable) {
   names.insert(names.end(), row.needs.begin(), row.needs.end());
   std::string out;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const bool told = std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) !=
-                      names.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool told = std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i),
+                                names[i]) != names.begin() + static_cast<std::ptrdiff_t>(i);
     if (told || variable(names[i]).empty()) continue;
     out += fmt::format("{}{}={}", out.empty() ? "" : ", ", names[i], variable(names[i]));
   }
   return out;
 }
 
-Result<Launch> launch_by(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
+Result<Launch> launch_by(const Row& row, const Variable& variable,
+                         const std::vector<Ancestor>& ancestors) {
   Launch out;
   const std::string space = variable("PMIX_NAMESPACE");
-  const bool ours = !variable("REGROUP_JOB").empty() && (space.empty() || space.starts_with("regroup-"));
+  const bool ours =
+      !variable("REGROUP_JOB").empty() && (space.empty() || space.starts_with("regroup-"));
   out.by = std::string_view(row.by) == "mpirun" && ours ? "regroup" : row.by;
   out.seen = seen(row, variable);
   const auto rank = number(variable(row.rank)), size = number(variable(row.size));
   if (!rank || !size || *rank >= *size)
-    return base::invalid_argument(
-        fmt::format("join: {} contradict each other: expected a rank below the number of ranks", out.seen));
+    return base::invalid_argument(fmt::format(
+        "join: {} contradict each other: expected a rank below the number of ranks", out.seen));
   out.rank = *rank;
   out.size = *size;
   out.one_host = all_here(row, variable, *size);
   out.key = fmt::format("{}/{}/{}", row.by, ::geteuid(), *size);
   for (const char* id : row.ids) out.key += fmt::format("/{}", variable(id));
   const auto end = end_of_rank(row, variable, ancestors);
-  if (row.by_process && end != ancestors.end()) out.key += fmt::format("/{}@{}", end->pid, end->start);
+  if (row.by_process && end != ancestors.end())
+    out.key += fmt::format("/{}@{}", end->pid, end->start);
   const auto joined =
       std::find_if(ancestors.begin(), end, [](const auto& process) { return process.joined; });
   if (joined != end) out.rank_joined = joined->pid;
@@ -268,7 +277,8 @@ pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestor
   return joined == ancestors.end() ? 0 : joined->pid;
 }
 
-Result<std::optional<Launch>> find_launch(const Variable& variable, const std::vector<Ancestor>& ancestors) {
+Result<std::optional<Launch>> find_launch(const Variable& variable,
+                                          const std::vector<Ancestor>& ancestors) {
   const bool member = !variable(kAgent).empty();
   for (const Row& row : rows()) {
     if (!counts(row, variable) || is_outer(row, variable, ancestors)) continue;
@@ -283,11 +293,11 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
   if (member) return std::optional<Launch>();
   for (const char* name : kRanksAlone) {
     if (number(variable(name)).value_or(0) == 0) continue;
-    return base::invalid_argument(
-        fmt::format("join: {}={} marks this process as one of several ranks, but no variable gives their "
-                    "number. Start them with regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone "
-                    "makes a World of this process alone",
-                    name, variable(name)));
+    return base::invalid_argument(fmt::format(
+        "join: {}={} marks this process as one of several ranks, but no variable gives their "
+        "number. Start them with regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone "
+        "makes a World of this process alone",
+        name, variable(name)));
   }
   return std::optional<Launch>();
 }

@@ -1,5 +1,5 @@
-// Finds the launcher that started this process as one of several ranks (mpirun, mpiexec, srun, torchrun ...)
-// by the environment variables that it sets. docs/design/fixed_size_worlds.md. Pure.
+// Finds the launcher that started this process as one of several ranks (mpirun, mpiexec, srun,
+// torchrun ...) by the environment variables that it sets. docs/design/fixed_size_worlds.md. Pure.
 #pragma once
 
 #include <sys/types.h>
@@ -44,10 +44,11 @@ struct Ancestor {
 // The value of a variable of this process, or "".
 using Variable = std::function<std::string(const std::string& name)>;
 
-// `ancestors`: this process's parent first. Returns nothing if this process was started alone, or by regroup,
-// whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables contradict each other.
-[[nodiscard]] base::Result<std::optional<Launch>> find_launch(const Variable& variable,
-                                                              const std::vector<Ancestor>& ancestors);
+// `ancestors`: this process's parent first. Returns nothing if this process was started alone, or
+// by regroup, whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables
+// contradict each other.
+[[nodiscard]] base::Result<std::optional<Launch>> find_launch(
+    const Variable& variable, const std::vector<Ancestor>& ancestors);
 
 // The ancestor of the same rank that has joined a World of fixed size through its agent; 0: none.
 [[nodiscard]] pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestors);
@@ -61,9 +62,9 @@ struct Descendant {
 
 // The ranks of a launch as seen in the processes of this host.
 struct RankScan {
-  // Whether ranks that were never seen have been started, since a process may hide its rank or not have run
-  // its program yet. kSoon: every living child of the launcher is a known rank. kAll: it also has as many
-  // children as there are ranks.
+  // Whether ranks that were never seen have been started, since a process may hide its rank or not
+  // have run its program yet. kSoon: every living child of the launcher is a known rank. kAll: it
+  // also has as many children as there are ranks.
   enum class Started : std::uint8_t { kUnknown, kSoon, kAll };
   std::map<std::uint32_t, pid_t> living;  // rank -> the first of its processes
   std::set<pid_t> processes;              // all living ones
@@ -76,8 +77,8 @@ struct RankScan {
 // Pure. `processes`: the descendants of launch.starter.
 [[nodiscard]] RankScan scan_ranks(const Launch& launch, const std::vector<Descendant>& processes);
 
-// Pure. `text`: the contents of the file REGROUP_RANK_EXITS, a line "RANK PID" for each rank that ended with
-// status 0.
+// Pure. `text`: the contents of the file REGROUP_RANK_EXITS, a line "RANK PID" for each rank that
+// ended with status 0.
 [[nodiscard]] RankScan parse_exits(const std::string& text);
 
 // The descendants of `of`.

@@ -47,12 +47,14 @@ void Leaves::keep_owned(const std::vector<proto::SlotId>& owners, proto::SlotId 
 }
 
 bool Leaves::holds(std::uint32_t leaf) const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [leaf](const Node& n) { return n.leaves.contains(leaf); });
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [leaf](const Node& n) { return n.leaves.contains(leaf); });
 }
 
 std::optional<std::uint32_t> Leaves::free_buffer() const {
   for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b) {
-    if (std::none_of(nodes_.begin(), nodes_.end(), [b](const Node& n) { return n.buffer == b; })) return b;
+    if (std::none_of(nodes_.begin(), nodes_.end(), [b](const Node& n) { return n.buffer == b; }))
+      return b;
   }
   return std::nullopt;
 }
@@ -69,10 +71,12 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
 
 void Leaves::seal() {
   assert(filling_);
-  seal_word(filling_->buffer).store(proto::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
-  nodes_.insert(std::find_if(nodes_.begin(), nodes_.end(),
-                             [&](const Node& n) { return n.leaves.begin > filling_->leaves.begin; }),
-                *filling_);
+  seal_word(filling_->buffer)
+      .store(proto::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
+  nodes_.insert(
+      std::find_if(nodes_.begin(), nodes_.end(),
+                   [&](const Node& n) { return n.leaves.begin > filling_->leaves.begin; }),
+      *filling_);
   filling_.reset();
 }
 
@@ -82,7 +86,8 @@ bool Leaves::fold_one() {
     Node& left = nodes_[i];
     Node& right = nodes_[i + 1];
     const proto::Interval parent{left.leaves.begin, right.leaves.end};
-    if (left.leaves.end != right.leaves.begin || proto::canonical_parent(shards, left.leaves) != parent)
+    if (left.leaves.end != right.leaves.begin ||
+        proto::canonical_parent(shards, left.leaves) != parent)
       continue;
     seal_word(right.buffer).store(0, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -111,8 +116,8 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
   }
 }
 
-std::optional<std::vector<collective::Partial>> sealed_partials(const shmem::Arena& arena, proto::Step step,
-                                                                const std::vector<proto::SlotId>& owners) {
+std::optional<std::vector<collective::Partial>> sealed_partials(
+    const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners) {
   struct Chosen {
     const std::atomic<std::uint64_t>* word;
     std::uint64_t bits;
@@ -132,7 +137,8 @@ std::optional<std::vector<collective::Partial>> sealed_partials(const shmem::Are
       const auto& word = arena.member_slot(slot).seals[b];
       const std::uint64_t bits = word.load(std::memory_order_acquire);
       const auto seal = proto::Seal::unpack(bits);
-      if (seal.step != (step & proto::kMaxStep) || seal.leaves.begin != leaf || seal.leaves.end <= best.end)
+      if (seal.step != (step & proto::kMaxStep) || seal.leaves.begin != leaf ||
+          seal.leaves.end <= best.end)
         continue;
       best = seal.leaves;
       buffer = b;
@@ -143,8 +149,8 @@ std::optional<std::vector<collective::Partial>> sealed_partials(const shmem::Are
     partials.push_back({best, arena.buffer(slot, buffer)});
     leaf = best.end;
   }
-  // An owner may fold meanwhile and reuse a buffer that is chosen here. If no seal has changed, all were
-  // valid at one instant: then every leaf was complete, and no owner has one left to write.
+  // An owner may fold meanwhile and reuse a buffer that is chosen here. If no seal has changed, all
+  // were valid at one instant: then every leaf was complete, and no owner has one left to write.
   for (const Chosen& seal : chosen) {
     if (seal.word->load(std::memory_order_acquire) != seal.bits) return std::nullopt;
   }

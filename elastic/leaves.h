@@ -1,5 +1,5 @@
-// This member's gradient buffers in the arena: their contents and seals. Siblings are folded only when no
-// buffer is free (docs/design/interfaces.md, Buffers). Training thread only.
+// This member's gradient buffers in the arena: their contents and seals. Siblings are folded only
+// when no buffer is free (docs/design/interfaces.md, Buffers). Training thread only.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class Leaves {
   // A new World assigns the leaves to `owners`: drops every sum that is not wholly this member's.
   void keep_owned(const std::vector<proto::SlotId>& owners, proto::SlotId self);
   [[nodiscard]] bool holds(std::uint32_t leaf) const;
-  // Returns a buffer for `leaf`. May fold two siblings or, if none can be folded, drop a sealed sum, whose
-  // leaves must then be computed again.
+  // Returns a buffer for `leaf`. May fold two siblings or, if none can be folded, drop a sealed
+  // sum, whose leaves must then be computed again.
   [[nodiscard]] std::span<std::byte> acquire(std::uint32_t leaf);
   // The buffer acquired last is complete. The caller rings the doorbells.
   void seal();
@@ -46,8 +46,8 @@ class Leaves {
   std::optional<Node> filling_;
 };
 
-// The largest sealed sums of `step` that together cover every leaf owned on this node, each in its owner's
-// slot; nothing if one is missing.
+// The largest sealed sums of `step` that together cover every leaf owned on this node, each in its
+// owner's slot; nothing if one is missing.
 [[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
     const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners);
 

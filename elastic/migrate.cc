@@ -1,5 +1,5 @@
-// Donors and newcomers. The snapshot belongs to one generation; a reader of an older one announces itself in
-// `adopting`.
+// Donors and newcomers. The snapshot belongs to one generation; a reader of an older one announces
+// itself in `adopting`.
 #include "elastic/migrate.h"
 
 #include <fmt/format.h>
@@ -47,18 +47,21 @@ void for_each_part(const SpansOf<Byte>& pieces, std::uint64_t begin, std::uint64
 
 std::span<std::byte> bytes_of(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used) {
   const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
-  return arena.snapshot().subspan(begin, std::min<std::uint64_t>(shmem::kSnapshotChunk, used - begin));
+  return arena.snapshot().subspan(begin,
+                                  std::min<std::uint64_t>(shmem::kSnapshotChunk, used - begin));
 }
 
 std::uint32_t donors_crc(const shmem::Arena& arena, std::uint64_t chunk) {
   return arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed);
 }
 
-Status verify_chunk(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used, std::uint32_t salt) {
+Status verify_chunk(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used,
+                    std::uint32_t salt) {
   const std::uint32_t want = donors_crc(arena, chunk);
   if (const std::uint32_t got = base::crc32c(bytes_of(arena, chunk, used), salt); got != want) {
-    return base::data_loss(fmt::format(
-        "state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}", chunk, got, want));
+    return base::data_loss(
+        fmt::format("state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}",
+                    chunk, got, want));
   }
   return {};
 }
@@ -72,13 +75,14 @@ Status prove_chunk(const shmem::Arena& arena, const SpansOf<Byte>& own, std::uin
   for_each_part(own, begin, std::min(begin + shmem::kSnapshotChunk, used),
                 [&](auto part) { crc = base::crc32c(part, crc); });
   if (crc == donors_crc(arena, chunk)) return {};
-  return base::data_loss(fmt::format("state: chunk {} differs from the donors' after loading", chunk));
+  return base::data_loss(
+      fmt::format("state: chunk {} differs from the donors' after loading", chunk));
 }
 
-// Copies a chunk to its destination and proves it there while it is in the cache: one pass over memory, not
-// three.
-Status land_chunk(shmem::Arena& arena, const SpansOf<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
-                  std::uint32_t salt) {
+// Copies a chunk to its destination and proves it there while it is in the cache: one pass over
+// memory, not three.
+Status land_chunk(shmem::Arena& arena, const SpansOf<std::byte>& own, std::uint64_t chunk,
+                  std::uint64_t used, std::uint32_t salt) {
   const std::span<const std::byte> from = bytes_of(arena, chunk, used);
   const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
   const std::byte* at = from.data();
@@ -88,13 +92,13 @@ Status land_chunk(shmem::Arena& arena, const SpansOf<std::byte>& own, std::uint6
   });
   Status proved = prove_chunk(arena, own, chunk, used, salt);
   if (!proved.ok())
-    REGROUP_RETURN_IF_ERROR(
-        verify_chunk(arena, chunk, used, salt));  // finds out whether the donor or the copy is at fault
+    REGROUP_RETURN_IF_ERROR(verify_chunk(
+        arena, chunk, used, salt));  // finds out whether the donor or the copy is at fault
   return proved;
 }
 
-// Calls take(chunk, used) for each chunk as soon as its donor is done, while others still write. Returns the
-// state's length, `used`.
+// Calls take(chunk, used) for each chunk as soon as its donor is done, while others still write.
+// Returns the state's length, `used`.
 template <class Take>
 base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
   shmem::Arena& arena = self.arena();
@@ -129,8 +133,8 @@ base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
 Status prove_state(shmem::Arena& arena, State& state, std::uint64_t used, std::uint32_t salt) {
   REGROUP_ASSIGN_OR_RETURN(auto pieces, state.save());
   if (total_bytes(pieces) != used) {
-    return base::data_loss(
-        fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(pieces), used));
+    return base::data_loss(fmt::format("state: {} bytes after loading, the donors have {}",
+                                       total_bytes(pieces), used));
   }
   for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk)
     REGROUP_RETURN_IF_ERROR(prove_chunk(arena, pieces, chunk, used, salt));
@@ -144,7 +148,8 @@ Status load_and_prove(Participant& self, State& state) {
   bool may_tear = self.world().resume.step() > 0;
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
     if (std::exchange(may_tear, false)) own = state.memory_of(length);
-    if (own && total_bytes(*own) != length) return base::internal_error("state: memory_of() of another size");
+    if (own && total_bytes(*own) != length)
+      return base::internal_error("state: memory_of() of another size");
     return own ? land_chunk(arena, *own, chunk, length, kNoSalt)
                : verify_chunk(arena, chunk, length, kNoSalt);
   });
@@ -155,8 +160,8 @@ Status load_and_prove(Participant& self, State& state) {
 }
 
 // False: revoked meanwhile.
-bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chunks share, std::uint64_t used,
-                 std::uint32_t salt) {
+bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chunks share,
+                 std::uint64_t used, std::uint32_t salt) {
   shmem::Arena& arena = self.arena();
   arena.snapshot_used().store(used, std::memory_order_relaxed);
   for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
@@ -173,9 +178,9 @@ bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chun
 
 }  // namespace
 
-// Donors pass no generation fence: a slow donor of g may still store while donors of g+1 write, but it stores
-// the same bytes. It has voted neither in g nor in g+1, so no step commits while it stores; if it is
-// excluded, no result of g+1 is written before it is dead.
+// Donors pass no generation fence: a slow donor of g may still store while donors of g+1 write, but
+// it stores the same bytes. It has voted neither in g nor in g+1, so no step commits while it
+// stores; if it is excluded, no result of g+1 is written before it is dead.
 Status no_old_readers(Participant& self) {
   const proto::Generation g = self.world().generation;
   const auto none = [&] {
@@ -193,13 +198,14 @@ Status donate_state(Participant& self, State& state) {
   shmem::Arena& arena = self.arena();
   const auto donors = writers_of_snapshot(self.world(), self.slot_id().node);
   if (donors.empty()) return {};
-  const auto mine = static_cast<std::size_t>(std::ranges::find(donors, self.slot_id()) - donors.begin());
+  const auto mine =
+      static_cast<std::size_t>(std::ranges::find(donors, self.slot_id()) - donors.begin());
   REGROUP_ASSIGN_OR_RETURN(auto pieces, state.save());
   const std::uint64_t used = total_bytes(pieces);
   if (used > arena.snapshot().size()) {
-    return {
-        base::Code::kResourceExhausted,
-        fmt::format("state of {} bytes outgrew the {} reserved at the start", used, arena.snapshot().size())};
+    return {base::Code::kResourceExhausted,
+            fmt::format("state of {} bytes outgrew the {} reserved at the start", used,
+                        arena.snapshot().size())};
   }
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   if (!write_share(self, pieces, share_of(mine, donors.size(), used), used, kNoSalt))
@@ -214,8 +220,8 @@ Status adopt_state(Participant& self, State& state) {
   const proto::Generation g = self.world().generation;
   line.adopting.store(g, std::memory_order_seq_cst);
   Status status = load_and_prove(self, state);
-  // Donors of a later generation may have overwritten what was being read: then this generation is revoked.
-  // The fence orders those reads before the check.
+  // Donors of a later generation may have overwritten what was being read: then this generation is
+  // revoked. The fence orders those reads before the check.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (self.revoked()) status = {base::Code::kRevoked, fmt::format("generation {} is over", g)};
   if (status.ok()) line.proved.store(g, std::memory_order_release);
@@ -229,9 +235,11 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
   shmem::MemberSlot& line = self.line();
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // TransferSource::begin() reads our state word after its store
-  const auto mark = proto::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
+  const auto mark =
+      proto::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
   if (mark.transfer == 0 || mark.step != applied) return {};
-  if (applied <= self.world().resume.step()) return {};  // not all members of the World have that state
+  if (applied <= self.world().resume.step())
+    return {};  // not all members of the World have that state
   if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
   const auto writers = members_on(self.world(), self.slot_id().node);
   const auto mine = std::ranges::find(writers, self.slot_id());
@@ -241,7 +249,8 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
   if (used > arena.snapshot().size()) return {};  // without this share the source ends the transfer
   // Donors of a later World wait until this is over.
   line.adopting.store(self.world().generation, std::memory_order_seq_cst);
-  const auto share = share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
+  const auto share =
+      share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
   const bool written = write_share(self, *pieces, share, used, proto::snapshot_salt(mark.transfer));
   if (written) line.donated_step.store(mark.pack(), std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);
@@ -260,7 +269,8 @@ base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
   };
   const auto load = [&]() -> Status {
     const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
-    if (used > arena.snapshot().size()) return base::data_loss("state: the snapshot's length is damaged");
+    if (used > arena.snapshot().size())
+      return base::data_loss("state: the snapshot's length is damaged");
     const std::uint32_t salt = proto::snapshot_salt(mark.transfer);
     for (std::uint64_t chunk = 0; chunk < chunks_of(used) && !called_off(); ++chunk)
       REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));
@@ -286,7 +296,8 @@ bool result_is_sound(const shmem::Arena& arena, proto::Step step) {
   for (std::size_t chunk = 0; chunk < crcs.size(); ++chunk) {
     const std::size_t begin = chunk * shmem::kSnapshotChunk;
     const std::size_t size = std::min(shmem::kSnapshotChunk, bytes.size() - begin);
-    if (base::crc32c(bytes.subspan(begin, size), proto::result_salt(step)) != crcs[chunk]) return false;
+    if (base::crc32c(bytes.subspan(begin, size), proto::result_salt(step)) != crcs[chunk])
+      return false;
   }
   return true;
 }

@@ -1,4 +1,5 @@
-// Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the snapshot.
+// Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the
+// snapshot.
 #include "regroup/optimizer.h"
 #include "base/status.h"
 
@@ -25,11 +26,13 @@ void save(const Kernels& kernels, const Stepped& tensor, std::size_t at, std::si
   const std::size_t from = std::max(at, tensor.begin);
   const std::size_t to = std::min(at + count, tensor.begin + tensor.copy.size());
   if (from >= to) return;
-  kernels.stream(tensor.copy.data() + (from - tensor.begin), tensor.values.data() + from, to - from);
+  kernels.stream(tensor.copy.data() + (from - tensor.begin), tensor.values.data() + from,
+                 to - from);
 }
 
 std::size_t block_of(std::initializer_list<const Stepped*> tensors) {
-  const bool saved = std::ranges::any_of(tensors, [](const Stepped* one) { return !one->copy.empty(); });
+  const bool saved =
+      std::ranges::any_of(tensors, [](const Stepped* one) { return !one->copy.empty(); });
   return saved ? kSavedBlock : kBlock;
 }
 
@@ -37,9 +40,9 @@ Status check(const char* what, const Stepped& tensor, std::size_t elements) {
   const std::size_t size = tensor.values.size();
   const bool copy_fits = tensor.begin <= size && tensor.copy.size() <= size - tensor.begin;
   if (size == elements && copy_fits) return {};
-  return base::invalid_argument(
-      fmt::format("optimizer: {} of {} elements, with a copy of {} from element {} on, for {} gradients",
-                  what, size, tensor.copy.size(), tensor.begin, elements));
+  return base::invalid_argument(fmt::format(
+      "optimizer: {} of {} elements, with a copy of {} from element {} on, for {} gradients", what,
+      size, tensor.copy.size(), tensor.begin, elements));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// One body for each optimizer, inlined into one function for each instruction set. Every operation rounds
-// alike in all of them, with a fused multiply-add where torch's kernels have one, so the bits do not depend
-// on the processor.
+// One body for each optimizer, inlined into one function for each instruction set. Every operation
+// rounds alike in all of them, with a fused multiply-add where torch's kernels have one, so the
+// bits do not depend on the processor.
 #include "elastic/optimizer_kernels.h"
 
 #if defined(__x86_64__)
@@ -25,7 +25,8 @@ REGROUP_INLINE void sgd(float* p, const float* g, std::size_t count, SgdScalars 
   }
 }
 
-REGROUP_INLINE void sgd_momentum(float* p, const float* g, float* m, std::size_t count, SgdScalars by) {
+REGROUP_INLINE void sgd_momentum(float* p, const float* g, float* m, std::size_t count,
+                                 SgdScalars by) {
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
     const float d = by.weight_decay == 0 ? g[i] : __builtin_fmaf(p[i], by.weight_decay, g[i]);
@@ -38,7 +39,8 @@ REGROUP_INLINE void sgd_momentum(float* p, const float* g, float* m, std::size_t
 
 // Like torch's lerp, from the nearer end.
 REGROUP_INLINE float lerp(float from, float to, float share) {
-  return share < 0.5F ? __builtin_fmaf(share, to - from, from) : __builtin_fmaf(share - 1, to - from, to);
+  return share < 0.5F ? __builtin_fmaf(share, to - from, from)
+                      : __builtin_fmaf(share - 1, to - from, to);
 }
 
 REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, std::size_t count,
@@ -57,27 +59,30 @@ REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, 
 
 // The rest of a cache line, or an unaligned range: non-temporal stores of partial lines are slow.
 REGROUP_INLINE void stream_rest(float* to, const float* from, std::size_t count) {
-  collective::store_block(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
-                          count * sizeof(float), collective::Stores::kStream);
+  collective::store_block(reinterpret_cast<std::byte*>(to),
+                          reinterpret_cast<const std::byte*>(from), count * sizeof(float),
+                          collective::Stores::kStream);
 }
 
-#define REGROUP_KERNELS(name, ...)                                                                       \
-  __VA_ARGS__ void sgd_##name(float* p, const float* g, float* m, std::size_t count, SgdScalars by) {    \
-    if (m == nullptr) {                                                                                  \
-      sgd(p, g, count, by);                                                                              \
-    } else {                                                                                             \
-      sgd_momentum(p, g, m, count, by);                                                                  \
-    }                                                                                                    \
-  }                                                                                                      \
-  __VA_ARGS__ void adam_##name(float* p, const float* g, float* first, float* second, std::size_t count, \
-                               AdamScalars by) {                                                         \
-    adam(p, g, first, second, count, by);                                                                \
+#define REGROUP_KERNELS(name, ...)                                                    \
+  __VA_ARGS__ void sgd_##name(float* p, const float* g, float* m, std::size_t count,  \
+                              SgdScalars by) {                                        \
+    if (m == nullptr) {                                                               \
+      sgd(p, g, count, by);                                                           \
+    } else {                                                                          \
+      sgd_momentum(p, g, m, count, by);                                               \
+    }                                                                                 \
+  }                                                                                   \
+  __VA_ARGS__ void adam_##name(float* p, const float* g, float* first, float* second, \
+                               std::size_t count, AdamScalars by) {                   \
+    adam(p, g, first, second, count, by);                                             \
   }
 
 #if defined(__x86_64__)
 constexpr std::size_t kLine = 64;  // bytes
 
-REGROUP_KERNELS(avx512, [[gnu::target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")]])
+REGROUP_KERNELS(avx512,
+                [[gnu::target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")]])
 REGROUP_KERNELS(avx2, [[gnu::target("avx2,fma")]])
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -110,7 +115,9 @@ bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_support
 }
 #endif
 REGROUP_KERNELS(baseline)
-void stream_baseline(float* to, const float* from, std::size_t count) { stream_rest(to, from, count); }
+void stream_baseline(float* to, const float* from, std::size_t count) {
+  stream_rest(to, from, count);
+}
 
 constexpr std::array kAll {
 #if defined(__x86_64__)
@@ -125,7 +132,8 @@ constexpr std::array kAll {
 std::span<const Kernels> all_kernels() { return kAll; }
 
 const Kernels& best_kernels() {
-  static const Kernels& best = *std::ranges::find_if(kAll, [](const Kernels& k) { return k.usable(); });
+  static const Kernels& best =
+      *std::ranges::find_if(kAll, [](const Kernels& k) { return k.usable(); });
   return best;
 }
 

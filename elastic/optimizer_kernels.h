@@ -20,11 +20,12 @@ struct Kernels {
   const char* name;
   bool (*usable)();
   // `momentum` may be null.
-  void (*sgd)(float* parameter, const float* gradient, float* momentum, std::size_t count, SgdScalars by);
-  void (*adam)(float* parameter, const float* gradient, float* first, float* second, std::size_t count,
-               AdamScalars by);
-  // Copies with non-temporal stores, in whole cache lines where `to` is aligned to 64 bytes. Visible to other
-  // threads after collective::complete_stores() and a release store.
+  void (*sgd)(float* parameter, const float* gradient, float* momentum, std::size_t count,
+              SgdScalars by);
+  void (*adam)(float* parameter, const float* gradient, float* first, float* second,
+               std::size_t count, AdamScalars by);
+  // Copies with non-temporal stores, in whole cache lines where `to` is aligned to 64 bytes.
+  // Visible to other threads after collective::complete_stores() and a release store.
   void (*stream)(float* to, const float* from, std::size_t count);
 };
 [[nodiscard]] std::span<const Kernels> all_kernels();  // best first; the last is usable everywhere

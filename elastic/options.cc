@@ -39,14 +39,16 @@ base::Status parse(const char* name, T min, T max, T* out) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
-    return base::invalid_argument(std::string(name) + "=" + std::string(text) + " is not a number from " +
-                                  std::to_string(min) + " to " + std::to_string(max));
+    return base::invalid_argument(std::string(name) + "=" + std::string(text) +
+                                  " is not a number from " + std::to_string(min) + " to " +
+                                  std::to_string(max));
   }
   *out = value;
   return {};
 }
 
-// CRC32C of this process's executable: compiler, flags and what was linked into it. "?" if it cannot be read.
+// CRC32C of this process's executable: compiler, flags and what was linked into it. "?" if it
+// cannot be read.
 std::string build_digest() {
   const base::Fd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   std::array<std::byte, 1 << 16> buffer;
@@ -77,7 +79,8 @@ base::Result<Environment> read_environment() {
   env.alone = variable("REGROUP_WORLD") == "alone";
   if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");
   REGROUP_RETURN_IF_ERROR(parse<proto::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
-  REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, proto::kMaxShards, &env.shards));
+  REGROUP_RETURN_IF_ERROR(
+      parse<std::uint32_t>("REGROUP_SHARDS", 1, proto::kMaxShards, &env.shards));
   REGROUP_RETURN_IF_ERROR(parse<std::uint64_t>("REGROUP_SEED", 0, UINT64_MAX, &env.seed));
   REGROUP_RETURN_IF_ERROR(
       parse<proto::Step>("REGROUP_CHECKPOINT_EVERY", 0, proto::kMaxStep, &env.checkpoint_every));
@@ -89,7 +92,9 @@ base::Result<Environment> read_environment() {
   return env;
 }
 
-base::Result<std::optional<Launch>> read_launch() { return find_launch(own_variable, read_ancestors()); }
+base::Result<std::optional<Launch>> read_launch() {
+  return find_launch(own_variable, read_ancestors());
+}
 
 pid_t read_rank_above() { return rank_above(own_variable, read_ancestors()); }
 

@@ -13,19 +13,20 @@ namespace regroup::elastic {
 
 // How this process was started. Agents set all of it.
 struct Environment {
-  std::string agent_socket;          // REGROUP_AGENT; empty: no agent
-  proto::MemberId member = 0;        // REGROUP_MEMBER
-  bool fixed = false;                // REGROUP_WORLD=fixed: the agent's World is of fixed size
-  std::string rank_exits;            // REGROUP_RANK_EXITS: file of ranks of this launch that have ended
-  bool alone = false;                // REGROUP_WORLD=alone: a World of one, whatever a launcher says
-  std::string job;                   // REGROUP_JOB
-  std::uint32_t shards = 0;          // REGROUP_SHARDS, used without an agent only; 0: not set
-  std::uint64_t seed = 0;            // REGROUP_SEED, likewise
-  std::string threads = "1";         // OMP_NUM_THREADS
+  std::string agent_socket;    // REGROUP_AGENT; empty: no agent
+  proto::MemberId member = 0;  // REGROUP_MEMBER
+  bool fixed = false;          // REGROUP_WORLD=fixed: the agent's World is of fixed size
+  std::string rank_exits;      // REGROUP_RANK_EXITS: file of ranks of this launch that have ended
+  bool alone = false;          // REGROUP_WORLD=alone: a World of one, whatever a launcher says
+  std::string job;             // REGROUP_JOB
+  std::uint32_t shards = 0;    // REGROUP_SHARDS, used without an agent only; 0: not set
+  std::uint64_t seed = 0;      // REGROUP_SEED, likewise
+  std::string threads = "1";   // OMP_NUM_THREADS
   proto::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, in steps; 0: no checkpoints
-  std::string resume_from;           // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to resume from
-  std::string resume_local;          // REGROUP_CHECKPOINT_LOCAL: where this host may have a copy of it
-  bool check_state = true;           // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared
+  std::string resume_from;   // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to resume from
+  std::string resume_local;  // REGROUP_CHECKPOINT_LOCAL: where this host may have a copy of it
+  bool check_state =
+      true;  // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();

@@ -1,5 +1,5 @@
-// Joining, leaving and waiting. Serves docs/design/architecture.md sections 3 and 4; the compare-and-swaps
-// are shmem/state_word.h.
+// Joining, leaving and waiting. Serves docs/design/architecture.md sections 3 and 4; the
+// compare-and-swaps are shmem/state_word.h.
 #include "elastic/participant.h"
 
 #include <fmt/format.h>
@@ -20,9 +20,11 @@ using base::Code;
 using base::Status;
 using shmem::RealPolicy;
 
-// The agent rings for every message; only its own death is silent, so sleeps are cut short to check for it.
+// The agent rings for every message; only its own death is silent, so sleeps are cut short to check
+// for it.
 constexpr base::Duration kAgentCheck = std::chrono::seconds(1);
-constexpr base::Duration kFirstToTell = std::chrono::seconds(2);  // rank 0 reports diverged states first
+constexpr base::Duration kFirstToTell =
+    std::chrono::seconds(2);  // rank 0 reports diverged states first
 constexpr base::Duration kEndOfJob = std::chrono::seconds(10);
 
 base::TimePoint now() { return base::SystemClock().now(); }
@@ -36,8 +38,8 @@ void warn_of_no_checkpoints() {
 
 }  // namespace
 
-Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_t seed, AgentLink link,
-                         base::Duration timeout, bool takes_notice)
+Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_t seed,
+                         AgentLink link, base::Duration timeout, bool takes_notice)
     : arena_(std::move(arena)),
       slot_(slot),
       seed_(seed),
@@ -52,7 +54,8 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   if (env.alone) return alone(env, declaration, timeout, "REGROUP_WORLD=alone: a world of one");
   REGROUP_ASSIGN_OR_RETURN(const auto launch, read_launch());
   const auto inside = [](pid_t rank) {
-    return fmt::format("process {} is a rank of the World, and started this one: a world of one", rank);
+    return fmt::format("process {} is a rank of the World, and started this one: a world of one",
+                       rank);
   };
   if (!launch.has_value() && !env.agent_socket.empty()) {
     if (const pid_t rank = env.fixed ? read_rank_above() : 0; rank != 0)
@@ -68,7 +71,8 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   if (ranks.rank_joined != 0) return alone(env, declaration, timeout, inside(ranks.rank_joined));
   REGROUP_ASSIGN_OR_RETURN(auto met, connect_ranks(ranks, env, timeout));
   declaration.member = ranks.rank;
-  auto joined = through(std::move(met.link), std::move(declaration), timeout, /*takes_notice=*/false);
+  auto joined =
+      through(std::move(met.link), std::move(declaration), timeout, /*takes_notice=*/false);
   if (!joined.ok()) return joined;
   count_world();
   (*joined)->server_ = std::move(met.server);
@@ -76,14 +80,17 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   return joined;
 }
 
-base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, proto::Join declaration,
-                                                                base::Duration timeout, bool takes_notice) {
+base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
+                                                                proto::Join declaration,
+                                                                base::Duration timeout,
+                                                                bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
   base::Fd memfd;
   REGROUP_ASSIGN_OR_RETURN(auto answer, link.receive(now() + timeout, &memfd));
   if (const auto* refused = std::get_if<proto::Refused>(&answer.body))
     return base::invalid_argument(refused->reason);
-  if (const auto* late = std::get_if<proto::Excluded>(&answer.body)) return base::left(late->reason);
+  if (const auto* late = std::get_if<proto::Excluded>(&answer.body))
+    return base::left(late->reason);
   const auto* welcome = std::get_if<proto::Welcome>(&answer.body);
   if (welcome == nullptr || !memfd.valid())
     return base::internal_error("join: unexpected reply of the agent");
@@ -94,11 +101,12 @@ base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, 
   arena.populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena.claim_slot(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{}));
-  return std::unique_ptr<Participant>(new Participant(std::move(arena), welcome->slot, welcome->seed,
-                                                      std::move(link), timeout, takes_notice));
+  return std::unique_ptr<Participant>(new Participant(
+      std::move(arena), welcome->slot, welcome->seed, std::move(link), timeout, takes_notice));
 }
 
-base::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env, const proto::Join& join,
+base::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env,
+                                                              const proto::Join& join,
                                                               base::Duration timeout,
                                                               const std::string& why) {
   const std::uint32_t shards = env.shards != 0 ? env.shards : 1;
@@ -123,17 +131,19 @@ base::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
 }
 
 bool Participant::revoked() const {
-  return arena_.member_slot(slot_).revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
+  return arena_.member_slot(slot_).revoked_up_to.load(std::memory_order_acquire) >=
+         world_.generation;
 }
 
 Status Participant::wait(const std::function<bool()>& ready, const std::string& what) {
   const base::TimePoint deadline = now() + timeout_;
   for (;;) {
     const auto done = [&] {
-      return ready() || revoked() || line().leave_request.load(std::memory_order_acquire) == shmem::kNow ||
-             asked_();
+      return ready() || revoked() ||
+             line().leave_request.load(std::memory_order_acquire) == shmem::kNow || asked_();
     };
-    const bool woken = shmem::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
+    const bool woken =
+        shmem::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
     if (woken && ready()) return {};
     if (line().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
     if (woken && asked_()) {
@@ -163,7 +173,8 @@ base::Result<Participant::Joined> Participant::regroup() {
   return joined.ok() ? base::Result(**joined) : joined.status();
 }
 
-base::Result<std::optional<Participant::Joined>> Participant::regroup_or(const std::function<bool()>& other) {
+base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
+    const std::function<bool()>& other) {
   shmem::leave_generation<RealPolicy>(line().left, world_.generation);
   shmem::ring_all(arena_, slot_);
   for (;;) {
@@ -180,7 +191,8 @@ base::Result<std::optional<Participant::Joined>> Participant::regroup_or(const s
       seen_ = world->generation;
       continue;
     }
-    if (world->members[static_cast<std::size_t>(rank)].needs_state && !enter_as_newcomer(*world)) continue;
+    if (world->members[static_cast<std::size_t>(rank)].needs_state && !enter_as_newcomer(*world))
+      continue;
     auto joined = join(std::move(*world));
     if (!joined.ok() || joined->has_value()) return joined;
   }
@@ -188,21 +200,25 @@ base::Result<std::optional<Participant::Joined>> Participant::regroup_or(const s
 
 base::Result<std::optional<Participant::Joined>> Participant::join(proto::World world) {
   proto::StateWord from = state();
-  if (from.phase == proto::Phase::kNone && !enter_as_newcomer(world)) return std::optional<Joined>();
+  if (from.phase == proto::Phase::kNone && !enter_as_newcomer(world))
+    return std::optional<Joined>();
   from = state();
   if (from.phase == proto::Phase::kClosed && from.position <= world.resume) {
-    if (shmem::accept_commit<RealPolicy>(line().state, from)) return std::optional(Joined::kCommittedOpen);
+    if (shmem::accept_commit<RealPolicy>(line().state, from))
+      return std::optional(Joined::kCommittedOpen);
     return std::optional<Joined>();
   }
   const proto::Step at =
       from.phase == proto::Phase::kClosed ? from.position.before().step() : from.position.step();
-  if (at != world.resume.step() && !(from.phase == proto::Phase::kClosed && from.position.region() != 0)) {
+  if (at != world.resume.step() &&
+      !(from.phase == proto::Phase::kClosed && from.position.region() != 0)) {
     return base::internal_error(
-        fmt::format("World {} resumes after step {}, but this member is after step {}", world.generation,
-                    world.resume.step(), at));
+        fmt::format("World {} resumes after step {}, but this member is after step {}",
+                    world.generation, world.resume.step(), at));
   }
   shmem::hold_fence<RealPolicy>(line().left, world.generation);
-  if (!shmem::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
+  if (!shmem::join_generation<RealPolicy>(line().state, line().revoked_up_to, from,
+                                          world.generation)) {
     return std::optional<Joined>();
   }
   world_ = std::move(world);
@@ -231,8 +247,8 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
     }
     if (woken) return {};
     REGROUP_RETURN_IF_ERROR(handle_agent_messages());
-    // Waiting below --min may be long: only the launcher's --min-members-timeout ends it. The first World has
-    // the caller's timeout.
+    // Waiting below --min may be long: only the launcher's --min-members-timeout ends it. The first
+    // World has the caller's timeout.
     if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
       return base::deadline_exceeded("join: no World in time");
     }
@@ -248,8 +264,8 @@ bool Participant::enter_as_newcomer(const proto::World& world) {
         line().state, from, {proto::Phase::kCommitted, true, world.generation - 1, world.resume});
   }
   if (from.phase == proto::Phase::kCommitted && from.position == world.resume) return true;
-  return shmem::swap_state<RealPolicy>(line().state, from,
-                                       {proto::Phase::kCommitted, true, from.generation, world.resume});
+  return shmem::swap_state<RealPolicy>(
+      line().state, from, {proto::Phase::kCommitted, true, from.generation, world.resume});
 }
 
 Status Participant::open(proto::Position next) {
@@ -262,14 +278,18 @@ Status Participant::open(proto::Position next) {
 }
 
 Status Participant::commit() {
-  if (shmem::commit_transaction<RealPolicy>(line().state, world_.generation, state().position)) return {};
+  if (shmem::commit_transaction<RealPolicy>(line().state, world_.generation, state().position))
+    return {};
   return base::revoked(fmt::format("generation {} is over", world_.generation));
 }
 
-Status Participant::announce_drained() { return link_.connected() ? link_.send(proto::Drained{}) : Status(); }
+Status Participant::announce_drained() {
+  return link_.connected() ? link_.send(proto::Drained{}) : Status();
+}
 
 Status Participant::tell_contact(std::span<const std::byte> address) {
-  return link_.send(proto::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
+  return link_.send(
+      proto::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
 }
 
 // An error of the link is noticed by the next wait.
@@ -284,7 +304,8 @@ std::optional<std::vector<std::byte>> Participant::contact_of(proto::MemberId me
 void Participant::add_contacts(proto::Contacts contacts) {
   if (contacts.generation < met_) return;
   if (std::exchange(met_, contacts.generation) != contacts.generation) contacts_.clear();
-  for (proto::Contact& contact : contacts.members) contacts_[contact.member] = std::move(contact.address);
+  for (proto::Contact& contact : contacts.members)
+    contacts_[contact.member] = std::move(contact.address);
 }
 
 void Participant::suspect(proto::MemberId member, const std::string& why) {
@@ -292,7 +313,9 @@ void Participant::suspect(proto::MemberId member, const std::string& why) {
 }
 
 void Participant::end_diverged(const std::string& why) {
-  const auto released = [&] { return line().leave_request.load(std::memory_order_acquire) == shmem::kNow; };
+  const auto released = [&] {
+    return line().leave_request.load(std::memory_order_acquire) == shmem::kNow;
+  };
   const auto ended_within = [&](base::Duration pause) {
     for (const base::TimePoint until = now() + pause; now() < until;) {
       if (shmem::wait_until(line().bell, released, std::min(until, now() + kAgentCheck)) ||

@@ -1,6 +1,6 @@
-// This process as a member of the job: its slot in the arena, its generation, and the transitions of sections
-// 3 and 4 of docs/design/architecture.md: join, open, commit, leave. All calls come from the training thread,
-// which holds the slot's robust futex.
+// This process as a member of the job: its slot in the arena, its generation, and the transitions
+// of sections 3 and 4 of docs/design/architecture.md: join, open, commit, leave. All calls come
+// from the training thread, which holds the slot's robust futex.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ namespace regroup::elastic {
 
 class Participant {
  public:
-  // Joins through the agent of `env`, or through a rank of the launch that this process belongs to, or makes
-  // a World of one. Returns once the slot is claimed, before any World.
+  // Joins through the agent of `env`, or through a rank of the launch that this process belongs to,
+  // or makes a World of one. Returns once the slot is claimed, before any World.
   [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(const Environment& env,
                                                                           proto::Join declaration,
                                                                           base::Duration timeout);
@@ -34,7 +34,9 @@ class Participant {
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
   [[nodiscard]] shmem::MemberSlot& line() { return arena_.member_slot(slot_); }
   [[nodiscard]] proto::SlotId slot_id() const { return {arena_.spec().node, slot_}; }
-  [[nodiscard]] const proto::World& world() const { return world_; }  // generation 0 before the first
+  [[nodiscard]] const proto::World& world() const {
+    return world_;
+  }  // generation 0 before the first
   [[nodiscard]] int rank() const { return world_.rank_of(slot_id()); }
   [[nodiscard]] const proto::WorldMember& self() const {
     return world_.members[static_cast<std::size_t>(rank())];
@@ -46,25 +48,28 @@ class Participant {
   // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
   // kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the agent is gone.
   [[nodiscard]] base::Status wait(const std::function<bool()>& ready, const std::string& what);
-  // The same, but not ended by a revoke or an exclusion. False: the deadline has passed, or the agent has
-  // gone.
+  // The same, but not ended by a revoke or an exclusion. False: the deadline has passed, or the
+  // agent has gone.
   [[nodiscard]] bool pause(const std::function<bool()>& ready, base::TimePoint deadline);
-  // While this member waits, in wait() or for a World, it calls `answer()` whenever `asked()` becomes true.
-  // `asked()` must be quick, and false after `answer()`.
+  // While this member waits, in wait() or for a World, it calls `answer()` whenever `asked()`
+  // becomes true. `asked()` must be quick, and false after `answer()`.
   void while_waiting(std::function<bool()> asked, std::function<void()> answer);
 
   enum class Joined {
     kInWorld,        // in the newest World, which resumes at this member's position
-    kCommittedOpen,  // the transaction that was open here is committed: apply it, then regroup again
+    kCommittedOpen,  // the transaction that was open here is committed: apply it, then regroup
+                     // again
   };
   // Leaves the present generation and waits for the next World. kLeft: this member was excluded.
   [[nodiscard]] base::Result<Joined> regroup();
-  // The same, but ended by `other()`, with nothing as the result. For a member that is in no World yet.
+  // The same, but ended by `other()`, with nothing as the result. For a member that is in no World
+  // yet.
   [[nodiscard]] base::Result<std::optional<Joined>> regroup_or(const std::function<bool()>& other);
 
   // committed -> open(next). kRevoked: regroup first.
   [[nodiscard]] base::Status open(proto::Position next);
-  // open -> committed, once all have voted. kRevoked: regroup(), which returns whether it was committed.
+  // open -> committed, once all have voted. kRevoked: regroup(), which returns whether it was
+  // committed.
   [[nodiscard]] base::Status commit();
 
   [[nodiscard]] bool asked_to_leave() {
@@ -72,14 +77,15 @@ class Participant {
   }
   // This thread will touch no buffer of any generation again, so no member needs to wait for it.
   void leave_all_generations();
-  // Publishes this member's address in its generation; looks up another's, nothing while it is unknown.
-  // Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses arrive.
+  // Publishes this member's address in its generation; looks up another's, nothing while it is
+  // unknown. Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses
+  // arrive.
   [[nodiscard]] base::Status tell_contact(std::span<const std::byte> address);
   [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(proto::MemberId member);
   // Reports that another member does not answer.
   void suspect(proto::MemberId member, const std::string& why);
-  // Members hold different states: reports it and waits for the end of the job, at most some seconds. Rank 0
-  // reports at once, the others only if it could not.
+  // Members hold different states: reports it and waits for the end of the job, at most some
+  // seconds. Rank 0 reports at once, the others only if it could not.
   void end_diverged(const std::string& why);
 
   // Tells the agent that everything is applied and no further step will be opened.
@@ -108,10 +114,12 @@ class Participant {
   [[nodiscard]] base::Status handle_agent_messages();
   void add_contacts(proto::Contacts contacts);
   [[nodiscard]] base::Status excluded();
-  // Sets the state word of a member without state to {committed up to the resume position of `world`,
-  // revoked}, from which it can join.
+  // Sets the state word of a member without state to {committed up to the resume position of
+  // `world`, revoked}, from which it can join.
   [[nodiscard]] bool enter_as_newcomer(const proto::World& world);
-  [[nodiscard]] proto::StateWord state() { return shmem::load_state<shmem::RealPolicy>(line().state); }
+  [[nodiscard]] proto::StateWord state() {
+    return shmem::load_state<shmem::RealPolicy>(line().state);
+  }
 
   std::unique_ptr<WorldServer> server_;             // in the rank that serves a World of fixed size
   std::unique_ptr<SingleWorldGuard> single_world_;  // in every rank of one

@@ -1,6 +1,6 @@
-// A process hides its rank while it starts another program, and for good when it sets its title. So a rank
-// that was seen counts as ended when its process has ended in two checks in a row; one that was never seen
-// only once it must have been started.
+// A process hides its rank while it starts another program, and for good when it sets its title. So
+// a rank that was seen counts as ended when its process has ended in two checks in a row; one that
+// was never seen only once it must have been started.
 #include "elastic/rank_watch.h"
 
 #include <fmt/format.h>
@@ -21,14 +21,15 @@ std::optional<std::string> RankWatch::check(base::TimePoint now, const RankScan&
   for (const auto& [rank, pid] : seen.left) {
     if (!joined.contains(rank))
       return fmt::format(
-          "rank {} (process {}) ended with status 0 without calling join(), while {} of {} ranks wait in "
+          "rank {} (process {}) ended with status 0 without calling join(), while {} of {} ranks "
+          "wait in "
           "join()",
           rank, pid, joined.size(), size_);
   }
   using Started = RankScan::Started;
   for (const auto& [rank, pid] : seen.living) known_[rank] = pid;
-  const bool all_started =
-      seen.started == Started::kAll || (seen.started == Started::kSoon && now >= since_ + kStartOfRanks);
+  const bool all_started = seen.started == Started::kAll ||
+                           (seen.started == Started::kSoon && now >= since_ + kStartOfRanks);
   std::set<std::uint32_t> missed;
   std::string ended;
   int count = 0;
@@ -43,9 +44,9 @@ std::optional<std::string> RankWatch::check(base::TimePoint now, const RankScan&
   }
   missed_ = std::move(missed);
   if (count == 0) return std::nullopt;
-  return fmt::format("rank{} {} {} ended, and {} of {} ranks wait{} in join() for {}", count == 1 ? "" : "s",
-                     ended, count == 1 ? "has" : "have", joined.size(), size_, joined.size() == 1 ? "s" : "",
-                     count == 1 ? "it" : "them");
+  return fmt::format("rank{} {} {} ended, and {} of {} ranks wait{} in join() for {}",
+                     count == 1 ? "" : "s", ended, count == 1 ? "has" : "have", joined.size(),
+                     size_, joined.size() == 1 ? "s" : "", count == 1 ? "it" : "them");
 }
 
 }  // namespace regroup::elastic

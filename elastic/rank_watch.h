@@ -1,5 +1,5 @@
-// Detects ranks that end without join() while the others wait for them. docs/design/fixed_size_worlds.md.
-// Pure.
+// Detects ranks that end without join() while the others wait for them.
+// docs/design/fixed_size_worlds.md. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ class RankWatch {
   // `since`: by when the launcher had begun to start the ranks.
   RankWatch(std::uint32_t size, base::TimePoint since) : size_(size), since_(since) {}
 
-  // Call about once a second. `joined`: the ranks that wait. Returns why their World cannot form, or nothing.
+  // Call about once a second. `joined`: the ranks that wait. Returns why their World cannot form,
+  // or nothing.
   [[nodiscard]] std::optional<std::string> check(base::TimePoint now, const RankScan& seen,
                                                  const std::set<std::uint32_t>& joined);
 

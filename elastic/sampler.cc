@@ -1,5 +1,5 @@
-// The keyed permutation: a balanced Feistel network (Luby and Rackoff 1988) over 2k bits, cycle-walked into
-// [0, n) (Black and Rogaway 2002).
+// The keyed permutation: a balanced Feistel network (Luby and Rackoff 1988) over 2k bits,
+// cycle-walked into [0, n) (Black and Rogaway 2002).
 #include "elastic/sampler.h"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t n, std::uint64_t key) 
   return value;
 }
 
-Sampler::Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards)
+Sampler::Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch,
+                 std::uint32_t shards)
     : seed_(seed), samples_(samples), batch_(batch), shards_(shards) {
   assert(samples >= 1 && batch >= 1 && shards >= 1);
 }

@@ -1,5 +1,5 @@
-// Which samples a shard of a step holds: a keyed permutation of the data set per epoch, without a stored
-// list. Pure.
+// Which samples a shard of a step holds: a keyed permutation of the data set per epoch, without a
+// stored list. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace regroup::elastic {
 
-// A bijection of [0, n) chosen by `key`: Feistel rounds on the smallest even number of bits that holds n,
-// cycle-walking.
+// A bijection of [0, n) chosen by `key`: Feistel rounds on the smallest even number of bits that
+// holds n, cycle-walking.
 [[nodiscard]] std::uint64_t permuted(std::uint64_t index, std::uint64_t n, std::uint64_t key);
 
 struct Batch {
@@ -27,7 +27,8 @@ class Sampler {
   [[nodiscard]] std::uint64_t steps_per_epoch() const;
   [[nodiscard]] Batch batch_of(
       proto::Step step) const;  // steps count from 1; only an epoch's last batch is short
-  // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n samples.
+  // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n
+  // samples.
   [[nodiscard]] std::vector<std::uint64_t> samples_of(proto::Step step, std::uint32_t leaf) const;
 
  private:
@@ -37,7 +38,8 @@ class Sampler {
   std::uint32_t shards_;
 };
 
-// A well-mixed 64-bit value of the given words (SplitMix64 finaliser): keys and seeds of everything random.
+// A well-mixed 64-bit value of the given words (SplitMix64 finaliser): keys and seeds of everything
+// random.
 [[nodiscard]] std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0);
 
 }  // namespace regroup::elastic

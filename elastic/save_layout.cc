@@ -1,4 +1,5 @@
-// Tensors first and in order, then bytes, then the lengths of all pieces; large ones at whole pages.
+// Tensors first and in order, then bytes, then the lengths of all pieces; large ones at whole
+// pages.
 #include "elastic/save_layout.h"
 
 #include <fmt/format.h>
@@ -40,7 +41,8 @@ SaveLayout lay_out(const Pieces& pieces, const std::vector<TensorInfo>& infos) {
   };
   for (const bool bytes : {false, true}) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (!infos[i].name.empty() && (infos[i].dtype == kBytes) == bytes) out.at[i] = put(pieces[i].size());
+      if (!infos[i].name.empty() && (infos[i].dtype == kBytes) == bytes)
+        out.at[i] = put(pieces[i].size());
     }
   }
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -51,8 +53,8 @@ SaveLayout lay_out(const Pieces& pieces, const std::vector<TensorInfo>& infos) {
   return out;
 }
 
-std::string describe(const SaveLayout& layout, const std::vector<TensorInfo>& infos, std::uint64_t base,
-                     const Described& what) {
+std::string describe(const SaveLayout& layout, const std::vector<TensorInfo>& infos,
+                     std::uint64_t base, const Described& what) {
   Json tensors = Json::array();
   const auto add = [&](const TensorInfo& info, std::uint64_t at) {
     tensors.push_back(

@@ -14,9 +14,10 @@ namespace regroup::elastic {
 
 using Pieces = std::vector<std::span<const std::byte>>;
 
-inline constexpr const char* kPiecesName = "regroup.pieces";  // the tensor that has a layout's `lengths`
-inline constexpr const char* kBytes = "uint8";                // the type of pieces that may be text
-inline constexpr std::size_t kShareAlignment = 4096;          // of large pieces, for O_DIRECT
+inline constexpr const char* kPiecesName =
+    "regroup.pieces";                                 // the tensor that has a layout's `lengths`
+inline constexpr const char* kBytes = "uint8";        // the type of pieces that may be text
+inline constexpr std::size_t kShareAlignment = 4096;  // of large pieces, for O_DIRECT
 
 struct SaveLayout {
   std::vector<std::uint64_t> at;      // of each piece, in the area; 0: padding, which is not saved

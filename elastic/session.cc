@@ -1,5 +1,5 @@
-// The transaction of docs/design/architecture.md section 3: compute, reduce, vote, commit, apply; and the
-// regroup inside it.
+// The transaction of docs/design/architecture.md section 3: compute, reduce, vote, commit, apply;
+// and the regroup inside it.
 #include "regroup/session.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -96,23 +96,27 @@ Status Session::Impl::finish_apply() {
   applied_ += 1;
   if (learning_) {
     const auto mark = proto::TransferStep::unpack(transfer_);
-    line.replayed.store(proto::TransferStep{mark.transfer, applied_}.pack(), std::memory_order_release);
+    line.replayed.store(proto::TransferStep{mark.transfer, applied_}.pack(),
+                        std::memory_order_release);
   }
   sections_ = 0;
   phase_ = Phase::kIdle;
   line.step.store(applied_, std::memory_order_relaxed);
-  line.applied_at.store(static_cast<std::uint64_t>(base::SystemClock().now().time_since_epoch().count()),
-                        std::memory_order_relaxed);
-  return learning_ ? Status() : save_share(*self_, state_after(applied_), applied_, checkpointing_, &saving_);
+  line.applied_at.store(
+      static_cast<std::uint64_t>(base::SystemClock().now().time_since_epoch().count()),
+      std::memory_order_relaxed);
+  return learning_ ? Status()
+                   : save_share(*self_, state_after(applied_), applied_, checkpointing_, &saving_);
 }
 
 Status Session::Impl::answer_agent(MemberActivity activity) {
   if (!has_state()) return {};
-  return final_snapshot_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_, activity);
+  return final_snapshot_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_,
+                                activity);
 }
 
-// The agent may request the state at any time, even after all members were excluded, since a signal may reach
-// the members before the launcher.
+// The agent may request the state at any time, even after all members were excluded, since a signal
+// may reach the members before the launcher.
 Status Session::Impl::drain() {
   self_->set_leaving(true);
   REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
@@ -126,10 +130,11 @@ Status Session::Impl::drain() {
     if (status.code() == Code::kRevoked) status = regroup().status();
     if (status.ok()) REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
     if (status.code() == Code::kLeft && has_state())
-      REGROUP_RETURN_IF_ERROR(
-          final_snapshot_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
+      REGROUP_RETURN_IF_ERROR(final_snapshot_.settle(*self_, state_after(applied_), applied_,
+                                                     checkpointing_, &saving_));
     if (!status.ok()) return status;
-    if (took_part() && !self_->asked_to_leave()) {  // the others have ended and this member has the state
+    if (took_part() &&
+        !self_->asked_to_leave()) {  // the others have ended and this member has the state
       self_->set_leaving(false);
       return {};
     }
@@ -191,7 +196,8 @@ void Session::Impl::seal_filled() {
 
 Result<std::optional<Shard>> Session::Impl::next_shard() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kIdle) return base::invalid_argument("next_shard() called without an open step");
+  if (phase_ == Phase::kIdle)
+    return base::invalid_argument("next_shard() called without an open step");
   if (phase_ == Phase::kCommitted) return std::optional<Shard>();
   seal_filled();
   for (;;) {
@@ -228,8 +234,8 @@ Status Session::Impl::reduce_and_commit() {
     if (!partials) partials = sealed_partials(self_->arena(), step, owners_);
     return partials.has_value();
   };
-  REGROUP_RETURN_IF_ERROR(
-      self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
+  REGROUP_RETURN_IF_ERROR(self_->wait(
+      all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
   observe(StepEvent::kGathered);
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   const shmem::Arena& arena = self_->arena();
@@ -249,15 +255,17 @@ Status Session::Impl::reduce_and_commit() {
   return {};
 }
 
-// The vote also spreads whether a snapshot of the state after this step is made, whose states are then
-// compared: the members on rank 0's node see that in the arena, those of other nodes get it with the vote.
+// The vote also spreads whether a snapshot of the state after this step is made, whose states are
+// then compared: the members on rank 0's node see that in the arena, those of other nodes get it
+// with the vote.
 Status Session::Impl::vote(base::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
   std::int64_t snapshots = saves && self_->rank() == 0 ? 1 : 0;
   if (data_plane_.spans_hosts() && checkpointing_.every > 0) {
     const auto count = std::as_writable_bytes(std::span(&snapshots, 1));
-    REGROUP_RETURN_IF_ERROR(data_plane_.steps().allreduce(count, count, collective::Dtype::kInt64, deadline));
+    REGROUP_RETURN_IF_ERROR(
+        data_plane_.steps().allreduce(count, count, collective::Dtype::kInt64, deadline));
   } else {
     snapshots = saves ? 1 : 0;
     REGROUP_RETURN_IF_ERROR(data_plane_.steps().barrier(deadline));
@@ -269,8 +277,10 @@ Status Session::Impl::vote(base::TimePoint deadline) {
 Status Session::Impl::compare_states(Communicator& communicator, const std::vector<int>& ranks,
                                      base::TimePoint deadline) {
   std::vector<proto::MemberId> members;
-  for (const int rank : ranks) members.push_back(world().members[static_cast<std::size_t>(rank)].id);
-  auto different = check_.compare(communicator, members, world(), *options_.state, applied_, deadline);
+  for (const int rank : ranks)
+    members.push_back(world().members[static_cast<std::size_t>(rank)].id);
+  auto different =
+      check_.compare(communicator, members, world(), *options_.state, applied_, deadline);
   if (!different.ok()) return different.status();
   if (!*different) {
     confirm_save(*self_, applied_, checkpointing_);
@@ -286,7 +296,8 @@ Result<std::span<const std::byte>> Session::Impl::commit() {
   if (phase_ != Phase::kCommitted)
     return base::invalid_argument("commit() called before next_shard() returned no shard");
   shmem::Arena& arena = self_->arena();
-  return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1) : arena.result(applied_ + 1));
+  return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1)
+                                              : arena.result(applied_ + 1));
 }
 
 Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
@@ -294,7 +305,8 @@ Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
     return base::invalid_argument("save_targets() called before next_shard() returned no shard");
   std::vector<SaveTarget> out;
   if (learning_) return out;
-  REGROUP_RETURN_IF_ERROR(plan_save(*self_, *options_.state, applied_ + 1, checkpointing_, &saving_));
+  REGROUP_RETURN_IF_ERROR(
+      plan_save(*self_, *options_.state, applied_ + 1, checkpointing_, &saving_));
   for (const SavePlan::Part& part : saving_.parts) out.push_back(part.target);
   return out;
 }
@@ -310,7 +322,8 @@ Status Session::Impl::try_section(Position at, const Body& body, bool compare) {
     REGROUP_RETURN_IF_ERROR(compare_states(*communicator, ranks, deadline));
   }
   REGROUP_RETURN_IF_ERROR(body(*communicator));
-  REGROUP_RETURN_IF_ERROR(communicator->barrier(base::SystemClock().now() + options_.deadline));  // the vote
+  REGROUP_RETURN_IF_ERROR(
+      communicator->barrier(base::SystemClock().now() + options_.deadline));  // the vote
   return self_->commit();
 }
 
@@ -318,11 +331,13 @@ Status Session::Impl::collective(const Body& body) { return run_section(body, fa
 
 Status Session::Impl::run_section(const Body& body, bool compare) {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing) return base::invalid_argument("collective: called while a step is open");
+  if (phase_ == Phase::kComputing)
+    return base::invalid_argument("collective: called while a step is open");
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (!took_part()) return section_alone(body);
   if (sections_ == 255)
-    return base::invalid_argument("collective: more than 255 collective sections between two steps");
+    return base::invalid_argument(
+        "collective: more than 255 collective sections between two steps");
   const Position at = Position::of(applied_, sections_ + 1);
   REGROUP_RETURN_IF_ERROR(open(at));
   for (;;) {

@@ -1,5 +1,5 @@
-// How a member leaves the training loop: later changes of its state, for an export say, enter neither the
-// comparison of docs/design/divergence.md nor a checkpoint.
+// How a member leaves the training loop: later changes of its state, for an export say, enter
+// neither the comparison of docs/design/divergence.md nor a checkpoint.
 #include <fmt/format.h>
 
 #include <utility>
@@ -18,8 +18,8 @@ Status Session::Impl::keep_last_state(Step step) {
   if (last_state_step_ == step) return {};
   check_.forget();
   if (world().size() > 1) REGROUP_RETURN_IF_ERROR(check_.prepare(*options_.state, step));
-  // If the step is applied, its shares are in the save area already; only rank 0 makes a checkpoint that is
-  // due.
+  // If the step is applied, its shares are in the save area already; only rank 0 makes a checkpoint
+  // that is due.
   const bool needed = save_wanted(*self_, step, checkpointing_)
                           ? phase_ == Phase::kCommitted
                           : self_->rank() == 0 && save_is_due(*self_, step, begun_, checkpointing_);
@@ -37,7 +37,8 @@ State& Session::Impl::state_after(Step step) {
 // A committed step stays open to the caller, which may still read its sum, or continue.
 Status Session::Impl::leave_loop() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing || learning_ || torn_ || !took_part() || last_step() == 0) return {};
+  if (phase_ == Phase::kComputing || learning_ || torn_ || !took_part() || last_step() == 0)
+    return {};
   left_ = true;
   return keep_last_state(last_step());
 }
@@ -54,8 +55,8 @@ Status Session::Impl::finish() {
   if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
   REGROUP_RETURN_IF_ERROR(run_section(
       [this](Communicator& all) {
-        return save_what_is_due(*self_, state_after(applied_), applied_, begun_, checkpointing_, &saving_,
-                                all, base::SystemClock().now() + options_.deadline,
+        return save_what_is_due(*self_, state_after(applied_), applied_, begun_, checkpointing_,
+                                &saving_, all, base::SystemClock().now() + options_.deadline,
                                 /*as_left=*/last_state_ && last_state_step_ == applied_);
       },
       true));

@@ -1,6 +1,6 @@
-// The implementation of Session: the transaction of docs/design/architecture.md section 3 and the regroup
-// inside it (session.cc), how a process enters a World (session_join.cc) and leaves the training loop
-// (session_end.cc).
+// The implementation of Session: the transaction of docs/design/architecture.md section 3 and the
+// regroup inside it (session.cc), how a process enters a World (session_join.cc) and leaves the
+// training loop (session_end.cc).
 #pragma once
 
 #include <functional>
@@ -26,8 +26,8 @@ class Session::Impl {
  public:
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing);
 
-  // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is detected,
-  // so only it may store results.
+  // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is
+  // detected, so only it may store results.
   [[nodiscard]] base::Status check_thread(const char* call) const;
   [[nodiscard]] base::Status enter();
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
@@ -39,7 +39,8 @@ class Session::Impl {
       saving_.parts[target].saved = true;  // else it belongs to an earlier step
   }
   [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
-  [[nodiscard]] base::Status collective(const std::function<base::Status(collective::Communicator&)>& body);
+  [[nodiscard]] base::Status collective(
+      const std::function<base::Status(collective::Communicator&)>& body);
   [[nodiscard]] base::Status leave_loop();
   [[nodiscard]] base::Status finish();
   void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
@@ -65,8 +66,8 @@ class Session::Impl {
   [[nodiscard]] bool has_state() const {
     return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
   }
-  // `step` is the last one and applied: takes the digest that finish() compares, and a copy if a checkpoint
-  // of it is due. Does nothing if that is done.
+  // `step` is the last one and applied: takes the digest that finish() compares, and a copy if a
+  // checkpoint of it is due. Does nothing if that is done.
   [[nodiscard]] base::Status keep_last_state(Step step);
   [[nodiscard]] State& state_after(Step step);  // that copy, or the caller's state
   void resume_loop();                           // after leave_loop()
@@ -74,14 +75,14 @@ class Session::Impl {
   [[nodiscard]] base::Status answer_agent(MemberActivity activity);
   // Stays at this step boundary, through any regroups, until the agent excludes this member: kLeft.
   [[nodiscard]] base::Status drain();
-  // For a learner, in a World or not yet. True: the result of the next step can be applied; false: it has the
-  // state of its World.
+  // For a learner, in a World or not yet. True: the result of the next step can be applied; false:
+  // it has the state of its World.
   [[nodiscard]] base::Result<bool> catch_up();
   [[nodiscard]] base::Status load_transfer();
   [[nodiscard]] bool transfer_offered() const;
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
-  // False for a newcomer before its first step: it takes no part in sections after the step whose state it
-  // copied.
+  // False for a newcomer before its first step: it takes no part in sections after the step whose
+  // state it copied.
   [[nodiscard]] bool took_part() const { return in_world() && self_->self().from_step <= applied_; }
   [[nodiscard]] base::Status section_alone(
       const std::function<base::Status(collective::Communicator&)>& body);
@@ -96,10 +97,11 @@ class Session::Impl {
   [[nodiscard]] base::Status reduce_and_commit();
   using Body = std::function<base::Status(collective::Communicator&)>;
   [[nodiscard]] base::Status vote(base::TimePoint deadline);
-  // Compares the states after applied_ of the members `ranks`, the ranks of `communicator`. If they differ,
-  // the job and this call fail.
+  // Compares the states after applied_ of the members `ranks`, the ranks of `communicator`. If they
+  // differ, the job and this call fail.
   [[nodiscard]] base::Status compare_states(collective::Communicator& communicator,
-                                            const std::vector<int>& ranks, base::TimePoint deadline);
+                                            const std::vector<int>& ranks,
+                                            base::TimePoint deadline);
   [[nodiscard]] base::Status run_section(const Body& body, bool compare);
   [[nodiscard]] base::Status try_section(proto::Position at, const Body& body, bool compare);
 

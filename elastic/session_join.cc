@@ -1,4 +1,5 @@
-// Entering a World: from the start, by a copy inside the regroup, or as a learner. docs/design/catch_up.md.
+// Entering a World: from the start, by a copy inside the regroup, or as a learner.
+// docs/design/catch_up.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,7 +76,8 @@ Result<bool> Session::Impl::catch_up() {
     }
     Status status;
     if (in_world()) {
-      status = self_->wait(something, fmt::format("step {}: the result did not arrive", applied_ + 1));
+      status =
+          self_->wait(something, fmt::format("step {}: the result did not arrive", applied_ + 1));
       if (status.code() == Code::kRevoked) status = regroup().status();
     } else {
       auto joined = self_->regroup_or(something);
@@ -118,8 +120,8 @@ Status Session::Impl::settle_into_world() {
 
 namespace {
 
-// Then no member has the state. A checkpoint of another training is one for every member; an exception in the
-// caller's own load() is the caller's to report.
+// Then no member has the state. A checkpoint of another training is one for every member; an
+// exception in the caller's own load() is the caller's to report.
 void tell_agent(const Status& failed) {
   if (failed.code() == Code::kInternal) return;
   const bool other = failed.code() == Code::kInvalidArgument;
@@ -130,11 +132,13 @@ void tell_agent(const Status& failed) {
 
 }  // namespace
 
-// The member that must have the state of the first World loads it; the others copy it as newcomers do.
+// The member that must have the state of the first World loads it; the others copy it as newcomers
+// do.
 Status Session::Impl::resume_from_checkpoint() {
   const proto::WorldMember& self = self_->self();
   const proto::Step step = world().resume.step();
-  if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty()) return {};
+  if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty())
+    return {};
   const Status loaded = load_checkpoint(*self_, *options_.state, step, checkpointing_);
   if (!loaded.ok()) tell_agent(loaded);
   REGROUP_RETURN_IF_ERROR(loaded);
@@ -148,7 +152,8 @@ WorldInfo Session::Impl::describe_world() const {
   };
   if (in_world()) return info(world(), self_->rank());
   const auto theirs = self_->arena().read_world(self_->arena().newest_world());
-  return theirs.ok() ? info(*theirs, static_cast<int>(theirs->size())) : WorldInfo{.shards = self_->shards()};
+  return theirs.ok() ? info(*theirs, static_cast<int>(theirs->size()))
+                     : WorldInfo{.shards = self_->shards()};
 }
 
 namespace {
@@ -157,12 +162,14 @@ Status check(const Options& options) {
   if (options.elements == 0)
     return base::invalid_argument("join: expected at least 1 gradient element, got 0");
   if (options.state == nullptr) return base::invalid_argument("join: Options::state is null");
-  if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
+  if (options.dtype != collective::Dtype::kFloat32 &&
+      options.dtype != collective::Dtype::kFloat64) {
     return base::invalid_argument("join: expected gradients of float32 or float64");
   }
-  if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
-    return base::invalid_argument(
-        fmt::format("join: expected a deadline from 1 s to a year, got {} s", options.deadline.count()));
+  if (options.deadline < std::chrono::seconds(1) ||
+      options.deadline > std::chrono::hours(24 * 365)) {
+    return base::invalid_argument(fmt::format(
+        "join: expected a deadline from 1 s to a year, got {} s", options.deadline.count()));
   }
   if (options.samples > 0 && options.batch == 0)
     return base::invalid_argument("join: expected a batch of at least 1 sample, got 0");
@@ -178,17 +185,21 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.elements = options.elements;
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();
-  // Members of one job must agree on the epochs, but a job that resumes may have more than its checkpoint.
+  // Members of one job must agree on the epochs, but a job that resumes may have more than its
+  // checkpoint.
   const std::size_t list = std::min(options.model.find(membership::kTensors), options.model.size());
   const std::string model =
-      fmt::format("{} samples={} batch={}", std::string_view(options.model).substr(0, list), options.samples,
-                  options.batch);
+      fmt::format("{} samples={} batch={}", std::string_view(options.model).substr(0, list),
+                  options.samples, options.batch);
   declaration.model = fmt::format("{} epochs={}", model, options.epochs);
   declaration.model += std::string_view(options.model).substr(list, membership::kMostOfList);
-  declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
-  Checkpointing checkpointing{env.checkpoint_every, env.resume_from, model,          declaration.fingerprint,
-                              env.resume_local,     env.job,         env.check_state};
-  REGROUP_ASSIGN_OR_RETURN(auto self, Participant::connect(env, std::move(declaration), options.deadline));
+  declaration.fingerprint =
+      options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
+  Checkpointing checkpointing{env.checkpoint_every,    env.resume_from,  model,
+                              declaration.fingerprint, env.resume_local, env.job,
+                              env.check_state};
+  REGROUP_ASSIGN_OR_RETURN(auto self,
+                           Participant::connect(env, std::move(declaration), options.deadline));
   auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));

@@ -17,8 +17,8 @@ struct Share {
   std::span<std::byte> crcs, data;
 };
 
-// Checks the length of the state as sent by rank `from` against `expected`, the length that earlier ranks
-// sent, and the reserved memory: kDataLoss.
+// Checks the length of the state as sent by rank `from` against `expected`, the length that earlier
+// ranks sent, and the reserved memory: kDataLoss.
 [[nodiscard]] base::Status check_length(const shmem::Arena& arena, int from, std::uint64_t length,
                                         std::optional<std::uint64_t> expected);
 

@@ -1,5 +1,5 @@
-// The digest is taken while the state cannot change: all gradients of the next step exist, and it is not
-// committed. Serves docs/design/divergence.md.
+// The digest is taken while the state cannot change: all gradients of the next step exist, and it
+// is not committed. Serves docs/design/divergence.md.
 #include "elastic/state_check.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace regroup::elastic {
 namespace {
 
 constexpr proto::Step kLongestInterval = kCheckInterval << 12;
-constexpr std::uint64_t kShare = 100;             // digests take at most 1/kShare of the steps' time
+constexpr std::uint64_t kShare = 100;  // digests take at most 1/kShare of the steps' time
 constexpr proto::Step kIntoWorld[] = {1, 8, 64};  // steps after a regroup, where most errors begin
 
 // One rank's digest, the time it took, and the time of a step, in microseconds.
@@ -59,10 +59,9 @@ base::Status StateCheck::prepare(State& state, proto::Step applied) {
   return {};
 }
 
-base::Result<std::optional<std::string>> StateCheck::compare(collective::Communicator& communicator,
-                                                             const std::vector<proto::MemberId>& members,
-                                                             const proto::World& world, State& state,
-                                                             proto::Step applied, base::TimePoint deadline) {
+base::Result<std::optional<std::string>> StateCheck::compare(
+    collective::Communicator& communicator, const std::vector<proto::MemberId>& members,
+    const proto::World& world, State& state, proto::Step applied, base::TimePoint deadline) {
   snapshot_ = {};
   if (!enabled_ || communicator.size() < 2) return std::optional<std::string>();
   REGROUP_RETURN_IF_ERROR(prepare(state, applied));
@@ -70,7 +69,8 @@ base::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
   const bool timed = timed_step_ > 0 && applied > timed_step_;
   const Contribution own{
       prepared_->digest.of_all(), microseconds(prepared_->cost),
-      timed ? microseconds((now - timed_at_) / static_cast<std::int64_t>(applied - timed_step_)) : 0};
+      timed ? microseconds((now - timed_at_) / static_cast<std::int64_t>(applied - timed_step_))
+            : 0};
   REGROUP_ASSIGN_OR_RETURN(const auto all, gather(communicator, own, deadline));
   std::vector<std::uint64_t> digests;
   std::uint64_t cost = 0, step = std::numeric_limits<std::uint64_t>::max();
@@ -79,7 +79,8 @@ base::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
     cost = std::max<std::uint64_t>(cost, one.cost);
     step = std::min<std::uint64_t>(step, one.step);
   }
-  const bool equal = std::ranges::all_of(digests, [&](std::uint64_t digest) { return digest == digests[0]; });
+  const bool equal =
+      std::ranges::all_of(digests, [&](std::uint64_t digest) { return digest == digests[0]; });
   if (!equal) {
     std::string text =
         describe_difference(communicator, prepared_->digest, digests, members, applied, deadline);

@@ -1,5 +1,5 @@
-// When members compare their states, and the comparison. All members of a World decide alike, from data that
-// all of them have: docs/design/divergence.md.
+// When members compare their states, and the comparison. All members of a World decide alike, from
+// data that all of them have: docs/design/divergence.md.
 #pragma once
 
 #include <optional>
@@ -21,27 +21,28 @@ class StateCheck {
  public:
   explicit StateCheck(bool enabled) : enabled_(enabled) {}
 
-  // True if the states after `applied` must be compared in `world` before the next step commits: at each
-  // interval, 1, 8 and 64 steps into the World, and when a snapshot waits for the comparison.
+  // True if the states after `applied` must be compared in `world` before the next step commits: at
+  // each interval, 1, 8 and 64 steps into the World, and when a snapshot waits for the comparison.
   [[nodiscard]] bool due(const proto::World& world, proto::Step applied) const;
   // True when a snapshot of `applied`, announced in `generation`, waits for the comparison.
   [[nodiscard]] bool snapshot_waits(proto::Generation generation, proto::Step applied) const;
-  // A snapshot of the state after `step` is made, as all members of `generation` know from the vote.
-  void await_snapshot(proto::Generation generation, proto::Step step) { snapshot_ = {generation, step}; }
+  // A snapshot of the state after `step` is made, as all members of `generation` know from the
+  // vote.
+  void await_snapshot(proto::Generation generation, proto::Step step) {
+    snapshot_ = {generation, step};
+  }
 
-  // Takes the digest of `state` after `applied` now, for all later comparisons of that state: the caller may
-  // change it before them, as after the last step.
+  // Takes the digest of `state` after `applied` now, for all later comparisons of that state: the
+  // caller may change it before them, as after the last step.
   [[nodiscard]] base::Status prepare(State& state, proto::Step applied);
   // Drops the digest of prepare(): the caller continues to train.
   void forget() { prepared_.reset(); }
-  // Compares the states after `applied` of the ranks of `communicator`, which are `members` of `world`.
-  // Collective. Returns nothing if they are equal, else a sentence that says what differs. Errors are those
-  // of the communicator and of `state`.
-  [[nodiscard]] base::Result<std::optional<std::string>> compare(collective::Communicator& communicator,
-                                                                 const std::vector<proto::MemberId>& members,
-                                                                 const proto::World& world, State& state,
-                                                                 proto::Step applied,
-                                                                 base::TimePoint deadline);
+  // Compares the states after `applied` of the ranks of `communicator`, which are `members` of
+  // `world`. Collective. Returns nothing if they are equal, else a sentence that says what differs.
+  // Errors are those of the communicator and of `state`.
+  [[nodiscard]] base::Result<std::optional<std::string>> compare(
+      collective::Communicator& communicator, const std::vector<proto::MemberId>& members,
+      const proto::World& world, State& state, proto::Step applied, base::TimePoint deadline);
 
  private:
   struct Snapshot {
@@ -57,7 +58,8 @@ class StateCheck {
   [[nodiscard]] proto::Step interval(proto::Generation generation) const {
     return generation == generation_ ? interval_ : kCheckInterval;
   }
-  void learn_costs(const proto::World& world, proto::Step applied, std::uint64_t cost, std::uint64_t step);
+  void learn_costs(const proto::World& world, proto::Step applied, std::uint64_t cost,
+                   std::uint64_t step);
 
   const bool enabled_;
   Snapshot snapshot_;
@@ -69,8 +71,8 @@ class StateCheck {
   proto::Step equal_ = 0;       // newest step after which all states were equal; 0: none
 };
 
-// Most that digests may take of the time of the steps, in steps of `step` microseconds: a power of two times
-// kCheckInterval.
+// Most that digests may take of the time of the steps, in steps of `step` microseconds: a power of
+// two times kCheckInterval.
 [[nodiscard]] proto::Step interval_for(std::uint64_t cost, std::uint64_t step);
 
 }  // namespace regroup::elastic

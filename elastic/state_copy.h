@@ -1,5 +1,5 @@
-// A copy of a state after the last step, for a checkpoint that is made after the caller has changed the
-// state.
+// A copy of a state after the last step, for a checkpoint that is made after the caller has changed
+// the state.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// Parts are compared by their bits. The search for the first part that differs halves the list in each round:
-// every rank contributes the CRC32C of its own first parts, and all follow the same two ranks.
+// Parts are compared by their bits. The search for the first part that differs halves the list in
+// each round: every rank contributes the CRC32C of its own first parts, and all follow the same two
+// ranks.
 #include "elastic/state_digest.h"
 
 #include <fmt/format.h>
@@ -22,7 +23,8 @@ using collective::Communicator;
 
 constexpr std::size_t kMostNamed = 8;  // members
 constexpr const char* kCause =
-    "the likely cause is state that was not passed to join(), such as a scheduler or a random generator "
+    "the likely cause is state that was not passed to join(), such as a scheduler or a random "
+    "generator "
     "(PyTorch: extra=[...]), or code that differs between members (docs/guide/python.md)";
 
 const std::string kNothing;
@@ -46,7 +48,8 @@ struct Pair {
 
 // Where the lists of `pair` first differ: an index, the length of the list if they do not.
 std::optional<std::size_t> first_difference(Communicator& communicator, const StateDigest& own,
-                                            StateDigest::Kind kind, Pair pair, base::TimePoint deadline) {
+                                            StateDigest::Kind kind, Pair pair,
+                                            base::TimePoint deadline) {
   const auto counts = gather(communicator, std::uint64_t{own.count(kind)}, deadline);
   if (!counts.ok()) return std::nullopt;
   std::size_t equal = 0, different = std::min((*counts)[pair.usual], (*counts)[pair.odd]) + 1;
@@ -63,8 +66,9 @@ std::optional<std::size_t> first_difference(Communicator& communicator, const St
 }
 
 // "; param_groups[0]['lr'] is 0.1 in member 0 and 0.05 in member 2".
-std::string show_first(Communicator& communicator, const StateDigest& own, StateDigest::Kind kind, Pair pair,
-                       const std::vector<proto::MemberId>& members, base::TimePoint deadline) {
+std::string show_first(Communicator& communicator, const StateDigest& own, StateDigest::Kind kind,
+                       Pair pair, const std::vector<proto::MemberId>& members,
+                       base::TimePoint deadline) {
   const auto at = first_difference(communicator, own, kind, pair, deadline);
   if (!at) return "";
   Shown mine;
@@ -81,10 +85,11 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
     return fmt::format("; member {} has {}, where member {} has {}", with, names[has], without,
                        names[1 - has].empty() ? "nothing" : names[1 - has]);
   }
-  if (kind == StateDigest::kTensors) return fmt::format("; the first tensor that differs is {}", names[0]);
+  if (kind == StateDigest::kTensors)
+    return fmt::format("; the first tensor that differs is {}", names[0]);
   return fmt::format("; {} is {} in member {} and {} in member {}", names[0],
-                     (*shown)[pair.usual].value.data(), members[pair.usual], (*shown)[pair.odd].value.data(),
-                     members[pair.odd]);
+                     (*shown)[pair.usual].value.data(), members[pair.usual],
+                     (*shown)[pair.odd].value.data(), members[pair.odd]);
 }
 
 }  // namespace
@@ -113,7 +118,8 @@ std::uint32_t StateDigest::of_first(Kind kind, std::size_t parts) const {
 }
 
 std::uint64_t StateDigest::of_all() const {
-  return std::uint64_t{of_first(kValues, count(kValues))} << 32 | of_first(kTensors, count(kTensors));
+  return std::uint64_t{of_first(kValues, count(kValues))} << 32 |
+         of_first(kTensors, count(kTensors));
 }
 
 const std::string& StateDigest::name(Kind kind, std::size_t part) const {
@@ -156,9 +162,10 @@ std::string describe_difference(Communicator& communicator, const StateDigest& o
   const Pair pair{static_cast<std::size_t>(std::ranges::find(usual, true) - usual.begin()),
                   static_cast<std::size_t>(std::ranges::find(usual, false) - usual.begin())};
   const bool most = agree.size() > odd.size();
-  std::string out = most ? fmt::format("after step {} {} {} another state than {}", step, list_members(odd),
-                                       odd.size() == 1 ? "has" : "have", list_members(agree))
-                         : fmt::format("after step {} {} have different states", step, list_members(members));
+  std::string out =
+      most ? fmt::format("after step {} {} {} another state than {}", step, list_members(odd),
+                         odd.size() == 1 ? "has" : "have", list_members(agree))
+           : fmt::format("after step {} {} have different states", step, list_members(members));
   for (const auto kind : {StateDigest::kValues, StateDigest::kTensors})
     out += show_first(communicator, own, kind, pair, members, deadline);
   return fmt::format("{}; {}", out, kCause);

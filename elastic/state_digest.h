@@ -1,5 +1,5 @@
-// CRC32Cs of the state that must be equal on all members, and the search for the first difference of two
-// members. docs/design/divergence.md.
+// CRC32Cs of the state that must be equal on all members, and the search for the first difference
+// of two members. docs/design/divergence.md.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +37,15 @@ class StateDigest {
   std::vector<Part> lists_[2];  // by Kind
 };
 
-// Describes how the states of the ranks differ: the members that deviate from the majority (by id; `members`
-// is indexed by rank), the first value and the first tensor that differ. `digests` has the digests of all
-// ranks, which must not be equal. Collective. If the communicator fails meanwhile, the sentence is shorter.
-[[nodiscard]] std::string describe_difference(collective::Communicator& communicator, const StateDigest& own,
+// Describes how the states of the ranks differ: the members that deviate from the majority (by id;
+// `members` is indexed by rank), the first value and the first tensor that differ. `digests` has
+// the digests of all ranks, which must not be equal. Collective. If the communicator fails
+// meanwhile, the sentence is shorter.
+[[nodiscard]] std::string describe_difference(collective::Communicator& communicator,
+                                              const StateDigest& own,
                                               const std::vector<std::uint64_t>& digests,
-                                              const std::vector<proto::MemberId>& members, proto::Step step,
-                                              base::TimePoint deadline);
+                                              const std::vector<proto::MemberId>& members,
+                                              proto::Step step, base::TimePoint deadline);
 
 // Ranks of the largest set with equal digests, of two such sets the one with the lowest rank.
 [[nodiscard]] std::vector<bool> most_agree(const std::vector<std::uint64_t>& digests);

@@ -1,4 +1,5 @@
-// The handler is async-signal-safe: an atomic store, a futex wake, or the default action of the signal.
+// The handler is async-signal-safe: an atomic store, a futex wake, or the default action of the
+// signal.
 #include "elastic/term_notice.h"
 
 #include <unistd.h>
@@ -18,8 +19,8 @@ std::atomic<shmem::MemberSlot*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // time of the first SIGTERM; 0: none
 std::atomic<bool> is_leaving{false};
 
-// SIGTERMs within this time count as one: Slurm sends it to all processes of a job, and the agent forwards
-// its own.
+// SIGTERMs within this time count as one: Slurm sends it to all processes of a job, and the agent
+// forwards its own.
 constexpr std::int64_t kSameNotice = 5'000'000'000;
 
 std::int64_t now_ns() {
@@ -56,7 +57,8 @@ void on_term(int /*signal*/) {
 TermNotice::TermNotice(shmem::MemberSlot* line) {
   struct sigaction now {};
   shmem::MemberSlot* none = nullptr;
-  if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL)
+    return;
   if (!noticed_line.compare_exchange_strong(none, line)) return;
   noticed_process.store(::getpid());
   first_ns.store(0);

@@ -1,13 +1,13 @@
-// SIGTERM as a notice: the first one asks the member to leave at the next step boundary, one that comes more
-// than five seconds later ends the process.
+// SIGTERM as a notice: the first one asks the member to leave at the next step boundary, one that
+// comes more than five seconds later ends the process.
 #pragma once
 
 #include "shmem/arena.h"
 
 namespace regroup::elastic {
 
-// While it lives, SIGTERM sets `line.leave_request`. Has no effect if the program has its own handler, or if
-// another TermNotice exists in the process, since a signal handler is process-wide.
+// While it lives, SIGTERM sets `line.leave_request`. Has no effect if the program has its own
+// handler, or if another TermNotice exists in the process, since a signal handler is process-wide.
 class TermNotice {
  public:
   explicit TermNotice(shmem::MemberSlot* line);  // null: no effect

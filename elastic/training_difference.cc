@@ -24,9 +24,13 @@ std::string shown(const TensorInfo& tensor) {
   return fmt::format("{} [{}]", base::escaped(tensor.dtype), fmt::join(tensor.shape, ", "));
 }
 
-std::string_view group_of(std::string_view name) { return name.substr(0, name.find_first_of(".[")); }
+std::string_view group_of(std::string_view name) {
+  return name.substr(0, name.find_first_of(".["));
+}
 
-bool compared(const TensorInfo& tensor) { return !tensor.name.empty() && !tensor.name.starts_with(kOurs); }
+bool compared(const TensorInfo& tensor) {
+  return !tensor.name.empty() && !tensor.name.starts_with(kOurs);
+}
 
 Strings tensors_that_differ(std::span<const TensorInfo> there, std::span<const TensorInfo> here) {
   std::map<std::string_view, const TensorInfo*> own;
@@ -44,8 +48,8 @@ Strings tensors_that_differ(std::span<const TensorInfo> there, std::span<const T
     const bool alone = group_of(tensor.name) == tensor.name;
     if (found == own.end()) {
       if (alone || groups.contains(group_of(tensor.name)))
-        out.push_back(fmt::format("tensor {}, {}, is in the checkpoint only", base::escaped(tensor.name),
-                                  shown(tensor)));
+        out.push_back(fmt::format("tensor {}, {}, is in the checkpoint only",
+                                  base::escaped(tensor.name), shown(tensor)));
     } else if (shown(*found->second) != shown(tensor)) {
       out.push_back(fmt::format("tensor {} is {} in the checkpoint, {} in this program",
                                 base::escaped(tensor.name), shown(tensor), shown(*found->second)));
@@ -53,8 +57,8 @@ Strings tensors_that_differ(std::span<const TensorInfo> there, std::span<const T
   }
   for (const TensorInfo& tensor : here) {
     if (compared(tensor) && !seen.contains(tensor.name))
-      out.push_back(
-          fmt::format("tensor {}, {}, is in this program only", base::escaped(tensor.name), shown(tensor)));
+      out.push_back(fmt::format("tensor {}, {}, is in this program only",
+                                base::escaped(tensor.name), shown(tensor)));
   }
   return out;
 }
@@ -74,9 +78,11 @@ std::map<std::string, std::string> cut_options(std::string* text) {
 std::string without_digests(std::string text) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   for (std::size_t at = 0; at < text.size();) {
-    const auto end = std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), is_digit);
+    const auto end =
+        std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), is_digit);
     const std::size_t length = static_cast<std::size_t>(end - text.begin()) - at;
-    const bool word = (at == 0 || text[at - 1] == ' ') && (end == text.end() || *end == ',' || *end == ' ');
+    const bool word =
+        (at == 0 || text[at - 1] == ' ') && (end == text.end() || *end == ',' || *end == ' ');
     if (length != kDigest || !word) {
       at += length + 1;
       continue;
@@ -103,8 +109,9 @@ Strings parts_of(const std::string& text) {
 Strings words_that_differ(const std::string& there, const std::string& here) {
   Strings theirs = parts_of(there), ours = parts_of(here), out;
   const auto drop = [](Strings* from, Strings other) {
-    std::erase_if(*from,
-                  [&](const std::string& part) { return std::ranges::find(other, part) != other.end(); });
+    std::erase_if(*from, [&](const std::string& part) {
+      return std::ranges::find(other, part) != other.end();
+    });
   };
   // Of regroup.torch; the options say it, too.
   const auto of_data = [](const std::string& part) {
@@ -135,10 +142,12 @@ std::string difference_of(const Training& there, const Training& here) {
   const bool tensors = !out.empty();
   for (const auto& [name, value] : their_options) {
     if (!our_options.contains(name))
-      out.push_back(fmt::format("{} is {} in the checkpoint", base::escaped(name), base::escaped(value)));
+      out.push_back(
+          fmt::format("{} is {} in the checkpoint", base::escaped(name), base::escaped(value)));
     else if (our_options[name] != value)
-      out.push_back(fmt::format("{} is {} in the checkpoint, {} in this program", base::escaped(name),
-                                base::escaped(value), base::escaped(our_options[name])));
+      out.push_back(fmt::format("{} is {} in the checkpoint, {} in this program",
+                                base::escaped(name), base::escaped(value),
+                                base::escaped(our_options[name])));
   }
   const bool digests = theirs != without_digests(theirs) || ours != without_digests(ours);
   for (std::string& words : words_that_differ(without_digests(theirs), without_digests(ours))) {
@@ -146,7 +155,8 @@ std::string difference_of(const Training& there, const Training& here) {
   }
   if (out.empty())
     out.emplace_back(
-        "the same tensors, but different ones are trained (requires_grad), or different buffers are excluded "
+        "the same tensors, but different ones are trained (requires_grad), or different buffers "
+        "are excluded "
         "from the state");
   return fmt::format("{}", fmt::join(out, "; "));
 }

@@ -1,5 +1,5 @@
-// A poll() loop around the AgentCore and Coordinator of elastic jobs, whose messages to each other are calls
-// here. The first rank that ends before finish(), or is refused, fails the World for all.
+// A poll() loop around the AgentCore and Coordinator of elastic jobs, whose messages to each other
+// are calls here. The first rank that ends before finish(), or is refused, fails the World for all.
 #include "elastic/world_server.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,8 @@ membership::Policy policy(const WorldServerOptions& options) {
 // Messages of a few dozen bytes, which always fit into a socket's buffer.
 bool send_all(int socket, std::span<const std::byte> bytes, int fd) {
   while (!bytes.empty()) {
-    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // NOLINT: sendmsg does not write
+    iovec part{const_cast<std::byte*>(bytes.data()),
+               bytes.size()};  // NOLINT: sendmsg does not write
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     msghdr header{};
     header.msg_iov = &part;
@@ -91,10 +92,12 @@ Result<std::unique_ptr<WorldServer>> WorldServer::start(const WorldServerOptions
     if (errno == EADDRINUSE) return std::unique_ptr<WorldServer>();
     return base::system_error("bind", options.name, errno);
   }
-  if (::listen(listener.get(), kBacklog) != 0) return base::system_error("listen", options.name, errno);
+  if (::listen(listener.get(), kBacklog) != 0)
+    return base::system_error("listen", options.name, errno);
   base::Fd stop(::eventfd(0, EFD_CLOEXEC));
   if (!stop.valid()) return base::system_error("eventfd", options.name, errno);
-  return std::unique_ptr<WorldServer>(new WorldServer(options, std::move(listener), std::move(stop)));
+  return std::unique_ptr<WorldServer>(
+      new WorldServer(options, std::move(listener), std::move(stop)));
 }
 
 WorldServer::WorldServer(const WorldServerOptions& options, base::Fd listener, base::Fd stop)
@@ -146,7 +149,8 @@ void WorldServer::serve() {
 // World 1 needs all ranks. Fails the World if one has ended without joining.
 void WorldServer::check_ranks() {
   const base::TimePoint now = base::SystemClock().now();
-  if (!options_.scan_ranks || failed_ || coordinator_.world().generation > 0 || now < next_check_) return;
+  if (!options_.scan_ranks || failed_ || coordinator_.world().generation > 0 || now < next_check_)
+    return;
   std::set<proto::MemberId> joined;
   for (const auto& [id, link] : links_) {
     if (link.member) joined.insert(*link.member);
@@ -162,7 +166,8 @@ void WorldServer::accept_links() {
     if (!socket.valid()) return;
     ucred peer{};
     socklen_t size = sizeof peer;
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+        peer.uid != ::geteuid())
       continue;
     Link& link = links_[++last_link_];
     link.socket = std::move(socket);
@@ -175,7 +180,8 @@ void WorldServer::accept_links() {
 
 void WorldServer::receive(std::uint64_t id) {
   std::array<std::byte, 16 << 10> buffer;
-  const ssize_t got = ::recv(links_.at(id).socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  const ssize_t got =
+      ::recv(links_.at(id).socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got <= 0) return on_gone(id);
   links_.at(id).reader.append(std::span(buffer).first(static_cast<std::size_t>(got)));
@@ -193,14 +199,16 @@ void WorldServer::on_message(std::uint64_t id, const proto::Message& message) {
     const bool again = join->member >= options_.size || link_of(join->member) != nullptr;
     link.refused = failed_ || again;
     if (failed_) return send(link, proto::Refused{*failed_});
-    if (again) return send(link, proto::Refused{fmt::format("rank {} has already joined", join->member)});
+    if (again)
+      return send(link, proto::Refused{fmt::format("rank {} has already joined", join->member)});
     link.member = join->member;
   }
   if (link.member && !failed_) perform(agent_.handle({link.member}, message));
 }
 
 WorldServer::Link* WorldServer::link_of(proto::MemberId member) {
-  const auto found = std::ranges::find_if(links_, [&](const auto& e) { return e.second.member == member; });
+  const auto found =
+      std::ranges::find_if(links_, [&](const auto& e) { return e.second.member == member; });
   return found == links_.end() ? nullptr : &found->second;
 }
 
@@ -215,21 +223,23 @@ bool WorldServer::has_ended(const Link& link) {
   return link.ended || (link.process.valid() && ::poll(&process, 1, kEndMs) > 0);
 }
 
-// A process closes its sockets shortly before its pidfd becomes readable. A process that ended before its
-// Join was a rank that will never join; one that still runs may be any program that only connected.
+// A process closes its sockets shortly before its pidfd becomes readable. A process that ended
+// before its Join was a rank that will never join; one that still runs may be any program that only
+// connected.
 void WorldServer::on_gone(std::uint64_t id) {
   const Link link = std::move(links_.extract(id).mapped());
   if (failed_ || link.refused) return;
   if (!link.member) {
     if (coordinator_.world().generation > 0 || !has_ended(link)) return;
-    return fail(
-        fmt::format("process {} ended in join(): the World of {} cannot form", link.pid, options_.size));
+    return fail(fmt::format("process {} ended in join(): the World of {} cannot form", link.pid,
+                            options_.size));
   }
   const proto::MemberId rank = *link.member;
   if (is_done(rank)) return perform(agent_.on_reaped(rank, link.pid, 0, 0));
-  fail(fmt::format(
-      "rank {} (process {}) ended, or dropped its session, before finish(): the World of {} is over", rank,
-      link.pid, options_.size));
+  fail(
+      fmt::format("rank {} (process {}) ended, or dropped its session, before finish(): the World "
+                  "of {} is over",
+                  rank, link.pid, options_.size));
 }
 
 // Wakes the waiting ranks, with the reason.
@@ -239,7 +249,8 @@ void WorldServer::fail(const std::string& why) {
   for (auto& [id, link] : links_) {
     if (!link.member || is_done(*link.member)) continue;
     send(link, proto::Refused{why});
-    if (const auto slot = slots_.find(*link.member); slot != slots_.end()) agent_.release(slot->second);
+    if (const auto slot = slots_.find(*link.member); slot != slots_.end())
+      agent_.release(slot->second);
   }
   // Ranks in a collective see a revoke.
   if (const proto::Generation open = coordinator_.world().generation; open > 0)
@@ -293,7 +304,8 @@ void WorldServer::take(const membership::AgentEffects& effects) {
 
 void WorldServer::take_one(const membership::ToMember& effect) {
   Link* link = link_of(effect.member);
-  if (const auto* welcome = std::get_if<proto::Welcome>(&effect.body)) slots_[effect.member] = welcome->slot;
+  if (const auto* welcome = std::get_if<proto::Welcome>(&effect.body))
+    slots_[effect.member] = welcome->slot;
   if (link != nullptr) send(*link, effect.body, effect.pass_memfd ? agent_.arena().memfd() : -1);
   if (const auto* refused = std::get_if<proto::Refused>(&effect.body))
     fail(fmt::format("the World of {} cannot form: {}", options_.size, refused->reason));

@@ -1,5 +1,5 @@
-// Serves the membership of a World of fixed size on one host, in a thread of the first rank that joins, since
-// other launchers than regroup provide no agent. docs/design/fixed_size_worlds.md.
+// Serves the membership of a World of fixed size on one host, in a thread of the first rank that
+// joins, since other launchers than regroup provide no agent. docs/design/fixed_size_worlds.md.
 #pragma once
 
 #include <sys/types.h>
@@ -32,14 +32,16 @@ struct WorldServerOptions {
   std::uint32_t shards = 2;
   std::uint64_t seed = 0;
   std::chrono::seconds ready_timeout{300};  // from the first ready rank to the last
-  // Called each second until all have joined; empty: ranks that end before they join are not detected.
+  // Called each second until all have joined; empty: ranks that end before they join are not
+  // detected.
   std::function<RankScan()> scan_ranks = {};
 };
 
 class WorldServer {
  public:
   // Returns null if another process serves that name.
-  [[nodiscard]] static base::Result<std::unique_ptr<WorldServer>> start(const WorldServerOptions& options);
+  [[nodiscard]] static base::Result<std::unique_ptr<WorldServer>> start(
+      const WorldServerOptions& options);
   ~WorldServer();  // ranks that are still connected fail
 
  private:

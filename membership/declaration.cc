@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kMostTensors = 6;  // in one message
 
-base::Status differs(proto::MemberId id, const char* what, const std::string& its, const std::string& ours) {
+base::Status differs(proto::MemberId id, const char* what, const std::string& its,
+                     const std::string& ours) {
   return base::invalid_argument(
       fmt::format("member {} is refused: its {} is {}, the job's is {}", id, what, its, ours));
 }
@@ -56,8 +57,8 @@ std::vector<Tensor> tensors_of(std::string_view model) {
   return out;
 }
 
-// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. If a list was cut, tensors
-// that only one member has are not reported.
+// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. If a list was
+// cut, tensors that only one member has are not reported.
 std::string tensors_that_differ(const proto::Join& join, const proto::Join& first) {
   const std::vector<Tensor> its = tensors_of(join.model), ours = tensors_of(first.model);
   std::map<std::string_view, std::string_view> of_first, of_join;
@@ -75,9 +76,9 @@ std::string tensors_that_differ(const proto::Join& join, const proto::Join& firs
     if (found == of_first.end())
       only(tensor, join.member);
     else if (found->second != tensor.what)
-      out.push_back(fmt::format("tensor {} is {} in member {}, {} in member {}", base::escaped(tensor.name),
-                                base::escaped(tensor.what), join.member, base::escaped(found->second),
-                                first.member));
+      out.push_back(fmt::format("tensor {} is {} in member {}, {} in member {}",
+                                base::escaped(tensor.name), base::escaped(tensor.what), join.member,
+                                base::escaped(found->second), first.member));
   }
   for (const Tensor& tensor : ours) {
     if (!of_join.contains(tensor.name)) only(tensor, first.member);
@@ -101,55 +102,59 @@ const char* refusal_kind(const proto::Join& join, const proto::Join& first) {
   return same_model(join, first) ? proto::kRefusedKind : kOtherModelKind;
 }
 
-base::Status check_declaration(const proto::Join& join, const proto::Join& first, bool any_fingerprint,
-                               std::string* warning) {
+base::Status check_declaration(const proto::Join& join, const proto::Join& first,
+                               bool any_fingerprint, std::string* warning) {
   const auto number = [](std::uint64_t n) { return fmt::format("{}", n); };
   if (!same_model(join, first)) {
     const std::string tensors = tensors_that_differ(join, first);
     if (!tensors.empty())
       return base::invalid_argument(
-          fmt::format("member {} is refused: its model differs from that of member {}: {}", join.member,
-                      first.member, tensors));
+          fmt::format("member {} is refused: its model differs from that of member {}: {}",
+                      join.member, first.member, tensors));
   }
   if (text_of(join.model) != text_of(first.model)) {
     return differs(join.member, "model", fmt::format("'{}'", text_of(join.model)),
                    fmt::format("'{}'", text_of(first.model)));
   }
   if (join.elements != first.elements) {
-    return differs(join.member, "number of gradient elements", number(join.elements), number(first.elements));
+    return differs(join.member, "number of gradient elements", number(join.elements),
+                   number(first.elements));
   }
   if (join.element_bytes != first.element_bytes) {
-    return differs(join.member, "element size", number(join.element_bytes), number(first.element_bytes));
+    return differs(join.member, "element size", number(join.element_bytes),
+                   number(first.element_bytes));
   }
   if (join.state_bytes != first.state_bytes) {
     return differs(join.member, "state size", number(join.state_bytes), number(first.state_bytes));
   }
   if (join.fingerprint == first.fingerprint) return {};
-  base::Status status =
-      differs(join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
-              fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
+  base::Status status = differs(
+      join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
+      fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
   if (!any_fingerprint) return status;
   *warning = fmt::format(
-      "member {} is admitted (--reproducible=off): results are not reproducible bit by bit: its fingerprint "
+      "member {} is admitted (--reproducible=off): results are not reproducible bit by bit: its "
+      "fingerprint "
       "is '{}', the job's is '{}'{}",
-      join.member, join.fingerprint, first.fingerprint, difference(join.fingerprint, first.fingerprint));
+      join.member, join.fingerprint, first.fingerprint,
+      difference(join.fingerprint, first.fingerprint));
   return {};
 }
 
-base::Status check_resumed(const proto::Join& join, const std::string& fingerprint, bool any_fingerprint,
-                           std::string* warning) {
+base::Status check_resumed(const proto::Join& join, const std::string& fingerprint,
+                           bool any_fingerprint, std::string* warning) {
   if (fingerprint.empty() || join.fingerprint == fingerprint) return {};
   const std::string both =
       fmt::format("its numeric fingerprint is '{}', the checkpoint's is '{}'{}", join.fingerprint,
                   fingerprint, difference(join.fingerprint, fingerprint));
   if (!any_fingerprint)
-    return base::invalid_argument(
-        fmt::format("member {} is refused: {}; --reproducible=off resumes the job with results that differ "
-                    "in the last bits",
-                    join.member, both));
-  *warning =
-      fmt::format("member {} is admitted (--reproducible=off): results are not reproducible bit by bit: {}",
-                  join.member, both);
+    return base::invalid_argument(fmt::format(
+        "member {} is refused: {}; --reproducible=off resumes the job with results that differ "
+        "in the last bits",
+        join.member, both));
+  *warning = fmt::format(
+      "member {} is admitted (--reproducible=off): results are not reproducible bit by bit: {}",
+      join.member, both);
   return {};
 }
 

@@ -1,5 +1,5 @@
-// What a member declares when it joins (model, shape, numeric fingerprint), which must equal the declaration
-// of the job's first member.
+// What a member declares when it joins (model, shape, numeric fingerprint), which must equal the
+// declaration of the job's first member.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace regroup::membership {
 
-// Join::model is the text that is compared, followed by the list of tensors for error messages: this
-// character before each, a tab between its name and its type and shape.
+// Join::model is the text that is compared, followed by the list of tensors for error messages:
+// this character before each, a tab between its name and its type and shape.
 inline constexpr char kTensors = '\x1e';
 inline constexpr std::size_t kMostOfList = 32 << 10;  // bytes; a longer list of tensors is cut
 
@@ -20,9 +20,9 @@ inline constexpr const char* kOtherModelKind = "another model";
 // proto::Failure::kind of a member that is refused because `join` differs from `first`.
 [[nodiscard]] const char* refusal_kind(const proto::Join& join, const proto::Join& first);
 
-// Checks that `join` has the model, shape and numeric fingerprint of `first`, the job's first member.
-// kInvalidArgument says what differs. With `any_fingerprint` (--reproducible=off) another fingerprint is
-// accepted and `warning` says so.
+// Checks that `join` has the model, shape and numeric fingerprint of `first`, the job's first
+// member. kInvalidArgument says what differs. With `any_fingerprint` (--reproducible=off) another
+// fingerprint is accepted and `warning` says so.
 [[nodiscard]] base::Status check_declaration(const proto::Join& join, const proto::Join& first,
                                              bool any_fingerprint, std::string* warning);
 // The same for the fingerprint of the checkpoint that the job resumes from.

@@ -56,7 +56,8 @@ struct Tally {
   Ids stay, warm, learning;
   std::vector<std::string> reasons;  // why members of this World are not in the next
   std::uint32_t in_world = 0, starting = 0, leaving = 0;
-  bool finishing = false, unfinished = false;  // some member has finished; some living member has not
+  bool finishing = false,
+       unfinished = false;  // some member has finished; some living member has not
 };
 
 long seconds_left(base::TimePoint now, const Roster& roster, const Policy& policy) {
@@ -67,7 +68,8 @@ long seconds_left(base::TimePoint now, const Roster& roster, const Policy& polic
 
 std::string members(std::size_t n) { return fmt::format("{} member{}", n, n == 1 ? "" : "s"); }
 
-Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& roster, const Policy& policy) {
+Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& roster,
+                     const Policy& policy) {
   const std::size_t ready = tally.warm.size();
   if (tally.starting > 0) return {.why = still_starting(ready, tally.starting)};
   if (ready < policy.min) {
@@ -80,15 +82,17 @@ Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& rost
   if (policy.fixed) std::sort(next.begin(), next.end());
   const std::size_t size = next.size();
   return {.next = std::move(next),
-          .why = size < policy.target ? fmt::format("{} of {} are ready", size, members(policy.target))
-                                      : fmt::format("the first {} are ready", members(size))};
+          .why = size < policy.target
+                     ? fmt::format("{} of {} are ready", size, members(policy.target))
+                     : fmt::format("the first {} are ready", members(size))};
 }
 
 Ids joiners(const Tally& tally, const Policy& policy) {
   const std::size_t size = tally.stay.size(), staying = size - tally.leaving;
   const std::size_t room = std::min(policy.target > staying ? policy.target - staying : 0,
                                     policy.max > size ? policy.max - size : 0);
-  const std::size_t n = tally.finishing || tally.stay.empty() ? 0 : std::min(room, tally.warm.size());
+  const std::size_t n =
+      tally.finishing || tally.stay.empty() ? 0 : std::min(room, tally.warm.size());
   return {tally.warm.begin(), tally.warm.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
@@ -135,16 +139,19 @@ bool may_decide(const MemberCounts& counts, const Policy& policy) {
   if (counts.breaking > 0 && (!counts.finishing || counts.unfinished)) return true;
   const bool wanted = counts.in_world + counts.warm < policy.min;
   const std::uint32_t warm = wanted ? counts.warm + counts.learning : counts.warm;
-  return warm > 0 && !counts.finishing && policy.target > counts.staying && policy.max > counts.in_world;
+  return warm > 0 && !counts.finishing && policy.target > counts.staying &&
+         policy.max > counts.in_world;
 }
 
 Verdict decide(base::TimePoint now, const Roster& roster, const Policy& policy) {
   Tally tally(roster);
-  if (tally.stay.size() + tally.warm.size() < policy.min) {  // without training there is nothing to replay
+  if (tally.stay.size() + tally.warm.size() <
+      policy.min) {  // without training there is nothing to replay
     tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
   }
   if (!roster.started) return decide_first(now, tally, roster, policy);
-  // After a finish() everything is committed: only members that do not know it yet still need a World.
+  // After a finish() everything is committed: only members that do not know it yet still need a
+  // World.
   const bool broken = !tally.reasons.empty() && (!tally.finishing || tally.unfinished);
   const Ids join = joiners(tally, policy);
   if (!broken && !roster.revoked && join.empty()) {
@@ -157,8 +164,9 @@ Verdict decide(base::TimePoint now, const Roster& roster, const Policy& policy) 
   next.insert(next.end(), join.begin(), join.end());
   if (next.size() < policy.min && !tally.finishing) {
     return {.broken = broken,
-            .why = fmt::format("{} of at least {}: holding the state, {} s of --min-members-timeout left",
-                               next.size(), members(policy.min), seconds_left(now, roster, policy))};
+            .why = fmt::format(
+                "{} of at least {}: holding the state, {} s of --min-members-timeout left",
+                next.size(), members(policy.min), seconds_left(now, roster, policy))};
   }
   const std::string why = sentence(tally, join, next.size());
   return {.next = std::move(next), .broken = broken, .why = why};

@@ -1,5 +1,5 @@
-// The membership of the next World, and the plan that assigns its leaves to members: pure functions. decide()
-// returns its reason, a sentence that `regroup status` prints.
+// The membership of the next World, and the plan that assigns its leaves to members: pure
+// functions. decide() returns its reason, a sentence that `regroup status` prints.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,30 @@
 
 namespace regroup::membership {
 
-// JobDone::exit_code of a job whose members have all left on notice: the launcher decides the exit status.
+// JobDone::exit_code of a job whose members have all left on notice: the launcher decides the exit
+// status.
 inline constexpr std::int32_t kEndedOnNotice = -1;
 
 struct Policy {
   std::uint32_t min = 1;
   std::uint32_t max = 1;
-  std::uint32_t target = 1;      // --initial-size at first, then the last `resize`; 0: as many as slots
-  bool target_follows = false;   // no size was requested: the target grows with the slots
-  std::uint32_t spares = 0;      // members kept warm beyond the target, if there are slots
-  std::uint32_t slots = 1;       // processes that may run at once: those of the allocation or of the nodes
+  std::uint32_t target = 1;  // --initial-size at first, then the last `resize`; 0: as many as slots
+  bool target_follows = false;  // no size was requested: the target grows with the slots
+  std::uint32_t spares = 0;     // members kept warm beyond the target, if there are slots
+  std::uint32_t slots =
+      1;  // processes that may run at once: those of the allocation or of the nodes
   bool oversubscribe = false;    // nodes take more members than slots
   bool grows = false;            // a resize beyond the slots asks the allocator for more
   bool by_node = false;          // members are placed round-robin over the nodes
   bool any_fingerprint = false;  // --reproducible=off
   bool replace = true;           // start a new member for a lost one, up to the target
-  bool fixed = false;            // a World of fixed size: member i is rank i, and the launcher starts them
-  std::uint32_t shards = 1;      // V
-  base::Duration wait = std::chrono::seconds(30);            // the job fails after this long below min
+  bool fixed = false;  // a World of fixed size: member i is rank i, and the launcher starts them
+  std::uint32_t shards = 1;                        // V
+  base::Duration wait = std::chrono::seconds(30);  // the job fails after this long below min
   base::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
-  std::uint32_t kept_results = 0;  // results kept for learners; 0: state is copied inside the regroup ...
-  std::uint64_t learn_above = 0;   // ... as it is for a state of fewer bytes than this
+  std::uint32_t kept_results =
+      0;  // results kept for learners; 0: state is copied inside the regroup ...
+  std::uint64_t learn_above = 0;  // ... as it is for a state of fewer bytes than this
   base::Duration hung_after =
       std::chrono::seconds(60);  // and ten median steps; 0: hung members are not looked for
   bool kill_hung = false;        // else a hung member is only reported
@@ -74,8 +77,8 @@ struct Roster {
   base::TimePoint below_min_since{};
 };
 
-// The members of the next World in rank order, and the reason. No `next`: keep the present World, or wait;
-// with `broken` the present World has lost members and must be revoked anyway.
+// The members of the next World in rank order, and the reason. No `next`: keep the present World,
+// or wait; with `broken` the present World has lost members and must be revoked anyway.
 struct Verdict {
   std::optional<std::vector<proto::MemberId>> next;
   bool broken = false;
@@ -89,31 +92,34 @@ struct MemberCounts {
   std::uint32_t staying = 0;                           // in the World, and will be
   std::uint32_t in_world = 0;                          // and take part in it
   std::uint32_t breaking = 0;                          // drained, or lost before they had finished
-  bool finishing = false, unfinished = false;          // some member has finished; some in the World has not
+  bool finishing = false,
+       unfinished = false;  // some member has finished; some in the World has not
 };
-// False if decide() of a roster with these counts, not revoked, would return no `next` and not `broken`:
-// saves the roster of ten thousand members.
+// False if decide() of a roster with these counts, not revoked, would return no `next` and not
+// `broken`: saves the roster of ten thousand members.
 [[nodiscard]] bool may_decide(const MemberCounts& counts, const Policy& policy);
 [[nodiscard]] std::string still_starting(std::size_t ready, std::size_t starting);
 
-// Survivors keep their relative order. Warm members join at the end, up to policy.target (leaving members not
-// counted) and policy.max. No World has fewer than policy.min members, except that after a member has
-// finished no member joins any more and the others end.
+// Survivors keep their relative order. Warm members join at the end, up to policy.target (leaving
+// members not counted) and policy.max. No World has fewer than policy.min members, except that
+// after a member has finished no member joins any more and the others end.
 [[nodiscard]] Verdict decide(base::TimePoint now, const Roster& roster, const Policy& policy);
 // The learners that are to be admitted once they have caught up.
 [[nodiscard]] std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy);
 
-// The position up to which everything is committed: the maximum over the lines of all members of `before`,
-// dead ones included, and the resume position of `before`.
-[[nodiscard]] proto::Position resume_of(const proto::World& before,
-                                        const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
+// The position up to which everything is committed: the maximum over the lines of all members of
+// `before`, dead ones included, and the resume position of `before`.
+[[nodiscard]] proto::Position resume_of(
+    const proto::World& before,
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
 
-// Returns the plan of step `step`: the slot that holds or computes each leaf. Leaves that are sealed on a
-// node of the next World stay where they are, also in the slots of dead members. A leaf that a survivor was
-// to compute stays with it. The leaves of lost members go, in contiguous runs, to the survivors with the
-// fewest leaves left; a member that needs_state or replays gets none, and at least one member must do
-// neither. If a member's buffers cannot hold its leaves, all get even shares and other seals are void.
-// `before`: the owner of each leaf until now; empty (the first World): even shares.
+// Returns the plan of step `step`: the slot that holds or computes each leaf. Leaves that are
+// sealed on a node of the next World stay where they are, also in the slots of dead members. A leaf
+// that a survivor was to compute stays with it. The leaves of lost members go, in contiguous runs,
+// to the survivors with the fewest leaves left; a member that needs_state or replays gets none, and
+// at least one member must do neither. If a member's buffers cannot hold its leaves, all get even
+// shares and other seals are void. `before`: the owner of each leaf until now; empty (the first
+// World): even shares.
 [[nodiscard]] std::vector<proto::SlotId> plan_leaves(
     proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
     const std::vector<proto::WorldMember>& next,

@@ -1,5 +1,5 @@
-// The plan of the open step: docs/design/architecture.md section 4, rules 3 and 5; the check of the buffers:
-// docs/design/interfaces.md, Buffers.
+// The plan of the open step: docs/design/architecture.md section 4, rules 3 and 5; the check of the
+// buffers: docs/design/interfaces.md, Buffers.
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -24,10 +24,10 @@ struct Sealed {
 };
 
 // Skips nodes without a member of the next World, which could not read the seals there.
-std::vector<Sealed> seals_of_step(proto::Step step, std::uint32_t shards,
-                                  const std::vector<proto::SlotId>& before,
-                                  const std::set<proto::NodeId>& nodes,
-                                  const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+std::vector<Sealed> seals_of_step(
+    proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
+    const std::set<proto::NodeId>& nodes,
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
   std::vector<Sealed> found;
   for (const auto& [node, of_node] : lines) {
     if (!nodes.contains(node)) continue;
@@ -43,8 +43,8 @@ std::vector<Sealed> seals_of_step(proto::Step step, std::uint32_t shards,
       }
     }
   }
-  // If two slots hold the same leaf, the larger sum goes first (intervals of one tree are nested, so it
-  // covers the smaller one), then the planned owner's, then a living member's.
+  // If two slots hold the same leaf, the larger sum goes first (intervals of one tree are nested,
+  // so it covers the smaller one), then the planned owner's, then a living member's.
   std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
     if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
     if (a.planned != b.planned) return a.planned;
@@ -66,8 +66,8 @@ void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
   }
 }
 
-// True if a member's buffers suffice to compute `leaves` in ascending order in addition to `sealed`, its
-// complete leaves, folding siblings whenever possible.
+// True if a member's buffers suffice to compute `leaves` in ascending order in addition to
+// `sealed`, its complete leaves, folding siblings whenever possible.
 bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
           const std::vector<std::uint32_t>& leaves) {
   const std::uint32_t buffers = proto::canonical_buffers(shards);
@@ -76,8 +76,8 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
     proto::Interval node{leaf, leaf + 1};
     while (const auto parent = proto::canonical_parent(shards, node)) {
       const std::uint32_t middle = proto::canonical_split(*parent);
-      const proto::Interval sibling =
-          node.begin < middle ? proto::Interval{middle, parent->end} : proto::Interval{parent->begin, middle};
+      const proto::Interval sibling = node.begin < middle ? proto::Interval{middle, parent->end}
+                                                          : proto::Interval{parent->begin, middle};
       if (nodes.erase(sibling) == 0) break;
       node = *parent;
     }
@@ -91,8 +91,10 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
   return true;
 }
 
-// Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where possible.
-void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<proto::SlotId>& candidates,
+// Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where
+// possible.
+void hand_out(const std::vector<std::uint32_t>& leaves,
+              const std::vector<proto::SlotId>& candidates,
               const std::map<proto::SlotId, std::uint32_t>& load, Plan* plan) {
   using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its index in `candidates`
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
@@ -112,7 +114,8 @@ void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<proto:
 }
 
 // Contiguous even shares, whatever was sealed before.
-std::vector<proto::SlotId> even_shares(std::uint32_t shards, const std::vector<proto::SlotId>& candidates) {
+std::vector<proto::SlotId> even_shares(std::uint32_t shards,
+                                       const std::vector<proto::SlotId>& candidates) {
   std::vector<proto::SlotId> plan(shards);
   const auto size = static_cast<std::uint32_t>(candidates.size());
   for (std::uint32_t rank = 0; rank < size; ++rank) {
@@ -134,10 +137,10 @@ bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<proto::
 
 }  // namespace
 
-std::vector<proto::SlotId> plan_leaves(proto::Step step, std::uint32_t shards,
-                                       const std::vector<proto::SlotId>& before,
-                                       const std::vector<proto::WorldMember>& next,
-                                       const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+std::vector<proto::SlotId> plan_leaves(
+    proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
+    const std::vector<proto::WorldMember>& next,
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
   std::vector<proto::SlotId> candidates;
   std::map<proto::SlotId, std::uint32_t> load;
   std::set<proto::NodeId> nodes;

@@ -1,4 +1,5 @@
-// A slot whose members keep dying is left out for exponentially longer; the others do not wait for it.
+// A slot whose members keep dying is left out for exponentially longer; the others do not wait for
+// it.
 #include "membership/relaunch.h"
 
 #include <fmt/format.h>
@@ -12,8 +13,8 @@ Relaunches::Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t t
     : policy_(policy), min_(min), slots_(target) {}
 
 std::uint32_t Relaunches::free_slots(base::TimePoint at) const {
-  return static_cast<std::uint32_t>(
-      std::count_if(slots_.begin(), slots_.end(), [at](const Slot& slot) { return slot.free_at <= at; }));
+  return static_cast<std::uint32_t>(std::count_if(
+      slots_.begin(), slots_.end(), [at](const Slot& slot) { return slot.free_at <= at; }));
 }
 
 std::uint32_t Relaunches::launch(base::TimePoint now, std::uint32_t most) {
@@ -39,31 +40,35 @@ void Relaunches::put_off(base::TimePoint now, Slot& slot) const {
   slot.free_at = now + std::min(wait, policy_.longest_back_off);
 }
 
-Relaunches::Verdict Relaunches::on_failure(base::TimePoint now, std::uint32_t rank, std::int32_t status,
-                                           const std::string& what, const proto::Failure& failure) {
-  same_ = failure.known() && failure.kind == last_.kind && failure.place == last_.place ? same_ + 1 : 1;
+Relaunches::Verdict Relaunches::on_failure(base::TimePoint now, std::uint32_t rank,
+                                           std::int32_t status, const std::string& what,
+                                           const proto::Failure& failure) {
+  same_ =
+      failure.known() && failure.kind == last_.kind && failure.place == last_.place ? same_ + 1 : 1;
   last_ = failure;
   if (failure.known() && same_ >= policy_.most_same) {
-    return {.exit_code = status,
-            .sentence = fmt::format(
-                "{}: {} launches in a row failed in the same way: {}", what, same_,
-                failure.place.empty() ? failure.message : failure.message + " at " + failure.place)};
+    return {
+        .exit_code = status,
+        .sentence = fmt::format(
+            "{}: {} launches in a row failed in the same way: {}", what, same_,
+            failure.place.empty() ? failure.message : failure.message + " at " + failure.place)};
   }
   if (now - launched_at_ >= policy_.progress) {
     without_progress_ = 0;
     for (Slot& slot : slots_) slot.failures = 0;
   } else if (++without_progress_ >= policy_.most_without_progress) {
-    return {
-        .exit_code = kNoProgress,
-        .sentence = fmt::format("{}: no progress, {} launches in a row have lived for less than {} s", what,
-                                without_progress_,
-                                std::chrono::duration_cast<std::chrono::seconds>(policy_.progress).count())};
+    return {.exit_code = kNoProgress,
+            .sentence = fmt::format(
+                "{}: no progress, {} launches in a row have lived for less than {} s", what,
+                without_progress_,
+                std::chrono::duration_cast<std::chrono::seconds>(policy_.progress).count())};
   }
   if (restarts_ >= policy_.max_restarts) {
     return {.exit_code = status,
-            .sentence = restarts_ == 0 ? what
-                                       : fmt::format("{}; restarted {} times already (--max-restarts)", what,
-                                                     restarts_)};
+            .sentence = restarts_ == 0
+                            ? what
+                            : fmt::format("{}; restarted {} times already (--max-restarts)", what,
+                                          restarts_)};
   }
   if (rank < used_.size()) put_off(now, slots_[used_[rank]]);
   Verdict verdict{.again = true, .due = now};

@@ -1,5 +1,5 @@
-// Relaunches of a job whose members have not joined: after a failure, how many members to launch again and
-// when, or why the job ends. Pure.
+// Relaunches of a job whose members have not joined: after a failure, how many members to launch
+// again and when, or why the job ends. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@ namespace regroup::membership {
 
 struct RelaunchPolicy {
   std::uint32_t max_restarts = 3;
-  base::Duration back_off = std::chrono::milliseconds(500);  // of a slot after a death; doubles with each
+  base::Duration back_off =
+      std::chrono::milliseconds(500);  // of a slot after a death; doubles with each
   base::Duration longest_back_off = std::chrono::seconds(60);
   base::Duration progress = std::chrono::seconds(10);  // a shorter launch made no progress
   std::uint32_t most_without_progress = 5;             // such launches in a row; then the job ends
-  std::uint32_t most_same = 3;                         // launches in a row that fail in the same way
+  std::uint32_t most_same = 3;  // launches in a row that fail in the same way
 };
 
 inline constexpr std::int32_t kNoProgress = 93;  // exit status
@@ -28,7 +29,8 @@ class Relaunches {
  public:
   Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
 
-  // Begins a launch of at most `most` members and returns its size. Call once Verdict::due has passed.
+  // Begins a launch of at most `most` members and returns its size. Call once Verdict::due has
+  // passed.
   std::uint32_t launch(base::TimePoint now, std::uint32_t most = kUnlimited);
 
   struct Verdict {
@@ -38,10 +40,11 @@ class Relaunches {
     std::int32_t exit_code = 0;  // not again
     std::string sentence;
   };
-  // The member of `rank` was the first of this launch to fail, with `status` as a shell reports it; `what` is
-  // the message. `failure`: its exception, if known; the job ends after most_same equal ones in a row.
-  Verdict on_failure(base::TimePoint now, std::uint32_t rank, std::int32_t status, const std::string& what,
-                     const proto::Failure& failure = {});
+  // The member of `rank` was the first of this launch to fail, with `status` as a shell reports it;
+  // `what` is the message. `failure`: its exception, if known; the job ends after most_same equal
+  // ones in a row.
+  Verdict on_failure(base::TimePoint now, std::uint32_t rank, std::int32_t status,
+                     const std::string& what, const proto::Failure& failure = {});
 
   // A launch of `members` by an earlier coordinator is still running.
   void adopt(base::TimePoint now, std::uint32_t members);

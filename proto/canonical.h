@@ -1,6 +1,6 @@
-// The canonical summation tree over the leaves 0..V-1: sum(a,b) = sum(a,m) + sum(m,b) with m = a + the
-// largest power of two below b-a. It depends on V only, so the bits of a sum do not depend on which
-// member computed which leaf.
+// The canonical summation tree over the leaves 0..V-1: sum(a,b) = sum(a,m) + sum(m,b) with m = a +
+// the largest power of two below b-a. It depends on V only, so the bits of a sum do not depend on
+// which member computed which leaf.
 #pragma once
 
 #include <bit>
@@ -28,7 +28,8 @@ namespace regroup::proto {
 
 // Gradient buffers that a member with a contiguous range needs: max(2, 2 ceil(log2 V) - 1).
 [[nodiscard]] constexpr std::uint32_t canonical_buffers(std::uint32_t leaves) {
-  const std::uint32_t log2 = leaves <= 1 ? 0 : static_cast<std::uint32_t>(std::bit_width(leaves - 1));
+  const std::uint32_t log2 =
+      leaves <= 1 ? 0 : static_cast<std::uint32_t>(std::bit_width(leaves - 1));
   return log2 <= 1 ? 2 : 2 * log2 - 1;
 }
 

@@ -1,4 +1,5 @@
-// What control commands (regroup status, resize, notice, kill-member) and the coordinator say to each other.
+// What control commands (regroup status, resize, notice, kill-member) and the coordinator say to
+// each other.
 #pragma once
 
 #include <cstdint>

@@ -8,12 +8,14 @@
 
 namespace regroup::proto {
 
-// Member -> agent: the first message of a separate connection, or a message of the session's. The agent
-// answers with a Reply: ok, or a sentence that the member prints instead of its report, because another
-// member of this host has printed the same. Agent -> coordinator: in MemberLost, or alone if it is final.
+// Member -> agent: the first message of a separate connection, or a message of the session's. The
+// agent answers with a Reply: ok, or a sentence that the member prints instead of its report,
+// because another member of this host has printed the same. Agent -> coordinator: in MemberLost, or
+// alone if it is final.
 struct Failure {
   MemberId member = 0;
-  std::string kind;     // "FileNotFoundError"; two members with equal kind and place failed in the same way
+  std::string
+      kind;  // "FileNotFoundError"; two members with equal kind and place failed in the same way
   std::string place;    // "train.py:6"
   std::string message;  // one line: "FileNotFoundError: [Errno 2] No such file or directory: 'log'"
   bool final = false;   // every member fails like this, now and later: the job must end

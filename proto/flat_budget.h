@@ -1,7 +1,7 @@
-// A bound on the unpacked size of a message. The FlatBuffers verifier checks that each offset points into
-// the message, but not that it is used once: a vector of offsets to one long string is a small message,
-// and terabytes when unpacked. Packed messages share nothing, so their parts together are no larger than
-// the message; a message that exceeds that is refused.
+// A bound on the unpacked size of a message. The FlatBuffers verifier checks that each offset
+// points into the message, but not that it is used once: a vector of offsets to one long string is
+// a small message, and terabytes when unpacked. Packed messages share nothing, so their parts
+// together are no larger than the message; a message that exceeds that is refused.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -16,11 +16,12 @@ namespace regroup::proto {
 template <class T>
 bool aligned(const flatbuffers::Vector<T>* vector) {
   using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
-  return vector == nullptr || reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0;
+  return vector == nullptr ||
+         reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0;
 }
 
-// The budget of one verified message. Vectors that contain other tables must be charged; a few fields of
-// one table cannot multiply its size.
+// The budget of one verified message. Vectors that contain other tables must be charged; a few
+// fields of one table cannot multiply its size.
 class FlatBudget {
  public:
   explicit FlatBudget(std::size_t message_bytes) : left_(message_bytes) {}
@@ -35,8 +36,8 @@ class FlatBudget {
   template <class T>
   bool values(const flatbuffers::Vector<T>* vector) {
     using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
-    return aligned(vector) &&
-           (vector == nullptr || take(sizeof(flatbuffers::uoffset_t) + vector->size() * sizeof(Element)));
+    return aligned(vector) && (vector == nullptr || take(sizeof(flatbuffers::uoffset_t) +
+                                                         vector->size() * sizeof(Element)));
   }
   bool strings(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* vector) {
     return tables(vector, [this](const flatbuffers::String& string) { return values(&string); });

@@ -1,5 +1,5 @@
-// Cuts a stream of bytes into frames: docs/reference/formats/wire.md. A length is believed only up to
-// kMaxFrameBytes.
+// Cuts a stream of bytes into frames: docs/reference/formats/wire.md. A length is believed only up
+// to kMaxFrameBytes.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -11,7 +11,8 @@
 namespace regroup::proto {
 
 void FrameReader::append(std::span<const std::byte> bytes) {
-  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(std::exchange(start_, 0)));
+  buffer_.erase(buffer_.begin(),
+                buffer_.begin() + static_cast<std::ptrdiff_t>(std::exchange(start_, 0)));
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
 }
 

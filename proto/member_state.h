@@ -13,7 +13,8 @@ enum class Phase : std::uint8_t { kNone = 0, kOpen = 1, kCommitted = 2, kClosed 
 // {phase, revoked, generation, position} in 64 bits.
 struct StateWord {
   Phase phase = Phase::kNone;
-  bool revoked = false;  // committed, but its generation is over: the next transaction needs a new World
+  bool revoked =
+      false;  // committed, but its generation is over: the next transaction needs a new World
   Generation generation = 0;
   Position position;
 
@@ -24,14 +25,15 @@ struct StateWord {
   }
   [[nodiscard]] static constexpr StateWord unpack(std::uint64_t bits) {
     return {static_cast<Phase>(bits >> 62), (bits >> 61 & 1) != 0,
-            static_cast<Generation>(bits >> 40 & kMaxGeneration), Position{bits & ((1ULL << 40) - 1)}};
+            static_cast<Generation>(bits >> 40 & kMaxGeneration),
+            Position{bits & ((1ULL << 40) - 1)}};
   }
   bool operator==(const StateWord&) const = default;
 };
 
-// The last position that a member with this word proves to be committed. An open or closed word at p proves
-// everything before p, except that a newcomer (from_step == p.step()) opens its first step without having
-// seen the regions before.
+// The last position that a member with this word proves to be committed. An open or closed word at
+// p proves everything before p, except that a newcomer (from_step == p.step()) opens its first step
+// without having seen the regions before.
 [[nodiscard]] constexpr Position committed_up_to(StateWord word, Step from_step) {
   if (word.phase == Phase::kNone) return {};
   if (word.phase == Phase::kCommitted) return word.position;
@@ -41,8 +43,8 @@ struct StateWord {
 
 inline constexpr std::uint32_t kMaxBuffers = 32;  // >= canonical_buffers(kMaxShards)
 
-// "This canonical partial sum of this step is complete in buffer k": step 32 bits | begin 16 | end 16; 0 is
-// "no seal".
+// "This canonical partial sum of this step is complete in buffer k": step 32 bits | begin 16 | end
+// 16; 0 is "no seal".
 struct Seal {
   Step step = 0;
   Interval leaves;
@@ -52,7 +54,8 @@ struct Seal {
   }
   [[nodiscard]] static constexpr Seal unpack(std::uint64_t bits) {
     return {bits >> 32,
-            {static_cast<std::uint32_t>(bits >> 16 & 0xffff), static_cast<std::uint32_t>(bits & 0xffff)}};
+            {static_cast<std::uint32_t>(bits >> 16 & 0xffff),
+             static_cast<std::uint32_t>(bits & 0xffff)}};
   }
   bool operator==(const Seal&) const = default;
 };

@@ -1,5 +1,5 @@
-// Control messages as plain data: what members, agent, coordinator and control commands say to each other.
-// The bytes are proto/wire.h's business; the state machines of membership see only these.
+// Control messages as plain data: what members, agent, coordinator and control commands say to each
+// other. The bytes are proto/wire.h's business; the state machines of membership see only these.
 #pragma once
 
 #include <cstdint>
@@ -67,10 +67,11 @@ struct MemberLost {
   bool finished = false;  // finish() had committed
   std::int32_t exit_code = 0;
   std::int32_t signal = 0;  // 0 if it exited
-  bool reaped = false;      // false: the robust futex fired; the exit status follows in a second message
-  std::string why;          // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
-  Step step = 0;            // the last that it applied
-  Failure failure = {};     // as it, or its agent, has said it; kind "": not known
+  bool reaped =
+      false;        // false: the robust futex fired; the exit status follows in a second message
+  std::string why;  // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
+  Step step = 0;    // the last that it applied
+  Failure failure = {};  // as it, or its agent, has said it; kind "": not known
   bool operator==(const MemberLost&) const = default;
 };
 struct Report {  // after Revoke: generation; in answer to Query: 0
@@ -123,16 +124,17 @@ struct JobDone {  // also coordinator -> guardian
   std::int32_t exit_code = 0;
   std::string reason;
   bool state_lost = false;  // no member is left that has it: what checkpoints have is the newest
-  bool save_state = false;  // a failure, but members that are left hold a state that is worth a checkpoint
+  bool save_state =
+      false;  // a failure, but members that are left hold a state that is worth a checkpoint
   bool operator==(const JobDone&) const = default;
 };
 
-using Body =
-    base::Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained, MemberLost,
-                  Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello, JobDone,
-                  StatusRequest, StatusReply, ResizeRequest, NoticeRequest, KillRequest, Reply, Contacts,
-                  PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown, StartSource, SourceStatus,
-                  StartTarget, TargetStatus, EndTransfer, Diverged, Failure>;
+using Body = base::Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady,
+                           MemberDrained, MemberLost, Report, HelloReply, Start, Revoke, Announce,
+                           Notice, Kill, Query, Hello, JobDone, StatusRequest, StatusReply,
+                           ResizeRequest, NoticeRequest, KillRequest, Reply, Contacts, PeerSuspect,
+                           NodeUp, NodeSilent, NodeLost, NodesKnown, StartSource, SourceStatus,
+                           StartTarget, TargetStatus, EndTransfer, Diverged, Failure>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed

@@ -34,13 +34,16 @@ std::string wrong_members(const World& w) {
   std::vector<SlotId> slot_ids;
   for (const WorldMember& m : w.members) {
     if (!exists(m.slot_id)) return fmt::format("member {} is at slot {}", m.id, m.slot_id.slot);
-    if (m.from_step > kMaxStep) return fmt::format("member {} begins with step {}", m.id, m.from_step);
+    if (m.from_step > kMaxStep)
+      return fmt::format("member {} begins with step {}", m.id, m.from_step);
     ids.push_back(m.id);
     slot_ids.push_back(m.slot_id);
   }
   if (const auto id = twice(ids)) return fmt::format("member {} is in it twice", *id);
-  if (const auto slot_id = twice(slot_ids)) return fmt::format("two members are at slot {}", slot_id->slot);
-  const bool known = std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
+  if (const auto slot_id = twice(slot_ids))
+    return fmt::format("two members are at slot {}", slot_id->slot);
+  const bool known =
+      std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
   return known ? "" : "none of its members has the state";
 }
 
@@ -63,8 +66,8 @@ std::string wrong(const SlotReport& report) {
     return fmt::format("slot {} has {} seals", report.slot, report.seals.size());
   for (const Seal& seal : report.seals) {
     if (makes_sense(seal)) continue;
-    return fmt::format("slot {} has a seal of leaves {} to {} of step {}", report.slot, seal.leaves.begin,
-                       seal.leaves.end, seal.step);
+    return fmt::format("slot {} has a seal of leaves {} to {} of step {}", report.slot,
+                       seal.leaves.begin, seal.leaves.end, seal.step);
   }
   return "";
 }
@@ -100,8 +103,8 @@ base::Status check_one(const Start& m) {
 }
 base::Status check_one(const MemberLost& m) {
   if (m.exit_code >= 0 && m.exit_code <= 255 && m.signal >= 0 && m.signal < 128) return {};
-  return senseless("MemberLost",
-                   fmt::format("member {} with status {}, signal {}", m.member, m.exit_code, m.signal));
+  return senseless("MemberLost", fmt::format("member {} with status {}, signal {}", m.member,
+                                             m.exit_code, m.signal));
 }
 base::Status check_one(const Report& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
@@ -116,10 +119,18 @@ base::Status check_one(const HelloReply& m) {
 base::Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 base::Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
 base::Status check_one(const Announce& m) { return check(*m.world); }
-base::Status check_one(const StartSource& m) { return check_transfer("StartSource", m.transfer, m.step); }
-base::Status check_one(const SourceStatus& m) { return check_transfer("SourceStatus", m.transfer, m.step); }
-base::Status check_one(const StartTarget& m) { return check_transfer("StartTarget", m.transfer, m.step); }
-base::Status check_one(const TargetStatus& m) { return check_transfer("TargetStatus", m.transfer, m.step); }
+base::Status check_one(const StartSource& m) {
+  return check_transfer("StartSource", m.transfer, m.step);
+}
+base::Status check_one(const SourceStatus& m) {
+  return check_transfer("SourceStatus", m.transfer, m.step);
+}
+base::Status check_one(const StartTarget& m) {
+  return check_transfer("StartTarget", m.transfer, m.step);
+}
+base::Status check_one(const TargetStatus& m) {
+  return check_transfer("TargetStatus", m.transfer, m.step);
+}
 template <class T>
 base::Status check_one(const T&) {
   return {};
@@ -133,7 +144,8 @@ base::Status check(const World& world) {
 }
 
 bool makes_sense(const Seal& seal) {
-  return seal.step <= kMaxStep && seal.leaves.begin < seal.leaves.end && seal.leaves.end <= kMaxShards;
+  return seal.step <= kMaxStep && seal.leaves.begin < seal.leaves.end &&
+         seal.leaves.end <= kMaxShards;
 }
 
 base::Status check(const Body& body) {

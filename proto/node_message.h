@@ -18,8 +18,9 @@ struct NodeUp {
   NodeId node = 0;
   std::string name;
   std::uint32_t slots = 0;
-  bool leased = false;   // by a user, beyond the size that the job has been given: it grows by them
-  bool for_now = false;  // what it has fewer may come again: the job's size stays until it is told otherwise
+  bool leased = false;  // by a user, beyond the size that the job has been given: it grows by them
+  bool for_now =
+      false;  // what it has fewer may come again: the job's size stays until it is told otherwise
   bool operator==(const NodeUp&) const = default;
 };
 struct NodeSilent {  // not heard for a second; or again
@@ -32,34 +33,38 @@ struct NodeLost {  // with all its members, which it will not speak for again
   std::string why;
   bool operator==(const NodeLost&) const = default;
 };
-// Those that are there at first, or at a coordinator's, have been told of. They had a say in what the job
-// goes on from: the state after `resume`, with so many `shards`; 0 shards: as the coordinator knows already.
+// Those that are there at first, or at a coordinator's, have been told of. They had a say in what
+// the job goes on from: the state after `resume`, with so many `shards`; 0 shards: as the
+// coordinator knows already.
 struct NodesKnown {
   Step resume = 0;
   std::uint32_t shards = 0;
   bool operator==(const NodesKnown&) const = default;
 };
 
-// How the others reach a member in one generation: bytes of its data plane's. From it, and in Contacts.
+// How the others reach a member in one generation: bytes of its data plane's. From it, and in
+// Contacts.
 struct Contact {
   MemberId member = 0;
   std::vector<std::byte> address;
   bool operator==(const Contact&) const = default;
 };
-// From a member: its own. From an agent: of all its members of that World. To agents and members: of all.
+// From a member: its own. From an agent: of all its members of that World. To agents and members:
+// of all.
 struct Contacts {
   Generation generation = 0;
   std::vector<Contact> members;
   bool operator==(const Contacts&) const = default;
 };
-// The connection of a member's data plane to another broke, or waits in vain. Passed on to the coordinator.
+// The connection of a member's data plane to another broke, or waits in vain. Passed on to the
+// coordinator.
 struct PeerSuspect {
   MemberId member = 0;
   std::string why;
   bool operator==(const PeerSuspect&) const = default;
 };
-// Members of the sender's World hold different states of one step. Passed on to the coordinator, which ends
-// the job.
+// Members of the sender's World hold different states of one step. Passed on to the coordinator,
+// which ends the job.
 struct Diverged {
   MemberId member = 0;  // the one that says so
   std::string why;      // names the members, the step and what differs
@@ -67,11 +72,11 @@ struct Diverged {
 };
 
 // Number of a state transfer, by which a joining member catches up while the others train:
-// docs/design/catch_up.md. From 1 to kMaxTransfer; each incarnation of the coordinator cycles through 4,095
-// of its own.
+// docs/design/catch_up.md. From 1 to kMaxTransfer; each incarnation of the coordinator cycles
+// through 4,095 of its own.
 using TransferId = std::uint32_t;
-// Coordinator -> agent: serve the state after `step` and the results of later steps to learners. 0: the next
-// step that no member has passed.
+// Coordinator -> agent: serve the state after `step` and the results of later steps to learners. 0:
+// the next step that no member has passed.
 struct StartSource {
   TransferId transfer = 0;
   Step step = 0;

@@ -77,7 +77,9 @@ inline fb::SourceStatusT table(const SourceStatus& m) {
   t.transfer = m.transfer, t.step = m.step, t.endpoints = m.endpoints, t.why = m.why;
   return t;
 }
-inline SourceStatus plain(const fb::SourceStatusT& t) { return {t.transfer, t.step, t.endpoints, t.why}; }
+inline SourceStatus plain(const fb::SourceStatusT& t) {
+  return {t.transfer, t.step, t.endpoints, t.why};
+}
 inline fb::StartTargetT table(const StartTarget& m) {
   fb::StartTargetT t;
   t.transfer = m.transfer, t.step = m.step, t.members = m.members;
@@ -89,7 +91,8 @@ inline fb::StartTargetT table(const StartTarget& m) {
 }
 inline StartTarget plain(const fb::StartTargetT& t) {
   StartTarget m{t.transfer, t.step, t.members, {}};
-  for (const auto& source : t.sources) m.sources.push_back({source->node, source->endpoints, source->name});
+  for (const auto& source : t.sources)
+    m.sources.push_back({source->node, source->endpoints, source->name});
   return m;
 }
 inline fb::TargetStatusT table(const TargetStatus& m) {
@@ -97,7 +100,9 @@ inline fb::TargetStatusT table(const TargetStatus& m) {
   t.transfer = m.transfer, t.member = m.member, t.step = m.step, t.why = m.why;
   return t;
 }
-inline TargetStatus plain(const fb::TargetStatusT& t) { return {t.transfer, t.member, t.step, t.why}; }
+inline TargetStatus plain(const fb::TargetStatusT& t) {
+  return {t.transfer, t.member, t.step, t.why};
+}
 inline fb::EndTransferT table(const EndTransfer& m) {
   fb::EndTransferT t;
   t.transfer = m.transfer;

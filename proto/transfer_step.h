@@ -25,6 +25,8 @@ inline constexpr TransferId kMaxTransfer = (1U << 24) - 1;
 
 // Seeds of a chunk's CRC32C, so that a chunk of another state transfer or step is never accepted.
 [[nodiscard]] constexpr std::uint32_t snapshot_salt(TransferId transfer) { return transfer; }
-[[nodiscard]] constexpr std::uint32_t result_salt(Step step) { return static_cast<std::uint32_t>(step); }
+[[nodiscard]] constexpr std::uint32_t result_salt(Step step) {
+  return static_cast<std::uint32_t>(step);
+}
 
 }  // namespace regroup::proto

@@ -1,5 +1,5 @@
-// Between proto/message.h and FlatBuffers. Serves docs/reference/formats/wire.md. Nothing here trusts a
-// length or an offset: the verifier runs first, and counts are bounded by the frame.
+// Between proto/message.h and FlatBuffers. Serves docs/reference/formats/wire.md. Nothing here
+// trusts a length or an offset: the verifier runs first, and counts are bounded by the frame.
 #include "proto/wire.h"
 
 #include <fmt/format.h>
@@ -26,8 +26,8 @@ fb::WorldT to_wire(const World& in) {
   out.resume = in.resume.value;
   out.shards = in.shards;
   for (const WorldMember& m : in.members) {
-    out.members.emplace_back(m.id, fb::SlotId(m.slot_id.node, m.slot_id.slot), m.needs_state, m.replays,
-                             m.from_step);
+    out.members.emplace_back(m.id, fb::SlotId(m.slot_id.node, m.slot_id.slot), m.needs_state,
+                             m.replays, m.from_step);
   }
   for (const SlotId& slot_id : in.plan) out.plan.emplace_back(slot_id.node, slot_id.slot);
   out.why = in.why;
@@ -41,8 +41,11 @@ World from_wire(const fb::WorldT& in) {
   out.resume = {in.resume};
   out.shards = in.shards;
   for (const fb::Member& m : in.members) {
-    out.members.push_back(
-        {m.id(), {m.slot_id().node(), m.slot_id().slot()}, m.needs_state(), m.from_step(), m.replays()});
+    out.members.push_back({m.id(),
+                           {m.slot_id().node(), m.slot_id().slot()},
+                           m.needs_state(),
+                           m.from_step(),
+                           m.replays()});
   }
   for (const fb::SlotId& slot_id : in.plan) out.plan.push_back({slot_id.node(), slot_id.slot()});
   out.why = in.why;
@@ -124,7 +127,9 @@ fb::MemberReadyT table(const MemberReady& m) {
   t.join = std::make_unique<fb::JoinT>(table(m.join));
   return t;
 }
-MemberReady plain(const fb::MemberReadyT& t) { return {t.slot, t.join ? plain(*t.join) : Join{t.member}}; }
+MemberReady plain(const fb::MemberReadyT& t) {
+  return {t.slot, t.join ? plain(*t.join) : Join{t.member}};
+}
 fb::MemberDrainedT table(const MemberDrained& m) {
   fb::MemberDrainedT t;
   t.member = m.member;
@@ -137,7 +142,9 @@ fb::FailureT table(const Failure& m) {
   t.trace = m.trace;
   return t;
 }
-Failure plain(const fb::FailureT& t) { return {t.member, t.kind, t.place, t.message, t.final, t.trace}; }
+Failure plain(const fb::FailureT& t) {
+  return {t.member, t.kind, t.place, t.message, t.final, t.trace};
+}
 fb::MemberLostT table(const MemberLost& m) {
   fb::MemberLostT t;
   t.member = m.member, t.joined = m.joined, t.finished = m.finished, t.exit_code = m.exit_code,
@@ -273,17 +280,21 @@ bool aligned(const fb::World* world) {
   return world == nullptr || (proto::aligned(world->members()) && proto::aligned(world->plan()));
 }
 
-bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* lines, FlatBudget budget) {
-  return budget.tables(lines, [&](const fb::SlotReport& report) { return budget.values(report.seals()); });
+bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* lines,
+          FlatBudget budget) {
+  return budget.tables(lines,
+                       [&](const fb::SlotReport& report) { return budget.values(report.seals()); });
 }
 
-// What it says is not said many times over by offsets that name the same, and lies as its types have to.
+// What it says is not said many times over by offsets that name the same, and lies as its types
+// have to.
 bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Announce()) return aligned(m->world());
   if (const auto* m = message.body_as_Report()) return fits(m->lines(), budget);
   if (const auto* m = message.body_as_HelloReply()) return fits(m->lines(), budget);
   if (const auto* m = message.body_as_Contacts())
-    return budget.tables(m->members(), [&](const fb::Contact& one) { return budget.values(one.address()); });
+    return budget.tables(m->members(),
+                         [&](const fb::Contact& one) { return budget.values(one.address()); });
   if (const auto* m = message.body_as_StartTarget())
     return budget.tables(m->sources(), [&](const fb::SourceAgent& one) {
       return budget.values(one.endpoints()) && budget.values(one.name());
@@ -314,13 +325,14 @@ base::Result<Message> decode(std::span<const std::byte> payload) {
   auto verifier = verifier_of(payload);
   if (!fb::VerifyMessageBuffer(verifier) ||
       !fits(*fb::GetMessage(payload.data()), FlatBudget(payload.size()))) {
-    return base::data_loss(fmt::format("control message of {} bytes does not verify", payload.size()));
+    return base::data_loss(
+        fmt::format("control message of {} bytes does not verify", payload.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(payload.data())->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return base::invalid_argument(
-        fmt::format("control message has version {}, this build speaks {}", wire.version, kWireVersion));
+    return base::invalid_argument(fmt::format(
+        "control message has version {}, this build speaks {}", wire.version, kWireVersion));
   }
   REGROUP_ASSIGN_OR_RETURN(auto body, body_from_wire(wire.body));
   REGROUP_RETURN_IF_ERROR(check(body));
@@ -338,7 +350,8 @@ std::vector<std::byte> encode_world(const World& world) {
 base::Result<World> decode_world(std::span<const std::byte> bytes) {
   if (misaligned(bytes)) return decode_world(std::vector(bytes.begin(), bytes.end()));
   auto verifier = verifier_of(bytes);
-  if (!verifier.VerifyBuffer<fb::World>(nullptr) || !aligned(flatbuffers::GetRoot<fb::World>(bytes.data()))) {
+  if (!verifier.VerifyBuffer<fb::World>(nullptr) ||
+      !aligned(flatbuffers::GetRoot<fb::World>(bytes.data()))) {
     return base::data_loss(fmt::format("World of {} bytes does not verify", bytes.size()));
   }
   fb::WorldT wire;

@@ -1,6 +1,6 @@
-// Bytes of control messages: a frame is a little-endian u32 length and that many bytes of a FlatBuffers
-// Message (proto/wire.fbs), which the verifier checks on receipt. docs/reference/formats/wire.md; golden
-// files in tests/golden/wire.
+// Bytes of control messages: a frame is a little-endian u32 length and that many bytes of a
+// FlatBuffers Message (proto/wire.fbs), which the verifier checks on receipt.
+// docs/reference/formats/wire.md; golden files in tests/golden/wire.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,16 @@ inline constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
 
 // A whole frame, length included.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
-// The payload of one frame. kDataLoss if it does not verify or makes no sense (proto/message_check.h),
-// kInvalidArgument for another version.
+// The payload of one frame. kDataLoss if it does not verify or makes no sense
+// (proto/message_check.h), kInvalidArgument for another version.
 [[nodiscard]] base::Result<Message> decode(std::span<const std::byte> payload);
 
 // A World alone, as it lies in the arena and the journal.
 [[nodiscard]] std::vector<std::byte> encode_world(const World& world);
 [[nodiscard]] base::Result<World> decode_world(std::span<const std::byte> bytes);
 
-// Cuts a byte stream into messages. A bad frame is final: every later next() returns the same error.
+// Cuts a byte stream into messages. A bad frame is final: every later next() returns the same
+// error.
 class FrameReader {
  public:
   void append(std::span<const std::byte> bytes);

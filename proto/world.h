@@ -22,15 +22,19 @@ inline constexpr std::uint32_t kMaxMembers = 16384;   // of a World
 inline constexpr std::uint32_t kMaxSlots = 128;       // of an arena: futex_waitv takes as many
 inline constexpr std::uint32_t kMaxKeptResults = 64;  // of past steps, in an arena
 
-// A point in the program that all members share: transaction 0 of step s is the training step itself,
-// transactions 1..255 are the collective regions (and finish()) that follow it. Ordered; 40 bits.
+// A point in the program that all members share: transaction 0 of step s is the training step
+// itself, transactions 1..255 are the collective regions (and finish()) that follow it. Ordered; 40
+// bits.
 struct Position {
   std::uint64_t value = 0;
 
-  [[nodiscard]] static constexpr Position of(Step step, unsigned region = 0) { return {step << 8 | region}; }
+  [[nodiscard]] static constexpr Position of(Step step, unsigned region = 0) {
+    return {step << 8 | region};
+  }
   [[nodiscard]] constexpr Step step() const { return value >> 8; }
   [[nodiscard]] constexpr unsigned region() const { return static_cast<unsigned>(value & 0xff); }
-  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whichever regions have run.
+  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whichever regions
+  // have run.
   [[nodiscard]] constexpr Position before() const { return {value - 1}; }
   auto operator<=>(const Position&) const = default;
 };
@@ -41,7 +45,9 @@ struct Interval {
   std::uint32_t end = 0;
 
   [[nodiscard]] constexpr std::uint32_t size() const { return end - begin; }
-  [[nodiscard]] constexpr bool contains(std::uint32_t leaf) const { return begin <= leaf && leaf < end; }
+  [[nodiscard]] constexpr bool contains(std::uint32_t leaf) const {
+    return begin <= leaf && leaf < end;
+  }
   auto operator<=>(const Interval&) const = default;
 };
 
@@ -56,8 +62,8 @@ struct WorldMember {
   MemberId id = 0;
   SlotId slot_id;
   bool needs_state = false;  // copies the state of `resume` from the donors before it votes
-  Step from_step = 0;        // first step it takes part in; it takes no part in regions of earlier steps
-  bool replays = false;      // a learner: applies what it lacks up to `resume` before it votes
+  Step from_step = 0;  // first step it takes part in; it takes no part in regions of earlier steps
+  bool replays = false;  // a learner: applies what it lacks up to `resume` before it votes
   auto operator<=>(const WorldMember&) const = default;
 };
 
@@ -68,8 +74,9 @@ struct World {
   Position resume;                   // everything up to here is committed
   std::uint32_t shards = 1;          // V
   std::vector<WorldMember> members;  // in rank order
-  std::vector<SlotId> plan;  // V entries: the slot that holds or computes each leaf of step resume.step() + 1
-  std::string why;           // the sentence that says why this generation began
+  std::vector<SlotId>
+      plan;  // V entries: the slot that holds or computes each leaf of step resume.step() + 1
+  std::string why;  // the sentence that says why this generation began
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
   // Rank of the member at `slot_id`, or of the member `id`; -1 if it is not in this world.
@@ -80,13 +87,14 @@ struct World {
 
 // The share of rank `rank` in a step without failures, of `shards` leaves over `size` members:
 // contiguous, balanced.
-[[nodiscard]] constexpr Interval share_of_rank(std::uint32_t shards, std::uint32_t size, std::uint32_t rank) {
+[[nodiscard]] constexpr Interval share_of_rank(std::uint32_t shards, std::uint32_t size,
+                                               std::uint32_t rank) {
   auto edge = [&](std::uint64_t r) { return static_cast<std::uint32_t>(r * shards / size); };
   return {edge(rank), edge(rank + 1ULL)};
 }
 
-// The slot that holds or computes each leaf of `step` in this World: the plan for resume.step() + 1,
-// share_of_rank() after it.
+// The slot that holds or computes each leaf of `step` in this World: the plan for resume.step() +
+// 1, share_of_rank() after it.
 [[nodiscard]] std::vector<SlotId> owners_of(const World& world, Step step);
 
 }  // namespace regroup::proto

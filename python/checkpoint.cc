@@ -1,5 +1,5 @@
-// The GIL is released while a disk is read and while an optimizer computes: several checkpoints may be read
-// by several threads.
+// The GIL is released while a disk is read and while an optimizer computes: several checkpoints may
+// be read by several threads.
 #include "python/checkpoint.h"
 
 #include <fmt/format.h>
@@ -36,20 +36,28 @@ using Row = std::tuple<std::string, std::string, Extents>;  // name, dtype, shap
 
 // The type of memory, as checkpoints call it. Numbers are those of DLPack's DLDataTypeCode.
 std::string name_of(const nb::dlpack::dtype& type) {
-  constexpr std::pair<int, const char*> kNames[] = {
-      {0, "int"},  {1, "uint"},           {2, "float"},        {4, "bfloat"},         {5, "complex"},
-      {6, "bool"}, {10, "float8_e4m3fn"}, {12, "float8_e5m2"}, {14, "float8_e8m0fnu"}};
+  constexpr std::pair<int, const char*> kNames[] = {{0, "int"},
+                                                    {1, "uint"},
+                                                    {2, "float"},
+                                                    {4, "bfloat"},
+                                                    {5, "complex"},
+                                                    {6, "bool"},
+                                                    {10, "float8_e4m3fn"},
+                                                    {12, "float8_e5m2"},
+                                                    {14, "float8_e8m0fnu"}};
   const auto* row = std::ranges::find(kNames, int{type.code}, &std::pair<int, const char*>::first);
   if (row == std::end(kNames) || type.lanes != 1)
     return fmt::format("a type of {} bits", type.bits * type.lanes);
   return type.code >= 6 ? row->second : fmt::format("{}{}", row->second, type.bits);
 }
 
-// Whether memory of type `own` gets the values of a tensor of `dtype` when it gets its bits: the same type,
-// bytes, pairs of floating-point numbers for complex ones, and whole numbers for what NumPy has no type for.
+// Whether memory of type `own` gets the values of a tensor of `dtype` when it gets its bits: the
+// same type, bytes, pairs of floating-point numbers for complex ones, and whole numbers for what
+// NumPy has no type for.
 bool takes_bits_of(std::string_view own, std::string_view dtype) {
-  return own == dtype || own == "uint8" || own == "int8" || (own == "uint16" && dtype == "bfloat16") ||
-         (own == "float32" && dtype == "complex64") || (own == "float64" && dtype == "complex128");
+  return own == dtype || own == "uint8" || own == "int8" ||
+         (own == "uint16" && dtype == "bfloat16") || (own == "float32" && dtype == "complex64") ||
+         (own == "float64" && dtype == "complex128");
 }
 
 base::Result<checkpoint::Checkpoint> opened(const std::string& path) {
@@ -58,8 +66,9 @@ base::Result<checkpoint::Checkpoint> opened(const std::string& path) {
   const auto entries = checkpoint::list(path);
   if (!entries.ok() || entries->empty()) return out;
   return base::Status(
-      out.code(), fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
-                              entries->front().path));
+      out.code(),
+      fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
+                  entries->front().path));
 }
 
 class PythonCheckpoint {
@@ -70,7 +79,8 @@ class PythonCheckpoint {
   [[nodiscard]] const std::string& path() const { return open_.path(); }
   [[nodiscard]] std::vector<Row> tensors() const {
     std::vector<Row> out;
-    for (const auto& tensor : manifest().tensors) out.emplace_back(tensor.name, tensor.dtype, tensor.shape);
+    for (const auto& tensor : manifest().tensors)
+      out.emplace_back(tensor.name, tensor.dtype, tensor.shape);
     return out;
   }
 
@@ -78,14 +88,15 @@ class PythonCheckpoint {
                  const std::optional<Extents>& count) {
     const auto found = open_.find(name);
     if (!found)
-      raise(base::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), base::escaped(name))));
+      raise(base::invalid_argument(
+          fmt::format("checkpoint {}: no tensor {}", path(), base::escaped(name))));
     const std::string& dtype = manifest().tensors[*found].dtype;
     const Memory out = memory_of(object, "read_into");
     if (const std::string own = name_of(out.dtype()); !takes_bits_of(own, dtype))
-      raise(base::invalid_argument(
-          fmt::format("checkpoint {}: {} is {}, and the memory given is {}: read_into() converts nothing; "
-                      "give it memory of {}, or bytes (uint8), and convert what was read",
-                      path(), base::escaped(name), dtype, own, dtype)));
+      raise(base::invalid_argument(fmt::format(
+          "checkpoint {}: {} is {}, and the memory given is {}: read_into() converts nothing; "
+          "give it memory of {}, or bytes (uint8), and convert what was read",
+          path(), base::escaped(name), dtype, own, dtype)));
     const Box all = checkpoint::whole(manifest().tensors[*found].shape);
     const Box box{start.value_or(all.start), count.value_or(all.count)};
     const std::span bytes(static_cast<std::byte*>(out.data()), out.nbytes());
@@ -108,32 +119,37 @@ using MaybeFloats = std::optional<Floats>;
 using Begins = std::vector<std::size_t>;  // of the copies, in the order of the arguments
 
 std::span<float> span_of(const Floats& array) { return {array.data(), array.size()}; }
-std::span<float> span_of(const MaybeFloats& array) { return array ? span_of(*array) : std::span<float>(); }
+std::span<float> span_of(const MaybeFloats& array) {
+  return array ? span_of(*array) : std::span<float>();
+}
 
 void sgd(const Floats& parameter, const Floats& gradient, const MaybeFloats& momentum,
          const MaybeFloats& parameter_copy, const MaybeFloats& momentum_copy, bool first, double lr,
-         double by_momentum, double dampening, double weight_decay, bool nesterov, const Begins& begins) {
+         double by_momentum, double dampening, double weight_decay, bool nesterov,
+         const Begins& begins) {
   const elastic::SgdOptions options{lr, by_momentum, dampening, weight_decay, nesterov};
   base::Status status;
   {
     nb::gil_scoped_release released;
-    status = elastic::sgd_step({span_of(parameter), span_of(parameter_copy), begins.at(0)}, span_of(gradient),
-                               {span_of(momentum), span_of(momentum_copy), begins.at(1)}, first, options);
+    status = elastic::sgd_step(
+        {span_of(parameter), span_of(parameter_copy), begins.at(0)}, span_of(gradient),
+        {span_of(momentum), span_of(momentum_copy), begins.at(1)}, first, options);
   }
   check(status);
 }
 
-void adam(const Floats& parameter, const Floats& gradient, const Floats& first, const Floats& second,
-          const MaybeFloats& parameter_copy, const MaybeFloats& first_copy, const MaybeFloats& second_copy,
-          std::uint64_t step, double lr, double beta1, double beta2, double epsilon, double weight_decay,
-          bool decoupled, const Begins& begins) {
+void adam(const Floats& parameter, const Floats& gradient, const Floats& first,
+          const Floats& second, const MaybeFloats& parameter_copy, const MaybeFloats& first_copy,
+          const MaybeFloats& second_copy, std::uint64_t step, double lr, double beta1, double beta2,
+          double epsilon, double weight_decay, bool decoupled, const Begins& begins) {
   const elastic::AdamOptions options{lr, beta1, beta2, epsilon, weight_decay, decoupled};
   base::Status status;
   {
     nb::gil_scoped_release released;
-    status = elastic::adam_step({span_of(parameter), span_of(parameter_copy), begins.at(0)},
-                                span_of(gradient), {span_of(first), span_of(first_copy), begins.at(1)},
-                                {span_of(second), span_of(second_copy), begins.at(2)}, step, options);
+    status =
+        elastic::adam_step({span_of(parameter), span_of(parameter_copy), begins.at(0)},
+                           span_of(gradient), {span_of(first), span_of(first_copy), begins.at(1)},
+                           {span_of(second), span_of(second_copy), begins.at(2)}, step, options);
   }
   check(status);
 }
@@ -153,15 +169,15 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "__init__",
           [](PythonCheckpoint* self, nb::handle path) {
-            new (self)
-                PythonCheckpoint(nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path)));
+            new (self) PythonCheckpoint(
+                nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path)));
           },
           "path"_a)
       .def_prop_ro("path", &PythonCheckpoint::path)
       .def_prop_ro("step", [](const PythonCheckpoint& self) { return self.manifest().step; })
       .def_prop_ro("tensors", &PythonCheckpoint::tensors)
-      .def("read_into", &PythonCheckpoint::read_into, "name"_a, "out"_a.none(), "start"_a = nb::none(),
-           "count"_a = nb::none());
+      .def("read_into", &PythonCheckpoint::read_into, "name"_a, "out"_a.none(),
+           "start"_a = nb::none(), "count"_a = nb::none());
   nb::dict dtypes;
   for (const checkpoint::Dtype& dtype : checkpoint::dtypes())
     dtypes[nb::str(dtype.name.data(), dtype.name.size())] = dtype.bytes;
@@ -169,12 +185,13 @@ void bind_checkpoint(nb::module_& module) {
   module.def("newest_checkpoint", &newest, "directory"_a);
   module.def("sgd_step", &sgd, "parameter"_a.noconvert(), "gradient"_a.noconvert(),
              "momentum"_a.noconvert().none(), "parameter_copy"_a.noconvert().none(),
-             "momentum_copy"_a.noconvert().none(), "first"_a, "lr"_a, "by_momentum"_a, "dampening"_a,
-             "weight_decay"_a, "nesterov"_a, "begins"_a);
-  module.def("adam_step", &adam, "parameter"_a.noconvert(), "gradient"_a.noconvert(), "first"_a.noconvert(),
-             "second"_a.noconvert(), "parameter_copy"_a.noconvert().none(), "first_copy"_a.noconvert().none(),
-             "second_copy"_a.noconvert().none(), "step"_a, "lr"_a, "beta1"_a, "beta2"_a, "epsilon"_a,
-             "weight_decay"_a, "decoupled"_a, "begins"_a);
+             "momentum_copy"_a.noconvert().none(), "first"_a, "lr"_a, "by_momentum"_a,
+             "dampening"_a, "weight_decay"_a, "nesterov"_a, "begins"_a);
+  module.def("adam_step", &adam, "parameter"_a.noconvert(), "gradient"_a.noconvert(),
+             "first"_a.noconvert(), "second"_a.noconvert(), "parameter_copy"_a.noconvert().none(),
+             "first_copy"_a.noconvert().none(), "second_copy"_a.noconvert().none(), "step"_a,
+             "lr"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "weight_decay"_a, "decoupled"_a,
+             "begins"_a);
 }
 
 }  // namespace regroup::python

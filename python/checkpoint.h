@@ -1,4 +1,5 @@
-// Checkpoints and fused optimizer steps for Python: memory of tensors and arrays in, exceptions out.
+// Checkpoints and fused optimizer steps for Python: memory of tensors and arrays in, exceptions
+// out.
 #pragma once
 
 #include <nanobind/nanobind.h>

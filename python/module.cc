@@ -1,4 +1,5 @@
-// regroup._native: the names and doc strings of what Python sees. Types for checkers are in _native.pyi.
+// regroup._native: the names and doc strings of what Python sees. Types for checkers are in
+// _native.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -29,9 +30,10 @@ collective::Dtype gradient_type(const std::string& name) {
   python::raise(base::invalid_argument("join: gradients are float32 or float64, not " + name));
 }
 
-void construct(PythonSession* self, nb::object state, std::uint64_t elements, const std::string& dtype,
-               std::string model, std::string fingerprint, std::uint64_t samples, std::uint64_t batch,
-               std::uint64_t epochs, std::uint64_t deadline, nb::object observer) {
+void construct(PythonSession* self, nb::object state, std::uint64_t elements,
+               const std::string& dtype, std::string model, std::string fingerprint,
+               std::uint64_t samples, std::uint64_t batch, std::uint64_t epochs,
+               std::uint64_t deadline, nb::object observer) {
   elastic::Options options;
   options.elements = elements;
   options.dtype = gradient_type(dtype);
@@ -79,11 +81,14 @@ void bind_session(nb::module_& module) {
            "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
            "deadline"_a = 600, "observer"_a = nb::none())
       .def("next_step", &PythonSession::next_step)
-      .def("next_shard", [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
+      .def("next_shard",
+           [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
       .def("commit_into", &PythonSession::commit_into, "out"_a)
       .def("save_targets",
-           [](nb::handle self) -> nb::object { return nb::cast<PythonSession&>(self).save_targets(self); })
+           [](nb::handle self) -> nb::object {
+             return nb::cast<PythonSession&>(self).save_targets(self);
+           })
       .def("saved", &PythonSession::saved, "target"_a)
       .def_prop_ro("save_counts", &PythonSession::save_counts)
       .def("report_loss", &PythonSession::report_loss, "loss"_a)
@@ -106,7 +111,8 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
   module.def("default_fingerprint", &elastic::default_fingerprint);
   module.def(
       "report_failure",
-      [](std::string kind, std::string place, std::string message, std::uint64_t trace, bool final) {
+      [](std::string kind, std::string place, std::string message, std::uint64_t trace,
+         bool final) {
         const nb::gil_scoped_release released;
         return elastic::report_failure({.kind = std::move(kind),
                                         .place = std::move(place),

@@ -1,4 +1,5 @@
-// Every call: check the thread, release the GIL, call the session, acquire the GIL, return or raise.
+// Every call: check the thread, release the GIL, call the session, acquire the GIL, return or
+// raise.
 #include "python/session.h"
 
 #include <fmt/format.h>
@@ -21,7 +22,8 @@ Dtype dtype_of(const Memory& array, const char* call) {
   if (type == nb::dtype<double>()) return Dtype::kFloat64;
   if (type == nb::dtype<std::int32_t>()) return Dtype::kInt32;
   if (type == nb::dtype<std::int64_t>()) return Dtype::kInt64;
-  raise(base::invalid_argument(fmt::format("{}: elements are float32, float64, int32 or int64", call)));
+  raise(base::invalid_argument(
+      fmt::format("{}: elements are float32, float64, int32 or int64", call)));
 }
 
 std::span<std::byte> bytes_of(const Memory& array) {
@@ -57,7 +59,8 @@ void SectionCommunicator::broadcast(nb::handle object, int root) {
   const Memory array = memory_of(object, "broadcast");
   auto& communicator = get();
   if (root < 0 || root >= communicator.size()) {
-    raise(base::invalid_argument(fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
+    raise(base::invalid_argument(
+        fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
   }
   base::Status status;
   {
@@ -81,9 +84,11 @@ class PythonSession::Entered {
  public:
   explicit Entered(PythonSession* session) : session_(session) {
     session->check_thread();
-    if (session->inside_) raise(base::invalid_argument("session: called from inside one of its own calls"));
+    if (session->inside_)
+      raise(base::invalid_argument("session: called from inside one of its own calls"));
     if (session->broken_)
-      raise(base::invalid_argument("session: a collective section failed; the session cannot continue"));
+      raise(base::invalid_argument(
+          "session: a collective section failed; the session cannot continue"));
     session->inside_ = true;
   }
   ~Entered() { session_->inside_ = false; }
@@ -96,7 +101,8 @@ class PythonSession::Entered {
 
 void PythonSession::check_thread() const {
   if (owner_ == std::this_thread::get_id()) return;
-  raise(base::invalid_argument("session: called on a thread other than the one that called join()"));
+  raise(
+      base::invalid_argument("session: called on a thread other than the one that called join()"));
 }
 
 // The result of `call`, made without the GIL. What Python code raised below comes up as it was.
@@ -118,7 +124,9 @@ PythonSession::PythonSession(elastic::Options options, nb::object state, nb::obj
       options_([&] {
         options.state = &state_;
         if (!observer_.is_none())
-          options.observer = [this](elastic::StepEvent event, proto::Step step) { observe(event, step); };
+          options.observer = [this](elastic::StepEvent event, proto::Step step) {
+            observe(event, step);
+          };
         return std::move(options);
       }()),
       owner_(std::this_thread::get_id()) {
@@ -138,7 +146,8 @@ std::optional<elastic::StepInfo> PythonSession::next_step() {
   return value_of(blocking([&] { return session_->next_step(); }));
 }
 
-nb::object PythonSession::view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const {
+nb::object PythonSession::view_of(std::span<const std::byte> bytes, bool writable,
+                                  nb::handle self) const {
   const bool wide = options_.dtype == Dtype::kFloat64;
   const nb::dlpack::dtype type = wide ? nb::dtype<double>() : nb::dtype<float>();
   const std::size_t length = bytes.size() / (wide ? sizeof(double) : sizeof(float));
@@ -164,8 +173,8 @@ void PythonSession::commit_into(nb::handle object) {
   const Entered entered(this);
   const auto result = value_of(session_->commit());
   if (out.nbytes() != result.size()) {
-    raise(base::invalid_argument(
-        fmt::format("commit_into: an array of {} bytes for a result of {}", out.nbytes(), result.size())));
+    raise(base::invalid_argument(fmt::format("commit_into: an array of {} bytes for a result of {}",
+                                             out.nbytes(), result.size())));
   }
   std::memcpy(out.data(), result.data(), result.size());
 }

@@ -1,5 +1,5 @@
-// elastic::Session for Python. Calls that wait for other members release the GIL; a Status that is not OK is
-// raised as an exception.
+// elastic::Session for Python. Calls that wait for other members release the GIL; a Status that is
+// not OK is raised as an exception.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,8 @@
 
 namespace regroup::python {
 
-// The communicator of a collective section, for Python code. Calls raise once the section has ended.
+// The communicator of a collective section, for Python code. Calls raise once the section has
+// ended.
 class SectionCommunicator {
  public:
   SectionCommunicator(collective::Communicator* communicator, std::chrono::seconds timeout)
@@ -51,12 +52,12 @@ struct PythonShard {
   std::uint64_t seed = 0;
 };
 
-// Only the thread that joined may call it. Inside a collective section or a State only the reading calls are
-// allowed.
+// Only the thread that joined may call it. Inside a collective section or a State only the reading
+// calls are allowed.
 class PythonSession {
  public:
-  // `observer`, unless None, is called with the name of each StepEvent and its step. An exception of it is
-  // printed on standard error and has no other effect.
+  // `observer`, unless None, is called with the name of each StepEvent and its step. An exception
+  // of it is printed on standard error and has no other effect.
   PythonSession(elastic::Options options, nb::object state, nb::object observer);
 
   [[nodiscard]] std::optional<elastic::StepInfo> next_step();
@@ -81,7 +82,8 @@ class PythonSession {
   void check_thread() const;
   template <class Call>
   auto blocking(Call call);
-  [[nodiscard]] nb::object view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const;
+  [[nodiscard]] nb::object view_of(std::span<const std::byte> bytes, bool writable,
+                                   nb::handle self) const;
 
   void observe(elastic::StepEvent event, proto::Step step) const;
 

@@ -27,8 +27,10 @@ std::string why_not(nb::handle object) {
     const bool tensor = nb::hasattr(object, "is_contiguous"), flags = nb::hasattr(object, "flags");
     if (tensor && !nb::cast<bool>(object.attr("is_contiguous")())) return " that is not contiguous";
     if (tensor && nb::cast<bool>(object.attr("requires_grad"))) return " that requires a gradient";
-    if (flags && !nb::cast<bool>(object.attr("flags").attr("c_contiguous"))) return " that is not contiguous";
-    if (flags && !nb::cast<bool>(object.attr("flags").attr("writeable"))) return " that is read-only";
+    if (flags && !nb::cast<bool>(object.attr("flags").attr("c_contiguous")))
+      return " that is not contiguous";
+    if (flags && !nb::cast<bool>(object.attr("flags").attr("writeable")))
+      return " that is read-only";
   } catch (...) {  // an object that only looks like one
     PyErr_Clear();
   }
@@ -68,7 +70,8 @@ base::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
     std::vector<std::span<const std::byte>> spans;
     for (nb::handle piece : object_.attr("save")()) {
       pieces_.push_back(nb::cast<ReadMemory>(piece));
-      spans.emplace_back(static_cast<const std::byte*>(pieces_.back().data()), pieces_.back().nbytes());
+      spans.emplace_back(static_cast<const std::byte*>(pieces_.back().data()),
+                         pieces_.back().nbytes());
     }
     return spans;
   } catch (...) {
@@ -76,7 +79,8 @@ base::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
   }
 }
 
-// A state without tensors() is bytes; an exception is the caller's mistake, which the next save() may show.
+// A state without tensors() is bytes; an exception is the caller's mistake, which the next save()
+// may show.
 std::vector<elastic::TensorInfo> PythonState::tensors() {
   nb::gil_scoped_acquire gil;
   if (!nb::hasattr(object_, "tensors")) return {};
@@ -128,8 +132,10 @@ base::Status PythonState::load(std::span<const std::byte> bytes) {
     memory.attr("release")();  // the bytes are the arena's: nobody may keep a view of them
     return {};
   } catch (nb::python_error& error) {
-    // A state of another training is so for every member; it is raised again as what the Status becomes.
-    if (!error.matches(nb::module_::import_("regroup._errors").attr("Refused"))) return kept_->keep();
+    // A state of another training is so for every member; it is raised again as what the Status
+    // becomes.
+    if (!error.matches(nb::module_::import_("regroup._errors").attr("Refused")))
+      return kept_->keep();
     return base::invalid_argument(nb::str(error.value()).c_str());
   } catch (...) {
     return kept_->keep();

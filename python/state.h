@@ -1,5 +1,5 @@
-// elastic::State on top of a Python object with capacity(), save() and load(). Its calls come from inside a
-// Session, where the GIL is released.
+// elastic::State on top of a Python object with capacity(), save() and load(). Its calls come from
+// inside a Session, where the GIL is released.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,8 +15,8 @@ namespace regroup::python {
 
 namespace nb = nanobind;
 
-// An exception raised in Python code that C++ called: kept while the Status it became travels up, then
-// raised again in its place. The GIL is held in all its functions.
+// An exception raised in Python code that C++ called: kept while the Status it became travels up,
+// then raised again in its place. The GIL is held in all its functions.
 class Kept {
  public:
   // Keeps the exception being handled and returns what stands for it.
@@ -29,7 +29,8 @@ class Kept {
   std::exception_ptr exception_;
 };
 
-// Memory of a Python object: a tensor, an array or anything with a buffer, contiguous and on the CPU.
+// Memory of a Python object: a tensor, an array or anything with a buffer, contiguous and on the
+// CPU.
 using Memory = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using ReadMemory = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
@@ -45,7 +46,8 @@ class PythonState final : public elastic::State {
   [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<elastic::TensorInfo> tensors() override;
-  [[nodiscard]] base::Status replicated(const std::function<void(const elastic::StatePart&)>& take) override;
+  [[nodiscard]] base::Status replicated(
+      const std::function<void(const elastic::StatePart&)>& take) override;
 
  private:
   nb::object object_;

@@ -30,12 +30,13 @@ constexpr std::uint32_t kSlotShape =
     sizeof(MemberSlot) ^ offsetof(MemberSlot, seals) << 8 ^ offsetof(MemberSlot, alive) << 16;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-static_assert(sizeof(Header) <= kPage && sizeof(proto::SlotId) * proto::kMaxShards < proto::kMaxFrameBytes);
+static_assert(sizeof(Header) <= kPage &&
+              sizeof(proto::SlotId) * proto::kMaxShards < proto::kMaxFrameBytes);
 
 base::Status check(const ArenaSpec& s) {
   if (s.slots < 1 || s.slots > proto::kMaxSlots) {
-    return base::invalid_argument(
-        fmt::format("arena: {} members on a node, 1 to {} are possible", s.slots, proto::kMaxSlots));
+    return base::invalid_argument(fmt::format("arena: {} members on a node, 1 to {} are possible",
+                                              s.slots, proto::kMaxSlots));
   }
   if (s.shards < 1 || s.shards > proto::kMaxShards) {
     return base::invalid_argument(
@@ -48,9 +49,10 @@ base::Status check(const ArenaSpec& s) {
   }
   constexpr std::uint64_t kLargest = 1ULL << 44;
   if (s.elements > kLargest / s.element_bytes / (s.slots * s.buffers_per_slot + 2ULL) ||
-      s.snapshot_bytes > kLargest || s.save_bytes > kLargest || s.kept_results > proto::kMaxKeptResults) {
-    return base::invalid_argument(
-        fmt::format("arena: {} elements and {} bytes of state are too many", s.elements, s.snapshot_bytes));
+      s.snapshot_bytes > kLargest || s.save_bytes > kLargest ||
+      s.kept_results > proto::kMaxKeptResults) {
+    return base::invalid_argument(fmt::format(
+        "arena: {} elements and {} bytes of state are too many", s.elements, s.snapshot_bytes));
   }
   return {};
 }
@@ -69,7 +71,8 @@ base::Result<Arena> Arena::create(const ArenaSpec& spec) {
   REGROUP_RETURN_IF_ERROR(arena.reserve_head());
   const std::uint64_t bytes = arena_bytes(spec);
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena.memfd(), 0);
-  if (base == MAP_FAILED) return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
+  if (base == MAP_FAILED)
+    return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
   // A member must not be able to shorten the file under the others' feet (SIGBUS).
   ::fcntl(arena.memfd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   arena.base_ = static_cast<std::byte*>(base);
@@ -88,16 +91,17 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   const auto bytes = static_cast<std::uint64_t>(info.st_size);
   if (bytes < kPage) return base::data_loss(fmt::format("arena: {} bytes is no arena", bytes));
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
-  if (base == MAP_FAILED) return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
+  if (base == MAP_FAILED)
+    return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
   Arena arena;
   arena.fd_ = std::move(memfd);
   arena.base_ = static_cast<std::byte*>(base);
   arena.bytes_ = bytes;
   const auto* header = reinterpret_cast<const Header*>(base);
   if (header->magic != kMagic || header->version != kVersion || header->slot_shape != kSlotShape) {
-    return base::Status(
-        base::Code::kDataLoss,
-        fmt::format("arena: version {} of another build, this one speaks {}", header->version, kVersion));
+    return base::Status(base::Code::kDataLoss,
+                        fmt::format("arena: version {} of another build, this one speaks {}",
+                                    header->version, kVersion));
   }
   arena.spec_ = header->spec;
   REGROUP_RETURN_IF_ERROR(check(arena.spec_));
@@ -126,8 +130,10 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 
 Arena::~Arena() {
   if (base_ == nullptr) return;
-  // A robust lock that is held is linked into a list of its thread: unmapped, it would break that list.
-  if (claimed_ != proto::kMaxSlots && ::pthread_mutex_unlock(&member_slot(claimed_).alive) != 0) return;
+  // A robust lock that is held is linked into a list of its thread: unmapped, it would break that
+  // list.
+  if (claimed_ != proto::kMaxSlots && ::pthread_mutex_unlock(&member_slot(claimed_).alive) != 0)
+    return;
   ::munmap(base_, bytes_);
 }
 
@@ -138,7 +144,8 @@ MemberSlot& Arena::member_slot(proto::SlotIndex slot) const {
 
 std::span<std::byte> Arena::result(proto::Step step) const {
   const std::uint64_t parity = step % 2;
-  return {at(Layout(spec_).results + parity * buffer_stride(spec_) + parity * kSkew), spec_.result_bytes()};
+  return {at(Layout(spec_).results + parity * buffer_stride(spec_) + parity * kSkew),
+          spec_.result_bytes()};
 }
 
 std::span<std::atomic<std::uint32_t>> Arena::result_blocks(proto::Step step) const {
@@ -146,13 +153,15 @@ std::span<std::atomic<std::uint32_t>> Arena::result_blocks(proto::Step step) con
 }
 
 std::atomic<std::uint32_t>& Arena::result_generation(proto::Step step) const {
-  return *reinterpret_cast<std::atomic<std::uint32_t>*>(at(Layout(spec_).blocks + step % 2 * kPage));
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(
+      at(Layout(spec_).blocks + step % 2 * kPage));
 }
 
 std::span<std::byte> Arena::buffer(proto::SlotIndex slot, std::uint32_t index) const {
   assert(slot < spec_.slots && index < spec_.buffers_per_slot);
   const std::uint64_t n = static_cast<std::uint64_t>(slot) * spec_.buffers_per_slot + index;
-  return {at(Layout(spec_).buffers + n * buffer_stride(spec_) + n % 16 * kSkew), spec_.result_bytes()};
+  return {at(Layout(spec_).buffers + n * buffer_stride(spec_) + n % 16 * kSkew),
+          spec_.result_bytes()};
 }
 
 std::span<std::byte> Arena::bounce_buffer(proto::SlotIndex slot) const {
@@ -165,14 +174,18 @@ std::optional<std::uint64_t> Arena::offset_of(std::span<const std::byte> data) c
   // As numbers: pointers into different objects have no order.
   const auto begin = reinterpret_cast<std::uintptr_t>(data.data());
   const auto base = reinterpret_cast<std::uintptr_t>(base_);
-  if (begin < base || begin - base > bytes_ || data.size() > bytes_ - (begin - base)) return std::nullopt;
+  if (begin < base || begin - base > bytes_ || data.size() > bytes_ - (begin - base))
+    return std::nullopt;
   return begin - base;
 }
 
-std::span<std::byte> Arena::snapshot() const { return {at(Layout(spec_).snapshot), spec_.snapshot_bytes}; }
+std::span<std::byte> Arena::snapshot() const {
+  return {at(Layout(spec_).snapshot), spec_.snapshot_bytes};
+}
 
 std::span<std::atomic<std::uint32_t>> Arena::snapshot_crcs() const {
-  return {reinterpret_cast<std::atomic<std::uint32_t>*>(at(Layout(spec_).crcs)), snapshot_chunks(spec_)};
+  return {reinterpret_cast<std::atomic<std::uint32_t>*>(at(Layout(spec_).crcs)),
+          snapshot_chunks(spec_)};
 }
 
 std::atomic<std::uint64_t>& Arena::snapshot_used() const {
@@ -185,7 +198,9 @@ std::atomic<std::uint64_t>& Arena::snapshot_at() const {
 
 std::span<std::byte> Arena::save_area() const { return {at(Layout(spec_).save), spec_.save_bytes}; }
 
-std::atomic<std::uint64_t>& Arena::save_word() const { return reinterpret_cast<Header*>(base_)->save; }
+std::atomic<std::uint64_t>& Arena::save_word() const {
+  return reinterpret_cast<Header*>(base_)->save;
+}
 
 std::byte* Arena::kept_entry(proto::Step step) const {
   assert(spec_.kept_results > 0);
@@ -236,9 +251,11 @@ base::Result<proto::World> Arena::read_world(proto::Generation generation) const
                                  fmt::format("World {} is no longer in the arena", generation));
   std::byte* where = at(Layout(spec_).worlds + generation % kWorldSlots * world_bytes(spec_));
   auto* slot = reinterpret_cast<WorldSlot*>(where);
-  const auto* words = reinterpret_cast<const std::atomic<std::uint64_t>*>(where + sizeof(WorldSlot));
+  const auto* words =
+      reinterpret_cast<const std::atomic<std::uint64_t>*>(where + sizeof(WorldSlot));
   // 0 stands for "being written".
-  if (generation == 0 || slot->generation.load(std::memory_order_acquire) != generation) return overwritten;
+  if (generation == 0 || slot->generation.load(std::memory_order_acquire) != generation)
+    return overwritten;
   const std::uint32_t size = slot->bytes.load(std::memory_order_acquire);
   if (size > world_bytes(spec_) - sizeof(WorldSlot)) return overwritten;
   std::vector<std::byte> bytes((size + 7ULL) / 8 * 8);
@@ -266,14 +283,15 @@ void Arena::assign_slot(proto::SlotIndex slot, proto::MemberId id) {
   member.state.store(0, std::memory_order_release);
   for (auto& seal : member.seals) seal.store(0, std::memory_order_release);
   for (Channel& channel : member.channels) {
-    for (Channel::Arrival& arrival : channel.arrivals) arrival.word.store(0, std::memory_order_release);
+    for (Channel::Arrival& arrival : channel.arrivals)
+      arrival.word.store(0, std::memory_order_release);
     channel.instance.store(0, std::memory_order_release);
   }
   const proto::Generation newest = newest_world();
   leave_all_generations<RealPolicy>(member.left);  // it is in no generation
   member.revoked_up_to.store(newest, std::memory_order_release);
-  for (auto* word : {&member.dead, &member.finished, &member.leave_request, &member.donated, &member.adopting,
-                     &member.proved}) {
+  for (auto* word : {&member.dead, &member.finished, &member.leave_request, &member.donated,
+                     &member.adopting, &member.proved}) {
     word->store(0, std::memory_order_release);
   }
   for (auto* word : {&member.donated_step, &member.transfer, &member.replayed})

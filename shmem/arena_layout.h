@@ -14,7 +14,8 @@ namespace regroup::shmem::arena_layout {
 
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint32_t kWorldSlots = 4;
-inline constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
+inline constexpr std::uint64_t kSkew =
+    17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
 
 struct Header {
   std::uint64_t magic;
@@ -26,12 +27,15 @@ struct Header {
   std::atomic<std::uint32_t> reserving;  // slot + 1 whose owner is reserving memory
   std::atomic<std::uint32_t> shared;     // 1: the parts that all slots share are reserved
   std::atomic<std::uint64_t> pieces;     // reserved so far
-  std::array<std::atomic<std::uint64_t>, proto::kMaxSlots / 64> all;  // a bit for each fully reserved slot
+  std::array<std::atomic<std::uint64_t>, proto::kMaxSlots / 64>
+      all;  // a bit for each fully reserved slot
 
   [[nodiscard]] bool has(proto::SlotIndex slot) const {
     return (all[slot / 64].load(std::memory_order_acquire) >> slot % 64 & 1) != 0;
   }
-  void set(proto::SlotIndex slot) { all[slot / 64].fetch_or(1ULL << slot % 64, std::memory_order_acq_rel); }
+  void set(proto::SlotIndex slot) {
+    all[slot / 64].fetch_or(1ULL << slot % 64, std::memory_order_acq_rel);
+  }
 };
 
 struct WorldSlot {
@@ -42,10 +46,13 @@ struct WorldSlot {
 constexpr std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 inline std::uint64_t world_bytes(const ArenaSpec& spec) {
-  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(proto::SlotId) + proto::kMaxMembers * 32ULL);
+  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(proto::SlotId) +
+               proto::kMaxMembers * 32ULL);
 }
 
-inline std::uint64_t buffer_stride(const ArenaSpec& spec) { return pages(spec.result_bytes() + 16 * kSkew); }
+inline std::uint64_t buffer_stride(const ArenaSpec& spec) {
+  return pages(spec.result_bytes() + 16 * kSkew);
+}
 
 inline std::uint64_t snapshot_chunks(const ArenaSpec& spec) {
   return (spec.snapshot_bytes + kSnapshotChunk - 1) / kSnapshotChunk;
@@ -73,19 +80,21 @@ struct Layout {
         save(kept + s.kept_results * kept_stride(s)),
         blocks(save + pages(s.save_bytes)),
         end(blocks + 2 * kPage) {}
-  std::uint64_t slots, worlds, results, buffers, bounce_buffers, crcs, snapshot, kept, save, blocks, end;
+  std::uint64_t slots, worlds, results, buffers, bounce_buffers, crcs, snapshot, kept, save, blocks,
+      end;
 };
 
-// Reserves the memory of slots, one slot at a time: two concurrent reservations would both count the same
-// free bytes. The first one also reserves the shared parts: those of a large state take seconds, in which
-// the agent must stay responsive. Public for tests, which set the limit.
+// Reserves the memory of slots, one slot at a time: two concurrent reservations would both count
+// the same free bytes. The first one also reserves the shared parts: those of a large state take
+// seconds, in which the agent must stay responsive. Public for tests, which set the limit.
 struct Reservation {
   Header& header;
   int fd;
   const ArenaSpec& spec;
   std::function<bool(proto::SlotIndex)> is_dead;  // its owner cannot complete it
   std::function<base::Result<base::MemoryLimit>()> limit = [] { return base::memory_limit(); };
-  base::Duration timeout = std::chrono::seconds(5);  // while another slot's reservation makes no progress
+  base::Duration timeout =
+      std::chrono::seconds(5);  // while another slot's reservation makes no progress
 
   [[nodiscard]] base::Status reserve_slot(proto::SlotIndex slot);
 

@@ -33,7 +33,8 @@ std::array<Range, 2> ranges_of_slot(const ArenaSpec& s, proto::SlotIndex slot) {
   const std::uint64_t buffers = s.buffers_per_slot * buffer_stride(s),
                       buffer_bytes = bounce_buffer_bytes(s.slots);
   return {{{layout.buffers + slot * buffers, layout.buffers + (slot + 1) * buffers},
-           {layout.bounce_buffers + slot * buffer_bytes, layout.bounce_buffers + (slot + 1) * buffer_bytes}}};
+           {layout.bounce_buffers + slot * buffer_bytes,
+            layout.bounce_buffers + (slot + 1) * buffer_bytes}}};
 }
 
 // The part that the agent reserves: header, member slots, Worlds.
@@ -54,8 +55,8 @@ std::uint64_t sum(std::span<const Range> ranges) {
 base::Status check_memory(const std::string& what, std::uint64_t bytes,
                           const base::Result<base::MemoryLimit>& limit) {
   if (!limit.ok() || bytes <= limit->available) return {};
-  return base::resource_exhausted(
-      fmt::format("{}: {} bytes wanted, {} available ({})", what, bytes, limit->available, limit->source));
+  return base::resource_exhausted(fmt::format("{}: {} bytes wanted, {} available ({})", what, bytes,
+                                              limit->available, limit->source));
 }
 
 // In pieces: when a signal interrupts the call, the kernel undoes what the call has reserved.
@@ -72,8 +73,8 @@ base::Status reserve(int fd, std::span<const Range> ranges, const std::string& w
       } else if (errno == EINTR) {
         piece = std::max(piece / 2, kLeast);
       } else {
-        return base::resource_exhausted(fmt::format("{}: cannot reserve {} bytes: fallocate: {}", what,
-                                                    sum(ranges), std::strerror(errno)));
+        return base::resource_exhausted(fmt::format("{}: cannot reserve {} bytes: fallocate: {}",
+                                                    what, sum(ranges), std::strerror(errno)));
       }
     }
   }
@@ -88,7 +89,8 @@ base::Status arena_layout::Reservation::take_turn(proto::SlotIndex slot) {
   std::uint64_t seen = header.pieces.load(std::memory_order_acquire);
   for (base::TimePoint end = clock.now() + timeout;;) {
     std::uint32_t owner = header.reserving.load(std::memory_order_acquire);
-    const bool may_take = owner == 0 || owner > spec.slots || owner - 1 == slot || is_dead(owner - 1);
+    const bool may_take =
+        owner == 0 || owner > spec.slots || owner - 1 == slot || is_dead(owner - 1);
     if (may_take && header.reserving.compare_exchange_strong(owner, slot + 1)) return {};
     if (may_take) continue;
     if (const std::uint64_t now = header.pieces.load(std::memory_order_acquire); now != seen) {
@@ -96,9 +98,10 @@ base::Status arena_layout::Reservation::take_turn(proto::SlotIndex slot) {
       end = clock.now() + timeout;
     }
     if (clock.now() >= end) {
-      return base::deadline_exceeded(fmt::format(
-          "arena slot {}: timed out while the owner of slot {} reserves its memory, without progress", slot,
-          owner - 1));
+      return base::deadline_exceeded(
+          fmt::format("arena slot {}: timed out while the owner of slot {} reserves its memory, "
+                      "without progress",
+                      slot, owner - 1));
     }
     std::this_thread::sleep_for(kPollInterval);
   }
@@ -123,7 +126,8 @@ base::Status arena_layout::Reservation::reserve_slot(proto::SlotIndex slot) {
 
 base::Status Arena::reserve_head() const {
   const Range head = head_range(spec_);
-  const std::uint64_t bytes = head.size() + sum(shared_ranges(spec_)) + sum(ranges_of_slot(spec_, 0));
+  const std::uint64_t bytes =
+      head.size() + sum(shared_ranges(spec_)) + sum(ranges_of_slot(spec_, 0));
   REGROUP_RETURN_IF_ERROR(check_memory("arena", bytes, base::memory_limit()));
   if (::ftruncate(memfd(), static_cast<off_t>(arena_bytes(spec_))) != 0)
     return base::system_error("ftruncate", "arena", errno);
@@ -134,8 +138,8 @@ base::Status Arena::reserve_slot(proto::SlotIndex slot) const {
   const auto is_dead = [this](proto::SlotIndex other) {
     return member_slot(other).dead.load(std::memory_order_acquire) != 0;
   };
-  return arena_layout::Reservation{*reinterpret_cast<Header*>(base_), memfd(), spec_, is_dead}.reserve_slot(
-      slot);
+  return arena_layout::Reservation{*reinterpret_cast<Header*>(base_), memfd(), spec_, is_dead}
+      .reserve_slot(slot);
 }
 
 void Arena::populate(proto::SlotIndex own) const {

@@ -11,11 +11,13 @@
 namespace regroup::shmem {
 namespace {
 
-constexpr unsigned kYields = 3;  // 16 ranks on 2 cores, 64 B: yielding at once 16 us, spinning first 409 us
+constexpr unsigned kYields =
+    3;  // 16 ranks on 2 cores, 64 B: yielding at once 16 us, spinning first 409 us
 
 }  // namespace
 
-void RealPolicy::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, base::TimePoint deadline) {
+void RealPolicy::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen,
+                      base::TimePoint deadline) {
   const auto since = deadline.time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
   timespec at{};

@@ -1,8 +1,8 @@
-// The generation fence of results: nobody writes a result of generation g before every living member of
-// an earlier generation on the node has left that generation. docs/design/interfaces.md, Generation
-// fence. Each member's `left` is the highest generation whose shared buffers it will not touch again;
-// kMaxGeneration while it is in none. Templates over a policy, as shmem/doorbell.h; all_left_before() of
-// arena.h loops over the member slots.
+// The generation fence of results: nobody writes a result of generation g before every living
+// member of an earlier generation on the node has left that generation. docs/design/interfaces.md,
+// Generation fence. Each member's `left` is the highest generation whose shared buffers it will not
+// touch again; kMaxGeneration while it is in none. Templates over a policy, as shmem/doorbell.h;
+// all_left_before() of arena.h loops over the member slots.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,22 @@ template <class P>
 using AtomicNumber = typename P::template Atomic<std::uint32_t>;
 
 // Member: it has executed its last store to a result of `g`, and fenced non-temporal ones
-// (collective/reduce/publish.h), which this release store does not order. The caller then rings all.
+// (collective/reduce/publish.h), which this release store does not order. The caller then rings
+// all.
 template <class P>
 void leave_generation(AtomicNumber<P>& left, proto::Generation g) {
   left.store(std::max(left.load(std::memory_order_relaxed), g), std::memory_order_release);
 }
 
-// Member: before it joins `g`, so that the fences of later generations wait for it from the moment it is
-// in.
+// Member: before it joins `g`, so that the fences of later generations wait for it from the moment
+// it is in.
 template <class P>
 void hold_fence(AtomicNumber<P>& left, proto::Generation g) {
   left.store(g - 1, std::memory_order_seq_cst);
 }
 
-// Agent: for a slot that it assigns. Member: when it has finished or was excluded; it then rings all.
+// Agent: for a slot that it assigns. Member: when it has finished or was excluded; it then rings
+// all.
 template <class P>
 void leave_all_generations(AtomicNumber<P>& left) {
   left.store(proto::kMaxGeneration, std::memory_order_release);

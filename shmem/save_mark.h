@@ -1,5 +1,5 @@
-// State of the arena's save area: which step it holds, and who may write to it. One word; members and the
-// agent change it by compare-and-swap. docs/design/checkpoint_in_a_job.md.
+// State of the arena's save area: which step it holds, and who may write to it. One word; members
+// and the agent change it by compare-and-swap. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <atomic>
@@ -31,19 +31,22 @@ struct SaveMark {
   }
 };
 
-// Number of shares that are missing. They count in the generation in which the save was requested: a
-// member that has left it gives none.
+// Number of shares that are missing. They count in the generation in which the save was requested:
+// a member that has left it gives none.
 struct SaveProgress {
   proto::Generation generation = 0;
   std::uint32_t left = 0;
 
-  [[nodiscard]] std::uint64_t pack() const { return static_cast<std::uint64_t>(generation) << 32 | left; }
+  [[nodiscard]] std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(generation) << 32 | left;
+  }
   [[nodiscard]] static SaveProgress unpack(std::uint64_t word) {
     return {static_cast<proto::Generation>(word >> 32), static_cast<std::uint32_t>(word)};
   }
 };
 
-// What the agent asks of members before an end that was announced: one of them brings the whole state alone.
+// What the agent asks of members before an end that was announced: one of them brings the whole
+// state alone.
 struct SaveRequest {
   enum class What : std::uint8_t {
     kNone,
@@ -67,19 +70,24 @@ struct SaveRequest {
   }
 };
 
-// At the start of the save area. Pieces of the state follow, then the description at `offset` of the area:
-// JSON as regroup-persist takes it (docs/reference/formats/checkpoint.md), but for what only the agent knows.
+// At the start of the save area. Pieces of the state follow, then the description at `offset` of
+// the area: JSON as regroup-persist takes it (docs/reference/formats/checkpoint.md), but for what
+// only the agent knows.
 struct SaveHeader {
   std::uint64_t offset;
   std::uint64_t bytes;
   std::atomic<std::uint64_t> progress;
-  Doorbell<RealPolicy> bell;          // the agent sleeps on it
-  std::atomic<std::uint32_t> asked;   // a SaveRequest of the agent, claimed by a member
-  std::atomic<std::int64_t> until;    // when that must be in the area, in nanoseconds of CLOCK_MONOTONIC
-  std::atomic<std::uint32_t> hangs;   // 1: the agent cannot write now, since the directory does not answer
-  std::atomic<std::uint64_t> moved;   // signs of life of the process that writes; the agent counts them
-  std::atomic<std::uint64_t> failed;  // step of the newest snapshot that could not be written; 0: none
-  std::atomic<std::uint64_t> due;     // finish(): what has become due by this step must be on the disk
+  Doorbell<RealPolicy> bell;         // the agent sleeps on it
+  std::atomic<std::uint32_t> asked;  // a SaveRequest of the agent, claimed by a member
+  std::atomic<std::int64_t>
+      until;  // when that must be in the area, in nanoseconds of CLOCK_MONOTONIC
+  std::atomic<std::uint32_t>
+      hangs;  // 1: the agent cannot write now, since the directory does not answer
+  std::atomic<std::uint64_t>
+      moved;  // signs of life of the process that writes; the agent counts them
+  std::atomic<std::uint64_t>
+      failed;                      // step of the newest snapshot that could not be written; 0: none
+  std::atomic<std::uint64_t> due;  // finish(): what has become due by this step must be on the disk
 };
 [[nodiscard]] inline SaveHeader& save_header(std::span<std::byte> area) {
   return *reinterpret_cast<SaveHeader*>(area.data());

@@ -1,9 +1,10 @@
-// The transitions of a member's state word (proto/member_state.h), which is changed by compare-and-swap only,
-// by the member's own thread and by the agent that revokes. Serves sections 3 and 4 of
-// docs/design/architecture.md.
+// The transitions of a member's state word (proto/member_state.h), which is changed by
+// compare-and-swap only, by the member's own thread and by the agent that revokes. Serves sections
+// 3 and 4 of docs/design/architecture.md.
 //
-// The functions are templates over an atomics policy so that the model test enumerates the interleavings of
-// the shipped code (tests/model/). `P::Atomic<T>` has the interface of std::atomic<T>.
+// The functions are templates over an atomics policy so that the model test enumerates the
+// interleavings of the shipped code (tests/model/). `P::Atomic<T>` has the interface of
+// std::atomic<T>.
 #pragma once
 
 #include <atomic>
@@ -33,22 +34,26 @@ template <class P>
 template <class P>
 [[nodiscard]] bool open_transaction(AtomicWord<P>& word, proto::Generation g, proto::Position p,
                                     proto::Position next) {
-  return swap_state<P>(word, {proto::Phase::kCommitted, false, g, p}, {proto::Phase::kOpen, false, g, next});
+  return swap_state<P>(word, {proto::Phase::kCommitted, false, g, p},
+                       {proto::Phase::kOpen, false, g, next});
 }
 
-// Member: open(g, p) -> committed(g, p), once all members of g have voted. False if g was revoked first;
-// then this member does not decide the commit, and the next World says whether it happened.
+// Member: open(g, p) -> committed(g, p), once all members of g have voted. False if g was revoked
+// first; then this member does not decide the commit, and the next World says whether it happened.
 template <class P>
 [[nodiscard]] bool commit_transaction(AtomicWord<P>& word, proto::Generation g, proto::Position p) {
-  return swap_state<P>(word, {proto::Phase::kOpen, false, g, p}, {proto::Phase::kCommitted, false, g, p});
+  return swap_state<P>(word, {proto::Phase::kOpen, false, g, p},
+                       {proto::Phase::kCommitted, false, g, p});
 }
 
 // Agent: generation g is over. Raises `revoked_up_to` first, then changes the word so that no
-// compare-and-swap of a member that read it earlier can succeed. Only one thread of the node revokes.
+// compare-and-swap of a member that read it earlier can succeed. Only one thread of the node
+// revokes.
 template <class P>
 void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& revoked_up_to,
             proto::Generation g) {
-  if (revoked_up_to.load(std::memory_order_relaxed) < g) revoked_up_to.store(g, std::memory_order_seq_cst);
+  if (revoked_up_to.load(std::memory_order_relaxed) < g)
+    revoked_up_to.store(g, std::memory_order_seq_cst);
   for (;;) {
     const proto::StateWord now = load_state<P>(word);
     proto::StateWord next = now;
@@ -60,16 +65,17 @@ void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& rev
   }
 }
 
-// Member: closed(x, p), where another member has committed p -> committed(x, p) + revoked, before it
-// applies p from its own arena. It keeps x, the generation that is over, so that a further revoke still
-// changes the word. False: revoked again.
+// Member: closed(x, p), where another member has committed p -> committed(x, p) + revoked, before
+// it applies p from its own arena. It keeps x, the generation that is over, so that a further
+// revoke still changes the word. False: revoked again.
 template <class P>
 [[nodiscard]] bool accept_commit(AtomicWord<P>& word, proto::StateWord closed) {
-  return swap_state<P>(word, closed, {proto::Phase::kCommitted, true, closed.generation, closed.position});
+  return swap_state<P>(word, closed,
+                       {proto::Phase::kCommitted, true, closed.generation, closed.position});
 }
 
-// Member: enters generation g from `from`, the word it has read. closed(x, p) goes on with p as open(g, p);
-// committed(x, p) + revoked becomes committed(g, p). False if g is revoked already.
+// Member: enters generation g from `from`, the word it has read. closed(x, p) goes on with p as
+// open(g, p); committed(x, p) + revoked becomes committed(g, p). False if g is revoked already.
 template <class P>
 [[nodiscard]] bool join_generation(AtomicWord<P>& word,
                                    const typename P::template Atomic<std::uint32_t>& revoked_up_to,

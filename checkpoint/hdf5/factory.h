@@ -11,6 +11,7 @@ namespace regroup::checkpoint::hdf5 {
 
 // Writes checkpoints into `directory`, which is there. Whoever commits, or cleans up, holds its
 // DirectoryLock.
-[[nodiscard]] std::unique_ptr<CheckpointStore> make_store(std::string directory, WriteOptions options = {});
+[[nodiscard]] std::unique_ptr<CheckpointStore> make_store(std::string directory,
+                                                          WriteOptions options = {});
 
 }  // namespace regroup::checkpoint::hdf5

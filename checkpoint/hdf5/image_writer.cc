@@ -1,6 +1,7 @@
-// Long aligned runs of memory are written from where they are and summed while the device reads them: should
-// somebody change them meanwhile, against the contract, the checksum tells. The rest is copied into the
-// queue's buffers, in strides that stay in the cache between the copy and the checksum.
+// Long aligned runs of memory are written from where they are and summed while the device reads
+// them: should somebody change them meanwhile, against the contract, the checksum tells. The rest
+// is copied into the queue's buffers, in strides that stay in the cache between the copy and the
+// checksum.
 #include "checkpoint/hdf5/image_writer.h"
 
 #include <algorithm>
@@ -16,7 +17,8 @@ namespace {
 using base::Status;
 
 constexpr std::size_t kStride = 64 << 10;
-constexpr std::size_t kWorthARun = 64 << 10;  // shorter ones cost less as a copy than as a write of their own
+constexpr std::size_t kWorthARun =
+    64 << 10;  // shorter ones cost less as a copy than as a write of their own
 
 // Checksums of one extent as its bytes, none beyond a block, go by.
 void add_to_crcs(Range* range, std::uint64_t done, std::span<const std::byte> bytes) {
@@ -34,13 +36,14 @@ class Image {
     }
   }
 
-  // The next bytes of the file as they lie in memory, if they can be written from there; else nothing. The
-  // file has come to a multiple of the alignment.
+  // The next bytes of the file as they lie in memory, if they can be written from there; else
+  // nothing. The file has come to a multiple of the alignment.
   [[nodiscard]] std::span<const std::byte> run() {
     while (index_ < extents_.size() && done_ == extents_[index_].bytes.size()) next_extent();
     if (index_ == extents_.size()) return {};
     const std::span<const std::byte> rest = extents_[index_].bytes.subspan(done_);
-    const bool aligned = reinterpret_cast<std::uintptr_t>(rest.data()) % WriteQueue::kAlignment == 0;
+    const bool aligned =
+        reinterpret_cast<std::uintptr_t>(rest.data()) % WriteQueue::kAlignment == 0;
     if (!aligned || rest.size() < kWorthARun) return {};
     const std::size_t bytes = std::min(rest.size(), WriteQueue::kBufferBytes);
     return rest.first(bytes - bytes % WriteQueue::kAlignment);
@@ -92,8 +95,8 @@ class Image {
 
 }  // namespace
 
-Status write_image(const std::string& path, std::span<const Extent> extents, std::uint64_t file_bytes,
-                   const WriteOptions& options) {
+Status write_image(const std::string& path, std::span<const Extent> extents,
+                   std::uint64_t file_bytes, const WriteOptions& options) {
   REGROUP_ASSIGN_OR_RETURN(auto queue, WriteQueue::open(path, options));
   Image image(extents);
   for (std::uint64_t offset = 0; offset < file_bytes;) {

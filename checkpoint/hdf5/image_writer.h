@@ -14,10 +14,12 @@
 namespace regroup::checkpoint::hdf5 {
 
 struct WriteOptions {
-  bool direct = true;   // O_DIRECT; without it, or where the file system refuses it, the page cache
-  bool uring = true;    // io_uring; without it, or where the kernel refuses it, one write after the other
+  bool direct = true;  // O_DIRECT; without it, or where the file system refuses it, the page cache
+  bool uring =
+      true;  // io_uring; without it, or where the kernel refuses it, one write after the other
   bool commits = true;  // the process that writes commits as well, if it is the only writer
-  std::function<void()> moved = {};  // called often while the disk takes what is written; may be empty
+  std::function<void()> moved =
+      {};  // called often while the disk takes what is written; may be empty
 };
 
 // Bytes of the file, and where to put their checksums: offset and bytes of `range` are filled in.
@@ -26,8 +28,9 @@ struct Extent {
   Range* range;
 };
 
-// Writes `extents`, which are in ascending order and cover `file_bytes` without a gap, over the existing file
-// `path`, and fills in the checksums. Ok: they are on the disk. An error is final for this file.
+// Writes `extents`, which are in ascending order and cover `file_bytes` without a gap, over the
+// existing file `path`, and fills in the checksums. Ok: they are on the disk. An error is final for
+// this file.
 [[nodiscard]] base::Status write_image(const std::string& path, std::span<const Extent> extents,
                                        std::uint64_t file_bytes, const WriteOptions& options);
 

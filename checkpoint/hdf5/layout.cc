@@ -1,5 +1,5 @@
-// Creates datasets and asks where they lie. Format bounds V18: the metadata of newer formats that 1.10 writes
-// by default has no checksums in places.
+// Creates datasets and asks where they lie. Format bounds V18: the metadata of newer formats
+// that 1.10 writes by default has no checksums in places.
 #include "checkpoint/hdf5/layout.h"
 
 #include <fcntl.h>
@@ -21,10 +21,12 @@ using base::Status;
 
 constexpr hsize_t kAlignFrom = 64 << 10;
 
-// Makes the datasets of one file: contiguous, their places fixed at once, their bytes left as they are.
+// Makes the datasets of one file: contiguous, their places fixed at once, their bytes left as they
+// are.
 class Datasets {
  public:
-  explicit Datasets(const FileHandle& file) : file_(file), creation_(H5Pcreate(H5P_DATASET_CREATE)) {
+  explicit Datasets(const FileHandle& file)
+      : file_(file), creation_(H5Pcreate(H5P_DATASET_CREATE)) {
     H5Pset_layout(creation_.get(), H5D_CONTIGUOUS);
     H5Pset_alloc_time(creation_.get(), H5D_ALLOC_TIME_EARLY);
     H5Pset_fill_time(creation_.get(), H5D_FILL_TIME_NEVER);

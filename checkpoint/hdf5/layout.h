@@ -23,8 +23,8 @@ struct ShardLayout {
   std::uint64_t bytes = 0;    // of the file
 };
 
-// Makes the file `path` with a dataset for each piece, contiguous and allocated, and with no bytes in it.
-// HDF5 does not open the file again after this.
+// Makes the file `path` with a dataset for each piece, contiguous and allocated, and with no bytes
+// in it. HDF5 does not open the file again after this.
 [[nodiscard]] base::Result<ShardLayout> lay_out(const std::string& path,
                                                 std::span<const SnapshotPiece> pieces);
 

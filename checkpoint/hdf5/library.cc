@@ -60,9 +60,11 @@ void tame() {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version, hsize_t align_from) {
+base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
+                                     hsize_t align_from) {
   const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
-  H5Pset_libver_bounds(access.get(), version, version == H5F_LIBVER_EARLIEST ? H5F_LIBVER_V110 : version);
+  H5Pset_libver_bounds(access.get(), version,
+                       version == H5F_LIBVER_EARLIEST ? H5F_LIBVER_V110 : version);
   H5Pset_alignment(access.get(), align_from, kAlignTo);
   hid_t file = H5I_INVALID_HID;
   for (int attempt = 0; file < 0 && attempt < kMostAttempts; ++attempt) {
@@ -101,14 +103,16 @@ std::vector<hsize_t> dims_of(const Shape& shape) { return {shape.begin(), shape.
 
 SpaceHandle space_of(const Shape& shape) {
   if (shape.empty()) return SpaceHandle(H5Screate(H5S_SCALAR));
-  return SpaceHandle(H5Screate_simple(static_cast<int>(shape.size()), dims_of(shape).data(), nullptr));
+  return SpaceHandle(
+      H5Screate_simple(static_cast<int>(shape.size()), dims_of(shape).data(), nullptr));
 }
 
 std::string link_name(const std::string& tensor) {
   std::string out;
   const bool dots = tensor.find_first_not_of('.') == std::string::npos;
   for (const char c : tensor) {
-    const bool plain = kSpecial.find(c) == kSpecial.npos && static_cast<unsigned char>(c) >= ' ' && !dots;
+    const bool plain =
+        kSpecial.find(c) == kSpecial.npos && static_cast<unsigned char>(c) >= ' ' && !dots;
     plain ? void(out += c) : void(out += fmt::format("@{:02X}", static_cast<unsigned char>(c)));
   }
   return out;

@@ -1,5 +1,5 @@
-// HDF5 with owned handles and errors as Status. Only programs of tools/ link it: a second HDF5 in a member
-// would clash with the one that h5py brings. Used by one thread.
+// HDF5 with owned handles and errors as Status. Only programs of tools/ link it: a second HDF5 in a
+// member would clash with the one that h5py brings. Used by one thread.
 #pragma once
 
 #include <hdf5.h>
@@ -42,17 +42,17 @@ using AttributeHandle = Handle<H5Aclose>;
 
 // "CALL(OBJECT): what HDF5 says", of the call that just failed.
 [[nodiscard]] base::Status failed(const std::string& call, const std::string& object);
-// Errors come back as values only, and nothing is left to do at exit(), where HDF5 would crash over a file
-// that it could not close. Before the first call.
+// Errors come back as values only, and nothing is left to do at exit(), where HDF5 would crash over
+// a file that it could not close. Before the first call.
 void tame();
-// A new file of this format version, or of the oldest that has what is made in it (EARLIEST); its datasets
-// from `align_from` bytes on begin at multiples of 4 KiB.
+// A new file of this format version, or of the oldest that has what is made in it (EARLIEST); its
+// datasets from `align_from` bytes on begin at multiples of 4 KiB.
 [[nodiscard]] base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
                                                    hsize_t align_from);
 
-// The types in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for are
-// stored as unsigned integers, and are raw. Made once: handles and property lists take HDF5 longer than a
-// dataset.
+// The types in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for
+// are stored as unsigned integers, and are raw. Made once: handles and property lists take HDF5
+// longer than a dataset.
 class StoredTypes {
  public:
   StoredTypes();

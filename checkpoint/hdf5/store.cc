@@ -1,5 +1,5 @@
-// A writer's part: HDF5 lays the file out, we write its bytes, then a manifest of this part only. Commit
-// joins the parts' manifests to one.
+// A writer's part: HDF5 lays the file out, we write its bytes, then a manifest of this part only.
+// Commit joins the parts' manifests to one.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -39,8 +39,8 @@ Status check_pieces(const Snapshot& snapshot) {
       return wrong(fmt::format("piece {} reaches beyond the tensor", to_string(piece.box)));
     const std::uint64_t expected = volume_of(piece.box.count).value_or(0) * *size;
     if (piece.bytes.size() != expected)
-      return wrong(fmt::format("piece {} takes {} bytes of {}, got {}", to_string(piece.box), expected,
-                               piece.dtype, piece.bytes.size()));
+      return wrong(fmt::format("piece {} takes {} bytes of {}, got {}", to_string(piece.box),
+                               expected, piece.dtype, piece.bytes.size()));
   }
   return {};
 }
@@ -64,8 +64,10 @@ Described describe(const Snapshot& snapshot, const std::string& file, const Shar
     if (fresh) tensors.push_back({piece.name, piece.dtype, piece.shape, {}});
     std::vector<Piece>& pieces = tensors[at->second].pieces;
     out.places.emplace_back(at->second, pieces.size());
-    pieces.push_back(
-        {0, layout.places[i].dataset, piece.box, {layout.places[i].offset, piece.bytes.size(), {}}});
+    pieces.push_back({0,
+                      layout.places[i].dataset,
+                      piece.box,
+                      {layout.places[i].offset, piece.bytes.size(), {}}});
   }
   return out;
 }
@@ -77,7 +79,8 @@ class Extents {
     for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
       const auto [tensor, nth] = described->places[i];
       const auto bytes = snapshot.pieces[i].bytes;
-      if (!bytes.empty()) pieces_.push_back({bytes, &described->part.tensors[tensor].pieces[nth].range});
+      if (!bytes.empty())
+        pieces_.push_back({bytes, &described->part.tensors[tensor].pieces[nth].range});
     }
     std::ranges::sort(pieces_, {}, [](const Extent& extent) { return extent.range->offset; });
   }
@@ -100,7 +103,8 @@ class Extents {
   Status add_rest(int fd, const std::string& path, std::uint64_t begin, std::uint64_t end,
                   std::vector<Extent>* out) {
     if (begin > end)
-      return base::internal_error(fmt::format("{}: HDF5 placed two datasets at byte {}", path, end));
+      return base::internal_error(
+          fmt::format("{}: HDF5 placed two datasets at byte {}", path, end));
     if (begin == end) return {};
     auto& bytes = rest_.emplace_back(end - begin);
     REGROUP_RETURN_IF_ERROR(read_at(fd, begin, bytes, path));
@@ -115,7 +119,8 @@ class Extents {
 
 class Store final : public CheckpointStore {
  public:
-  Store(std::string directory, WriteOptions options) : directory_(std::move(directory)), options_(options) {
+  Store(std::string directory, WriteOptions options)
+      : directory_(std::move(directory)), options_(options) {
     tame();
   }
 
@@ -123,7 +128,8 @@ class Store final : public CheckpointStore {
     REGROUP_RETURN_IF_ERROR(check_pieces(snapshot));
     const std::string stage = stage_of(snapshot);
     REGROUP_RETURN_IF_ERROR(make_folder(stage));
-    const std::string name = fmt::format("shard-{:04}-of-{:04}.h5", snapshot.writer, snapshot.writers);
+    const std::string name =
+        fmt::format("shard-{:04}-of-{:04}.h5", snapshot.writer, snapshot.writers);
     const std::string path = stage + "/" + name;
     REGROUP_ASSIGN_OR_RETURN(auto layout, lay_out(path, snapshot.pieces));
     Described described = describe(snapshot, name, layout);

@@ -1,6 +1,7 @@
-// A virtual dataset for each tensor, mapped to the pieces in the shard files. HDF5 maps no scalar and nothing
-// empty, and takes seven times as long for a virtual dataset as for a plain one: tensors as small as the text
-// of a mapping are copied, and where there are many, those of one piece are links to the shard's datasets.
+// A virtual dataset for each tensor, mapped to the pieces in the shard files. HDF5 maps no scalar
+// and nothing empty, and takes seven times as long for a virtual dataset as for a plain one:
+// tensors as small as the text of a mapping are copied, and where there are many, those of one
+// piece are links to the shard's datasets.
 #include "checkpoint/hdf5/view.h"
 
 #include <fcntl.h>
@@ -42,7 +43,8 @@ class Packs {
     for (const Tensor& tensor : manifest.tensors) {
       for (const Piece& piece : tensor.pieces) {
         if (!packed(piece)) continue;
-        auto& extent = extents_.try_emplace({piece.file, piece.dataset}, piece.range.offset, 0).first->second;
+        auto& extent =
+            extents_.try_emplace({piece.file, piece.dataset}, piece.range.offset, 0).first->second;
         extent.first = std::min(extent.first, piece.range.offset);
         extent.second = std::max(extent.second, piece.range.offset + piece.range.bytes);
       }
@@ -90,8 +92,8 @@ class View {
       const SpaceHandle target = space_of(tensor.shape);
       select(target, piece.box);
       const SpaceHandle source = packs_.source(piece, *size_of_dtype(tensor.dtype));
-      if (H5Pset_virtual(creation_.get(), target.get(), file_of(piece).c_str(), piece.dataset.c_str(),
-                         source.get()) < 0)
+      if (H5Pset_virtual(creation_.get(), target.get(), file_of(piece).c_str(),
+                         piece.dataset.c_str(), source.get()) < 0)
         return failed("H5Pset_virtual", base::escaped(tensor.name));
     }
     return add_dataset(tensor).status();
@@ -110,16 +112,18 @@ class View {
     H5Pset_layout(creation_.get(), bytes > 0 && bytes < kPacked ? H5D_COMPACT : H5D_CONTIGUOUS);
     REGROUP_ASSIGN_OR_RETURN(const auto dataset, add_dataset(tensor));
     elements_.resize(bytes);  // the pieces cover all of it
-    for (const Piece& piece : tensor.pieces) REGROUP_RETURN_IF_ERROR(copy(tensor, piece, elements_));
-    if (bytes > 0 &&
-        H5Dwrite(dataset.get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, elements_.data()) < 0)
+    for (const Piece& piece : tensor.pieces)
+      REGROUP_RETURN_IF_ERROR(copy(tensor, piece, elements_));
+    if (bytes > 0 && H5Dwrite(dataset.get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                              elements_.data()) < 0)
       return failed("H5Dwrite", base::escaped(tensor.name));
     return {};
   }
 
   base::Result<DatasetHandle> add_dataset(const Tensor& tensor) {
-    DatasetHandle dataset(H5Dcreate2(file_.get(), link_name(tensor.name).c_str(), types_.of(tensor.dtype),
-                                     space(tensor.shape), H5P_DEFAULT, creation_.get(), H5P_DEFAULT));
+    DatasetHandle dataset(H5Dcreate2(file_.get(), link_name(tensor.name).c_str(),
+                                     types_.of(tensor.dtype), space(tensor.shape), H5P_DEFAULT,
+                                     creation_.get(), H5P_DEFAULT));
     if (!dataset.valid()) return failed("H5Dcreate", base::escaped(tensor.name));
     REGROUP_RETURN_IF_ERROR(types_.tell(tensor.dtype, dataset.get()));
     return dataset;
@@ -144,8 +148,8 @@ class View {
     }
     const auto elements = std::span(read_).subspan(range.offset - read_at_, range.bytes);
     if (base::crc32c(elements) != range.crcs[0])
-      return base::data_loss(
-          fmt::format("{}: tensor {} differs from what was written", path, base::escaped(tensor.name)));
+      return base::data_loss(fmt::format("{}: tensor {} differs from what was written", path,
+                                         base::escaped(tensor.name)));
     if (tensor.pieces.size() == 1) {
       std::ranges::copy(elements, out.begin());
       return {};
@@ -183,10 +187,11 @@ class View {
 };
 
 Status write_view(const std::string& path, const std::string& folder, const Manifest& manifest) {
-  // The first with virtual datasets; what the oldest makes instead has no checksums and takes half the time.
+  // The first with virtual datasets; what the oldest makes instead has no checksums and takes half
+  // the time.
   const bool many = manifest.tensors.size() > kMostVirtual;
-  REGROUP_ASSIGN_OR_RETURN(auto created,
-                           create_file(path, many ? H5F_LIBVER_EARLIEST : H5F_LIBVER_V110, kNoAlignment));
+  REGROUP_ASSIGN_OR_RETURN(
+      auto created, create_file(path, many ? H5F_LIBVER_EARLIEST : H5F_LIBVER_V110, kNoAlignment));
   View view(created, folder, manifest);
   for (const Tensor& tensor : manifest.tensors) REGROUP_RETURN_IF_ERROR(view.add(tensor));
   return created.close() ? Status() : failed("H5Fclose", path);

@@ -1,5 +1,5 @@
-// io_uring where the kernel has it. A write that came back short or interrupted is completed by ordinary
-// calls.
+// io_uring where the kernel has it. A write that came back short or interrupted is completed by
+// ordinary calls.
 #include "checkpoint/hdf5/write_queue.h"
 
 #include <fcntl.h>
@@ -22,14 +22,16 @@ using base::system_error;
 WriteQueue::WriteQueue(std::string path, Fd file, bool direct)
     : path_(std::move(path)), file_(std::move(file)), direct_(direct) {}
 
-Result<std::unique_ptr<WriteQueue>> WriteQueue::open(const std::string& path, const WriteOptions& options) {
+Result<std::unique_ptr<WriteQueue>> WriteQueue::open(const std::string& path,
+                                                     const WriteOptions& options) {
   auto file = open_file(path, O_WRONLY | (options.direct ? O_DIRECT : 0));
   const bool direct = options.direct && file.ok();
-  if (options.direct && !file.ok()) file = open_file(path, O_WRONLY);  // tmpfs and others have no O_DIRECT
+  if (options.direct && !file.ok())
+    file = open_file(path, O_WRONLY);  // tmpfs and others have no O_DIRECT
   if (!file.ok()) return file.status();
   std::unique_ptr<WriteQueue> out(new WriteQueue(path, std::move(*file), direct));
-  void* memory =
-      ::mmap(nullptr, kBuffers * kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, kBuffers * kBufferBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return system_error("mmap", "buffers for " + path, errno);
   out->memory_ = static_cast<std::byte*>(memory);
   io_uring ring;
@@ -45,7 +47,8 @@ WriteQueue::~WriteQueue() {
 
 Status WriteQueue::take_slot() {
   if (in_flight_ == kBuffers) REGROUP_RETURN_IF_ERROR(reap());
-  current_ = static_cast<std::size_t>(std::ranges::find(flights_, false, &Flight::busy) - flights_.begin());
+  current_ = static_cast<std::size_t>(std::ranges::find(flights_, false, &Flight::busy) -
+                                      flights_.begin());
   return {};
 }
 
@@ -72,7 +75,8 @@ Status WriteQueue::submit(const Flight& flight) {
   flights_[current_] = flight;
   io_uring_sqe* sqe = ring_ ? ::io_uring_get_sqe(&*ring_) : nullptr;
   if (sqe == nullptr) return write_rest(current_, 0);
-  ::io_uring_prep_write(sqe, file_.get(), flight.from, static_cast<unsigned>(flight.bytes), flight.offset);
+  ::io_uring_prep_write(sqe, file_.get(), flight.from, static_cast<unsigned>(flight.bytes),
+                        flight.offset);
   ::io_uring_sqe_set_data(sqe, &flights_[current_]);
   int submitted = ::io_uring_submit(&*ring_);
   while (submitted == -EINTR || submitted == -EAGAIN) submitted = ::io_uring_submit(&*ring_);
@@ -95,13 +99,16 @@ Status WriteQueue::reap() {
   ::io_uring_cqe_seen(&*ring_, cqe);
   flight->busy = false;
   --in_flight_;
-  if (written < 0 && written != -EINTR && written != -EAGAIN) return system_error("write", path_, -written);
+  if (written < 0 && written != -EINTR && written != -EAGAIN)
+    return system_error("write", path_, -written);
   const std::size_t done = written < 0 ? 0 : static_cast<std::size_t>(written);
-  return done == flight->bytes ? Status()
-                               : write_rest(static_cast<std::size_t>(flight - flights_.data()), done);
+  return done == flight->bytes
+             ? Status()
+             : write_rest(static_cast<std::size_t>(flight - flights_.data()), done);
 }
 
-// O_DIRECT wants whole sectors: an odd rest goes through the page cache, which finish() flushes too.
+// O_DIRECT wants whole sectors: an odd rest goes through the page cache, which finish() flushes
+// too.
 Status WriteQueue::write_rest(std::size_t index, std::size_t done) {
   const Flight& flight = flights_[index];
   const std::span<const std::byte> rest(flight.from + done, flight.bytes - done);

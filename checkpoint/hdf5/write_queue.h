@@ -1,5 +1,5 @@
-// Writes in flight: out of the caller's memory where it is aligned, else out of a few buffers, handed out
-// empty and taken back full.
+// Writes in flight: out of the caller's memory where it is aligned, else out of a few buffers,
+// handed out empty and taken back full.
 #pragma once
 
 #include <liburing.h>
@@ -33,11 +33,11 @@ class WriteQueue {
 
   // A buffer that no write uses. Blocks until there is one; the error of a write that failed.
   [[nodiscard]] base::Result<std::span<std::byte>> buffer();
-  // Writes the first `bytes` of the buffer handed out last at `offset`, a multiple of kAlignment. With
-  // O_DIRECT up to kAlignment - 1 bytes behind them are written too; finish() cuts them off.
+  // Writes the first `bytes` of the buffer handed out last at `offset`, a multiple of kAlignment.
+  // With O_DIRECT up to kAlignment - 1 bytes behind them are written too; finish() cuts them off.
   [[nodiscard]] base::Status write(std::uint64_t offset, std::size_t bytes);
-  // The same out of the caller's memory, which stays as it is until finish(): whole multiples of kAlignment,
-  // and so aligned. Does not wait for the device unless kBuffers writes are in flight.
+  // The same out of the caller's memory, which stays as it is until finish(): whole multiples of
+  // kAlignment, and so aligned. Does not wait for the device unless kBuffers writes are in flight.
   [[nodiscard]] base::Status write_from(std::uint64_t offset, std::span<const std::byte> bytes);
   // All writes are done, the file has `bytes` and is on the disk.
   [[nodiscard]] base::Status finish(std::uint64_t bytes);
@@ -55,7 +55,9 @@ class WriteQueue {
   [[nodiscard]] base::Status submit(const Flight& flight);
   [[nodiscard]] base::Status reap();  // one completion; blocks
   [[nodiscard]] base::Status write_rest(std::size_t index, std::size_t done);
-  [[nodiscard]] std::byte* memory(std::size_t index) const { return memory_ + index * kBufferBytes; }
+  [[nodiscard]] std::byte* memory(std::size_t index) const {
+    return memory_ + index * kBufferBytes;
+  }
 
   const std::string path_;
   base::Fd file_;

@@ -18,22 +18,26 @@ using Json = nlohmann::json;
 Result<std::optional<Resume>> resume_of(const std::string& text, const std::string& about) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
-    return base::internal_error(fmt::format("{}: unexpected output of regroup-persist: {:?}", about, text));
+    return base::internal_error(
+        fmt::format("{}: unexpected output of regroup-persist: {:?}", about, text));
   if (json.empty()) return std::optional<Resume>();
   const auto unsigned_at = [&](const char* key) {
     return json.contains(key) && json[key].is_number_unsigned();
   };
-  if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") || !json["path"].is_string() ||
-      !json["fingerprint"].is_string())
-    return base::internal_error(fmt::format("{}: unexpected output of regroup-persist: {:?}", about, text));
+  if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") ||
+      !json["path"].is_string() || !json["fingerprint"].is_string())
+    return base::internal_error(
+        fmt::format("{}: unexpected output of regroup-persist: {:?}", about, text));
   // At step 0 members would silently start from scratch, with the seed and the shards of the file.
   if (const std::string made_by = json.value("made_by_other", ""); !made_by.empty())
     return base::invalid_argument(fmt::format(
-        "{}: {} was made by {}: it contains tensors, but no training to resume. To start from them, load "
+        "{}: {} was made by {}: it contains tensors, but no training to resume. To start from "
+        "them, load "
         "them before join(), for example by model.load_state_dict(), and give another directory",
         about, json.value("path", ""), made_by));
   return std::optional(Resume{json.value("path", ""), json.value("step", proto::Step{0}),
-                              json.value("seed", std::uint64_t{0}), json.value("shards", std::uint32_t{1}),
+                              json.value("seed", std::uint64_t{0}),
+                              json.value("shards", std::uint32_t{1}),
                               json["fingerprint"].get<std::string>()});
 }
 
@@ -44,12 +48,14 @@ std::string resumes(const CheckpointPlan& plan) {
 std::string newest_of(const CheckpointPlan& plan, proto::Step committed, proto::Step writing,
                       bool several_hosts) {
   if (plan.directory.empty()) return "";
-  const std::string more = writing > 0 ? fmt::format(" (that of step {} is being written)", writing) : "";
+  const std::string more =
+      writing > 0 ? fmt::format(" (that of step {} is being written)", writing) : "";
   if (committed == 0 && plan.resume)
-    return fmt::format("the newest checkpoint is that of step {}, {}{}", plan.resume->step, plan.resume->path,
-                       more);
+    return fmt::format("the newest checkpoint is that of step {}, {}{}", plan.resume->step,
+                       plan.resume->path, more);
   if (committed > 0)
-    return fmt::format("the newest checkpoint is that of step {} in {}{}", committed, plan.directory, more);
+    return fmt::format("the newest checkpoint is that of step {} in {}{}", committed,
+                       plan.directory, more);
   return several_hosts ? "" : fmt::format("no checkpoint in {} yet{}", plan.directory, more);
 }
 

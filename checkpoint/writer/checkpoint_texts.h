@@ -23,10 +23,10 @@ using spec::Resume;
 // Adds the variables that describe the plan to a member.
 void add_checkpoint_variables(const CheckpointPlan& plan, spec::Environment& environment);
 
-// A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that it is
-// writing; 0: none.
-[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, proto::Step committed, proto::Step writing,
-                                    bool several_hosts);
+// A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that
+// it is writing; 0: none.
+[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, proto::Step committed,
+                                    proto::Step writing, bool several_hosts);
 // The sentence for the user about plan.resume, which must be set.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 

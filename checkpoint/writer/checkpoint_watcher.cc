@@ -18,13 +18,13 @@ constexpr std::chrono::hours kLongestSave{1};  // the longest sleep
 
 }  // namespace
 
-base::Result<std::unique_ptr<CheckpointWatcher>> CheckpointWatcher::start(boost::asio::io_context& loop,
-                                                                          const shmem::Arena& arena,
-                                                                          std::function<void()> rung) {
+base::Result<std::unique_ptr<CheckpointWatcher>> CheckpointWatcher::start(
+    boost::asio::io_context& loop, const shmem::Arena& arena, std::function<void()> rung) {
   base::Fd own(::fcntl(arena.memfd(), F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) return base::system_error("fcntl", "arena", errno);
   REGROUP_ASSIGN_OR_RETURN(auto mapped, shmem::Arena::open(std::move(own)));
-  return std::unique_ptr<CheckpointWatcher>(new CheckpointWatcher(loop, std::move(mapped), std::move(rung)));
+  return std::unique_ptr<CheckpointWatcher>(
+      new CheckpointWatcher(loop, std::move(mapped), std::move(rung)));
 }
 
 CheckpointWatcher::CheckpointWatcher(boost::asio::io_context& loop, shmem::Arena arena,
@@ -48,7 +48,9 @@ void CheckpointWatcher::run() {
     boost::asio::post(loop_, [rung = rung_] {
       if (*rung) (*rung)();
     });
-    const auto changed = [&] { return stop_ || bell.count.load(std::memory_order_acquire) != seen; };
+    const auto changed = [&] {
+      return stop_ || bell.count.load(std::memory_order_acquire) != seen;
+    };
     while (!shmem::wait_until(bell, changed, shmem::RealPolicy::now() + kLongestSave)) {
     }
     if (stop_) return;

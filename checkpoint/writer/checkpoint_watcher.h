@@ -1,4 +1,5 @@
-// Sleeps on the doorbell of an arena's save area, so that the agent need not poll for complete snapshots.
+// Sleeps on the doorbell of an arena's save area, so that the agent need not poll for complete
+// snapshots.
 #pragma once
 
 #include <atomic>
@@ -15,11 +16,11 @@ namespace regroup::writer {
 // Owns a thread. The loop's thread constructs, uses and destroys it.
 class CheckpointWatcher {
  public:
-  // Calls `rung` on the loop's thread at least once after each ring, until it is destroyed. Maps the arena,
-  // whose save area must not be empty, once more, because the agent may replace its mapping.
-  [[nodiscard]] static base::Result<std::unique_ptr<CheckpointWatcher>> start(boost::asio::io_context& loop,
-                                                                              const shmem::Arena& arena,
-                                                                              std::function<void()> rung);
+  // Calls `rung` on the loop's thread at least once after each ring, until it is destroyed. Maps
+  // the arena, whose save area must not be empty, once more, because the agent may replace its
+  // mapping.
+  [[nodiscard]] static base::Result<std::unique_ptr<CheckpointWatcher>> start(
+      boost::asio::io_context& loop, const shmem::Arena& arena, std::function<void()> rung);
   ~CheckpointWatcher();
   CheckpointWatcher(const CheckpointWatcher&) = delete;
   CheckpointWatcher& operator=(const CheckpointWatcher&) = delete;
@@ -30,7 +31,8 @@ class CheckpointWatcher {
 
   boost::asio::io_context& loop_;
   const shmem::Arena arena_;
-  const std::shared_ptr<std::function<void()>> rung_;  // empty once this is destroyed; the loop's thread
+  const std::shared_ptr<std::function<void()>>
+      rung_;  // empty once this is destroyed; the loop's thread
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

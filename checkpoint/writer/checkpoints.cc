@@ -1,5 +1,5 @@
-// Each checkpoint is written by a regroup-persist process of its own: an error, a crash or a slow disk
-// affects that checkpoint only and does not delay training.
+// Each checkpoint is written by a regroup-persist process of its own: an error, a crash or a slow
+// disk affects that checkpoint only and does not delay training.
 #include "checkpoint/writer/checkpoints.h"
 
 #include <fmt/format.h>
@@ -28,13 +28,15 @@ using shmem::SaveMark;
 using shmem::SaveRequest;
 using Json = nlohmann::json;
 
-constexpr std::chrono::seconds kAnswerLimit(10);  // for a local directory to answer, until a message
-constexpr std::chrono::seconds kReleaseLimit(5);  // for the process that holds its lock to release it
-constexpr std::chrono::seconds kTryAgain(5);      // until the next try to lock it
-constexpr std::chrono::seconds kSaveLimit(30);    // for a last snapshot without a deadline ...
-constexpr std::chrono::seconds kClaimLimit(1);    // ... and for a waiting member to claim it
-constexpr std::string_view kHeld = "held";        // regroup-persist prints it once it holds the lock ...
-constexpr int kAnotherJobs = 3;                   // ... and exits so if another job holds it
+constexpr std::chrono::seconds kAnswerLimit(
+    10);  // for a local directory to answer, until a message
+constexpr std::chrono::seconds kReleaseLimit(
+    5);                                         // for the process that holds its lock to release it
+constexpr std::chrono::seconds kTryAgain(5);    // until the next try to lock it
+constexpr std::chrono::seconds kSaveLimit(30);  // for a last snapshot without a deadline ...
+constexpr std::chrono::seconds kClaimLimit(1);  // ... and for a waiting member to claim it
+constexpr std::string_view kHeld = "held";  // regroup-persist prints it once it holds the lock ...
+constexpr int kAnotherJobs = 3;             // ... and exits so if another job holds it
 
 }  // namespace
 
@@ -80,11 +82,13 @@ void Checkpoints::look_for_arena() {
 }
 
 // In another process: a file system that hangs must not block the agent.
-void Checkpoints::check_directory() { check({"regroup-persist", "owner", plan_.directory, plan_.job}); }
+void Checkpoints::check_directory() {
+  check({"regroup-persist", "owner", plan_.directory, plan_.job});
+}
 
-// Locks this host's local directory by a process that holds the lock as long as this one lives. If another
-// host sees the same directory, it may hold it for the same job. A newer checkpoint there is copied first,
-// and nothing is written until then.
+// Locks this host's local directory by a process that holds the lock as long as this one lives. If
+// another host sees the same directory, it may hold it for the same job. A newer checkpoint there
+// is copied first, and nothing is written until then.
 void Checkpoints::take_own() {
   const proto::Step after = plan_.resume ? plan_.resume->step : 0;
   taking_ = true;
@@ -114,7 +118,8 @@ void Checkpoints::take_again() {
   not_ours_yet(std::exchange(check_error_, {}));
 }
 
-// Runs regroup-persist; its errors mean that nothing is written here, and its other output goes to the user.
+// Runs regroup-persist; its errors mean that nothing is written here, and its other output goes to
+// the user.
 void Checkpoints::check(std::vector<std::string> argv) {
   process::SpawnSpec spec;
   spec.path = process::find_helper("regroup-persist");
@@ -142,10 +147,10 @@ void Checkpoints::checked(int wait_status) {
   if (taking_ && another && !then_) return take_again();
   const std::string why = std::exchange(check_error_, {});
   if (wait_status != 0 && (!then_ || !why.empty()))
-    say_(fmt::format(
-        "host {}: {}: {}", host_,
-        held_ ? "the lock of " + plan_.directory + " is lost" : "no checkpoints are written or read here",
-        why.empty() ? silent_end(wait_status) : why));
+    say_(fmt::format("host {}: {}: {}", host_,
+                     held_ ? "the lock of " + plan_.directory + " is lost"
+                           : "no checkpoints are written or read here",
+                     why.empty() ? silent_end(wait_status) : why));
   held_ = releasing_ = false;
   if (taking_ && wait_status == 0) return taken(/*held=*/false);
   if (taking_) not_yet_ = why;
@@ -166,8 +171,8 @@ void Checkpoints::drop_check() {
   taking_ = held_ = releasing_ = false;
 }
 
-// Releases the directory before the job ends, so that the next start of the job finds it free. False: there
-// is nothing to wait for.
+// Releases the directory before the job ends, so that the next start of the job finds it free.
+// False: there is nothing to wait for.
 bool Checkpoints::release_own() {
   if (!check_ || !std::exchange(held_, false)) return false;
   releasing_ = true;
@@ -180,9 +185,11 @@ bool Checkpoints::release_own() {
 void Checkpoints::poll() {
   const shmem::Arena& arena = arena_();
   const bool there = arena.mapped() && !arena.save_area().empty();
-  const auto mark = there ? SaveMark::unpack(arena.save_word().load(std::memory_order_acquire)) : SaveMark{};
+  const auto mark =
+      there ? SaveMark::unpack(arena.save_word().load(std::memory_order_acquire)) : SaveMark{};
   last_.set_hangs((taking_ && hangs_) || barred_);
-  if (!process_ && !taking_ && !keep_ && !barred_ && mark.phase == SaveMark::Phase::kReady) write(mark.step);
+  if (!process_ && !taking_ && !keep_ && !barred_ && mark.phase == SaveMark::Phase::kReady)
+    write(mark.step);
   last_.on_rung();
   if (process_ || copy_ || (taking_ && !hangs_) || releasing_) return;  // their ends go on
   if (!then_ || release_own()) return;
@@ -200,8 +207,8 @@ void Checkpoints::finish(std::function<void()> then) {
     end_by(deadline_.value_or(base::SystemClock().now() + kDiskLimit));
 }
 
-// Ends writing at `deadline`: a disk that hangs loses the checkpoint that is being written; the one before
-// stays.
+// Ends writing at `deadline`: a disk that hangs loses the checkpoint that is being written; the one
+// before stays.
 void Checkpoints::end_by(base::TimePoint deadline) {
   limit_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
   limit_.async_wait([this](const boost::system::error_code& error) {
@@ -232,14 +239,15 @@ void Checkpoints::on_notice(base::TimePoint deadline) {
   if (keep_ && process_) process_->kill();
   if (keep_ || !last_.can_ask()) return;
   using What = SaveRequest::What;
-  last_.ask(choice.what == FinalCheckpointDecision::What::kPersist ? What::kAtBoundary : What::kLater,
-            copied_by(base::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
+  last_.ask(
+      choice.what == FinalCheckpointDecision::What::kPersist ? What::kAtBoundary : What::kLater,
+      copied_by(base::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
   const base::TimePoint now = base::SystemClock().now();
   last_.insist_at(now + (deadline - now) / 2);
 }
 
-// Requests the next snapshot after an older one was written: members have gone on meanwhile and may wait for
-// it, or one is about to end its step.
+// Requests the next snapshot after an older one was written: members have gone on meanwhile and may
+// wait for it, or one is about to end its step.
 void Checkpoints::ask_after_writing() {
   using What = SaveRequest::What;
   if (!last_.awaited() || keep_ || !last_.can_ask()) return;
@@ -249,8 +257,9 @@ void Checkpoints::ask_after_writing() {
   const bool persist = choice.what == FinalCheckpointDecision::What::kPersist;
   if (!quiet_ && newer) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
   if (!persist) return newer ? last_.call_off() : last_.ask_on(What::kNone);
-  last_.ask(last_.insists() ? What::kNow : What::kAtBoundary,
-            copied_by(base::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
+  last_.ask(
+      last_.insists() ? What::kNow : What::kAtBoundary,
+      copied_by(base::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
 }
 
 void Checkpoints::save_now(std::function<void()> then) {

@@ -1,4 +1,5 @@
-// Writes an agent's snapshots, each by a process of its own, and copies them by another one afterwards.
+// Writes an agent's snapshots, each by a process of its own, and copies them by another one
+// afterwards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,12 +26,13 @@ constexpr double kMiB = 1 << 20;
 
 }  // namespace
 
-// The member's description of the snapshot, with what only the agent knows. The member may be dead by now, so
-// the arena is read like untrusted input.
+// The member's description of the snapshot, with what only the agent knows. The member may be dead
+// by now, so the arena is read like untrusted input.
 Result<std::string> Checkpoints::description(proto::Step step) const {
   const std::span<std::byte> area = arena_().save_area();
   const shmem::SaveHeader& header = shmem::save_header(area);
-  const std::uint64_t offset = header.offset, bytes = header.bytes;  // members may change them: read once
+  const std::uint64_t offset = header.offset,
+                      bytes = header.bytes;  // members may change them: read once
   if (offset > area.size() || bytes > area.size() - offset)
     return base::internal_error("the snapshot's description is damaged");
   const auto* text = reinterpret_cast<const char*>(area.data()) + offset;
@@ -64,7 +66,8 @@ void Checkpoints::write(proto::Step step) {
                                   {[this](std::string_view line, bool error) {
                                      if (!error && line.empty()) return moved();
                                      if (!error) acknowledged_ |= line == std::to_string(writing_);
-                                     if (error) error_ += (error_.empty() ? "" : "; ") + std::string(line);
+                                     if (error)
+                                       error_ += (error_.empty() ? "" : "; ") + std::string(line);
                                    },
                                    [this](int wait_status) { written(wait_status); }});
   if (!started.ok()) {
@@ -74,13 +77,14 @@ void Checkpoints::write(proto::Step step) {
   writing_ = step;
   bytes_ = arena_().spec().snapshot_bytes;
   since_ = base::SystemClock().now();
-  arena_().save_word().store(SaveMark{SaveMark::Phase::kTaken, step}.pack(), std::memory_order_release);
+  arena_().save_word().store(SaveMark{SaveMark::Phase::kTaken, step}.pack(),
+                             std::memory_order_release);
   process_ = *started;
   process_->feed(*text + "\n");
 }
 
-// Called before the area is freed: a member that waits for the area then checks whether to save its state
-// again.
+// Called before the area is freed: a member that waits for the area then checks whether to save its
+// state again.
 void Checkpoints::failed(proto::Step step, const std::string& why) {
   failed_ = step, failure_ = why;
   last_.failed(step);
@@ -97,13 +101,16 @@ std::string Checkpoints::unsaved() const {
   const proto::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
   if (plan_.every == 0 || last_.due() / plan_.every <= have / plan_.every) return "";
   const proto::Step due = last_.due() / plan_.every * plan_.every;
-  const std::string why = hangs_ || barred_ ? not_yet_ : failed_ > have ? failure_ : "no snapshot was taken";
+  const std::string why = hangs_ || barred_ ? not_yet_
+                          : failed_ > have  ? failure_
+                                            : "no snapshot was taken";
   return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}",
                      std::max(failed_, due), plan_.directory, why);
 }
 
 void Checkpoints::free_area(proto::Step step) {
-  arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
+  arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(),
+                             std::memory_order_release);
   if (last_.awaited()) shmem::ring_all(arena_());
 }
 
@@ -115,17 +122,20 @@ void Checkpoints::written(int wait_status) {
                           : !cut_off_.empty() ? cut_off_
                                               : silent_end(wait_status);
   if (!acknowledged_) {
-    say_(fmt::format("the checkpoint of step {} failed, the previous one is kept: {}", writing_, why));
+    say_(fmt::format("the checkpoint of step {} failed, the previous one is kept: {}", writing_,
+                     why));
   } else if (bandwidth_ = static_cast<double>(bytes_) / std::max(seconds, 1e-3); !quiet_) {
     say_(fmt::format("checkpoint of step {}: in {} after {:.2f} s ({:.0f} MiB/s{})", writing_,
-                     plan_.directory, seconds, static_cast<double>(bytes_) / kMiB / std::max(seconds, 1e-3),
+                     plan_.directory, seconds,
+                     static_cast<double>(bytes_) / kMiB / std::max(seconds, 1e-3),
                      host_.empty() ? "" : ", by host " + host_));
     if (!error_.empty()) say_(error_);
   }
   if (const proto::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
-    say_(fmt::format(
-        "the checkpoint due after step {} waited for the disk: step {} is done (--checkpoint-interval {})",
-        (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
+    say_(
+        fmt::format("the checkpoint due after step {} waited for the disk: step {} is done "
+                    "(--checkpoint-interval {})",
+                    (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
   acknowledged_ ? free_area(writing_) : failed(writing_, why);
   last_.wrote();
   if (acknowledged_) committed_ = writing_, copy();
@@ -133,7 +143,8 @@ void Checkpoints::written(int wait_status) {
   poll();
 }
 
-// Copying delays neither training nor the next checkpoint: a slow second directory gets fewer checkpoints.
+// Copying delays neither training nor the next checkpoint: a slow second directory gets fewer
+// checkpoints.
 void Checkpoints::copy() {
   if (plan_.shared.empty()) return;
   copy_again_ = copy_ != nullptr;
@@ -165,7 +176,8 @@ void Checkpoints::copy() {
 void Checkpoints::copied(int wait_status) {
   copy_.reset();
   if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
-  const double seconds = std::chrono::duration<double>(base::SystemClock().now() - copying_since_).count();
+  const double seconds =
+      std::chrono::duration<double>(base::SystemClock().now() - copying_since_).count();
   if (wait_status != 0)
     say_(fmt::format("no copy in {}, the previous one is kept: {}", plan_.shared, copy_error_));
   else if (!copy_error_.empty())  // a damaged one was passed over
@@ -173,8 +185,8 @@ void Checkpoints::copied(int wait_status) {
   if (wait_status == 0 && !copy_step_.empty())
     copy_bandwidth_ = static_cast<double>(arena_().spec().snapshot_bytes) / std::max(seconds, 1e-3);
   if (wait_status == 0 && !copy_step_.empty() && !quiet_)
-    say_(
-        fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared, seconds));
+    say_(fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared,
+                     seconds));
   if (copy_again_ && !keep_) copy();
   poll();
 }

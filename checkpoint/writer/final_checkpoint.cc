@@ -15,7 +15,9 @@ double seconds(base::Duration duration) { return std::chrono::duration<double>(d
 
 // Seconds for the copy; 0: no copy is needed, or its bandwidth was not measured.
 double copy_needs(const Remaining& r) {
-  return r.copied && r.copy_bandwidth > 0 ? kMargin * static_cast<double>(r.bytes) / r.copy_bandwidth : 0;
+  return r.copied && r.copy_bandwidth > 0
+             ? kMargin * static_cast<double>(r.bytes) / r.copy_bandwidth
+             : 0;
 }
 
 }  // namespace
@@ -36,25 +38,28 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
   using What = FinalCheckpointDecision::What;
   const double left = seconds(r.left);
   const What wanted = r.writing ? What::kFinish : What::kPersist;
-  const std::string what = r.writing
-                               ? fmt::format("the checkpoint of step {} that is being written", *r.writing)
-                               : "a final snapshot";
+  const std::string what =
+      r.writing ? fmt::format("the checkpoint of step {} that is being written", *r.writing)
+                : "a final snapshot";
   const std::string mib = fmt::format("{:.0f} MiB", static_cast<double>(r.bytes) / kBytesPerMiB);
   if (left <= 0) return {What::kKeep, fmt::format("no time is left for {}", what)};
   if (r.bandwidth <= 0)
     return {
         wanted,
-        fmt::format("{} ({}) is attempted within {:.1f} s: the disk's bandwidth has not been measured yet",
-                    what, mib, left)};
+        fmt::format(
+            "{} ({}) is attempted within {:.1f} s: the disk's bandwidth has not been measured yet",
+            what, mib, left)};
   const double whole = kMargin * static_cast<double>(r.bytes) / r.bandwidth;
   const double writing = r.writing ? std::max(0.0, whole - seconds(r.since)) : whole;
   const double copying = copy_needs(r);
-  // A running copy continues while this one is written, and must end before the copy of this one starts.
+  // A running copy continues while this one is written, and must end before the copy of this one
+  // starts.
   const double needs =
       copying + std::max(writing, r.copying ? std::max(0.0, copying - seconds(*r.copying)) : 0);
-  const std::string with = copying > 0 ? fmt::format(", {:.1f} s of them to copy it at {:.0f} MiB/s", copying,
-                                                     r.copy_bandwidth / kBytesPerMiB)
-                                       : "";
+  const std::string with = copying > 0
+                               ? fmt::format(", {:.1f} s of them to copy it at {:.0f} MiB/s",
+                                             copying, r.copy_bandwidth / kBytesPerMiB)
+                               : "";
   return {needs <= left ? wanted : What::kKeep,
           fmt::format("{} ({} at {:.0f} MiB/s) needs {:.1f} s more{}, {:.1f} s are left", what, mib,
                       r.bandwidth / kBytesPerMiB, needs, with, left)};
@@ -63,8 +68,10 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
 base::TimePoint copied_by(base::TimePoint now, base::TimePoint deadline, std::uint64_t bytes,
                           double bandwidth) {
   const base::Duration left = std::max(base::Duration::zero(), deadline - now);
-  const std::chrono::duration<double> needs(bandwidth > 0 ? static_cast<double>(bytes) / bandwidth : 0);
-  return deadline - std::max(left / 4, std::min(left / 2, std::chrono::duration_cast<base::Duration>(needs)));
+  const std::chrono::duration<double> needs(bandwidth > 0 ? static_cast<double>(bytes) / bandwidth
+                                                          : 0);
+  return deadline -
+         std::max(left / 4, std::min(left / 2, std::chrono::duration_cast<base::Duration>(needs)));
 }
 
 bool ask_again(const LastSeen& seen) {
@@ -102,8 +109,9 @@ std::string outcome_of_last(const LastSeen& seen, bool wrote) {
   else if (seen.request.open() && seen.had_left)
     why = "all members had left when it was requested";
   else if (seen.request.open())
-    why = fmt::format("no member reached the end of its step, or waited for others, within {:.1f} s",
-                      seconds(seen.since));
+    why =
+        fmt::format("no member reached the end of its step, or waited for others, within {:.1f} s",
+                    seconds(seen.since));
   return fmt::format("the state after step {} is not saved: {}", seen.newest, why);
 }
 

@@ -21,14 +21,16 @@ bool has_finished(const shmem::MemberSlot& line) {
 
 }  // namespace
 
-LastSnapshot::LastSnapshot(boost::asio::io_context& loop, std::function<const shmem::Arena&()> arena)
+LastSnapshot::LastSnapshot(boost::asio::io_context& loop,
+                           std::function<const shmem::Arena&()> arena)
     : arena_(std::move(arena)), half_time_(loop), limit_(loop) {}
 
 bool LastSnapshot::can_ask() const {
   const shmem::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (arena.member_slot(slot).has_living_member() && !has_finished(arena.member_slot(slot))) return true;
+    if (arena.member_slot(slot).has_living_member() && !has_finished(arena.member_slot(slot)))
+      return true;
   }
   return false;
 }
@@ -55,8 +57,8 @@ LastSeen LastSnapshot::seen() const {
   const shmem::Arena& arena = arena_();
   LastSeen out;
   out.mark = SaveMark::unpack(arena.save_word().load(std::memory_order_acquire));
-  out.request =
-      SaveRequest::unpack(shmem::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
+  out.request = SaveRequest::unpack(
+      shmem::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
   if (out.request.by < arena.spec().slots) {
     const shmem::MemberSlot& claimant = arena.member_slot(out.request.by);
     out.claimant_lives = claimant.has_living_member();
@@ -120,14 +122,15 @@ void LastSnapshot::start_limit(base::Duration within) {
 
 void LastSnapshot::on_rung() { look_whether_settled(/*in_time=*/true); }
 
-// Waits for the copy of a living member, and for the disk that takes the snapshot before, until the deadline
-// that the members know.
+// Waits for the copy of a living member, and for the disk that takes the snapshot before, until the
+// deadline that the members know.
 void LastSnapshot::look_whether_settled(bool in_time) {
   if (!then_) return;
   const LastSeen now = seen();
   const bool complete = now.mark.phase != SaveMark::Phase::kWanted && now.mark.step >= now.newest;
   const bool coming = now.request.what == SaveRequest::What::kClaimed && now.claimant_lives;
-  const bool goes_on = (in_time || coming || now.mark.on_its_way()) && base::SystemClock().now() < until_;
+  const bool goes_on =
+      (in_time || coming || now.mark.on_its_way()) && base::SystemClock().now() < until_;
   if (!complete && can_ask() && goes_on) {
     if (!in_time) start_limit(within_);
     return;
@@ -138,7 +141,8 @@ void LastSnapshot::look_whether_settled(bool in_time) {
 
 shmem::SaveHeader* LastSnapshot::header() const {
   const shmem::Arena& arena = arena_();
-  return !arena.mapped() || arena.save_area().empty() ? nullptr : &shmem::save_header(arena.save_area());
+  return !arena.mapped() || arena.save_area().empty() ? nullptr
+                                                      : &shmem::save_header(arena.save_area());
 }
 
 void LastSnapshot::set_hangs(bool hangs) const {
@@ -149,11 +153,13 @@ void LastSnapshot::set_hangs(bool hangs) const {
 }
 
 void LastSnapshot::failed(proto::Step step) const {
-  if (shmem::SaveHeader* const header = this->header()) header->failed.store(step, std::memory_order_release);
+  if (shmem::SaveHeader* const header = this->header())
+    header->failed.store(step, std::memory_order_release);
 }
 
 void LastSnapshot::moved() const {
-  if (shmem::SaveHeader* const header = this->header()) header->moved.fetch_add(1, std::memory_order_acq_rel);
+  if (shmem::SaveHeader* const header = this->header())
+    header->moved.fetch_add(1, std::memory_order_acq_rel);
 }
 
 proto::Step LastSnapshot::due() const {

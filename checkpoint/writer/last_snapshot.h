@@ -1,5 +1,6 @@
-// Requests the last snapshot from the members of a host before an announced end, requests it again if the
-// member that had claimed it died, and reports the outcome. docs/design/checkpoint_in_a_job.md.
+// Requests the last snapshot from the members of a host before an announced end, requests it again
+// if the member that had claimed it died, and reports the outcome.
+// docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -32,8 +33,8 @@ class LastSnapshot {
   void call_off();  // withdraws a request that no member has claimed
   // A member here has ended.
   void on_member_ended();
-  // Calls `then` once, when the snapshot is complete, or when no member has claimed the request after
-  // `within`.
+  // Calls `then` once, when the snapshot is complete, or when no member has claimed the request
+  // after `within`.
   void await(base::Duration within, std::function<void()> then);
   void on_rung();  // the mark in the save area may have changed
   // Nothing can be written now: members do not wait in finish() for a checkpoint that is due.

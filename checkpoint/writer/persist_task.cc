@@ -15,8 +15,9 @@
 namespace regroup::writer {
 
 std::string silent_end(int wait_status) {
-  return WIFSIGNALED(wait_status) ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
-                                  : "regroup-persist ended without a message";
+  return WIFSIGNALED(wait_status)
+             ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
+             : "regroup-persist ended without a message";
 }
 
 PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
@@ -26,10 +27,10 @@ PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string>
   spec.path = process::find_helper("regroup-persist");
   spec.argv = std::move(words);
   spec.argv.insert(spec.argv.begin(), "regroup-persist");
-  auto started =
-      process::PipedProcess::start(loop, std::move(spec),
-                                   {[this](std::string_view line, bool error) { on_line(line, error); },
-                                    [this](int wait_status) { on_ended(wait_status); }});
+  auto started = process::PipedProcess::start(
+      loop, std::move(spec),
+      {[this](std::string_view line, bool error) { on_line(line, error); },
+       [this](int wait_status) { on_ended(wait_status); }});
   if (started.ok()) {
     process_ = *started;
     expect_within(wait_.first);
@@ -50,8 +51,8 @@ void PersistTask::expect_within(base::Duration limit) {
   timer_.async_wait([this, limit, waiting = waiting_](const boost::system::error_code& error) {
     if (error || !*waiting || !process::is_due(timer_)) return;
     std::exchange(process_, nullptr)->abandon();
-    end(base::deadline_exceeded(
-        fmt::format("{}: no answer for {:g} s", wait_.about, std::chrono::duration<double>(limit).count())));
+    end(base::deadline_exceeded(fmt::format("{}: no answer for {:g} s", wait_.about,
+                                            std::chrono::duration<double>(limit).count())));
   });
 }
 

@@ -1,5 +1,5 @@
-// One regroup-persist that reads or copies checkpoints beside a loop, which waits for it so long and no
-// longer.
+// One regroup-persist that reads or copies checkpoints beside a loop, which waits for it so long
+// and no longer.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,7 +18,8 @@ namespace regroup::writer {
 // How a process ended that said nothing.
 [[nodiscard]] std::string silent_end(int wait_status);
 
-// Used by the loop's thread; handlers are called from the loop. Gone, it kills the process and says nothing.
+// Used by the loop's thread; handlers are called from the loop. Gone, it kills the process and says
+// nothing.
 class PersistTask {
  public:
   struct Wait {
@@ -28,12 +29,13 @@ class PersistTask {
   };
   struct Events {
     std::function<void()> alive;  // it has said that it is still reading
-    // Once and last, of the loop, not of start(): what it printed, and what it said on its standard error.
-    // kDeadlineExceeded: it was silent for too long.
+    // Once and last, of the loop, not of start(): what it printed, and what it said on its standard
+    // error. kDeadlineExceeded: it was silent for too long.
     std::function<void(const base::Result<std::string>& text, const std::string& said)> done;
   };
   // `words`: its arguments.
-  PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait, Events events);
+  PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
+              Events events);
   ~PersistTask();
   PersistTask(const PersistTask&) = delete;
   PersistTask& operator=(const PersistTask&) = delete;
@@ -49,7 +51,8 @@ class PersistTask {
   boost::asio::steady_timer timer_;
   std::shared_ptr<process::PipedProcess> process_;
   std::string text_, said_;
-  std::shared_ptr<bool> waiting_ = std::make_shared<bool>(true);  // handlers may be queued behind the end
+  std::shared_ptr<bool> waiting_ =
+      std::make_shared<bool>(true);  // handlers may be queued behind the end
 };
 
 }  // namespace regroup::writer

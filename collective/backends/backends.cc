@@ -21,7 +21,8 @@ struct Backend {
   const char* name;
   // Why it cannot serve `ranks` of the World; empty: it can. Equal in all members.
   std::string (*why_not)(const Endpoint& at, std::span<const int> ranks);
-  Result<std::unique_ptr<Communicator>> (*open)(const Endpoint& at, const CommunicatorOptions& options);
+  Result<std::unique_ptr<Communicator>> (*open)(const Endpoint& at,
+                                                const CommunicatorOptions& options);
 };
 
 bool is_here(const Endpoint& at, int rank) {
@@ -33,7 +34,8 @@ std::string why_not_ucx(const Endpoint& at, std::span<const int> /*ranks*/) {
 }
 
 // Messages between hosts, and within each the communicator of shm.
-Result<std::unique_ptr<Communicator>> open_over_ucx(const Endpoint& at, const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> open_over_ucx(const Endpoint& at,
+                                                    const CommunicatorOptions& options) {
   CommunicatorOptions here = options;
   std::erase_if(here.ranks, [&](int rank) { return !is_here(at, rank); });
   REGROUP_ASSIGN_OR_RETURN(auto local, make_local_shm(at.arena, at.world, at.self, here));
@@ -45,11 +47,13 @@ std::string why_not_shm(const Endpoint& at, std::span<const int> ranks) {
   return other == ranks.end() ? "" : fmt::format("rank {} is on another host", *other);
 }
 
-Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at, const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at,
+                                                    const CommunicatorOptions& options) {
   return make_shm(at.arena, at.world, at.self, options);
 }
 
-// The best first. With a mesh, even a group on one host uses it: it then fails together with the mesh.
+// The best first. With a mesh, even a group on one host uses it: it then fails together with the
+// mesh.
 constexpr Backend kBackends[] = {
     {"ucx", why_not_ucx, open_over_ucx},
     {"shm", why_not_shm, open_over_shm},
@@ -68,7 +72,8 @@ Result<std::unique_ptr<Communicator>> open_communicator(const Endpoint& at,
     if (reason.empty()) return backend.open(at, all);
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend.name, reason);
   }
-  return base::unavailable(fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));
+  return base::unavailable(
+      fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));
 }
 
 }  // namespace regroup::collective

@@ -18,12 +18,13 @@ struct Endpoint {
   const shmem::Arena& arena;  // of this host; must outlive the communicator
   const proto::World& world;
   proto::SlotId self;
-  std::shared_ptr<PeerMesh> mesh;  // to the members on other hosts (ucx/factory.h); null: there is none
+  std::shared_ptr<PeerMesh>
+      mesh;  // to the members on other hosts (ucx/factory.h); null: there is none
 };
 
-// All members of the communicator must call it with equal `options`. Does not block. kUnavailable if no
-// backend can serve these ranks: the message has the reason of each. After one communicator on a mesh has
-// failed, all communicators on it fail.
+// All members of the communicator must call it with equal `options`. Does not block. kUnavailable
+// if no backend can serve these ranks: the message has the reason of each. After one communicator
+// on a mesh has failed, all communicators on it fail.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> open_communicator(
     const Endpoint& at, const CommunicatorOptions& options = {});
 

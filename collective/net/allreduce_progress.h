@@ -1,6 +1,6 @@
-// How far an allreduce has got that a revoke cut short, so that the next generation can resume it: the blocks
-// of the result that are complete on a host, and those that are complete on all. Pure functions except for
-// those that access the marks, which are atomic. docs/design/ucx.md, Resuming.
+// How far an allreduce has got that a revoke cut short, so that the next generation can resume it:
+// the blocks of the result that are complete on a host, and those that are complete on all. Pure
+// functions except for those that access the marks, which are atomic. docs/design/ucx.md, Resuming.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,18 @@ namespace regroup::collective {
 
 using Blocks = std::vector<proto::Interval>;  // disjoint, ascending
 
-// What a host sends to the others before a sum: the nodes whose partial sums it holds, the blocks of the
-// result that are complete, and the last generation in which it began this sum.
+// What a host sends to the others before a sum: the nodes whose partial sums it holds, the blocks
+// of the result that are complete, and the last generation in which it began this sum.
 struct AllreduceProgress {
   Nodes nodes;
   Blocks completed = {};
   proto::Generation generation = 0;
 };
 [[nodiscard]] std::vector<proto::Interval> encode(const AllreduceProgress& progress);
-// Decodes what another host has sent. Blocks are ascending and below `count`, others are dropped; nodes are
-// not checked.
-[[nodiscard]] AllreduceProgress decode_progress(std::span<const std::byte> bytes, std::uint32_t count);
+// Decodes what another host has sent. Blocks are ascending and below `count`, others are dropped;
+// nodes are not checked.
+[[nodiscard]] AllreduceProgress decode_progress(std::span<const std::byte> bytes,
+                                                std::uint32_t count);
 [[nodiscard]] constexpr std::size_t max_encoded_bytes(std::size_t leaves, std::size_t blocks) {
   return (leaves + (blocks == 0 ? 0 : 1 + (blocks + 1) / 2)) * sizeof(proto::Interval);
 }
@@ -35,7 +36,8 @@ struct AllreduceProgress {
 // The blocks that are marked as complete; marks some.
 [[nodiscard]] Blocks marked(const SumBlocks& blocks);
 void mark(const SumBlocks& blocks, proto::Interval which);
-// The blocks that are complete on both hosts; none if the hosts last began the sum in different generations.
+// The blocks that are complete on both hosts; none if the hosts last began the sum in different
+// generations.
 [[nodiscard]] Blocks common_blocks(const AllreduceProgress& a, const AllreduceProgress& b);
 
 // The result, `elements` long, divided into `count` blocks.

@@ -1,7 +1,7 @@
-// The local barriers of a host's ranks carry the signature of the operation that they belong to. So the first
-// one detects a mismatch, and the local operations after it cannot differ. An operation that does something
-// else first begins with a barrier of its own. An operation in which a rank could return before all have
-// arrived ends with a barrier of all hosts.
+// The local barriers of a host's ranks carry the signature of the operation that they belong to. So
+// the first one detects a mismatch, and the local operations after it cannot differ. An operation
+// that does something else first begins with a barrier of its own. An operation in which a rank
+// could return before all have arrived ends with a barrier of all hosts.
 #include "collective/net/collectives.h"
 
 #include "collective/net/moves.h"
@@ -11,7 +11,8 @@ namespace regroup::collective {
 namespace {
 
 bool may_return_early(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather ||
+         kind == Kind::kScatter;
 }
 
 // The operation begins with a local barrier.

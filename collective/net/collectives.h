@@ -1,4 +1,5 @@
-// Collective operations over several hosts, of which each has a communicator of its own for its ranks.
+// Collective operations over several hosts, of which each has a communicator of its own for its
+// ranks.
 #pragma once
 
 #include "collective/net/exchange.h"
@@ -6,8 +7,8 @@
 
 namespace regroup::collective {
 
-// This rank's part of `o`, any collective operation, checked by Operation::check(). It ends when the
-// operation is complete here. The caller keeps `x` and the memory of `o` until then.
+// This rank's part of `o`, any collective operation, checked by Operation::check(). It ends when
+// the operation is complete here. The caller keeps `x` and the memory of `o` until then.
 [[nodiscard]] Task run_collective(Exchange& x, Operation o);
 
 }  // namespace regroup::collective

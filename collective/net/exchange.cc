@@ -1,5 +1,6 @@
-// Allreduce and reduce between hosts by recursive halving over lists of partial sums, then doubling. Few
-// hosts with little data use recursive doubling alone: as many bytes or little more, in half as many steps.
+// Allreduce and reduce between hosts by recursive halving over lists of partial sums, then
+// doubling. Few hosts with little data use recursive doubling alone: as many bytes or little more,
+// in half as many steps.
 #include "collective/net/exchange.h"
 
 #include <algorithm>
@@ -44,15 +45,15 @@ Result<RankSums> RankSums::of(const Layout& layout) {
 
 namespace {
 
-// Largest message of recursive doubling between two hosts, and between more. A larger one would need two TCP
-// segments (64 KiB at most), between which a paced sender waits, as BBR does.
+// Largest message of recursive doubling between two hosts, and between more. A larger one would
+// need two TCP segments (64 KiB at most), between which a paced sender waits, as BBR does.
 constexpr std::size_t kMaxDoublingOfTwo = 48 << 10;
 constexpr std::size_t kMaxDoublingOfMany = 16 << 10;
 
 }  // namespace
 
-// Dissemination: after round k, each host has heard of the 2^k hosts before it. A power of two of hosts
-// exchanges in the pairs of a reduction instead: as many rounds on half as many connections.
+// Dissemination: after round k, each host has heard of the 2^k hosts before it. A power of two of
+// hosts exchanges in the pairs of a reduction instead: as many rounds on half as many connections.
 Task Exchange::barrier_between_hosts() {
   const std::size_t hosts = layout_.hosts.size();
   const bool in_pairs = std::has_single_bit(hosts);
@@ -114,7 +115,9 @@ struct Exchange::Reduction {
   std::vector<Scratch::Buffer> keep{};
   std::vector<std::pair<int, MessageTag>> borrowed{};  // messages into whose data `held` points
 
-  [[nodiscard]] MessageTag tag(std::uint8_t phase) const { return {phase, chunk, segment.index, 0}; }
+  [[nodiscard]] MessageTag tag(std::uint8_t phase) const {
+    return {phase, chunk, segment.index, 0};
+  }
   [[nodiscard]] Output result(Range range) const {
     return {out + range.begin * arithmetic.size(), range.size() * arithmetic.size()};
   }
@@ -125,8 +128,8 @@ struct Exchange::Reduction {
   }
 };
 
-// Adds the partial sums of the elements `at` that `host` sends to `held`. Their data stays where it has
-// arrived if possible.
+// Adds the partial sums of the elements `at` that `host` sends to `held`. Their data stays where it
+// has arrived if possible.
 Task Exchange::receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std::size_t nodes) {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const int from = r.segment.owners[host];
@@ -150,7 +153,8 @@ void Exchange::release_borrowed(Reduction& r) {
 bool Exchange::uses_doubling(const Reduction& r) const {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const bool is_power_of_two = r.plan.base == layout_.hosts.size();  // a power of two of hosts
-  return r.to < 0 && is_power_of_two && bytes <= (r.plan.base == 2 ? kMaxDoublingOfTwo : kMaxDoublingOfMany);
+  return r.to < 0 && is_power_of_two &&
+         bytes <= (r.plan.base == 2 ? kMaxDoublingOfTwo : kMaxDoublingOfMany);
 }
 
 // Recursive doubling: every host computes the whole result.
@@ -164,7 +168,8 @@ Task Exchange::reduce_by_doubling(Reduction& r) {
       r.sends.push_back(send(partner, tag, r.part(n, r.at)));
     }
     co_await receive_nodes(r, step.partner, tag, step.gets);
-    if (k + 1 < r.plan.steps.size()) r.held = merged(step.merge, r.held, r.at.size(), r.arithmetic, &r.keep);
+    if (k + 1 < r.plan.steps.size())
+      r.held = merged(step.merge, r.held, r.at.size(), r.arithmetic, &r.keep);
   }
   for (Task& task : r.sends) co_await task;  // before the result overwrites data that is being sent
   write_result(r.plan.last, r.held, r.at.size(), r.arithmetic, r.out);
@@ -239,7 +244,8 @@ Task Exchange::receive_results(Reduction& r) {
   for (Task& task : results) co_await task;
 }
 
-// A host beyond the base sends its partial sums to the hosts that finish them, and receives the results.
+// A host beyond the base sends its partial sums to the hosts that finish them, and receives the
+// results.
 Task Exchange::delegate_to_base(Reduction& r) {
   for (std::size_t host = 0; host < r.plan.base; ++host) {
     const Range share = share_of_host(r.at, host, r.plan.base);
@@ -265,15 +271,16 @@ Task Exchange::reduce(Segment segment, const Halving& plan, PartialSums held, Ar
     co_return;
   }
   co_await reduce_by_halving(r);
-  if (r.at.size() > 0) write_result(plan.last, r.held, r.at.size(), arithmetic, r.result(r.at).data());
+  if (r.at.size() > 0)
+    write_result(plan.last, r.held, r.at.size(), arithmetic, r.result(r.at).data());
   for (Task& task : r.sends) co_await task;  // before results overwrite data that is being sent
   r.sends.clear();
   release_borrowed(r);  // after the sends, which may read that data
   if (to < 0) co_await allgather_results(r);
   if (to == static_cast<int>(layout_.host)) co_await receive_results(r);
   if (to >= 0 && to != static_cast<int>(layout_.host) && r.at.size() > 0) {
-    r.sends.push_back(
-        send(r.segment.owners[static_cast<std::size_t>(to)], r.tag(MessageTag::kResult), r.result(r.at)));
+    r.sends.push_back(send(r.segment.owners[static_cast<std::size_t>(to)],
+                           r.tag(MessageTag::kResult), r.result(r.at)));
   }
   for (Task& task : r.sends) co_await task;
 }

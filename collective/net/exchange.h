@@ -1,5 +1,6 @@
-// The algorithms between hosts of one operation of one communicator. Each function returns a task that ends
-// when its part is done; tasks do not fail (task.h). Ranks are those of the communicator. Used by one thread.
+// The algorithms between hosts of one operation of one communicator. Each function returns a task
+// that ends when its part is done; tasks do not fail (task.h). Ranks are those of the communicator.
+// Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ struct Arithmetic {
   [[nodiscard]] std::size_t work_size() const { return size_of(work); }
 };
 
-// Partial sums over a range of elements, one for each node of a list: the address of the first element of
-// each.
+// Partial sums over a range of elements, one for each node of a list: the address of the first
+// element of each.
 using PartialSums = std::vector<const std::byte*>;
 
 // The plans by which one input of each rank is summed.
@@ -51,34 +52,42 @@ class Exchange {
   [[nodiscard]] const RankSums& rank_sums() const { return rank_sums_; }
 
   // As the functions of Messenger.
-  [[nodiscard]] Task send(int to, MessageTag tag, Input data) { return messenger_.send(to, tag, data); }
+  [[nodiscard]] Task send(int to, MessageTag tag, Input data) {
+    return messenger_.send(to, tag, data);
+  }
   [[nodiscard]] Task receive(int from, MessageTag tag, Output data) {
     return messenger_.receive(from, tag, data);
   }
-  [[nodiscard]] Task run_locally(const Operation& operation) { return messenger_.run_locally(operation); }
+  [[nodiscard]] Task run_locally(const Operation& operation) {
+    return messenger_.run_locally(operation);
+  }
 
   // Ends when every host has called it; the first member of each host does.
   [[nodiscard]] Task barrier_between_hosts();
-  // Reduces the elements of a segment over all hosts, and writes the result in the stored type to `out` of
-  // its owner on each host, or only on host `to` (-1: all). `held`: the partial sums of this host that `plan`
-  // expects, in the work type. `out` may be the memory of `held` if each element stays in its place.
-  [[nodiscard]] Task reduce(Segment segment, const Halving& plan, PartialSums held, Arithmetic arithmetic,
-                            std::byte* out, std::uint32_t chunk, int to = -1);
+  // Reduces the elements of a segment over all hosts, and writes the result in the stored type to
+  // `out` of its owner on each host, or only on host `to` (-1: all). `held`: the partial sums of
+  // this host that `plan` expects, in the work type. `out` may be the memory of `held` if each
+  // element stays in its place.
+  [[nodiscard]] Task reduce(Segment segment, const Halving& plan, PartialSums held,
+                            Arithmetic arithmetic, std::byte* out, std::uint32_t chunk,
+                            int to = -1);
 
-  // Converts leaves, `count` elements each, to the work type; `keep` owns the memory of converted ones.
+  // Converts leaves, `count` elements each, to the work type; `keep` owns the memory of converted
+  // ones.
   [[nodiscard]] PartialSums widened(PartialSums leaves, std::size_t count, Arithmetic arithmetic,
                                     std::vector<Scratch::Buffer>* keep);
   // Runs `merge` over `count` elements of `inputs`; `keep` owns the memory of new partial sums.
   [[nodiscard]] PartialSums merged(const Merge& merge, const PartialSums& inputs, std::size_t count,
                                    Arithmetic arithmetic, std::vector<Scratch::Buffer>* keep);
   // Folds the inputs of the only output of `whole` into `out`, in the stored type.
-  void write_result(const Merge& whole, const PartialSums& inputs, std::size_t count, Arithmetic arithmetic,
-                    std::byte* out);
+  void write_result(const Merge& whole, const PartialSums& inputs, std::size_t count,
+                    Arithmetic arithmetic, std::byte* out);
 
  private:
   struct Reduction;  // the state of one reduce()
 
-  [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std::size_t nodes);
+  [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, MessageTag tag,
+                                   std::size_t nodes);
   [[nodiscard]] bool uses_doubling(const Reduction& r) const;
   [[nodiscard]] Task reduce_by_doubling(Reduction& r);
   [[nodiscard]] Task reduce_by_halving(Reduction& r);

@@ -37,7 +37,9 @@ std::size_t Layout::max_local_size() const {
 }
 
 std::size_t Layout::host_of(int which) const {
-  const auto has = [&](const std::vector<int>& ranks) { return std::ranges::binary_search(ranks, which); };
+  const auto has = [&](const std::vector<int>& ranks) {
+    return std::ranges::binary_search(ranks, which);
+  };
   return static_cast<std::size_t>(std::ranges::find_if(hosts, has) - hosts.begin());
 }
 

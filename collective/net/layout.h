@@ -1,4 +1,5 @@
-// Which ranks share a host, and which rank is responsible for which elements. Pure functions, any thread.
+// Which ranks share a host, and which rank is responsible for which elements. Pure functions, any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +36,8 @@ struct Layout {
   [[nodiscard]] bool is_here(int which) const;
   // Of a rank of this host.
   [[nodiscard]] int local_rank_of(int which) const;
-  // The local rank of the member of `of_host` that is the proxy of `which`, a rank of another host: it sends
-  // and receives the blocks of that rank for all members of its host.
+  // The local rank of the member of `of_host` that is the proxy of `which`, a rank of another host:
+  // it sends and receives the blocks of that rank for all members of its host.
   [[nodiscard]] std::size_t proxy_for(std::size_t of_host, int which) const;
   struct ProxiedRanks {
     std::vector<int> mine;    // in rank order
@@ -45,10 +46,11 @@ struct Layout {
   [[nodiscard]] ProxiedRanks ranks_proxied_by(std::size_t of_local_rank) const;
 };
 
-// Elements in the slice of each of `local_size` ranks of a host, a multiple of 64; the last slices have
-// fewer.
+// Elements in the slice of each of `local_size` ranks of a host, a multiple of 64; the last slices
+// have fewer.
 [[nodiscard]] std::size_t slice_width(std::size_t elements, std::size_t local_size);
-[[nodiscard]] Range slice_of_local_rank(std::size_t elements, std::size_t local_size, std::size_t local_rank);
+[[nodiscard]] Range slice_of_local_rank(std::size_t elements, std::size_t local_size,
+                                        std::size_t local_rank);
 
 // A part of a slice that has a single owner on every host.
 struct Segment {
@@ -59,8 +61,9 @@ struct Segment {
 // The segments of this rank, ascending; together they are its slice.
 [[nodiscard]] std::vector<Segment> segments_of(const Layout& layout, std::size_t elements);
 
-// Recursive halving of `whole`: its two halves; and the part that host `host` of `base`, a power of two,
-// holds in the end. A host keeps the low half in the step of distance d (1 first) if its bit d is 0.
+// Recursive halving of `whole`: its two halves; and the part that host `host` of `base`, a power of
+// two, holds in the end. A host keeps the low half in the step of distance d (1 first) if its bit d
+// is 0.
 [[nodiscard]] std::pair<Range, Range> halves_of(Range whole);
 [[nodiscard]] Range share_of_host(Range whole, std::size_t host, std::size_t base);
 

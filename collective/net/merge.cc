@@ -28,7 +28,8 @@ void collect(Interval node, std::span<const Interval> parts, Nodes* out) {
   if (held == 0) return;
   if (held == node.size()) return out->push_back(node);
   const std::uint32_t middle = proto::canonical_split(node);
-  const auto right = std::ranges::partition_point(parts, [&](const Interval& p) { return p.begin < middle; });
+  const auto right =
+      std::ranges::partition_point(parts, [&](const Interval& p) { return p.begin < middle; });
   const auto lefts = static_cast<std::size_t>(right - parts.begin());
   collect({node.begin, middle}, parts.first(lefts), out);
   collect({middle, node.end}, parts.subspan(lefts), out);
@@ -39,7 +40,8 @@ Result<Merge::Output> output_of(Interval node, std::span<const Interval> parts,
   Merge::Output out{std::move(inputs), std::nullopt};
   if (parts.size() == 1 && !whole) return out;
   Nodes shifted;
-  for (const Interval& part : parts) shifted.push_back({part.begin - node.begin, part.end - node.begin});
+  for (const Interval& part : parts)
+    shifted.push_back({part.begin - node.begin, part.end - node.begin});
   REGROUP_ASSIGN_OR_RETURN(out.fold, TreeFold::compile(shifted, node.size()));
   return out;
 }
@@ -82,9 +84,9 @@ Result<Merge> plan_merge(std::span<const Nodes> lists, std::uint32_t leaves, boo
     const std::size_t first = next;
     while (next < all.size() && all[next].end <= node.end) ++next;
     const auto at = order.begin() + static_cast<std::ptrdiff_t>(first);
-    REGROUP_ASSIGN_OR_RETURN(auto output,
-                             output_of(node, std::span(all).subspan(first, next - first),
-                                       {at, at + static_cast<std::ptrdiff_t>(next - first)}, whole));
+    REGROUP_ASSIGN_OR_RETURN(
+        auto output, output_of(node, std::span(all).subspan(first, next - first),
+                               {at, at + static_cast<std::ptrdiff_t>(next - first)}, whole));
     out.outputs.push_back(std::move(output));
   }
   return out;
@@ -107,7 +109,8 @@ Result<std::vector<Nodes>> merged_pairs(const std::vector<Nodes>& now, std::size
 
 }  // namespace
 
-Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host, std::uint32_t leaves) {
+Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host,
+                             std::uint32_t leaves) {
   REGROUP_ASSIGN_OR_RETURN(auto whole, plan_merge(by_host, leaves, true));
   if (whole.nodes != Nodes{{0, leaves}}) {
     return base::invalid_argument(

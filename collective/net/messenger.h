@@ -1,5 +1,5 @@
-// What an operation over several hosts needs of its backend: messages between two ranks, operations among the
-// ranks of this host, and a way to fail.
+// What an operation over several hosts needs of its backend: messages between two ranks, operations
+// among the ranks of this host, and a way to fail.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,21 @@ namespace regroup::collective {
 
 // Distinguishes the messages between two ranks in one operation.
 struct MessageTag {
-  enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kBarrier, kDoubling = 128 };
+  enum Phase : std::uint8_t {
+    kHalving,
+    kExtra = 64,
+    kResult,
+    kBlock,
+    kNodes,
+    kBarrier,
+    kDoubling = 128
+  };
 
-  // The message needs an ack of its own. A rank may die right after its operation returns, and its last
-  // messages with it. So the sender of a block waits for the ack. Other messages need none: by the time that
-  // a rank returns, it has read all that its partner sends it in the operation, and the kernel delivers its
-  // own last messages, because nothing is unread. A later message acks them.
+  // The message needs an ack of its own. A rank may die right after its operation returns, and its
+  // last messages with it. So the sender of a block waits for the ack. Other messages need none: by
+  // the time that a rank returns, it has read all that its partner sends it in the operation, and
+  // the kernel delivers its own last messages, because nothing is unread. A later message acks
+  // them.
   [[nodiscard]] bool needs_ack() const { return phase == kBlock || phase == kNodes; }
 
   std::uint8_t phase = kBlock;  // kHalving or kDoubling + step
@@ -41,9 +50,10 @@ struct Received {
   bool borrowed = false;  // `data` lies in memory of the messenger, until release()
 };
 
-// The messages of one operation of one communicator. Ranks are those of the communicator. Each function
-// returns a task that ends when its part is done; a task cannot fail (task.h): the operation then ends with
-// all its tasks. Memory belongs to the caller, who keeps it until the task has ended. Used by one thread.
+// The messages of one operation of one communicator. Ranks are those of the communicator. Each
+// function returns a task that ends when its part is done; a task cannot fail (task.h): the
+// operation then ends with all its tasks. Memory belongs to the caller, who keeps it until the task
+// has ended. Used by one thread.
 class Messenger {
  public:
   virtual ~Messenger() = default;
@@ -56,11 +66,12 @@ class Messenger {
   [[nodiscard]] virtual Task receive_up_to(std::size_t limit, int from, MessageTag tag,
                                            std::vector<std::byte>* data) = 0;
   // Receives exactly `bytes` bytes without copying them if possible. `tag` must not need an ack.
-  [[nodiscard]] virtual Task receive_in_place(int from, MessageTag tag, std::size_t bytes, Received* out) = 0;
+  [[nodiscard]] virtual Task receive_in_place(int from, MessageTag tag, std::size_t bytes,
+                                              Received* out) = 0;
   // The data of this message, which receive_in_place() has borrowed, will not be read any more.
   virtual void release(int from, MessageTag tag) = 0;
-  // Runs `operation` among the ranks of this host, as a part of the current operation. All of them start the
-  // same ones in the same order, whatever the network does.
+  // Runs `operation` among the ranks of this host, as a part of the current operation. All of them
+  // start the same ones in the same order, whatever the network does.
   [[nodiscard]] virtual Task run_locally(Operation operation) = 0;
   // Fails the operation in all ranks. Never ends.
   [[nodiscard]] virtual Task fail(base::Status why) = 0;

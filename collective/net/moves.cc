@@ -1,5 +1,6 @@
-// Operations that only move data: broadcast, allgather, gather, scatter, alltoall. Each block crosses between
-// two hosts once, straight to its destination; within a host the local communicator distributes it.
+// Operations that only move data: broadcast, allgather, gather, scatter, alltoall. Each block
+// crosses between two hosts once, straight to its destination; within a host the local communicator
+// distributes it.
 #include "collective/net/moves.h"
 
 #include <algorithm>
@@ -70,7 +71,8 @@ Task scatter(Exchange& x, Operation o) {
     if (!layout.is_here(r)) tasks.push_back(x.send(r, {}, block(r)));
   }
   if (layout.local_size() == 1) {
-    if (o.out.data() != block(layout.rank).data()) std::memcpy(o.out.data(), block(layout.rank).data(), n);
+    if (o.out.data() != block(layout.rank).data())
+      std::memcpy(o.out.data(), block(layout.rank).data(), n);
   } else {
     Input here;
     Scratch::Buffer room;
@@ -125,7 +127,8 @@ Task alltoall(Exchange& x, Operation o) {
   for (Task& task : tasks) co_await task;
 }
 
-// The block of each rank goes to one rank of each other host; then the ranks of a host share what they have.
+// The block of each rank goes to one rank of each other host; then the ranks of a host share what
+// they have.
 Task allgather(Exchange& x, Operation o) {
   const Layout& layout = x.layout();
   const std::size_t n = o.in.size();
@@ -142,7 +145,8 @@ Task allgather(Exchange& x, Operation o) {
   if (layout.local_size() == 1) co_return;
   // Local allgathers of one block of each proxied rank and our own, piece by piece.
   const std::size_t blocks = proxied.maximum + 1;
-  const std::size_t step = std::max<std::size_t>(4096, kPieceBytes / (blocks * layout.local_size()));
+  const std::size_t step =
+      std::max<std::size_t>(4096, kPieceBytes / (blocks * layout.local_size()));
   for (std::size_t at = 0; at < n; at += step) {
     const std::size_t bytes = std::min(step, n - at);
     const Scratch::Buffer bundle = x.scratch().get(blocks * bytes);
@@ -151,8 +155,8 @@ Task allgather(Exchange& x, Operation o) {
     for (std::size_t k = 0; k < proxied.mine.size(); ++k) {
       std::memcpy(bundle.data() + (k + 1) * bytes, out(proxied.mine[k]).data() + at, bytes);
     }
-    co_await x.run_locally(Operation::allgather({bundle.data(), blocks * bytes},
-                                                {all.data(), blocks * bytes * layout.local_size()}));
+    co_await x.run_locally(Operation::allgather(
+        {bundle.data(), blocks * bytes}, {all.data(), blocks * bytes * layout.local_size()}));
     for (std::size_t local_rank = 0; local_rank < layout.local_size(); ++local_rank) {
       const std::byte* const from = all.data() + local_rank * blocks * bytes;
       const Layout::ProxiedRanks theirs = layout.ranks_proxied_by(local_rank);
@@ -178,12 +182,15 @@ struct BroadcastPiece {
 };
 
 // Forwards a segment down a binomial tree of hosts, whose root is the host of the broadcast's root.
-Task forward(Exchange& x, Segment segment, Output data, std::uint32_t index, std::size_t root_host) {
+Task forward(Exchange& x, Segment segment, Output data, std::uint32_t index,
+             std::size_t root_host) {
   const Layout& layout = x.layout();
   const std::size_t hosts = layout.hosts.size();
   const std::size_t me = (layout.host + hosts - root_host) % hosts;
   const MessageTag tag{MessageTag::kBlock, index, segment.index, 0};
-  const auto owner = [&](std::size_t relative) { return segment.owners[(relative + root_host) % hosts]; };
+  const auto owner = [&](std::size_t relative) {
+    return segment.owners[(relative + root_host) % hosts];
+  };
   std::size_t distance = 1;
   while (distance < hosts && (me & distance) == 0) distance *= 2;
   if (me != 0) co_await x.receive(owner(me - distance), tag, data);
@@ -229,15 +236,18 @@ Task broadcast(Exchange& x, Operation o) {
   for (std::size_t i = 0; i < pieces + kPieceDepth; ++i) {
     if (i < pieces) {
       const std::size_t at = i * kPieceBytes;
-      BroadcastPiece& piece = flight.emplace_back(BroadcastPiece{
-          o, static_cast<std::uint32_t>(i), o.out.subspan(at, std::min(kPieceBytes, o.out.size() - at))});
+      BroadcastPiece& piece = flight.emplace_back(
+          BroadcastPiece{o, static_cast<std::uint32_t>(i),
+                         o.out.subspan(at, std::min(kPieceBytes, o.out.size() - at))});
       if (from_here && layout.local_size() > 1)
         co_await x.run_locally(Operation::broadcast(piece.data, layout.local_rank_of(o.root)));
       const bool in_place = from_here || layout.local_size() == 1;
-      if (!in_place) piece.room = x.scratch().get(slice_width(piece.data.size(), layout.local_size()));
+      if (!in_place)
+        piece.room = x.scratch().get(slice_width(piece.data.size(), layout.local_size()));
       piece.mine =
-          in_place ? piece.data.data() +
-                         slice_of_local_rank(piece.data.size(), layout.local_size(), layout.local_rank).begin
+          in_place ? piece.data.data() + slice_of_local_rank(piece.data.size(), layout.local_size(),
+                                                             layout.local_rank)
+                                             .begin
                    : piece.room.data();
       piece.task.emplace(forward_slice(x, piece));
     }

@@ -1,6 +1,6 @@
-// Allreduce and reduce: what the ranks of a host do before and after the hosts reduce. Large operations go in
-// chunks, with a slice of each chunk through each rank; small ones go whole through one rank of each host. In
-// a reduce_scatter each block has a destination of its own.
+// Allreduce and reduce: what the ranks of a host do before and after the hosts reduce. Large
+// operations go in chunks, with a slice of each chunk through each rank; small ones go whole
+// through one rank of each host. In a reduce_scatter each block has a destination of its own.
 #include "collective/net/reductions.h"
 
 #include <algorithm>
@@ -17,15 +17,16 @@ constexpr std::size_t kMaxChunkPerMember = 512 << 10;  // halves of it fit UCX's
 constexpr std::size_t kMostBytes = 2 << 20;            // largest chunk; each rank buffers several
 constexpr std::size_t kParts = 4;                      // chunks that make pipelining worthwhile
 constexpr std::size_t kChunkDepth = 2;                 // chunks between hosts at a time
-constexpr std::size_t kSliceBytes = 32 << 10;          // smallest slice worth a message and a local barrier
-constexpr std::size_t kScatterChunkBytes = 1 << 20;    // of a reduce_scatter
+constexpr std::size_t kSliceBytes = 32 << 10;  // smallest slice worth a message and a local barrier
+constexpr std::size_t kScatterChunkBytes = 1 << 20;  // of a reduce_scatter
 
-// Each message and each local barrier has a fixed cost. Ranks that share a host can work on the next chunk
-// while one is on the network, a single rank cannot.
+// Each message and each local barrier has a fixed cost. Ranks that share a host can work on the
+// next chunk while one is on the network, a single rank cannot.
 std::size_t chunk_bytes(const Layout& layout, std::size_t bytes) {
   const std::size_t limit = std::min(layout.max_local_size() * kMaxChunkPerMember, kMostBytes);
-  return layout.max_local_size() == 1 ? limit
-                                      : std::clamp(std::bit_floor(bytes / kParts), kChunkBytes, limit);
+  return layout.max_local_size() == 1
+             ? limit
+             : std::clamp(std::bit_floor(bytes / kParts), kChunkBytes, limit);
 }
 
 bool uses_leader(const Layout& layout, std::size_t bytes) {
@@ -59,7 +60,8 @@ struct Chunk {
   }
 };
 
-// The ranks of this host make up one node of the tree, so the local communicator computes the same bits.
+// The ranks of this host make up one node of the tree, so the local communicator computes the same
+// bits.
 bool is_summed_by_local(const Exchange& x, Arithmetic arithmetic) {
   const Layout& layout = x.layout();
   return layout.local_size() > 1 && arithmetic.work == arithmetic.stored &&
@@ -70,12 +72,14 @@ bool is_summed_by_local(const Exchange& x, Arithmetic arithmetic) {
 Task gather_slices(Exchange& x, Chunk& c) {
   const Layout& layout = x.layout();
   const std::size_t size = c.arithmetic.size();
-  const std::size_t width = layout.local_size() == 1 ? c.count : slice_width(c.count, layout.local_size());
+  const std::size_t width =
+      layout.local_size() == 1 ? c.count : slice_width(c.count, layout.local_size());
   PartialSums leaves{c.in()};
   const bool gets_result = c.to < 0 || c.to == static_cast<int>(layout.host);
   const std::size_t whole = width * layout.local_size();
   const bool in_place = gets_result && whole == c.count && (layout.local_size() == 1 || c.to < 0);
-  c.mine = in_place ? c.out() + layout.local_rank * width * size : c.room(x.scratch(), width * size);
+  c.mine =
+      in_place ? c.out() + layout.local_rank * width * size : c.room(x.scratch(), width * size);
   if (layout.local_size() > 1) {
     const std::byte* in = c.in();
     if (whole != c.count) {
@@ -86,8 +90,8 @@ Task gather_slices(Exchange& x, Chunk& c) {
     }
     if (is_summed_by_local(x, c.arithmetic)) {
       std::byte* const sum = c.room(x.scratch(), width * size);
-      co_await x.run_locally(Operation::reduce_scatter({in, whole * size}, {sum, width * size}, c.o.dtype,
-                                                       c.arithmetic.partial));
+      co_await x.run_locally(Operation::reduce_scatter({in, whole * size}, {sum, width * size},
+                                                       c.o.dtype, c.arithmetic.partial));
       c.held = {sum};
       co_return;
     }
@@ -97,9 +101,10 @@ Task gather_slices(Exchange& x, Chunk& c) {
     for (std::size_t local_rank = 0; local_rank < layout.local_size(); ++local_rank)
       leaves.push_back(all + local_rank * width * size);
   }
-  const std::size_t mine = layout.local_size() == 1
-                               ? c.count
-                               : slice_of_local_rank(c.count, layout.local_size(), layout.local_rank).size();
+  const std::size_t mine =
+      layout.local_size() == 1
+          ? c.count
+          : slice_of_local_rank(c.count, layout.local_size(), layout.local_rank).size();
   leaves = x.widened(std::move(leaves), mine, c.arithmetic, &c.keep);
   c.held = x.merged(x.rank_sums().local, leaves, mine, c.arithmetic, &c.keep);
 }
@@ -107,7 +112,8 @@ Task gather_slices(Exchange& x, Chunk& c) {
 Task between_hosts(Exchange& x, Chunk& c) {
   const Layout& layout = x.layout();
   std::vector<Task> tasks;
-  const std::size_t first = slice_of_local_rank(c.count, layout.local_size(), layout.local_rank).begin;
+  const std::size_t first =
+      slice_of_local_rank(c.count, layout.local_size(), layout.local_rank).begin;
   for (const Segment& segment : segments_of(layout, c.count)) {
     const std::size_t at = segment.range.begin - first;
     PartialSums held = c.held;
@@ -142,13 +148,14 @@ Task reduce_by_slices(Exchange& x, Operation o, int to) {
   const Layout& layout = x.layout();
   const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
   const std::size_t elements = o.in.size() / arithmetic.size();
-  const std::size_t step = chunk_bytes(layout, elements * arithmetic.work_size()) / arithmetic.work_size();
+  const std::size_t step =
+      chunk_bytes(layout, elements * arithmetic.work_size()) / arithmetic.work_size();
   const std::size_t chunks = (elements + step - 1) / step;
   std::deque<Chunk> flight;
   for (std::size_t i = 0; i < chunks + kChunkDepth; ++i) {
     if (i < chunks) {
-      Chunk& c = flight.emplace_back(Chunk{o, arithmetic, to, static_cast<std::uint32_t>(i), i * step,
-                                           std::min(step, elements - i * step)});
+      Chunk& c = flight.emplace_back(Chunk{o, arithmetic, to, static_cast<std::uint32_t>(i),
+                                           i * step, std::min(step, elements - i * step)});
       co_await gather_slices(x, c);
       c.task.emplace(between_hosts(x, c));
     }
@@ -167,16 +174,16 @@ Task sum_at_leader(Exchange& x, Chunk& c, int leader) {
   const bool is_leader = layout.rank == leader;
   if (is_summed_by_local(x, c.arithmetic)) {
     const Output sum = is_leader ? Output(c.room(x.scratch(), bytes), bytes) : Output();
-    co_await x.run_locally(
-        Operation::reduce(c.o.in, sum, layout.local_rank_of(leader), c.o.dtype, c.arithmetic.partial));
+    co_await x.run_locally(Operation::reduce(c.o.in, sum, layout.local_rank_of(leader), c.o.dtype,
+                                             c.arithmetic.partial));
     if (is_leader) c.held = {sum.data()};
     co_return;
   }
   PartialSums leaves{c.in()};
   if (layout.local_size() > 1) {
-    const Output all =
-        is_leader ? Output(c.room(x.scratch(), layout.local_size() * bytes), layout.local_size() * bytes)
-                  : Output();
+    const Output all = is_leader ? Output(c.room(x.scratch(), layout.local_size() * bytes),
+                                          layout.local_size() * bytes)
+                                 : Output();
     co_await x.run_locally(Operation::gather(c.o.in, all, layout.local_rank_of(leader)));
     if (!is_leader) co_return;
     leaves.clear();
@@ -199,7 +206,8 @@ Task reduce_via_leader(Exchange& x, Operation o, int to) {
     Segment whole{{0, c.count}, 0, {}};
     for (std::size_t host = 0; host < layout.hosts.size(); ++host)
       whole.owners.push_back(leader_of(layout, host, o));
-    co_await x.reduce(std::move(whole), x.rank_sums().between, std::move(c.held), arithmetic, c.mine, 0, to);
+    co_await x.reduce(std::move(whole), x.rank_sums().between, std::move(c.held), arithmetic,
+                      c.mine, 0, to);
   }
   if (to < 0 && layout.local_size() > 1)
     co_await x.run_locally(Operation::broadcast(o.out, layout.local_rank_of(leader)));
@@ -220,7 +228,8 @@ struct ScatterChunk {
   }
 };
 
-// Each rank folds, for all ranks of its host, its own block and those of the ranks for which it is the proxy.
+// Each rank folds, for all ranks of its host, its own block and those of the ranks for which it is
+// the proxy.
 Task reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   const Layout& layout = x.layout();
   const std::size_t n = p.o.out.size();
@@ -236,7 +245,8 @@ Task reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   for (std::size_t local_rank = 0; local_rank < layout.local_size(); ++local_rank) {
     std::byte* to = out + local_rank * bundle;
     std::memcpy(to, block(layout.here()[local_rank]), bytes);
-    for (const int r : layout.ranks_proxied_by(local_rank).mine) std::memcpy(to += bytes, block(r), bytes);
+    for (const int r : layout.ranks_proxied_by(local_rank).mine)
+      std::memcpy(to += bytes, block(r), bytes);
   }
   co_await x.run_locally(
       Operation::alltoall({out, layout.local_size() * bundle}, {in, layout.local_size() * bundle}));
@@ -252,17 +262,20 @@ Task reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   for (std::size_t k = 0; k < proxied.mine.size(); ++k) {
     const PartialSums held = folded(k + 1);
     for (std::uint32_t node = 0; node < held.size(); ++node) {
-      tasks.push_back(x.send(proxied.mine[k], {MessageTag::kBlock, p.index, 0, node}, {held[node], work}));
+      tasks.push_back(
+          x.send(proxied.mine[k], {MessageTag::kBlock, p.index, 0, node}, {held[node], work}));
     }
   }
   PartialSums all;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
     const PartialSums mine = host == layout.host ? folded(0) : PartialSums();
     all.insert(all.end(), mine.begin(), mine.end());
-    for (std::uint32_t node = 0; host != layout.host && node < x.rank_sums().by_host[host].size(); ++node) {
+    for (std::uint32_t node = 0; host != layout.host && node < x.rank_sums().by_host[host].size();
+         ++node) {
       all.push_back(p.room(x.scratch(), work));
       const int from = layout.hosts[host][layout.proxy_for(host, layout.rank)];
-      tasks.push_back(x.receive(from, {MessageTag::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
+      tasks.push_back(
+          x.receive(from, {MessageTag::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
     }
   }
   for (Task& task : tasks) co_await task;
@@ -275,7 +288,8 @@ Task reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
 Task reduce(Exchange& x, const Operation& o) {
   const Layout& layout = x.layout();
   const int to = o.kind == Kind::kReduce ? static_cast<int>(layout.host_of(o.root)) : -1;
-  return uses_leader(layout, o.in.size()) ? reduce_via_leader(x, o, to) : reduce_by_slices(x, o, to);
+  return uses_leader(layout, o.in.size()) ? reduce_via_leader(x, o, to)
+                                          : reduce_by_slices(x, o, to);
 }
 
 // Works in place: the output is a block of the input that is not read after its chunk is packed.
@@ -286,7 +300,8 @@ Task reduce_scatter(Exchange& x, Operation o) {
   const std::size_t step = std::max<std::size_t>(
       1024, kScatterChunkBytes / arithmetic.size() / static_cast<std::size_t>(layout.size));
   for (std::size_t at = 0, index = 0; at < elements; at += step, ++index) {
-    ScatterChunk chunk{o, arithmetic, static_cast<std::uint32_t>(index), at, std::min(step, elements - at)};
+    ScatterChunk chunk{o, arithmetic, static_cast<std::uint32_t>(index), at,
+                       std::min(step, elements - at)};
     co_await reduce_scatter_chunk(x, chunk);
   }
 }

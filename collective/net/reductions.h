@@ -1,6 +1,6 @@
-// Reductions over several hosts: the part of this rank, as a task. The caller keeps the exchange and the
-// memory of the operation until the task has ended. Within each host the ranks begin with an operation among
-// themselves.
+// Reductions over several hosts: the part of this rank, as a task. The caller keeps the exchange
+// and the memory of the operation until the task has ended. Within each host the ranks begin with
+// an operation among themselves.
 #pragma once
 
 #include "collective/net/exchange.h"

@@ -1,5 +1,5 @@
-// A pool of buffers for data in flight. Buffers are reused, because fresh pages cost more than the data that
-// they hold.
+// A pool of buffers for data in flight. Buffers are reused, because fresh pages cost more than the
+// data that they hold.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// A part of an operation, written as a coroutine. A call runs it up to its first wait; the engine (engine.h)
-// resumes it when the condition that it waits for holds. A task cannot fail: an error fails the engine, which
-// then destroys all suspended tasks.
+// A part of an operation, written as a coroutine. A call runs it up to its first wait; the engine
+// (engine.h) resumes it when the condition that it waits for holds. A task cannot fail: an error
+// fails the engine, which then destroys all suspended tasks.
 #pragma once
 
 #include <coroutine>
@@ -9,8 +9,8 @@
 
 namespace regroup::collective {
 
-// Owns the coroutine, which its destruction ends. At most one task awaits it. Used by the thread of the
-// engine.
+// Owns the coroutine, which its destruction ends. At most one task awaits it. Used by the thread of
+// the engine.
 class [[nodiscard]] Task {
  public:
   struct Promise {
@@ -29,7 +29,8 @@ class [[nodiscard]] Task {
     void return_void() {}
     [[noreturn]] void unhandled_exception() { std::terminate(); }
   };
-  using promise_type = Promise;  // NOLINT(readability-identifier-naming): the language asks for the name
+  using promise_type =
+      Promise;  // NOLINT(readability-identifier-naming): the language asks for the name
 
   Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Task& operator=(Task&& other) noexcept {

@@ -1,5 +1,5 @@
-// All ranks of a host can read all partial sums of the host, so each rank sums its slice of them and
-// exchanges that with the ranks of other hosts.
+// All ranks of a host can read all partial sums of the host, so each rank sums its slice of them
+// and exchanges that with the ranks of other hosts.
 #include "collective/net/tree_sum.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@ struct Sum {
   Blocks common = {};               // complete on all hosts
 };
 
-using InFlight =
-    std::deque<std::pair<Task, proto::Interval>>;  // pieces, and the blocks that are complete after each
+using InFlight = std::deque<std::pair<Task, proto::Interval>>;  // pieces, and the blocks that are
+                                                                // complete after each
 
-// Exchanges the nodes and the progress of each host. One rank of each host suffices, as all of a host know
-// them.
+// Exchanges the nodes and the progress of each host. One rank of each host suffices, as all of a
+// host know them.
 Task exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
   const Layout& layout = x.layout();
   const auto count = static_cast<std::uint32_t>(s.of.blocks.marks.size());
@@ -41,9 +41,9 @@ Task exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
         tasks.push_back(x.send(r, {MessageTag::kNodes}, std::as_bytes(std::span(mine))));
       }
     }
-    tasks.push_back(x.messenger().receive_up_to(limit,
-                                                layout.hosts[host][layout.proxy_for(host, layout.rank)],
-                                                {MessageTag::kNodes}, &progress[host]));
+    tasks.push_back(
+        x.messenger().receive_up_to(limit, layout.hosts[host][layout.proxy_for(host, layout.rank)],
+                                    {MessageTag::kNodes}, &progress[host]));
   }
   for (Task& task : tasks) co_await task;
   by_host->assign(layout.hosts.size(), s.of.here.nodes);
@@ -82,7 +82,8 @@ Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, InFl
   std::uint32_t index = 0;  // counts pieces within the segment, the same on all hosts
   for (const Range& range : missing) {
     std::size_t unset = range.begin;
-    for (segment.range = range; segment.range.begin < range.end; segment.range.begin = segment.range.end) {
+    for (segment.range = range; segment.range.begin < range.end;
+         segment.range.begin = segment.range.end) {
       segment.range.end = std::min(range.end, segment.range.begin + step);
       const proto::Interval whole = s.grid.whole_blocks({unset, segment.range.end});
       if (whole.size() > 0) unset = s.grid.elements_of(whole).end;
@@ -97,8 +98,9 @@ Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, InFl
 Task tree_sum(Exchange& x, const TreeSum& of) {
   const Layout& layout = x.layout();
   Sum s{of, BlockGrid(of.result.size() / of.arithmetic.size(), of.blocks.marks.size())};
-  // Members of an earlier generation have left, so they mark no more blocks; and no member of this generation
-  // marks one before all ranks of this host have read the marks, which the local barrier waits for.
+  // Members of an earlier generation have left, so they mark no more blocks; and no member of this
+  // generation marks one before all ranks of this host have read the marks, which the local barrier
+  // waits for.
   s.progress.nodes = of.here.nodes;
   s.progress.completed = marked(of.blocks);
   if (!s.progress.completed.empty())

@@ -1,5 +1,5 @@
-// Sums canonical partials over several hosts: each host holds some nodes of one canonical tree, and all hosts
-// get the sum. A sum that a loss cut short is resumed. docs/design/ucx.md, Resuming.
+// Sums canonical partials over several hosts: each host holds some nodes of one canonical tree, and
+// all hosts get the sum. A sum that a loss cut short is resumed. docs/design/ucx.md, Resuming.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct TreeSum {
   PartialSums inputs;            // the partials
 };
 
-// This rank's part. The caller keeps `of` and the exchange until the task has ended. Every member of an
-// earlier generation on this host must have left it.
+// This rank's part. The caller keeps `of` and the exchange until the task has ended. Every member
+// of an earlier generation on this host must have left it.
 [[nodiscard]] Task tree_sum(Exchange& x, const TreeSum& of);
 
 }  // namespace regroup::collective

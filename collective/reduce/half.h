@@ -7,8 +7,10 @@
 
 namespace regroup::collective {
 
-// `count` elements; `dtype` is kFloat16 or kBfloat16. Memory of any alignment that does not overlap.
+// `count` elements; `dtype` is kFloat16 or kBfloat16. Memory of any alignment that does not
+// overlap.
 void widen(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype);
-void narrow(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype);  // rounds to nearest even
+void narrow(std::byte* to, const std::byte* from, std::size_t count,
+            Dtype dtype);  // rounds to nearest even
 
 }  // namespace regroup::collective

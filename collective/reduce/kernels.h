@@ -1,6 +1,6 @@
-// The inner loops of reductions, compiled once for each instruction set from one source (kernels.inc) and
-// chosen at run time. All give equal bits: the same operations, each rounded once, nothing fused, and one
-// NaN.
+// The inner loops of reductions, compiled once for each instruction set from one source
+// (kernels.inc) and chosen at run time. All give equal bits: the same operations, each rounded
+// once, nothing fused, and one NaN.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace regroup::collective {
 
-// kBaseline: what every processor of its kind has, SSE2 on x86-64 and NEON on ARM64. The others: x86-64 only.
+// kBaseline: what every processor of its kind has, SSE2 on x86-64 and NEON on ARM64. The others:
+// x86-64 only.
 enum class Simd : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 
 // Type in which values are reduced: 16-bit floats in float32.
@@ -21,8 +22,8 @@ inline constexpr std::size_t kOps = 7;
 struct Kernels {
   // to = left (op) right; `to` may be either. Memory of any alignment.
   using Combine = void (*)(void* to, const void* left, const void* right, std::size_t count);
-  // The last combination and finish() in one pass, for all types but 16-bit floats. `past`: use stores
-  // that bypass the cache where the alignment of `to` allows it; the caller publishes.
+  // The last combination and finish() in one pass, for all types but 16-bit floats. `past`: use
+  // stores that bypass the cache where the alignment of `to` allows it; the caller publishes.
   using Close = void (*)(void* to, const void* left, const void* right, std::size_t count,
                          std::uint32_t divisor, bool past);
   // In place: divides by `divisor` unless it is 1, and makes every NaN the same.

@@ -1,7 +1,8 @@
-// How bulk data becomes visible to other members of the host: write it with store_block(), then publish()
-// the word on which they wait. Non-temporal stores occur here, in the kernels' close() and in
-// elastic/optimizer_kernels.cc only: a release store does not order them, so publish() fences first.
-// ThreadSanitizer sees neither such stores nor the fence; its build sets REGROUP_PLAIN_STORES.
+// How bulk data becomes visible to other members of the host: write it with store_block(), then
+// publish() the word on which they wait. Non-temporal stores occur here, in the kernels' close()
+// and in elastic/optimizer_kernels.cc only: a release store does not order them, so publish()
+// fences first. ThreadSanitizer sees neither such stores nor the fence; its build sets
+// REGROUP_PLAIN_STORES.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +23,12 @@ enum class Stores {
   kStream,  // past the cache, if `to` is 16-byte aligned: for results larger than the cache
 };
 
-#ifdef REGROUP_MUTANT_RELAXED_PUBLISH  // tests/collective: proof that the race detector would see this bug
+#ifdef REGROUP_MUTANT_RELAXED_PUBLISH  // tests/collective: proof that the race detector would see
+                                       // this bug
 inline constexpr std::memory_order kPublishOrder = std::memory_order_relaxed;
 #else
-// At least release, for the data. Sequentially consistent, so that of members that publish and then load
-// each other's words at least one sees all of them.
+// At least release, for the data. Sequentially consistent, so that of members that publish and then
+// load each other's words at least one sees all of them.
 inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 #endif
 
@@ -40,22 +42,24 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 #endif
 }
 
-// Copies `bytes` from `from` to `to`, which must not overlap. Other members may read them after a later
-// publish().
+// Copies `bytes` from `from` to `to`, which must not overlap. Other members may read them after a
+// later publish().
 inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes, Stores how) {
   std::size_t done = 0;
 #ifndef REGROUP_PLAIN_STORES
   if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-    for (; done + kCacheLine <= bytes; done += kCacheLine) base::stream_line(to + done, from + done);
+    for (; done + kCacheLine <= bytes; done += kCacheLine)
+      base::stream_line(to + done, from + done);
   }
 #endif
   static_cast<void>(how);
   if (done < bytes) std::memcpy(to + done, from + done, bytes - done);
 }
 
-// Orders all earlier stores of this thread, non-temporal ones included, before all later stores. A writer
-// that uses store_block() and may leave without a publish(), because its generation was revoked, must
-// call it: its next release store reports that it has left, and the next writer relies on that.
+// Orders all earlier stores of this thread, non-temporal ones included, before all later stores. A
+// writer that uses store_block() and may leave without a publish(), because its generation was
+// revoked, must call it: its next release store reports that it has left, and the next writer
+// relies on that.
 inline void complete_stores() {
 #ifndef REGROUP_PLAIN_STORES
   base::store_fence();
@@ -68,14 +72,16 @@ inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, kPublishOrder);
 }
 
-// publish() for a thread that has executed no non-temporal store since complete_stores(). Does not wait
-// until the store is visible, which takes as long as fetching all recently written lines from the cores
-// that read them last. A later load may be performed first, unless fence() is called in between.
+// publish() for a thread that has executed no non-temporal store since complete_stores(). Does not
+// wait until the store is visible, which takes as long as fetching all recently written lines from
+// the cores that read them last. A later load may be performed first, unless fence() is called in
+// between.
 inline void publish_unfenced(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
 }
 
-// Makes all earlier stores of this thread visible before its later loads. ThreadSanitizer needs none.
+// Makes all earlier stores of this thread visible before its later loads. ThreadSanitizer needs
+// none.
 inline void fence() { base::full_fence(); }
 
 // Prefetches the cache line at `line` for writing.

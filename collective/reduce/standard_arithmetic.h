@@ -5,8 +5,8 @@
 
 namespace regroup::collective {
 
-// Round to nearest even, denormals kept, no traps. Frameworks set flush-to-zero in threads at will, and
-// the bits of a result must not depend on it.
+// Round to nearest even, denormals kept, no traps. Frameworks set flush-to-zero in threads at will,
+// and the bits of a result must not depend on it.
 class StandardArithmetic {
  public:
   StandardArithmetic() : before_(base::float_mode()) {
@@ -20,7 +20,9 @@ class StandardArithmetic {
   StandardArithmetic& operator=(const StandardArithmetic&) = delete;
 
  private:
-  [[nodiscard]] bool differs() const { return (before_ & ~base::kFloatFlags) != base::kStandardFloatMode; }
+  [[nodiscard]] bool differs() const {
+    return (before_ & ~base::kFloatFlags) != base::kStandardFloatMode;
+  }
 
   const base::FloatMode before_;
 };

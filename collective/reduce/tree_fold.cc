@@ -14,7 +14,8 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
-constexpr std::size_t kDepth = std::bit_width(proto::kMaxShards) + 1;  // of the tree, so of the scratch stack
+constexpr std::size_t kDepth =
+    std::bit_width(proto::kMaxShards) + 1;  // of the tree, so of the scratch stack
 
 Accumulator accumulator_of(Dtype dtype) {
   switch (dtype) {
@@ -70,8 +71,8 @@ struct TreeFold::Compiler {
   }
 };
 
-base::Result<TreeFold> TreeFold::compile(std::span<const proto::Interval> nodes, std::uint32_t leaves,
-                                         Simd simd) {
+base::Result<TreeFold> TreeFold::compile(std::span<const proto::Interval> nodes,
+                                         std::uint32_t leaves, Simd simd) {
   Compiler compiler{.nodes = nodes, .order = {}};
   for (std::uint32_t i = 0; i < nodes.size(); ++i) compiler.order.push_back(i);
   std::ranges::sort(compiler.order, {}, [&](std::uint32_t i) { return nodes[i]; });
@@ -79,9 +80,10 @@ base::Result<TreeFold> TreeFold::compile(std::span<const proto::Interval> nodes,
   if (leaves > 0 && leaves <= proto::kMaxShards) program.result_ = compiler.visit({0, leaves}, 0);
   if (compiler.failed || compiler.next == 0 || compiler.next != nodes.size()) {
     std::string list;
-    for (std::uint32_t i : compiler.order) list += fmt::format(" [{},{})", nodes[i].begin, nodes[i].end);
-    return base::invalid_argument(
-        fmt::format("sum: these are not disjoint canonical nodes that cover {} leaves:{}", leaves, list));
+    for (std::uint32_t i : compiler.order)
+      list += fmt::format(" [{},{})", nodes[i].begin, nodes[i].end);
+    return base::invalid_argument(fmt::format(
+        "sum: these are not disjoint canonical nodes that cover {} leaves:{}", leaves, list));
   }
   program.steps_ = std::move(compiler.steps);
   program.leaves_ = leaves;
@@ -122,7 +124,9 @@ class TreeFold::Runner {
   }
 
  private:
-  static std::size_t index_of(Dtype dtype) { return static_cast<std::size_t>(accumulator_of(dtype)); }
+  static std::size_t index_of(Dtype dtype) {
+    return static_cast<std::size_t>(accumulator_of(dtype));
+  }
 
   // Writes the result of `count` elements from byte `at` on to `out`.
   void close(std::size_t at, std::size_t count, std::byte* out, Stores stores) {
@@ -180,15 +184,17 @@ class TreeFold::Runner {
 Kernels::Close TreeFold::close_of(Dtype dtype, Op op) const {
   const bool wide = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
   if (steps_.size() != 1 || wide) return nullptr;
-  return kernels_->close[static_cast<std::size_t>(accumulator_of(dtype))][static_cast<std::size_t>(op)];
+  return kernels_
+      ->close[static_cast<std::size_t>(accumulator_of(dtype))][static_cast<std::size_t>(op)];
 }
 
-void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype,
-                   Op op, Stores stores) const {
+void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out,
+                   Dtype dtype, Op op, Stores stores) const {
   const StandardArithmetic arithmetic;
   if (const auto close = close_of(dtype, op)) {  // which needs no scratch
-    close(out, inputs[steps_[0].left.index] + range.begin, inputs[steps_[0].right.index] + range.begin,
-          range.size() / size_of(dtype), divisor_of(op), passes_cache(stores));
+    close(out, inputs[steps_[0].left.index] + range.begin,
+          inputs[steps_[0].right.index] + range.begin, range.size() / size_of(dtype),
+          divisor_of(op), passes_cache(stores));
     return;
   }
   Runner(*this, inputs, dtype, op).run(range, out, stores);

@@ -1,6 +1,7 @@
-// Reduces canonical partial results in the order of the canonical tree (proto/canonical.h), 4 KiB at a
-// time, so that everything between the inputs and the result stays in the L1 cache. The tree is walked
-// once, when the program is compiled; the inner loop is a list of combinations of two blocks.
+// Reduces canonical partial results in the order of the canonical tree (proto/canonical.h), 4 KiB
+// at a time, so that everything between the inputs and the result stays in the L1 cache. The tree
+// is walked once, when the program is compiled; the inner loop is a list of combinations of two
+// blocks.
 #pragma once
 
 #include <cstddef>
@@ -28,19 +29,20 @@ struct ByteRange {
 
 class TreeFold {
  public:
-  // For inputs that are the results over `nodes`, in this order. kInvalidArgument unless the nodes are
-  // disjoint canonical nodes that cover 0..leaves-1.
+  // For inputs that are the results over `nodes`, in this order. kInvalidArgument unless the nodes
+  // are disjoint canonical nodes that cover 0..leaves-1.
   [[nodiscard]] static base::Result<TreeFold> compile(std::span<const proto::Interval> nodes,
-                                                      std::uint32_t leaves, Simd simd = best_simd());
+                                                      std::uint32_t leaves,
+                                                      Simd simd = best_simd());
 
-  // Writes the bytes `range` of the result to out[0..]. `inputs[i]` is the result over nodes[i] from byte 0,
-  // of any alignment; where it overlaps the output it is the same place. `range` holds whole elements.
-  // Floating point: each operation is rounded once, in the tree's order, whatever the thread's own rounding
-  // mode; 16-bit types are rounded once at the end. The caller publishes.
-  void run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype, Op op,
-           Stores stores) const;
-  // For two inputs: the kernel that run() calls, inside StandardArithmetic, and its divisor. Null for
-  // 16-bit floats and for any other number of inputs.
+  // Writes the bytes `range` of the result to out[0..]. `inputs[i]` is the result over nodes[i]
+  // from byte 0, of any alignment; where it overlaps the output it is the same place. `range` holds
+  // whole elements. Floating point: each operation is rounded once, in the tree's order, whatever
+  // the thread's own rounding mode; 16-bit types are rounded once at the end. The caller publishes.
+  void run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype,
+           Op op, Stores stores) const;
+  // For two inputs: the kernel that run() calls, inside StandardArithmetic, and its divisor. Null
+  // for 16-bit floats and for any other number of inputs.
   [[nodiscard]] Kernels::Close close_of(Dtype dtype, Op op) const;
   [[nodiscard]] std::uint32_t divisor_of(Op op) const { return op == Op::kAvg ? leaves_ : 1; }
   [[nodiscard]] const Kernels& kernels() const { return *kernels_; }

@@ -1,6 +1,6 @@
-// The bounce buffer of a member, its part of the arena for collectives: data on its way to the other
-// members, the counters of messages, and the channels of groups. Only its member writes it; all members
-// of the host read it.
+// The bounce buffer of a member, its part of the arena for collectives: data on its way to the
+// other members, the counters of messages, and the channels of groups. Only its member writes it;
+// all members of the host read it.
 #pragma once
 
 #include <algorithm>
@@ -16,38 +16,43 @@
 
 namespace regroup::collective {
 
-inline constexpr std::size_t kChunk = 128 << 10;  // largest chunk of a collective, per rank and epoch
+inline constexpr std::size_t kChunk = 128
+                                      << 10;  // largest chunk of a collective, per rank and epoch
 inline constexpr std::size_t kInlineChunks = 32;  // in one epoch
 inline constexpr std::size_t kMessageChunk = 44 << 10;
-inline constexpr std::size_t kGroups = 32;  // most groups made by split() that a member can hold at a time
+inline constexpr std::size_t kGroups =
+    32;  // most groups made by split() that a member can hold at a time
 inline constexpr std::size_t kEpochsInFlight =
     3;  // whose data must not overlap; communicator.cc says why three
 inline constexpr std::size_t kMaxCores = 1024;
 
-// What a member publishes to one peer about the messages between the two. The counts only grow while
-// `instance` stays the same.
+// What a member publishes to one peer about the messages between the two. The counts only grow
+// while `instance` stays the same.
 struct alignas(64) PairCounters {
   std::atomic<std::uint64_t> instance;
-  std::atomic<std::uint64_t> posted;   // receives that this member has begun
-  std::atomic<std::uint64_t> taken;    // chunks of the peer that this member has copied out
-  std::atomic<std::uint64_t> sent;     // chunks that this member has written
-  std::atomic<std::uint64_t> offered;  // bytes of the latest message; stored before its first `sent`
-  std::atomic<std::uint64_t> wanted;   // bytes of the latest receive; stored before its `posted`
+  std::atomic<std::uint64_t> posted;  // receives that this member has begun
+  std::atomic<std::uint64_t> taken;   // chunks of the peer that this member has copied out
+  std::atomic<std::uint64_t> sent;    // chunks that this member has written
+  std::atomic<std::uint64_t>
+      offered;                        // bytes of the latest message; stored before its first `sent`
+  std::atomic<std::uint64_t> wanted;  // bytes of the latest receive; stored before its `posted`
 };
 
 struct BounceBuffer {
-  static constexpr std::size_t kSkew = 17 * 64;  // equal page offsets of many streams are slow in the cache
+  static constexpr std::size_t kSkew =
+      17 * 64;  // equal page offsets of many streams are slow in the cache
 
   std::array<shmem::Channel, kGroups> groups;
   std::array<PairCounters, proto::kMaxSlots> counters;  // by slot of the peer
-  // The cores that the member may run on, a bit each, as of its first operation in generation `cores_of`
+  // The cores that the member may run on, a bit each, as of its first operation in generation
+  // `cores_of`
   // - 1. Fixed for the generation, since plans depend on it and must be equal in all members.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
   std::atomic<std::uint64_t> cores_of;
   std::array<std::array<InlineChunk, kInlineChunks>, kEpochsInFlight> inline_chunks;
   std::array<std::array<std::byte, kMessageChunk>, 2> message_chunks;
-  // Extends to the end of the bounce buffer; placed by SlotRing. The 16 skews leave less of it to higher
-  // slots.
+  // Extends to the end of the bounce buffer; placed by SlotRing. The 16 skews leave less of it to
+  // higher slots.
   alignas(64) std::byte data[];
 
   static constexpr std::size_t kSkews = 16 * kSkew;
@@ -55,15 +60,17 @@ struct BounceBuffer {
   [[nodiscard]] InlineChunk* inline_chunks_at(std::uint64_t epoch) {
     return inline_chunks[epoch % kEpochsInFlight].data();
   }
-  [[nodiscard]] std::byte* message_chunk(std::uint64_t number) { return message_chunks[number % 2].data(); }
+  [[nodiscard]] std::byte* message_chunk(std::uint64_t number) {
+    return message_chunks[number % 2].data();
+  }
 };
 
-// Places the data of each epoch in the bounce buffers: the same offset in every member. Small data uses
-// three fixed slots of its own, which stay in the caches of the members that exchange it. Larger data
-// goes around a ring. A store to a line that another core has changed or read and still holds is slow,
-// one to a line that has gone back to the shared cache is not: the ring of large data is therefore larger
-// than a core's cache. Data of a few pages would lose more by cold lines than it gains: it has a smaller
-// ring.
+// Places the data of each epoch in the bounce buffers: the same offset in every member. Small data
+// uses three fixed slots of its own, which stay in the caches of the members that exchange it.
+// Larger data goes around a ring. A store to a line that another core has changed or read and still
+// holds is slow, one to a line that has gone back to the shared cache is not: the ring of large
+// data is therefore larger than a core's cache. Data of a few pages would lose more by cold lines
+// than it gains: it has a smaller ring.
 class SlotRing {
   static constexpr std::size_t kSmall = 16 << 10;
   static constexpr std::size_t kMiddle = 32 << 10;
@@ -75,8 +82,8 @@ class SlotRing {
  public:
   static constexpr std::size_t kLargeRing = 2 << 20;  // where the bounce buffer is large enough
   static constexpr std::size_t kCompactRing = 5 * kChunk;
-  // With at least so many bytes, the data of three consecutive epochs never overlaps, wherever a ring
-  // wraps.
+  // With at least so many bytes, the data of three consecutive epochs never overlaps, wherever a
+  // ring wraps.
   static constexpr std::size_t kMinBytes = kSmallSlots + kMinChunks * kChunk;
 
   explicit SlotRing(std::size_t bounce_buffer_bytes) {
@@ -88,8 +95,8 @@ class SlotRing {
     max_middle_ = std::min(kMiddle, (middle_.end - middle_.begin) / kMinChunks / 64 * 64);
   }
 
-  // Where `bytes` (at most kChunk) would go in `epoch`. `compact`: use only the first kCompactRing bytes
-  // of a ring.
+  // Where `bytes` (at most kChunk) would go in `epoch`. `compact`: use only the first kCompactRing
+  // bytes of a ring.
   [[nodiscard]] std::size_t next(std::uint64_t epoch, std::size_t bytes, bool compact) const {
     if (bytes <= kSmall) return epoch % kEpochsInFlight * kSmall;
     const Ring& ring = bytes <= max_middle_ ? middle_ : large_;
@@ -118,12 +125,13 @@ class SlotRing {
 static_assert(sizeof(BounceBuffer) + BounceBuffer::kSkews + SlotRing::kMinBytes <=
               shmem::bounce_buffer_bytes(proto::kMaxSlots));
 
-[[nodiscard]] inline BounceBuffer& bounce_buffer_of(const shmem::Arena& arena, proto::SlotIndex slot) {
+[[nodiscard]] inline BounceBuffer& bounce_buffer_of(const shmem::Arena& arena,
+                                                    proto::SlotIndex slot) {
   return *reinterpret_cast<BounceBuffer*>(arena.bounce_buffer(slot).data());
 }
 
-// The bounce buffers of the members of a communicator, and where the data of each epoch lies in them. Each
-// member has one of these; all of them place equal data. Owned and used by one thread.
+// The bounce buffers of the members of a communicator, and where the data of each epoch lies in
+// them. Each member has one of these; all of them place equal data. Owned and used by one thread.
 class BounceBuffers {
  public:
   // `slots`: of the members, by rank. `arena` must outlive it.
@@ -135,7 +143,9 @@ class BounceBuffers {
   [[nodiscard]] const std::vector<proto::SlotIndex>& slots() const { return slots_; }
   [[nodiscard]] std::size_t ranks() const { return slots_.size(); }
   // As SlotRing::place() and capacity().
-  void place(std::uint64_t epoch, std::size_t bytes, bool compact) { ring_.place(epoch, bytes, compact); }
+  void place(std::uint64_t epoch, std::size_t bytes, bool compact) {
+    ring_.place(epoch, bytes, compact);
+  }
   [[nodiscard]] std::size_t capacity() const { return ring_.capacity(); }
   // The chunk of `rank` that was placed for `epoch`, one of the last three.
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t epoch) const {

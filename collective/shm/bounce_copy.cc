@@ -11,8 +11,8 @@ bool reads_others_chunks(Kind kind) { return !from_root(kind) && !to_root(kind);
 
 }  // namespace
 
-// Prefetches what the peers are about to have written for this rank, before it polls for them. At most as
-// much as the processor can fetch at a time.
+// Prefetches what the peers are about to have written for this rank, before it polls for them. At
+// most as much as the processor can fetch at a time.
 void ShmCommunicator::prefetch_others(const Operation& o) const {
   constexpr std::size_t kMax = 1024;
   const auto self = static_cast<std::size_t>(rank_);
@@ -26,8 +26,8 @@ void ShmCommunicator::prefetch_others(const Operation& o) const {
   }
 }
 
-// Where this rank puts the inline contribution of `rank`: the output, or scratch memory if it is to be
-// reduced.
+// Where this rank puts the inline contribution of `rank`: the output, or scratch memory if it is to
+// be reduced.
 Output ShmCommunicator::inline_destination(const Operation& o, std::size_t rank) {
   constexpr std::size_t kRoom = kInlineChunks * sizeof(InlineChunk::payload);
   if (from_root(o.kind)) return o.out;
@@ -72,7 +72,8 @@ void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
   if (plan_.uses_inline_chunks()) return write_own_inline_chunks(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
   const std::uint64_t now = sync_.epoch();
-  if (plan_.in_results()) return static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, now));
+  if (plan_.in_results())
+    return static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, now));
   if (offsets_.in != kNotInArena) return tuners_.skip(o.kind, plan_.placed, now);
   const Stores stores = tuners_.begin(o.kind, plan_.placed, now);
   tuners_.measure(now, [&] {
@@ -85,7 +86,8 @@ void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
 // Ends this rank's work on chunk `index`, which was copied in during `epoch`.
 void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
-  const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // too short to measure the cost of a byte
+  const bool is_rest =
+      index > 0 && 2 * bytes < plan_.piece;  // too short to measure the cost of a byte
   tuners_.end(plan_.tuner_key(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
 }
 
@@ -113,8 +115,8 @@ void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores s
   store_block(to + ours.end, from + ours.end, bytes - ours.end, stores);
 }
 
-// Sets sources_ for chunk `index`, copied in one epoch ago: for each rank, where this rank's part of its
-// contribution begins.
+// Sets sources_ for chunk `index`, copied in one epoch ago: for each rank, where this rank's part
+// of its contribution begins.
 void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
@@ -131,8 +133,8 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   }
 }
 
-// This rank's slice of a chunk goes to the place in its bounce buffer where its own contribution would
-// be, which no other rank reads, or directly to its result.
+// This rank's slice of a chunk goes to the place in its bounce buffer where its own contribution
+// would be, which no other rank reads, or directly to its result.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;

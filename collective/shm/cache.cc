@@ -1,4 +1,5 @@
-// Reads index0, index1, ...: a folder for each cache, with its level and its size ("32768K") as text.
+// Reads index0, index1, ...: a folder for each cache, with its level and its size ("32768K") as
+// text.
 #include "collective/shm/cache.h"
 
 #include <fstream>
@@ -14,7 +15,8 @@ std::size_t last_level_cache(const std::string& folder) {
     std::size_t size = 0;
     char unit = 0;
     if (!(std::ifstream(cache + "/level") >> level)) break;
-    if (!(std::ifstream(cache + "/size") >> size >> unit) || unit != 'K' || level <= highest) continue;
+    if (!(std::ifstream(cache + "/size") >> size >> unit) || unit != 'K' || level <= highest)
+      continue;
     highest = level;
     kib = size;
   }
@@ -22,7 +24,8 @@ std::size_t last_level_cache(const std::string& folder) {
 }
 
 StoreHint store_hint(Kind kind, bool in_place, bool bounced) {
-  const bool sums = kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
+  const bool sums =
+      kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
   if (in_place && (sums || kind == Kind::kAlltoall)) return StoreHint::kKept;
   if (from_root(kind)) return StoreHint::kCopied;
   return sums && !bounced ? StoreHint::kReduced : StoreHint::kReceived;

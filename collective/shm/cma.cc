@@ -1,10 +1,10 @@
 // Cross-memory attach.
 //
-// Why data that cma_read() returned is right: one system call looks up the process once and reads from
-// that address space, first the data, then the canary. A canary that matches identifies the address
-// space, and proves that its member had not given up when the data was read: a member withdraws its
-// canary before its caller may change the data. The page of the canary is wiped in forked children, which
-// are copies of everything else.
+// Why data that cma_read() returned is right: one system call looks up the process once and reads
+// from that address space, first the data, then the canary. A canary that matches identifies the
+// address space, and proves that its member had not given up when the data was read: a member
+// withdraws its canary before its caller may change the data. The page of the canary is wiped in
+// forked children, which are copies of everything else.
 #include "collective/shm/cma.h"
 
 #include <sys/mman.h>
@@ -26,8 +26,8 @@ bool cma_read(const RemoteBuffer& from, std::size_t at, Output to) {
   const iovec mine[] = {{to.data(), to.size()}, {&seen, sizeof seen}};
   const iovec theirs[] = {{reinterpret_cast<void*>(from.address + at), to.size()},
                           {reinterpret_cast<void*>(from.canary_address), sizeof seen}};
-  // Not through the C library: sanitizers would report a member that gave up, as a thread of the same
-  // process, as a bug of the reader.
+  // Not through the C library: sanitizers would report a member that gave up, as a thread of the
+  // same process, as a bug of the reader.
   const long got = ::syscall(SYS_process_vm_readv, from.pid, mine, 2UL, theirs, 2UL, 0UL);
   return got == static_cast<long>(to.size() + sizeof seen) && seen == from.canary;
 }
@@ -38,7 +38,8 @@ LivenessCanary::~LivenessCanary() {
 }
 
 bool LivenessCanary::create() {
-  if (::getrandom(&canary_, sizeof canary_, GRND_NONBLOCK) != sizeof canary_ || canary_ == 0) return false;
+  if (::getrandom(&canary_, sizeof canary_, GRND_NONBLOCK) != sizeof canary_ || canary_ == 0)
+    return false;
   void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
   if (::madvise(page, kPage, MADV_WIPEONFORK) != 0) {
@@ -51,8 +52,8 @@ bool LivenessCanary::create() {
 
 RemoteBuffer LivenessCanary::expose(Input data) {
   if (withdrawn_ || data.empty() || (page_ == nullptr && !create())) return {};
-  return {reinterpret_cast<std::uint64_t>(data.data()), reinterpret_cast<std::uint64_t>(page_), canary_,
-          ::getpid()};
+  return {reinterpret_cast<std::uint64_t>(data.data()), reinterpret_cast<std::uint64_t>(page_),
+          canary_, ::getpid()};
 }
 
 void LivenessCanary::withdraw() {

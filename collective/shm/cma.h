@@ -1,6 +1,7 @@
-// Cross-memory attach (CMA): reads the memory of another process of this host in one copy by the kernel
-// (process_vm_readv). Addresses are exchanged at a synchronisation point. Each read reports whether it
-// came from the intended memory, so nobody has to test beforehand whether the kernel permits it.
+// Cross-memory attach (CMA): reads the memory of another process of this host in one copy by the
+// kernel (process_vm_readv). Addresses are exchanged at a synchronisation point. Each read reports
+// whether it came from the intended memory, so nobody has to test beforehand whether the kernel
+// permits it.
 #pragma once
 
 #include <atomic>
@@ -10,8 +11,8 @@
 
 namespace regroup::collective {
 
-// Memory of another member and its liveness canary. In the reader's PID namespace the pid may belong to
-// another process, or may have been reused; a canary exists in one process only.
+// Memory of another member and its liveness canary. In the reader's PID namespace the pid may
+// belong to another process, or may have been reused; a canary exists in one process only.
 struct RemoteBuffer {
   std::uint64_t address = 0;  // 0: must not be read
   std::uint64_t canary_address = 0;
@@ -19,14 +20,14 @@ struct RemoteBuffer {
   std::int64_t pid = 0;
 };
 
-// Fills `to` from offset `at` of `from`. Returns false, with `to` undefined, if the kernel refuses, the
-// process is gone or is another one, or its member has withdrawn its canary. A stopped process can be
-// read.
+// Fills `to` from offset `at` of `from`. Returns false, with `to` undefined, if the kernel refuses,
+// the process is gone or is another one, or its member has withdrawn its canary. A stopped process
+// can be read.
 [[nodiscard]] bool cma_read(const RemoteBuffer& from, std::size_t at, Output to);
 
-// A random word in private memory of this process, absent in its forked children, until it is withdrawn
-// or destroyed. A read that finds the canary afterwards has read data that the member had not yet
-// changed.
+// A random word in private memory of this process, absent in its forked children, until it is
+// withdrawn or destroyed. A read that finds the canary afterwards has read data that the member had
+// not yet changed.
 class LivenessCanary {
  public:
   LivenessCanary() = default;
@@ -34,8 +35,8 @@ class LivenessCanary {
   LivenessCanary& operator=(const LivenessCanary&) = delete;
   ~LivenessCanary();
 
-  // Describes `data` for peers. Returns an unreadable RemoteBuffer if the canary was withdrawn or there
-  // is no memory for it.
+  // Describes `data` for peers. Returns an unreadable RemoteBuffer if the canary was withdrawn or
+  // there is no memory for it.
   [[nodiscard]] RemoteBuffer expose(Input data);
   // Final. A member that gives up calls it before any exposed memory may change.
   void withdraw();

@@ -1,6 +1,7 @@
 // The shared-memory Communicator. communicator.cc runs operations from synchronisation point to
-// synchronisation point, fast_path.cc runs blocking operations without the queue where it can; phases.cc
-// and bounce_copy.cc hold the work between two points, factory.cc opens and splits communicators.
+// synchronisation point, fast_path.cc runs blocking operations without the queue where it can;
+// phases.cc and bounce_copy.cc hold the work between two points, factory.cc opens and splits
+// communicators.
 #pragma once
 
 #include <algorithm>
@@ -33,11 +34,12 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(buffers_.ranks()); }
-  [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
+  [[nodiscard]] base::Result<Request> start(const Operation& operation,
+                                            base::TimePoint deadline) override;
   [[nodiscard]] base::Status run(const Operation& operation, base::TimePoint deadline) override;
   [[nodiscard]] TreeReducer& tree_reducer() override { return *this; }
-  [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
-                                                                  base::TimePoint deadline) override;
+  [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(
+      int color, base::TimePoint deadline) override;
 
   [[nodiscard]] base::Result<Request> start_part(const CollectiveSignature& signature,
                                                  const Operation& operation,
@@ -51,12 +53,16 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
 
   // For the progress engine: advances `pending` without waiting; true when it is complete.
   [[nodiscard]] base::Result<bool> advance(Pending& pending, bool thorough);
-  [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done(); }  // operations by CMA
+  [[nodiscard]] std::uint64_t single_copies() const {
+    return single_copy_.done();
+  }  // operations by CMA
   [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
   [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
 
  private:
-  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
+  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override {
+    return engine_->test(ticket);
+  }
   [[nodiscard]] base::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
   [[nodiscard]] base::Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
                                     Output result, Dtype dtype, base::TimePoint deadline,
@@ -73,7 +79,8 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   [[nodiscard]] bool poll_others(const Operation& operation, base::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   [[nodiscard]] Planning planning() const {
-    return {rank_, size(), engine_->core_use().shares_cores(), engine_->inline_mode(), buffers_.capacity()};
+    return {rank_, size(), engine_->core_use().shares_cores(), engine_->inline_mode(),
+            buffers_.capacity()};
   }
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
@@ -123,19 +130,17 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   CollectiveSignature signature_;
   std::vector<const std::byte*> inputs_, results_;  // by rank: in the arena, or null
   std::vector<const std::byte*> sources_;           // by rank: of the current chunk
-  std::vector<std::byte> fetched_;                  // inline contributions to be reduced, one region a rank
-  std::size_t fetched_ranks_ = 0;                   // ranks below are complete
+  std::vector<std::byte> fetched_;  // inline contributions to be reduced, one region a rank
+  std::size_t fetched_ranks_ = 0;   // ranks below are complete
   Offsets offsets_{};
   bool same_output_ = false;
   SingleCopy single_copy_;
 };
 
 // make_shm() (factory.h).
-[[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
-                                                                      const proto::World& world,
-                                                                      proto::SlotId self,
-                                                                      const CommunicatorOptions& options = {},
-                                                                      const ShmOptions& shm = {});
+[[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(
+    const shmem::Arena& arena, const proto::World& world, proto::SlotId self,
+    const CommunicatorOptions& options = {}, const ShmOptions& shm = {});
 
 // Marks a channel as free for a new group.
 void release_channel(shmem::Channel& channel);

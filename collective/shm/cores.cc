@@ -1,5 +1,5 @@
-// Hall's condition for the given affinity sets and their union. Checking all unions of sets would take
-// exponential time, and launchers bind to single cores or to nested parts of a machine.
+// Hall's condition for the given affinity sets and their union. Checking all unions of sets would
+// take exponential time, and launchers bind to single cores or to nested parts of a machine.
 #include "collective/shm/cores.h"
 
 #include <sched.h>
@@ -22,7 +22,8 @@ bool holds(const Cores& all, const Cores& some) {
 Cores own_cores() {
   Cores cores{};
   static_assert(sizeof cores == sizeof(cpu_set_t));
-  if (::sched_getaffinity(0, sizeof cores, reinterpret_cast<cpu_set_t*>(cores.data())) < 0) cores = {};
+  if (::sched_getaffinity(0, sizeof cores, reinterpret_cast<cpu_set_t*>(cores.data())) < 0)
+    cores = {};
   return cores;
 }
 
@@ -35,7 +36,8 @@ std::size_t count(const Cores& cores) {
 bool suffice(std::span<const Cores> cores, std::size_t ranks) {
   Cores all{};
   for (const Cores& one : cores) {
-    const auto confined = std::ranges::count_if(cores, [&](const Cores& other) { return holds(one, other); });
+    const auto confined =
+        std::ranges::count_if(cores, [&](const Cores& other) { return holds(one, other); });
     if (static_cast<std::size_t>(confined) > count(one)) return false;
     for (std::size_t i = 0; i < all.size(); ++i) all[i] |= one[i];
   }

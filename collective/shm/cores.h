@@ -18,8 +18,8 @@ using Cores = std::array<std::uint64_t, kMaxCores / 64>;  // a bit each
 [[nodiscard]] std::size_t count(const Cores& cores);
 
 // True when each of `ranks` members can have a core of its own. `cores`: the affinity sets that are
-// known; members without one may run anywhere. Checked: no set, and not the union of all sets, confines
-// more members than it has cores. That is exact when any two sets are disjoint or nested.
+// known; members without one may run anywhere. Checked: no set, and not the union of all sets,
+// confines more members than it has cores. That is exact when any two sets are disjoint or nested.
 [[nodiscard]] bool suffice(std::span<const Cores> cores, std::size_t ranks);
 
 }  // namespace regroup::collective

@@ -32,14 +32,16 @@ struct SplitRequest {
   std::uint64_t position;  // highest that any of these channels had in this generation
 };
 
-SplitRequest split_request_of(const shmem::Arena& arena, proto::SlotIndex self, proto::Generation generation,
-                              int color) {
+SplitRequest split_request_of(const shmem::Arena& arena, proto::SlotIndex self,
+                              proto::Generation generation, int color) {
   SplitRequest request{color, 0, 0};
   const BounceBuffer& buffer = bounce_buffer_of(arena, self);
   for (std::size_t i = 0; i < kGroups; ++i) {
     const std::uint64_t instance = buffer.groups[i].instance.load(std::memory_order_relaxed);
-    if (buffer.groups[i].held.load(std::memory_order_relaxed) != generation) request.free |= 1U << i;
-    if (instance >> 40 == generation) request.position = std::max(request.position, instance & kPositions);
+    if (buffer.groups[i].held.load(std::memory_order_relaxed) != generation)
+      request.free |= 1U << i;
+    if (instance >> 40 == generation)
+      request.position = std::max(request.position, instance & kPositions);
   }
   return request;
 }
@@ -53,18 +55,20 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, base::Ti
   return std::unique_ptr<Communicator>(std::move(part));
 }
 
-Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int color, base::TimePoint deadline) {
+Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int color,
+                                                                        base::TimePoint deadline) {
   const shmem::Arena& arena = engine_->arena();
   engine_->has_groups = true;  // in all members, since split() is collective
   const SplitRequest mine = split_request_of(arena, engine_->self(), engine_->generation(), color);
   std::vector<SplitRequest> requests(buffers_.ranks());
-  REGROUP_RETURN_IF_ERROR(run(
-      Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(requests))),
-      deadline));
+  REGROUP_RETURN_IF_ERROR(run(Operation::allgather(std::as_bytes(std::span(&mine, 1)),
+                                                   std::as_writable_bytes(std::span(requests))),
+                              deadline));
   if (color < 0) return std::unique_ptr<LocalCommunicator>();
   std::uint32_t free = ~0U;
   Group group;
-  group.synchronised = true;  // while groups exist, every operation ends with a synchronisation point
+  group.synchronised =
+      true;  // while groups exist, every operation ends with a synchronisation point
   for (std::size_t r = 0; r < requests.size(); ++r) {
     if (requests[r].color != color) continue;
     if (static_cast<int>(r) == rank_) group.rank = static_cast<int>(group.slots.size());
@@ -75,9 +79,10 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
   if (free == 0) {
     return Status(
         base::Code::kResourceExhausted,
-        fmt::format("split: the {} members of color {} have no channel in common of the {} that each "
-                    "can hold",
-                    group.slots.size(), color, kGroups));
+        fmt::format(
+            "split: the {} members of color {} have no channel in common of the {} that each "
+            "can hold",
+            group.slots.size(), color, kGroups));
   }
   const auto index = static_cast<std::size_t>(std::countr_zero(free));
   for (const proto::SlotIndex slot : group.slots) {
@@ -93,22 +98,25 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
-                                               proto::SlotId self, const CommunicatorOptions& options,
+                                               proto::SlotId self,
+                                               const CommunicatorOptions& options,
                                                const ShmOptions& shm) {
   REGROUP_ASSIGN_OR_RETURN(auto out, open_shm(arena, world, self, options, shm));
   return std::unique_ptr<Communicator>(std::move(out));
 }
 
 Result<std::unique_ptr<LocalCommunicator>> make_local_shm(const shmem::Arena& arena,
-                                                          const proto::World& world, proto::SlotId self,
+                                                          const proto::World& world,
+                                                          proto::SlotId self,
                                                           const CommunicatorOptions& options,
                                                           const ShmOptions& shm) {
   REGROUP_ASSIGN_OR_RETURN(auto out, open_shm(arena, world, self, options, shm));
   return std::unique_ptr<LocalCommunicator>(std::move(out));
 }
 
-Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,
-                                                  proto::SlotId self, const CommunicatorOptions& options,
+Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
+                                                  const proto::World& world, proto::SlotId self,
+                                                  const CommunicatorOptions& options,
                                                   const ShmOptions& shm) {
   REGROUP_ASSIGN_OR_RETURN(auto ranks, ranks_of(world, options));
   ShmCommunicator::Group group;
@@ -125,20 +133,22 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, con
     if (slot_id == self) group.rank = static_cast<int>(group.slots.size());
     shmem::MemberSlot& member_slot = arena.member_slot(slot_id.slot);
     group.slots.push_back(slot_id.slot);
-    group.peers.push_back({&member_slot, &member_slot.channels[static_cast<std::size_t>(options.channel)]});
+    group.peers.push_back(
+        {&member_slot, &member_slot.channels[static_cast<std::size_t>(options.channel)]});
   }
   if (group.rank < 0) {
     return base::invalid_argument(
-        fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}", self.node,
-                    self.slot, group.slots.size(), world.generation));
+        fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}",
+                    self.node, self.slot, group.slots.size(), world.generation));
   }
   auto fold = fold_of_ranks(group.slots.size());
   if (!fold.ok()) return fold.status();
   const auto here = std::ranges::count(world.members, self.node,
                                        [](const proto::WorldMember& m) { return m.slot_id.node; });
-  auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance, self.slot,
-                                                 static_cast<std::size_t>(here), shm);
-  return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group), std::move(fold).value());
+  auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance,
+                                                 self.slot, static_cast<std::size_t>(here), shm);
+  return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group),
+                                           std::move(fold).value());
 }
 
 }  // namespace regroup::collective

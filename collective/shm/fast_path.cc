@@ -1,7 +1,7 @@
-// The fast path: blocking operations with an empty queue. Plans are cached by operation. While the peers
-// answer within the spin limit an operation runs without the queue; one that needs a single
-// synchronisation point runs without the state machine; two ranks do nothing between the peer's arrival
-// and the result.
+// The fast path: blocking operations with an empty queue. Plans are cached by operation. While the
+// peers answer within the spin limit an operation runs without the queue; one that needs a single
+// synchronisation point runs without the state machine; two ranks do nothing between the peer's
+// arrival and the result.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -15,9 +15,12 @@ using PollResult = SyncPoints::PollResult;
 
 namespace {
 
-constexpr std::size_t kMaxTwoRank = 4 << 10;  // a broadcast of 8 KiB gains nothing, one of 16 is slower
+constexpr std::size_t kMaxTwoRank =
+    4 << 10;  // a broadcast of 8 KiB gains nothing, one of 16 is slower
 
-bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
+bool exchanges(const Operation& o) {
+  return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall;
+}
 
 // Stores the result of rank `self` of two; `theirs`: the contribution of the other rank.
 void exchange_small(const Operation& o, std::size_t self, const std::byte* theirs) {
@@ -41,7 +44,8 @@ base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint de
   }
   if (!engine_->can_continue()) return engine_->check();
   if (cached == nullptr || engine_->has_groups || !has_caught_up(deadline)) {
-    return engine_->run(engine_->make_pending(*this, operation, signature_of(operation, size()), deadline));
+    return engine_->run(
+        engine_->make_pending(*this, operation, signature_of(operation, size()), deadline));
   }
   if (cached->run_by >= RunBy::kOnePoint && run_fast(*cached, deadline)) return {};
   Pending pending = engine_->make_pending(*this, operation, cached->signature, deadline);
@@ -56,8 +60,8 @@ base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint de
   return run_unqueued(pending);
 }
 
-// Runs from point to point while the peers answer within the spin limit; otherwise leaves the rest to the
-// queue, which also enforces the deadline.
+// Runs from point to point while the peers answer within the spin limit; otherwise leaves the rest
+// to the queue, which also enforces the deadline.
 base::Status ShmCommunicator::run_unqueued(Pending& pending) {
   constexpr std::uint64_t kBetweenClocks = 16;
   for (;;) {
@@ -68,11 +72,13 @@ base::Status ShmCommunicator::run_unqueued(Pending& pending) {
     }
     if (*done) return {};
     PollResult seen = PollResult::kIncomplete;
-    for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete; ++poll) {
+    for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete;
+         ++poll) {
       if (!engine_->yield_core(pending.deadline)) break;
       seen = sync_.poll(false);
     }
-    const bool is_late = pending.phase % kBetweenClocks == 0 && base::SystemClock().now() >= pending.deadline;
+    const bool is_late =
+        pending.phase % kBetweenClocks == 0 && base::SystemClock().now() >= pending.deadline;
     if (seen == PollResult::kIncomplete || is_late)
       return engine_->run(pending, seen == PollResult::kIncomplete);
   }
@@ -92,7 +98,8 @@ bool ShmCommunicator::has_caught_up(base::TimePoint deadline) {
 
 // Plans `o` and caches the plan. Null unless the members have synchronised before.
 const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
-  if (!synchronised_ || !engine_->core_use().is_counted() || !engine_->fence_is_open()) return nullptr;
+  if (!synchronised_ || !engine_->core_use().is_counted() || !engine_->fence_is_open())
+    return nullptr;
   if (size() == 1) return nullptr;
   const Plan plan = plan_of(o, planning(), false, false);
   CachedPlan cached{o, signature_of(o, size()), plan};
@@ -101,10 +108,12 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   const bool is_plain = tuners_.choice(o.kind, plan.placed) == Stores::kPlain;
   const bool is_small = !plan.uses_bounce_buffer() || (is_plain && plan.placed <= kMaxTwoRank);
   if (is_fast && size() == 2 && plan.block > 0 && is_small) {
-    if (o.kind == Kind::kAllreduce && plan.in_arrival()) cached.close = ranks_fold_.close_of(o.dtype, o.op);
+    if (o.kind == Kind::kAllreduce && plan.in_arrival())
+      cached.close = ranks_fold_.close_of(o.dtype, o.op);
     cached.divisor = ranks_fold_.divisor_of(o.op);
     cached.count = plan.block / size_of(o.dtype);
-    if (cached.close != nullptr || o.kind == Kind::kBroadcast || (plan.in_arrival() && exchanges(o)))
+    if (cached.close != nullptr || o.kind == Kind::kBroadcast ||
+        (plan.in_arrival() && exchanges(o)))
       cached.run_by = RunBy::kTwoRanks;
   }
   return &plan_cache_.add(cached);
@@ -115,7 +124,8 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadlin
   const Operation& o = cached.operation;
   if (cached.run_by == RunBy::kTwoRanks && engine_->spins()) return run_two_rank(cached);
   begin(cached.plan, cached.signature, o);
-  if (!plan_.in_arrival() && plan_.block > 0) buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
+  if (!plan_.in_arrival() && plan_.block > 0)
+    buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
   if (plan_.contributes && !plan_.in_arrival()) copy_in(o, 0);
   if (plan_.exits_eagerly) {
     sync_.signal_and_leave(signature_, arrival_payload(o));
@@ -126,7 +136,8 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadlin
   }
   sync_.prepare(signature_, arrival_payload(o));
   sync_.signal();
-  if (!poll_others(o, deadline) || sync_.is_over() || (plan_.uses_inline_chunks() && !fetch_inline_chunks(o)))
+  if (!poll_others(o, deadline) || sync_.is_over() ||
+      (plan_.uses_inline_chunks() && !fetch_inline_chunks(o)))
     return false;
   if (plan_.block > 0) {
     set_sources(o, 0);
@@ -138,9 +149,9 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadlin
 }
 
 // Two ranks that spin: an all-reduce or an exchange in the payloads of the arrivals, or a broadcast
-// there, in inline chunks or in a small chunk. Everything that can be done before the peer's arrival is,
-// since the rest of the time is mostly that of one cache line transfer. Inline chunks and arrivals have
-// places of their own, so the slot ring places nothing for them.
+// there, in inline chunks or in a small chunk. Everything that can be done before the peer's
+// arrival is, since the rest of the time is mostly that of one cache line transfer. Inline chunks
+// and arrivals have places of their own, so the slot ring places nothing for them.
 bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   if (cached.plan.exits_eagerly) return send_two_rank(cached), true;
   const Operation& o = cached.operation;
@@ -157,11 +168,13 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   if (both_contribute) sync_.signal();
   const auto poll = [&] {
     if (!cached.plan.uses_inline_chunks()) return sync_.poll_rank(other);
-    return read_inline_chunks(chunks, sync_.tag(), o.out) ? PollResult::kComplete : PollResult::kIncomplete;
+    return read_inline_chunks(chunks, sync_.tag(), o.out) ? PollResult::kComplete
+                                                          : PollResult::kIncomplete;
   };
   PollResult seen = poll();
   sync_.set_arrived_last(seen == PollResult::kComplete);
-  for (std::size_t i = 1; i < engine_->spin_polls() && seen == PollResult::kIncomplete; ++i) seen = poll();
+  for (std::size_t i = 1; i < engine_->spin_polls() && seen == PollResult::kIncomplete; ++i)
+    seen = poll();
   if (seen != PollResult::kComplete || sync_.is_over()) {
     begin(cached.plan, cached.signature, o);
     if (!both_contribute) sync_.signal();
@@ -190,7 +203,8 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   Input payload = o.out;
   const auto self = static_cast<std::size_t>(rank_);
   if (cached.plan.uses_inline_chunks()) {
-    write_inline_chunks(buffers_.inline_chunks(self, sync_.epoch()), sync_.next_tag(cached.signature), o.out);
+    write_inline_chunks(buffers_.inline_chunks(self, sync_.epoch()),
+                        sync_.next_tag(cached.signature), o.out);
     payload = not_in_arena();
   } else if (cached.plan.uses_bounce_buffer()) {
     buffers_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
@@ -202,12 +216,13 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   if (cached.plan.uses_bounce_buffer()) return prefetch_next(o, cached.plan);
   sync_.prefetch_next();  // smaller data needs no more
   const InlineChunk* next = buffers_.inline_chunks(self, sync_.epoch());
-  for (std::size_t i = 0; cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
+  for (std::size_t i = 0;
+       cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
     prefetch_for_write(next + i);
 }
 
-// Polls for the peers within the spin limit; true when all have arrived. Fences first: a load from a line
-// that a peer is writing delays its store, and by then the stores are done.
+// Polls for the peers within the spin limit; true when all have arrived. Fences first: a load from
+// a line that a peer is writing delays its store, and by then the stores are done.
 bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) {
   fence();
   sync_.back_off();
@@ -215,7 +230,8 @@ bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) 
   bool fetched = fetch();
   if (engine_->spins() && plan_.uses_bounce_buffer() && !from_root(o.kind)) prefetch_others(o);
   PollResult seen = sync_.poll_and_ring();
-  for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete; ++poll) {
+  for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete;
+       ++poll) {
     if (!engine_->yield_core(deadline)) break;
     fetched = fetch();
     const bool all_received = fetched && !from_root(o.kind);
@@ -225,13 +241,14 @@ bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) 
   return seen == PollResult::kComplete;
 }
 
-// Prefetches for writing the lines that the next operation writes first if it equals this one; nobody
-// reads them any more.
+// Prefetches for writing the lines that the next operation writes first if it equals this one;
+// nobody reads them any more.
 void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const {
   sync_.prefetch_next();
   const bool in_one_place = plan.uses_inline_chunks() || (plan.exits_eagerly && !is_split(o.kind));
   if (plan.in_arrival() || !in_one_place || !plan.contributes) return;
-  const bool past = !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
+  const bool past =
+      !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
   if (past) return;  // streaming stores need no line in the cache
   constexpr std::size_t kMax = 2048;
   const auto self = static_cast<std::size_t>(rank_);
@@ -239,7 +256,8 @@ void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const 
   std::size_t bytes = std::min(kMax, contribution_of(o).size());
   if (plan.uses_inline_chunks()) {
     next = reinterpret_cast<const std::byte*>(buffers_.inline_chunks(self, sync_.epoch()));
-    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? buffers_.ranks() : 1) * sizeof(InlineChunk);
+    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? buffers_.ranks() : 1) *
+            sizeof(InlineChunk);
   }
   for (std::size_t at = 0; at < bytes; at += 64) prefetch_for_write(next + at);
 }

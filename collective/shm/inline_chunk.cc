@@ -1,5 +1,5 @@
-// A word of an earlier instance may equal one of this instance. Hence the writer clears the word before
-// it changes the instance, and the reader checks the instance first.
+// A word of an earlier instance may equal one of this instance. Hence the writer clears the word
+// before it changes the instance, and the reader checks the instance first.
 #include "collective/shm/inline_chunk.h"
 
 #include <algorithm>
@@ -15,18 +15,20 @@ void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data) {
       chunks->word.store(0, std::memory_order_relaxed);
       chunks->instance.store(tag.instance, std::memory_order_release);
     }
-    copy_small(chunks->payload, data.data() + at, std::min(sizeof(InlineChunk::payload), data.size() - at));
+    copy_small(chunks->payload, data.data() + at,
+               std::min(sizeof(InlineChunk::payload), data.size() - at));
     chunks->word.store(tag.word, std::memory_order_release);
   }
 }
 
-// memcpy(), not copy_small(): where the last line holds 16 bytes, copy_small() took the time of another
-// cache line transfer (64 bytes on an Intel: 0.42 us instead of 0.22).
+// memcpy(), not copy_small(): where the last line holds 16 bytes, copy_small() took the time of
+// another cache line transfer (64 bytes on an Intel: 0.42 us instead of 0.22).
 bool read_inline_chunks(const InlineChunk* chunks, ChunkTag tag, Output data) {
   for (std::size_t at = 0; at < data.size(); at += sizeof(InlineChunk::payload), ++chunks) {
     if (chunks->instance.load(std::memory_order_acquire) != tag.instance) return false;
     if (chunks->word.load(std::memory_order_acquire) != tag.word) return false;
-    std::memcpy(data.data() + at, chunks->payload, std::min(sizeof(InlineChunk::payload), data.size() - at));
+    std::memcpy(data.data() + at, chunks->payload,
+                std::min(sizeof(InlineChunk::payload), data.size() - at));
   }
   return true;
 }

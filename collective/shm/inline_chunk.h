@@ -1,5 +1,6 @@
-// Small data in cache lines that carry their own validity tag, as in NCCL's LL128 protocol: the reader
-// fetches each line once, where a separate flag costs one transfer for the flag and another for the data.
+// Small data in cache lines that carry their own validity tag, as in NCCL's LL128 protocol: the
+// reader fetches each line once, where a separate flag costs one transfer for the flag and another
+// for the data.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@ struct alignas(64) InlineChunk {
   std::byte payload[48];  // valid once both words match the tag
 };
 
-// Identifies the data of an inline chunk: the instance of a communicator (never 0) and a word that is
-// unique within it (never 0).
+// Identifies the data of an inline chunk: the instance of a communicator (never 0) and a word that
+// is unique within it (never 0).
 struct ChunkTag {
   std::uint64_t instance;
   std::uint64_t word;
@@ -28,8 +29,8 @@ struct ChunkTag {
   return (bytes + sizeof(InlineChunk::payload) - 1) / sizeof(InlineChunk::payload);
 }
 
-// Writes inline_chunks_for(data.size()) chunks, whose earlier contents nobody reads any more. Does not
-// fence: a later load from a peer's memory may be performed first.
+// Writes inline_chunks_for(data.size()) chunks, whose earlier contents nobody reads any more. Does
+// not fence: a later load from a peer's memory may be performed first.
 void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data);
 
 // True if all chunks are there; else `data` is undefined.

@@ -1,5 +1,5 @@
-// The two sides of a message. A side that publishes a count rings the other; each side polls the counts
-// of the other.
+// The two sides of a message. A side that publishes a count rings the other; each side polls the
+// counts of the other.
 #include "collective/shm/messages.h"
 
 #include <fmt/format.h>
@@ -25,9 +25,11 @@ std::span<T> chunk_of(std::span<T> data, std::uint64_t index) {
 
 }  // namespace
 
-Messages::Messages(const shmem::Arena& arena, proto::Generation generation, proto::Position instance,
-                   proto::SlotIndex self)
-    : arena_(arena), instance_(static_cast<std::uint64_t>(generation) << 40 | instance.value), self_(self) {}
+Messages::Messages(const shmem::Arena& arena, proto::Generation generation,
+                   proto::Position instance, proto::SlotIndex self)
+    : arena_(arena),
+      instance_(static_cast<std::uint64_t>(generation) << 40 | instance.value),
+      self_(self) {}
 
 const Message* Messages::find(std::uint64_t ticket) const {
   const auto found = std::ranges::find(messages_, ticket, &Message::ticket);
@@ -39,12 +41,12 @@ bool Messages::has_any_of(const void* communicator) const {
 }
 
 base::Status Messages::advance() {
-  // A message that completes frees the chunks for another one, which may be earlier in the list: its
-  // receiver rang long ago and will not ring again.
+  // A message that completes frees the chunks for another one, which may be earlier in the list:
+  // its receiver rang long ago and will not ring again.
   for (bool again = true; std::exchange(again, false);) {
     for (std::size_t i = 0; i < messages_.size();) {
-      REGROUP_ASSIGN_OR_RETURN(auto done,
-                               is_first(messages_[i]) ? advance(messages_[i]) : base::Result<bool>(false));
+      REGROUP_ASSIGN_OR_RETURN(
+          auto done, is_first(messages_[i]) ? advance(messages_[i]) : base::Result<bool>(false));
       if (done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
       if (!done) ++i;
       again = again || done;
@@ -104,8 +106,8 @@ base::Result<bool> Messages::send(Message& message) {
     message.first = counters.sent.load(std::memory_order_relaxed);
     sender_ = message.ticket;
     counters.offered.store(message.operation.in.size(), std::memory_order_relaxed);
-    // Checked before the first chunk: after the last one the receiver may have stored the size of its
-    // next receive.
+    // Checked before the first chunk: after the last one the receiver may have stored the size of
+    // its next receive.
     const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
     if (wanted != message.operation.in.size()) {
       publish(counters.sent, message.first + 1);  // so that the receiver sees `offered`
@@ -156,8 +158,9 @@ base::Result<bool> Messages::receive(Message& message) {
 
 std::string Messages::describe_wait(const Message& message) const {
   const bool dead = arena_.member_slot(message.peer).dead.load(std::memory_order_acquire) != 0;
-  return fmt::format("{}: rank {}{} did not {}", name_of(message.operation.kind), message.operation.root,
-                     dead ? " (dead)" : "", message.operation.kind == Kind::kSend ? "receive" : "send");
+  return fmt::format("{}: rank {}{} did not {}", name_of(message.operation.kind),
+                     message.operation.root, dead ? " (dead)" : "",
+                     message.operation.kind == Kind::kSend ? "receive" : "send");
 }
 
 }  // namespace regroup::collective

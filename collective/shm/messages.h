@@ -1,6 +1,6 @@
-// Point-to-point messages: send and receive. The sender waits until the receiver has posted its receive,
-// then passes the data in chunks through its own bounce buffer, one message at a time. A message without
-// a receiver therefore blocks no other.
+// Point-to-point messages: send and receive. The sender waits until the receiver has posted its
+// receive, then passes the data in chunks through its own bounce buffer, one message at a time. A
+// message without a receiver therefore blocks no other.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class Messages {
 
   void add(const Message& message) { messages_.push_back(message); }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
-  // Advances all messages as far as they get and removes those that are complete. kInvalidArgument if
-  // both sides differ in size.
+  // Advances all messages as far as they get and removes those that are complete. kInvalidArgument
+  // if both sides differ in size.
   [[nodiscard]] base::Status advance();
   // Grows with each chunk that was written or taken.
   [[nodiscard]] std::uint64_t progress() const { return progress_; }

@@ -1,6 +1,6 @@
-// The sums of a NUMA node are nodes of the canonical tree: the canonical cover of each run of ranks on
-// that node. A run whose length is not a power of two, or that does not begin at a multiple of one, has
-// several sums, and single ranks in between whose inputs all ranks read directly.
+// The sums of a NUMA node are nodes of the canonical tree: the canonical cover of each run of ranks
+// on that node. A run whose length is not a power of two, or that does not begin at a multiple of
+// one, has several sums, and single ranks in between whose inputs all ranks read directly.
 #include "collective/shm/numa_domains.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,8 @@ std::optional<int> number_of(const fs::path& entry, std::string_view prefix) {
   int number = 0;
   if (!name.starts_with(prefix)) return std::nullopt;
   const auto [stop, error] = std::from_chars(name.data() + prefix.size(), last, number);
-  return stop == last && error == std::errc() && number >= 0 ? std::optional<int>(number) : std::nullopt;
+  return stop == last && error == std::errc() && number >= 0 ? std::optional<int>(number)
+                                                             : std::nullopt;
 }
 
 // Calls `use(entry, N)` for each entry `prefix`N of `folder`.
@@ -57,8 +58,9 @@ std::size_t slice_at(std::size_t bytes, std::size_t at, std::size_t count) {
 
 NumaNodes::NumaNodes(const fs::path& folder) {
   for_each_numbered(folder, "node", [&](const fs::path& node, int number) {
-    for_each_numbered(node, "cpu",
-                      [&](const fs::path&, int core) { node_of_[static_cast<std::size_t>(core)] = number; });
+    for_each_numbered(node, "cpu", [&](const fs::path&, int core) {
+      node_of_[static_cast<std::size_t>(core)] = number;
+    });
   });
 }
 
@@ -118,8 +120,8 @@ base::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
   levels.block_ = ~std::size_t{0};
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (made[g] > 0)
-      levels.block_ =
-          std::min(levels.block_, buffer_bytes / kCacheLine / made[g] * groups[g].size() * kCacheLine);
+      levels.block_ = std::min(levels.block_,
+                               buffer_bytes / kCacheLine / made[g] * groups[g].size() * kCacheLine);
   }
   if (levels.block_ == 0) return std::optional<TwoLevels>();
   levels.group_ = group_of.at(nodes[rank]);
@@ -128,8 +130,8 @@ base::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
     return static_cast<std::size_t>(std::ranges::find(group, r) - group.begin());
   };
   levels.group_rank_ = group_rank_of(rank);
-  // Where all nodes have equally many ranks, a rank's slice of the second level lies within its slice of
-  // the first: it is still in that core's cache.
+  // Where all nodes have equally many ranks, a rank's slice of the second level lies within its
+  // slice of the first: it is still in that core's cache.
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto before = std::pair(group_rank_of(r), group_of.at(nodes[r]));
     if (before < std::pair(levels.group_rank_, levels.group_)) levels.global_slice_ += 1;
@@ -144,25 +146,28 @@ std::size_t TwoLevels::stride(std::size_t bytes, std::size_t group) const {
   return largest_slice(bytes, groups_[group].size());
 }
 
-void TwoLevels::reduce_intra(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums,
-                             Dtype dtype, Op op) const {
+void TwoLevels::reduce_intra(std::span<const std::byte* const> inputs, ByteRange block,
+                             std::byte* sums, Dtype dtype, Op op) const {
   const auto count = static_cast<int>(groups_[group_].size());
   const ByteRange mine = slice_of(block.size(), static_cast<int>(group_rank_), count);
   std::vector<const std::byte*> sources;
   for (const Sum& sum : sums_) {
     if (sum.group != group_) continue;
     sources.clear();
-    for (std::size_t i = 0; i < sum.count; ++i) sources.push_back(inputs[sum.first + i] + block.begin);
+    for (std::size_t i = 0; i < sum.count; ++i)
+      sources.push_back(inputs[sum.first + i] + block.begin);
     sum.fold.run(sources, mine, sums + sum.index * stride(block.size(), group_), dtype,
                  op == Op::kAvg ? Op::kSum : op, Stores::kPlain);
   }
 }
 
-void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
-                             std::byte* out, Dtype dtype, Op op, Stores stores) const {
+void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange block,
+                             const SumsOf& sums_of, std::byte* out, Dtype dtype, Op op,
+                             Stores stores) const {
   std::size_t ranks = 0;
   for (const auto& group : groups_) ranks += group.size();
-  const ByteRange mine = slice_of(block.size(), static_cast<int>(global_slice_), static_cast<int>(ranks));
+  const ByteRange mine =
+      slice_of(block.size(), static_cast<int>(global_slice_), static_cast<int>(ranks));
   std::vector<const std::byte*> sources(terms_.size());
   for (std::size_t at = mine.begin, end = 0; at < mine.end; at = end) {
     end = mine.end;
@@ -176,7 +181,8 @@ void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange
       const std::size_t owner = slice_at(block.size(), at, owners.size());
       const ByteRange theirs =
           slice_of(block.size(), static_cast<int>(owner), static_cast<int>(owners.size()));
-      sources[t] = sums_of(owners[owner]) + sum.index * stride(block.size(), sum.group) - theirs.begin;
+      sources[t] =
+          sums_of(owners[owner]) + sum.index * stride(block.size(), sum.group) - theirs.begin;
       end = std::min(end, theirs.end);
     }
     fold_.run(sources, {at, end}, out + block.begin + at, dtype, op, stores);

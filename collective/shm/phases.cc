@@ -1,21 +1,25 @@
-// The work of each operation between its synchronisation points. There are six algorithms; all ranks
-// choose the same one:
+// The work of each operation between its synchronisation points. There are six algorithms; all
+// ranks choose the same one:
 //   arrival        a contribution of at most 56 bytes travels as the payload of the arrival
 //   inline chunks  a small contribution travels in inline chunks (inline_chunk.h)
-//   chunks         contributions go through the bounce buffers chunk by chunk: in each epoch one chunk is
-//                  copied in and the previous one delivered. Large reductions to all or to a root reduce the
-//                  previous chunk by slices, one for each rank, and deliver the one before
-//   direct         contributions that all lie in the arena are read in place, each at once; with ranks on
+//   chunks         contributions go through the bounce buffers chunk by chunk: in each epoch one
+//   chunk is
+//                  copied in and the previous one delivered. Large reductions to all or to a root
+//                  reduce the previous chunk by slices, one for each rank, and deliver the one
+//                  before
+//   direct         contributions that all lie in the arena are read in place, each at once; with
+//   ranks on
 //                  several NUMA nodes a large shared result is reduced block by block in two levels
 //                  (numa_domains.h)
-//   results        an allreduce whose inputs and results all lie in the arena, one result for each rank:
-//                  chunk by chunk each rank reduces its slice in its own result, from which the others copy
-//                  it
+//   results        an allreduce whose inputs and results all lie in the arena, one result for each
+//   rank:
+//                  chunk by chunk each rank reduces its slice in its own result, from which the
+//                  others copy it
 //   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
-// Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank is
-// done before all ranks have read such memory: if the last phase reads it, a synchronisation point
-// follows. bounce_copy.cc fills and reads the bounce buffers. docs/design/shm.md has the memory
-// traffic of each algorithm.
+// Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank
+// is done before all ranks have read such memory: if the last phase reads it, a synchronisation
+// point follows. bounce_copy.cc fills and reads the bounce buffers. docs/design/shm.md has the
+// memory traffic of each algorithm.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -28,7 +32,7 @@ namespace {
 constexpr std::size_t kLevelsBytes =
     256 << 10;  // smallest result for two levels, which cost a point for each block
 constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
-constexpr std::size_t kMinByLoads = 2 << 10;      // smallest copy by loads and stores; memcpy() below
+constexpr std::size_t kMinByLoads = 2 << 10;  // smallest copy by loads and stores; memcpy() below
 
 }  // namespace
 
@@ -37,9 +41,10 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
-// Makes `o` the current operation. This rank reads its own contribution in place, unless other ranks may
-// overwrite it with a shared result at any time, as in place.
-void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o) {
+// Makes `o` the current operation. This rank reads its own contribution in place, unless other
+// ranks may overwrite it with a shared result at any time, as in place.
+void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signature,
+                            const Operation& o) {
   plan_ = plan;
   signature_ = signature;
   offsets_ = {kNotInArena, kNotInArena, engine_->numa_node().value_or(-1)};
@@ -48,7 +53,8 @@ void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signatu
   std::ranges::fill(inputs_, nullptr);
   const bool apart = o.in.data() != o.out.data();
   const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1 || apart;
-  if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
+  if (plan_.contributes && stays)
+    inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
   if (!plan_.is_copied() && size() > 1) locate_in_arena(o);
 }
 
@@ -62,9 +68,11 @@ void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
     pending.phases = 1;
   } else {
     plan_.first_chunk =
-        !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, buffers_.ranks()) ? 1 : 0;
-    pending.phases =
-        plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
+        !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, buffers_.ranks())
+            ? 1
+            : 0;
+    pending.phases = plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece +
+                     (plan_.by_slices ? 2 : 1);
   }
 }
 
@@ -108,15 +116,18 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     if (!plan_.by_slices) copy_out(o, phase - 1, sync_.epoch() - 1);
   }
   if (phase >= 2 && phase < chunks + 2 && plan_.by_slices) collect_slices(o, phase - 2);
-  return phase == 0 && !plan_.offers_single_copy() ? arrival_payload(o) : std::span<const std::byte>();
+  return phase == 0 && !plan_.offers_single_copy() ? arrival_payload(o)
+                                                   : std::span<const std::byte>();
 }
 
 // Finds the offsets of this rank's memory in the arena, which needs no copy.
 void ShmCommunicator::locate_in_arena(const Operation& o) {
   const Input in = contribution_of(o);
-  const bool whole_at_once = o.kind == Kind::kAlltoall || (o.kind == Kind::kAllreduce && !plan_.by_slices);
+  const bool whole_at_once =
+      o.kind == Kind::kAlltoall || (o.kind == Kind::kAllreduce && !plan_.by_slices);
   const bool overwritten = whole_at_once && o.in.data() == o.out.data();  // before all have read it
-  if (plan_.contributes && !overwritten) offsets_.in = engine_->arena().offset_of(in).value_or(kNotInArena);
+  if (plan_.contributes && !overwritten)
+    offsets_.in = engine_->arena().offset_of(in).value_or(kNotInArena);
   offsets_.out = engine_->arena().offset_of(o.out).value_or(kNotInArena);
   if (offsets_.in != kNotInArena) inputs_[static_cast<std::size_t>(rank_)] = in.data();
 }
@@ -158,7 +169,8 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
     fold_in_results(pending);
   } else if (plan_.offers_single_copy() &&
-             single_copy_.collect(o, buffers_.ranks(), [&](std::size_t r) { return sync_.payload_of(r); })) {
+             single_copy_.collect(o, buffers_.ranks(),
+                                  [&](std::size_t r) { return sync_.payload_of(r); })) {
     plan_.route = Route::kSingleCopy;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
@@ -166,12 +178,13 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
   }
 }
 
-// Each rank reduces its slice in its own result, from which the others copy it: nobody else reads that
-// part, even if it is an input too. No rank is done before all have copied.
+// Each rank reduces its slice in its own result, from which the others copy it: nobody else reads
+// that part, even if it is an input too. No rank is done before all have copied.
 void ShmCommunicator::fold_in_results(Pending& pending) {
   plan_.route = Route::kInResults;
   plan_.piece = std::max(kMinInResults, buffers_.ranks() * kChunk);
-  static_cast<void>(tuners_.begin(plan_.tuner_key(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
+  static_cast<void>(
+      tuners_.begin(plan_.tuner_key(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
   pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
 }
 
@@ -182,7 +195,8 @@ void ShmCommunicator::fold_all_into_shared(const Operation& o) {
 
 // Sums of 16-bit types would be rounded on the way.
 void ShmCommunicator::choose_levels(const Operation& o) {
-  if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16) return;
+  if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16)
+    return;
   if (!std::exchange(levels_chosen_, true)) {
     std::vector<int> nodes;
     for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
@@ -206,12 +220,13 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) 
   const std::uint64_t now = sync_.epoch();
   if (index > 0 && block(index - 1).size() > 0) {
     const auto sums_of = [&](std::size_t owner) { return buffers_.chunk(owner, now - 1); };
-    levels_->reduce_inter(inputs_, block(index - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
+    levels_->reduce_inter(inputs_, block(index - 1), sums_of, o.out.data(), o.dtype, o.op,
+                          plan_.stores);
   }
   if (block(index).size() == 0) return;
   buffers_.place(now, kChunk, false);
-  levels_->reduce_intra(inputs_, block(index), buffers_.chunk(static_cast<std::size_t>(rank_), now), o.dtype,
-                        o.op);
+  levels_->reduce_intra(inputs_, block(index), buffers_.chunk(static_cast<std::size_t>(rank_), now),
+                        o.dtype, o.op);
 }
 
 // Delivers this rank's data from sources_: bytes at..at+bytes of each block.
@@ -250,9 +265,11 @@ void ShmCommunicator::deliver_own(const Operation& o) {
   if (plan_.streams()) complete_stores();  // after its last arrival
 }
 
-void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {
+void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes,
+                           Stores stores) const {
   if (to == from || bytes == 0) return;
-  if (stores == Stores::kPlain && bytes >= kMinByLoads) return ranks_fold_.kernels().copy(to, from, bytes);
+  if (stores == Stores::kPlain && bytes >= kMinByLoads)
+    return ranks_fold_.kernels().copy(to, from, bytes);
   store_block(to, from, bytes, stores);
 }
 

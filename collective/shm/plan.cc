@@ -1,4 +1,5 @@
-// Which algorithm an operation uses (phases.cc lists them), by its kind and size; the limits were measured.
+// Which algorithm an operation uses (phases.cc lists them), by its kind and size; the limits were
+// measured.
 #include "collective/shm/plan.h"
 
 #include <algorithm>
@@ -13,22 +14,23 @@ namespace {
 constexpr std::size_t kFewRanks = 4;
 // Total bytes of inputs up to which each rank that wants the result reduces all of it.
 std::size_t max_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
-// Contributions up to this size are copied even from the arena: that costs less than a synchronisation
-// point, which takes longest where ranks share cores. A root need not wait for the others then.
-// All-reduce: each rank reduces everything, if that is little. An allgather or reduce_scatter entirely in
-// the arena would be slower beyond these limits.
+// Contributions up to this size are copied even from the arena: that costs less than a
+// synchronisation point, which takes longest where ranks share cores. A root need not wait for the
+// others then. All-reduce: each rank reduces everything, if that is little. An allgather or
+// reduce_scatter entirely in the arena would be slower beyond these limits.
 std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   constexpr std::size_t kKiB = 1 << 10;
   if (kind == Kind::kAllreduce) {
-    return std::max(2 * kKiB, std::min(max_folded_alone(kind) / ranks, (shares_cores ? 32 : 4) * kKiB));
+    return std::max(2 * kKiB,
+                    std::min(max_folded_alone(kind) / ranks, (shares_cores ? 32 : 4) * kKiB));
   }
   return (from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB;
 }
 
-// On AMD processors inline chunks cost more the more there are, and data with a separate flag does not: 1
-// KiB between two ranks takes 0.35 us as inline chunks and 0.19 with a flag in a broadcast, 1.07 and 0.42
-// in an all-reduce. On Intel processors a root's inline chunks take half as long as with a flag; other
-// kinds were not compared there.
+// On AMD processors inline chunks cost more the more there are, and data with a separate flag does
+// not: 1 KiB between two ranks takes 0.35 us as inline chunks and 0.19 with a flag in a
+// broadcast, 1.07 and 0.42 in an all-reduce. On Intel processors a root's inline chunks take half
+// as long as with a flag; other kinds were not compared there.
 std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   static const bool kAmd = base::is_amd();
   if (mode == InlineMode::kNever) return 0;
@@ -36,8 +38,8 @@ std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   return from_root(kind) ? 2 : 0;
 }
 
-// Contributions that use the compact ring: with two ranks the inputs, outputs and bounce buffers are
-// about as large as the cache, and each chunk is written and read once. Measured:
+// Contributions that use the compact ring: with two ranks the inputs, outputs and bounce buffers
+// are about as large as the cache, and each chunk is written and read once. Measured:
 // docs/design/bounce_buffers.md.
 bool uses_compact_ring(Kind kind, std::size_t whole) {
   constexpr std::size_t kMiB = 1 << 20;
@@ -45,8 +47,8 @@ bool uses_compact_ring(Kind kind, std::size_t whole) {
   return kind == Kind::kAlltoall && whole >= kMiB;
 }
 
-// Largest cache size believed: a larger one is shared with other virtual machines (480 MiB on the one
-// measured).
+// Largest cache size believed: a larger one is shared with other virtual machines (480 MiB on the
+// one measured).
 constexpr std::size_t kMaxCache = 32 << 20;
 
 std::size_t last_level() {
@@ -56,16 +58,19 @@ std::size_t last_level() {
 
 }  // namespace
 
-void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results, std::size_t through) {
+void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results,
+                   std::size_t through) {
   const auto ranks = static_cast<std::size_t>(size);
   const std::size_t one = o.block(size) * (is_split(o.kind) ? ranks : 1);  // contribution
   const std::size_t contributors = from_root(o.kind) ? 1 : ranks;
   const bool in_place = overlap(o.in, o.out);
   const StoreHint what = store_hint(o.kind, in_place, through > 0);
-  const std::size_t touched = footprint(o.kind, in_place, one * contributors, o.out.size() * results) +
-                              std::min(one, through) * contributors;
+  const std::size_t touched =
+      footprint(o.kind, in_place, one * contributors, o.out.size() * results) +
+      std::min(one, through) * contributors;
   plan.stores = stores_of(what, touched, last_level());
-  plan.own_stores = stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, last_level());
+  plan.own_stores =
+      stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, last_level());
 }
 
 Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks, std::size_t ring_capacity) {
@@ -82,7 +87,8 @@ Travel travel_of(const Operation& o, std::size_t block, const Planning& with, bo
   if (block * parts > max_copied(o.kind, ranks, with.shares_cores)) return Travel::kInChunks;
   const std::size_t inline_chunks = inline_chunks_for(block) * parts;
   const bool fits = inline_chunks <= max_inline_chunks(o.kind, with.inline_mode);
-  return fits && ranks > 1 && !closes && !with.shares_cores ? Travel::kInInlineChunks : Travel::kInOneChunk;
+  return fits && ranks > 1 && !closes && !with.shares_cores ? Travel::kInInlineChunks
+                                                            : Travel::kInOneChunk;
 }
 
 }  // namespace
@@ -90,7 +96,8 @@ Travel travel_of(const Operation& o, std::size_t block, const Planning& with, bo
 Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part) {
   const auto ranks = static_cast<std::size_t>(with.size);
   Plan plan{.block = o.block(with.size)};
-  const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
+  const std::size_t whole =
+      is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
   plan.contributes = !from_root(o.kind) || with.rank == o.root;
   plan.travel = travel_of(o, plan.block, with, closes);
   plan.exits_eagerly = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
@@ -100,10 +107,11 @@ Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part
   const std::size_t ring =
       plan.compact ? std::min(SlotRing::kCompactRing, with.ring_capacity) : with.ring_capacity;
   choose_stores(plan, o, with.size, results, ring);
-  // After a small chunk the next copy begins sooner. With many ranks, and in parts of operations over
-  // several hosts, the extra synchronisation points cost more than that.
+  // After a small chunk the next copy begins sooner. With many ranks, and in parts of operations
+  // over several hosts, the extra synchronisation points cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
-  plan.piece = is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kCacheLine * kCacheLine : chunk;
+  plan.piece =
+      is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kCacheLine * kCacheLine : chunk;
   if (plan.in_arrival() || ranks == 1) plan.piece = plan.block;
   plan.stride = std::min(plan.piece, (plan.block + kCacheLine - 1) / kCacheLine * kCacheLine);
   plan.placed = plan.stride * (is_split(o.kind) ? ranks - 1 : 1);

@@ -13,14 +13,16 @@
 
 namespace regroup::collective {
 
-[[nodiscard]] constexpr bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
+[[nodiscard]] constexpr bool to_root(Kind kind) {
+  return kind == Kind::kReduce || kind == Kind::kGather;
+}
 // The output contains a block of each rank.
 [[nodiscard]] constexpr bool gathers(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
 
-// How the contributions of the ranks travel. The first three are for small ones, which travel so even if they
-// lie in the arena.
+// How the contributions of the ranks travel. The first three are for small ones, which travel so
+// even if they lie in the arena.
 enum class Travel : std::uint8_t {
   kInArrivals,      // as the payloads of the arrivals
   kInInlineChunks,  // in inline chunks (inline_chunk.h)
@@ -37,8 +39,8 @@ enum class Route : std::uint8_t {
   kSingleCopy,  // each rank reads its part by CMA
 };
 
-// How an operation runs between its synchronisation points. Fixed at its start, except for what depends
-// on the memory of the other ranks.
+// How an operation runs between its synchronisation points. Fixed at its start, except for what
+// depends on the memory of the other ranks.
 struct Plan {
   std::size_t block = 0;       // bytes per rank
   std::size_t piece = 0;       // bytes of a block in one chunk
@@ -71,7 +73,9 @@ struct Plan {
   [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
     return static_cast<int>(rank) == self ? own_stores : stores;
   }
-  [[nodiscard]] bool streams() const { return stores == Stores::kStream || own_stores == Stores::kStream; }
+  [[nodiscard]] bool streams() const {
+    return stores == Stores::kStream || own_stores == Stores::kStream;
+  }
   // Its data travels in chunks, unless it is read in place.
   [[nodiscard]] bool uses_bounce_buffer() const { return travel >= Travel::kInOneChunk; }
 };
@@ -81,12 +85,13 @@ struct ShmGroup {
   std::vector<proto::SlotIndex> slots;  // by rank
   int rank = 0;
   proto::Position instance;
-  std::vector<Peer> peers;    // by rank
-  bool synchronised = false;  // the members have left whatever used these channels and buffers before
+  std::vector<Peer> peers;  // by rank
+  bool synchronised =
+      false;  // the members have left whatever used these channels and buffers before
 };
 
-// Index of `other`'s part among the parts that `rank` copies in for its peers. Its own part is not among
-// them.
+// Index of `other`'s part among the parts that `rank` copies in for its peers. Its own part is not
+// among them.
 [[nodiscard]] constexpr std::size_t part_of(std::size_t rank, std::size_t other) {
   return other <= rank ? other : other - 1;
 }
@@ -102,10 +107,13 @@ struct Planning {
 
 // `closes`: ends with a synchronisation point; `is_part`: of an operation over several hosts.
 [[nodiscard]] Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part);
-// Chooses the stores for the result and for this rank's own block in it. `results`: number of ranks that have
-// a result. `through`: bytes of each contributor's bounce buffer in use; 0 if data is read in place.
-void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results, std::size_t through);
+// Chooses the stores for the result and for this rank's own block in it. `results`: number of ranks
+// that have a result. `through`: bytes of each contributor's bounce buffer in use; 0 if data is
+// read in place.
+void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results,
+                   std::size_t through);
 // For a result of `bytes` that `ranks` ranks sum together, each from inputs of that size.
-[[nodiscard]] Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks, std::size_t ring_capacity);
+[[nodiscard]] Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks,
+                                             std::size_t ring_capacity);
 
 }  // namespace regroup::collective

@@ -14,8 +14,8 @@
 
 namespace regroup::collective {
 
-// How an operation with an empty queue runs (fast_path.cc). Those from kOnePoint on need one synchronisation
-// point: contributions travel in arrivals or are copied.
+// How an operation with an empty queue runs (fast_path.cc). Those from kOnePoint on need one
+// synchronisation point: contributions travel in arrivals or are copied.
 enum class RunBy : std::uint8_t {
   kStateMachine,
   kOnePoint,
@@ -38,13 +38,14 @@ class PlanCache {
  public:
   static constexpr std::size_t kEntries = 32;
 
-  // The entry of `o`, equal in all fields, or null; valid until the next add(). Operations in a loop repeat
-  // in order, so the entry that followed the latest one last time is checked first; after an operation that
-  // ran twice in a row, the one that followed it then.
+  // The entry of `o`, equal in all fields, or null; valid until the next add(). Operations in a
+  // loop repeat in order, so the entry that followed the latest one last time is checked first;
+  // after an operation that ran twice in a row, the one that followed it then.
   [[nodiscard]] const CachedPlan* find(const Operation& o) {
     std::size_t at = entries_[latest_].followers[repeats_];
     if (!is_it(entries_[at], o)) {
-      const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) { return is_it(entry, o); });
+      const auto found =
+          std::ranges::find_if(entries_, [&](const Entry& entry) { return is_it(entry, o); });
       if (found == entries_.end()) return nullptr;
       at = static_cast<std::size_t>(found - entries_.begin());
     }
@@ -61,14 +62,15 @@ class PlanCache {
   struct Entry {
     CachedPlan cached;
     bool is_set = false;
-    std::array<std::uint8_t, 2> followers{};  // entries that followed it, and that followed it twice
+    std::array<std::uint8_t, 2>
+        followers{};  // entries that followed it, and that followed it twice
   };
 
   [[nodiscard]] static bool is_it(const Entry& entry, const Operation& b) {
     const Operation& a = entry.cached.operation;
-    return entry.is_set && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-           a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
-           a.out.size() == b.out.size();
+    return entry.is_set && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
+           a.root == b.root && a.in.data() == b.in.data() && a.in.size() == b.in.size() &&
+           a.out.data() == b.out.data() && a.out.size() == b.out.size();
   }
   // Makes entry `at` the latest, and notes that it followed the previous one.
   Entry& set_latest(std::size_t at) {

@@ -1,9 +1,10 @@
 // Order of operations, and the only code that waits.
 //
-// Waiting: where each rank can have a core of its own, the peers answer within microseconds, so this
-// thread polls for a while. Elsewhere polling would keep the peers from running, so the thread yields to
-// each of them twice. Then it sleeps on the doorbell (shmem/doorbell.h). The number of cores is taken from
-// the affinity of every rank (cores.h), since a launcher may have bound each rank to one core.
+// Waiting: where each rank can have a core of its own, the peers answer within microseconds, so
+// this thread polls for a while. Elsewhere polling would keep the peers from running, so the thread
+// yields to each of them twice. Then it sleeps on the doorbell (shmem/doorbell.h). The number of
+// cores is taken from the affinity of every rank (cores.h), since a launcher may have bound each
+// rank to one core.
 #include "collective/shm/progress_engine.h"
 
 #include <fmt/format.h>
@@ -29,8 +30,9 @@ using base::Result;
 using base::Status;
 using base::TimePoint;
 
-// The first and the longest sleep. A peer that leaves by signal_and_leave() may miss a member that falls
-// asleep at that moment, and the member misses the arrival; it sees the arrival when the sleep ends.
+// The first and the longest sleep. A peer that leaves by signal_and_leave() may miss a member that
+// falls asleep at that moment, and the member misses the arrival; it sees the arrival when the
+// sleep ends.
 constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kMaxSleep = std::chrono::milliseconds(64);
 
@@ -82,7 +84,8 @@ void ProgressEngine::on_sync(std::span<const proto::SlotIndex> slots) {
   std::vector<Cores> all(slots.size());
   for (std::size_t r = 0; r < slots.size(); ++r) {
     const auto& theirs = bounce_buffer_of(arena_, slots[r]).cores;
-    for (std::size_t i = 0; i < theirs.size(); ++i) all[r][i] = theirs[i].load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < theirs.size(); ++i)
+      all[r][i] = theirs[i].load(std::memory_order_relaxed);
   }
   core_use_.count(suffice(all, ranks_));
 }
@@ -107,16 +110,18 @@ void ProgressEngine::publish_cores() {
   const Cores mine = own_cores();
   BounceBuffer& buffer = bounce_buffer_of(arena_, self_);
   if (buffer.cores_of.exchange(generation_ + std::uint64_t{1}) != generation_ + std::uint64_t{1}) {
-    for (std::size_t i = 0; i < mine.size(); ++i) buffer.cores[i].store(mine[i], std::memory_order_relaxed);
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      buffer.cores[i].store(mine[i], std::memory_order_relaxed);
   }
   if (!numa_node_) numa_node_ = NumaNodes::of_this_machine().node_of(mine);
 }
 
 Result<std::uint64_t> ProgressEngine::start_message(const ShmCommunicator& communicator,
-                                                    const Operation& operation, proto::SlotIndex peer,
-                                                    TimePoint deadline) {
+                                                    const Operation& operation,
+                                                    proto::SlotIndex peer, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
-  messages_.add({operation, &communicator, peer, next_ticket_, base::SystemClock().now(), deadline});
+  messages_.add(
+      {operation, &communicator, peer, next_ticket_, base::SystemClock().now(), deadline});
   advance(false);
   return next_ticket_++;
 }
@@ -168,8 +173,9 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
 }
 
 void ProgressEngine::fail_timed_out(std::uint64_t ticket) {
-  fail(base::deadline_exceeded(fmt::format("{} after {:.3f} s in generation {}", describe_wait(ticket),
-                                           seconds_since(start_of(ticket)), generation_)));
+  fail(base::deadline_exceeded(fmt::format("{} after {:.3f} s in generation {}",
+                                           describe_wait(ticket), seconds_since(start_of(ticket)),
+                                           generation_)));
 }
 
 Result<bool> ProgressEngine::test(std::uint64_t ticket) {
@@ -188,7 +194,8 @@ bool ProgressEngine::yield_core(TimePoint deadline) {
 
 bool ProgressEngine::poll_again(std::uint64_t ticket) {
   if (spins()) return spin(ticket);
-  for (std::size_t attempt = 0; attempt < spin_polls() && !is_done(ticket) && failed_.ok(); ++attempt) {
+  for (std::size_t attempt = 0; attempt < spin_polls() && !is_done(ticket) && failed_.ok();
+       ++attempt) {
     if (!yield_core(deadline_of(ticket))) break;
     advance(false);
   }
@@ -209,13 +216,14 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// Sleeps until something progresses, then polls again: the peers continue at once, so the next progress
-// is due soon. A caller that has `polled` has yielded often enough, but has spun for less time than pays.
+// Sleeps until something progresses, then polls again: the peers continue at once, so the next
+// progress is due soon. A caller that has `polled` has yielded often enough, but has spun for less
+// time than pays.
 Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
   const base::SystemClock clock;
   auto sleep = kFirstSleep;
-  for (bool poll = spins() || !polled; !(poll ? poll_again(ticket) : is_done(ticket)) && failed_.ok();
-       poll = true) {
+  for (bool poll = spins() || !polled;
+       !(poll ? poll_again(ticket) : is_done(ticket)) && failed_.ok(); poll = true) {
     const std::uint64_t progress = this->progress();
     const TimePoint deadline = deadline_of(ticket);
     const TimePoint until = std::min(deadline, clock.now() + sleep);
@@ -224,7 +232,8 @@ Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
       return !failed_.ok() || is_done(ticket) || this->progress() != progress;
     };
     sleeps_ += 1;
-    sleep = shmem::wait_until(own_slot_.bell, ready, until) ? kFirstSleep : std::min(2 * sleep, kMaxSleep);
+    sleep = shmem::wait_until(own_slot_.bell, ready, until) ? kFirstSleep
+                                                            : std::min(2 * sleep, kMaxSleep);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_timed_out(ticket);
   }
@@ -232,7 +241,8 @@ Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
 }
 
 void ProgressEngine::detach(const ShmCommunicator& communicator) {
-  const auto gone = std::erase_if(queue_, [&](const Pending& p) { return p.communicator == &communicator; });
+  const auto gone =
+      std::erase_if(queue_, [&](const Pending& p) { return p.communicator == &communicator; });
   if (gone != 0 || messages_.has_any_of(&communicator))
     fail(base::invalid_argument("communicator: destroyed with operations under way"));
 }

@@ -1,6 +1,6 @@
-// The progress engine of a communicator and the groups split from it. They share the member's bounce
-// buffer, in which one collective operation runs at a time, the queue of operations, the messages, and
-// all waiting.
+// The progress engine of a communicator and the groups split from it. They share the member's
+// bounce buffer, in which one collective operation runs at a time, the queue of operations, the
+// messages, and all waiting.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ namespace regroup::collective {
 
 class ShmCommunicator;
 
-// The work of a rank in a tree reduction: it sums its slice of the partial sums into the shared result.
+// The work of a rank in a tree reduction: it sums its slice of the partial sums into the shared
+// result.
 struct SliceSum {
   const TreeFold& fold;
   std::span<const std::byte* const> inputs;
@@ -39,7 +40,8 @@ struct Pending {
   enum class State { kNew, kCatchingUp, kFirstSync, kWorking, kSyncing, kFinalSync };
 
   Operation operation;
-  CollectiveSignature signature;  // of it, or of the operation over several hosts of which it is a part
+  CollectiveSignature
+      signature;  // of it, or of the operation over several hosts of which it is a part
   ShmCommunicator* communicator;
   std::uint64_t ticket;
   base::TimePoint started;
@@ -48,13 +50,13 @@ struct Pending {
   State state = State::kNew;
   std::uint64_t phase = 0;   // the current phase
   std::uint64_t phases = 0;  // a synchronisation point lies between two of them
-  // Of a tree reduction, whose `operation` is the barrier that follows; null otherwise. Read only as long as
-  // the engine has not failed.
+  // Of a tree reduction, whose `operation` is the barrier that follows; null otherwise. Read only
+  // as long as the engine has not failed.
   const SliceSum* slice_sum = nullptr;
 };
 
-// Owned and used by one thread. Every failure is final: the members may be at different synchronisation
-// points.
+// Owned and used by one thread. Every failure is final: the members may be at different
+// synchronisation points.
 class ProgressEngine {
  public:
   // `ranks`: number of members of the World on this host.
@@ -71,18 +73,20 @@ class ProgressEngine {
   [[nodiscard]] base::Result<std::uint64_t> start(const Pending& pending);
   // Describes an operation without queueing it.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
-                                     const CollectiveSignature& signature, base::TimePoint deadline) {
+                                     const CollectiveSignature& signature,
+                                     base::TimePoint deadline) {
     return {operation, signature, &communicator, next_ticket_++, base::SystemClock().now(),
             deadline,  has_groups};
   }
-  // Requires is_idle(). Queues `pending` in its current state and waits for its end. `polled`: the caller
-  // has already polled spin_polls() times in vain.
+  // Requires is_idle(). Queues `pending` in its current state and waits for its end. `polled`: the
+  // caller has already polled spin_polls() times in vain.
   [[nodiscard]] base::Status run(const Pending& pending, bool polled = false);
   // Records a failure. Only the first one is kept.
   void fail(base::Status why);
   [[nodiscard]] bool is_idle() const { return queue_.empty() && messages_.empty(); }
   [[nodiscard]] base::Result<std::uint64_t> start_message(const ShmCommunicator& communicator,
-                                                          const Operation& operation, proto::SlotIndex peer,
+                                                          const Operation& operation,
+                                                          proto::SlotIndex peer,
                                                           base::TimePoint deadline);
   [[nodiscard]] base::Result<bool> test(std::uint64_t ticket);
   [[nodiscard]] base::Status wait(std::uint64_t ticket, bool polled = false);
@@ -94,29 +98,32 @@ class ProgressEngine {
   [[nodiscard]] bool fence_is_open();
   // Called when all members in `slots` have arrived at a point: their core sets are known then.
   void on_sync(std::span<const proto::SlotIndex> slots);
-  // Of the members of the World on this host: counted at their first synchronisation point (cores.h).
+  // Of the members of the World on this host: counted at their first synchronisation point
+  // (cores.h).
   [[nodiscard]] const CoreUse& core_use() const { return core_use_; }
   [[nodiscard]] bool spins() const { return core_use_.spins(); }
-  // Spin limit: how often a member polls for its peers before it queues an operation, which costs more
-  // than a poll. About a microsecond; on shared cores, until all peers could have run.
+  // Spin limit: how often a member polls for its peers before it queues an operation, which costs
+  // more than a poll. About a microsecond; on shared cores, until all peers could have run.
   [[nodiscard]] std::size_t spin_polls() const { return spins() ? kSpinPolls : kYields * ranks_; }
   // How often this member has turned from polling to its doorbell.
   [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
-  // Called between two polls; false when the member should stop polling. Yields the core unless members
-  // spin.
+  // Called between two polls; false when the member should stop polling. Yields the core unless
+  // members spin.
   [[nodiscard]] bool yield_core(base::TimePoint deadline);
   // The NUMA node on which this member computes; empty if it may use several.
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] SingleCopyMode single_copy() const { return single_copy_; }
   [[nodiscard]] StorePolicy store_policy() const { return store_policy_; }
   [[nodiscard]] InlineMode inline_mode() const { return inline_mode_; }
-  [[nodiscard]] LivenessCanary& sign() { return canary_; }  // of this member; withdrawn once it fails
+  [[nodiscard]] LivenessCanary& sign() {
+    return canary_;
+  }  // of this member; withdrawn once it fails
   [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
   [[nodiscard]] proto::SlotIndex self() const { return self_; }
   [[nodiscard]] proto::Generation generation() const { return generation_; }
 
-  // Set while groups exist. Several communicators then use one bounce buffer in turn, so each operation
-  // ends with a synchronisation point, after which no member reads it.
+  // Set while groups exist. Several communicators then use one bounce buffer in turn, so each
+  // operation ends with a synchronisation point, after which no member reads it.
   bool has_groups = false;
 
  private:
@@ -132,7 +139,8 @@ class ProgressEngine {
   [[nodiscard]] std::uint64_t progress() const { return sync_points_ + messages_.progress(); }
   [[nodiscard]] base::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] base::TimePoint start_of(std::uint64_t ticket) const;
-  [[nodiscard]] std::string describe_wait(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
+  [[nodiscard]] std::string describe_wait(
+      std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
   void fail_timed_out(std::uint64_t ticket);
 
   const shmem::Arena& arena_;

@@ -1,10 +1,10 @@
-// Single-copy operations: the ordinary memory of a member is read in place by its peers (CMA). At the
-// first synchronisation point all members exchange addresses; each reads its part, and at the second
-// point all report whether they could. If one could not, for whatever reason, the operation starts again
-// through the bounce buffers, and this communicator does not try CMA again. A member that cannot read
-// because its peer is dead waits for it there like all others. Inputs are intact for that: memory that an
-// in-place operation overwrites before all have read it is not exposed. communicator.cc explains why
-// exposed memory does not change while it is read.
+// Single-copy operations: the ordinary memory of a member is read in place by its peers (CMA). At
+// the first synchronisation point all members exchange addresses; each reads its part, and at the
+// second point all report whether they could. If one could not, for whatever reason, the operation
+// starts again through the bounce buffers, and this communicator does not try CMA again. A member
+// that cannot read because its peer is dead waits for it there like all others. Inputs are intact
+// for that: memory that an in-place operation overwrites before all have read it is not exposed.
+// communicator.cc explains why exposed memory does not change while it is read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,8 +28,9 @@ bool supports_single_copy(Kind kind) {
          kind == Kind::kAlltoall || kind == Kind::kBroadcast;
 }
 
-// Measured: docs/design/single_copy.md. Elsewhere the bounce buffers are faster: data with several readers
-// is read from their shared cache, and members that send and receive at the same time share the work.
+// Measured: docs/design/single_copy.md. Elsewhere the bounce buffers are faster: data with several
+// readers is read from their shared cache, and members that send and receive at the same time share
+// the work.
 bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks) {
   return kind == Kind::kScatter && ranks >= 3 && block >= kMinScatter && block <= kMaxPaying;
 }
@@ -50,7 +51,8 @@ Input SingleCopy::announce(const Offsets& offsets, const RemoteBuffer& memory) {
   return std::as_bytes(std::span(&announced_, 1));
 }
 
-// Payload with the memory that peers may read, unless this rank overwrites it before all have read it.
+// Payload with the memory that peers may read, unless this rank overwrites it before all have read
+// it.
 Input ShmCommunicator::expose_memory(const Operation& o) {
   const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
   RemoteBuffer memory;
@@ -93,7 +95,9 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
 
 // After the point at which all reported whether they could read.
 void ShmCommunicator::collect_votes(Pending& pending) {
-  if (single_copy_.count_votes(buffers_.ranks(), [&](std::size_t r) { return sync_.payload_of(r); })) return;
+  if (single_copy_.count_votes(buffers_.ranks(),
+                               [&](std::size_t r) { return sync_.payload_of(r); }))
+    return;
   plan_.route = Route::kAsItTravels;
   plan_.first_chunk = 2;
   // One phase more than chunks need, for contributions in the arena, which the last phase reads.

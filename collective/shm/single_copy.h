@@ -39,19 +39,20 @@ static_assert(sizeof(Announced) <= SyncPoints::kPayload);
 // Whether CMA is faster than the bounce buffers, for `ranks` members and blocks of `block` bytes.
 [[nodiscard]] bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks);
 
-// Which operations are tried by CMA, and the memory that the members expose for the current one. Members that
-// run the same operations decide alike. Owned and used by one thread.
+// Which operations are tried by CMA, and the memory that the members expose for the current one.
+// Members that run the same operations decide alike. Owned and used by one thread.
 class SingleCopy {
  public:
   explicit SingleCopy(SingleCopyMode mode) : mode_(mode) {}
 
-  // Whether the next operation of `kind`, with blocks of `block` bytes and `ranks` members, offers CMA. To be
-  // called once for each operation that is not copied anyway.
+  // Whether the next operation of `kind`, with blocks of `block` bytes and `ranks` members, offers
+  // CMA. To be called once for each operation that is not copied anyway.
   [[nodiscard]] bool tries(Kind kind, std::size_t block, std::size_t ranks);
   // The payload for the point at which all members expose their memory; valid until the next call.
   [[nodiscard]] Input announce(const Offsets& offsets, const RemoteBuffer& memory);
-  // After that point. `payload_of(r)`: the payload of rank r. True if what every contributing rank of `o` has
-  // can be read in place. Otherwise the next operations of this kind probably cannot either: they do not try.
+  // After that point. `payload_of(r)`: the payload of rank r. True if what every contributing rank
+  // of `o` has can be read in place. Otherwise the next operations of this kind probably cannot
+  // either: they do not try.
   template <class PayloadOf>
   [[nodiscard]] bool collect(const Operation& o, std::size_t ranks, const PayloadOf& payload_of) {
     memory_.resize(ranks);
@@ -67,15 +68,17 @@ class SingleCopy {
     succeeded_ = 1;
     return all;
   }
-  // Fills `to` from offset `at` of the memory of `rank`. False: it could not, and this member votes so.
+  // Fills `to` from offset `at` of the memory of `rank`. False: it could not, and this member votes
+  // so.
   [[nodiscard]] bool read(std::size_t rank, std::size_t at, Output to) {
     succeeded_ = cma_read(memory_[rank], at, to) ? 1 : 0;
     return succeeded_ != 0;
   }
-  // The payload for the point at which all members vote: whether this one has read all that it needed.
+  // The payload for the point at which all members vote: whether this one has read all that it
+  // needed.
   [[nodiscard]] Input vote() const { return std::as_bytes(std::span(&succeeded_, 1)); }
-  // After that point. True if all could read: the operation is done. Otherwise it goes another way, and CMA
-  // is not tried again.
+  // After that point. True if all could read: the operation is done. Otherwise it goes another way,
+  // and CMA is not tried again.
   template <class PayloadOf>
   [[nodiscard]] bool count_votes(std::size_t ranks, const PayloadOf& payload_of) {
     for (std::size_t r = 0; r < ranks; ++r) {

@@ -1,8 +1,8 @@
-// Chooses the stores by which a member fills its bounce buffer, or its slices of a result that others
-// copy. The cost of stores through the cache depends on the distance between its core and the cores that
-// read the same lines last (docs/design/bounce_buffers.md: 2 or 27 us for 64 KiB). A virtual machine is not
-// told that distance, and it changes at run time, so each member measures both kinds of stores from time to
-// time.
+// Chooses the stores by which a member fills its bounce buffer, or its slices of a result that
+// others copy. The cost of stores through the cache depends on the distance between its core and
+// the cores that read the same lines last (docs/design/bounce_buffers.md: 2 or 27 us for 64 KiB). A
+// virtual machine is not told that distance, and it changes at run time, so each member measures
+// both kinds of stores from time to time.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace regroup::collective {
 
-// Owned and used by one thread. The time of trials depends on the number of chunks only, so members that
-// run the same operations try at the same time.
+// Owned and used by one thread. The time of trials depends on the number of chunks only, so members
+// that run the same operations try at the same time.
 class StoreTuner {
  public:
   // Stores for the next chunk, measured or not.
@@ -33,8 +33,8 @@ class StoreTuner {
   // The better stores, as of the last trial.
   [[nodiscard]] Stores choice() const { return streams_ ? Stores::kStream : Stores::kPlain; }
 
-  // Records that a chunk of `bytes` > 0, at most kLag chunks ago, took `ticks` of a steady clock with
-  // `stores`.
+  // Records that a chunk of `bytes` > 0, at most kLag chunks ago, took `ticks` of a steady clock
+  // with `stores`.
   void record(Stores stores, std::uint64_t ticks, std::size_t bytes) {
     if (state_ == State::kIdle) return;
     double& best = best_[stores == Stores::kStream ? 1 : 0];
@@ -75,8 +75,8 @@ class StoreTuner {
   double best_[2] = {kNever, kNever};  // ticks per byte: plain, streaming
 };
 
-// What a tuner measures: how the chunks of one kind of operation are filled; or, of an operation that uses no
-// bounce buffer, the slices of its results that others copy.
+// What a tuner measures: how the chunks of one kind of operation are filled; or, of an operation
+// that uses no bounce buffer, the slices of its results that others copy.
 class TunerKey {
  public:
   constexpr TunerKey(Kind kind)
@@ -96,8 +96,9 @@ class TunerKey {
 // A tuner for each of these and each size of chunk, and the time that this member has spent on the
 // chunks in flight: its own work, not the time it waited for others.
 class StoreTuners {
-  static constexpr std::size_t kMin = 8 << 10;  // bytes placed: for less, reading the clock costs too much
-  static constexpr std::size_t kSizes = 5;      // classes, by power of two
+  static constexpr std::size_t kMin =
+      8 << 10;  // bytes placed: for less, reading the clock costs too much
+  static constexpr std::size_t kSizes = 5;  // classes, by power of two
 
  public:
   explicit StoreTuners(StorePolicy how) : how_(how) {}
@@ -132,7 +133,8 @@ class StoreTuners {
     chunk.is_measured = false;
   }
   [[nodiscard]] Stores choice(TunerKey key, std::size_t placed) const {
-    if (how_ != StorePolicy::kTuned) return how_ == StorePolicy::kStream ? Stores::kStream : Stores::kPlain;
+    if (how_ != StorePolicy::kTuned)
+      return how_ == StorePolicy::kStream ? Stores::kStream : Stores::kPlain;
     return placed < kMin ? Stores::kPlain : tuners_[key.index()][size_of(placed)].choice();
   }
 

@@ -1,20 +1,20 @@
 // Arrival words.
 //
-// Invariant: a member that sleeps is rung. A member stores its arrival, executes a full fence, then polls
-// all peers. One of these fences is the last; the member that polls after it sees every arrival. A member
-// that sees all arrivals in its first poll after its fence, or a mismatch, rings every sleeping peer;
-// hence the last member does. It also sees which peers sleep: a member goes to sleep only after a fence
-// and one more poll (shmem/doorbell.h), and if that poll missed an arrival, it preceded the fence of that
-// arrival and so the last fence, and so did the store of its "sleeping" flag. The other members need not
-// ring.
+// Invariant: a member that sleeps is rung. A member stores its arrival, executes a full fence, then
+// polls all peers. One of these fences is the last; the member that polls after it sees every
+// arrival. A member that sees all arrivals in its first poll after its fence, or a mismatch, rings
+// every sleeping peer; hence the last member does. It also sees which peers sleep: a member goes to
+// sleep only after a fence and one more poll (shmem/doorbell.h), and if that poll missed an
+// arrival, it preceded the fence of that arrival and so the last fence, and so did the store of its
+// "sleeping" flag. The other members need not ring.
 //
-// A fence waits until the cache line of the arrival is back from the core that read it last. A member
-// that finds its peers within a microsecond may therefore poll before the fence, use what they published,
-// and fence afterwards (ring()): an arrival, once seen, stays, so this equals a poll after the fence. If
-// the poll fails, the member fences and polls once more before it waits.
-// tests/model/doorbell_model_test.cc runs every interleaving of a copy of this. signal_and_leave() does
-// not fence: it rings the peers that it sees asleep; a peer that it misses wakes up by its own timeout
-// (ProgressEngine::wait()).
+// A fence waits until the cache line of the arrival is back from the core that read it last. A
+// member that finds its peers within a microsecond may therefore poll before the fence, use what
+// they published, and fence afterwards (ring()): an arrival, once seen, stays, so this equals a
+// poll after the fence. If the poll fails, the member fences and polls once more before it waits.
+// tests/model/doorbell_model_test.cc runs every interleaving of a copy of this. signal_and_leave()
+// does not fence: it rings the peers that it sees asleep; a peer that it misses wakes up by its own
+// timeout (ProgressEngine::wait()).
 #include "collective/shm/sync_points.h"
 
 #include <fmt/format.h>
@@ -36,14 +36,15 @@ proto::Generation generation_of(std::uint64_t instance) {
 std::uint32_t digest(CollectiveSignature signature) {
   const std::uint64_t exact =
       (signature.what & 15) | (signature.what >> 8 & 15) << 4 | (signature.what >> 16 & 7) << 8;
-  const std::uint64_t rest = (signature.bytes ^ (signature.what >> 32) << 40) * 0x9e3779b97f4a7c15ULL;
+  const std::uint64_t rest =
+      (signature.bytes ^ (signature.what >> 32) << 40) * 0x9e3779b97f4a7c15ULL;
   return static_cast<std::uint32_t>(exact | rest >> 43 << 11);
 }
 
 }  // namespace
 
-SyncPoints::SyncPoints(proto::Generation generation, proto::Position position, std::vector<Peer> peers,
-                       int self)
+SyncPoints::SyncPoints(proto::Generation generation, proto::Position position,
+                       std::vector<Peer> peers, int self)
     : generation_(generation),
       instance_(static_cast<std::uint64_t>(generation) << kPositionBits | position.value),
       peers_(std::move(peers)),
@@ -52,9 +53,9 @@ SyncPoints::SyncPoints(proto::Generation generation, proto::Position position, s
 
 base::Status SyncPoints::open() {
   if (mine().instance.load(std::memory_order_relaxed) >= instance_) {
-    return base::invalid_argument(
-        fmt::format("communicator: instance {} of generation {} was opened before, or a later one was",
-                    instance_ & ((1ULL << kPositionBits) - 1), generation_));
+    return base::invalid_argument(fmt::format(
+        "communicator: instance {} of generation {} was opened before, or a later one was",
+        instance_ & ((1ULL << kPositionBits) - 1), generation_));
   }
   for (auto& arrival : mine().arrivals) arrival.word.store(0, std::memory_order_seq_cst);
   for (const std::uint64_t sync_point : {0, 1}) post_signature(CollectiveSignature(), sync_point);
@@ -73,8 +74,8 @@ base::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const s
   return {};
 }
 
-// The signature has a cache line of its own, apart from the arrivals that peers poll: it stays where it
-// is while the operations stay the same.
+// The signature has a cache line of its own, apart from the arrivals that peers poll: it stays
+// where it is while the operations stay the same.
 void SyncPoints::post_signature(const CollectiveSignature& signature, std::uint64_t sync_point) {
   posted_[sync_point % 2] = {signature, digest(signature)};
   auto& words = mine().signatures[sync_point % 2];
@@ -82,7 +83,8 @@ void SyncPoints::post_signature(const CollectiveSignature& signature, std::uint6
   words[1].store(signature.bytes, std::memory_order_relaxed);
 }
 
-void SyncPoints::signal_and_leave(const CollectiveSignature& signature, std::span<const std::byte> payload) {
+void SyncPoints::signal_and_leave(const CollectiveSignature& signature,
+                                  std::span<const std::byte> payload) {
   prepare(signature, payload);
   signal();
   arrived_last_ = false;
@@ -97,9 +99,12 @@ SyncPoints::PollResult SyncPoints::poll_and_ring() {
 }
 
 SyncPoints::PollResult SyncPoints::poll(bool thorough, std::size_t known_arrived) {
-  const auto is_here = [&](std::size_t i) { return i == self_ || i == known_arrived || has_arrived(i); };
+  const auto is_here = [&](std::size_t i) {
+    return i == self_ || i == known_arrived || has_arrived(i);
+  };
   while (first_missing_ < peers_.size() && is_here(first_missing_)) ++first_missing_;
-  for (std::size_t i = first_missing_ + 1; thorough && i < peers_.size(); ++i) static_cast<void>(is_here(i));
+  for (std::size_t i = first_missing_ + 1; thorough && i < peers_.size(); ++i)
+    static_cast<void>(is_here(i));
   if (mismatched_rank_ != self_) return PollResult::kMismatch;
   return first_missing_ == peers_.size() ? PollResult::kComplete : PollResult::kIncomplete;
 }
@@ -113,8 +118,9 @@ base::Result<bool> SyncPoints::all_arrived(bool thorough) {
 std::optional<Mismatch> SyncPoints::mismatch() const {
   if (mismatched_rank_ == self_) return std::nullopt;
   const auto& words = peers_[mismatched_rank_].channel->signatures[epoch_ % 2];
-  return Mismatch{mismatched_rank_,
-                  {words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)}};
+  return Mismatch{
+      mismatched_rank_,
+      {words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)}};
 }
 
 std::string SyncPoints::describe_mismatch() const {
@@ -123,8 +129,8 @@ std::string SyncPoints::describe_mismatch() const {
                      describe(signature()), other.rank, describe(other.signature));
 }
 
-// A member in a later instance has finished this one. A member in a later generation may not have, but no
-// generation begins before the previous one is over.
+// A member in a later instance has finished this one. A member in a later generation may not have,
+// but no generation begins before the previous one is over.
 bool SyncPoints::is_ahead(std::size_t member) {
   const shmem::Channel& channel = *peers_[member].channel;
   const std::uint64_t instance = channel.instance.load(std::memory_order_seq_cst);
@@ -132,8 +138,8 @@ bool SyncPoints::is_ahead(std::size_t member) {
     over_ = over_ || generation_of(instance) > generation_;
     return instance > instance_;
   }
-  // This member cannot have a later arrival of the same parity: that requires our arrival at the point
-  // between.
+  // This member cannot have a later arrival of the same parity: that requires our arrival at the
+  // point between.
   const std::uint64_t word = channel.arrivals[epoch_ % 2].word.load(std::memory_order_seq_cst);
   if (word == word_) return true;
   if (word >> 32 != word_ >> 32) return false;

@@ -1,8 +1,8 @@
-// The synchronisation points of one communicator's members, one after the other. At each, every member
-// publishes its arrival in its own channel of the arena: the number of the point, a digest of the
-// signature of its operation, and a payload of up to 56 bytes. No member passes point k before all
-// members have arrived at it, and none passes a point at which another member runs a different operation.
-// Nothing here blocks; ProgressEngine waits.
+// The synchronisation points of one communicator's members, one after the other. At each, every
+// member publishes its arrival in its own channel of the arena: the number of the point, a digest
+// of the signature of its operation, and a payload of up to 56 bytes. No member passes point k
+// before all members have arrived at it, and none passes a point at which another member runs a
+// different operation. Nothing here blocks; ProgressEngine waits.
 #pragma once
 
 #include <cassert>
@@ -36,17 +36,20 @@ class SyncPoints {
   static constexpr std::size_t kPayload = sizeof(shmem::Channel::Arrival::payload);
 
   // For the member `peers[self]` at `position` of its generation; does not access the arena.
-  SyncPoints(proto::Generation generation, proto::Position position, std::vector<Peer> peers, int self);
+  SyncPoints(proto::Generation generation, proto::Position position, std::vector<Peer> peers,
+             int self);
 
   // Publishes all earlier stores of this thread and arrives at the next point; `payload`: at most
-  // kPayload bytes, copied. The first call opens the instance and wakes peers that wait in an earlier
-  // one. kInvalidArgument if the instance was opened before, or a peer runs another operation.
-  [[nodiscard]] base::Status arrive(CollectiveSignature signature, std::span<const std::byte> payload = {});
+  // kPayload bytes, copied. The first call opens the instance and wakes peers that wait in an
+  // earlier one. kInvalidArgument if the instance was opened before, or a peer runs another
+  // operation.
+  [[nodiscard]] base::Status arrive(CollectiveSignature signature,
+                                    std::span<const std::byte> payload = {});
   // State of the current point. kMismatch: a member arrived with another signature.
   enum class PollResult { kIncomplete, kComplete, kMismatch };
-  // arrive() in parts, without a Status, for a member that has called it before; all_arrived() reports
-  // mismatches. prepare() moves on to the next point, signal() publishes the arrival. Then call fence()
-  // and poll_and_ring(), or poll() and afterwards ring().
+  // arrive() in parts, without a Status, for a member that has called it before; all_arrived()
+  // reports mismatches. prepare() moves on to the next point, signal() publishes the arrival. Then
+  // call fence() and poll_and_ring(), or poll() and afterwards ring().
   void prepare(const CollectiveSignature& signature, std::span<const std::byte> payload) {
     assert(opened_ && payload.size() <= kPayload);
     word_ = next_tag(signature).word;
@@ -55,11 +58,13 @@ class SyncPoints {
     copy_small(mine().arrivals[epoch_ % 2].payload, payload.data(), payload.size());
   }
   void signal() { publish_unfenced(word(), word_); }
-  // Pauses if this member arrived last: a load of a line that a peer is about to write delays its store.
+  // Pauses if this member arrived last: a load of a line that a peer is about to write delays its
+  // store.
   void back_off() const {
     if (arrived_last_) base::cpu_relax();
   }
-  // `thorough`: check all members even when one is missing. `known_arrived`: a rank known to have arrived.
+  // `thorough`: check all members even when one is missing. `known_arrived`: a rank known to have
+  // arrived.
   [[nodiscard]] PollResult poll(bool thorough, std::size_t known_arrived = kNoRank);
   void set_arrived_last(bool arrived_last) { arrived_last_ = arrived_last; }  // by the first poll()
   void ring() {
@@ -72,11 +77,11 @@ class SyncPoints {
     if (!has_arrived(member)) return PollResult::kIncomplete;
     return mismatched_rank_ == self_ ? PollResult::kComplete : PollResult::kMismatch;
   }
-  // arrive() for a member that will not wait at this point. May miss a peer that is falling asleep, so
-  // ProgressEngine::wait() sleeps for a limited time only.
+  // arrive() for a member that will not wait at this point. May miss a peer that is falling asleep,
+  // so ProgressEngine::wait() sleeps for a limited time only.
   void signal_and_leave(const CollectiveSignature& signature, std::span<const std::byte> payload);
-  // Tag of the inline chunks (inline_chunk.h) written before the next arrival, for an operation with this
-  // signature. After that arrival they are read with tag().
+  // Tag of the inline chunks (inline_chunk.h) written before the next arrival, for an operation
+  // with this signature. After that arrival they are read with tag().
   [[nodiscard]] ChunkTag next_tag(const CollectiveSignature& signature) {
     Posted& posted = posted_[(epoch_ + 1) % 2];
     if (signature != posted.signature) post_signature(signature, epoch_ + 1);
@@ -86,12 +91,13 @@ class SyncPoints {
   // True when all members have arrived at this point: what they stored before is visible then.
   // kInvalidArgument when a member runs another operation.
   [[nodiscard]] base::Result<bool> all_arrived(bool thorough);
-  // After a point: prefetches the line of the next arrival for writing. Its readers are done with it.
+  // After a point: prefetches the line of the next arrival for writing. Its readers are done with
+  // it.
   void prefetch_next() const { prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
   // Empty: no member runs another operation.
   [[nodiscard]] std::optional<Mismatch> mismatch() const;
-  // Payload of `rank` at the current point, at which all have arrived; valid until this member arrives
-  // again.
+  // Payload of `rank` at the current point, at which all have arrived; valid until this member
+  // arrives again.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const {
     return peers_[rank].channel->arrivals[epoch_ % 2].payload;
   }
@@ -105,7 +111,9 @@ class SyncPoints {
  private:
   [[nodiscard]] base::Status open();
   void post_signature(const CollectiveSignature& signature, std::uint64_t sync_point);
-  [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[epoch_ % 2].word; }
+  [[nodiscard]] std::atomic<std::uint64_t>& word() const {
+    return mine().arrivals[epoch_ % 2].word;
+  }
   void ring_others() const {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (i != self_) shmem::ring_if_asleep(peers_[i].slot->bell);
@@ -120,7 +128,9 @@ class SyncPoints {
   }
   [[nodiscard]] bool is_ahead(std::size_t member);
   [[nodiscard]] std::string describe_mismatch() const;
-  [[nodiscard]] const CollectiveSignature& signature() const { return posted_[epoch_ % 2].signature; }
+  [[nodiscard]] const CollectiveSignature& signature() const {
+    return posted_[epoch_ % 2].signature;
+  }
   [[nodiscard]] shmem::Channel& mine() const { return *peers_[self_].channel; }
 
   const proto::Generation generation_;

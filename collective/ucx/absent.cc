@@ -15,10 +15,9 @@ base::Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& /*se
   return built_without_ucx();
 }
 
-base::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContext> /*context*/,
-                                                       const shmem::Arena& /*arena*/,
-                                                       const proto::World& /*world*/, proto::SlotId /*self*/,
-                                                       Addresses /*addresses*/) {
+base::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(
+    std::shared_ptr<const UcxContext> /*context*/, const shmem::Arena& /*arena*/,
+    const proto::World& /*world*/, proto::SlotId /*self*/, Addresses /*addresses*/) {
   return built_without_ucx();
 }
 

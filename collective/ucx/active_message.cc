@@ -6,8 +6,8 @@
 namespace regroup::collective {
 namespace {
 
-// A point-to-point message that does not fit the receiver's buffer comes without data; the size is in its
-// signature.
+// A point-to-point message that does not fit the receiver's buffer comes without data; the size is
+// in its signature.
 bool may_have(const MessageHeader& header, std::size_t bytes) {
   switch (header.key.kind) {
     case MessageKind::kData:
@@ -27,9 +27,9 @@ std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std
   MessageHeader out;
   if (header.size() != sizeof out) return std::nullopt;
   std::memcpy(&out, header.data(), sizeof out);
-  const bool is_valid = out.nonce == nonce && out.key.kind <= MessageKind::kFailure && out.key.from >= 0 &&
-                        static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.signature) &&
-                        may_have(out, bytes);
+  const bool is_valid = out.nonce == nonce && out.key.kind <= MessageKind::kFailure &&
+                        out.key.from >= 0 && static_cast<std::size_t>(out.key.from) < ranks &&
+                        is_valid_signature(out.signature) && may_have(out, bytes);
   return is_valid ? std::optional(out) : std::nullopt;
 }
 

@@ -1,5 +1,6 @@
-// The active messages that the members of a generation send each other, and the key by which a receiver
-// matches them. Plain data, without threads; the bytes of MessageHeader are the wire format.
+// The active messages that the members of a generation send each other, and the key by which a
+// receiver matches them. Plain data, without threads; the bytes of MessageHeader are the wire
+// format.
 #pragma once
 
 #include <compare>
@@ -35,27 +36,31 @@ enum class MessageKind : std::uint8_t {
 struct MatchKey {
   CommunicatorId communicator;
   MessageKind kind = MessageKind::kData;
-  std::uint64_t number = 0;  // of the collective operation, or of the point-to-point message of this pair
-  std::uint64_t tag = 0;     // distinguishes the messages of one operation (MessageTag::pack)
-  std::int32_t from = 0;     // rank of the sender in the World
+  std::uint64_t number =
+      0;  // of the collective operation, or of the point-to-point message of this pair
+  std::uint64_t tag = 0;  // distinguishes the messages of one operation (MessageTag::pack)
+  std::int32_t from = 0;  // rank of the sender in the World
 
   auto operator<=>(const MatchKey&) const = default;
 };
 
-// Precedes the data on the wire, with its layout in memory: all members run the same program on the same
-// architecture.
+// Precedes the data on the wire, with its layout in memory: all members run the same program on the
+// same architecture.
 struct MessageHeader {
   MatchKey key;
-  CollectiveSignature signature;  // the sender's operation, by which the receiver detects a mismatch
-  std::uint64_t acks = 0;   // messages received since the previous header to this rank that need such an ack
+  CollectiveSignature
+      signature;  // the sender's operation, by which the receiver detects a mismatch
+  std::uint64_t acks =
+      0;  // messages received since the previous header to this rank that need such an ack
   std::uint64_t nonce = 0;  // the receiver's, of this generation; only members know it
 };
 
-// Parses the header of a message with `bytes` of data that arrived at the member with `nonce` in a World of
-// `ranks` members. Returns nothing for a header that no member sends: anybody who can connect to the port may
-// have sent it.
-[[nodiscard]] std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std::size_t bytes,
-                                                        std::size_t ranks, std::uint64_t nonce);
+// Parses the header of a message with `bytes` of data that arrived at the member with `nonce` in a
+// World of `ranks` members. Returns nothing for a header that no member sends: anybody who can
+// connect to the port may have sent it.
+[[nodiscard]] std::optional<MessageHeader> parse_header(std::span<const std::byte> header,
+                                                        std::size_t bytes, std::size_t ranks,
+                                                        std::uint64_t nonce);
 
 // A message that has arrived. Its data belongs to UCX until the receiver releases it.
 struct ActiveMessage {

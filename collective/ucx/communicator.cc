@@ -14,7 +14,8 @@ using base::Result;
 using base::Status;
 using base::TimePoint;
 
-UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group, RankSums rank_sums)
+UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group,
+                                 RankSums rank_sums)
     : engine_(std::move(engine)),
       group_(std::move(group)),
       rank_sums_(std::move(rank_sums)),
@@ -22,10 +23,9 @@ UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group
 
 UcxCommunicator::~UcxCommunicator() { engine_->abandon(group_.communicator); }
 
-Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engine> engine,
-                                                            const CommunicatorId& communicator,
-                                                            std::vector<int> ranks, int rank,
-                                                            std::unique_ptr<LocalCommunicator> local) {
+Result<std::unique_ptr<Communicator>> UcxCommunicator::open(
+    std::shared_ptr<Engine> engine, const CommunicatorId& communicator, std::vector<int> ranks,
+    int rank, std::unique_ptr<LocalCommunicator> local) {
   std::vector<proto::NodeId> nodes;
   for (const int r : ranks)
     nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(r)].slot_id.node);
@@ -63,10 +63,12 @@ Task UcxCommunicator::collective(Operation o, CollectiveSignature signature, std
   co_await run_collective(x, o);
 }
 
-Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result,
-                               Dtype dtype, TimePoint deadline, const SumBlocks& blocks) {
+Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
+                               Output result, Dtype dtype, TimePoint deadline,
+                               const SumBlocks& blocks) {
   if (group_.layout.hosts.size() == 1)
-    return group_.local->tree_reducer().reduce(partials, leaf_count, result, dtype, deadline, blocks);
+    return group_.local->tree_reducer().reduce(partials, leaf_count, result, dtype, deadline,
+                                               blocks);
   REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
   Nodes nodes;
   PartialSums inputs;
@@ -82,7 +84,8 @@ Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
                   engine_->mesh().world().generation,
                   std::move(here),
                   std::move(inputs)};
-  OperationDescriptor operation = next_collective(tree_reduce_signature(dtype, leaf_count, result.size()));
+  OperationDescriptor operation =
+      next_collective(tree_reduce_signature(dtype, leaf_count, result.size()));
   operation.begin = [this, &s, signature = operation.signature, number = operation.number] {
     return sum(s, signature, number);
   };
@@ -93,7 +96,8 @@ Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
 Task UcxCommunicator::sum(const TreeSum& s, CollectiveSignature signature, std::uint64_t number) {
   UcxMessenger messenger(*engine_, scratch_, group_, number, signature);
   Exchange x(messenger, scratch_, group_.layout, rank_sums_);
-  co_await Until(*engine_, [&] { return shmem::all_left_before(engine_->mesh().arena(), s.generation); });
+  co_await Until(*engine_,
+                 [&] { return shmem::all_left_before(engine_->mesh().arena(), s.generation); });
   co_await tree_sum(x, s);
 }
 
@@ -104,9 +108,9 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoin
   };
   const SplitEntry mine{color, engine_->last_group};
   std::vector<SplitEntry> entries(group_.ranks.size());
-  REGROUP_RETURN_IF_ERROR(run(
-      Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(entries))),
-      deadline));
+  REGROUP_RETURN_IF_ERROR(run(Operation::allgather(std::as_bytes(std::span(&mine, 1)),
+                                                   std::as_writable_bytes(std::span(entries))),
+                              deadline));
   for (const SplitEntry& entry : entries)
     engine_->last_group = std::max(engine_->last_group, entry.group + 1);
   REGROUP_ASSIGN_OR_RETURN(auto local, group_.local->split_local(color, deadline));

@@ -1,6 +1,6 @@
-// The Communicator over a PeerMesh: numbers the operations and gives them to the Engine as tasks, which net/
-// makes of messages between hosts and operations within one. Owned and used by one thread, like the Engine,
-// which it keeps alive. Errors and blocking are those of Communicator.
+// The Communicator over a PeerMesh: numbers the operations and gives them to the Engine as tasks,
+// which net/ makes of messages between hosts and operations within one. Owned and used by one
+// thread, like the Engine, which it keeps alive. Errors and blocking are those of Communicator.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,27 @@ namespace regroup::collective {
 
 class UcxCommunicator final : public Communicator, private TreeReducer {
  public:
-  // `ranks`: in the World, of which this member is number `rank`. `local`: those of this host, in this order.
+  // `ranks`: in the World, of which this member is number `rank`. `local`: those of this host, in
+  // this order.
   [[nodiscard]] static base::Result<std::unique_ptr<Communicator>> open(
-      std::shared_ptr<Engine> engine, const CommunicatorId& communicator, std::vector<int> ranks, int rank,
-      std::unique_ptr<LocalCommunicator> local);
+      std::shared_ptr<Engine> engine, const CommunicatorId& communicator, std::vector<int> ranks,
+      int rank, std::unique_ptr<LocalCommunicator> local);
   ~UcxCommunicator() override;
 
   [[nodiscard]] int rank() const override { return group_.layout.rank; }
   [[nodiscard]] int size() const override { return group_.layout.size; }
-  [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
+  [[nodiscard]] base::Result<Request> start(const Operation& operation,
+                                            base::TimePoint deadline) override;
   [[nodiscard]] TreeReducer& tree_reducer() override { return *this; }
-  [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
-                                                                  base::TimePoint deadline) override;
+  [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(
+      int color, base::TimePoint deadline) override;
   [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
   UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group, RankSums rank_sums);
-  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
+  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override {
+    return engine_->test(ticket);
+  }
   [[nodiscard]] base::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
   [[nodiscard]] base::Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
                                     Output result, Dtype dtype, base::TimePoint deadline,

@@ -1,14 +1,15 @@
 // How the members of a mesh connect, and how connections break.
 //
-// Of two members, the one with the lower rank connects. It tries the addresses of the other one after
-// another, because the first may belong to a network that is filtered, or to an unrelated one with the same
-// numbers.
+// Of two members, the one with the lower rank connects. It tries the addresses of the other one
+// after another, because the first may belong to a network that is filtered, or to an unrelated one
+// with the same numbers.
 //
-// Anybody can connect and claim any rank. So an accepted connection is a pending peer until a handshake with
-// our nonce comes by it (UCX passes the endpoint with that message, UCP_AM_SEND_FLAG_REPLY). It then becomes
-// the connection of that rank, and is answered by a handshake with the nonce that the first one carried. The
-// answer tells the connecting member which of its attempts was accepted. It sends no other message before, so
-// none is lost on the other attempts.
+// Anybody can connect and claim any rank. So an accepted connection is a pending peer until a
+// handshake with our nonce comes by it (UCX passes the endpoint with that message,
+// UCP_AM_SEND_FLAG_REPLY). It then becomes the connection of that rank, and is answered by a
+// handshake with the nonce that the first one carried. The answer tells the connecting member which
+// of its attempts was accepted. It sends no other message before, so none is lost on the other
+// attempts.
 #include <algorithm>
 #include <utility>
 
@@ -22,8 +23,9 @@ namespace {
 using base::TimePoint;
 
 constexpr std::size_t kMaxPendingPeers = 64;  // at a time, in addition to one for each member
-constexpr base::Duration kAttemptTimeout = std::chrono::milliseconds(250);  // then try the next address
-constexpr base::Duration kRoundTimeout = std::chrono::seconds(1);           // after the last address
+constexpr base::Duration kAttemptTimeout =
+    std::chrono::milliseconds(250);                                // then try the next address
+constexpr base::Duration kRoundTimeout = std::chrono::seconds(1);  // after the last address
 constexpr base::Duration kAcceptedAttemptTimeout =
     std::chrono::seconds(2);  // the peer's kernel has accepted it, but the peer may be computing
 
@@ -31,8 +33,8 @@ constexpr base::Duration kAcceptedAttemptTimeout =
 
 ucp_ep_params_t PeerMesh::endpoint_params() {
   ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_FLAGS;
+  params.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_FLAGS;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {on_error, this};
   return params;
@@ -55,12 +57,13 @@ bool PeerMesh::connect(int to) {
 
 std::size_t PeerMesh::connections() const {
   std::size_t known = 0;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) known += was_connected(rank) ? 1 : 0;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
+    known += was_connected(rank) ? 1 : 0;
   return known;
 }
 
-// True unless the connection to `peer` works. A connection that broke before a message was sent on it does
-// not count: the other member may never have learned that it was accepted, and tries again.
+// True unless the connection to `peer` works. A connection that broke before a message was sent on
+// it does not count: the other member may never have learned that it was accepted, and tries again.
 bool PeerMesh::accepts_connection(const MeshPeer& peer) {
   return peer.endpoint == nullptr || (!peer.lost.empty() && !peer.used);
 }
@@ -83,8 +86,9 @@ void PeerMesh::advance_connect(MeshPeer& peer) {
   connect_next_address(peer);
 }
 
-// Connects to the next address that accepts a connect() and has no attempt under way. After the last address
-// all attempts have kRoundTimeout; then the failed ones are repeated, since a network may have come up.
+// Connects to the next address that accepts a connect() and has no attempt under way. After the
+// last address all attempts have kRoundTimeout; then the failed ones are repeated, since a network
+// may have come up.
 void PeerMesh::connect_next_address(MeshPeer& peer) {
   if (peer.addresses.empty()) return mark_lost(peer, UCS_ERR_UNREACHABLE);
   if (peer.next_address == 0) {
@@ -97,7 +101,8 @@ void PeerMesh::connect_next_address(MeshPeer& peer) {
   ConnectionAttempt attempt;
   while (status != UCS_OK && peer.next_address < peer.addresses.size()) {
     attempt.address = peer.addresses[peer.next_address++];
-    if (std::ranges::find(peer.attempts, attempt.address, &ConnectionAttempt::address) != peer.attempts.end())
+    if (std::ranges::find(peer.attempts, attempt.address, &ConnectionAttempt::address) !=
+        peer.attempts.end())
       continue;
     const SocketAddress address = to_socket_address(attempt.address);
     ucp_ep_params_t params = endpoint_params();
@@ -122,21 +127,23 @@ void PeerMesh::send_handshake(MeshPeer& peer, ucp_ep_h by) {
       send_by(by, peer, {{{}, MessageKind::kHandshake, nonce_}, {}}, {}, UCP_AM_SEND_FLAG_REPLY));
 }
 
-// Turns connection requests into endpoints. Requests of earlier generations, and those that come too late,
-// are accepted and closed, because ucp_listener_reject() crashes (openucx/ucx#11235). Above the limit,
-// pending peers are closed: first those whose member is connected otherwise, then the oldest.
+// Turns connection requests into endpoints. Requests of earlier generations, and those that come
+// too late, are accepted and closed, because ucp_listener_reject() crashes (openucx/ucx#11235).
+// Above the limit, pending peers are closed: first those whose member is connected otherwise, then
+// the oldest.
 bool PeerMesh::accept_connections() {
   if (closed() || closing_ || !listener().progress()) return false;
   const auto requests = listener().take(world_.generation);
   for (const Listener::ConnectionRequest& request : requests) {
     const auto from = request.client_id & 0xffffffff;
-    const bool wanted = request.client_id == client_id_of(world_.generation, from) && from < self_ &&
-                        accepts_connection(peers_[from]);
+    const bool wanted = request.client_id == client_id_of(world_.generation, from) &&
+                        from < self_ && accepts_connection(peers_[from]);
     ucp_ep_params_t params = endpoint_params();
     params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
     params.conn_request = request.handle;
     ucp_ep_h endpoint = nullptr;
-    if (ucp().ucp_ep_create(worker_, &params, &endpoint) != UCS_OK) continue;  // UCX tells the other side
+    if (ucp().ucp_ep_create(worker_, &params, &endpoint) != UCS_OK)
+      continue;  // UCX tells the other side
     if (wanted) {
       pending_peers_.push_back({.endpoint = endpoint});
     } else {
@@ -144,7 +151,9 @@ bool PeerMesh::accept_connections() {
     }
   }
   while (pending_peers_.size() > peers_.size() + kMaxPendingPeers) {
-    const auto is_superfluous = [](const MeshPeer& pending) { return pending.last_received != TimePoint(); };
+    const auto is_superfluous = [](const MeshPeer& pending) {
+      return pending.last_received != TimePoint();
+    };
     auto first = std::ranges::find_if(pending_peers_, is_superfluous);
     if (first == pending_peers_.end()) first = pending_peers_.begin();
     close_endpoint(first->endpoint);
@@ -153,7 +162,8 @@ bool PeerMesh::accept_connections() {
   return !requests.empty();
 }
 
-// A handshake with our nonce has come from `rank` by this endpoint: a new connection, or the answer to ours.
+// A handshake with our nonce has come from `rank` by this endpoint: a new connection, or the answer
+// to ours.
 void PeerMesh::on_handshake(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (closing_) return;
@@ -200,7 +210,8 @@ void PeerMesh::on_error(void* self, ucp_ep_h endpoint, ucs_status_t status) {
 void PeerMesh::close_endpoint(ucp_ep_h endpoint) {
   const Transfer transfer = begin();
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   param.user_data = transfer.state_.get();
   param.cb.send = on_sent;

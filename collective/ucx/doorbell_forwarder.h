@@ -1,9 +1,10 @@
-// Forwards the rings of a doorbell to a thread that sleeps in poll(): a second thread sleeps on the doorbell
-// and calls `wake` when it rings while the first thread is asleep.
+// Forwards the rings of a doorbell to a thread that sleeps in poll(): a second thread sleeps on the
+// doorbell and calls `wake` when it rings while the first thread is asleep.
 //
-// No ring is lost. The sleeper first sets `asleep_`, then compares the count of the doorbell with the count
-// that it read before it last checked for work. The forwarding thread first reads the count, then `asleep_`.
-// In any order of the two, one of the threads sees a ring that falls between.
+// No ring is lost. The sleeper first sets `asleep_`, then compares the count of the doorbell with
+// the count that it read before it last checked for work. The forwarding thread first reads the
+// count, then `asleep_`. In any order of the two, one of the threads sees a ring that falls
+// between.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,8 @@ class DoorbellForwarder {
   DoorbellForwarder(const DoorbellForwarder&) = delete;
   DoorbellForwarder& operator=(const DoorbellForwarder&) = delete;
 
-  // While one exists, a ring calls `wake`. Used by the thread that owns the doorbell, around its sleep.
+  // While one exists, a ring calls `wake`. Used by the thread that owns the doorbell, around its
+  // sleep.
   class SleepScope {
    public:
     explicit SleepScope(DoorbellForwarder& forwarder) : forwarder_(forwarder) {
@@ -39,8 +41,8 @@ class DoorbellForwarder {
     SleepScope(const SleepScope&) = delete;
     SleepScope& operator=(const SleepScope&) = delete;
 
-    // True if the bell has rung since `seen` was read. Must be the last check before the sleep: an earlier
-    // call of `wake` may have had no effect.
+    // True if the bell has rung since `seen` was read. Must be the last check before the sleep: an
+    // earlier call of `wake` may have had no effect.
     [[nodiscard]] bool has_rung(std::uint32_t seen) const {
       return forwarder_.bell_.count.load(std::memory_order_seq_cst) != seen;
     }

@@ -1,9 +1,9 @@
 // The order of operations, and the only code that waits.
 //
-// A waiting thread polls for a while if each rank of this host has a core of its own, because the others then
-// answer is_small. Otherwise it yields for a moment, then sleeps: in the mesh, or, if it waits only for
-// members of this host, on its doorbell, which takes one context switch instead of two. From time to time it
-// sends straggler probes (straggler_probe.cc).
+// A waiting thread polls for a while if each rank of this host has a core of its own, because the
+// others then answer is_small. Otherwise it yields for a moment, then sleeps: in the mesh, or, if
+// it waits only for members of this host, on its doorbell, which takes one context switch instead
+// of two. From time to time it sends straggler probes (straggler_probe.cc).
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -27,11 +27,12 @@ using base::TimePoint;
 namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
-constexpr std::chrono::microseconds kYield(100);          // of polling with yields, without progress
-constexpr std::chrono::microseconds kSlowYield(500);      // a yield of this length ran a computing process
+constexpr std::chrono::microseconds kYield(100);  // of polling with yields, without progress
+constexpr std::chrono::microseconds kSlowYield(
+    500);  // a yield of this length ran a computing process
 constexpr std::chrono::milliseconds kSharedCoreTime(20);  // without yields after a slow one
-constexpr unsigned kYields = 3;                           // of a rank that waits for a large operation
-constexpr std::uint64_t kSmallBytes = 512 << 10;          // larger operations take long
+constexpr unsigned kYields = 3;                   // of a rank that waits for a large operation
+constexpr std::uint64_t kSmallBytes = 512 << 10;  // larger operations take long
 
 TimePoint now() { return base::SystemClock().now(); }
 
@@ -62,7 +63,8 @@ Status Engine::check() {
     fail(base::revoked(fmt::format("generation {} is over", generation)));
   }
   if (failed_.ok() && !mesh_->overrun().ok()) {
-    fail({mesh_->overrun().code(), fmt::format("generation {}: {}", generation, mesh_->overrun().message())});
+    fail({mesh_->overrun().code(),
+          fmt::format("generation {}: {}", generation, mesh_->overrun().message())});
   }
   if (failed_.ok() && mesh_->closed())
     fail(base::unavailable("another communicator on this mesh has failed"));
@@ -99,7 +101,8 @@ Result<std::uint64_t> Engine::start(OperationDescriptor operation, TimePoint dea
 
 // No task waits for a rank of another host, so the network need not be polled for a while.
 bool Engine::waits_for_local_only() const {
-  return !waiters_.empty() && std::ranges::all_of(waiters_, [](const Waiter* w) { return w->peer() < 0; });
+  return !waiters_.empty() &&
+         std::ranges::all_of(waiters_, [](const Waiter* w) { return w->peer() < 0; });
 }
 
 // True if anything progressed. Without `with_network` it polls only what this host's ranks store.
@@ -165,7 +168,8 @@ void Engine::check_peers() {
   mesh_->accept_connections();
   for (const Waiter* waiter : waiters_) {
     if (waiter->peer() < 0) continue;
-    static_cast<void>(mesh_->connect(waiter->peer()));  // only an endpoint reports the death of its peer
+    static_cast<void>(
+        mesh_->connect(waiter->peer()));  // only an endpoint reports the death of its peer
     mesh_->report_lost(waiter->peer());
     mesh_->report_silent(waiter->peer(), waiter->since());
   }
@@ -178,8 +182,9 @@ void Engine::check_peers() {
 }
 
 void Engine::fail_at_deadline(const Pending& pending) {
-  const OperationDescriptor& operation =
-      pending.operation.point_to_point || queue_.empty() ? pending.operation : queue_.front().operation;
+  const OperationDescriptor& operation = pending.operation.point_to_point || queue_.empty()
+                                             ? pending.operation
+                                             : queue_.front().operation;
   const std::vector<int> missing =
       operation.point_to_point ? std::vector<int>{operation.peer} : missing_ranks(operation);
   std::string list;
@@ -187,18 +192,21 @@ void Engine::fail_at_deadline(const Pending& pending) {
   for (const int r : missing) {
     const std::string& why = mesh_->lost(operation.ranks[static_cast<std::size_t>(r)]);
     list += fmt::format("{}{}", list.empty() ? "" : ", ", r);
-    const std::string& connect_error = mesh_->connect_error(operation.ranks[static_cast<std::size_t>(r)]);
+    const std::string& connect_error =
+        mesh_->connect_error(operation.ranks[static_cast<std::size_t>(r)]);
     if (!why.empty()) lost += fmt::format(" (connection to rank {} lost: {})", r, why);
-    if (!connect_error.empty()) lost += fmt::format(" (cannot connect to rank {}: {})", r, connect_error);
+    if (!connect_error.empty())
+      lost += fmt::format(" (cannot connect to rank {}: {})", r, connect_error);
   }
   const auto kind = static_cast<Kind>(operation.signature.what & 0xff);
   const std::string what =
       operation.point_to_point
           ? fmt::format("rank {} did not {}", list, kind == Kind::kSend ? "receive" : "send")
           : fmt::format("rank {} of {} did not arrive", list, operation.ranks.size());
-  fail(base::deadline_exceeded(fmt::format(
-      "{}: {} after {:.3f} s in generation {}{}", name_of(operation.signature), what,
-      std::chrono::duration<double>(now() - pending.begun).count(), mesh_->world().generation, lost)));
+  fail(base::deadline_exceeded(
+      fmt::format("{}: {} after {:.3f} s in generation {}{}", name_of(operation.signature), what,
+                  std::chrono::duration<double>(now() - pending.begun).count(),
+                  mesh_->world().generation, lost)));
   abort_if_failed();
 }
 
@@ -234,9 +242,9 @@ TimePoint Engine::next_wakeup(const Pending& pending) const {
                   queue_.empty() ? now() + mesh_->probe_interval() : next_probe(queue_.front()));
 }
 
-// Polls until nothing has progressed for a while, because a wake-up costs more. A thread that gets its core
-// back late shares it with processes that compute; it is better off asleep, as is one that waits for a large
-// operation. Returns the count of the doorbell before the last poll.
+// Polls until nothing has progressed for a while, because a wake-up costs more. A thread that gets
+// its core back late shares it with processes that compute; it is better off asleep, as is one that
+// waits for a large operation. Returns the count of the doorbell before the last poll.
 std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
   const bool is_small = queue_.empty() || queue_.front().operation.signature.bytes <= kSmallBytes;
   TimePoint end{};
@@ -254,9 +262,9 @@ std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
   }
 }
 
-// A member that stores what we wait for rings only if it sees us asleep. So `sleeping` is set first, and what
-// was stored before is found by the advance() after it. In the first operation, members of other hosts may
-// connect at any time, so it sleeps in the mesh, which accepts them.
+// A member that stores what we wait for rings only if it sees us asleep. So `sleeping` is set
+// first, and what was stored before is found by the advance() after it. In the first operation,
+// members of other hosts may connect at any time, so it sleeps in the mesh, which accepts them.
 void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
   auto& bell = mesh_->own().bell;
   bell.sleeping.store(1, std::memory_order_seq_cst);
@@ -264,7 +272,8 @@ void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
   if (!moved && failed_.ok() && find(ticket) != nullptr) {
     const bool is_first = queue_.empty() || queue_.front().operation.number == 1;
     const bool sleeps_on_bell = waits_for_local_only() && !is_first;
-    const TimePoint probe_time = sleeps_on_bell ? waiters_.front()->since() + kProbeDelay : TimePoint();
+    const TimePoint probe_time =
+        sleeps_on_bell ? waiters_.front()->since() + kProbeDelay : TimePoint();
     if (now() < probe_time) {
       shmem::RealPolicy::wait(bell.count, seen, std::min(until, probe_time));
     } else {

@@ -1,10 +1,10 @@
-// Runs the operations of the communicators of one family (a communicator and the groups split from it): their
-// order, their tasks, deadlines, straggler probes, and all waiting. Owned and used by one thread, in which
-// all tasks run. wait() blocks, fail_all() for up to 2 s.
+// Runs the operations of the communicators of one family (a communicator and the groups split from
+// it): their order, their tasks, deadlines, straggler probes, and all waiting. Owned and used by
+// one thread, in which all tasks run. wait() blocks, fail_all() for up to 2 s.
 //
-// Collective operations run one after the other, point-to-point messages concurrently with them. Every
-// failure is final: the engine closes the mesh, so that nothing accesses the caller's memory any more, then
-// destroys all tasks.
+// Collective operations run one after the other, point-to-point messages concurrently with them.
+// Every failure is final: the engine closes the mesh, so that nothing accesses the caller's memory
+// any more, then destroys all tasks.
 #pragma once
 
 #include <coroutine>
@@ -28,7 +28,8 @@ namespace regroup::collective {
 
 class Engine;
 
-inline constexpr std::chrono::milliseconds kProbeDelay(10);  // of an operation, before its first probe
+inline constexpr std::chrono::milliseconds kProbeDelay(
+    10);  // of an operation, before its first probe
 
 // Something that a task awaits. It lives in the frame of the task.
 class Waiter {
@@ -77,11 +78,13 @@ class Engine {
 
   [[nodiscard]] PeerMesh& mesh() { return *mesh_; }
   [[nodiscard]] const PeerMesh& mesh() const { return *mesh_; }
-  // A waiting thread polls for a while before it sleeps, because each member of this host has its own core.
+  // A waiting thread polls for a while before it sleeps, because each member of this host has its
+  // own core.
   [[nodiscard]] bool spins() const { return cores_->spins(); }
   // ok, the failure that ended the engine, or kRevoked if the generation is over.
   [[nodiscard]] base::Status check();
-  [[nodiscard]] base::Result<std::uint64_t> start(OperationDescriptor operation, base::TimePoint deadline);
+  [[nodiscard]] base::Result<std::uint64_t> start(OperationDescriptor operation,
+                                                  base::TimePoint deadline);
   [[nodiscard]] base::Result<bool> test(std::uint64_t ticket);
   [[nodiscard]] base::Status wait(std::uint64_t ticket);
   // Fails all operations with `why`, once the running task suspends.
@@ -90,10 +93,12 @@ class Engine {
   void fail_all(const base::Status& why);
   // fail_all(): we are in `mine`, and `rank` is in `theirs`, in the current operation.
   void fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
-  // The communicator is destroyed. If it has operations under way, all operations of the engine fail.
+  // The communicator is destroyed. If it has operations under way, all operations of the engine
+  // fail.
   void abandon(const CommunicatorId& communicator);
 
-  std::uint32_t last_group = 0;  // the number of the latest group of split(), on which its members agree
+  std::uint32_t last_group =
+      0;  // the number of the latest group of split(), on which its members agree
 
  private:
   friend class Waiter;
@@ -130,14 +135,16 @@ class Engine {
 
   const std::shared_ptr<PeerMesh> mesh_;
   const std::shared_ptr<const CoreUse> cores_;
-  base::TimePoint shared_until_{};  // other processes compute on our core; no sched_yield() until then
+  base::TimePoint
+      shared_until_{};  // other processes compute on our core; no sched_yield() until then
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;          // collective operations; the first one is running
   std::list<Pending> point_to_point_;  // all are running
   std::vector<Waiter*> waiters_;
   std::map<int, Transfer> probes_;  // the last one, by rank in the World
   base::Status failed_;
-  std::vector<std::uint64_t> aborted_;  // tickets of the operations that were under way at the failure
+  std::vector<std::uint64_t>
+      aborted_;  // tickets of the operations that were under way at the failure
 };
 
 // Awaits a condition that involves rank `peer` of the World (-1: only members of this host).

@@ -19,8 +19,9 @@ Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings) 
 }
 
 Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContext> context,
-                                                 const shmem::Arena& arena, const proto::World& world,
-                                                 proto::SlotId self, Addresses addresses) {
+                                                 const shmem::Arena& arena,
+                                                 const proto::World& world, proto::SlotId self,
+                                                 Addresses addresses) {
   return PeerMesh::open(std::move(context), arena, world, self, std::move(addresses));
 }
 
@@ -30,14 +31,15 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
   REGROUP_ASSIGN_OR_RETURN(auto ranks, ranks_of(mesh->world(), options));
   const auto mine = std::ranges::find(ranks, mesh->rank());
   if (mine == ranks.end()) {
-    return base::invalid_argument(fmt::format(
-        "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), ranks.size()));
+    return base::invalid_argument(
+        fmt::format("make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(),
+                    ranks.size()));
   }
   const auto rank = static_cast<int>(mine - ranks.begin());
   auto engine = std::make_shared<Engine>(std::move(mesh), local->core_use());
-  return UcxCommunicator::open(std::move(engine),
-                               {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)},
-                               std::move(ranks), rank, std::move(local));
+  return UcxCommunicator::open(
+      std::move(engine), {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)},
+      std::move(ranks), rank, std::move(local));
 }
 
 }  // namespace regroup::collective

@@ -1,7 +1,7 @@
-// Loads libucp and opens contexts. UCX reads its environment when it is loaded. Three variables keep it from
-// disturbing the program: UCX_ERROR_SIGNALS (else it handles SIGSEGV and similar signals), UCX_MEM_EVENTS
-// (else it patches mmap and similar functions), UCX_LOG_LEVEL (else it prints the deaths of peers, which the
-// coordinator handles).
+// Loads libucp and opens contexts. UCX reads its environment when it is loaded. Three variables
+// keep it from disturbing the program: UCX_ERROR_SIGNALS (else it handles SIGSEGV and similar
+// signals), UCX_MEM_EVENTS (else it patches mmap and similar functions), UCX_LOG_LEVEL (else it
+// prints the deaths of peers, which the coordinator handles).
 #include "collective/ucx/library.h"
 
 #include <dlfcn.h>
@@ -25,13 +25,14 @@ using base::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kNoSharedMemory = "^posix,sysv";
-// Messages are sent eagerly, without copies: a send that is done has left this process. UCX's rendezvous
-// protocol and flush would wait until the receiver progresses its worker; over TCP both are PUTs, and one
-// whose acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A segment
-// of 512 KiB holds a message of a whole chunk, where UCX's 64 KiB would split it; and its receive buffer is
-// reused, while UCX allocates new pages for messages that it reassembles. connect() does not block; else a
-// host that is lost meanwhile holds its caller for 70 s and more. Up to UCX 1.13, keys of a transport lack
-// the name of the transport (openucx/ucx#8649).
+// Messages are sent eagerly, without copies: a send that is done has left this process. UCX's
+// rendezvous protocol and flush would wait until the receiver progresses its worker; over TCP both
+// are PUTs, and one whose acknowledgement meets a closed endpoint aborts the process (tcp_ep.c:
+// PUT_TX_WAITING_ACK). A segment of 512 KiB holds a message of a whole chunk, where UCX's 64 KiB
+// would split it; and its receive buffer is reused, while UCX allocates new pages for messages that
+// it reassembles. connect() does not block; else a host that is lost meanwhile holds its caller for
+// 70 s and more. Up to UCX 1.13, keys of a transport lack the name of the transport
+// (openucx/ucx#8649).
 struct Default {
   const char* variable;  // by which the user overrides it
   const char* key;
@@ -44,9 +45,9 @@ constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
                                  {"UCX_TCP_CONN_NB", "TCP_CONN_NB", "y"},
                                  {"UCX_TCP_CONN_NB", "CONN_NB", "y"}};
 
-// If UCX has only TCP, a connection must use the network of its address. Otherwise UCX would choose the
-// network that it likes best, which may be filtered. With RDMA, UCX's choice is wanted even for Ethernet
-// addresses.
+// If UCX has only TCP, a connection must use the network of its address. Otherwise UCX would choose
+// the network that it likes best, which may be filtered. With RDMA, UCX's choice is wanted even for
+// Ethernet addresses.
 constexpr Default kByTheWayCalled{"UCX_CM_USE_ALL_DEVICES", "CM_USE_ALL_DEVICES", "n"};
 
 // `list`: the value of UCX_TLS.
@@ -110,7 +111,8 @@ bool uses(std::string list, const std::string& transport) {
 // A write to a peer that is gone must fail instead of raising SIGPIPE.
 void ignore_broken_pipes() {
   struct sigaction now {};
-  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -132,9 +134,9 @@ Result<Ucp> load_ucp() {
   REGROUP_UCP_FUNCTIONS(REGROUP_UCP_FIND)
 #undef REGROUP_UCP_FIND
   if (missing == nullptr) return out;
-  return Status(
-      Code::kUnavailable,
-      fmt::format("not viable: {} has no function {}; UCX 1.11 or later is wanted", kLibrary, missing));
+  return Status(Code::kUnavailable,
+                fmt::format("not viable: {} has no function {}; UCX 1.11 or later is wanted",
+                            kLibrary, missing));
 }
 
 Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& settings) {
@@ -146,28 +148,31 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp.ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return failed("ucp_config_read", status);
-  const std::unique_ptr<ucp_config_t, decltype(ucp.ucp_config_release)> release(config,
-                                                                                ucp.ucp_config_release);
+  const std::unique_ptr<ucp_config_t, decltype(ucp.ucp_config_release)> release(
+      config, ucp.ucp_config_release);
   const auto set = [&](const char* key, const char* value) {
     static_cast<void>(ucp.ucp_config_modify(config, key, value));
   };
   for (const auto& [variable, key, value] : kDefaults) {
     if (value_of(variable).empty()) set(key, value);
   }
-  // Members of one host communicate in the arena. With shared memory, each worker would create a file in
-  // /dev/shm and unlink it a moment later; a process that is killed in between would leave it.
+  // Members of one host communicate in the arena. With shared memory, each worker would create a
+  // file in /dev/shm and unlink it a moment later; a process that is killed in between would leave
+  // it.
   std::string list = setting(settings, "TLS");
   if (has_tcp_alone(list) && value_of(kByTheWayCalled.variable).empty())
     set(kByTheWayCalled.key, kByTheWayCalled.value);
-  if (list.empty() && ucp.ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK) list = kNoSharedMemory;
-  // Without these, transports of shared memory do not report the death of a peer. UCX warns about variables
-  // that it does not use.
+  if (list.empty() && ucp.ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
+    list = kNoSharedMemory;
+  // Without these, transports of shared memory do not report the death of a peer. UCX warns about
+  // variables that it does not use.
   if (uses(list, "posix")) set("POSIX_ERROR_HANDLING", "y");
   if (uses(list, "sysv")) set("SYSV_ERROR_HANDLING", "y");
   if (uses(list, "posix") || uses(list, "sysv")) set("ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings.config) {
     status = ucp.ucp_config_modify(config, name.c_str(), value.c_str());
-    if (status != UCS_OK) return failed(fmt::format("ucp_config_modify({}={})", name, value), status);
+    if (status != UCS_OK)
+      return failed(fmt::format("ucp_config_modify({}={})", name, value), status);
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
@@ -175,8 +180,9 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
   ucp_context_h context = nullptr;
   status = ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   if (status != UCS_OK) return failed("ucp_init", status);
-  REGROUP_ASSIGN_OR_RETURN(auto listener, Listener::open(ucp, context, setting(settings, "NET_DEVICES"),
-                                                         setting(settings, "TCP_PORT_RANGE")));
+  REGROUP_ASSIGN_OR_RETURN(auto listener,
+                           Listener::open(ucp, context, setting(settings, "NET_DEVICES"),
+                                          setting(settings, "TCP_PORT_RANGE")));
   return std::shared_ptr<const UcxContext>(
       std::make_shared<UcxContext>(ucp, context, std::move(listener), settings.probe_interval));
 }

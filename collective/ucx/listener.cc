@@ -1,4 +1,5 @@
-// A UCX worker that only listens. Connection requests become endpoints of the workers of their generations.
+// A UCX worker that only listens. Connection requests become endpoints of the workers of their
+// generations.
 #include "collective/ucx/listener.h"
 
 #include <fmt/format.h>
@@ -58,13 +59,14 @@ Status Listener::listen(std::span<PeerAddress> addresses, PortRange ports, bool 
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   if (status == UCS_OK) status = ucp_.ucp_listener_query(listener, &attributes);
   if (status != UCS_OK) {
-    const std::string where = ports.first == 0
-                                  ? "any port"
-                                  : fmt::format("ports {}-{} of UCX_TCP_PORT_RANGE", ports.first, ports.last);
+    const std::string where = ports.first == 0 ? "any port"
+                                               : fmt::format("ports {}-{} of UCX_TCP_PORT_RANGE",
+                                                             ports.first, ports.last);
     return base::unavailable(
         fmt::format("ucp_listener_create({}): {}", where, ucp_.ucs_status_string(status)));
   }
-  const auto port = reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
+  const auto port =
+      reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
   for (PeerAddress& address : addresses) address.port = ntohs(port);
   return {};
 }
@@ -87,7 +89,8 @@ std::vector<Listener::ConnectionRequest> Listener::take(proto::Generation genera
   const auto is_later = [&](const ConnectionRequest& r) {
     return r.client_id >= client_id_of(generation + 1, 0);
   };
-  const auto first = std::stable_partition(requests_.begin(), requests_.end(), std::not_fn(is_later));
+  const auto first =
+      std::stable_partition(requests_.begin(), requests_.end(), std::not_fn(is_later));
   const auto later = static_cast<std::size_t>(requests_.end() - first);
   const auto end = first + static_cast<std::ptrdiff_t>(later > kMaxEarly ? later - kMaxEarly : 0);
   std::vector<ConnectionRequest> out(requests_.begin(), end);

@@ -1,7 +1,7 @@
-// Listens for connections from members of other hosts: on one port for all addresses of the host or, where
-// the user names interfaces, on one port for each of their addresses. One listener serves all generations of
-// a process. UCX cannot destroy a listener safely while somebody connects (openucx/ucx#11087), so it stays as
-// long as the process.
+// Listens for connections from members of other hosts: on one port for all addresses of the host
+// or, where the user names interfaces, on one port for each of their addresses. One listener serves
+// all generations of a process. UCX cannot destroy a listener safely while somebody connects
+// (openucx/ucx#11087), so it stays as long as the process.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,16 @@ namespace regroup::collective {
 // Used by one thread, the one that uses the meshes. Nothing blocks.
 class Listener {
  public:
-  static constexpr std::size_t kMaxEarly = 4096;  // more than the members that can be a generation ahead
+  static constexpr std::size_t kMaxEarly =
+      4096;  // more than the members that can be a generation ahead
   struct ConnectionRequest {
     ucp_conn_request_h handle;  // must become an endpoint of a worker
     std::uint64_t client_id;    // 0 if the request has none
   };
 
   // `devices`, `ports`: as in UCX_NET_DEVICES and UCX_TCP_PORT_RANGE.
-  [[nodiscard]] static base::Result<std::unique_ptr<Listener>> open(const Ucp& ucp, ucp_context_h context,
+  [[nodiscard]] static base::Result<std::unique_ptr<Listener>> open(const Ucp& ucp,
+                                                                    ucp_context_h context,
                                                                     std::string_view devices,
                                                                     std::string_view ports);
   Listener(const Listener&) = delete;
@@ -43,8 +45,9 @@ class Listener {
   [[nodiscard]] const std::vector<PeerAddress>& addresses() const { return addresses_; }
   // Receives connection requests; true if any are queued.
   bool progress();
-  // Takes the requests of `generation` and of earlier ones. Requests of later generations stay until the mesh
-  // of their generation takes them; of more than kMaxEarly of these, the oldest are taken as well.
+  // Takes the requests of `generation` and of earlier ones. Requests of later generations stay
+  // until the mesh of their generation takes them; of more than kMaxEarly of these, the oldest are
+  // taken as well.
   [[nodiscard]] std::vector<ConnectionRequest> take(proto::Generation generation);
   // False: there is work for progress(). True: descriptor() becomes readable when there is.
   [[nodiscard]] bool arm();
@@ -52,7 +55,8 @@ class Listener {
 
  private:
   explicit Listener(const Ucp& ucp) : ucp_(ucp) {}
-  [[nodiscard]] base::Status listen(std::span<PeerAddress> addresses, PortRange ports, bool all_addresses);
+  [[nodiscard]] base::Status listen(std::span<PeerAddress> addresses, PortRange ports,
+                                    bool all_addresses);
   static void on_connection_request(ucp_conn_request_h request, void* self);
 
   const Ucp ucp_;

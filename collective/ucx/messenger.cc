@@ -70,7 +70,8 @@ Task UcxMessenger::receive(int from, MessageTag tag, Output data) {
   co_await take(key, tag, data);
 }
 
-Task UcxMessenger::receive_up_to(std::size_t limit, int from, MessageTag tag, std::vector<std::byte>* data) {
+Task UcxMessenger::receive_up_to(std::size_t limit, int from, MessageTag tag,
+                                 std::vector<std::byte>* data) {
   const MatchKey key = key_of(from, tag);
   const ActiveMessage& message = co_await Arrival(*this, key);
   if (message.bytes > limit) {

@@ -21,7 +21,8 @@ struct MeshGroup {
   std::unique_ptr<LocalCommunicator> local;  // of the ranks of this host, in the same order
 };
 
-// Of the current operation of `engine`, number `number` of its communicator. All references must outlive it.
+// Of the current operation of `engine`, number `number` of its communicator. All references must
+// outlive it.
 class UcxMessenger final : public Messenger {
  public:
   UcxMessenger(Engine& engine, Scratch& scratch, const MeshGroup& group, std::uint64_t number,
@@ -32,7 +33,8 @@ class UcxMessenger final : public Messenger {
   [[nodiscard]] Task receive(int from, MessageTag tag, Output data) override;
   [[nodiscard]] Task receive_up_to(std::size_t limit, int from, MessageTag tag,
                                    std::vector<std::byte>* data) override;
-  [[nodiscard]] Task receive_in_place(int from, MessageTag tag, std::size_t bytes, Received* out) override;
+  [[nodiscard]] Task receive_in_place(int from, MessageTag tag, std::size_t bytes,
+                                      Received* out) override;
   void release(int from, MessageTag tag) override { engine_.mesh().drop(key_of(from, tag)); }
   [[nodiscard]] Task run_locally(Operation operation) override;
   [[nodiscard]] Task fail(base::Status why) override;

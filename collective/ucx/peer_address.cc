@@ -23,17 +23,20 @@ namespace {
 
 std::uint32_t ones_in(const std::uint8_t* bytes, std::size_t count) {
   std::uint32_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) ones += static_cast<std::uint32_t>(std::popcount(bytes[i]));
+  for (std::size_t i = 0; i < count; ++i)
+    ones += static_cast<std::uint32_t>(std::popcount(bytes[i]));
   return ones;
 }
 
 PeerAddress address_from(const sockaddr& address, const sockaddr* mask) {
   PeerAddress out{address.sa_family};
   const bool four = address.sa_family == AF_INET;
-  const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+  const std::size_t offset =
+      four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
   const std::size_t bytes = four ? 4 : 16;
   std::memcpy(out.address.data(), reinterpret_cast<const std::byte*>(&address) + offset, bytes);
-  if (mask != nullptr) out.prefix = ones_in(reinterpret_cast<const std::uint8_t*>(mask) + offset, bytes);
+  if (mask != nullptr)
+    out.prefix = ones_in(reinterpret_cast<const std::uint8_t*>(mask) + offset, bytes);
   return out;
 }
 
@@ -57,8 +60,8 @@ struct Local {
   bool loopback = false;
 };
 
-// Sort key: hardware before bridges and virtual interfaces, whose reported speeds mean nothing; then the
-// speed.
+// Sort key: hardware before bridges and virtual interfaces, whose reported speeds mean nothing;
+// then the speed.
 std::pair<bool, int> speed_of(const std::string& interface) {
   const std::filesystem::path folder = "/sys/class/net/" + interface;
   std::error_code error;
@@ -80,9 +83,11 @@ std::vector<Local> locals() {
     const PeerAddress address = address_from(*i->ifa_addr, i->ifa_netmask);
     if (is_link_local(address)) continue;
     out.push_back({i->ifa_name, address, (i->ifa_flags & IFF_LOOPBACK) != 0});
-    if (!speeds.contains(out.back().interface)) speeds[out.back().interface] = speed_of(i->ifa_name);
+    if (!speeds.contains(out.back().interface))
+      speeds[out.back().interface] = speed_of(i->ifa_name);
   }
-  std::ranges::stable_sort(out, std::greater(), [&](const Local& i) { return speeds[i.interface]; });
+  std::ranges::stable_sort(out, std::greater(),
+                           [&](const Local& i) { return speeds[i.interface]; });
   return out;
 }
 
@@ -129,8 +134,8 @@ std::vector<PeerAddress> addresses_of_devices(std::string_view devices) {
   };
   const std::vector<Local> all = locals();
   if (std::ranges::none_of(all, is_named)) return {};
-  return of_one_family(all,
-                       [&](const Local& i) { return all_but ? !is_named(i) && !i.loopback : is_named(i); });
+  return of_one_family(
+      all, [&](const Local& i) { return all_but ? !is_named(i) && !i.loopback : is_named(i); });
 }
 
 base::Result<PortRange> read_port_range(std::string_view text) {
@@ -180,7 +185,8 @@ std::string failure_reason_in(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(word.data()), word.size()};
 }
 
-std::vector<PeerAddress> nearest_first(std::vector<PeerAddress> theirs, std::span<const PeerAddress> mine) {
+std::vector<PeerAddress> nearest_first(std::vector<PeerAddress> theirs,
+                                       std::span<const PeerAddress> mine) {
   const auto is_near = [&](const PeerAddress& c) {
     return std::ranges::any_of(mine, [&](const PeerAddress& m) { return same_network(c, m); });
   };

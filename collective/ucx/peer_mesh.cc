@@ -1,9 +1,9 @@
-// The UCX calls of a mesh, except those that connect (connections.cc). The owner's thread makes all of them,
-// except ucp_worker_signal.
+// The UCX calls of a mesh, except those that connect (connections.cc). The owner's thread makes all
+// of them, except ucp_worker_signal.
 //
-// Death of a peer: its endpoint reports an error once (error handling mode PEER). From then on nothing is
-// sent to that peer, and operations that need it wait for the revoke. Messages that had arrived from it stay
-// valid.
+// Death of a peer: its endpoint reports an error once (error handling mode PEER). From then on
+// nothing is sent to that peer, and operations that need it wait for the revoke. Messages that had
+// arrived from it stay valid.
 #include "collective/ucx/peer_mesh.h"
 
 #include <fmt/format.h>
@@ -31,16 +31,17 @@ constexpr unsigned kMessageId = 1;        // the id of all our active messages
 constexpr unsigned kAcceptInterval = 16;  // calls of progress() for each accept_connections()
 constexpr std::chrono::seconds kDrainTimeout(2);
 constexpr std::chrono::milliseconds kHandshakeTimeout(100);
-constexpr std::chrono::milliseconds kAckTimeout(100);     // at the end of a mesh
-constexpr std::chrono::seconds kDeliveryTimeout(2);       // likewise, while data is unacknowledged by TCP
+constexpr std::chrono::milliseconds kAckTimeout(100);  // at the end of a mesh
+constexpr std::chrono::seconds kDeliveryTimeout(
+    2);  // likewise, while data is unacknowledged by TCP
 constexpr std::chrono::milliseconds kPollInterval(10);    // of that TCP state
 constexpr std::chrono::seconds kSilenceLimit(1);          // before on_peer_silent
 constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // of a host that answers
 
 }  // namespace
 
-PeerMesh::PeerMesh(std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, proto::World world,
-                   int self, Addresses addresses)
+PeerMesh::PeerMesh(std::shared_ptr<const UcxContext> context, const shmem::Arena& arena,
+                   proto::World world, int self, Addresses addresses)
     : context_(std::move(context)),
       arena_(arena),
       world_(std::move(world)),
@@ -55,8 +56,8 @@ Result<std::shared_ptr<PeerMesh>> PeerMesh::open(std::shared_ptr<const UcxContex
   const int rank = world.rank_of(self);
   if (rank < 0 || self.slot >= arena.spec().slots) {
     return base::invalid_argument(
-        fmt::format("open_peer_mesh: node {} slot {} is not in generation {}, or not in the arena", self.node,
-                    self.slot, world.generation));
+        fmt::format("open_peer_mesh: node {} slot {} is not in generation {}, or not in the arena",
+                    self.node, self.slot, world.generation));
   }
   std::shared_ptr<PeerMesh> mesh(
       new PeerMesh(std::move(context), arena, std::move(world), rank, std::move(addresses)));
@@ -65,8 +66,8 @@ Result<std::shared_ptr<PeerMesh>> PeerMesh::open(std::shared_ptr<const UcxContex
 }
 
 Status PeerMesh::failure(const char* call, ucs_status_t status) const {
-  return base::unavailable(
-      fmt::format("{}(generation {}): {}", call, world_.generation, ucp().ucs_status_string(status)));
+  return base::unavailable(fmt::format("{}(generation {}): {}", call, world_.generation,
+                                       ucp().ucs_status_string(status)));
 }
 
 Status PeerMesh::start() {
@@ -89,34 +90,39 @@ Status PeerMesh::start() {
   handler.arg = this;
   status = ucp().ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return failure("ucp_worker_set_am_recv_handler", status);
-  forwarder_ = std::make_unique<DoorbellForwarder>(own().bell, [this] { ucp().ucp_worker_signal(worker_); });
+  forwarder_ =
+      std::make_unique<DoorbellForwarder>(own().bell, [this] { ucp().ucp_worker_signal(worker_); });
   return addresses_.publish(encode(nonce_, listener().addresses()));
 }
 
 PeerMesh::~PeerMesh() { close(); }
 
-// A peer without our partial sums is still in its operation. If we closed a connection on which something is
-// unread, TCP would discard what it has not delivered (RST); and UCX on the other side reads once more after
-// it learns of the close, then stops. So wait until the peers have acked, or their kernels have all bytes. In
-// a revoked generation no operation needs them.
+// A peer without our partial sums is still in its operation. If we closed a connection on which
+// something is unread, TCP would discard what it has not delivered (RST); and UCX on the other side
+// reads once more after it learns of the close, then stops. So wait until the peers have acked, or
+// their kernels have all bytes. In a revoked generation no operation needs them.
 void PeerMesh::flush_acks() {
   if (closed() || is_over()) return;
   for (const MeshPeer& peer : peers_) {
     if (peer.pending_acks != 0)
-      static_cast<void>(
-          send(static_cast<int>(&peer - peers_.data()), {{{}, MessageKind::kHandshake, nonce_}, {}}, {}));
+      static_cast<void>(send(static_cast<int>(&peer - peers_.data()),
+                             {{{}, MessageKind::kHandshake, nonce_}, {}}, {}));
   }
-  const auto lacks_ack = [](const MeshPeer& peer) { return peer.unacked != 0 && peer.lost.empty(); };
+  const auto lacks_ack = [](const MeshPeer& peer) {
+    return peer.unacked != 0 && peer.lost.empty();
+  };
   const auto lacks_bytes = [&](const MeshPeer& peer) {
     if (!lacks_ack(peer)) return false;
     const auto rank = static_cast<std::size_t>(&peer - peers_.data());
     const auto address = addresses_.find(world_.members[rank].id);
     std::vector<PeerAddress> addresses = decode(address.value_or(std::vector<std::byte>()));
-    addresses.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX connects members of one host by loopback
+    addresses.push_back(
+        {AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX connects members of one host by loopback
     return has_unsent(addresses);
   };
   const TimePoint begin = base::SystemClock().now();
-  for (TimePoint next_poll = begin + kAckTimeout; !is_over() && std::ranges::any_of(peers_, lacks_ack);) {
+  for (TimePoint next_poll = begin + kAckTimeout;
+       !is_over() && std::ranges::any_of(peers_, lacks_ack);) {
     if (const TimePoint now = base::SystemClock().now(); now >= next_poll) {
       if (now >= begin + kDeliveryTimeout || std::ranges::none_of(peers_, lacks_bytes)) break;
       next_poll = now + kPollInterval;
@@ -134,8 +140,8 @@ void PeerMesh::report_lost(int rank) {
 void PeerMesh::report_silent(int rank, TimePoint since) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
   const auto silence = base::SystemClock().now() - std::max(since, peer.last_received);
-  if (!addresses_.on_peer_silent || silence < kSilenceLimit || peer.silence == MeshPeer::kUnreachable ||
-      !peer.lost.empty())
+  if (!addresses_.on_peer_silent || silence < kSilenceLimit ||
+      peer.silence == MeshPeer::kUnreachable || !peer.lost.empty())
     return;
   const proto::MemberId id = world_.members[static_cast<std::size_t>(rank)].id;
   const auto address = addresses_.find(id);
@@ -173,8 +179,8 @@ ucp_request_param_t with_user_data(void* state) {
 
 }  // namespace
 
-// UCX may call back until the request has finished, so the state is counted and keeps itself alive until
-// then.
+// UCX may call back until the request has finished, so the state is counted and keeps itself alive
+// until then.
 Transfer PeerMesh::begin() {
   Transfer transfer;
   transfer.state_ = std::make_shared<Transfer::State>();
@@ -190,7 +196,8 @@ void PeerMesh::end(Transfer::State& state) {
   const auto last = std::move(state.self);
 }
 
-// A request that UCX completed at once, or refused (then on_error() marks the peer as lost), has ended.
+// A request that UCX completed at once, or refused (then on_error() marks the peer as lost), has
+// ended.
 Transfer PeerMesh::begun(Transfer transfer, ucs_status_ptr_t request) {
   if (UCS_PTR_IS_ERR(request)) transfer.state_->failed = true;
   if (!UCS_PTR_IS_PTR(request)) end(*transfer.state_);
@@ -227,12 +234,13 @@ Transfer PeerMesh::send_by(ucp_ep_h endpoint, MeshPeer& to, const MessageHeader&
   param.cb.send = on_sent;
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = flags;
-  return begun(transfer, ucp().ucp_am_send_nbx(endpoint, kMessageId, &transfer.state_->header,
-                                               sizeof(MessageHeader), data.data(), data.size(), &param));
+  return begun(transfer,
+               ucp().ucp_am_send_nbx(endpoint, kMessageId, &transfer.state_->header,
+                                     sizeof(MessageHeader), data.data(), data.size(), &param));
 }
 
-ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t header_bytes, void* data,
-                                  std::size_t bytes, const ucp_am_recv_param_t* param) {
+ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t header_bytes,
+                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
   PeerMesh& mesh = *static_cast<PeerMesh*>(self);
   const auto read = parse_header({static_cast<const std::byte*>(header), header_bytes}, bytes,
                                  mesh.world_.members.size(), mesh.nonce_);
@@ -269,8 +277,9 @@ Transfer PeerMesh::take(const MatchKey& key, std::byte* to) {
     transfer.state_->fetches = true;
     ucp_request_param_t param = with_user_data(transfer.state_.get());
     param.cb.recv_am = on_fetched;
-    transfer = begun(transfer, ucp().ucp_am_recv_data_nbx(worker_, std::exchange(message.data, nullptr), to,
-                                                          message.bytes, &param));
+    transfer =
+        begun(transfer, ucp().ucp_am_recv_data_nbx(worker_, std::exchange(message.data, nullptr),
+                                                   to, message.bytes, &param));
   } else if (message.bytes != 0) {
     std::memcpy(to, message.data, message.bytes);
   }
@@ -282,13 +291,14 @@ void PeerMesh::release(const ActiveMessage& message) {
   if (message.data != nullptr) ucp().ucp_am_data_release(worker_, message.data);
 }
 
-// Rejected messages are not progress: a peer that sends them without end must not keep us from our deadline.
+// Rejected messages are not progress: a peer that sends them without end must not keep us from our
+// deadline.
 bool PeerMesh::progress() {
   const std::uint64_t refused = rejected_;
   bool moved = false;
   while (!closed() && rejected_ == refused && ucp().ucp_worker_progress(worker_) != 0) moved = true;
-  const bool polls_listener =
-      progress_calls_++ % kAcceptInterval == 0;  // a poll of the listener costs as much as one of the worker
+  const bool polls_listener = progress_calls_++ % kAcceptInterval ==
+                              0;  // a poll of the listener costs as much as one of the worker
   return (polls_listener && accept_connections()) || (moved && rejected_ == refused);
 }
 
@@ -304,7 +314,8 @@ void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
   ::ppoll(entries, std::size(entries), &time, nullptr);
 }
 
-// Closing an endpoint that is still connecting can abort the process of the peer (tcp_ep.c: CTX_TYPE_TX).
+// Closing an endpoint that is still connecting can abort the process of the peer (tcp_ep.c:
+// CTX_TYPE_TX).
 void PeerMesh::await_handshakes() {
   const TimePoint begin = base::SystemClock().now();
   const auto is_recent = [&](const ConnectionAttempt& attempt) {
@@ -316,8 +327,9 @@ void PeerMesh::await_handshakes() {
     return begun && peer.lost.empty() && peer.last_received == TimePoint();
   };
   for (const TimePoint end = base::SystemClock().now() + kHandshakeTimeout;
-       base::SystemClock().now() < end && (std::ranges::any_of(peers_, awaits_handshake) ||
-                                           std::ranges::any_of(pending_peers_, awaits_handshake));) {
+       base::SystemClock().now() < end &&
+       (std::ranges::any_of(peers_, awaits_handshake) ||
+        std::ranges::any_of(pending_peers_, awaits_handshake));) {
     if (!progress()) ::sched_yield();
   }
 }
@@ -336,8 +348,10 @@ void PeerMesh::close() {
     for (const ConnectionAttempt& attempt : std::exchange(peer.attempts, {}))
       close_endpoint(attempt.endpoint);
   }
-  for (const MeshPeer& pending : std::exchange(pending_peers_, {})) close_endpoint(pending.endpoint);
-  for (const TimePoint end = base::SystemClock().now() + kDrainTimeout; base::SystemClock().now() < end;) {
+  for (const MeshPeer& pending : std::exchange(pending_peers_, {}))
+    close_endpoint(pending.endpoint);
+  for (const TimePoint end = base::SystemClock().now() + kDrainTimeout;
+       base::SystemClock().now() < end;) {
     if (!progress() && requests_ == 0) break;
   }
   drop_all();

@@ -8,8 +8,10 @@
 namespace regroup::collective {
 
 OperationDescriptor PointToPoint::next(const Operation& o) {
-  OperationDescriptor operation{
-      .communicator = id_, .ranks = ranks_, .signature = signature_of_message(o), .point_to_point = true};
+  OperationDescriptor operation{.communicator = id_,
+                                .ranks = ranks_,
+                                .signature = signature_of_message(o),
+                                .point_to_point = true};
   operation.peer = o.root;
   const bool sends = o.kind == Kind::kSend;
   operation.number = ++(sends ? sent_ : received_)[static_cast<std::size_t>(o.root)];
@@ -19,14 +21,15 @@ OperationDescriptor PointToPoint::next(const Operation& o) {
   return operation;
 }
 
-// The data is sent only after the receiver has posted its receive, so that a message that nobody receives
-// occupies no memory.
+// The data is sent only after the receiver has posted its receive, so that a message that nobody
+// receives occupies no memory.
 Task PointToPoint::send(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   PeerMesh& mesh = engine_.mesh();
   const MatchKey ready{id_, MessageKind::kReadyToReceive, number, 0, peer};
   co_await Until(
-      engine_, [&] { return mesh.find(ready) != nullptr || (static_cast<void>(mesh.connect(peer)), false); },
+      engine_,
+      [&] { return mesh.find(ready) != nullptr || (static_cast<void>(mesh.connect(peer)), false); },
       peer);
   const std::uint64_t capacity = mesh.find(ready)->header.signature.bytes;
   mesh.drop(ready);
@@ -53,7 +56,10 @@ Task PointToPoint::receive(Operation o, std::uint64_t number) {
   PeerMesh& mesh = engine_.mesh();
   co_await Until(
       engine_,
-      [&] { return mesh.connect(peer) && number <= completed + UnexpectedQueue::kMaxPostedReceives; }, peer);
+      [&] {
+        return mesh.connect(peer) && number <= completed + UnexpectedQueue::kMaxPostedReceives;
+      },
+      peer);
   const MessageHeader header{{id_, MessageKind::kReadyToReceive, number}, signature_of_message(o)};
   const Transfer posted = mesh.send(peer, header, {});
   const MatchKey key{id_, MessageKind::kPointToPoint, number, 0, peer};
@@ -61,8 +67,9 @@ Task PointToPoint::receive(Operation o, std::uint64_t number) {
       engine_, [&] { return mesh.find(key) != nullptr; }, peer);
   const ActiveMessage& message = *mesh.find(key);
   // A message that does not fit the buffer comes without its data.
-  const std::uint64_t sent =
-      message.header.signature.bytes == o.out.size() ? message.bytes : message.header.signature.bytes;
+  const std::uint64_t sent = message.header.signature.bytes == o.out.size()
+                                 ? message.bytes
+                                 : message.header.signature.bytes;
   const bool fits = sent == o.out.size();
   Transfer transfer;
   if (fits) transfer = mesh.take(key, o.out.data());
@@ -70,7 +77,8 @@ Task PointToPoint::receive(Operation o, std::uint64_t number) {
   co_await Until(
       engine_, [&] { return transfer.done() && posted.done(); }, peer);
   completed += 1;
-  const Transfer ack = mesh.send(peer, {{id_, MessageKind::kAck, number}, signature_of_message(o)}, {});
+  const Transfer ack =
+      mesh.send(peer, {{id_, MessageKind::kAck, number}, signature_of_message(o)}, {});
   co_await Until(
       engine_, [&] { return ack.done(); }, peer);
   if (!fits) {

@@ -9,8 +9,8 @@
 
 namespace regroup::collective {
 
-// Counts the messages of each pair, by which the two sides match them. Owned by one thread, that of the
-// engine. Both arguments of the constructor must outlive it and its messages.
+// Counts the messages of each pair, by which the two sides match them. Owned by one thread, that of
+// the engine. Both arguments of the constructor must outlive it and its messages.
 class PointToPoint {
  public:
   // `ranks`: in the World, by rank.
@@ -24,7 +24,8 @@ class PointToPoint {
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
-  // The next message to or from rank `o.root`, for Engine::start(). `o`: a kSend or kReceive, checked.
+  // The next message to or from rank `o.root`, for Engine::start(). `o`: a kSend or kReceive,
+  // checked.
   [[nodiscard]] OperationDescriptor next(const Operation& o);
 
  private:

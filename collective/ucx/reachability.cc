@@ -1,5 +1,5 @@
-// UCX exposes neither its sockets nor their TCP state, so the sockets are found among the open files of the
-// process by the address of their peer.
+// UCX exposes neither its sockets nor their TCP state, so the sockets are found among the open
+// files of the process by the address of their peer.
 #include "collective/ucx/reachability.h"
 
 #include <linux/sockios.h>
@@ -22,16 +22,20 @@ constexpr int kTcp = 6;  // IPPROTO_TCP; <linux/tcp.h> and <netinet/tcp.h> do no
 std::optional<SocketAddress> other_end(int fd) {
   SocketAddress out;
   out.bytes = sizeof out.storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&out.storage), &out.bytes) != 0) return std::nullopt;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&out.storage), &out.bytes) != 0)
+    return std::nullopt;
   return out;
 }
 
 bool is_at(const SocketAddress& peer, const PeerAddress& address) {
   const SocketAddress wanted = to_socket_address(address);
   if (wanted.storage.ss_family != peer.storage.ss_family) return false;
-  const auto at = [&](const SocketAddress& s) { return reinterpret_cast<const std::byte*>(&s.storage); };
+  const auto at = [&](const SocketAddress& s) {
+    return reinterpret_cast<const std::byte*>(&s.storage);
+  };
   const bool four = address.family == AF_INET;
-  const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+  const std::size_t offset =
+      four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
   return std::memcmp(at(peer) + offset, at(wanted) + offset, four ? 4 : 16) == 0;
 }
 
@@ -85,7 +89,8 @@ bool has_unsent(std::span<const PeerAddress> addresses) {
 bool is_connected(const PeerAddress& address) {
   bool found = false;
   for_each_connection(std::span(&address, 1), [&](int, const SocketAddress& peer) {
-    const auto port = reinterpret_cast<const sockaddr_in&>(peer.storage).sin_port;  // as in sockaddr_in6
+    const auto port =
+        reinterpret_cast<const sockaddr_in&>(peer.storage).sin_port;  // as in sockaddr_in6
     found = ntohs(port) == address.port;
     return !found;
   });

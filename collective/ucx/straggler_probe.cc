@@ -1,8 +1,8 @@
 // Straggler probes, and the distribution of failures.
 //
-// A rank that has waited for a while without a result sends a probe to the others, again and again: a message
-// with its operation. So all ranks learn of a mismatch that no data would show, which ranks have not arrived,
-// and that a rank that waits as well is still alive.
+// A rank that has waited for a while without a result sends a probe to the others, again and again:
+// a message with its operation. So all ranks learn of a mismatch that no data would show, which
+// ranks have not arrived, and that a rank that waits as well is still alive.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -21,15 +21,16 @@ using base::TimePoint;
 namespace {
 
 constexpr std::chrono::seconds kFailureDrainTimeout(2);
-constexpr std::size_t kMaxProbed = 64;  // ranks of a communicator; of more, only those waited for are probed
+constexpr std::size_t kMaxProbed =
+    64;  // ranks of a communicator; of more, only those waited for are probed
 
 TimePoint time_now() { return base::SystemClock().now(); }
 
 }  // namespace
 
-// Waits until all ranks have acked the failure, because closing a connection on which something is unread
-// discards what it has not delivered. The wait is bounded: ranks that arrive later find the reason that the
-// lowest of the failed ranks publishes with its address.
+// Waits until all ranks have acked the failure, because closing a connection on which something is
+// unread discards what it has not delivered. The wait is bounded: ranks that arrive later find the
+// reason that the lowest of the failed ranks publishes with its address.
 void Engine::fail_all(const Status& why) {
   if (!failed_.ok()) return;
   failed_ = why;
@@ -41,8 +42,8 @@ void Engine::fail_all(const Status& why) {
   std::erase(left, mesh_->rank());
   const auto notify = [&](int rank) {
     if (!mesh_->connect(rank)) return false;
-    static_cast<void>(
-        mesh_->send(rank, {{communicator, MessageKind::kFailure}, {}}, std::as_bytes(std::span(text))));
+    static_cast<void>(mesh_->send(rank, {{communicator, MessageKind::kFailure}, {}},
+                                  std::as_bytes(std::span(text))));
     notified.push_back(rank);
     return true;
   };
@@ -51,14 +52,16 @@ void Engine::fail_all(const Status& why) {
            mesh_->find({communicator, MessageKind::kAck, 0, 0, rank}) != nullptr ||
            mesh_->find({communicator, MessageKind::kFailure, 0, 0, rank}) != nullptr;
   };
-  for (const TimePoint end = time_now() + kFailureDrainTimeout; time_now() < end && !mesh_->is_over();) {
+  for (const TimePoint end = time_now() + kFailureDrainTimeout;
+       time_now() < end && !mesh_->is_over();) {
     std::erase_if(left, notify);
     std::erase_if(notified, has_learned);
     if (left.empty() && notified.empty()) break;
     if (!mesh_->progress()) ::sched_yield();
   }
   const auto publishes_too = [&](int rank) {
-    return rank < mesh_->rank() && mesh_->find({communicator, MessageKind::kFailure, 0, 0, rank}) != nullptr;
+    return rank < mesh_->rank() &&
+           mesh_->find({communicator, MessageKind::kFailure, 0, 0, rank}) != nullptr;
   };
   if ((left.empty() && notified.empty()) ||
       std::ranges::any_of(queue_.front().operation.ranks, publishes_too))
@@ -66,12 +69,13 @@ void Engine::fail_all(const Status& why) {
   mesh_->publish_failure(text);
 }
 
-void Engine::fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs) {
+void Engine::fail_mismatch(const CollectiveSignature& mine, int rank,
+                           const CollectiveSignature& theirs) {
   const auto& ranks = queue_.front().operation.ranks;
   const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
   fail_all(base::invalid_argument(fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(mine),
-                                              number_of(mesh_->rank()), describe(mine), number_of(rank),
-                                              describe(theirs))));
+                                              number_of(mesh_->rank()), describe(mine),
+                                              number_of(rank), describe(theirs))));
 }
 
 void Engine::receive_failure(const OperationDescriptor& operation) {
@@ -103,15 +107,16 @@ void Engine::check_published_failures(const OperationDescriptor& operation) {
 void Engine::find_mismatch(const OperationDescriptor& operation) {
   const MessageHeader* mismatched = nullptr;
   for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kData}) {
-    mesh_->unexpected().for_each(operation.communicator, kind, operation.number,
-                                 [&](const ActiveMessage& message) {
-                                   const bool is_same_number = message.header.key.number == operation.number;
-                                   if (is_same_number && message.header.signature != operation.signature)
-                                     mismatched = &message.header;
-                                   return is_same_number && mismatched == nullptr;
-                                 });
+    mesh_->unexpected().for_each(
+        operation.communicator, kind, operation.number, [&](const ActiveMessage& message) {
+          const bool is_same_number = message.header.key.number == operation.number;
+          if (is_same_number && message.header.signature != operation.signature)
+            mismatched = &message.header;
+          return is_same_number && mismatched == nullptr;
+        });
   }
-  if (mismatched != nullptr) fail_mismatch(operation.signature, mismatched->key.from, mismatched->signature);
+  if (mismatched != nullptr)
+    fail_mismatch(operation.signature, mismatched->key.from, mismatched->signature);
 }
 
 TimePoint Engine::next_probe(const Pending& pending) const {
@@ -125,19 +130,21 @@ bool Engine::is_probed(const OperationDescriptor& operation, int rank) const {
   return operation.ranks.size() <= kMaxProbed || std::ranges::any_of(waiters_, waits_for);
 }
 
-// A probe is not repeated while the previous one has not been sent, because its receiver does not read. The
-// first probe goes only to connected ranks: a connection costs UCX 1 to 2 ms of processor time on both sides,
-// and most operations take long only because they are large.
+// A probe is not repeated while the previous one has not been sent, because its receiver does not
+// read. The first probe goes only to connected ranks: a connection costs UCX 1 to 2 ms of processor
+// time on both sides, and most operations take long only because they are large.
 void Engine::send_probes() {
   const bool first = std::exchange(queue_.front().last_probe, time_now()) == TimePoint();
   const OperationDescriptor& operation = queue_.front().operation;
   for (const int rank : operation.ranks) {
-    if (rank == mesh_->rank() || (first && !mesh_->was_connected(rank)) || !is_probed(operation, rank))
+    if (rank == mesh_->rank() || (first && !mesh_->was_connected(rank)) ||
+        !is_probed(operation, rank))
       continue;
     Transfer& last = probes_[rank];
     if (!mesh_->connect(rank) || !last.done()) continue;
     last = mesh_->send(
-        rank, {{operation.communicator, MessageKind::kProbe, operation.number}, operation.signature}, {});
+        rank,
+        {{operation.communicator, MessageKind::kProbe, operation.number}, operation.signature}, {});
   }
 }
 
@@ -153,7 +160,8 @@ std::vector<int> Engine::missing_ranks(const OperationDescriptor& operation) con
   }
   std::vector<int> out;
   for (std::size_t r = 0; r < operation.ranks.size(); ++r) {
-    if (std::ranges::find(arrived, operation.ranks[r]) == arrived.end()) out.push_back(static_cast<int>(r));
+    if (std::ranges::find(arrived, operation.ranks[r]) == arrived.end())
+      out.push_back(static_cast<int>(r));
   }
   return out;
 }

@@ -9,11 +9,12 @@ namespace regroup::collective {
 
 class PeerMesh;
 
-// Data that UCX is reading from or writing to the caller's memory. A copy may outlive the operation; a
-// default-made one is done. Used by the thread of the mesh.
+// Data that UCX is reading from or writing to the caller's memory. A copy may outlive the
+// operation; a default-made one is done. Used by the thread of the mesh.
 class Transfer {
  public:
-  // A send: the caller may change the data. A fetch: the data has arrived; never true if the sender was lost.
+  // A send: the caller may change the data. A fetch: the data has arrived; never true if the sender
+  // was lost.
   [[nodiscard]] bool done() const {
     return state_ == nullptr || (state_->done && !(state_->fetches && state_->failed));
   }

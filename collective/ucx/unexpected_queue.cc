@@ -16,8 +16,8 @@ base::Status UnexpectedQueue::put(ActiveMessage message) {
   message.counted = key.kind != MessageKind::kPointToPoint || usage.posted == 0;
   if (message.counted && (usage.messages >= kMaxMessages || usage.bytes >= kMaxBytes)) {
     return base::resource_exhausted(
-        fmt::format("rank {}: unexpected-message limit exceeded ({} messages, {} bytes queued)", key.from,
-                    usage.messages, usage.bytes));
+        fmt::format("rank {}: unexpected-message limit exceeded ({} messages, {} bytes queued)",
+                    key.from, usage.messages, usage.bytes));
   }
   if (message.counted) {
     usage.messages += 1;
@@ -50,7 +50,8 @@ std::optional<ActiveMessage> UnexpectedQueue::remove_any() {
 
 void UnexpectedQueue::drop_probes(const CommunicatorId& communicator, std::uint64_t until) {
   for (auto at = queue_.lower_bound({communicator, MessageKind::kProbe, 0, 0, 0});
-       at != queue_.end() && at->first < MatchKey{communicator, MessageKind::kProbe, until + 1, 0, 0};) {
+       at != queue_.end() &&
+       at->first < MatchKey{communicator, MessageKind::kProbe, until + 1, 0, 0};) {
     static_cast<void>(remove(at++));
   }
 }

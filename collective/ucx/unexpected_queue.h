@@ -1,7 +1,7 @@
-// The messages that have arrived at a member and that no operation has taken yet, matched by their keys. Each
-// sender has a limit, so that a member that runs ahead, or runs wild, cannot fill the memory of the others.
-// The data of a message belongs to UCX: the caller that removes a message releases the data. Used by one
-// thread.
+// The messages that have arrived at a member and that no operation has taken yet, matched by their
+// keys. Each sender has a limit, so that a member that runs ahead, or runs wild, cannot fill the
+// memory of the others. The data of a message belongs to UCX: the caller that removes a message
+// releases the data. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ namespace regroup::collective {
 
 class UnexpectedQueue {
  public:
-  // Limits of one sender; one message of any size may exceed kMaxBytes. A correct member is ahead by at most
-  // one operation of each communicator, in which it sends several messages of up to 1 MiB or one of any size
-  // to each member, and has kMaxPostedReceives ready-to-receive messages outstanding. The limits are many
-  // times that.
+  // Limits of one sender; one message of any size may exceed kMaxBytes. A correct member is ahead
+  // by at most one operation of each communicator, in which it sends several messages of up to 1
+  // MiB or one of any size to each member, and has kMaxPostedReceives ready-to-receive messages
+  // outstanding. The limits are many times that.
   static constexpr std::size_t kMaxMessages = std::size_t{64} << 10;
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
   // Point-to-point messages of one sender for which a communicator has receive buffers at a time.
@@ -28,11 +28,11 @@ class UnexpectedQueue {
 
   explicit UnexpectedQueue(std::size_t ranks) : usage_(ranks) {}
 
-  // A ready-to-receive message goes to `from`. The message that answers it does not count against the limit:
-  // it fits the buffer that waits for it.
+  // A ready-to-receive message goes to `from`. The message that answers it does not count against
+  // the limit: it fits the buffer that waits for it.
   void post_receive(int from) { usage_[static_cast<std::size_t>(from)].posted += 1; }
-  // kResourceExhausted: the sender, which the status names, has exceeded its limit, and the message is
-  // dropped.
+  // kResourceExhausted: the sender, which the status names, has exceeded its limit, and the message
+  // is dropped.
   [[nodiscard]] base::Status put(ActiveMessage message);
   // The first message with this key, or null. Valid until it is removed.
   [[nodiscard]] ActiveMessage* find(const MatchKey& key);
@@ -41,10 +41,11 @@ class UnexpectedQueue {
   [[nodiscard]] std::optional<ActiveMessage> remove_any();
   // Drops the straggler probes of a communicator with a number up to `until`. They carry no data.
   void drop_probes(const CommunicatorId& communicator, std::uint64_t until);
-  // Calls `use(message)` for the messages of one kind with a number of at least `number`, in the order of
-  // their keys, until it returns false.
+  // Calls `use(message)` for the messages of one kind with a number of at least `number`, in the
+  // order of their keys, until it returns false.
   template <class Use>
-  void for_each(const CommunicatorId& communicator, MessageKind kind, std::uint64_t number, Use use) const {
+  void for_each(const CommunicatorId& communicator, MessageKind kind, std::uint64_t number,
+                Use use) const {
     auto it = queue_.lower_bound({communicator, kind, number, 0, 0});
     while (it != queue_.end() && it->first.communicator == communicator && it->first.kind == kind &&
            use(it->second))

@@ -40,7 +40,8 @@ std::span<const float> as_floats(std::span<const std::byte> bytes) {
 
 bool save(std::span<const float> values, const char* path) {
   std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
+  file.write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size_bytes()));
   return static_cast<bool>(file.flush());
 }
 

@@ -1,5 +1,5 @@
-// A two-layer perceptron for 8x8 digits, without any framework: forward, backward, momentum SGD. The gradient
-// is a sum over samples, so it can be computed shard by shard.
+// A two-layer perceptron for 8x8 digits, without any framework: forward, backward, momentum SGD.
+// The gradient is a sum over samples, so it can be computed shard by shard.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ struct Sample {
   std::size_t label;
 };
 
-// Lines of 64 pixels (0..16) and a label, comma-separated, as scikit-learn's digits.csv. Empty if it cannot
-// be read.
+// Lines of 64 pixels (0..16) and a label, comma-separated, as scikit-learn's digits.csv. Empty if
+// it cannot be read.
 inline std::vector<Sample> load(const std::string& path) {
   std::vector<Sample> samples;
   std::ifstream file(path);
@@ -95,7 +95,8 @@ class Model {
   [[nodiscard]] bool right(const Sample& sample) const {
     std::array<float, kHidden> hidden;
     const auto p = forward(sample, &hidden);
-    return static_cast<std::size_t>(std::max_element(p.begin(), p.end()) - p.begin()) == sample.label;
+    return static_cast<std::size_t>(std::max_element(p.begin(), p.end()) - p.begin()) ==
+           sample.label;
   }
 
  private:
@@ -104,18 +105,23 @@ class Model {
   static constexpr std::size_t kOutBias = kOut + kHidden * kClasses;
 
   // Uniform in [-1, 1), the same on every standard library.
-  static float draw(std::mt19937& random) { return static_cast<float>(random() >> 8) / 8388608.0F - 1.0F; }
+  static float draw(std::mt19937& random) {
+    return static_cast<float>(random() >> 8) / 8388608.0F - 1.0F;
+  }
 
-  std::array<float, kClasses> forward(const Sample& sample, std::array<float, kHidden>* hidden) const {
+  std::array<float, kClasses> forward(const Sample& sample,
+                                      std::array<float, kHidden>* hidden) const {
     for (std::size_t h = 0; h < kHidden; ++h) (*hidden)[h] = weights_[kHiddenBias + h];
     for (std::size_t i = 0; i < kPixels; ++i) {
-      for (std::size_t h = 0; h < kHidden; ++h) (*hidden)[h] += sample.pixels[i] * weights_[i * kHidden + h];
+      for (std::size_t h = 0; h < kHidden; ++h)
+        (*hidden)[h] += sample.pixels[i] * weights_[i * kHidden + h];
     }
     std::array<float, kClasses> out;
     for (std::size_t c = 0; c < kClasses; ++c) out[c] = weights_[kOutBias + c];
     for (std::size_t h = 0; h < kHidden; ++h) {
       (*hidden)[h] = std::max((*hidden)[h], 0.0F);
-      for (std::size_t c = 0; c < kClasses; ++c) out[c] += (*hidden)[h] * weights_[kOut + h * kClasses + c];
+      for (std::size_t c = 0; c < kClasses; ++c)
+        out[c] += (*hidden)[h] * weights_[kOut + h * kClasses + c];
     }
     const float top = *std::max_element(out.begin(), out.end());
     float sum = 0.0F;

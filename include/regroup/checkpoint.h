@@ -1,9 +1,9 @@
-// Reading checkpoints of --checkpoint-dir, with no need of HDF5. A byte is returned only if its block has the
-// checksum that was written with it.
+// Reading checkpoints of --checkpoint-dir, with no need of HDF5. A byte is returned only if its
+// block has the checksum that was written with it.
 //
 //   auto checkpoint = regroup::Checkpoint::newest("checkpoints");       // or
-//   open("checkpoints/step-00000100") if (!checkpoint.ok()) return checkpoint.status(); if (auto index =
-//   checkpoint->find("model.fc.weight")) {
+//   open("checkpoints/step-00000100") if (!checkpoint.ok()) return checkpoint.status(); if (auto
+//   index = checkpoint->find("model.fc.weight")) {
 //     std::vector<std::byte> bytes(checkpoint->tensors()[*index].bytes);
 //     auto status = checkpoint->read(*index, bytes);
 //   }
@@ -29,15 +29,16 @@ struct CheckpointTensor {
   std::uint64_t bytes = 0;
 };
 
-// One open checkpoint. Used by one thread at a time. If another process removes its files, reads return an
-// error.
+// One open checkpoint. Used by one thread at a time. If another process removes its files, reads
+// return an error.
 class Checkpoint {
  public:
-  // The checkpoint in the folder `path`. kNotFound: there is none; kDataLoss: its manifest is damaged, or a
-  // file is missing or has another size; kInvalidArgument: its format is newer than this library.
+  // The checkpoint in the folder `path`. kNotFound: there is none; kDataLoss: its manifest is
+  // damaged, or a file is missing or has another size; kInvalidArgument: its format is newer than
+  // this library.
   [[nodiscard]] static base::Result<Checkpoint> open(const std::string& path);
-  // The newest committed checkpoint of `directory`, whose bytes are verified as they are read. kNotFound:
-  // there is no such directory, or no checkpoint in it.
+  // The newest committed checkpoint of `directory`, whose bytes are verified as they are read.
+  // kNotFound: there is no such directory, or no checkpoint in it.
   [[nodiscard]] static base::Result<Checkpoint> newest(const std::string& directory);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -48,12 +49,12 @@ class Checkpoint {
   [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const;
   // The index in tensors() of the tensor of that name; nothing if there is none.
   [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
-  // Copies a tensor, row by row, little-endian. kInvalidArgument: no such index, or `out` has another size
-  // than tensors()[tensor].bytes. kDataLoss: the bytes are not those that were written; the message names
-  // file and offset, and `out` holds garbage.
+  // Copies a tensor, row by row, little-endian. kInvalidArgument: no such index, or `out` has
+  // another size than tensors()[tensor].bytes. kDataLoss: the bytes are not those that were
+  // written; the message names file and offset, and `out` holds garbage.
   [[nodiscard]] base::Status read(std::size_t tensor, std::span<std::byte> out) const;
-  // Reads every file once, by as many threads. kDataLoss: a byte differs from what was written; the message
-  // names each damaged place, up to 100.
+  // Reads every file once, by as many threads. kDataLoss: a byte differs from what was written; the
+  // message names each damaged place, up to 100.
   [[nodiscard]] base::Status verify(unsigned threads = 1) const;
 
  private:

@@ -20,8 +20,8 @@ enum class Dtype : std::uint8_t {
   kInt16,
   kUint8,
 };
-// Integer sums and products wrap; the average is their sum divided towards zero. Floats: NaN wins and is
-// always the same quiet NaN, -0 < +0, denormals are kept. Bit operations are for integers.
+// Integer sums and products wrap; the average is their sum divided towards zero. Floats: NaN wins
+// and is always the same quiet NaN, -0 < +0, denormals are kept. Bit operations are for integers.
 enum class Op : std::uint8_t { kSum, kProd, kMin, kMax, kAvg, kBand, kBor };
 enum class Kind : std::uint8_t {
   kBarrier,
@@ -45,12 +45,13 @@ enum class Kind : std::uint8_t {
 using Input = std::span<const std::byte>;
 using Output = std::span<std::byte>;
 
-// An operation and its memory. Plain data; the memory belongs to the caller, who must keep it until the
-// operation is complete. With P ranks and blocks of n bytes, n being equal in all ranks; of any
-// alignment. `in` and `out` must not overlap, unless in place as described below. Memory of different
-// ranks must not overlap, with one exception: all ranks may name one result in the arena as `out` of an
-// allreduce. Other ranks may still write the same bytes into it when the operation is complete here, so a
-// rank that changes it by other means must synchronise with them first (a barrier).
+// An operation and its memory. Plain data; the memory belongs to the caller, who must keep it until
+// the operation is complete. With P ranks and blocks of n bytes, n being equal in all ranks; of any
+// alignment. `in` and `out` must not overlap, unless in place as described below. Memory of
+// different ranks must not overlap, with one exception: all ranks may name one result in the arena
+// as `out` of an allreduce. Other ranks may still write the same bytes into it when the operation
+// is complete here, so a rank that changes it by other means must synchronise with them first (a
+// barrier).
 struct Operation {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kUint8;
@@ -59,19 +60,21 @@ struct Operation {
   Input in;
   Output out;
 
-  // Element-wise over all ranks in the order of the canonical tree (leaf r is rank r's input), the same bits
-  // in every rank. n -> n; in place: out == in.
+  // Element-wise over all ranks in the order of the canonical tree (leaf r is rank r's input), the
+  // same bits in every rank. n -> n; in place: out == in.
   [[nodiscard]] static Operation allreduce(Input in, Output out, Dtype dtype, Op op = Op::kSum);
   // The same, for the root only; `out` of the others is ignored.
-  [[nodiscard]] static Operation reduce(Input in, Output out, int root, Dtype dtype, Op op = Op::kSum);
+  [[nodiscard]] static Operation reduce(Input in, Output out, int root, Dtype dtype,
+                                        Op op = Op::kSum);
   // Block r of the reduction, for rank r. P n -> n; in place: out == block r of in.
-  [[nodiscard]] static Operation reduce_scatter(Input in, Output out, Dtype dtype, Op op = Op::kSum);
+  [[nodiscard]] static Operation reduce_scatter(Input in, Output out, Dtype dtype,
+                                                Op op = Op::kSum);
   // The inputs of all ranks, concatenated. n -> P n; in place: in == block r of out.
   [[nodiscard]] static Operation allgather(Input in, Output out);
   // The same, for the root only; `out` of the others is ignored.
   [[nodiscard]] static Operation gather(Input in, Output out, int root);
-  // Block r of the root's input, for rank r; `in` of the others is ignored. P n -> n; in place at the root:
-  // out == block r of in.
+  // Block r of the root's input, for rank r; `in` of the others is ignored. P n -> n; in place at
+  // the root: out == block r of in.
   [[nodiscard]] static Operation scatter(Input in, Output out, int root);
   // Block d of rank s becomes block s of rank d. P n -> P n; in place: out == in.
   [[nodiscard]] static Operation alltoall(Input in, Output out);
@@ -79,8 +82,8 @@ struct Operation {
   [[nodiscard]] static Operation broadcast(Output data, int root);
   // Ends when all ranks have started it.
   [[nodiscard]] static Operation barrier();
-  // Between two ranks, which name the same number of bytes. Matched in the order of their start. A send
-  // ends when its data was taken.
+  // Between two ranks, which name the same number of bytes. Matched in the order of their start. A
+  // send ends when its data was taken.
   [[nodiscard]] static Operation send(Input data, int to);
   [[nodiscard]] static Operation receive(Output data, int from);
 

@@ -29,29 +29,32 @@ struct StatePart {
   bool is_value = false;
 };
 
-// Implemented by the caller. All calls come from the training thread. All members have the same layout.
+// Implemented by the caller. All calls come from the training thread. All members have the same
+// layout.
 class State {
  public:
   virtual ~State() = default;
   // The most bytes that save() will ever return: reserved in the arena before the start.
   [[nodiscard]] virtual std::uint64_t capacity() const = 0;
-  // The state as pieces of memory, valid until the next call into State; concatenated they are what load()
-  // takes. The same pieces, byte for byte, on every member that has applied the same steps.
+  // The state as pieces of memory, valid until the next call into State; concatenated they are what
+  // load() takes. The same pieces, byte for byte, on every member that has applied the same steps.
   [[nodiscard]] virtual base::Result<std::vector<std::span<const std::byte>>> save() = 0;
   // Replaces the state by that of another member. `bytes` is read-only.
   [[nodiscard]] virtual base::Status load(std::span<const std::byte> bytes) = 0;
-  // For a state that is plain memory: the pieces of save(), `bytes` bytes in all, to be written directly. The
-  // state is then copied there as it arrives, before all of it is verified, and load() is not called. After
-  // an error (also kRevoked, after which the copy begins again) the memory holds a mixture. Nothing: load()
-  // is called instead, with a state that is verified as a whole.
-  [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) {
+  // For a state that is plain memory: the pieces of save(), `bytes` bytes in all, to be written
+  // directly. The state is then copied there as it arrives, before all of it is verified, and
+  // load() is not called. After an error (also kRevoked, after which the copy begins again) the
+  // memory holds a mixture. Nothing: load() is called instead, with a state that is verified as a
+  // whole.
+  [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(
+      std::uint64_t /*bytes*/) {
     return std::nullopt;
   }
   // Describes the pieces of the last save(), in their order; missing ones are bytes.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
-  // Calls take(part) for each part of the state that is compared among members, in the same order on all:
-  // docs/design/divergence.md. By default the pieces of save() without padding. A part is valid during its
-  // call.
+  // Calls take(part) for each part of the state that is compared among members, in the same order
+  // on all: docs/design/divergence.md. By default the pieces of save() without padding. A part is
+  // valid during its call.
   [[nodiscard]] virtual base::Status replicated(const std::function<void(const StatePart&)>& take);
 };
 
@@ -68,7 +71,8 @@ class TrackedState final : public State {
   [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
   // Nothing if `bytes` is not the tracked length: load() then returns the error.
-  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override;
+  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(
+      std::uint64_t bytes) override;
   [[nodiscard]] std::vector<TensorInfo> tensors() override;
   // "weight:65536;bias:40": goes into Options::model.
   [[nodiscard]] std::string describe() const;
@@ -90,8 +94,8 @@ class TrackedState final : public State {
   std::vector<Tensor> tensors_;
 };
 
-// Part of a tensor, its bytes from `begin` on, and memory into which an optimizer writes them for a snapshot,
-// which then needs no copy.
+// Part of a tensor, its bytes from `begin` on, and memory into which an optimizer writes them for a
+// snapshot, which then needs no copy.
 struct SaveTarget {
   std::string name;  // as in State::tensors()
   std::uint64_t begin = 0;
@@ -109,6 +113,7 @@ struct SaveCounts {
 
 namespace regroup {
 
-using elastic::SaveTarget, elastic::State, elastic::StatePart, elastic::TensorInfo, elastic::TrackedState;
+using elastic::SaveTarget, elastic::State, elastic::StatePart, elastic::TensorInfo,
+    elastic::TrackedState;
 
 }  // namespace regroup

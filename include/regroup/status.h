@@ -1,6 +1,6 @@
-// Status and Result<T>: how every interface reports expected failures. The message names the call, the
-// object and the cause, as the first function that knows them words it; callers pass it up. Broken
-// invariants assert instead.
+// Status and Result<T>: how every interface reports expected failures. The message names the call,
+// the object and the cause, as the first function that knows them words it; callers pass it up.
+// Broken invariants assert instead.
 #pragma once
 
 #include <cassert>
@@ -51,7 +51,8 @@ template <class T>
 class [[nodiscard]] Result {
  public:
   Result(T value)
-      : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): `return value;` is the point
+      : value_(std::move(value)) {
+  }  // NOLINT(google-explicit-constructor): `return value;` is the point
   Result(Status status) : status_(std::move(status)) {
     assert(!status_.ok());
   }  // NOLINT(google-explicit-constructor)

@@ -7,8 +7,8 @@
 namespace regroup::base {
 
 using Duration = std::chrono::nanoseconds;
-// Time since an arbitrary start; only differences mean anything. CLOCK_MONOTONIC, so comparable between
-// processes.
+// Time since an arbitrary start; only differences mean anything. CLOCK_MONOTONIC, so comparable
+// between processes.
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 }  // namespace regroup::base

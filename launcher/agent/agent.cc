@@ -1,5 +1,5 @@
-// The agent's loop and the end of a job, in this order: members end, descendants are killed, streams are
-// drained, the guardian is told.
+// The agent's loop and the end of a job, in this order: members end, descendants are killed,
+// streams are drained, the guardian is told.
 #include "launcher/agent/agent.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,8 @@ std::string ran_too_long(base::Duration timeout) {
 
 void AgentJob::on_coordinator(base::Fd, std::int32_t) {}
 
-Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian, const JobFactory& job)
+Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian,
+             const JobFactory& job)
     : options_(std::move(options)),
       loop_(loop),
       out_(std::make_unique<process::Sink>(loop_, STDOUT_FILENO)),
@@ -42,7 +43,8 @@ Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guard
       err_(separate_err_ ? *separate_err_ : *out_),
       processes_(
           loop_, std::move(options_.processes), *out_, err_,
-          [this](const process::MemberExit& exit) { on_member_exit(exit); }, [this] { leave_if_drained(); }),
+          [this](const process::MemberExit& exit) { on_member_exit(exit); },
+          [this] { leave_if_drained(); }),
       signals_(loop_, [this](int) { processes_.reap(); }),
       guardian_(
           loop_, std::move(guardian),
@@ -78,13 +80,14 @@ int Agent::run() {
   return 0;
 }
 
-// Messages of members and hosts are dropped when standard error does not drain, so that they cannot exhaust
-// memory.
+// Messages of members and hosts are dropped when standard error does not drain, so that they cannot
+// exhaust memory.
 void Agent::say(const std::string& text) {
   if (err_.kept() < kMostKept) err_.write("regroup: " + base::escaped_lines(text) + "\n");
 }
 
-void Agent::start_timer(boost::asio::steady_timer& timer, base::Duration after, std::function<void()> then) {
+void Agent::start_timer(boost::asio::steady_timer& timer, base::Duration after,
+                        std::function<void()> then) {
   timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(after));
   timer.async_wait([then = std::move(then)](const boost::system::error_code& error) {
     if (!error) then();
@@ -217,7 +220,9 @@ bool Agent::any_lives() const {
   return processes_.running() > 0 || (others != nullptr && others->running() > 0);
 }
 
-int Agent::unless_completed(int exit_status) const { return job_->completed().value_or(exit_status); }
+int Agent::unless_completed(int exit_status) const {
+  return job_->completed().value_or(exit_status);
+}
 
 // Members may have completed the training after the end was requested.
 void Agent::settle() {
@@ -244,7 +249,8 @@ void Agent::finish_if_over() {
 
 void Agent::clear_up() {
   if (std::exchange(cleared_, true)) return;
-  if (!process::kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
+  if (!process::kill_descendants(kKillLimit))
+    say("a process that the job left behind could not be killed");
   processes_.finish_outputs();
   processes_.tell_exit_codes();
   leave_if_drained();

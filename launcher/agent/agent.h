@@ -1,5 +1,5 @@
-// The agent: the process that serves this host. It owns the processes and streams of the members; an AgentJob
-// decides what happens to the job.
+// The agent: the process that serves this host. It owns the processes and streams of the members;
+// an AgentJob decides what happens to the job.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -32,9 +32,11 @@ struct AgentOptions {
   base::Duration term_grace = std::chrono::seconds(5);
   // From SIGKILL until a stuck member is left behind.
   base::Duration teardown_limit = std::chrono::seconds(10);
-  base::Duration timeout{}, spent{};  // timeout: of the whole job, 0: none; spent: time of it that has passed
-  int stopped_status = 1;             // exit status of the job when a signal to the guardian ended it ...
-  std::optional<int> notice_status = {};  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did
+  base::Duration timeout{},
+      spent{};             // timeout: of the whole job, 0: none; spent: time of it that has passed
+  int stopped_status = 1;  // exit status of the job when a signal to the guardian ended it ...
+  std::optional<int> notice_status =
+      {};  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did
   // Called once when such a signal or notice arrives: there may be no time later.
   std::function<void()> noticed = {};
   int timeout_status = kTimedOut;
@@ -46,7 +48,8 @@ struct AgentOptions {
 class Agent {
  public:
   // `loop` may have run before.
-  Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian, const JobFactory& job);
+  Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian,
+        const JobFactory& job);
   // Serves until the job is over; returns the exit status of this process. Call once.
   [[nodiscard]] int run();
 
@@ -58,7 +61,8 @@ class Agent {
   void release_port() { options_.port.socket.reset(); }
   // Prints "regroup: TEXT" on standard error, between whole lines of members.
   void say(const std::string& text);
-  // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the exit status.
+  // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the
+  // exit status.
   void terminate(int exit_status, std::optional<base::Duration> grace = std::nullopt);
   // The members are being ended; SIGKILL after `within`.
   void end_within(int exit_status, base::Duration within);
@@ -69,11 +73,11 @@ class Agent {
   // A member could not be started: prints `why` and ends the job at once.
   void fail_start(const std::string& why);
   void kill(int exit_status);  // ends the job at once
-  // Signals the members on this host. After SIGKILL, members that hang in the kernel are left behind
-  // (teardown_limit).
+  // Signals the members on this host. After SIGKILL, members that hang in the kernel are left
+  // behind (teardown_limit).
   void signal_members(int signal);
-  // Ends the job at once because no member has its state. `doubtful_hosts`: hosts whose members may still
-  // run; `resumed`: the step from which the job had resumed.
+  // Ends the job at once because no member has its state. `doubtful_hosts`: hosts whose members may
+  // still run; `resumed`: the step from which the job had resumed.
   void kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed);
   // Adds the resource usage of another host's members: usage_reporter.h.
   void add_usage(const std::string& host, const std::string& json,
@@ -82,8 +86,11 @@ class Agent {
   }
   // A member has ended, on this host or another.
   void on_member_exit(const process::MemberExit& exit);
-  void look_whether_over() { finish_if_over(); }  // other hosts were lost, perhaps with the last members
-  // After the end: the status reported to the guardian, and whether a signal or a notice requested the end.
+  void look_whether_over() {
+    finish_if_over();
+  }  // other hosts were lost, perhaps with the last members
+  // After the end: the status reported to the guardian, and whether a signal or a notice requested
+  // the end.
   [[nodiscard]] int exit_status() const { return exit_status_.value_or(1); }
   [[nodiscard]] bool noticed() const { return noticed_; }
   // The exit status is decided and the job is being ended.
@@ -97,7 +104,8 @@ class Agent {
   void on_guardian_lost();
   void signal_all(int signal);
   [[nodiscard]] base::Status report_usage();
-  void start_timer(boost::asio::steady_timer& timer, base::Duration after, std::function<void()> then);
+  void start_timer(boost::asio::steady_timer& timer, base::Duration after,
+                   std::function<void()> then);
   void finish_if_over();
   void limit_drain(base::Duration limit);
   void watch_killed();
@@ -119,7 +127,8 @@ class Agent {
   std::unique_ptr<metrics::UsageReporter> usage_;  // nullptr: not requested
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
-  std::optional<base::Duration> drain_limit_;  // counted from the members' end; none: until all is written
+  std::optional<base::Duration>
+      drain_limit_;  // counted from the members' end; none: until all is written
   bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
   bool asked_ = false;      // the end was requested from outside before any failure
   bool abandoned_ = false;  // output without a reader is not waited for any more

@@ -35,8 +35,8 @@ class AgentJob {
   [[nodiscard]] virtual base::Duration still_needs() const { return base::Duration::zero(); }
   // The exit status once the training is complete: an end after that is no failure.
   [[nodiscard]] virtual std::optional<int> completed() const { return {}; }
-  // After finish(): what the job should have written and did not, as a sentence. The exit status is then not
-  // 0.
+  // After finish(): what the job should have written and did not, as a sentence. The exit status is
+  // then not 0.
   [[nodiscard]] virtual std::string unsaved() const { return {}; }
   // How long the job continues after the guardian's death.
   [[nodiscard]] virtual base::Duration orphan_timeout() const { return base::Duration::zero(); }

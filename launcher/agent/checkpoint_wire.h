@@ -1,5 +1,5 @@
-// Converts a CheckpointPlan and the messages about local checkpoints to FlatBuffers and back. Part of
-// wire.cc.
+// Converts a CheckpointPlan and the messages about local checkpoints to FlatBuffers and back. Part
+// of wire.cc.
 #pragma once
 
 #include <memory>

@@ -21,25 +21,29 @@ std::string host_of(const std::string& address) { return address.substr(0, addre
 }  // namespace
 
 Children::Children(boost::asio::io_context& loop, ChildrenOptions options, Events events)
-    : loop_(loop), options_(std::move(options)), events_(std::move(events)), heartbeat_timer_(loop) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      events_(std::move(events)),
+      heartbeat_timer_(loop) {}
 
 Children::~Children() = default;
 
-base::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& loop, ChildrenOptions options,
-                                                       Events events) {
+base::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& loop,
+                                                       ChildrenOptions options, Events events) {
   std::unique_ptr<Children> made(new Children(loop, std::move(options), std::move(events)));
   REGROUP_RETURN_IF_ERROR(made->listen());
   return made;
 }
 
 base::Status Children::listen() {
-  REGROUP_ASSIGN_OR_RETURN(auto context,
-                           transport::TlsContext::make(options_.job, options_.self, options_.secret));
+  REGROUP_ASSIGN_OR_RETURN(
+      auto context, transport::TlsContext::make(options_.job, options_.self, options_.secret));
   transport::SecureListenerLimits limits;
   limits.channel = Link::limits();
   listener_ = std::make_unique<transport::SecureListener>(
       loop_, context,
-      [this](std::shared_ptr<transport::SecureChannel> channel) { on_linked(std::move(channel)); }, limits);
+      [this](std::shared_ptr<transport::SecureChannel> channel) { on_linked(std::move(channel)); },
+      limits);
   REGROUP_RETURN_IF_ERROR(listener_->start(0));
   REGROUP_ASSIGN_OR_RETURN(auto endpoints, transport::own_endpoints(listener_->port()));
   endpoints_ = transport::to_string(endpoints);
@@ -47,7 +51,8 @@ base::Status Children::listen() {
 }
 
 base::Result<Spawner*> Children::spawner_for(const Order& order) {
-  std::vector<std::string> command = order.access.before.empty() ? options_.ssh : order.access.before;
+  std::vector<std::string> command =
+      order.access.before.empty() ? options_.ssh : order.access.before;
   std::vector<std::string> key = command;
   key.emplace_back("HOST");
   key.insert(key.end(), order.access.after.begin(), order.access.after.end());
@@ -66,12 +71,14 @@ base::Result<Spawner*> Children::spawner_for(const Order& order) {
   }
   SpawnOptions spawn;
   spawn.environment = options_.environment;
-  spawn.limit = order.access.before.empty() ? options_.limit
-                                            : std::max<base::Duration>(options_.limit, kAllocatorLimit);
+  spawn.limit = order.access.before.empty()
+                    ? options_.limit
+                    : std::max<base::Duration>(options_.limit, kAllocatorLimit);
   REGROUP_ASSIGN_OR_RETURN(
-      made, order.forked ? make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
-                         : make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
-                                            std::move(command), order.access.after));
+      made, order.forked
+                ? make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
+                : make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
+                                   std::move(command), order.access.after));
   return made.get();
 }
 
@@ -81,8 +88,8 @@ base::Status Children::start(const Order& order) {
   spawner->start({order.node,
                   order.name,
                   options_.program,
-                  {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
-                   endpoints_, options_.build},
+                  {"--node-agent", options_.job, std::to_string(order.node),
+                   std::to_string(options_.self), endpoints_, options_.build},
                   options_.wdir,
                   // An allocator's command takes no login name.
                   order.access.before.empty() ? order.user : "",
@@ -117,8 +124,8 @@ void Children::expect(proto::NodeId node, Child& child, base::Duration wait) {
   });
 }
 
-// Many agents that start at once on few cores are all late, so the limit is extended while others make
-// progress.
+// Many agents that start at once on few cores are all late, so the limit is extended while others
+// make progress.
 void Children::on_late(proto::NodeId node, Child& child) {
   const auto now = std::chrono::steady_clock::now();
   const base::Duration waited = now - *child.began;
@@ -126,14 +133,16 @@ void Children::on_late(proto::NodeId node, Child& child) {
                       const Child& it = entry.second;
                       return it.began && it.runs && !it.heard && !it.over;
                     }) > kMany;
-  const bool moving = paused_ || (many && (now - moved_ < kMoving || listener_->unauthenticated() > 0));
+  const bool moving =
+      paused_ || (many && (now - moved_ < kMoving || listener_->unauthenticated() > 0));
   if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
-  const std::string what = child.link
-                               ? "connected, but sent no message"
-                               : fmt::format("was started, but could not connect back to {}", endpoints_);
-  lose(node, base::deadline_exceeded(fmt::format("host {}: its agent {} within {:.0f} s{}", child.name, what,
-                                                 std::chrono::duration<double>(waited).count(),
-                                                 child.link ? "" : " (a firewall?)")));
+  const std::string what =
+      child.link ? "connected, but sent no message"
+                 : fmt::format("was started, but could not connect back to {}", endpoints_);
+  lose(node,
+       base::deadline_exceeded(fmt::format("host {}: its agent {} within {:.0f} s{}", child.name,
+                                           what, std::chrono::duration<double>(waited).count(),
+                                           child.link ? "" : " (a firewall?)")));
 }
 
 void Children::on_linked(std::shared_ptr<transport::SecureChannel> channel) {
@@ -147,8 +156,8 @@ void Children::on_linked(std::shared_ptr<transport::SecureChannel> channel) {
       Link::Handlers{[this, node](const Message& message) { on_message(node, message); },
                      [this, node, name = child->name](const base::Status& why) {
                        lose(node, {base::Code::kPeerLost,
-                                   fmt::format("host {}: the connection to its agent is lost: {}", name,
-                                               why.message())});
+                                   fmt::format("host {}: the connection to its agent is lost: {}",
+                                               name, why.message())});
                      }});
   moved_ = std::chrono::steady_clock::now();
   if (child->runs && !child->began) {  // `begun` has not been reported yet
@@ -163,7 +172,8 @@ void Children::on_linked(std::shared_ptr<transport::SecureChannel> channel) {
 void Children::on_orphan(std::shared_ptr<transport::SecureChannel> channel) {
   const proto::NodeId node = channel->peer();
   const auto name = events_.orphan ? events_.orphan(node) : std::nullopt;
-  if (name && children_.try_emplace(node, loop_, *name, nullptr).second) return on_linked(std::move(channel));
+  if (name && children_.try_emplace(node, loop_, *name, nullptr).second)
+    return on_linked(std::move(channel));
   std::erase_if(refused_, [](const auto& link) { return !link->open(); });
   refused_.push_back(std::make_unique<Link>(
       std::move(channel), Link::Handlers{[](const Message&) {}, [](const base::Status&) {}}));
@@ -178,7 +188,8 @@ void Children::on_message(proto::NodeId node, const Message& message) {
   child->timer.cancel();
   if (child->monitor.on_message()) events_.silent(node, false);
   const auto* notice = std::get_if<HostNotice>(&message);
-  if (notice != nullptr && notice->kind >= HostNotice::Kind::kPauses) return on_pause(*child, *notice);
+  if (notice != nullptr && notice->kind >= HostNotice::Kind::kPauses)
+    return on_pause(*child, *notice);
   if (!std::holds_alternative<Heartbeat>(message)) events_.message(node, message);
 }
 
@@ -192,7 +203,8 @@ void Children::on_pause(Child& child, const HostNotice& notice) {
   child.link->set_silence(Link::limits().silence + pause);
 }
 
-// After its first message the connection tells what became of the agent, so the exit of ssh is ignored.
+// After its first message the connection tells what became of the agent, so the exit of ssh is
+// ignored.
 void Children::on_left(proto::NodeId node, const base::Status& why) {
   Child* child = find(node);
   if (child == nullptr) return;
@@ -229,8 +241,8 @@ void Children::look() {
     const HeartbeatMonitor::Change change = child->monitor.on_interval();
     if (change == HeartbeatMonitor::Change::kSilent) events_.silent(node, true);
     if (change != HeartbeatMonitor::Change::kLost) continue;
-    lose(node, {base::Code::kPeerLost,
-                fmt::format("host {}: no message from its agent for {} s", child->name, kSilence.count())});
+    lose(node, {base::Code::kPeerLost, fmt::format("host {}: no message from its agent for {} s",
+                                                   child->name, kSilence.count())});
   }
 }
 

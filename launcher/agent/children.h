@@ -1,5 +1,5 @@
-// The agents that this process has started on other hosts, and the connections to them. The controller has
-// children and, in a tree of agents, so has each agent that is no leaf.
+// The agents that this process has started on other hosts, and the connections to them. The
+// controller has children and, in a tree of agents, so has each agent that is no leaf.
 #pragma once
 
 #include <utility>
@@ -27,14 +27,16 @@
 
 namespace regroup::agent {
 
-inline constexpr std::ptrdiff_t kMany = 8;  // more agents than this that start at once may delay each other
+inline constexpr std::ptrdiff_t kMany =
+    8;  // more agents than this that start at once may delay each other
 
 // Makes a Spawner for hosts that are reached neither by ssh nor by a command on this host.
 using SpawnerFactory = std::function<std::unique_ptr<agent::Spawner>(
     std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events)>;
 
-// How a host is reached if not by ssh: by the command `before` + address (empty: its name) + `after`, or by
-// the Spawner that `make` returns. `make` is called once for each `before`, which then is only a key.
+// How a host is reached if not by ssh: by the command `before` + address (empty: its name) +
+// `after`, or by the Spawner that `make` returns. `make` is called once for each `before`, which
+// then is only a key.
 struct HostAccess {
   std::vector<std::string> before, after;
   std::string address;
@@ -42,16 +44,16 @@ struct HostAccess {
 };
 
 struct ChildrenOptions {
-  std::string job;         // its id
-  std::string build;       // version of this regroup: an agent of another version reports that and exits
+  std::string job;    // its id
+  std::string build;  // version of this regroup: an agent of another version reports that and exits
   proto::NodeId self = 0;  // node id of this process
-  std::string from;        // suffix of messages about an agent that did not start: "" or " (from NAME)"
+  std::string from;  // suffix of messages about an agent that did not start: "" or " (from NAME)"
   std::shared_ptr<const transport::JobSecret> secret;
   spec::Environment environment;         // of ssh
   std::vector<std::string> ssh{"ssh"};   // the command that reaches a host without a HostAccess
   std::string program, preferred, wdir;  // of agents
-  // From the start of an agent's ssh until its first message. If more than kMany agents are late at the same
-  // time, each gets up to twice that as long as others make progress.
+  // From the start of an agent's ssh until its first message. If more than kMany agents are late at
+  // the same time, each gets up to twice that as long as others make progress.
   base::Duration limit = std::chrono::seconds(5);
   bool heartbeats = false;  // send heartbeats to the children
 };
@@ -72,17 +74,19 @@ class Children {
     std::function<void(proto::NodeId, const Message&)> message;  // all but Heartbeat
     // No message for kSuspicion; false: messages again.
     std::function<void(proto::NodeId, bool silent)> silent;
-    std::function<void(proto::NodeId, const std::string& line)> line;  // a line of the agent's own output
-    // Called once, as the last event of a child, unless end() was called: it did not start, or was lost.
-    // `why` names the host. The child has been ended.
+    std::function<void(proto::NodeId, const std::string& line)>
+        line;  // a line of the agent's own output
+    // Called once, as the last event of a child, unless end() was called: it did not start, or was
+    // lost. `why` names the host. The child has been ended.
     std::function<void(proto::NodeId, const base::Status& why)> lost;
     std::function<void()> left;  // the process of a child that was lost or ended has exited
-    // An agent that this process did not start has connected. Returns the name of its host to accept it as a
-    // child; nullopt: it is told to exit. May be empty.
+    // An agent that this process did not start has connected. Returns the name of its host to
+    // accept it as a child; nullopt: it is told to exit. May be empty.
     std::function<std::optional<std::string>(proto::NodeId)> orphan = {};
   };
   [[nodiscard]] static base::Result<std::unique_ptr<Children>> make(boost::asio::io_context& loop,
-                                                                    ChildrenOptions options, Events events);
+                                                                    ChildrenOptions options,
+                                                                    Events events);
   ~Children();
 
   // kNotFound: there is no ssh.
@@ -107,8 +111,8 @@ class Children {
     Child(boost::asio::io_context& loop, std::string n, Spawner* s)
         : name(std::move(n)), spawner(s), timer(loop), runs(s != nullptr) {}
     const std::string name;
-    Spawner* const spawner;                                      // nullptr: another process has started it
-    boost::asio::steady_timer timer;                             // of its first message
+    Spawner* const spawner;           // nullptr: another process has started it
+    boost::asio::steady_timer timer;  // of its first message
     std::optional<std::chrono::steady_clock::time_point> began;  // start of its limit
     std::unique_ptr<Link> link;
     HeartbeatMonitor monitor;

@@ -89,7 +89,8 @@ bool ControlSocket::receive() {
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;
     ancillary.expect(message);
-    const ssize_t count = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t count =
+        ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno == EAGAIN;
     base::Fd fd = transport::Ancillary::taken(message);

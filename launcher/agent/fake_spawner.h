@@ -1,5 +1,5 @@
-// A Spawner for tests that starts nothing. Each order is up at its turn, unless the test has set another
-// outcome for its host.
+// A Spawner for tests that starts nothing. Each order is up at its turn, unless the test has set
+// another outcome for its host.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -32,8 +32,9 @@ class FakeSpawner final : public Spawner {
       : loop_(loop), events_(std::move(events)), options_(options) {}
   ~FakeSpawner() override { *alive_ = false; }
 
-  // Outcomes of orders for `host`: they end with `why` before they are up, are up later, leave with `why`
-  // once they are up, or do not leave when asked to. An order that is later than the limit is never up.
+  // Outcomes of orders for `host`: they end with `why` before they are up, are up later, leave with
+  // `why` once they are up, or do not leave when asked to. An order that is later than the limit is
+  // never up.
   void fail(const std::string& host, base::Status why) { hosts_[host].fails = std::move(why); }
   void delay(const std::string& host, base::Duration by) { hosts_[host].delay = by; }
   void leave(const std::string& host, base::Status why) { hosts_[host].leaves = std::move(why); }
@@ -61,14 +62,18 @@ class FakeSpawner final : public Spawner {
     if (at == agents_.end()) return;
     Agent& agent = at->second;
     if (std::erase(waiting_, node) > 0)
-      return finish(node, {base::Code::kUnavailable, agent.host + ": not started, since the job ends"});
+      return finish(node,
+                    {base::Code::kUnavailable, agent.host + ": not started, since the job ends"});
     if (!hosts_[agent.host].stays) return finish(node, {});
-    after(node, options_.grace, {base::Code::kPeerLost, agent.host + ": the agent did not exit in time"});
+    after(node, options_.grace,
+          {base::Code::kPeerLost, agent.host + ": the agent did not exit in time"});
   }
 
   // All orders, in the order of arrival.
   [[nodiscard]] const std::vector<AgentOrder>& orders() const { return orders_; }
-  [[nodiscard]] bool is_up(proto::NodeId node) const { return agents_.contains(node) && agents_.at(node).up; }
+  [[nodiscard]] bool is_up(proto::NodeId node) const {
+    return agents_.contains(node) && agents_.at(node).up;
+  }
 
  private:
   struct Host {

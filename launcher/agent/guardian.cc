@@ -24,18 +24,22 @@ namespace regroup::agent {
 namespace {
 
 constexpr base::Duration kGuardianKillLimit = std::chrono::seconds(2);
-constexpr std::chrono::seconds kAnswerLimit{2};   // for an agent to end the job at once
-constexpr std::chrono::seconds kReaperLimit{1};   // for the reaper to clean up after a dead agent
-constexpr std::chrono::seconds kMessageLimit{1};  // to write the last messages, if standard error is stalled
+constexpr std::chrono::seconds kAnswerLimit{2};  // for an agent to end the job at once
+constexpr std::chrono::seconds kReaperLimit{1};  // for the reaper to clean up after a dead agent
+constexpr std::chrono::seconds kMessageLimit{
+    1};  // to write the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
 constexpr int kNotKnown = -1;  // the number of hosts
 constexpr base::Duration kSignalEffect =
     std::chrono::seconds(10);  // after a forwarded signal, in which a member's death is its effect
-constexpr std::size_t kMostRestarts = 16;  // within kRestartWindow: a coordinator that dies more often ...
+constexpr std::size_t kMostRestarts =
+    16;  // within kRestartWindow: a coordinator that dies more often ...
 constexpr base::Duration kRestartWindow =
     std::chrono::seconds(60);  // ... dies because of its input, and would again
 
-void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", base::escaped_lines(text)); }
+void say(const std::string& text) {
+  fmt::print(stderr, "regroup: {}\n", base::escaped_lines(text));
+}
 
 std::string how(int status) {
   if (WIFSIGNALED(status)) {
@@ -46,7 +50,8 @@ std::string how(int status) {
 }
 
 // SIGHUP stays ignored if it was (nohup).
-std::vector<int> watched_signals(const std::vector<int>& forwarded, const std::vector<int>& notices) {
+std::vector<int> watched_signals(const std::vector<int>& forwarded,
+                                 const std::vector<int>& notices) {
   std::vector<int> out{SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGTSTP};
   out.insert(out.end(), forwarded.begin(), forwarded.end());
   out.insert(out.end(), notices.begin(), notices.end());
@@ -64,7 +69,8 @@ struct Guardian::Watch {
         agent(
             loop, std::move(socket),
             [&guardian](ControlMessage message, std::int32_t value, base::Fd) {
-              if (message == ControlMessage::kResumed) guardian.resumed_ = static_cast<std::uint32_t>(value);
+              if (message == ControlMessage::kResumed)
+                guardian.resumed_ = static_cast<std::uint32_t>(value);
               if (message == ControlMessage::kStateLost) guardian.on_state_lost(value);
               if (message == ControlMessage::kDone) guardian.on_done(value);
             },
@@ -153,15 +159,16 @@ base::Status Guardian::start_coordinator() {
   coordinator_ = ::fork();
   if (coordinator_ < 0) return base::system_error("fork", "the coordinator", errno);
   if (coordinator_ == 0) {
-    // All descriptors of the guardian are closed, those of its loop included; the child never uses them.
+    // All descriptors of the guardian are closed, those of its loop included; the child never uses
+    // them.
     ::prctl(PR_SET_NAME, "regroup-coord");
     ::dup2(theirs.release(), 3);
     ::close_range(4, ~0U, 0);
     ::_exit(coordinator_main_(base::Fd(3), incarnation_));
   }
   for_agent_ = std::move(ours);
-  // The coordinator is no descendant of the reaper: the record lets the reaper find it when the guardian is
-  // dead.
+  // The coordinator is no descendant of the reaper: the record lets the reaper find it when the
+  // guardian is dead.
   if (reaper_options_.record) return reaper_options_.record->add_process(coordinator_);
   return {};
 }
@@ -176,11 +183,13 @@ void Guardian::on_signal(int signal) {
   if (!again && !is_notice(signal) &&
       std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
     if (signal == SIGINT)
-      static_cast<void>(stop_requests_.repeats(signal, watch_->signals.by_key(), base::SystemClock().now()));
+      static_cast<void>(
+          stop_requests_.repeats(signal, watch_->signals.by_key(), base::SystemClock().now()));
     if (signal == SIGINT && stops_++ == 0 && !reaper_options_.quiet) {
       watch_->say("SIGINT is forwarded to the members; a second one ends the job at once");
     }
-    if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) passed_on_ = base::SystemClock().now();
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT)
+      passed_on_ = base::SystemClock().now();
     // SIGTSTP would not stop members: their process groups are no shell's.
     watch_->agent.send(ControlMessage::kSignal, signal == SIGTSTP ? SIGSTOP : signal);
   } else if (signal != SIGTSTP) {
@@ -224,14 +233,15 @@ void Guardian::on_children() {
   }
 }
 
-// Only agent and reaper may still run, and they may be killed; a coordinator is waited for, since it may
-// still print.
+// Only agent and reaper may still run, and they may be killed; a coordinator is waited for, since
+// it may still print.
 void Guardian::on_done(int exit_status) {
   exit_status_ = exit_status;
   if (!coordinator_main_ && !(reaper_alive_ && reaper_->busy())) watch_->loop.stop();
 }
 
-// A reaper that hangs is killed: its children then become children of the guardian, which kills them.
+// A reaper that hangs is killed: its children then become children of the guardian, which kills
+// them.
 void Guardian::on_agent_lost() {
   agent_lost_ = true;
   watch_->clearing.expires_after(kReaperLimit);
@@ -251,18 +261,21 @@ void Guardian::on_reaper_exit(int status) {
     return on_agent_exit(why.message(), /*killed=*/false);
   siginfo_t info{};
   // The agent is the guardian's child now, unless the reaper died just after reaping it.
-  if (pid == 0 || ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
-    return on_agent_exit(fmt::format("the reaper (pid {}) {} after the agent", reaper_->pid(), how(status)),
-                         /*killed=*/false);
+  if (pid == 0 ||
+      ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    return on_agent_exit(
+        fmt::format("the reaper (pid {}) {} after the agent", reaper_->pid(), how(status)),
+        /*killed=*/false);
   }
   if (exit_status_ || agent_lost_ || reaper_options_.quiet) return;
-  watch_->say(
-      fmt::format("the reaper (pid {}) {}: if the launcher is killed too, only the next regroup ends the "
-                  "processes that it leaves",
-                  reaper_->pid(), how(status)));
+  watch_->say(fmt::format(
+      "the reaper (pid {}) {}: if the launcher is killed too, only the next regroup ends the "
+      "processes that it leaves",
+      reaper_->pid(), how(status)));
 }
 
-// If a signal that was just forwarded killed all members, that was requested and the state is not lost.
+// If a signal that was just forwarded killed all members, that was requested and the state is not
+// lost.
 void Guardian::on_state_lost(int doubtful_hosts) {
   const bool signalled =
       passed_on_ != base::TimePoint() && base::SystemClock().now() - passed_on_ < kSignalEffect;
@@ -283,11 +296,13 @@ void Guardian::on_agent_exit(const std::string& what, bool killed) {
 void Guardian::on_coordinator_exit(int status) {
   const pid_t pid = std::exchange(coordinator_, 0);
   watch_->loop.poll();  // the coordinator also exits after kDone or the agent's death
-  if (exit_status_ || agent_gone_ || agent_lost_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
+  if (exit_status_ || agent_gone_ || agent_lost_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+    return;
   const std::string died = fmt::format("the coordinator (pid {}) {}", pid, how(status));
   if (!may_restart()) {
-    watch_->say(fmt::format("{} for the {}th time within {} s: the job ends", died, kMostRestarts + 1,
-                            std::chrono::duration_cast<std::chrono::seconds>(kRestartWindow).count()));
+    watch_->say(
+        fmt::format("{} for the {}th time within {} s: the job ends", died, kMostRestarts + 1,
+                    std::chrono::duration_cast<std::chrono::seconds>(kRestartWindow).count()));
     watch_->agent.send(ControlMessage::kKill);
     return;
   }
@@ -298,7 +313,8 @@ void Guardian::on_coordinator_exit(int status) {
     watch_->agent.send(ControlMessage::kKill);
     return;
   }
-  watch_->agent.send(ControlMessage::kCoordinator, static_cast<std::int32_t>(incarnation_), for_agent_.get());
+  watch_->agent.send(ControlMessage::kCoordinator, static_cast<std::int32_t>(incarnation_),
+                     for_agent_.get());
   for_agent_.reset();
 }
 

@@ -1,5 +1,6 @@
-// The guardian: the process that the user started. It owns the terminal and the exit status, forwards
-// signals, restarts a coordinator that dies, and cleans up when the agent or the reaper dies.
+// The guardian: the process that the user started. It owns the terminal and the exit status,
+// forwards signals, restarts a coordinator that dies, and cleans up when the agent or the reaper
+// dies.
 #pragma once
 
 #include <utility>
@@ -30,20 +31,26 @@ using CoordinatorMain = std::function<int(base::Fd agent, std::uint32_t incarnat
 
 class Guardian {
  public:
-  // Without a `coordinator` the job has a fixed size. `forwarded`: signals that go to all members, SIGTSTP as
-  // SIGSTOP; SIGTSTP stops the guardian, too. `notices`: further signals that end the job. Those of SIGINT,
-  // SIGTERM, SIGQUIT and SIGHUP that are not forwarded end the job, a second one at once unless it repeats
-  // the first (StopRequests). A second SIGINT always ends the job. All other signals are ignored.
+  // Without a `coordinator` the job has a fixed size. `forwarded`: signals that go to all members,
+  // SIGTSTP as SIGSTOP; SIGTSTP stops the guardian, too. `notices`: further signals that end the
+  // job. Those of SIGINT, SIGTERM, SIGQUIT and SIGHUP that are not forwarded end the job, a second
+  // one at once unless it repeats the first (StopRequests). A second SIGINT always ends the job.
+  // All other signals are ignored.
   Guardian(AgentMain agent, CoordinatorMain coordinator, process::ReaperOptions reaper,
            std::vector<int> forwarded, std::vector<int> notices = {});
   ~Guardian();
-  // Forks the processes of the job and returns its exit status. For a process with one thread, signals
-  // blocked.
+  // Forks the processes of the job and returns its exit status. For a process with one thread,
+  // signals blocked.
   [[nodiscard]] int run();
-  // After run(): set if the job has a coordinator, nobody requested its end, and no member with its state was
-  // left. The value is the number of hosts whose members may still run for a moment; -1: unknown.
-  [[nodiscard]] std::optional<int> state_lost() const { return asked_ ? std::nullopt : state_lost_; }
-  [[nodiscard]] std::uint32_t resumed() const { return resumed_; }  // step reported by the agent; 0: none
+  // After run(): set if the job has a coordinator, nobody requested its end, and no member with its
+  // state was left. The value is the number of hosts whose members may still run for a moment; -1:
+  // unknown.
+  [[nodiscard]] std::optional<int> state_lost() const {
+    return asked_ ? std::nullopt : state_lost_;
+  }
+  [[nodiscard]] std::uint32_t resumed() const {
+    return resumed_;
+  }  // step reported by the agent; 0: none
 
  private:
   struct Watch;  // the loop and its sockets; made after the first forks

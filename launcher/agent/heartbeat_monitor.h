@@ -1,6 +1,6 @@
-// Failure detector of one connection. It counts heartbeat intervals without a message instead of measuring
-// time: when this process was stopped itself, the messages that arrived meanwhile are read before the next
-// interval is counted, so the peer is not declared lost for our own pause.
+// Failure detector of one connection. It counts heartbeat intervals without a message instead of
+// measuring time: when this process was stopped itself, the messages that arrived meanwhile are
+// read before the next interval is counted, so the peer is not declared lost for our own pause.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,11 @@
 
 namespace regroup::agent {
 
-inline constexpr std::chrono::seconds kSuspicion{1};  // without a message: the peer is reported silent
-inline constexpr std::chrono::seconds kSilence{5};    // without a message: the peer is lost
-inline constexpr std::chrono::minutes kMostPause{2};  // longest announced pause (HostNotice) that is added
+inline constexpr std::chrono::seconds kSuspicion{
+    1};  // without a message: the peer is reported silent
+inline constexpr std::chrono::seconds kSilence{5};  // without a message: the peer is lost
+inline constexpr std::chrono::minutes kMostPause{
+    2};  // longest announced pause (HostNotice) that is added
 
 // One thread at a time.
 class HeartbeatMonitor {
@@ -24,7 +26,8 @@ class HeartbeatMonitor {
   [[nodiscard]] Change on_interval() {
     ++missed_;
     if (missed_ > (kSilence + pause_) / kHeartbeatInterval) return Change::kLost;
-    if (missed_ < kSuspicion / kHeartbeatInterval || std::exchange(silent_, true)) return Change::kNone;
+    if (missed_ < kSuspicion / kHeartbeatInterval || std::exchange(silent_, true))
+      return Change::kNone;
     return Change::kSilent;
   }
   // Any message of the peer has arrived. True: the peer was reported silent until now.
@@ -32,8 +35,11 @@ class HeartbeatMonitor {
     missed_ = 0;
     return std::exchange(silent_, false);
   }
-  // The peer has announced that its host may pause for so long: it is lost that much later. Zero: no more.
-  void extend(base::Duration pause) { pause_ = std::chrono::duration_cast<std::chrono::milliseconds>(pause); }
+  // The peer has announced that its host may pause for so long: it is lost that much later. Zero:
+  // no more.
+  void extend(base::Duration pause) {
+    pause_ = std::chrono::duration_cast<std::chrono::milliseconds>(pause);
+  }
   // This process has not read for a while: silence until now says nothing about the peer.
   void reset() { missed_ = 0; }
 

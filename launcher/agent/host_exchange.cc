@@ -1,5 +1,5 @@
-// Contributions to an incomplete fence wait in the pmi::Exchange. They are bounded per host, so that a
-// malicious host can exhaust only its own budget; no valid job comes near these limits.
+// Contributions to an incomplete fence wait in the pmi::Exchange. They are bounded per host, so
+// that a malicious host can exhaust only its own budget; no valid job comes near these limits.
 #include "launcher/agent/host_exchange.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::int32_t kPmixNotFound = -46;
 constexpr std::int32_t kPmixOutOfResource = -29;
-constexpr const char* kAwaited = "other hosts wait for it in a PMI operation, from which it was excluded";
+constexpr const char* kAwaited =
+    "other hosts wait for it in a PMI operation, from which it was excluded";
 
 }  // namespace
 
@@ -28,13 +29,15 @@ bool HostExchange::may_say(std::uint32_t host, const pmi::Message& message) cons
   if (host == 0) return true;
   const auto of = [&](pmi::ProcId process) { return job_.host_of(process) == host; };
   const auto of_any = [&](const std::vector<std::uint32_t>& spaces) {
-    return std::ranges::any_of(spaces, [&](std::uint32_t space) { return job_.lives_in(host, space); });
+    return std::ranges::any_of(spaces,
+                               [&](std::uint32_t space) { return job_.lives_in(host, space); });
   };
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) return of(connected->process);
   if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) return of(finalized->process);
   if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) return of(aborted->process);
   if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) return of(spawn->parent);
-  if (const auto* connection = std::get_if<pmi::GroupsConnected>(&message)) return of_any(connection->spaces);
+  if (const auto* connection = std::get_if<pmi::GroupsConnected>(&message))
+    return of_any(connection->spaces);
   if (const auto* disconnection = std::get_if<pmi::GroupsDisconnected>(&message))
     return of_any(disconnection->spaces);
   if (const auto* part = std::get_if<pmi::Contribute>(&message))
@@ -49,8 +52,8 @@ bool HostExchange::may_say(std::uint32_t host, const pmi::Message& message) cons
   return true;
 }
 
-// The participants must be hosts of the job, each once, with the sender among them: else the fence could
-// never complete.
+// The participants must be hosts of the job, each once, with the sender among them: else the fence
+// could never complete.
 bool HostExchange::may_bring(const pmi::Contribute& part) const {
   std::set<std::uint32_t> hosts;
   for (const std::uint32_t host : part.hosts) {
@@ -77,15 +80,17 @@ void HostExchange::bring(const pmi::Contribute& part) {
     for (const std::uint32_t each : part.hosts) tell(each, *gathered);
   }
   if (parts_.held(part.host) > limits_.held)
-    cut_off(part.host, fmt::format("it has contributed {} bytes to incomplete PMI fences (limit {})",
-                                   parts_.held(part.host), limits_.held));
+    cut_off(part.host,
+            fmt::format("it has contributed {} bytes to incomplete PMI fences (limit {})",
+                        parts_.held(part.host), limits_.held));
 }
 
-// Hosts that have contributed before wait for a result that does not fit into a message to regroup-pmi.
+// Hosts that have contributed before wait for a result that does not fit into a message to
+// regroup-pmi.
 void HostExchange::refuse(const pmi::Contribute& part, const pmi::Exchange::Size& size) {
   const std::string why =
-      fmt::format("it has contributed {} of {} bytes to a PMI operation of {} hosts (limit {})", size.largest,
-                  size.bytes, part.hosts.size(), limits_.gathered);
+      fmt::format("it has contributed {} of {} bytes to a PMI operation of {} hosts (limit {})",
+                  size.largest, size.bytes, part.hosts.size(), limits_.gathered);
   size.bytes == part.data.size() ? cut_off(part.host, why) : job_.stuck(size.host, why);
 }
 
@@ -97,10 +102,12 @@ void HostExchange::fetch(const pmi::Fetch& fetch) {
   const auto host = job_.host_of(fetch.of);
   if (!host) return deny(kPmixNotFound);
   Questions& questions = asked_[fetch.host];
-  if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second) return;  // duplicate request
+  if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second)
+    return;  // duplicate request
   if (questions.size() <= limits_.asked) return tell(*host, fetch);
-  cut_off(fetch.host, fmt::format("it has {} unanswered PMI requests about ranks of other hosts (limit {})",
-                                  questions.size(), limits_.asked));
+  cut_off(fetch.host,
+          fmt::format("it has {} unanswered PMI requests about ranks of other hosts (limit {})",
+                      questions.size(), limits_.asked));
 }
 
 void HostExchange::answer(const pmi::Fetched& fetched) {

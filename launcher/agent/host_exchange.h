@@ -1,5 +1,5 @@
-// Forwards PMI messages between the regroup-pmi processes of different hosts, through the controller of the
-// job.
+// Forwards PMI messages between the regroup-pmi processes of different hosts, through the
+// controller of the job.
 #pragma once
 
 #include <cstddef>
@@ -27,26 +27,30 @@ class HostExchange {
         host_of;  // none: there is no such process
     std::function<bool(std::uint32_t host, std::uint32_t space)>
         lives_in;  // a process of the space runs on the host
-    // Called once per host that exceeds a limit: it takes part in no further PMI operation with other hosts.
+    // Called once per host that exceeds a limit: it takes part in no further PMI operation with
+    // other hosts.
     std::function<void(std::uint32_t host, const std::string& why)> cut_off;
-    // An operation of other hosts cannot complete: it includes a host that was cut off, or is too large for a
-    // message.
+    // An operation of other hosts cannot complete: it includes a host that was cut off, or is too
+    // large for a message.
     std::function<void(std::uint32_t host, const std::string& why)> stuck;
   };
   struct Limits {
-    std::size_t held = 64 << 20;             // bytes that a host has contributed to incomplete fences
+    std::size_t held = 64 << 20;  // bytes that a host has contributed to incomplete fences
     std::size_t asked = proto::kMaxMembers;  // unanswered requests of a host
     std::size_t gathered = 15 << 20;         // bytes; a message to regroup-pmi holds 16 MiB
   };
   // Follows the cause in the message for the user.
-  static constexpr const char* kCutOff = ": it takes no further part in PMI operations with other hosts";
+  static constexpr const char* kCutOff =
+      ": it takes no further part in PMI operations with other hosts";
 
   explicit HostExchange(Job job);
   HostExchange(Job job, Limits limits);
 
-  // False: another host must send this message. Messages of host 0, the controller's own, are trusted.
+  // False: another host must send this message. Messages of host 0, the controller's own, are
+  // trusted.
   [[nodiscard]] bool may_say(std::uint32_t host, const pmi::Message& message) const;
-  // Handles Contribute, Fetch and Fetched that `host` may send; ignores messages for hosts that do not exist.
+  // Handles Contribute, Fetch and Fetched that `host` may send; ignores messages for hosts that do
+  // not exist.
   void pass(std::uint32_t host, const pmi::Message& message);
   // The processes of the space have ended: requests about them fail.
   void closed(std::uint32_t space);

@@ -1,5 +1,5 @@
-// The tree is laid out at the start. An agent starts its children after it has said Hello. Messages to and
-// from an agent below another travel in an envelope (Relayed).
+// The tree is laid out at the start. An agent starts its children after it has said Hello. Messages
+// to and from an agent below another travel in an envelope (Relayed).
 #include "launcher/agent/hosts.h"
 
 #include <fmt/format.h>
@@ -29,12 +29,14 @@ Hosts::Hosts(boost::asio::io_context& loop, HostsOptions options,
       said_(std::move(said)),
       router_(kController),
       tree_(router_.tree()),
-      batch_(loop,
-             [this](proto::NodeId via, const Relayed& relayed) { children_->send(via, encode(relayed)); }) {}
+      batch_(loop, [this](proto::NodeId via, const Relayed& relayed) {
+        children_->send(via, encode(relayed));
+      }) {}
 
 Hosts::~Hosts() = default;
 
-base::Result<std::unique_ptr<Hosts>> Hosts::make(boost::asio::io_context& loop, HostsOptions options,
+base::Result<std::unique_ptr<Hosts>> Hosts::make(boost::asio::io_context& loop,
+                                                 HostsOptions options,
                                                  std::function<void(const std::string&)> said) {
   std::unique_ptr<Hosts> hosts(new Hosts(loop, std::move(options), std::move(said)));
   REGROUP_RETURN_IF_ERROR(hosts->start());
@@ -69,7 +71,9 @@ Children::Events Hosts::events() {
   events.linked = [this](proto::NodeId child, const std::string& address) {
     if (RemoteNode* node = find(child)) node->attach(address);
   };
-  events.message = [this](proto::NodeId child, const Message& message) { on_message(child, message); };
+  events.message = [this](proto::NodeId child, const Message& message) {
+    on_message(child, message);
+  };
   events.silent = [this](proto::NodeId child, bool silent) { on_silent(child, silent); };
   events.line = [this](proto::NodeId child, const std::string& line) { on_line(child, line); };
   events.lost = [this](proto::NodeId child, const base::Status& why) {
@@ -98,8 +102,8 @@ void Hosts::add_slot(std::size_t index) {
   slot.node = std::make_unique<RemoteNode>(loop_, name(index), options_.build, std::move(events));
 }
 
-// The first `radix` hosts are children of the controller, the next ones children of the first host, and so
-// on.
+// The first `radix` hosts are children of the controller, the next ones children of the first host,
+// and so on.
 void Hosts::build_tree() {
   std::vector<proto::NodeId> row;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -117,8 +121,8 @@ base::Status Hosts::start_child(std::size_t index) {
   return children_->start({id(index), host.name, host.user, forked, host.access});
 }
 
-// The routes are sent before StartAgents, so that the agents on the path know a child before it can send a
-// message.
+// The routes are sent before StartAgents, so that the agents on the path know a child before it can
+// send a message.
 void Hosts::start_below(proto::NodeId node) {
   const std::vector<proto::NodeId> children = tree_.children(node);
   const auto index = index_of(node);
@@ -143,12 +147,13 @@ void Hosts::start_below(proto::NodeId node) {
   send(node, start);
 }
 
-// The process that starts an agent enforces the agent's limit. The deadline here is for a parent that fails
-// to.
+// The process that starts an agent enforces the agent's limit. The deadline here is for a parent
+// that fails to.
 std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   const auto starting = [this] {
-    return std::ranges::any_of(
-        slots_, [](const Slot& slot) { return slot.node->state() == RemoteNode::State::kStarting; });
+    return std::ranges::any_of(slots_, [](const Slot& slot) {
+      return slot.node->state() == RemoteNode::State::kStarting;
+    });
   };
   failed_ = how.failed;
   std::size_t levels = 1;
@@ -156,24 +161,27 @@ std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   const std::size_t turns = slots_.size() / SpawnOptions().parallel;
   last_up_ = std::chrono::steady_clock::now();
   base::Duration longest = (3 * levels + turns) * options_.limit;
-  if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.access.before.empty(); }))
+  if (std::ranges::any_of(options_.hosts,
+                          [](const auto& host) { return !host.access.before.empty(); }))
     longest += (1 + turns) * kAllocatorLimit;
-  const auto deadline = last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
+  const auto deadline =
+      last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
   while (starting() && !(how.over && how.over())) {
     const auto now = std::chrono::steady_clock::now();
     if (how.enough && now - last_up_ >= options_.limit && how.enough()) break;
     if (loop_.run_one_until(std::min(deadline, now + kAskAgain)) > 0 || now < deadline) continue;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (!is_coming(i)) continue;
-      slots_[i].node->fail(
-          base::deadline_exceeded(fmt::format("host {}: its agent did not start in time", name(i))));
+      slots_[i].node->fail(base::deadline_exceeded(
+          fmt::format("host {}: its agent did not start in time", name(i))));
     }
   }
   return failures_;
 }
 
 // The shared state outlives this call, so that a late reply finds it.
-std::vector<base::Result<std::string>> Hosts::query_inventory(const std::vector<InventoryRequest>& orders) {
+std::vector<base::Result<std::string>> Hosts::query_inventory(
+    const std::vector<InventoryRequest>& orders) {
   struct Answers {
     std::vector<std::optional<base::Result<std::string>>> said;
     std::size_t open = 0;
@@ -195,8 +203,8 @@ std::vector<base::Result<std::string>> Hosts::query_inventory(const std::vector<
     auto& said = answers->said[i];
     if (said) out.push_back(std::move(*said));
     if (!said)
-      out.emplace_back(
-          base::deadline_exceeded(fmt::format("host {}: no host inventory received within 10 s", name(i))));
+      out.emplace_back(base::deadline_exceeded(
+          fmt::format("host {}: no host inventory received within 10 s", name(i))));
   }
   return out;
 }
@@ -206,7 +214,8 @@ void Hosts::bring_back(std::size_t index) {
   std::erase_if(retired_, [](const auto& node) { return node->drained(); });
   add_slot(index);
   tree_.add(id(index), kController);
-  if (const base::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
+  if (const base::Status status = start_child(index); !status.ok())
+    slots_[index].node->fail(status);
 }
 
 std::size_t Hosts::add(HostsOptions::Host host) {
@@ -215,7 +224,8 @@ std::size_t Hosts::add(HostsOptions::Host host) {
   slots_.emplace_back();
   add_slot(index);
   tree_.add(id(index), kController);
-  if (const base::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
+  if (const base::Status status = start_child(index); !status.ok())
+    slots_[index].node->fail(status);
   return index;
 }
 
@@ -243,7 +253,8 @@ void Hosts::tell_membership(const proto::Message& message) {
   std::vector<proto::NodeId> all, silent;
   std::vector<std::uint64_t> numbers;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    if (!is_up(index) || (elastic_.came && !slots_[index].set_up)) continue;  // it must get Setup first
+    if (!is_up(index) || (elastic_.came && !slots_[index].set_up))
+      continue;  // it must get Setup first
     const auto& session = slots_[index].session;
     if (session && session->overfull()) {
       silent.push_back(id(index));
@@ -261,7 +272,8 @@ void Hosts::tell_membership(const proto::Message& message) {
 
 std::string Hosts::own_address() const {
   const auto endpoints = transport::own_endpoints(0);
-  return endpoints.ok() && !endpoints->empty() ? endpoints->front().address().to_string() : "127.0.0.1";
+  return endpoints.ok() && !endpoints->empty() ? endpoints->front().address().to_string()
+                                               : "127.0.0.1";
 }
 
 base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
@@ -279,7 +291,8 @@ void Hosts::serve(NodeEvents events, Lost lost, process::Sink& out, process::Sin
   out_ = &out;
   err_ = &err;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!elastic_.came) slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, events_, out, err, space_);
+    if (!elastic_.came)
+      slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, events_, out, err, space_);
   }
   for (const std::size_t i : readers_) input_.add(slots_[i].node->open_input());
   input_.start();
@@ -309,8 +322,9 @@ void Hosts::finish(std::function<void()> then) {
 
 void Hosts::finish_if_done() {
   if (!finished_ || !children_->empty()) return;
-  const bool all = std::ranges::all_of(slots_, [](const Slot& slot) { return slot.node->drained(); }) &&
-                   std::ranges::all_of(retired_, [](const auto& node) { return node->drained(); });
+  const bool all =
+      std::ranges::all_of(slots_, [](const Slot& slot) { return slot.node->drained(); }) &&
+      std::ranges::all_of(retired_, [](const auto& node) { return node->drained(); });
   if (all) std::exchange(finished_, nullptr)();
 }
 

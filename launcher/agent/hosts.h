@@ -1,5 +1,6 @@
-// The controller's view of the other hosts of a job. Starts their agents, in a tree if there are many,
-// forwards messages to and from them, and implements OtherHosts, through which members are started.
+// The controller's view of the other hosts of a job. Starts their agents, in a tree if there are
+// many, forwards messages to and from them, and implements OtherHosts, through which members are
+// started.
 #pragma once
 
 #include <utility>
@@ -30,46 +31,59 @@ class Hosts final : public OtherHosts {
  public:
   // kNotFound: there is no ssh. `said` is called with sentences for the user.
   [[nodiscard]] static base::Result<std::unique_ptr<Hosts>> make(
-      boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
+      boost::asio::io_context& loop, HostsOptions options,
+      std::function<void(const std::string&)> said);
   ~Hosts() override;
 
   // Before serve(). From then on a host may get a new node id.
   void set_elastic(HostsElastic elastic) { elastic_ = std::move(elastic); }
-  // Runs the loop until each agent has said Hello or failed; returns the failures, except those of agents
-  // below a failed one. The limit of an agent counts from its start: its parent is up and its turn has come
-  // (32 at a time).
+  // Runs the loop until each agent has said Hello or failed; returns the failures, except those of
+  // agents below a failed one. The limit of an agent counts from its start: its parent is up and
+  // its turn has come (32 at a time).
   [[nodiscard]] std::vector<base::Status> bring_up(const BringUp& how = {});
-  [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
+  [[nodiscard]] const Hello& facts(std::size_t index) const {
+    return slots_.at(index).node->facts();
+  }
   [[nodiscard]] bool is_up(std::size_t index) const {
     return slots_.at(index).node->state() == RemoteNode::State::kUp;
   }
   [[nodiscard]] bool is_coming(std::size_t index) const {
     return slots_.at(index).node->state() == RemoteNode::State::kStarting;
   }
-  [[nodiscard]] bool is_set_up(std::size_t index) const { return is_up(index) && slots_[index].set_up; }
+  [[nodiscard]] bool is_set_up(std::size_t index) const {
+    return is_up(index) && slots_[index].set_up;
+  }
   [[nodiscard]] proto::NodeId id(std::size_t index) const { return slots_.at(index).id; }
   // The host that has this node id now; nullopt for a former id.
   [[nodiscard]] std::optional<std::size_t> index_of(proto::NodeId node) const;
   // The addresses of this host for others, and of another host for this one.
   [[nodiscard]] std::string own_address() const;
-  [[nodiscard]] std::string address(std::size_t index) const { return slots_.at(index).node->address(); }
-  // Sends one request to each host and runs the loop for 10 s at most. Returns by host the reply or why there
-  // is none. The second form sends one request, and calls `then` from the loop.
+  [[nodiscard]] std::string address(std::size_t index) const {
+    return slots_.at(index).node->address();
+  }
+  // Sends one request to each host and runs the loop for 10 s at most. Returns by host the reply or
+  // why there is none. The second form sends one request, and calls `then` from the loop.
   [[nodiscard]] std::vector<base::Result<std::string>> query_inventory(
       const std::vector<InventoryRequest>& orders);
   void query_inventory(std::size_t index, const InventoryRequest& order, RemoteNode::Answer then) {
     slots_.at(index).node->query_inventory(order, std::move(then));
   }
   [[nodiscard]] RemoteNode& remote(std::size_t index) { return *slots_.at(index).node; }
-  // After bring_up(), before serve(). Standard input goes to the hosts whose Setup says so. If there are any,
-  // and `here`, descriptor 0 becomes a pipe from which members on this host read the same bytes.
+  // After bring_up(), before serve(). Standard input goes to the hosts whose Setup says so. If
+  // there are any, and `here`, descriptor 0 becomes a pipe from which members on this host read the
+  // same bytes.
   [[nodiscard]] base::Status set_up(const std::vector<Setup>& setups, bool here);
-  // After serve(): starts an agent on a lost host again, with a new node id. `lost` is called if that fails.
+  // After serve(): starts an agent on a lost host again, with a new node id. `lost` is called if
+  // that fails.
   void bring_back(std::size_t index);
   // After serve(): adds a host and starts its agent. Returns its index.
   std::size_t add(HostsOptions::Host host);
-  void dismiss(std::size_t index) { slots_.at(index).node->finish(); }  // its members have ended: it exits
-  [[nodiscard]] std::size_t members(std::size_t index) const { return slots_.at(index).node->running(); }
+  void dismiss(std::size_t index) {
+    slots_.at(index).node->finish();
+  }  // its members have ended: it exits
+  [[nodiscard]] std::size_t members(std::size_t index) const {
+    return slots_.at(index).node->running();
+  }
   void set_up(std::size_t index, const Setup& setup, const process::App& app);  // elastic, up
   void give_up(proto::NodeId node, const base::Status& why);                    // `lost` is called
   void tell_membership(proto::NodeId node, const proto::Message& message);
@@ -86,11 +100,12 @@ class Hosts final : public OtherHosts {
   void finish(std::function<void()> then) override;
 
  private:
-  Hosts(boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
+  Hosts(boost::asio::io_context& loop, HostsOptions options,
+        std::function<void(const std::string&)> said);
   struct Slot {
     proto::NodeId id = 0;
     std::unique_ptr<RemoteNode> node;
-    std::unique_ptr<ReliableSession> session = {};           // of an agent that was started below another
+    std::unique_ptr<ReliableSession> session = {};  // of an agent that was started below another
     std::unique_ptr<boost::asio::steady_timer> orphan = {};  // runs while it may reparent
     bool set_up = false;
     bool reparented = false;  // messages that arrive through its former parent are stale

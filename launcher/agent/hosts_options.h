@@ -24,11 +24,12 @@ struct HostsOptions {
     HostAccess access = {};
   };
   std::vector<Host> hosts;
-  std::string program;                  // path of regroup on those hosts
-  std::string preferred;                // path that is preferred where it exists; "": none
-  std::string wdir;                     // where members run
-  spec::Environment environment;        // of ssh
-  std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
+  std::string program;            // path of regroup on those hosts
+  std::string preferred;          // path that is preferred where it exists; "": none
+  std::string wdir;               // where members run
+  spec::Environment environment;  // of ssh
+  std::vector<std::string> ssh{
+      "ssh"};  // the command that reaches a host; empty: all agents are forked
   base::Duration limit = std::chrono::seconds(5);  // as of ChildrenOptions
   bool verbose = false;                            // print the agents' own output
   std::size_t radix = 0;  // children per agent; 0: all agents are children of the controller
@@ -37,14 +38,15 @@ struct HostsOptions {
 // How bring_up() waits for the agents.
 struct BringUp {
   std::function<bool()> over = {};  // polled ten times a second; true: stop waiting
-  // True: the agents that are up suffice, and waiting ends when no other has come up for one limit. The
-  // others may come up, or are lost, after serve().
+  // True: the agents that are up suffice, and waiting ends when no other has come up for one limit.
+  // The others may come up, or are lost, after serve().
   std::function<bool()> enough = {};
-  std::function<void(const base::Status&)> failed = {};  // called for each agent that fails, until serve()
+  std::function<void(const base::Status&)> failed =
+      {};  // called for each agent that fails, until serve()
 };
 
-// Callbacks of an elastic job, whose hosts get their set_up() one by one: membership messages of agents,
-// silence for a second and its end, notices, and hosts that came up after bring_up().
+// Callbacks of an elastic job, whose hosts get their set_up() one by one: membership messages of
+// agents, silence for a second and its end, notices, and hosts that came up after bring_up().
 struct HostsElastic {
   std::function<void(proto::NodeId, const proto::Message&)> membership;
   std::function<void(proto::NodeId, bool)> silent;

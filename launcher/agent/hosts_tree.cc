@@ -1,5 +1,6 @@
-// Forwarding in the tree, loss of agents, and reparenting: an agent of an elastic job that has lost its
-// parent connects to the controller, which becomes its parent; both retransmit what is unacknowledged.
+// Forwarding in the tree, loss of agents, and reparenting: an agent of an elastic job that has lost
+// its parent connects to the controller, which becomes its parent; both retransmit what is
+// unacknowledged.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +42,8 @@ void Hosts::send(proto::NodeId node, const Message& message) {
 }
 
 // Does nothing if the node has no route: numbered messages are retransmitted when it has one again.
-void Hosts::send_encoded(proto::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number) {
+void Hosts::send_encoded(proto::NodeId node, const std::vector<std::byte>& bytes,
+                         std::uint64_t number) {
   const auto via = tree_.next_hop(kController, node);
   if (via && *via == node && number == 0) return children_->send(node, bytes);
   if (via) batch_.add(*via, node, bytes, number);
@@ -91,17 +93,18 @@ void Hosts::on_ack(proto::NodeId node, const Ack& ack) {
   if (ack.action == Ack::Action::kReparent && children_->linked(node)) reparent(node);
 }
 
-// Accepts a connection from an agent that is up and still has another parent. The agent's first message on
-// the new connection, Ack{kReparent}, then completes the change.
+// Accepts a connection from an agent that is up and still has another parent. The agent's first
+// message on the new connection, Ack{kReparent}, then completes the change.
 std::optional<std::string> Hosts::orphan(proto::NodeId node) {
   const Slot* slot = slot_of(node);
-  const bool ours = slot != nullptr && slot->set_up && slot->session && tree_.parent(node) != kController &&
+  const bool ours = slot != nullptr && slot->set_up && slot->session &&
+                    tree_.parent(node) != kController &&
                     slot->node->state() == RemoteNode::State::kUp;
   return ours ? std::optional(name(*index_of(node))) : std::nullopt;
 }
 
-// Moves `node` with all agents below it. The agents on the former path, if they are alive, drop it first, so
-// that none of them answers for it any more.
+// Moves `node` with all agents below it. The agents on the former path, if they are alive, drop it
+// first, so that none of them answers for it any more.
 void Hosts::reparent(proto::NodeId node) {
   if (tree_.parent(node) == kController) return;
   end_agent(node);
@@ -130,7 +133,8 @@ bool Hosts::await_reparenting(proto::NodeId node, const base::Status& why) {
   slot->orphan = std::make_unique<boost::asio::steady_timer>(loop_, kOrphanWait);
   slot->orphan->async_wait([this, node, why](const boost::system::error_code& error) {
     const Slot* waiting = error ? nullptr : slot_of(node);
-    if (waiting != nullptr && waiting->orphan && process::is_due(*waiting->orphan)) give_up(node, why);
+    if (waiting != nullptr && waiting->orphan && process::is_due(*waiting->orphan))
+      give_up(node, why);
   });
   return true;
 }
@@ -179,15 +183,16 @@ void Hosts::on_up(proto::NodeId node) {
   if (out_ != nullptr && index && elastic_.came) elastic_.came(*index);
 }
 
-// Agents below the lost one are waited for if they can reparent. The others are lost, too, but are not
-// reported as failures: they run, and only cannot be reached.
+// Agents below the lost one are waited for if they can reparent. The others are lost, too, but are
+// not reported as failures: they run, and only cannot be reached.
 void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
   const bool pruned = !tree_.has(node);
   const auto index = index_of(node);
   // An agent that exits before the job has begun was not told to.
   const base::Status why =
       how.ok() && failed_ && !finished_ && index
-          ? base::peer_lost(fmt::format("host {}: its agent exited before the job began", name(*index)))
+          ? base::peer_lost(
+                fmt::format("host {}: its agent exited before the job began", name(*index)))
           : how;
   end_agent(node);
   std::vector<std::pair<proto::NodeId, base::Status>> below;
@@ -213,7 +218,8 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
 // The agents on the path drop the node; its parent ends it.
 void Hosts::end_agent(proto::NodeId node) {
   if (tree_.parent(node) == kController) return children_->end(node);
-  for (auto above = tree_.parent(node); above && *above != kController; above = tree_.parent(*above))
+  for (auto above = tree_.parent(node); above && *above != kController;
+       above = tree_.parent(*above))
     send(*above, EndAgent{node});
 }
 

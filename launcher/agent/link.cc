@@ -17,7 +17,8 @@ static_assert(kPart + 1 <= proto::kMaxFrameBytes);
 }  // namespace
 
 Link::Link(std::shared_ptr<transport::SecureChannel> channel, Handlers handlers)
-    : state_(std::make_shared<State>(State{std::move(handlers), {}})), channel_(std::move(channel)) {
+    : state_(std::make_shared<State>(State{std::move(handlers), {}})),
+      channel_(std::move(channel)) {
   channel_->set_handlers(
       {.message = {},
        .closed =
@@ -25,7 +26,8 @@ Link::Link(std::shared_ptr<transport::SecureChannel> channel, Handlers handlers)
              const auto closed = state->handlers.closed;  // a copy: the call may destroy the Link
              closed(why);
            },
-       .payload = [state = state_](std::span<const std::byte> part) { return take(*state, part); }});
+       .payload = [state =
+                       state_](std::span<const std::byte> part) { return take(*state, part); }});
 }
 
 transport::SecureChannelLimits Link::limits() {

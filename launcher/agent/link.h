@@ -1,4 +1,5 @@
-// A connection between the controller and an agent, or two agents: messages of any size over a SecureChannel.
+// A connection between the controller and an agent, or two agents: messages of any size over a
+// SecureChannel.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ class Link {
  public:
   struct Handlers {
     std::function<void(const Message&)> message;
-    std::function<void(const base::Status&)> closed;  // called once; also for bytes that are no message
+    std::function<void(const base::Status&)>
+        closed;  // called once; also for bytes that are no message
   };
   // `channel` may still be in its handshake.
   Link(std::shared_ptr<transport::SecureChannel> channel, Handlers handlers);

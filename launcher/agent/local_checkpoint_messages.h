@@ -1,6 +1,6 @@
-// Messages about local checkpoints, between the controller and the agent of a host whose checkpoint directory
-// is its own disk. They decide, before the job begins, whether it resumes from one of these.
-// docs/design/local_checkpoints.md.
+// Messages about local checkpoints, between the controller and the agent of a host whose checkpoint
+// directory is its own disk. They decide, before the job begins, whether it resumes from one of
+// these. docs/design/local_checkpoints.md.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 namespace regroup::agent {
 
 // --- controller -> agent
-// copy = 0: which checkpoint in the agent's own directory is newer than plan.resume (or the newest, where
-// that is empty)? copy > 0: copy the checkpoint of this step, which the agent has reported, to the shared
-// directory. Sent before Setup, which cancels it. Answered by LocalCheckpointReply.
+// copy = 0: which checkpoint in the agent's own directory is newer than plan.resume (or the newest,
+// where that is empty)? copy > 0: copy the checkpoint of this step, which the agent has reported,
+// to the shared directory. Sent before Setup, which cancels it. Answered by LocalCheckpointReply.
 struct QueryLocalCheckpoint {
   spec::CheckpointPlan plan;
   proto::Step copy = 0;

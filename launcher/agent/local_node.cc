@@ -44,7 +44,9 @@ void LocalNode::drop_app(std::uint32_t number) {
   agent_.processes().set_app(number, {});
 }
 
-void LocalNode::signal(proto::MemberId member, int signal) { agent_.processes().signal(member, signal); }
+void LocalNode::signal(proto::MemberId member, int signal) {
+  agent_.processes().signal(member, signal);
+}
 
 void LocalNode::signal_all(int signal) {
   agent_.signal_members(signal);
@@ -62,9 +64,9 @@ void LocalNode::tell(const pmi::Message& message) {
     std::erase_if(members_, [&](const auto& entry) { return entry.first.space == closed->space; });
 }
 
-// Ranks of Open MPI call MPI_Abort when they see the connection of a failing rank close, a moment before that
-// rank can be reaped here. So exiting members are reaped first, and the rank that failed first is reported
-// first.
+// Ranks of Open MPI call MPI_Abort when they see the connection of a failing rank close, a moment
+// before that rank can be reaped here. So exiting members are reaped first, and the rank that
+// failed first is reported first.
 void LocalNode::on_aborted(const pmi::Aborted& aborted) {
   aborted_.push_back(aborted);
   boost::asio::post(agent_.loop(), [this] {
@@ -95,7 +97,9 @@ pmi::MpiEvents LocalNode::mpi_events() {
   events.connected = [this](const pmi::Connected& connected) { events_.mpi(0, connected); };
   events.finalized = [this](const pmi::Finalized& finalized) { events_.mpi(0, finalized); };
   events.aborted = [this](const pmi::Aborted& aborted) { on_aborted(aborted); };
-  events.groups_connected = [this](const pmi::GroupsConnected& connection) { events_.mpi(0, connection); };
+  events.groups_connected = [this](const pmi::GroupsConnected& connection) {
+    events_.mpi(0, connection);
+  };
   events.groups_disconnected = [this](const pmi::GroupsDisconnected& disconnection) {
     events_.mpi(0, disconnection);
   };
@@ -125,40 +129,46 @@ void LocalNode::open(const SpaceOrder& order) {
   }
   const pmi::OpenSpace& space = order.space;
   if (!mpi_)
-    return events_.started(space.space,
-                           start_members(order, std::vector<process::Extras>(order.members.size())));
+    return events_.started(
+        space.space, start_members(order, std::vector<process::Extras>(order.members.size())));
   if (order.again) return reopen(order);
   mpi_->open(space, [this, order](std::vector<process::Extras> extras) {
-    if (!agent_.ending()) events_.started(order.space.space, start_members(order, std::move(extras)));
+    if (!agent_.ending())
+      events_.started(order.space.space, start_members(order, std::move(extras)));
   });
 }
 
 void LocalNode::reopen(const SpaceOrder& order) {
-  mpi_->reopen({order.space.space, order.members.at(0).place.rank}, [this, order](process::Extras extras) {
-    if (agent_.ending()) return;
-    std::vector<process::Extras> one;
-    one.push_back(std::move(extras));
-    events_.started(order.space.space, start_members(order, std::move(one)));
-  });
+  mpi_->reopen({order.space.space, order.members.at(0).place.rank},
+               [this, order](process::Extras extras) {
+                 if (agent_.ending()) return;
+                 std::vector<process::Extras> one;
+                 one.push_back(std::move(extras));
+                 events_.started(order.space.space, start_members(order, std::move(one)));
+               });
 }
 
-base::Status LocalNode::start_members(const SpaceOrder& order, std::vector<process::Extras> extras) {
+base::Status LocalNode::start_members(const SpaceOrder& order,
+                                      std::vector<process::Extras> extras) {
   for (std::size_t i = 0; i < order.members.size(); ++i) {
     const auto& [place, threads, cores, environment] = order.members[i];
     extras[i].threads = threads;
     extras[i].cores = cores;
     extras[i].environment.insert(environment.begin(), environment.end());
     if (mpi_ || order.space.oversubscribed)
-      pmi::add_hints(extras[i], agent_.processes().options().apps.at(place.app), order.space.oversubscribed);
+      pmi::add_hints(extras[i], agent_.processes().options().apps.at(place.app),
+                     order.space.oversubscribed);
     if (base::Status status = agent_.processes().start(place, std::move(extras[i])); !status.ok()) {
       return base::unavailable(fmt::format("{} could not be started: {}",
-                                           pmi::name_of({place.space, place.rank}), status.message()));
+                                           pmi::name_of({place.space, place.rank}),
+                                           status.message()));
     }
     members_[{place.space, place.rank}] = place.member;
   }
   const auto early = early_.extract(first_process(order));
   for (const int signal : early.empty() ? std::vector<int>() : early.mapped()) {
-    for (const MemberOrder& member : order.members) agent_.processes().signal(member.place.member, signal);
+    for (const MemberOrder& member : order.members)
+      agent_.processes().signal(member.place.member, signal);
   }
   agent_.release_port();
   return {};

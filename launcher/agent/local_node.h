@@ -1,5 +1,5 @@
-// This host as a Node: members are processes in the ProcessTable of the agent, with a regroup-pmi beside
-// them.
+// This host as a Node: members are processes in the ProcessTable of the agent, with a regroup-pmi
+// beside them.
 #pragma once
 
 #include <map>
@@ -24,8 +24,8 @@ class LocalNode final : public Node {
   void signal(proto::MemberId member, int signal) override;
   void tell(const pmi::Message& message) override;
   void settle() override;
-  // Signals the process groups of all members. Members of an order that is not executed yet get the signal
-  // when they run.
+  // Signals the process groups of all members. Members of an order that is not executed yet get the
+  // signal when they run.
   void signal_all(int signal);
   // Why program `number` was not found; ok if it was.
   [[nodiscard]] base::Status missing(std::uint32_t number) const;
@@ -36,7 +36,8 @@ class LocalNode final : public Node {
   void tell_aborted(bool all);
   void open(const SpaceOrder& order);
   void reopen(const SpaceOrder& order);
-  [[nodiscard]] base::Status start_members(const SpaceOrder& order, std::vector<process::Extras> extras);
+  [[nodiscard]] base::Status start_members(const SpaceOrder& order,
+                                           std::vector<process::Extras> extras);
 
   Agent& agent_;
   const std::optional<pmi::HelperOptions> helper_;

@@ -7,10 +7,10 @@ namespace regroup {
 
 template class base::Variant<
     agent::Setup, agent::AddApp, agent::DropApp, agent::StartSpace, agent::Signal, agent::EndHost,
-    agent::Hello, agent::SpaceStarted, agent::Exited, agent::UserMessage, agent::Heartbeat, agent::Done,
-    agent::Services, agent::StreamData, agent::WindowUpdate, agent::Membership, agent::StartAgents,
-    agent::AddRoute, agent::EndAgent, agent::ChildEvent, agent::Relayed, agent::Gathered,
-    agent::InventoryRequest, agent::InventoryReply, agent::UsageReport, agent::Ack, agent::HostNotice,
-    agent::QueryLocalCheckpoint, agent::LocalCheckpointReply>;
+    agent::Hello, agent::SpaceStarted, agent::Exited, agent::UserMessage, agent::Heartbeat,
+    agent::Done, agent::Services, agent::StreamData, agent::WindowUpdate, agent::Membership,
+    agent::StartAgents, agent::AddRoute, agent::EndAgent, agent::ChildEvent, agent::Relayed,
+    agent::Gathered, agent::InventoryRequest, agent::InventoryReply, agent::UsageReport, agent::Ack,
+    agent::HostNotice, agent::QueryLocalCheckpoint, agent::LocalCheckpointReply>;
 
 }  // namespace regroup

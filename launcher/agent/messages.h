@@ -1,6 +1,7 @@
-// Messages between the controller of a job (the launcher's process on the host where regroup was called) and
-// its agents on other hosts. An agent says Hello; Setup follows, then programs and orders, which the agent
-// handles in the order of arrival. Where agents form a tree, the agents on the path forward these messages.
+// Messages between the controller of a job (the launcher's process on the host where regroup was
+// called) and its agents on other hosts. An agent says Hello; Setup follows, then programs and
+// orders, which the agent handles in the order of arrival. Where agents form a tree, the agents on
+// the path forward these messages.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,8 @@ namespace regroup::agent {
 struct InventoryRequest {
   bool devices = false;  // include GPUs and NICs
   std::string topology;  // file that describes them; "": detect them
-  // If not empty, instead of the inventory: TCP ports to reserve while the agent lives; 0: any free port.
+  // If not empty, instead of the inventory: TCP ports to reserve while the agent lives; 0: any free
+  // port.
   std::vector<std::uint16_t> ports = {};
   process::ClaimScope claims = {};  // name and outer of the controller; "": those of the host count
 };
@@ -57,14 +59,16 @@ struct Setup {
   std::string name;
   spec::OutputRequest output;
   spec::StdinRequest stdin_to;
-  bool verbose = false, quiet = false, services = false, usage = false;  // services: MPI; usage: report it
+  bool verbose = false, quiet = false, services = false,
+       usage = false;  // services: MPI; usage: report it
   spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;
   process::Master master;
   spec::NoticeRequest notice = {};
   double time_limit_factor = 1;                // REGROUP_TIME_LIMIT_FACTOR of the launcher
   std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
   process::ClaimScope claims = {};             // as of InventoryRequest
-  std::optional<ElasticSetup> elastic = {};    // set: Membership starts members, unless serves_ranks()
+  std::optional<ElasticSetup> elastic =
+      {};  // set: Membership starts members, unless serves_ranks()
 
   [[nodiscard]] base::Duration time_limit(base::Duration usual) const {
     return std::chrono::duration_cast<base::Duration>(usual * time_limit_factor);
@@ -78,7 +82,8 @@ struct AddApp {
 struct DropApp {
   std::uint32_t number = 0;
 };
-// Answered by SpaceStarted. In an elastic job AddApp is answered so, with space 0, if the program is missing.
+// Answered by SpaceStarted. In an elastic job AddApp is answered so, with space 0, if the program
+// is missing.
 struct StartSpace {
   SpaceOrder order;
 };
@@ -131,8 +136,8 @@ struct Membership {
 struct Services {
   pmi::Message message;
 };
-// Bytes of a standard stream: 0 to members, 1 and 2 from them. At most kWindow bytes of a stream are in
-// flight; WindowUpdate acknowledges those that were consumed.
+// Bytes of a standard stream: 0 to members, 1 and 2 from them. At most kWindow bytes of a stream
+// are in flight; WindowUpdate acknowledges those that were consumed.
 struct StreamData {
   std::uint8_t stream = 0;
   bool end = false;  // end of the stream
@@ -147,8 +152,9 @@ inline constexpr std::uint32_t kWindow = 512 << 10;
 
 using Message =
     base::Variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
-                  UserMessage, Heartbeat, Done, Services, StreamData, WindowUpdate, Membership, StartAgents,
-                  AddRoute, EndAgent, ChildEvent, Relayed, Gathered, InventoryRequest, InventoryReply,
-                  UsageReport, Ack, HostNotice, QueryLocalCheckpoint, LocalCheckpointReply>;
+                  UserMessage, Heartbeat, Done, Services, StreamData, WindowUpdate, Membership,
+                  StartAgents, AddRoute, EndAgent, ChildEvent, Relayed, Gathered, InventoryRequest,
+                  InventoryReply, UsageReport, Ack, HostNotice, QueryLocalCheckpoint,
+                  LocalCheckpointReply>;
 
 }  // namespace regroup::agent

@@ -1,5 +1,5 @@
-// A message is held until a different one follows to the same child, or until the loop runs the posted
-// flush().
+// A message is held until a different one follows to the same child, or until the loop runs the
+// posted flush().
 #include "launcher/agent/multicast_batch.h"
 
 #include <algorithm>

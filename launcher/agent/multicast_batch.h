@@ -1,6 +1,6 @@
-// Merges messages to many agents, so that each crosses a link of the controller once: consecutive equal
-// messages to agents reached through the same child become one Relayed message that lists all receivers. The
-// order of the messages to each agent is kept.
+// Merges messages to many agents, so that each crosses a link of the controller once: consecutive
+// equal messages to agents reached through the same child become one Relayed message that lists all
+// receivers. The order of the messages to each agent is kept.
 #pragma once
 
 #include <utility>
@@ -27,9 +27,10 @@ class MulticastBatch {
   MulticastBatch(const MulticastBatch&) = delete;
   MulticastBatch& operator=(const MulticastBatch&) = delete;
 
-  // Queues `message`, as encode() made it, for `node`, which is `via` or an agent below it. `number` is that
-  // of the ReliableSession with `node`; 0: the message has none.
-  void add(proto::NodeId via, proto::NodeId node, std::vector<std::byte> message, std::uint64_t number = 0);
+  // Queues `message`, as encode() made it, for `node`, which is `via` or an agent below it.
+  // `number` is that of the ReliableSession with `node`; 0: the message has none.
+  void add(proto::NodeId via, proto::NodeId node, std::vector<std::byte> message,
+           std::uint64_t number = 0);
   // Discards what is queued for this child.
   void drop(proto::NodeId via) { held_.erase(via); }
   // Sends all that is queued now.

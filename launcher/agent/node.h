@@ -23,46 +23,50 @@ struct MemberOrder {
   spec::Environment environment;  // of its devices; overrides the App's
 };
 
-// An order to start members of one MPI_COMM_WORLD; all nodes of the job get theirs at about the same time.
+// An order to start members of one MPI_COMM_WORLD; all nodes of the job get theirs at about the
+// same time.
 struct SpaceOrder {
   pmi::OpenSpace space;              // describes the members on all nodes
   std::vector<MemberOrder> members;  // of this node, in rank order
-  bool again =
-      false;  // the space is open: one member is started again, whose predecessor did not call MPI_Init
+  bool again = false;  // the space is open: one member is started again, whose predecessor did not
+                       // call MPI_Init
 };
 
 // Called from the loop, never from within a Node's function.
 struct NodeEvents {
-  // Once for each start(): ok, or why a member could not be started; the members before it run. kNotFound:
-  // its program is missing; kInvalidArgument: so is its folder; kUnavailable: the system refuses to run it.
+  // Once for each start(): ok, or why a member could not be started; the members before it run.
+  // kNotFound: its program is missing; kInvalidArgument: so is its folder; kUnavailable: the system
+  // refuses to run it.
   std::function<void(std::uint32_t space, const base::Status& status)> started;
   // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const process::MemberExit& exit)> exited;
-  // Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected and Spawn, in the order in which they
-  // happened, and before the exits that followed them; Contribute, Fetch and Fetched. `host`: 0 is this one,
-  // node(host - 1) of OtherHosts the others.
+  // Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected and Spawn, in the order in
+  // which they happened, and before the exits that followed them; Contribute, Fetch and Fetched.
+  // `host`: 0 is this one, node(host - 1) of OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // a message for the user
   // What another host should have written to disk and did not: AgentJob::unsaved().
   std::function<void(const std::string& what)> unsaved = {};
-  // Resource usage of the members of another host, as usage_json() writes it; `lives`: tells whether a member
-  // is one.
+  // Resource usage of the members of another host, as usage_json() writes it; `lives`: tells
+  // whether a member is one.
   using Lives = std::function<bool(proto::MemberId)>;
-  std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used = {};
+  std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used =
+      {};
 };
 
 // Used by the loop's thread.
 class Node {
  public:
   virtual ~Node() = default;
-  // Sets program `number` for later orders. Without a path the host searches PATH; if it finds nothing, those
-  // orders fail.
+  // Sets program `number` for later orders. Without a path the host searches PATH; if it finds
+  // nothing, those orders fail.
   virtual void add_app(std::uint32_t number, const process::App& app) = 0;
   virtual void drop_app(std::uint32_t number) = 0;
   virtual void start(SpaceOrder order) = 0;
   // Signals the process group of a member; no effect if it has ended.
   virtual void signal(proto::MemberId member, int signal) = 0;
-  // A message for regroup-pmi of this host: MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
+  // A message for regroup-pmi of this host: MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or
+  // Fetched.
   virtual void tell(const pmi::Message& message) = 0;
   // Returns when all PMI messages of dead members have been handled.
   virtual void settle() = 0;
@@ -72,8 +76,8 @@ class Node {
 class OtherHosts {
  public:
   virtual ~OtherHosts() = default;
-  // Starts to deliver events; `lost` is called when a host is lost with its members. Output of members goes
-  // to `out` and `err`. Call once, before any order.
+  // Starts to deliver events; `lost` is called when a host is lost with its members. Output of
+  // members goes to `out` and `err`. Call once, before any order.
   using Lost = std::function<void(std::size_t index, const base::Status& why)>;
   virtual void serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
@@ -83,8 +87,8 @@ class OtherHosts {
   // Signals all members on these hosts.
   virtual void signal_all(int signal) = 0;
   [[nodiscard]] virtual std::size_t running() const = 0;  // members
-  // All members have ended: the agents clean up and exit. `then` is called once, when all have exited and all
-  // output of members has been passed to the sinks.
+  // All members have ended: the agents clean up and exit. `then` is called once, when all have
+  // exited and all output of members has been passed to the sinks.
   virtual void finish(std::function<void()> then) = 0;
 };
 

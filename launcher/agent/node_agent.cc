@@ -1,5 +1,5 @@
-// The agent connects first, since Setup decides how members' streams are made. Then it runs an Agent as on
-// the controller's host, whose standard streams are pipes to the controller.
+// The agent connects first, since Setup decides how members' streams are made. Then it runs an
+// Agent as on the controller's host, whose standard streams are pipes to the controller.
 #include "launcher/agent/node_agent.h"
 
 #include <fcntl.h>
@@ -26,8 +26,8 @@
 namespace regroup::agent {
 namespace {
 
-// Shorter than the limit of the process that started this agent (children.cc), so that the reason is
-// reported. A SYN is retransmitted after 1 s and 3 s.
+// Shorter than the limit of the process that started this agent (children.cc), so that the reason
+// is reported. A SYN is retransmitted after 1 s and 3 s.
 constexpr std::chrono::milliseconds kFirstDialLimit{3500};
 constexpr std::chrono::minutes kSetupLimit{2};  // Setup is sent when all agents are up
 constexpr std::chrono::minutes kLocalCheckpointLimit{
@@ -43,10 +43,11 @@ class SetupHandshake {
     auto context = transport::TlsContext::make(options_.job, options_.node, options_.secret);
     if (!context.ok()) return context.status();
     REGROUP_ASSIGN_OR_RETURN(auto endpoints, transport::parse_endpoints(options_.endpoints));
-    transport::dial(
-        loop_, endpoints, kFirstDialLimit, [this, context = *context, &hello](base::Result<base::Fd> socket) {
-          status_ = socket.ok() ? connect(context, std::move(*socket), hello) : no_way_back(socket.status());
-        });
+    transport::dial(loop_, endpoints, kFirstDialLimit,
+                    [this, context = *context, &hello](base::Result<base::Fd> socket) {
+                      status_ = socket.ok() ? connect(context, std::move(*socket), hello)
+                                            : no_way_back(socket.status());
+                    });
     deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
     while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }
@@ -60,12 +61,14 @@ class SetupHandshake {
  private:
   base::Status connect(const std::shared_ptr<const transport::TlsContext>& context, base::Fd socket,
                        const Hello& hello) {
-    REGROUP_ASSIGN_OR_RETURN(auto channel, transport::SecureChannel::client(loop_, context, std::move(socket),
-                                                                            options_.parent, Link::limits()));
+    REGROUP_ASSIGN_OR_RETURN(auto channel,
+                             transport::SecureChannel::client(loop_, context, std::move(socket),
+                                                              options_.parent, Link::limits()));
     channel->start({.message = {}, .closed = [](const base::Status&) {}});
-    links_.up = std::make_unique<Uplink>(loop_, channel, options_.node, options_.parent != kController,
-                                         Link::Handlers{[this](const Message& message) { take(message); },
-                                                        [this](const base::Status& why) { status_ = why; }});
+    links_.up = std::make_unique<Uplink>(
+        loop_, channel, options_.node, options_.parent != kController,
+        Link::Handlers{[this](const Message& message) { take(message); },
+                       [this](const base::Status& why) { status_ = why; }});
     links_.down = std::make_unique<Relay>(loop_, options_, *links_.up);
     links_.up->send(hello);
     return {};
@@ -79,7 +82,8 @@ class SetupHandshake {
   void take(const Message& message) {
     if (links_.down->take(message)) return;
     if (const auto* request = std::get_if<InventoryRequest>(&message)) {
-      InventoryReply answer{{base::Code::kUnavailable, "this agent does not support an inventory"}, {}};
+      InventoryReply answer{{base::Code::kUnavailable, "this agent does not support an inventory"},
+                            {}};
       if (options_.inventory) options_.inventory(*request, answer);
       return links_.up->send(answer);
     }
@@ -115,8 +119,8 @@ class SetupHandshake {
   base::Status status_;
 };
 
-// Members use descriptors 0, 1 and 2 of this process, as on the controller's host. They become pipes, whose
-// other ends are returned.
+// Members use descriptors 0, 1 and 2 of this process, as on the controller's host. They become
+// pipes, whose other ends are returned.
 base::Result<NodeStreams> take_streams() {
   NodeStreams streams;
   streams.life = base::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -125,19 +129,22 @@ base::Result<NodeStreams> take_streams() {
     return base::system_error("fcntl", "standard streams", errno);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     std::array<int, 2> fds{};
-    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return base::system_error("pipe2", "standard streams", errno);
+    if (::pipe2(fds.data(), O_CLOEXEC) != 0)
+      return base::system_error("pipe2", "standard streams", errno);
     base::Fd read(fds[0]);
     base::Fd write(fds[1]);
     base::Fd& theirs = stream == STDIN_FILENO ? read : write;
     base::Fd& ours = stream == STDIN_FILENO ? write : read;
-    if (::dup2(theirs.get(), stream) < 0) return base::system_error("dup2", "standard streams", errno);
+    if (::dup2(theirs.get(), stream) < 0)
+      return base::system_error("dup2", "standard streams", errno);
     ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
     streams.pipes.at(static_cast<std::size_t>(stream)) = std::move(ours);
   }
   return streams;
 }
 
-AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup, process::HeldPort port) {
+AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup,
+                           process::HeldPort port) {
   AgentOptions agent;
   agent.processes.job = options.job;
   agent.processes.record = options.record;
@@ -180,8 +187,9 @@ int fail(boost::asio::io_context& loop, base::Fd guardian, const base::Status& w
 bool serves_ranks(const Setup& setup) { return setup.elastic && setup.services; }
 
 spec::Environment environment_there(spec::Environment sent, const spec::Environment& own) {
-  constexpr std::array<const char*, 10> kOfHost{"HOME", "HOSTNAME", "LOGNAME", "MAIL", "SHELL",
-                                                "TEMP", "TMP",      "TMPDIR",  "USER", "XAUTHORITY"};
+  constexpr std::array<const char*, 10> kOfHost{"HOME",  "HOSTNAME",  "LOGNAME", "MAIL",
+                                                "SHELL", "TEMP",      "TMP",     "TMPDIR",
+                                                "USER",  "XAUTHORITY"};
   constexpr std::array<const char*, 5> kOfLogin{"DBUS_", "SSH_", "SLURM_", "SLURMD_", "XDG_"};
   const auto belongs = [&](const std::string& name) {
     for (const char* one : kOfHost) {
@@ -197,7 +205,8 @@ spec::Environment environment_there(spec::Environment sent, const spec::Environm
   return sent;
 }
 
-int run_node_agent(NodeAgentOptions options, base::Fd guardian, const MembershipFactory& membership) {
+int run_node_agent(NodeAgentOptions options, base::Fd guardian,
+                   const MembershipFactory& membership) {
   boost::asio::io_context loop(1);
   auto port = process::hold_port();
   if (!port.ok()) return fail(loop, std::move(guardian), port.status());
@@ -217,8 +226,8 @@ int run_node_agent(NodeAgentOptions options, base::Fd guardian, const Membership
   }
   return Agent(loop, std::move(agent), std::move(guardian),
                [&](Agent& self) {
-                 return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams), *setup,
-                                                  options, membership);
+                 return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams),
+                                                  *setup, options, membership);
                })
       .run();
 }

@@ -1,5 +1,5 @@
-// The agent of a host other than the one where regroup was called: connects to its parent, which is the
-// controller or, in a tree, another agent, and executes what the controller orders.
+// The agent of a host other than the one where regroup was called: connects to its parent, which is
+// the controller or, in a tree, another agent, and executes what the controller orders.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,11 +26,11 @@ struct LocalCheckpointReply;
 // Time until a host is lost after a notice that names none.
 inline constexpr std::chrono::seconds kNoticeGrace{30};
 
-// Executes the query on the loop and calls `answer` until a reply is not busy. The returned function cancels
-// it.
-using LocalCheckpointQuery =
-    std::function<std::function<void()>(boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
-                                        std::function<void(const LocalCheckpointReply&)> answer)>;
+// Executes the query on the loop and calls `answer` until a reply is not busy. The returned
+// function cancels it.
+using LocalCheckpointQuery = std::function<std::function<void()>(
+    boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
+    std::function<void(const LocalCheckpointReply&)> answer)>;
 
 struct NodeAgentOptions {
   std::string job;  // its id
@@ -52,22 +52,23 @@ struct NodeAgentOptions {
 
 struct Setup;
 
-// The agent also serves a fixed-size job: the job starts the members, and those that join are the ranks of
-// one World.
+// The agent also serves a fixed-size job: the job starts the members, and those that join are the
+// ranks of one World.
 [[nodiscard]] bool serves_ranks(const Setup& setup);
 
 // Makes the membership logic of an elastic job; `send` sends a message to the coordinator.
 using MembershipFactory = std::function<std::unique_ptr<agent::MembershipJob>(
     Agent& agent, const Setup& setup, std::function<void(const proto::Message&)> send)>;
 
-// Serves until the controller ends the job or is lost. Returns the exit status of this process; errors have
-// been printed on standard error. Standard input of this process must be the pipe whose end means the end of
-// the launcher.
+// Serves until the controller ends the job or is lost. Returns the exit status of this process;
+// errors have been printed on standard error. Standard input of this process must be the pipe whose
+// end means the end of the launcher.
 [[nodiscard]] int run_node_agent(NodeAgentOptions options, base::Fd guardian,
                                  const MembershipFactory& membership);
 
-// The environment of a program on this host: that of the controller, except for variables of a host or a
-// login, which come from `own`.
-[[nodiscard]] spec::Environment environment_there(spec::Environment sent, const spec::Environment& own);
+// The environment of a program on this host: that of the controller, except for variables of a host
+// or a login, which come from `own`.
+[[nodiscard]] spec::Environment environment_there(spec::Environment sent,
+                                                  const spec::Environment& own);
 
 }  // namespace regroup::agent

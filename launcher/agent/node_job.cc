@@ -21,7 +21,8 @@ namespace {
 
 constexpr base::Duration kUsualPause = std::chrono::seconds(30);  // for a pause of unknown length
 
-std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeAgentOptions& options) {
+std::optional<pmi::HelperOptions> helper_options(const Setup& setup,
+                                                 const NodeAgentOptions& options) {
   if (!setup.services || options.folder.empty()) return std::nullopt;
   pmi::HelperOptions helper;
   helper.program = pmi::find_helper();
@@ -44,30 +45,33 @@ NodeJob::NodeJob(Agent& agent, AgentLinks links, NodeStreams streams, const Setu
       environment_(options.environment),
       own_error_(std::move(streams.own_error)),
       local_(agent, helper_options(setup, options), events()),
-      watch_(agent.loop(), setup.notice, setup.name, options.environment,
-             {[this](const preempt::Notice& notice, const std::string& source) {
-                const auto within = notice.within && !notice.begun
-                                        ? std::chrono::ceil<std::chrono::milliseconds>(*notice.within)
-                                        : std::chrono::milliseconds(HostNotice::kNotSaid);
-                const bool suspends = notice.kind == preempt::Notice::Kind::kSuspend;
-                wanted_back(
-                    {static_cast<std::uint32_t>(std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
-                     suspends ? source : fmt::format("{} of {}", preempt::kind_name(notice.kind), source),
-                     suspends ? HostNotice::Kind::kSuspended : HostNotice::Kind::kGoes});
-              },
-              [this](const std::string& text) { link_->send(UserMessage{text}); },
-              [this](const std::string& source) {
-                link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
-              },
-              [this](const preempt::Notice& notice, const std::string& source) {
-                // Twice the announced time, which is an estimate.
-                const auto longest = 2 * notice.lasts.value_or(kUsualPause);
-                const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
-                link_->send_pause({static_cast<std::uint32_t>(ms), source, HostNotice::Kind::kPauses});
-              },
-              [this](const std::string& source) {
-                link_->send_pause({0, source, HostNotice::Kind::kMoves});
-              }}),
+      watch_(
+          agent.loop(), setup.notice, setup.name, options.environment,
+          {[this](const preempt::Notice& notice, const std::string& source) {
+             const auto within = notice.within && !notice.begun
+                                     ? std::chrono::ceil<std::chrono::milliseconds>(*notice.within)
+                                     : std::chrono::milliseconds(HostNotice::kNotSaid);
+             const bool suspends = notice.kind == preempt::Notice::Kind::kSuspend;
+             wanted_back({static_cast<std::uint32_t>(
+                              std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
+                          suspends
+                              ? source
+                              : fmt::format("{} of {}", preempt::kind_name(notice.kind), source),
+                          suspends ? HostNotice::Kind::kSuspended : HostNotice::Kind::kGoes});
+           },
+           [this](const std::string& text) { link_->send(UserMessage{text}); },
+           [this](const std::string& source) {
+             link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
+           },
+           [this](const preempt::Notice& notice, const std::string& source) {
+             // Twice the announced time, which is an estimate.
+             const auto longest = 2 * notice.lasts.value_or(kUsualPause);
+             const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
+             link_->send_pause({static_cast<std::uint32_t>(ms), source, HostNotice::Kind::kPauses});
+           },
+           [this](const std::string& source) {
+             link_->send_pause({0, source, HostNotice::Kind::kMoves});
+           }}),
       life_(agent.loop(), streams.life.release()),
       input_(std::make_shared<StreamTarget>(
           agent.loop(), std::move(streams.pipes[0]),
@@ -79,21 +83,22 @@ NodeJob::NodeJob(Agent& agent, AgentLinks links, NodeStreams streams, const Setu
   if (setup.elastic && !setup.elastic->controller.empty() && link_->below()) {
     reparenting_ = std::make_unique<Reparenting>(
         agent.loop(), options, setup.elastic->controller,
-        Reparenting::Events{
-            [this](std::shared_ptr<transport::SecureChannel> way) { link_->reparent(std::move(way)); },
-            [this](const base::Status&) { end_all(); }});
+        Reparenting::Events{[this](std::shared_ptr<transport::SecureChannel> way) {
+                              link_->reparent(std::move(way));
+                            },
+                            [this](const base::Status&) { end_all(); }});
     link_->on_reparented([this] { links_.down->moved(); });
   }
   if (setup.elastic) {
-    (serves_ranks(setup) ? world_ : membership_) =
-        membership(agent, setup, [this](const proto::Message& message) { link_->send(Membership{message}); });
+    (serves_ranks(setup) ? world_ : membership_) = membership(
+        agent, setup, [this](const proto::Message& message) { link_->send(Membership{message}); });
   }
   for (const std::uint8_t stream : {1, 2}) {
-    outputs_.at(stream) =
-        std::make_shared<StreamSource>(agent.loop(), std::move(streams.pipes.at(stream)),
-                                       [this, stream](std::span<const std::byte> bytes, bool end) {
-                                         link_->send(StreamData{stream, end, {bytes.begin(), bytes.end()}});
-                                       });
+    outputs_.at(stream) = std::make_shared<StreamSource>(
+        agent.loop(), std::move(streams.pipes.at(stream)),
+        [this, stream](std::span<const std::byte> bytes, bool end) {
+          link_->send(StreamData{stream, end, {bytes.begin(), bytes.end()}});
+        });
   }
 }
 
@@ -114,7 +119,9 @@ NodeEvents NodeJob::events() {
   events.started = [this](std::uint32_t space, const base::Status& status) {
     link_->send(SpaceStarted{space, status});
   };
-  events.mpi = [this](std::uint32_t, const pmi::Message& message) { link_->send(Services{message}); };
+  events.mpi = [this](std::uint32_t, const pmi::Message& message) {
+    link_->send(Services{message});
+  };
   events.said = [this](const std::string& text) { link_->send(UserMessage{text}); };
   return events;
 }
@@ -176,19 +183,20 @@ bool NodeJob::on_signal(int signal) {
   return true;
 }
 
-// Handles a notice of the owner of the host. In an elastic job the controller makes the members leave in
-// time; a further notice may leave less time. In a fixed-size job it ends the members.
+// Handles a notice of the owner of the host. In an elastic job the controller makes the members
+// leave in time; a further notice may leave less time. In a fixed-size job it ends the members.
 void NodeJob::wanted_back(const HostNotice& notice) {
   if (!membership_) return agent_.terminate(1);
   const bool told = notice.within_ms != HostNotice::kNotSaid;
   const base::Duration within =
       told ? std::chrono::milliseconds(notice.within_ms) : base::Duration(kNoticeGrace);
-  if (notice.kind == HostNotice::Kind::kGoes) membership_->on_notice(base::SystemClock().now() + within);
+  if (notice.kind == HostNotice::Kind::kGoes)
+    membership_->on_notice(base::SystemClock().now() + within);
   link_->send(notice);
 }
 
-// The connection is closed: the controller has received Done, or the controller or an agent on the path is
-// lost.
+// The connection is closed: the controller has received Done, or the controller or an agent on the
+// path is lost.
 void NodeJob::on_closed() {
   if (then_) return std::exchange(then_, nullptr)();
   if (may_move()) return reparenting_->start();
@@ -208,8 +216,8 @@ void NodeJob::watch_life() {
     if (!process::is_readable(life_.native_handle())) return watch_life();
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
-    // Standard input belongs to the parent agent and ends with it. An elastic job then reparents, and the
-    // refused connection of the controller tells whether the job has ended.
+    // Standard input belongs to the parent agent and ends with it. An elastic job then reparents,
+    // and the refused connection of the controller tells whether the job has ended.
     if (then_ || reparenting_) return;
     link_->close();  // first, so that the controller sees a lost host and not failing members
     end_all();
@@ -239,8 +247,8 @@ void NodeJob::leave_if_sent() {
   if (done_ || !outputs_[1]->idle() || !outputs_[2]->idle()) return;
   done_ = true;
   const MembershipJob* const members = joining();
-  link_->send(
-      Done{agent_.processes().output_lost(), members != nullptr ? members->unsaved() : std::string()});
+  link_->send(Done{agent_.processes().output_lost(),
+                   members != nullptr ? members->unsaved() : std::string()});
 }
 
 }  // namespace regroup::agent

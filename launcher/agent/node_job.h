@@ -1,5 +1,5 @@
-// The job of an agent that a controller directs: executes orders on the members of this host and reports
-// events as messages.
+// The job of an agent that a controller directs: executes orders on the members of this host and
+// reports events as messages.
 #pragma once
 
 #include <utility>

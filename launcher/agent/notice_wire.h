@@ -14,8 +14,8 @@ namespace regroup::agent {
 inline std::unique_ptr<fb::NoticeSourcesT> table(const spec::NoticeRequest& m) {
   auto t = std::make_unique<fb::NoticeSourcesT>();
   t->file = m.file, t->command = m.command, t->address = m.address;
-  t->every_ms =
-      static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(m.every).count());
+  t->every_ms = static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(m.every).count());
   return t;
 }
 inline spec::NoticeRequest plain(const fb::NoticeSourcesT& t) {

@@ -17,7 +17,8 @@ constexpr std::size_t kMostHeld = 1000;  // limit of lines from a login shell
 
 std::string name_of(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-// ssh must not prompt, since nobody would answer; it gives up connecting early enough to report why.
+// ssh must not prompt, since nobody would answer; it gives up connecting early enough to report
+// why.
 std::vector<std::string> quiet_options(base::Duration limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   return {"-T", "-x",
@@ -27,12 +28,12 @@ std::vector<std::string> quiet_options(base::Duration limit) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context& loop,
-                                                        std::shared_ptr<const transport::JobSecret> secret,
-                                                        SpawnEvents events, SpawnOptions options,
-                                                        std::vector<std::string> command,
-                                                        std::vector<std::string> after) {
-  if (command.empty()) return base::invalid_argument("the command that reaches other hosts is empty");
+base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
+    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
+    SpawnEvents events, SpawnOptions options, std::vector<std::string> command,
+    std::vector<std::string> after) {
+  if (command.empty())
+    return base::invalid_argument("the command that reaches other hosts is empty");
   REGROUP_ASSIGN_OR_RETURN(auto path, process::find_program(command[0], "", options.environment));
   if (name_of(command[0]) == "ssh") {
     const auto quiet = quiet_options(options.limit);
@@ -43,17 +44,17 @@ base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context&
       ProcessSpawner::Way{path, std::move(command), true, std::move(after)}));
 }
 
-base::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
-                                                         std::shared_ptr<const transport::JobSecret> secret,
-                                                         SpawnEvents events, SpawnOptions options) {
-  return std::unique_ptr<Spawner>(
-      std::make_unique<ProcessSpawner>(loop, std::move(secret), std::move(events), std::move(options),
-                                       ProcessSpawner::Way{"/bin/sh", {"/bin/sh"}, false}));
+base::Result<std::unique_ptr<Spawner>> make_fork_spawner(
+    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
+    SpawnEvents events, SpawnOptions options) {
+  return std::unique_ptr<Spawner>(std::make_unique<ProcessSpawner>(
+      loop, std::move(secret), std::move(events), std::move(options),
+      ProcessSpawner::Way{"/bin/sh", {"/bin/sh"}, false}));
 }
 
 ProcessSpawner::ProcessSpawner(boost::asio::io_context& loop,
-                               std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events,
-                               SpawnOptions options, Way way)
+                               std::shared_ptr<const transport::JobSecret> secret,
+                               SpawnEvents events, SpawnOptions options, Way way)
     : loop_(loop),
       secret_(std::move(secret)),
       events_(std::move(events)),
@@ -115,7 +116,8 @@ base::Status ProcessSpawner::launch(Agent& agent) {
       {.line = [this, node](std::string_view line, bool error) { on_line(node, line, error); },
        .ended = [this, node](int status) { on_ended(node, status); }});
   if (!process.ok()) {
-    return {process.status().code(), fmt::format("{}: {}", agent.order.host, process.status().message())};
+    return {process.status().code(),
+            fmt::format("{}: {}", agent.order.host, process.status().message())};
   }
   agent.process = *process;
   agent.process->feed(script);
@@ -147,7 +149,8 @@ void ProcessSpawner::on_up(Agent& agent) {
   const proto::NodeId node = agent.order.node;
   const auto alive = alive_;  // a handler may destroy this object
   if (!secret_->write(agent.process->input()).ok()) {
-    return agent.process->close_input();  // the process has exited: its end, with `answer`, tells why
+    return agent.process
+        ->close_input();  // the process has exited: its end, with `answer`, tells why
   }
   process::call_off(agent.timer);
   agent.up = true;
@@ -174,10 +177,10 @@ void ProcessSpawner::on_ended(proto::NodeId node, int wait_status) {
 base::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
   if (base::Status answered = explain(agent.answer, agent.order); !answered.ok()) return answered;
   if (agent.late) {
-    return base::deadline_exceeded(fmt::format("{}: {} did not reach a shell within {:.0f} s{}",
-                                               agent.order.host, tool_,
-                                               std::chrono::duration<double>(options_.limit).count(),
-                                               agent.last_line.empty() ? "" : ": " + agent.last_line));
+    return base::deadline_exceeded(
+        fmt::format("{}: {} did not reach a shell within {:.0f} s{}", agent.order.host, tool_,
+                    std::chrono::duration<double>(options_.limit).count(),
+                    agent.last_line.empty() ? "" : ": " + agent.last_line));
   }
   // The remote shell reported the start of the program, even if it ended before it got the secret.
   const bool begun = agent.answer == Answer::kHere;
@@ -206,8 +209,9 @@ void ProcessSpawner::end(proto::NodeId node) {
   if (!agent.process) {
     if (std::erase(waiting_, node) == 0) return;  // its failure is being reported
     ++on_their_way_;                              // report() decrements it
-    return report_later(node, {base::Code::kUnavailable,
-                               fmt::format("{}: not started, since the job ends", agent.order.host)});
+    return report_later(node,
+                        {base::Code::kUnavailable,
+                         fmt::format("{}: not started, since the job ends", agent.order.host)});
   }
   agent.process->close_input();
   agent.timer.expires_after(kGrace);

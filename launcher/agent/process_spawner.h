@@ -1,5 +1,5 @@
-// Starts agents through a local process that reaches a shell: `ssh HOST /bin/sh` for other hosts, `/bin/sh`
-// for this one.
+// Starts agents through a local process that reaches a shell: `ssh HOST /bin/sh` for other hosts,
+// `/bin/sh` for this one.
 #pragma once
 
 #include <utility>
@@ -32,16 +32,17 @@ struct SpawnOptions {
   base::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
 };
 
-// `command` reaches a host when the address, `after` and "/bin/sh" are appended: ssh, or an allocator's own
-// command. ssh also gets the options that keep it from prompting (host keys are the user's business).
-// kNotFound names the program.
+// `command` reaches a host when the address, `after` and "/bin/sh" are appended: ssh, or an
+// allocator's own command. ssh also gets the options that keep it from prompting (host keys are the
+// user's business). kNotFound names the program.
 [[nodiscard]] base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
-    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events,
-    SpawnOptions options, std::vector<std::string> command = {"ssh"}, std::vector<std::string> after = {});
+    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
+    SpawnEvents events, SpawnOptions options, std::vector<std::string> command = {"ssh"},
+    std::vector<std::string> after = {});
 // Starts all agents on this host, whatever host an order names.
 [[nodiscard]] base::Result<std::unique_ptr<Spawner>> make_fork_spawner(
-    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events,
-    SpawnOptions options);
+    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
+    SpawnEvents events, SpawnOptions options);
 
 class ProcessSpawner final : public Spawner {
  public:
@@ -60,7 +61,8 @@ class ProcessSpawner final : public Spawner {
 
  private:
   struct Agent {
-    explicit Agent(boost::asio::io_context& loop, AgentOrder o) : order(std::move(o)), timer(loop) {}
+    explicit Agent(boost::asio::io_context& loop, AgentOrder o)
+        : order(std::move(o)), timer(loop) {}
     AgentOrder order;
     boost::asio::steady_timer timer;
     std::shared_ptr<process::PipedProcess> process;

@@ -1,5 +1,5 @@
-// Back-pressure: while the uplink's queue is full, the relay reads from no child. So the memory of this host
-// is bounded, however many agents are below it.
+// Back-pressure: while the uplink's queue is full, the relay reads from no child. So the memory of
+// this host is bounded, however many agents are below it.
 #include "launcher/agent/relay.h"
 
 #include <algorithm>
@@ -39,7 +39,8 @@ base::Status Relay::make_children(const StartAgents& start) {
       .message = [this](proto::NodeId child, const Message& message) { on_child(child, message); },
       .silent = [this](proto::NodeId child,
                        bool silent) { tell(silent ? Kind::kSilent : Kind::kRecovered, child, {}); },
-      .line = [this](proto::NodeId child, const std::string& line) { tell(Kind::kOutput, child, line); },
+      .line = [this](proto::NodeId child,
+                     const std::string& line) { tell(Kind::kOutput, child, line); },
       .lost = [this](proto::NodeId child, const base::Status& why) { on_lost(child, why); },
       .left = [this] { on_left(); }};
   REGROUP_ASSIGN_OR_RETURN(children_, Children::make(loop_, std::move(options), std::move(events)));
@@ -51,10 +52,11 @@ bool Relay::on(const StartAgents& start) {
   for (const StartAgents::Child& child : start.children) {
     if (!router_.tree().add(child.node, options_.node)) continue;
     base::Status started = status;
-    if (started.ok()) started = children_->start({child.node, child.name, child.user, start.ssh.empty()});
+    if (started.ok())
+      started = children_->start({child.node, child.name, child.user, start.ssh.empty()});
     if (!started.ok())
-      on_lost(child.node, {started.code(),
-                           "host " + child.name + ": " + started.message() + " (from " + start.from + ")"});
+      on_lost(child.node, {started.code(), "host " + child.name + ": " + started.message() +
+                                               " (from " + start.from + ")"});
   }
   return true;
 }
@@ -84,7 +86,8 @@ void Relay::on_child(proto::NodeId child, const Message& message) {
   }
   const std::string name = children_->name(child);
   children_->end(child);
-  on_lost(child, base::invalid_argument("host " + name + ": its agent sent a message that it may not send"));
+  on_lost(child, base::invalid_argument("host " + name +
+                                        ": its agent sent a message that it may not send"));
 }
 
 void Relay::on_lost(proto::NodeId child, const base::Status& why) {

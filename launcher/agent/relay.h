@@ -1,6 +1,7 @@
-// The part of an agent that serves the agents below it in the tree: starts its children and forwards messages
-// between them and the controller. It does not read forwarded messages: the controller checks who may send
-// what. The relay checks only that a child speaks for no node outside its subtree.
+// The part of an agent that serves the agents below it in the tree: starts its children and
+// forwards messages between them and the controller. It does not read forwarded messages: the
+// controller checks who may send what. The relay checks only that a child speaks for no node
+// outside its subtree.
 #pragma once
 
 #include <utility>
@@ -26,7 +27,8 @@ class Relay {
 
   // Handles a message of the parent. False: the message is for the agent itself.
   [[nodiscard]] bool take(const Message& message);
-  // Calls `then` once, when all processes of children have exited; during this call if there are none.
+  // Calls `then` once, when all processes of children have exited; during this call if there are
+  // none.
   void when_empty(std::function<void()> then);
   // Ends all children without waiting for them.
   void close();
@@ -50,7 +52,8 @@ class Relay {
   void on_lost(proto::NodeId child, const base::Status& why);
   void forget(proto::NodeId child);
   void on_left();
-  void tell(ChildEvent::Kind kind, proto::NodeId child, std::string text, base::Code code = base::Code::kOk);
+  void tell(ChildEvent::Kind kind, proto::NodeId child, std::string text,
+            base::Code code = base::Code::kOk);
   void up(const Message& message);
   void check_queue();
 

@@ -1,5 +1,5 @@
-// Go-back-N keeps nothing that arrives after a gap: the sender retransmits all messages after the missing
-// one.
+// Go-back-N keeps nothing that arrives after a gap: the sender retransmits all messages after the
+// missing one.
 #include "launcher/agent/reliable_session.h"
 
 #include <utility>

@@ -1,6 +1,7 @@
-// Reliable, ordered delivery between the controller and one agent whose messages travel through other agents,
-// any of which may die with what it carries. Go-back-N: each side numbers its messages, keeps them until the
-// other side acknowledges them, and accepts each number once, in order.
+// Reliable, ordered delivery between the controller and one agent whose messages travel through
+// other agents, any of which may die with what it carries. Go-back-N: each side numbers its
+// messages, keeps them until the other side acknowledges them, and accepts each number once, in
+// order.
 #pragma once
 
 #include <cstddef>
@@ -22,24 +23,24 @@ class ReliableSession {
     bool answered = false;
   };
 
-  // Keeps `message` and returns its number, from 1 on. The caller sends it now or, if there is no connection,
-  // when it retransmits unacked().
+  // Keeps `message` and returns its number, from 1 on. The caller sends it now or, if there is no
+  // connection, when it retransmits unacked().
   std::uint64_t enqueue(Bytes message, bool answered);
   // The other side has accepted all messages up to `number`: they are dropped here.
   void acknowledge(std::uint64_t number);
   // The messages to retransmit on a new connection, in order.
   [[nodiscard]] const std::deque<Sent>& unacked() const { return unacked_; }
-  // More than kMaxUnackedBytes are unacknowledged. A peer that follows the protocol never causes that, since
-  // it acknowledges every kAckBytes: the caller gives such a peer up.
+  // More than kMaxUnackedBytes are unacknowledged. A peer that follows the protocol never causes
+  // that, since it acknowledges every kAckBytes: the caller gives such a peer up.
   [[nodiscard]] bool overfull() const { return unacked_bytes_ > kMaxUnackedBytes; }
 
-  // True: the message with this number is the next one and is to be handled. False: it is a duplicate, or one
-  // before it is missing and both will be retransmitted.
+  // True: the message with this number is the next one and is to be handled. False: it is a
+  // duplicate, or one before it is missing and both will be retransmitted.
   [[nodiscard]] bool accept(std::uint64_t number, std::size_t bytes);
   // The last number that was accepted.
   [[nodiscard]] std::uint64_t accepted() const { return accepted_; }
-  // The number that the caller must acknowledge to the other side now, if it is time for that; it then counts
-  // as acknowledged.
+  // The number that the caller must acknowledge to the other side now, if it is time for that; it
+  // then counts as acknowledged.
   [[nodiscard]] std::optional<std::uint64_t> ack_due();
 
   static constexpr std::uint64_t kAckMessages = 64;

@@ -1,5 +1,5 @@
-// Output of members on that host passes a pipe and an Output here, which keeps their lines whole among those
-// of other hosts.
+// Output of members on that host passes a pipe and an Output here, which keeps their lines whole
+// among those of other hosts.
 #include "launcher/agent/remote_node.h"
 
 #include <fcntl.h>
@@ -19,8 +19,12 @@
 
 namespace regroup::agent {
 
-RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events)
-    : loop_(loop), name_(std::move(name)), version_(std::move(version)), events_(std::move(events)) {}
+RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version,
+                       Events events)
+    : loop_(loop),
+      name_(std::move(name)),
+      version_(std::move(version)),
+      events_(std::move(events)) {}
 
 // A target keeps itself alive while it waits for its pipe.
 RemoteNode::~RemoteNode() {
@@ -40,7 +44,8 @@ void RemoteNode::end(const base::Status& why) {
   starting_.clear();
   members_.clear();
   if (inventory_reply_)
-    std::exchange(inventory_reply_, nullptr)(why.ok() ? base::peer_lost("its agent has exited") : why);
+    std::exchange(inventory_reply_,
+                  nullptr)(why.ok() ? base::peer_lost("its agent has exited") : why);
   if (checkpoint_reply_)
     std::exchange(checkpoint_reply_,
                   nullptr)({.status = why.ok() ? base::peer_lost("its agent has exited") : why});
@@ -58,8 +63,8 @@ void RemoteNode::send(const Message& message) {
 void RemoteNode::receive(const Message& message) {
   if (state_ == State::kEnded || address_.empty()) return;
   if (state_ == State::kStarting && !std::holds_alternative<Hello>(message)) {
-    return end(
-        base::invalid_argument(fmt::format("host {}: the agent's first message must be Hello", name_)));
+    return end(base::invalid_argument(
+        fmt::format("host {}: the agent's first message must be Hello", name_)));
   }
   std::visit([this](const auto& body) { on(body); }, message);
 }
@@ -67,9 +72,9 @@ void RemoteNode::receive(const Message& message) {
 void RemoteNode::on(const Hello& hello) {
   if (state_ != State::kStarting) return;
   if (hello.version != version_) {
-    return end(
-        base::invalid_argument(fmt::format("host {}: version mismatch: regroup there is {}, here it is {}",
-                                           name_, printable(hello.version), version_)));
+    return end(base::invalid_argument(
+        fmt::format("host {}: version mismatch: regroup there is {}, here it is {}", name_,
+                    printable(hello.version), version_)));
   }
   facts_ = hello;
   state_ = State::kUp;
@@ -87,14 +92,16 @@ void RemoteNode::on(const InventoryReply& reply) {
   if (!inventory_reply_) return;
   const base::Status& why = reply.status;
   std::exchange(inventory_reply_, nullptr)(
-      why.ok() ? base::Result<std::string>(reply.host)
-               : base::Status(why.code(), fmt::format("host {}: {}", name_, printable(why.message()))));
+      why.ok()
+          ? base::Result<std::string>(reply.host)
+          : base::Status(why.code(), fmt::format("host {}: {}", name_, printable(why.message()))));
 }
 
-void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then) {
+void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order,
+                                        LocalCheckpointHandler then) {
   if (state_ != State::kUp)
-    return then(
-        {.status = {base::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)}});
+    return then({.status = {base::Code::kUnavailable,
+                            fmt::format("host {}: its agent is not running", name_)}});
   checkpoint_reply_ = std::move(then);
   send(order);
 }
@@ -127,8 +134,8 @@ void RemoteNode::on(const Membership& membership) {
   if (state_ == State::kUp) events_.membership(printable(membership.message));
 }
 
-void RemoteNode::serve(std::uint32_t host, NodeEvents events, process::Sink& out, process::Sink& err,
-                       const std::shared_ptr<process::OutputSpace>& space) {
+void RemoteNode::serve(std::uint32_t host, NodeEvents events, process::Sink& out,
+                       process::Sink& err, const std::shared_ptr<process::OutputSpace>& space) {
   host_ = host;
   job_ = std::move(events);
   if (state_ == State::kEnded) return;
@@ -142,13 +149,14 @@ base::Status RemoteNode::open_stream(std::uint8_t stream, process::Sink& sink,
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0)
     return base::system_error("pipe2", "output of members", errno);
-  targets_[stream] =
-      std::make_shared<StreamTarget>(loop_, base::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
+  targets_[stream] = std::make_shared<StreamTarget>(
+      loop_, base::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
         send(WindowUpdate{stream, static_cast<std::uint32_t>(bytes), broken});
       });
   process::OutputPath path{{&sink}, process::Tag({}, {}, "")};  // the agent has tagged the lines
   path.closed = [this] { changed_(); };
-  outputs_[stream] = std::make_shared<process::Output>(loop_, base::Fd(fds[0]), std::move(path), space);
+  outputs_[stream] =
+      std::make_shared<process::Output>(loop_, base::Fd(fds[0]), std::move(path), space);
   outputs_[stream]->start();
   return {};
 }
@@ -157,13 +165,15 @@ base::Status RemoteNode::open_stream(std::uint8_t stream, process::Sink& sink,
 void RemoteNode::start(SpaceOrder order) {
   if (state_ == State::kEnded && job_.started) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
-      job_.started(space, none ? base::Status()
-                               : base::unavailable(fmt::format("host {}: its agent has exited", name_)));
+      job_.started(space,
+                   none ? base::Status()
+                        : base::unavailable(fmt::format("host {}: its agent has exited", name_)));
     });
     return;
   }
   auto& members = starting_[order.space.space];
-  for (const MemberOrder& member : order.members) members.emplace(member.place.member, member.place.rank);
+  for (const MemberOrder& member : order.members)
+    members.emplace(member.place.member, member.place.rank);
   send(StartSpace{std::move(order)});
 }
 
@@ -205,7 +215,8 @@ void RemoteNode::on(const UserMessage& message) {
 
 void RemoteNode::on(const UsageReport& report) {
   if (job_.used)
-    job_.used(name_, report.json, [this](proto::MemberId member) { return members_.contains(member); });
+    job_.used(name_, report.json,
+              [this](proto::MemberId member) { return members_.contains(member); });
 }
 
 // kPauses and kMoves concern the parent only.
@@ -224,7 +235,8 @@ void RemoteNode::on(const StreamData& data) {
   if (data.stream == 0 || !targets_.at(data.stream)) return;
   StreamTarget& target = *targets_[data.stream];
   if (target.pending() + data.bytes.size() > kWindow)
-    return end(base::invalid_argument(fmt::format("host {}: its agent exceeds the output window", name_)));
+    return end(
+        base::invalid_argument(fmt::format("host {}: its agent exceeds the output window", name_)));
   target.write(data.bytes, data.end);
 }
 
@@ -258,8 +270,10 @@ void RemoteNode::finish() {
 
 void RemoteNode::on(const Done& done) {
   if (!finishing_ && running() > 0)
-    return end({base::Code::kPeerLost, fmt::format("host {}: its agent exited before its members", name_)});
-  if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
+    return end({base::Code::kPeerLost,
+                fmt::format("host {}: its agent exited before its members", name_)});
+  if (done.output_lost && job_.said)
+    job_.said(fmt::format("host {}: output of members was lost", name_));
   if (!done.unsaved.empty() && job_.unsaved)
     job_.unsaved(fmt::format("host {}: {}", name_, printable(done.unsaved)));
   end({});

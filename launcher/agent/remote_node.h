@@ -1,5 +1,5 @@
-// The controller's handle of one other host: turns orders into messages to its agent, and messages into
-// events. Hosts transports them.
+// The controller's handle of one other host: turns orders into messages to its agent, and messages
+// into events. Hosts transports them.
 #pragma once
 
 #include <utility>
@@ -57,18 +57,21 @@ class RemoteNode final : public Node {
   void tell_membership(const proto::Message& message);
   // `host`: its number in the job. `space` may be shared with other outputs.
   void serve(std::uint32_t host, NodeEvents events, process::Sink& out, process::Sink& err,
-             const std::shared_ptr<process::OutputSpace>& space = std::make_shared<process::OutputSpace>());
-  // The writing end of a pipe whose bytes members on that host read; invalid if none can be made, and members
-  // read EOF.
+             const std::shared_ptr<process::OutputSpace>& space =
+                 std::make_shared<process::OutputSpace>());
+  // The writing end of a pipe whose bytes members on that host read; invalid if none can be made,
+  // and members read EOF.
   [[nodiscard]] base::Fd open_input();
   void signal_all(int signal);
   void finish();
-  // The agent has exited, and all output was passed to the sinks. `changed` is called when that may have
-  // become true.
+  // The agent has exited, and all output was passed to the sinks. `changed` is called when that may
+  // have become true.
   [[nodiscard]] bool drained() const;
   void on_drained(std::function<void()> changed) { changed_ = std::move(changed); }
 
-  void add_app(std::uint32_t number, const process::App& app) override { send(AddApp{number, app}); }
+  void add_app(std::uint32_t number, const process::App& app) override {
+    send(AddApp{number, app});
+  }
   void drop_app(std::uint32_t number) override { send(DropApp{number}); }
   void start(SpaceOrder order) override;
   void signal(proto::MemberId member, int signal) override { send(Signal{false, member, signal}); }

@@ -1,5 +1,5 @@
-// The script is one compound command: a shell that reads its input in blocks would else start to run a part
-// of it.
+// The script is one compound command: a shell that reads its input in blocks would else start to
+// run a part of it.
 #include "launcher/agent/remote_script.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,8 @@ base::Result<std::string> script_of(const AgentOrder& order) {
   script += fmt::format("[ -x {} ] || {{ {}; exit 1; }}\n", program, say(Answer::kNotExecutable));
   script += fmt::format("{}\nexec {}{}\n}}\n", say(Answer::kHere), program, arguments);
   if (script.find('\0') == std::string::npos) return script;
-  return base::invalid_argument(fmt::format("{}: the agent's command contains a NUL byte", order.host));
+  return base::invalid_argument(
+      fmt::format("{}: the agent's command contains a NUL byte", order.host));
 }
 
 Answer answer_in(std::string_view line) {
@@ -78,9 +79,11 @@ base::Status explain(Answer answer, const AgentOrder& order) {
     case Answer::kNoFolder:
       return base::not_found(fmt::format("{}: cannot change to folder {}", order.host, order.wdir));
     case Answer::kNoProgram:
-      return base::not_found(fmt::format("{}: program {} does not exist", order.host, order.program));
+      return base::not_found(
+          fmt::format("{}: program {} does not exist", order.host, order.program));
     case Answer::kNotExecutable:
-      return base::invalid_argument(fmt::format("{}: {} is not executable", order.host, order.program));
+      return base::invalid_argument(
+          fmt::format("{}: {} is not executable", order.host, order.program));
     case Answer::kNone:
     case Answer::kHere:
       break;
@@ -101,28 +104,31 @@ base::Status explain(const Ending& ending, const AgentOrder& order) {
     std::string_view said = ending.last_line;
     if (said.starts_with("ssh: ")) said.remove_prefix(5);
     return {ending.was_up ? base::Code::kPeerLost : base::Code::kUnavailable,
-            fmt::format("{}: {} {}{}", host, ending.tool, ending.was_up ? "lost the agent" : "failed",
-                        after(said))};
+            fmt::format("{}: {} {}{}", host, ending.tool,
+                        ending.was_up ? "lost the agent" : "failed", after(said))};
   }
   if (!ending.was_up) {
-    return base::unavailable(fmt::format("{}: {} ended with status {} before the agent started{}", host,
-                                         ending.tool, status, after(ending.last_line)));
+    return base::unavailable(fmt::format("{}: {} ended with status {} before the agent started{}",
+                                         host, ending.tool, status, after(ending.last_line)));
   }
   if (status == 0) return {};
   if (status == kSaidWhy && !ending.last_line.empty())
     return base::invalid_argument(fmt::format("{}: {}", host, ending.last_line));
   if (status == kNotFound || status == kCannotRun) {
-    return base::not_found(fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line)));
+    return base::not_found(
+        fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line)));
   }
   return base::internal_error(
       fmt::format("{}: the agent ended with status {}{}", host, status, after(ending.last_line)));
 }
 
 base::Status check_name(const std::string& name, std::string_view what) {
-  const bool bad = name.empty() || name.front() == '-' ||
-                   std::any_of(name.begin(), name.end(), [](char c) { return is_control(c) || c == ' '; });
+  const bool bad =
+      name.empty() || name.front() == '-' ||
+      std::any_of(name.begin(), name.end(), [](char c) { return is_control(c) || c == ' '; });
   if (bad)
-    return base::invalid_argument(fmt::format("'{}': expected the name of a {}", printable(name), what));
+    return base::invalid_argument(
+        fmt::format("'{}': expected the name of a {}", printable(name), what));
   return {};
 }
 

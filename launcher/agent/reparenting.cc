@@ -1,5 +1,5 @@
-// A channel is handed over only when its handshake is complete: a process that has taken over the address of
-// the controller cannot complete it, and does not end the attempt.
+// A channel is handed over only when its handshake is complete: a process that has taken over the
+// address of the controller cannot complete it, and does not end the attempt.
 #include "launcher/agent/reparenting.h"
 
 #include <utility>
@@ -36,17 +36,18 @@ void Reparenting::start() {
 void Reparenting::dial() {
   auto endpoints = transport::parse_endpoints(endpoints_);
   if (!endpoints.ok()) return events_.failed(endpoints.status());
-  transport::dial(loop_, *endpoints, kDialLimit, [this, alive = alive_](base::Result<base::Fd> socket) {
-    if (*alive) on_socket(std::move(socket));
-  });
+  transport::dial(loop_, *endpoints, kDialLimit,
+                  [this, alive = alive_](base::Result<base::Fd> socket) {
+                    if (*alive) on_socket(std::move(socket));
+                  });
 }
 
 void Reparenting::on_socket(base::Result<base::Fd> socket) {
   if (!socket.ok()) return retry(socket.status());
   auto context = transport::TlsContext::make(job_, node_, secret_);
   if (!context.ok()) return events_.failed(context.status());
-  auto channel =
-      transport::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
+  auto channel = transport::SecureChannel::client(loop_, *context, std::move(*socket), kController,
+                                                  Link::limits());
   if (!channel.ok()) return retry(channel.status());
   channel_ = *channel;
   channel_->start({.message = {},
@@ -61,7 +62,8 @@ void Reparenting::on_socket(base::Result<base::Fd> socket) {
 }
 
 void Reparenting::retry(const base::Status& why) {
-  if (why.code() == base::Code::kPeerLost && !channel_) return events_.failed(why);  // connection refused
+  if (why.code() == base::Code::kPeerLost && !channel_)
+    return events_.failed(why);  // connection refused
   channel_.reset();
   if (base::SystemClock().now() + kPause >= deadline_) return events_.failed(why);
   timer_.expires_after(kPause);

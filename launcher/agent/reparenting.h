@@ -1,5 +1,5 @@
-// Connects an agent that has lost its parent to the controller of the job. Dials until the controller proves
-// itself, no process listens at its address any more, or kOrphanLimit has passed.
+// Connects an agent that has lost its parent to the controller of the job. Dials until the
+// controller proves itself, no process listens at its address any more, or kOrphanLimit has passed.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -16,16 +16,18 @@
 
 namespace regroup::agent {
 
-// How long an orphaned agent dials, and how long the controller waits for it. The agent of a silent parent
-// notices the loss one second after the controller does, so the controller's wait may be the shorter one.
+// How long an orphaned agent dials, and how long the controller waits for it. The agent of a silent
+// parent notices the loss one second after the controller does, so the controller's wait may be the
+// shorter one.
 inline constexpr std::chrono::seconds kOrphanLimit{10}, kOrphanWait{5};
 
 // Used by the loop's thread. Handlers are called from the loop only, and not after destruction.
 class Reparenting {
  public:
   struct Events {
-    std::function<void(std::shared_ptr<transport::SecureChannel>)> connected;  // the handshake is complete
-    std::function<void(const base::Status&)> failed;                           // called once; no call follows
+    std::function<void(std::shared_ptr<transport::SecureChannel>)>
+        connected;                                    // the handshake is complete
+    std::function<void(const base::Status&)> failed;  // called once; no call follows
   };
   // `endpoints` of the controller, as transport::to_string() writes them.
   Reparenting(boost::asio::io_context& loop, const NodeAgentOptions& options, std::string endpoints,
@@ -34,7 +36,8 @@ class Reparenting {
   Reparenting(const Reparenting&) = delete;
   Reparenting& operator=(const Reparenting&) = delete;
 
-  // May be called again when a channel that was handed over has closed: the limit counts from the first call.
+  // May be called again when a channel that was handed over has closed: the limit counts from the
+  // first call.
   void start();
 
  private:

@@ -1,5 +1,5 @@
-// The coordinator does nothing before it has all replies to a question, so aggregating them here delays
-// nothing and the controller gets one message per child.
+// The coordinator does nothing before it has all replies to a question, so aggregating them here
+// delays nothing and the controller gets one message per child.
 #include "launcher/agent/router.h"
 
 #include <algorithm>
@@ -15,19 +15,21 @@ bool is_answer(const Message& message) {
   const auto* membership = std::get_if<Membership>(&message);
   if (membership == nullptr) return false;
   const proto::Body& body = membership->message.body;
-  return std::holds_alternative<proto::Report>(body) || std::holds_alternative<proto::HelloReply>(body);
+  return std::holds_alternative<proto::Report>(body) ||
+         std::holds_alternative<proto::HelloReply>(body);
 }
 
 bool wants_answer(const Message& message) {
   const auto* membership = std::get_if<Membership>(&message);
   if (membership == nullptr) return false;
   const proto::Body& body = membership->message.body;
-  return std::holds_alternative<proto::Revoke>(body) || std::holds_alternative<proto::Hello>(body) ||
-         std::holds_alternative<proto::Query>(body);
+  return std::holds_alternative<proto::Revoke>(body) ||
+         std::holds_alternative<proto::Hello>(body) || std::holds_alternative<proto::Query>(body);
 }
 
-std::vector<Frame> Router::down(std::span<const proto::NodeId> nodes, std::span<const std::byte> message,
-                                bool answered, std::span<const std::uint64_t> numbers) const {
+std::vector<Frame> Router::down(std::span<const proto::NodeId> nodes,
+                                std::span<const std::byte> message, bool answered,
+                                std::span<const std::uint64_t> numbers) const {
   struct Hop {
     bool itself = false;  // the child itself, without a number
     bool numbered = false;
@@ -85,7 +87,8 @@ std::optional<std::vector<Message>> Router::up(proto::NodeId child, const Messag
   return out;
 }
 
-// A node that is unknown here was given up; its earlier messages may still arrive and are passed on.
+// A node that is unknown here was given up; its earlier messages may still arrive and are passed
+// on.
 bool Router::may_say(proto::NodeId child, const Relayed& relayed) const {
   if (relayed.nodes.size() != 1) return false;
   const proto::NodeId node = relayed.nodes.front();

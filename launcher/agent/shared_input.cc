@@ -10,9 +10,12 @@
 namespace regroup::agent {
 
 base::Status SharedInput::open(boost::asio::io_context& loop, bool here) {
-  const auto failed = [](const char* call) { return base::system_error(call, "standard input", errno); };
+  const auto failed = [](const char* call) {
+    return base::system_error(call, "standard input", errno);
+  };
   input_ = base::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!input_.valid() && errno == EBADF) input_ = base::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!input_.valid() && errno == EBADF)
+    input_ = base::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!input_.valid()) return failed("fcntl");
   feed_ = std::make_shared<process::StdinFeed>(loop, input_.get());
   if (!here) return {};

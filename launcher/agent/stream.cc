@@ -26,15 +26,17 @@ StreamSource::StreamSource(boost::asio::io_context& loop, base::Fd pipe, Send se
 void StreamSource::wait() {
   if (waiting_ || window_ == 0 || !pipe_.is_open()) return;
   waiting_ = true;
-  pipe_.async_wait(pipe_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    self->waiting_ = false;
-    if (!error) self->read();
-  });
+  pipe_.async_wait(pipe_.wait_read,
+                   [self = shared_from_this()](const boost::system::error_code& error) {
+                     self->waiting_ = false;
+                     if (!error) self->read();
+                   });
 }
 
 void StreamSource::read() {
   std::array<std::byte, kPiece> bytes;
-  const ssize_t count = ::read(pipe_.native_handle(), bytes.data(), std::min(bytes.size(), window_));
+  const ssize_t count =
+      ::read(pipe_.native_handle(), bytes.data(), std::min(bytes.size(), window_));
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
   if (count <= 0) {
     close_pipe(pipe_);
@@ -77,7 +79,8 @@ void StreamTarget::write(std::span<const std::byte> bytes, bool end) {
 void StreamTarget::push() {
   std::size_t count = 0;
   while (sent_ < pending_.size()) {
-    const ssize_t wrote = ::write(pipe_.native_handle(), pending_.data() + sent_, pending_.size() - sent_);
+    const ssize_t wrote =
+        ::write(pipe_.native_handle(), pending_.data() + sent_, pending_.size() - sent_);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno == EAGAIN) break;
     if (wrote < 0) return fail();
@@ -96,10 +99,11 @@ void StreamTarget::push() {
 
 void StreamTarget::wait() {
   waiting_ = true;
-  pipe_.async_wait(pipe_.wait_write, [self = shared_from_this()](const boost::system::error_code& error) {
-    self->waiting_ = false;
-    if (!error) self->push();
-  });
+  pipe_.async_wait(pipe_.wait_write,
+                   [self = shared_from_this()](const boost::system::error_code& error) {
+                     self->waiting_ = false;
+                     if (!error) self->push();
+                   });
 }
 
 void StreamTarget::fail() {

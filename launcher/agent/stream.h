@@ -1,6 +1,6 @@
-// Flow-controlled forwarding of a standard stream to another host: bytes are read from a pipe here and
-// written to a pipe there, within a window of credits. The writer notices a slow or closed reader as on a
-// local pipe, and other messages on the same link never wait for the stream.
+// Flow-controlled forwarding of a standard stream to another host: bytes are read from a pipe here
+// and written to a pipe there, within a window of credits. The writer notices a slow or closed
+// reader as on a local pipe, and other messages on the same link never wait for the stream.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Nodes store their parent and their children; every search goes up, so it takes as many steps as the tree is
-// deep.
+// Nodes store their parent and their children; every search goes up, so it takes as many steps as
+// the tree is deep.
 #include "launcher/agent/tree.h"
 
 namespace regroup::agent {

@@ -1,5 +1,5 @@
-// The tree of agents: parents, children and routes. No I/O: the controller has the tree of the whole job, an
-// agent its subtree, a simulation any.
+// The tree of agents: parents, children and routes. No I/O: the controller has the tree of the
+// whole job, an agent its subtree, a simulation any.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace regroup::agent {
 inline constexpr proto::NodeId kController = 0;  // the root of every job's tree
 inline constexpr std::size_t kRadix = 64;        // default number of children per agent
 
-// The parent of the agent at position `index` of a row in which each has at most `radix` children, as a
-// position; nullopt: the root. Radix 0: all agents are children of the root.
+// The parent of the agent at position `index` of a row in which each has at most `radix` children,
+// as a position; nullopt: the root. Radix 0: all agents are children of the root.
 [[nodiscard]] std::optional<std::size_t> parent_in_row(std::size_t index, std::size_t radix);
 
 class Tree {
@@ -30,7 +30,8 @@ class Tree {
   bool move(proto::NodeId node, proto::NodeId parent);
   // Separates `node` with its subtree, which has no parent until it is moved. Not the root.
   void detach(proto::NodeId node);
-  // Removes `node`. Its children keep their subtrees and have no parent until they are moved. Not the root.
+  // Removes `node`. Its children keep their subtrees and have no parent until they are moved. Not
+  // the root.
   void remove(proto::NodeId node);
   // Removes `node` with its subtree. Not the root.
   void prune(proto::NodeId node);

@@ -1,4 +1,5 @@
-// Messages for a tree of agents: routes, events of children, and the envelope for forwarded messages.
+// Messages for a tree of agents: routes, events of children, and the envelope for forwarded
+// messages.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,8 @@ struct AddRoute {
   proto::NodeId via = 0;
   std::vector<proto::NodeId> nodes;
 };
-// End the child `node`, or drop it from the routes. To an agent itself: it was given up and must exit.
+// End the child `node`, or drop it from the routes. To an agent itself: it was given up and must
+// exit.
 struct EndAgent {
   proto::NodeId node = 0;
 };
@@ -49,8 +51,8 @@ struct ChildEvent {
 };
 
 // --- both
-// The envelope of a forwarded message: from the controller to `nodes` below the receiver, or from the one
-// node in `nodes`, below the sender, to the controller.
+// The envelope of a forwarded message: from the controller to `nodes` below the receiver, or from
+// the one node in `nodes`, below the sender, to the controller.
 struct Relayed {
   std::vector<proto::NodeId> nodes;
   std::vector<std::byte> message;
@@ -62,10 +64,11 @@ struct Relayed {
 struct Ack {
   enum class Action : std::uint8_t {
     kNone,
-    // Agent -> controller, first message on a new connection: the parent is lost, become my parent. Answered
-    // by kRetransmit or EndAgent.
+    // Agent -> controller, first message on a new connection: the parent is lost, become my parent.
+    // Answered by kRetransmit or EndAgent.
     kReparent,
-    // Controller -> agent, to a reparented agent and all agents below it: retransmit what is above `number`.
+    // Controller -> agent, to a reparented agent and all agents below it: retransmit what is above
+    // `number`.
     kRetransmit,
   };
   std::uint64_t number = 0;

@@ -29,7 +29,8 @@ inline base::Result<ChildEvent> plain(const fb::ChildEventT& t) {
 }
 inline fb::RelayedT table(const Relayed& m) {
   fb::RelayedT t;
-  t.nodes = m.nodes, t.message = to_bytes(m.message), t.answered = m.answered, t.numbers = m.numbers;
+  t.nodes = m.nodes, t.message = to_bytes(m.message), t.answered = m.answered,
+  t.numbers = m.numbers;
   return t;
 }
 inline base::Result<Relayed> plain(const fb::RelayedT& t) {

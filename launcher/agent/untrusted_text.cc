@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::size_t kLongestField = 4096;  // a fingerprint, or all addresses of a host
 
-void sanitize(std::string* text, std::size_t most = kLongestPrinted) { *text = printable(*text, most); }
+void sanitize(std::string* text, std::size_t most = kLongestPrinted) {
+  *text = printable(*text, most);
+}
 
 void sanitize(proto::Join* join) {
   sanitize(&join->model, kLongestField);

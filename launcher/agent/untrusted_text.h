@@ -6,8 +6,8 @@
 
 namespace regroup::agent {
 
-// Returns `message` with each text field as one printable line of bounded length. Fields that are compared
-// between hosts (model, fingerprint) keep a length that no valid value exceeds.
+// Returns `message` with each text field as one printable line of bounded length. Fields that are
+// compared between hosts (model, fingerprint) keep a length that no valid value exceeds.
 [[nodiscard]] proto::Message printable(proto::Message message);
 [[nodiscard]] HostNotice printable(HostNotice notice);
 

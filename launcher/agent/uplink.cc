@@ -40,7 +40,8 @@ void Uplink::schedule_heartbeat() {
     if (error || !link_->open()) return;
     link_->send(Heartbeat{});
     if (!below_ || ++missed_ <= kParentSilence / kHeartbeatInterval) return schedule_heartbeat();
-    fail(base::peer_lost(fmt::format("no message from the parent agent for {} s", kParentSilence.count())));
+    fail(base::peer_lost(
+        fmt::format("no message from the parent agent for {} s", kParentSilence.count())));
   });
 }
 
@@ -57,8 +58,8 @@ void Uplink::send(const Message& message) {
   if (!reparenting_) transmit(session_->unacked().back());
 }
 
-// The kernel's own limit is raised, too: bytes that are unacknowledged when this host pauses would have
-// exceeded it when the host runs again.
+// The kernel's own limit is raised, too: bytes that are unacknowledged when this host pauses would
+// have exceeded it when the host runs again.
 void Uplink::send_pause(const HostNotice& notice) {
   const bool pauses = notice.kind == HostNotice::Kind::kPauses;
   link_->send(notice);

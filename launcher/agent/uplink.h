@@ -1,8 +1,8 @@
-// The connection of an agent to its parent, which is the controller or another agent. This end sends
-// heartbeats from the start. A parent that is an agent sends them, too, and one that is silent counts as
-// lost: the controller can neither reach this agent through it nor tell it so. Below another agent, the
-// messages between the controller and this agent are a ReliableSession, which survives when a connection to
-// the controller replaces the one to the parent.
+// The connection of an agent to its parent, which is the controller or another agent. This end
+// sends heartbeats from the start. A parent that is an agent sends them, too, and one that is
+// silent counts as lost: the controller can neither reach this agent through it nor tell it so.
+// Below another agent, the messages between the controller and this agent are a ReliableSession,
+// which survives when a connection to the controller replaces the one to the parent.
 #pragma once
 
 #include <utility>
@@ -30,17 +30,18 @@ inline constexpr std::chrono::seconds kParentSilence{6};
 class Uplink {
  public:
   // `below`: the parent is an agent. `node`: this agent.
-  Uplink(boost::asio::io_context& loop, std::shared_ptr<transport::SecureChannel> channel, proto::NodeId node,
-         bool below, Link::Handlers handlers);
+  Uplink(boost::asio::io_context& loop, std::shared_ptr<transport::SecureChannel> channel,
+         proto::NodeId node, bool below, Link::Handlers handlers);
 
   // Replaces the handlers. They get all messages but Heartbeat and Ack.
   void set_handlers(Link::Handlers handlers) { handlers_ = std::move(handlers); }
-  // Sends a message of this agent to the controller. Below another agent it is delivered even if there is no
-  // connection now.
+  // Sends a message of this agent to the controller. Below another agent it is delivered even if
+  // there is no connection now.
   void send(const Message& message);
   // Tells the parent, and nobody else, for how long this host may be silent.
   void send_pause(const HostNotice& notice);
-  // Sends a message of an agent below this one. Lost if there is no connection: its sender retransmits it.
+  // Sends a message of an agent below this one. Lost if there is no connection: its sender
+  // retransmits it.
   void forward(const Message& message) { link_->send(message); }
   void pause() { link_->pause(); }
   void resume() { link_->resume(); }
@@ -55,8 +56,8 @@ class Uplink {
 
   // The parent is another agent: if it is lost, reparent() continues the session.
   [[nodiscard]] bool below() const { return below_; }
-  // `channel` leads to the controller, which is asked to become the parent; below() is false once it has
-  // agreed.
+  // `channel` leads to the controller, which is asked to become the parent; below() is false once
+  // it has agreed.
   void reparent(std::shared_ptr<transport::SecureChannel> channel);
   // Called when it has agreed.
   void on_reparented(std::function<void()> reparented) { reparented_ = std::move(reparented); }

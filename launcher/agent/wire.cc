@@ -36,7 +36,8 @@ fb::SetupT table(const Setup& m) {
   t.output->timestamp = m.output.timestamp, t.output->merge_stderr = m.output.merge_stderr;
   t.output->folder = m.output.folder, t.output->job_folder = m.output.job_folder;
   t.output->copy = m.output.copy, t.output->raw = m.output.raw;
-  t.output->stdout_pattern = m.output.stdout_pattern, t.output->stderr_pattern = m.output.stderr_pattern;
+  t.output->stdout_pattern = m.output.stdout_pattern,
+  t.output->stderr_pattern = m.output.stderr_pattern;
   t.stdin_to = static_cast<std::uint8_t>(m.stdin_to.to), t.stdin_rank = m.stdin_to.rank;
   t.verbose = m.verbose, t.quiet = m.quiet, t.services = m.services;
   t.usage = m.usage, t.memory = static_cast<std::uint8_t>(m.memory);
@@ -51,7 +52,8 @@ fb::SetupT table(const Setup& m) {
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
     t.elastic->controller = m.elastic->controller;
     t.elastic->finished_limit_ms = static_cast<std::uint32_t>(m.elastic->finished_limit.count());
-    t.elastic->kept_results = m.elastic->kept_results, t.elastic->learn_above = m.elastic->learn_above;
+    t.elastic->kept_results = m.elastic->kept_results,
+    t.elastic->learn_above = m.elastic->learn_above;
     for (const SlotResources& slot : m.elastic->slots) {
       t.elastic->slots.push_back(std::make_unique<fb::SlotResourcesT>());
       t.elastic->slots.back()->cores = slot.cores;
@@ -106,7 +108,8 @@ Result<Setup> plain(const fb::SetupT& t) {
 }
 fb::AddAppT table(const AddApp& m) {
   fb::AddAppT t;
-  t.number = m.number, t.path = m.app.path, t.argv = m.app.argv, t.wdir = m.app.wdir, t.role = m.app.role;
+  t.number = m.number, t.path = m.app.path, t.argv = m.app.argv, t.wdir = m.app.wdir,
+  t.role = m.app.role;
   t.cpus = m.app.limits.cpus, t.memory_bytes = m.app.limits.memory_bytes;
   t.environment = variables(m.app.environment);
   return t;
@@ -172,7 +175,8 @@ fb::HelloT table(const Hello& m) {
   return t;
 }
 Result<Hello> plain(const fb::HelloT& t) {
-  if (t.slots > proto::kMaxMembers) return base::data_loss("Hello: more slots than the limit of members");
+  if (t.slots > proto::kMaxMembers)
+    return base::data_loss("Hello: more slots than the limit of members");
   return Hello{t.version, t.host_name, t.slots, t.port};
 }
 fb::SpaceStartedT table(const SpaceStarted& m) {
@@ -247,7 +251,8 @@ fb::ServicesT table(const Services& m) {
   return t;
 }
 Result<Services> plain(const fb::ServicesT& t) {
-  if (t.message.size() > pmi::kMaxMessageBytes) return base::data_loss("Services: message too long");
+  if (t.message.size() > pmi::kMaxMessageBytes)
+    return base::data_loss("Services: message too long");
   REGROUP_ASSIGN_OR_RETURN(auto message, pmi::decode(from_bytes(t.message)));
   return Services{std::move(message)};
 }
@@ -298,7 +303,8 @@ Result<StartAgents> plain(const fb::StartAgentsT& t) {
   if (t.children.empty() || t.program.empty() || t.limit_ms == 0)
     return base::data_loss("StartAgents: expected children, a program and a limit");
   StartAgents m{t.from, t.ssh, t.program, t.wdir, t.limit_ms, {}, t.preferred};
-  for (const auto& child : t.children) m.children.push_back({child->node, child->name, child->user});
+  for (const auto& child : t.children)
+    m.children.push_back({child->node, child->name, child->user});
   return m;
 }
 fb::AddRouteT table(const AddRoute& m) {
@@ -322,7 +328,8 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
     // The verifier accepts a union type without its table.
-    if (in.value == nullptr) return base::data_loss("message between controller and agent: no body");
+    if (in.value == nullptr)
+      return base::data_loss("message between controller and agent: no body");
     REGROUP_ASSIGN_OR_RETURN(auto body, plain(*static_cast<const Table*>(in.value)));
     return Message(std::move(body));
   }
@@ -345,16 +352,18 @@ Result<Message> decode(std::span<const std::byte> payload) {
   const std::vector<std::byte> aligned(payload.begin(), payload.end());
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
-  if (!fb::VerifyMessageBuffer(verifier) || !unpacks_within(*fb::GetMessage(bytes), aligned.size())) {
-    return Status(
-        Code::kDataLoss,
-        fmt::format("message of {} bytes between controller and agent does not verify", payload.size()));
+  if (!fb::VerifyMessageBuffer(verifier) ||
+      !unpacks_within(*fb::GetMessage(bytes), aligned.size())) {
+    return Status(Code::kDataLoss,
+                  fmt::format("message of {} bytes between controller and agent does not verify",
+                              payload.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return base::invalid_argument(fmt::format(
-        "the peer uses message version {}, this regroup uses version {}", wire.version, kWireVersion));
+    return base::invalid_argument(
+        fmt::format("the peer uses message version {}, this regroup uses version {}", wire.version,
+                    kWireVersion));
   }
   return body_from_wire(wire.body);
 }

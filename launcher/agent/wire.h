@@ -1,5 +1,5 @@
-// Encodes and decodes the messages between controller and agents: FlatBuffers (wire.fbs) in frames of
-// proto/wire.h.
+// Encodes and decodes the messages between controller and agents: FlatBuffers (wire.fbs) in frames
+// of proto/wire.h.
 #pragma once
 
 #include <cstddef>

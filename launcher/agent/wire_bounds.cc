@@ -1,4 +1,5 @@
-// Covers every message of wire.fbs that has a vector of tables or strings; the other messages have none.
+// Covers every message of wire.fbs that has a vector of tables or strings; the other messages have
+// none.
 #include "launcher/agent/wire_bounds.h"
 
 #include "base/json_input.h"
@@ -35,9 +36,10 @@ bool take(FlatBudget& budget, const fb::StartSpace& start) {
 }
 
 bool take(FlatBudget& budget, const fb::StartAgents& start) {
-  return budget.strings(start.ssh()) && budget.tables(start.children(), [&](const fb::Child& child) {
-    return budget.values(child.name()) && budget.values(child.user());
-  });
+  return budget.strings(start.ssh()) &&
+         budget.tables(start.children(), [&](const fb::Child& child) {
+           return budget.values(child.name()) && budget.values(child.user());
+         });
 }
 
 bool take(FlatBudget& budget, const fb::Relayed& relayed) {
@@ -46,7 +48,8 @@ bool take(FlatBudget& budget, const fb::Relayed& relayed) {
 }
 
 bool take(FlatBudget& budget, const fb::Gathered& gathered) {
-  return budget.tables(gathered.messages(), [&](const fb::Relayed& one) { return take(budget, one); });
+  return budget.tables(gathered.messages(),
+                       [&](const fb::Relayed& one) { return take(budget, one); });
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ inline std::vector<std::unique_ptr<fb::VariableT>> variables(const spec::Environ
   }
   return out;
 }
-inline spec::Environment plain_environment(const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
+inline spec::Environment plain_environment(
+    const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
   spec::Environment out;
   for (const auto& variable : variables) out[variable->name] = variable->value;
   return out;

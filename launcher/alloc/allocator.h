@@ -13,13 +13,14 @@ namespace regroup::alloc {
 
 struct Host {
   std::string name;
-  std::uint32_t slots = 1;  // members that may run there: cores, unless the allocator says otherwise
-  std::vector<int> cores;   // operating system numbers; empty: unknown
+  std::uint32_t slots =
+      1;                   // members that may run there: cores, unless the allocator says otherwise
+  std::vector<int> cores;  // operating system numbers; empty: unknown
   std::vector<std::string> gpus = {};  // numbers or UUIDs there; empty: none, or unknown
   std::uint32_t gpu_count = 0;         // also where `gpus` are unknown
   std::string address = {};            // what the allocator's own command calls it; "": name
   bool here = false;                   // this process runs there
-  std::uint32_t quota = 0;             // processors' worth of time that `slots` may use; 0: no limit
+  std::uint32_t quota = 0;  // processors' worth of time that `slots` may use; 0: no limit
   bool operator==(const Host&) const = default;
 };
 
@@ -43,9 +44,9 @@ class Allocator {
   [[nodiscard]] virtual base::Result<Allocation> allocation() = 0;
 };
 
-// This machine alone: one slot per core of which the affinity mask of the calling process has a hardware
-// thread, but no more than cpu_quota(`cgroup_root`); Host::cores are the threads. `sysfs` is where the kernel
-// tells which share a core.
+// This machine alone: one slot per core of which the affinity mask of the calling process has a
+// hardware thread, but no more than cpu_quota(`cgroup_root`); Host::cores are the threads. `sysfs`
+// is where the kernel tells which share a core.
 [[nodiscard]] std::unique_ptr<Allocator> make_this_machine(std::string sysfs = "/sys",
                                                            std::string cgroup_root = "");
 

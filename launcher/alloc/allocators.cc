@@ -19,18 +19,25 @@ Viability wants(const AllocInput& input, std::initializer_list<const char*> name
 
 Viability flux_viable(const AllocInput& input) { return wants(input, {"FLUX_URI"}); }
 // A shell may have inherited the id of a job, and nothing else of it.
-Viability wants_hosts(const AllocInput& input, const char* id, std::initializer_list<const char*> names) {
+Viability wants_hosts(const AllocInput& input, const char* id,
+                      std::initializer_list<const char*> names) {
   Viability found = wants(input, {id});
   if (!found.ok || std::ranges::any_of(names, [&](const char* name) { return input.has(name); }))
     return found;
-  return {false, fmt::format("{} is set, but no variable contains hosts ({})", id, fmt::join(names, ", "))};
+  return {false, fmt::format("{} is set, but no variable contains hosts ({})", id,
+                             fmt::join(names, ", "))};
 }
 
 Viability slurm_viable(const AllocInput& input) {
-  return wants_hosts(input, "SLURM_JOB_ID", {"SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST"});
+  return wants_hosts(input, "SLURM_JOB_ID",
+                     {"SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST"});
 }
-Viability pbs_viable(const AllocInput& input) { return wants_hosts(input, "PBS_JOBID", {"PBS_NODEFILE"}); }
-Viability grid_engine_viable(const AllocInput& input) { return wants(input, {"JOB_ID", "PE_HOSTFILE"}); }
+Viability pbs_viable(const AllocInput& input) {
+  return wants_hosts(input, "PBS_JOBID", {"PBS_NODEFILE"});
+}
+Viability grid_engine_viable(const AllocInput& input) {
+  return wants(input, {"JOB_ID", "PE_HOSTFILE"});
+}
 
 Viability lsf_viable(const AllocInput& input) {
   return wants_hosts(input, "LSB_JOBID", {"LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE", "LSB_HOSTS"});
@@ -46,15 +53,20 @@ Viability kubernetes_viable(const AllocInput& input) {
   // A pod of its own, with one of many tasks of which none knows the others, is no allocation.
   if (input.has("JOB_COMPLETION_INDEX") && (input.has("REGROUP_PODS") || input.has("PET_NNODES")))
     return {true, "JOB_COMPLETION_INDEX is set"};
-  return {false, "neither a host file of the MPI Operator nor JOB_COMPLETION_INDEX with REGROUP_PODS is set"};
+  return {
+      false,
+      "neither a host file of the MPI Operator nor JOB_COMPLETION_INDEX with REGROUP_PODS is set"};
 }
 
-const char* const kByJobs = "grows by further jobs that run `regroup join`, which also return their hosts";
+const char* const kByJobs =
+    "grows by further jobs that run `regroup join`, which also return their hosts";
 const char* const kSlurmJobs =
-    "grows by further jobs that run `regroup join` (`regroup resize` submits one by sbatch); returns hosts "
+    "grows by further jobs that run `regroup join` (`regroup resize` submits one by sbatch); "
+    "returns hosts "
     "by scontrol";
 const char* const kByBresize =
-    "grows by further jobs that run `regroup join` and, as does `regroup resize`, by bresize, which also "
+    "grows by further jobs that run `regroup join` and, as does `regroup resize`, by bresize, "
+    "which also "
     "returns hosts and slots";
 
 }  // namespace
@@ -62,14 +74,15 @@ const char* const kByBresize =
 const std::vector<AllocatorRow>& allocators() {
   static const std::vector<AllocatorRow> kRows = {
       {"flux", "Flux", flux_viable, read_flux, "does not grow", flux_grace},
-      {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes, "grows by its discovery script",
-       kubernetes_grace},
-      {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow, slurm_give_back,
-       slurm_cancel, slurm_requests},
-      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back, lsf_cancel,
-       nullptr, true},
+      {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes,
+       "grows by its discovery script", kubernetes_grace},
+      {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow,
+       slurm_give_back, slurm_cancel, slurm_requests},
+      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back,
+       lsf_cancel, nullptr, true},
       {"pbs", "PBS", pbs_viable, read_pbs, kByJobs, pbs_grace},
-      {"gridengine", "Grid Engine", grid_engine_viable, read_grid_engine, kByJobs, grid_engine_grace},
+      {"gridengine", "Grid Engine", grid_engine_viable, read_grid_engine, kByJobs,
+       grid_engine_grace},
   };
   return kRows;
 }
@@ -87,11 +100,13 @@ base::Result<Granted> find_allocation(const AllocInput& input, std::string_view 
     if (!name.empty() && name != row.name) continue;
     const Viability viable = row.viable(input);
     if (!viable.ok && name.empty()) continue;
-    if (!viable.ok) return base::unavailable(fmt::format("--allocator {}: {}", name, viable.reason));
+    if (!viable.ok)
+      return base::unavailable(fmt::format("--allocator {}: {}", name, viable.reason));
     auto reading = row.read(input);
     if (!reading.ok()) {
-      return base::Status(reading.code(), fmt::format("{}: {} (--allocator none uses only this machine)",
-                                                      row.title, reading.status().message()));
+      return base::Status(reading.code(),
+                          fmt::format("{}: {} (--allocator none uses only this machine)", row.title,
+                                      reading.status().message()));
     }
     return Granted{&row, std::move(*reading)};
   }

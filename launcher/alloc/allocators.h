@@ -1,4 +1,5 @@
-// The allocators that there are, in the order in which they are looked for: one row each in allocators.cc.
+// The allocators that there are, in the order in which they are looked for: one row each in
+// allocators.cc.
 #pragma once
 
 #include <string>
@@ -40,18 +41,21 @@ struct AllocatorRow {
 
 // An allocation, and where it comes from.
 struct Granted {
-  const AllocatorRow* by = nullptr;  // none: no allocator has granted anything, this machine is all there is
+  const AllocatorRow* by =
+      nullptr;  // none: no allocator has granted anything, this machine is all there is
   Reading reading;
 };
 
-// The first that is viable, or the one named: "none" is this machine alone, "" the first. kInvalidArgument:
-// there is none of that name; kUnavailable: it is not viable here, and why; or its reader's error.
+// The first that is viable, or the one named: "none" is this machine alone, "" the first.
+// kInvalidArgument: there is none of that name; kUnavailable: it is not viable here, and why; or
+// its reader's error.
 [[nodiscard]] base::Result<Granted> find_allocation(const AllocInput& input, std::string_view name);
 
-// The output of `regroup allocation`: which allocator granted which hosts, by which variables, and why the
-// other allocators were not used.
+// The output of `regroup allocation`: which allocator granted which hosts, by which variables, and
+// why the other allocators were not used.
 [[nodiscard]] std::string allocation_text(const AllocInput& input, const Granted& granted);
-// The same for programs: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts": [{...}]}.
+// The same for programs: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts":
+// [{...}]}.
 [[nodiscard]] std::string allocation_json(const Granted& granted);
 
 }  // namespace regroup::alloc

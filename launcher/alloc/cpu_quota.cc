@@ -22,7 +22,8 @@ std::optional<double> share_v2(const std::string& folder) {
 
 // A quota of -1: no limit.
 std::optional<double> share_v1(const std::string& folder) {
-  std::ifstream quota_file(folder + "/cpu.cfs_quota_us"), period_file(folder + "/cpu.cfs_period_us");
+  std::ifstream quota_file(folder + "/cpu.cfs_quota_us"),
+      period_file(folder + "/cpu.cfs_period_us");
   double quota = 0, period = 0;
   return quota_file >> quota && period_file >> period && quota > 0 && period > 0
              ? std::optional(quota / period)

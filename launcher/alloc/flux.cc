@@ -1,5 +1,5 @@
-// Flux RFC 20, "Resource Set Specification Version 1": what `flux resource R` prints in an instance, and
-// `flux job info ID R` of a job.
+// Flux RFC 20, "Resource Set Specification Version 1": what `flux resource R` prints in an
+// instance, and `flux job info ID R` of a job.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ Result<std::vector<int>> idset(const json& value, std::string_view what) {
   std::string_view text = value.get_ref<const std::string&>();
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   auto numbers = spec::expand_numbers(text, spec::kMostHosts);
-  if (!numbers.ok()) return invalid_argument(fmt::format("{}: {}", what, numbers.status().message()));
+  if (!numbers.ok())
+    return invalid_argument(fmt::format("{}: {}", what, numbers.status().message()));
   return numbers;
 }
 

@@ -1,5 +1,5 @@
-// How long from an allocator's signal to the end: scontrol(1), queue_conf(5), and what manuals name as
-// default.
+// How long from an allocator's signal to the end: scontrol(1), queue_conf(5), and what manuals name
+// as default.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -16,7 +16,8 @@ Result<std::string> run(const AllocInput& input, const std::vector<std::string>&
   if (!input.run) return base::invalid_argument("commands cannot be run here");
   auto text = input.run(command);
   if (text.ok()) return text;
-  return base::Status(text.code(), fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
+  return base::Status(text.code(),
+                      fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
 }
 
 // The number behind `name` and "=" or blanks.
@@ -26,23 +27,26 @@ std::optional<std::uint32_t> number_after(std::string_view text, std::string_vie
   text.remove_prefix(at + name.size());
   text.remove_prefix(std::min(text.find_first_not_of("= \t"), text.size()));
   std::uint32_t number = 0;
-  if (!base::whole(text.substr(0, text.find_first_not_of("0123456789")), number)) return std::nullopt;
+  if (!base::whole(text.substr(0, text.find_first_not_of("0123456789")), number))
+    return std::nullopt;
   return number;
 }
 
 }  // namespace
 
-// At a preemption steps get SIGTERM and have GraceTime; the batch shell gets it when that is over, and has
-// KillWait, as all have at scancel and at the time limit.
+// At a preemption steps get SIGTERM and have GraceTime; the batch shell gets it when that is over,
+// and has KillWait, as all have at scancel and at the time limit.
 Result<Grace> slurm_grace(const AllocInput& input) {
   const std::string& partition = input.value("SLURM_JOB_PARTITION");
   if (partition.empty()) return base::invalid_argument("SLURM_JOB_PARTITION is not set");
   REGROUP_ASSIGN_OR_RETURN(const auto config, run(input, {"scontrol", "show", "config"}));
   const auto wait = number_after(config, "KillWait");
   if (!wait) return base::invalid_argument("scontrol show config: KillWait is missing");
-  REGROUP_ASSIGN_OR_RETURN(const auto shown, run(input, {"scontrol", "show", "partition", partition, "-o"}));
+  REGROUP_ASSIGN_OR_RETURN(const auto shown,
+                           run(input, {"scontrol", "show", "partition", partition, "-o"}));
   const auto grace = number_after(shown, "GraceTime=");
-  if (!grace) return base::invalid_argument(fmt::format("partition {}: GraceTime is missing", partition));
+  if (!grace)
+    return base::invalid_argument(fmt::format("partition {}: GraceTime is missing", partition));
   const bool preempted = *grace > 0;
   return Grace{seconds(preempted ? *grace : *wait), seconds(*wait),
                preempted ? fmt::format("GraceTime of partition {}", partition) : "KillWait"};
@@ -55,7 +59,8 @@ Result<Grace> grid_engine_grace(const AllocInput& input) {
   REGROUP_ASSIGN_OR_RETURN(const auto shown, run(input, {"qconf", "-sq", queue}));
   for (std::string_view rest = shown, line; base::next_part(rest, '\n', line);) {
     std::string_view word;
-    if (!base::next_blank_word(line, word) || word != "notify" || !base::next_blank_word(line, word))
+    if (!base::next_blank_word(line, word) || word != "notify" ||
+        !base::next_blank_word(line, word))
       continue;
     std::uint32_t total = 0, part = 0;
     for (std::string_view piece; base::next_part(word, ':', piece);) {
@@ -83,9 +88,10 @@ Result<Grace> kubernetes_grace(const AllocInput& input) {
   const std::size_t dash = host.rfind('-');
   std::uint32_t said = 0;
   if (input.has("JOB_COMPLETION_INDEX") && dash != std::string::npos) {
-    const auto text = run(input, {"kubectl", "get", "pods", "--request-timeout=5s",
-                                  "--selector=batch.kubernetes.io/job-name=" + host.substr(0, dash),
-                                  "--output=jsonpath={.items[0].spec.terminationGracePeriodSeconds}"});
+    const auto text =
+        run(input, {"kubectl", "get", "pods", "--request-timeout=5s",
+                    "--selector=batch.kubernetes.io/job-name=" + host.substr(0, dash),
+                    "--output=jsonpath={.items[0].spec.terminationGracePeriodSeconds}"});
     if (text.ok() && base::whole(base::trimmed_word(*text), said) && said > 0 && said <= 86'400)
       return Grace{seconds(said), seconds(said), "terminationGracePeriodSeconds of the pods"};
   }

@@ -11,15 +11,15 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-// "host slots queue@host binding", one for each queue of a host. The binding is of sockets and cores, which
-// only the host itself can number.
+// "host slots queue@host binding", one for each queue of a host. The binding is of sockets and
+// cores, which only the host itself can number.
 Status read_line(std::string_view line, const std::string& where, HostSum& sum) {
   std::string_view host, number;
   std::uint32_t slots = 0;
   if (!base::next_blank_word(line, host)) return {};
   if (!base::next_blank_word(line, number) || !base::whole(number, slots) || slots == 0)
-    return invalid_argument(fmt::format("{}: host {}: expected a number of slots after the name", where,
-                                        base::printable_word(host)));
+    return invalid_argument(fmt::format("{}: host {}: expected a number of slots after the name",
+                                        where, base::printable_word(host)));
   return sum.add(host, slots);
 }
 

@@ -1,6 +1,7 @@
-// MPI Operator v2 (pkg/controller/mpi_job_controller.go: newConfigMap, updateDiscoverHostsInConfigMap),
-// Indexed Jobs (kubernetes.io, "Indexed Job for Parallel Processing with Static Work Assignment") and JobSet
-// (jobset.sigs.k8s.io, pod names <jobset>-<replicatedjob>-<job index>-<pod index>.<subdomain>).
+// MPI Operator v2 (pkg/controller/mpi_job_controller.go: newConfigMap,
+// updateDiscoverHostsInConfigMap), Indexed Jobs (kubernetes.io, "Indexed Job for Parallel
+// Processing with Static Work Assignment") and JobSet (jobset.sigs.k8s.io, pod names
+// <jobset>-<replicatedjob>-<job index>-<pod index>.<subdomain>).
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -15,10 +16,12 @@ namespace {
 using base::invalid_argument;
 using base::Result;
 
-constexpr const char* kHostFiles[] = {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
-                                      "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"};
+constexpr const char* kHostFiles[] = {"OMPI_MCA_orte_default_hostfile",
+                                      "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE",
+                                      "HYDRA_HOST_FILE"};
 
-// A pod's name has random letters behind its host name: it is found by its labels (Kubernetes 1.28).
+// A pod's name has random letters behind its host name: it is found by its labels
+// (Kubernetes 1.28).
 constexpr const char* kToPod =
     "found=$(kubectl get pods --output=name --field-selector=status.phase=Running "
     "--selector=batch.kubernetes.io/job-name=\"${1%-*}\",batch.kubernetes.io/"
@@ -41,7 +44,8 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
   if (input.has("OMPI_MCA_plm_rsh_agent")) {
     reading.facts.push_back(fact(input, "OMPI_MCA_plm_rsh_agent"));
     std::string_view rest = input.value("OMPI_MCA_plm_rsh_agent");
-    for (std::string_view word; base::next_blank_word(rest, word);) reading.reach.before.emplace_back(word);
+    for (std::string_view word; base::next_blank_word(rest, word);)
+      reading.reach.before.emplace_back(word);
   }
   return reading;
 }
@@ -52,7 +56,8 @@ struct PodNames {
   std::uint32_t jobs = 1, job = 0;
 
   [[nodiscard]] std::string name(std::uint32_t number, std::uint32_t pod) const {
-    return jobs == 1 ? fmt::format("{}-{}", before, pod) : fmt::format("{}-{}-{}", before, number, pod);
+    return jobs == 1 ? fmt::format("{}-{}", before, pod)
+                     : fmt::format("{}-{}-{}", before, number, pod);
   }
 };
 
@@ -83,33 +88,35 @@ Result<Reading> read_indexed(const AllocInput& input) {
   const std::string counter = input.has("REGROUP_PODS") ? "REGROUP_PODS" : "PET_NNODES";
   std::uint32_t pods = 0, index = 0;
   if (!base::whole(input.value(counter), pods) || pods == 0 || pods > spec::kMostHosts) {
-    return invalid_argument(
-        fmt::format("JOB_COMPLETION_INDEX is set, but {} does not give the number of pods: set REGROUP_PODS "
-                    "to spec.completions (docs/guide/allocators.md)",
-                    input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
+    return invalid_argument(fmt::format(
+        "JOB_COMPLETION_INDEX is set, but {} does not give the number of pods: set REGROUP_PODS "
+        "to spec.completions (docs/guide/allocators.md)",
+        input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
   }
   if (!base::whole(input.value("JOB_COMPLETION_INDEX"), index) || index >= pods)
     return invalid_argument(fmt::format("{}: expected a number below {} ({})",
                                         fact(input, "JOB_COMPLETION_INDEX"), pods, counter));
-  const std::string_view own = std::string_view(input.host_name).substr(0, input.host_name.find('.'));
+  const std::string_view own =
+      std::string_view(input.host_name).substr(0, input.host_name.find('.'));
   const std::size_t dash = own.rfind('-');
   if (dash == std::string_view::npos || own.substr(dash + 1) != input.value("JOB_COMPLETION_INDEX"))
-    return invalid_argument(
-        fmt::format("host name {}: expected to end in -{}, as the host name of a pod of an Indexed Job",
-                    base::printable_word(own), input.value("JOB_COMPLETION_INDEX")));
+    return invalid_argument(fmt::format(
+        "host name {}: expected to end in -{}, as the host name of a pod of an Indexed Job",
+        base::printable_word(own), input.value("JOB_COMPLETION_INDEX")));
   std::uint32_t slots = 1;
-  if (input.has("PET_NPROC_PER_NODE") && base::whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
+  if (input.has("PET_NPROC_PER_NODE") && base::whole(input.value("PET_NPROC_PER_NODE"), slots) &&
+      slots > 0)
     reading.facts.push_back(fact(input, "PET_NPROC_PER_NODE"));
   const std::string& service = input.value("REGROUP_SUBDOMAIN");  // of the headless service
   REGROUP_ASSIGN_OR_RETURN(const auto names, pod_names(input, own.substr(0, dash), reading));
   if (std::uint64_t{names.jobs} * pods > spec::kMostHosts)
-    return invalid_argument(
-        fmt::format("{} jobs of {} pods: expected at most {} pods", names.jobs, pods, spec::kMostHosts));
+    return invalid_argument(fmt::format("{} jobs of {} pods: expected at most {} pods", names.jobs,
+                                        pods, spec::kMostHosts));
   HostSum sum("JOB_COMPLETION_INDEX");
   for (std::uint32_t i = 0; i < names.jobs * pods; ++i) {
     const std::string pod = names.name(i / pods, i % pods);
-    REGROUP_RETURN_IF_ERROR(
-        sum.add_once(service.empty() ? pod : fmt::format("{}.{}", pod, service), std::max(1U, slots)));
+    REGROUP_RETURN_IF_ERROR(sum.add_once(service.empty() ? pod : fmt::format("{}.{}", pod, service),
+                                         std::max(1U, slots)));
     sum.hosts().back().address = pod;
     sum.hosts().back().here = i / pods == names.job && i % pods == index;
   }
@@ -141,13 +148,13 @@ Result<std::vector<Host>> read_discovered(std::string_view text, const std::stri
     const std::size_t colon = spec::is_host_name(line) ? std::string_view::npos : line.rfind(':');
     std::uint32_t own = slots;
     if (colon != std::string_view::npos && !base::whole(line.substr(colon + 1), own))
-      return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
-                                          base::printable_word(line)));
+      return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source,
+                                          number, base::printable_word(line)));
     std::string_view host = line.substr(0, colon);
     if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
     if (host.find_first_of(base::kBlanks) != std::string_view::npos)
-      return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
-                                          base::printable_word(line)));
+      return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source,
+                                          number, base::printable_word(line)));
     const bool nobody = colon != std::string_view::npos && own == 0;
     if (nobody && spec::is_host_name(host)) continue;
     REGROUP_RETURN_IF_ERROR(sum.add_once(host, own));

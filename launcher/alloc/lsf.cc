@@ -1,5 +1,5 @@
-// IBM Spectrum LSF 10.1 reference, "Environment variables set for job execution"; OpenLava has LSB_HOSTS and
-// LSB_MCPU_HOSTS only.
+// IBM Spectrum LSF 10.1 reference, "Environment variables set for job execution"; OpenLava has
+// LSB_HOSTS and LSB_MCPU_HOSTS only.
 #include <fmt/format.h>
 
 #include <optional>
@@ -17,12 +17,13 @@ using base::Status;
 
 // A word for each slot.
 Status read_words(std::string_view text, HostSum& sum) {
-  for (std::string_view host; base::next_blank_word(text, host);) REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
+  for (std::string_view host; base::next_blank_word(text, host);)
+    REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
   return {};
 }
 
-// On machines of IBM's job step manager the first slot is the node where the script runs, which takes no
-// members.
+// On machines of IBM's job step manager the first slot is the node where the script runs, which
+// takes no members.
 void drop_launch_node(const AllocInput& input, std::vector<Host>& hosts, Reading& reading) {
   if (!input.has("CSM_ALLOCATION_ID") || hosts.size() < 2 || hosts.front().slots != 1) return;
   reading.facts.push_back(fmt::format("{}: host {}, the first, is the launch node",
@@ -47,13 +48,14 @@ Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
     if (!base::next_blank_word(row, host)) continue;
     Host* known = sum.find(host);
     if (known == nullptr)
-      return invalid_argument(fmt::format("{}={}, line {}: host {} is not in the job's allocation", name,
-                                          input.value(name), line, base::printable_word(host)));
+      return invalid_argument(fmt::format("{}={}, line {}: host {} is not in the job's allocation",
+                                          name, input.value(name), line,
+                                          base::printable_word(host)));
     if (!base::next_blank_word(row, cpus)) continue;
     const auto numbers = spec::expand_numbers(cpus);
     if (!numbers.ok())
-      return invalid_argument(
-          fmt::format("{}={}, line {}: {}", name, input.value(name), line, numbers.status().message()));
+      return invalid_argument(fmt::format("{}={}, line {}: {}", name, input.value(name), line,
+                                          numbers.status().message()));
     known->cores.insert(known->cores.end(), numbers->begin(), numbers->end());
   }
   if (line > 0) reading.facts.push_back(fact(input, name));
@@ -74,11 +76,12 @@ void add_gpus(const AllocInput& input, std::vector<Host>& hosts, Reading& readin
 
 // "hA 2 hB 4"
 Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum) {
-  for (std::string_view rest = input.value(name), host, number; base::next_blank_word(rest, host);) {
+  for (std::string_view rest = input.value(name), host, number;
+       base::next_blank_word(rest, host);) {
     std::uint32_t slots = 0;
     if (!base::next_blank_word(rest, number) || !base::whole(number, slots) || slots == 0)
-      return invalid_argument(fmt::format("{}: host {}: expected a number of slots after the name", name,
-                                          base::printable_word(host)));
+      return invalid_argument(fmt::format("{}: host {}: expected a number of slots after the name",
+                                          name, base::printable_word(host)));
     REGROUP_RETURN_IF_ERROR(sum.add(host, slots));
   }
   return {};
@@ -110,7 +113,8 @@ base::Result<Reading> read_lsf(const AllocInput& input) {
   reading.allocation.hosts = std::move(sum.hosts());
   drop_launch_node(input, reading.allocation.hosts, reading);
   // OpenLava has no blaunch, and none of these variables either.
-  if (input.has("LSB_DJOB_HOSTFILE") || input.has("LSB_DJOB_NUMPROC")) reading.reach.before = {"blaunch"};
+  if (input.has("LSB_DJOB_HOSTFILE") || input.has("LSB_DJOB_NUMPROC"))
+    reading.reach.before = {"blaunch"};
   return reading;
 }
 

@@ -1,5 +1,5 @@
-// PBS Professional 2024 User's Guide, chapter "Multiprocessor Jobs", and Torque 6.1 administrator's guide,
-// "Exported batch environment variables"; OpenPBS 23.06, pbs.conf(8B) and pbs_attach(8B).
+// PBS Professional 2024 User's Guide, chapter "Multiprocessor Jobs", and Torque 6.1 administrator's
+// guide, "Exported batch environment variables"; OpenPBS 23.06, pbs.conf(8B) and pbs_attach(8B).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,8 @@ Status apply_ppn(const AllocInput& input, HostSum& sum, Reading& reading) {
   if (!input.has("PBS_PPN") || sum.slots() != sum.hosts().size()) return {};
   std::uint32_t each = 0;
   if (!base::whole(input.value("PBS_PPN"), each) || each == 0)
-    return invalid_argument(fmt::format("{}: expected a whole number >= 1", fact(input, "PBS_PPN")));
+    return invalid_argument(
+        fmt::format("{}: expected a whole number >= 1", fact(input, "PBS_PPN")));
   reading.facts.push_back(fact(input, "PBS_PPN"));
   for (Host& host : sum.hosts()) host.slots = each;
   return {};
@@ -56,10 +57,11 @@ bool plain(std::string_view word) {
   });
 }
 
-// What ssh starts becomes part of the job by pbs_attach, so that PBS accounts for it and kills it. Torque has
-// none, and no pbs.conf either.
+// What ssh starts becomes part of the job by pbs_attach, so that PBS accounts for it and kills it.
+// Torque has none, and no pbs.conf either.
 void attach_to_job(const AllocInput& input, Reading& reading) {
-  const std::string path = input.has("PBS_CONF_FILE") ? input.value("PBS_CONF_FILE") : "/etc/pbs.conf";
+  const std::string path =
+      input.has("PBS_CONF_FILE") ? input.value("PBS_CONF_FILE") : "/etc/pbs.conf";
   const auto text = input.read_file(path);
   if (!text.ok()) return;
   for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);) {
@@ -68,7 +70,8 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
     if (!line.starts_with(kName)) continue;
     const std::string folder(line.substr(kName.size()));
     // A shell on the other host reads these words: "7[3].server" is one of an array of jobs.
-    if (!folder.starts_with('/') || !plain(folder) || reading.id.find('\'') != std::string::npos) return;
+    if (!folder.starts_with('/') || !plain(folder) || reading.id.find('\'') != std::string::npos)
+      return;
     reading.facts.push_back(fmt::format("{}: {}", path, line));
     reading.reach.after = {folder + "/bin/pbs_attach", "-j",
                            plain(reading.id) ? reading.id : "'" + reading.id + "'"};
@@ -80,12 +83,14 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
 base::Result<Reading> read_pbs(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("PBS_JOBID");
-  if (!input.has("PBS_NODEFILE")) return invalid_argument("PBS_JOBID is set, but PBS_NODEFILE is not");
+  if (!input.has("PBS_NODEFILE"))
+    return invalid_argument("PBS_JOBID is set, but PBS_NODEFILE is not");
   const auto text = read_named_file(input, "PBS_NODEFILE");
   if (!text.ok()) {
-    return Status(text.code(),
-                  fmt::format("{}; the file exists only on the job's first host, where its script runs",
-                              text.status().message()));
+    return Status(
+        text.code(),
+        fmt::format("{}; the file exists only on the job's first host, where its script runs",
+                    text.status().message()));
   }
   HostSum sum("PBS_NODEFILE=" + input.value("PBS_NODEFILE"));
   for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);) {
@@ -101,8 +106,8 @@ base::Result<Reading> read_pbs(const AllocInput& input) {
   reading.allocation.hosts = std::move(sum.hosts());
   check_count(input, "PBS_NP", reading.allocation.slots(), "PBS_NODEFILE", reading);
   check_count(input, "PBS_NUM_NODES", reading.allocation.hosts.size(), "PBS_NODEFILE", reading);
-  // By ssh: what tm_spawn starts (pbs_tmrsh, pbsdsh) has no standard input, by which agents get the job's
-  // secret, and writes into the job's files.
+  // By ssh: what tm_spawn starts (pbs_tmrsh, pbsdsh) has no standard input, by which agents get the
+  // job's secret, and writes into the job's files.
   attach_to_job(input, reading);
   return reading;
 }

@@ -40,17 +40,20 @@ Status HostSum::add(std::string_view name, std::uint64_t slots) {
 
 Status HostSum::add_once(std::string_view name, std::uint64_t slots) {
   if (find(name) != nullptr)
-    return invalid_argument(fmt::format("{}: host {} is listed twice", source_, base::printable_word(name)));
+    return invalid_argument(
+        fmt::format("{}: host {} is listed twice", source_, base::printable_word(name)));
   return append(name, slots);
 }
 
 Status HostSum::append(std::string_view name, std::uint64_t slots) {
   if (!spec::is_host_name(name))
-    return invalid_argument(fmt::format("{}: '{}' is not a host name", source_, base::printable_word(name)));
+    return invalid_argument(
+        fmt::format("{}: '{}' is not a host name", source_, base::printable_word(name)));
   if (hosts_.size() == spec::kMostHosts)
     return invalid_argument(fmt::format("{}: more than {} hosts", source_, spec::kMostHosts));
   if (slots > kMostSlots)
-    return invalid_argument(fmt::format("{}: host {} has more than {} slots", source_, name, kMostSlots));
+    return invalid_argument(
+        fmt::format("{}: host {} has more than {} slots", source_, name, kMostSlots));
   index_.emplace(name, hosts_.size());
   Host& host = hosts_.emplace_back();
   host.name = name;
@@ -84,7 +87,8 @@ std::string fact(const AllocInput& input, const std::string& name) {
 
 base::Result<std::string> read_named_file(const AllocInput& input, const std::string& name) {
   const std::string& path = input.value(name);
-  if (!input.read_file) return invalid_argument(fmt::format("{}={}: files cannot be read here", name, path));
+  if (!input.read_file)
+    return invalid_argument(fmt::format("{}={}: files cannot be read here", name, path));
   auto text = input.read_file(path);
   if (text.ok()) return text;
   return Status(text.code(), fmt::format("{}: {}", name, text.status().message()));

@@ -1,4 +1,5 @@
-// Parses what an allocator gives to a job: pure functions of the environment and of the files that it names.
+// Parses what an allocator gives to a job: pure functions of the environment and of the files that
+// it names.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ struct AllocInput {
   spec::Environment environment;
   std::string host_name;  // of this machine
   std::function<base::Result<std::string>(const std::string& path)> read_file;
-  // What a command prints; kDeadlineExceeded, or a status that says how it ended. Only Flux needs one.
+  // What a command prints; kDeadlineExceeded, or a status that says how it ended. Only Flux needs
+  // one.
   std::function<base::Result<std::string>(const std::vector<std::string>& command)> run;
 
   // "" if it is not set.
@@ -40,11 +42,13 @@ struct Reading {
   Reach reach;                        // empty: ssh
 };
 
-// Hosts in the order in which they are first named. Host names are bounded and hold no control characters.
+// Hosts in the order in which they are first named. Host names are bounded and hold no control
+// characters.
 class HostSum {
  public:
   explicit HostSum(std::string source) : source_(std::move(source)) {}
-  // Slots of a host that is named again add up. kInvalidArgument: no name of a host, or too many slots.
+  // Slots of a host that is named again add up. kInvalidArgument: no name of a host, or too many
+  // slots.
   [[nodiscard]] base::Status add(std::string_view name, std::uint64_t slots);
   // kInvalidArgument: it is named already.
   [[nodiscard]] base::Status add_once(std::string_view name, std::uint64_t slots);
@@ -58,7 +62,9 @@ class HostSum {
   [[nodiscard]] base::Status append(std::string_view name, std::uint64_t slots);
   struct Hash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
   };
   const std::string source_;  // what names the hosts, for messages
   std::vector<Host> hosts_;
@@ -69,13 +75,15 @@ class HostSum {
 // "NAME=value" for a message, a long value cut.
 [[nodiscard]] std::string fact(const AllocInput& input, const std::string& name);
 // The file that variable `name` names; the error names both.
-[[nodiscard]] base::Result<std::string> read_named_file(const AllocInput& input, const std::string& name);
+[[nodiscard]] base::Result<std::string> read_named_file(const AllocInput& input,
+                                                        const std::string& name);
 // A line for `warnings`, if `name` is set and its number is not `found`.
 void check_count(const AllocInput& input, const std::string& name, std::uint64_t found,
                  const std::string& believed, Reading& reading);
 
 // LSF's "hA 2 hB 4" in variable `name`; the error names it.
-[[nodiscard]] base::Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum);
+[[nodiscard]] base::Status add_pairs(const AllocInput& input, const std::string& name,
+                                     HostSum& sum);
 
 // One of each allocator. Each error names the variable, or file and line, and what is wrong.
 [[nodiscard]] base::Result<Reading> read_slurm(const AllocInput& input);
@@ -91,8 +99,8 @@ struct Grace {
   base::Duration head{};  // of the process that the job's script has started
   std::string source;     // "GraceTime of partition low"
 };
-// One of each allocator; those of Slurm, Grid Engine and Kubernetes run a command. An error says why it is
-// not known.
+// One of each allocator; those of Slurm, Grid Engine and Kubernetes run a command. An error says
+// why it is not known.
 [[nodiscard]] base::Result<Grace> slurm_grace(const AllocInput& input);
 [[nodiscard]] base::Result<Grace> lsf_grace(const AllocInput& input);
 [[nodiscard]] base::Result<Grace> pbs_grace(const AllocInput& input);
@@ -100,9 +108,11 @@ struct Grace {
 [[nodiscard]] base::Result<Grace> flux_grace(const AllocInput& input);
 [[nodiscard]] base::Result<Grace> kubernetes_grace(const AllocInput& input);
 
-// What a discovery script printed: "HOST" or "HOST:SLOTS" a line, as Horovod has it; `slots` where a line
-// says none. No line at all is no host, which is no error. `source` names the script in errors.
+// What a discovery script printed: "HOST" or "HOST:SLOTS" a line, as Horovod has it; `slots` where
+// a line says none. No line at all is no host, which is no error. `source` names the script in
+// errors.
 [[nodiscard]] base::Result<std::vector<Host>> read_discovered(std::string_view text,
-                                                              const std::string& source, std::uint32_t slots);
+                                                              const std::string& source,
+                                                              std::uint32_t slots);
 
 }  // namespace regroup::alloc

@@ -1,6 +1,6 @@
-// Slurm: scontrol(1), "update", NodeList; sbatch(1), scancel(1), squeue(1), 22.05 to 25.11. LSF: IBM Spectrum
-// LSF 10.1.0 command reference, "bresize"; configuration reference, "Environment variables for resize
-// notification command".
+// Slurm: scontrol(1), "update", NodeList; sbatch(1), scancel(1), squeue(1), 22.05 to 25.11. LSF:
+// IBM Spectrum LSF 10.1.0 command reference, "bresize"; configuration reference, "Environment
+// variables for resize notification command".
 #include "launcher/alloc/resize.h"
 
 #include <fmt/format.h>
@@ -11,32 +11,35 @@
 namespace regroup::alloc {
 namespace {
 
-// What a job has would be taken for what is asked for, and scontrol would write scripts for its shell.
+// What a job has would be taken for what is asked for, and scontrol would write scripts for its
+// shell.
 constexpr const char* kOfTheJob = "SLURM_";
 constexpr const char* kJoiner = "regroup-join";  // the name of further jobs
 
 // One of `name` in the job's words, unless the user has said another one for all jobs.
 void add_own(const AllocInput& input, const char* own, const char* said, const char* option,
              std::vector<std::string>& words) {
-  if (input.has(own) && !input.has(said)) words.push_back(fmt::format("{}={}", option, input.value(own)));
+  if (input.has(own) && !input.has(said))
+    words.push_back(fmt::format("{}={}", option, input.value(own)));
 }
 
 }  // namespace
 
-// Such a job cannot be made larger (resizing upwards is not in the manual any more): a further one joins it.
-// It comes through a step of this job where it does not see the socket.
+// Such a job cannot be made larger (resizing upwards is not in the manual any more): a further one
+// joins it. It comes through a step of this job where it does not see the socket.
 AllocatorRequest slurm_grow(const AllocInput& input, const Growth& growth) {
-  AllocatorRequest request{
-      {"sbatch", "--parsable", fmt::format("--job-name={}", kJoiner),
-       fmt::format("--ntasks={}", growth.slots), fmt::format("--exclude={}", fmt::join(growth.has, ","))},
-      kOfTheJob};
+  AllocatorRequest request{{"sbatch", "--parsable", fmt::format("--job-name={}", kJoiner),
+                            fmt::format("--ntasks={}", growth.slots),
+                            fmt::format("--exclude={}", fmt::join(growth.has, ","))},
+                           kOfTheJob};
   add_own(input, "SLURM_JOB_PARTITION", "SBATCH_PARTITION", "--partition", request.words);
   add_own(input, "SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "--account", request.words);
   add_own(input, "SLURM_CPUS_PER_TASK", "SBATCH_CPUS_PER_TASK", "--cpus-per-task", request.words);
-  request.words.push_back(fmt::format(
-      "--wrap=exec {0} join {1} --through srun --jobid={2} --overlap --no-kill -K0 --mpi=none --nodes=1 "
-      "--ntasks=1 --ntasks-per-node=1 --nodelist={3} {0} join --relay {1}",
-      growth.program, growth.socket, input.value("SLURM_JOB_ID"), growth.head));
+  request.words.push_back(
+      fmt::format("--wrap=exec {0} join {1} --through srun --jobid={2} --overlap --no-kill -K0 "
+                  "--mpi=none --nodes=1 "
+                  "--ntasks=1 --ntasks-per-node=1 --nodelist={3} {0} join --relay {1}",
+                  growth.program, growth.socket, input.value("SLURM_JOB_ID"), growth.head));
   return request;
 }
 
@@ -51,7 +54,8 @@ AllocatorRequest slurm_requests(const AllocInput&) {
           kOfTheJob};
 }
 
-AllocatorRequest slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host>& rest) {
+AllocatorRequest slurm_give_back(const AllocInput& input, const Host&,
+                                 const std::vector<Host>& rest) {
   std::vector<std::string_view> names;
   for (const Host& host : rest) names.emplace_back(host.name);
   return {{"scontrol", "update", "JobId=" + input.value("SLURM_JOB_ID"),
@@ -59,8 +63,8 @@ AllocatorRequest slurm_give_back(const AllocInput& input, const Host&, const std
           kOfTheJob};
 }
 
-// -c: there is one request of a job at a time, and `bsub -ar -n MIN,MAX` has one pending. So it is for all
-// that is missing.
+// -c: there is one request of a job at a time, and `bsub -ar -n MIN,MAX` has one pending. So it is
+// for all that is missing.
 AllocatorRequest lsf_grow(const AllocInput& input, const Growth& growth) {
   return {{"bresize", "request", "-c", "-rnc", growth.script, fmt::format("1,{}", growth.slots),
            input.value("LSB_JOBID")},
@@ -73,9 +77,10 @@ AllocatorRequest lsf_cancel(const AllocInput& input, const std::string&) {
 }
 
 // -rncn: no notification command, since the job knows the release.
-AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host, const std::vector<Host>&) {
-  return {
-      {"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name), input.value("LSB_JOBID")}};
+AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host,
+                               const std::vector<Host>&) {
+  return {{"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name),
+           input.value("LSB_JOBID")}};
 }
 
 base::Result<ResizeEvent> read_resize_event(const AllocInput& input) {

@@ -1,5 +1,5 @@
-// The commands with which a job grows, shrinks or cancels its allocation, as the manual of each allocator has
-// them. Pure functions: nothing is executed here.
+// The commands with which a job grows, shrinks or cancels its allocation, as the manual of each
+// allocator has them. Pure functions: nothing is executed here.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace regroup::alloc {
 
-// A command of the allocator. It gets the environment of the job without the variables that begin with
-// `without`.
+// A command of the allocator. It gets the environment of the job without the variables that begin
+// with `without`.
 struct AllocatorRequest {
   std::vector<std::string> words;
   std::string without = {};
@@ -37,7 +37,8 @@ struct Growth {
 // Prints the ids of pending requests, one per line.
 [[nodiscard]] AllocatorRequest slurm_requests(const AllocInput& input);
 
-// Releases `host`, on which no process of the job runs any more; `rest`: the hosts that the job keeps.
+// Releases `host`, on which no process of the job runs any more; `rest`: the hosts that the job
+// keeps.
 [[nodiscard]] AllocatorRequest slurm_give_back(const AllocInput& input, const Host& host,
                                                const std::vector<Host>& rest);
 [[nodiscard]] AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host,
@@ -49,7 +50,8 @@ struct ResizeEvent {
   std::vector<Host> hosts;     // slots that were added, or that are to be released
   int taken = 0, refused = 1;  // exit statuses of the notification command
 };
-// kInvalidArgument: a variable is malformed, named; kUnavailable: this is no notification command of LSF.
+// kInvalidArgument: a variable is malformed, named; kUnavailable: this is no notification command
+// of LSF.
 [[nodiscard]] base::Result<ResizeEvent> read_resize_event(const AllocInput& input);
 
 }  // namespace regroup::alloc

@@ -1,5 +1,5 @@
-// sbatch(1) and srun(1), "OUTPUT ENVIRONMENT VARIABLES", Slurm 22.05 to 25.11. Under srun the step's
-// variables are believed, since the job's may name hosts that the step does not have.
+// sbatch(1) and srun(1), "OUTPUT ENVIRONMENT VARIABLES", Slurm 22.05 to 25.11. Under srun the
+// step's variables are believed, since the job's may name hosts that the step does not have.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ struct SlurmNames {
 SlurmNames names_of(const AllocInput& input) {
   if (input.has("SLURM_STEP_NODELIST") && input.has("SLURM_PROCID"))
     return {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS"};
-  return {input.has("SLURM_JOB_NODELIST") ? "SLURM_JOB_NODELIST" : "SLURM_NODELIST", "SLURM_TASKS_PER_NODE",
-          "SLURM_NTASKS"};
+  return {input.has("SLURM_JOB_NODELIST") ? "SLURM_JOB_NODELIST" : "SLURM_NODELIST",
+          "SLURM_TASKS_PER_NODE", "SLURM_NTASKS"};
 }
 
 // "2(x3),1": a number for each host, in their order.
@@ -32,7 +32,8 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
                                                std::size_t hosts) {
   std::vector<std::uint32_t> out;
   const auto bad = [&](std::string_view piece, std::string_view why) {
-    return invalid_argument(fmt::format("{}: '{}': {}", fact(input, name), base::printable_word(piece), why));
+    return invalid_argument(
+        fmt::format("{}: '{}': {}", fact(input, name), base::printable_word(piece), why));
   };
   for (std::string_view rest = input.value(name), piece; base::next_part(rest, ',', piece);) {
     std::uint32_t count = 0;
@@ -40,13 +41,15 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
     const std::size_t open = piece.find("(x");
     bool good = base::whole(piece.substr(0, open), count);
     if (good && open != std::string_view::npos)
-      good = piece.ends_with(')') && base::whole(piece.substr(open + 2, piece.size() - open - 3), times);
+      good = piece.ends_with(')') &&
+             base::whole(piece.substr(open + 2, piece.size() - open - 3), times);
     if (!good) return bad(piece, "expected N or N(xTIMES)");
     if (times > hosts - std::min(hosts, out.size()))
       return bad(piece, fmt::format("counts more hosts than the {} of the host list", hosts));
     out.insert(out.end(), times, count);
   }
-  if (out.size() != hosts) return bad("", fmt::format("got {} counts for {} hosts", out.size(), hosts));
+  if (out.size() != hosts)
+    return bad("", fmt::format("got {} counts for {} hosts", out.size(), hosts));
   return out;
 }
 
@@ -59,8 +62,9 @@ Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Slurm
   }
   const std::string cpus = "SLURM_JOB_CPUS_PER_NODE";
   if (!input.has(cpus))
-    return invalid_argument(fmt::format("{}, but neither {} nor {} gives the number of members per host",
-                                        fact(input, names.hosts), names.tasks, cpus));
+    return invalid_argument(
+        fmt::format("{}, but neither {} nor {} gives the number of members per host",
+                    fact(input, names.hosts), names.tasks, cpus));
   reading.facts.push_back(fact(input, cpus));
   auto counts = read_counts(input, cpus, hosts);
   std::uint32_t each = 1;
@@ -78,17 +82,19 @@ Status cap_slots(const AllocInput& input, const SlurmNames& names, Reading& read
   if (!input.has(names.number)) return {};
   std::uint64_t tasks = 0;
   if (!base::whole(input.value(names.number), tasks) || tasks == 0)
-    return invalid_argument(fmt::format("{}: expected a whole number >= 1", fact(input, names.number)));
+    return invalid_argument(
+        fmt::format("{}: expected a whole number >= 1", fact(input, names.number)));
   const std::uint64_t slots = reading.allocation.slots();
   if (slots < tasks) {
-    reading.warnings.push_back(fmt::format("{}, but {} has room for {}: using {}", fact(input, names.number),
-                                           names.tasks, slots, names.tasks));
+    reading.warnings.push_back(fmt::format("{}, but {} has room for {}: using {}",
+                                           fact(input, names.number), names.tasks, slots,
+                                           names.tasks));
   } else if (slots > tasks) {
     reading.facts.push_back(fact(input, names.number));
   }
   std::uint64_t over = slots > tasks ? slots - tasks : 0;
-  for (auto host = reading.allocation.hosts.rbegin(); host != reading.allocation.hosts.rend() && over > 0;
-       ++host) {
+  for (auto host = reading.allocation.hosts.rbegin();
+       host != reading.allocation.hosts.rend() && over > 0; ++host) {
     const auto less = static_cast<std::uint32_t>(std::min<std::uint64_t>(over, host->slots));
     host->slots -= less;
     over -= less;
@@ -133,9 +139,11 @@ Result<Reading> read_slurm(const AllocInput& input) {
   reading.id = input.value("SLURM_JOB_ID");
   const SlurmNames names = names_of(input);
   auto hosts = spec::expand_host_list(input.value(names.hosts));
-  if (!hosts.ok()) return invalid_argument(fmt::format("{}: {}", names.hosts, hosts.status().message()));
+  if (!hosts.ok())
+    return invalid_argument(fmt::format("{}: {}", names.hosts, hosts.status().message()));
   if (hosts->empty())
-    return invalid_argument(fmt::format("SLURM_JOB_ID is set, but {} contains no host", names.hosts));
+    return invalid_argument(
+        fmt::format("SLURM_JOB_ID is set, but {} contains no host", names.hosts));
   reading.facts.push_back(fact(input, names.hosts));
   REGROUP_ASSIGN_OR_RETURN(auto slots, slots_of(input, names, hosts->size(), reading));
   HostSum sum(names.hosts);
@@ -148,9 +156,11 @@ Result<Reading> read_slurm(const AllocInput& input) {
   REGROUP_RETURN_IF_ERROR(cap_slots(input, names, reading));
   add_gpus(input, reading);
   tell_of_copies(input, reading);
-  // --overlap: beside members of the script; -K0 and --no-kill: a lost host or agent is our business.
-  reading.reach.before = {"srun",       "--jobid=" + reading.id, "--overlap", "--no-kill",  "-K0",
-                          "--mpi=none", "--ntasks-per-node=1",   "--nodes=1", "--ntasks=1", "--nodelist"};
+  // --overlap: beside members of the script; -K0 and --no-kill: a lost host or agent is our
+  // business.
+  reading.reach.before = {
+      "srun",       "--jobid=" + reading.id, "--overlap", "--no-kill",  "-K0",
+      "--mpi=none", "--ntasks-per-node=1",   "--nodes=1", "--ntasks=1", "--nodelist"};
   return reading;
 }
 

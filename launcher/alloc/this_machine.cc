@@ -1,5 +1,5 @@
-// The allocator of a job without a resource manager: slots are the cores this process may run on, as
-// containers, taskset and control groups leave them.
+// The allocator of a job without a resource manager: slots are the cores this process may run on,
+// as containers, taskset and control groups leave them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
@@ -80,7 +80,8 @@ std::unique_ptr<Allocator> make_this_machine(std::string sysfs, std::string cgro
 }
 
 std::string this_machine_text(const Host& host) {
-  std::string out = fmt::format("{} slots={} cores={}", host.name, host.slots, fmt::join(host.cores, ","));
+  std::string out =
+      fmt::format("{} slots={} cores={}", host.name, host.slots, fmt::join(host.cores, ","));
   if (host.quota > 0)
     out += fmt::format(" (CPU quota of its control group: {} processor{})", host.quota,
                        host.quota == 1 ? "" : "s");

@@ -18,10 +18,12 @@ namespace {
 constexpr const char* kHelp =
     "usage: regroup allocation [--json] [--allocator NAME]\n"
     "Show the hosts, slots, cores and GPUs that an allocator granted to this job, the variable or\n"
-    "file that names each, the way to start agents there, and the time between a notice and the loss\n"
+    "file that names each, the way to start agents there, and the time between a notice and the "
+    "loss\n"
     "of a host. Without an allocator: show why each was passed over, and this machine.\n\n"
     "  --json            print JSON\n"
-    "  --allocator NAME  flux, kubernetes, slurm, lsf, pbs, gridengine or none (default: detected)\n"
+    "  --allocator NAME  flux, kubernetes, slurm, lsf, pbs, gridengine or none (default: "
+    "detected)\n"
     "  -h, --help        print this help\n";
 
 }  // namespace
@@ -38,7 +40,8 @@ int run_allocation(const spec::Options& options) {
     } else {
       const bool help = words[i] == "--help" || words[i] == "-h";
       if (!help)
-        fmt::print(stderr, "regroup allocation: unexpected argument '{}'\n", base::escaped(words[i]));
+        fmt::print(stderr, "regroup allocation: unexpected argument '{}'\n",
+                   base::escaped(words[i]));
       fmt::print(help ? stdout : stderr, "{}", kHelp);
       return help ? 0 : 1;
     }
@@ -56,7 +59,8 @@ int run_allocation(const spec::Options& options) {
       fmt::print("notice before the loss of a host: unknown: {}\n", grace.status().message());
     }
   }
-  fmt::print("{}", json ? alloc::allocation_json(*granted) + "\n" : alloc::allocation_text(input, *granted));
+  fmt::print("{}", json ? alloc::allocation_json(*granted) + "\n"
+                        : alloc::allocation_text(input, *granted));
   if (json || granted->by != nullptr) return 0;
   const auto here = alloc::make_this_machine()->allocation();
   if (!here.ok()) return job::fail(here.status().message(), 1);

@@ -1,6 +1,6 @@
-// Passes the place in the job as arguments and removes its variables, because regroup-bench starts other
-// launchers, which must not act as a part of this job. The job's name stays: the reaper finds processes by
-// it.
+// Passes the place in the job as arguments and removes its variables, because regroup-bench starts
+// other launchers, which must not act as a part of this job. The job's name stays: the reaper finds
+// processes by it.
 #include "launcher/cli/bench.h"
 
 #include <fmt/format.h>
@@ -28,8 +28,8 @@ std::string value_of(const spec::Environment& environment, const std::string& na
 spec::Environment for_bench(const spec::Environment& environment) {
   spec::Environment out = spec::without_outer_place(environment);
   std::erase_if(out, [](const auto& entry) {
-    return std::ranges::any_of(kOfMpi,
-                               [&](std::string_view prefix) { return entry.first.starts_with(prefix); });
+    return std::ranges::any_of(
+        kOfMpi, [&](std::string_view prefix) { return entry.first.starts_with(prefix); });
   });
   if (const auto job = environment.find("REGROUP_JOB"); job != environment.end()) out.insert(*job);
   return out;
@@ -45,7 +45,8 @@ int cannot_measure(const std::string& why) {
 int run_bench(const spec::Options& options) {
   const spec::Environment& around = options.environment;
   const bool fixed = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
-  if (around.contains("REGROUP_AGENT")) return cannot_measure("requires a job of -np N, got -np MIN:MAX");
+  if (around.contains("REGROUP_AGENT"))
+    return cannot_measure("requires a job of -np N, got -np MIN:MAX");
   std::vector<std::string> words = {"-1", "0", "0", "-"};
   if (fixed) {
     words = {value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),

@@ -5,8 +5,8 @@
 
 namespace regroup::cli {
 
-// Executes regroup-bench, with the place in the enclosing job as arguments. Returns an exit status only if
-// that fails.
+// Executes regroup-bench, with the place in the enclosing job as arguments. Returns an exit status
+// only if that fails.
 [[nodiscard]] int run_bench(const spec::Options& options);
 
 }  // namespace regroup::cli

@@ -43,7 +43,8 @@ base::Result<Words> control_words(const Control& control, const Words& args, spe
     }
     if (control.verb == spec::Verb::kStatus && (arg == "--json" || arg == "-json")) {
       out.json = true;
-    } else if (control.verb == spec::Verb::kStatus && (arg == "--prometheus" || arg == "-prometheus")) {
+    } else if (control.verb == spec::Verb::kStatus &&
+               (arg == "--prometheus" || arg == "-prometheus")) {
       out.prometheus = true;
     } else if (control.verb == spec::Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
       out.follow = true;
@@ -65,7 +66,8 @@ Status parse_control(const Control& control, const Words& args, spec::Options& o
       return invalid_argument(fmt::format("{}: {} is missing", control.name, control.number));
     const std::uint32_t least = control.verb == spec::Verb::kResize ? 1 : 0;
     const std::string what = fmt::format("{} of {}", control.number, control.name);
-    if (Status status = base::parse_count(what, (*words)[0], least, out.number); !status.ok()) return status;
+    if (Status status = base::parse_count(what, (*words)[0], least, out.number); !status.ok())
+      return status;
     words->erase(words->begin());
   }
   if (words->size() > 1)
@@ -74,11 +76,17 @@ Status parse_control(const Control& control, const Words& args, spec::Options& o
   return {};
 }
 
-std::string_view last_part(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+std::string_view last_part(std::string_view path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
 
-bool is_hydra(std::string_view name) { return name.ends_with(".hydra") || name.ends_with(".mpich"); }
+bool is_hydra(std::string_view name) {
+  return name.ends_with(".hydra") || name.ends_with(".mpich");
+}
 
-bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.starts_with("mpiexec"); }
+bool is_mpi(std::string_view name) {
+  return name.starts_with("mpirun") || name.starts_with("mpiexec");
+}
 
 }  // namespace
 

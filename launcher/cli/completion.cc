@@ -21,7 +21,8 @@ Kind kind_of(const Spec& spec) {
 
 std::string alternatives(const Spec& spec) {
   std::string out;
-  for (const std::string& word : base::split(spec.value, "|")) out += (out.empty() ? "" : " ") + word;
+  for (const std::string& word : base::split(spec.value, "|"))
+    out += (out.empty() ? "" : " ") + word;
   return out;
 }
 
@@ -65,13 +66,15 @@ std::string bash_completion() {
     const std::string pattern = pattern_of(spec);
     if (kind == Kind::kFile)
       cases += fmt::format(
-          "    {}) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", pattern);
+          "    {}) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n",
+          pattern);
     if (kind == Kind::kFolder)
       cases += fmt::format(
-          "    {}) compopt -o filenames; COMPREPLY=($(compgen -d -- \"$word\")); return ;;\n", pattern);
+          "    {}) compopt -o filenames; COMPREPLY=($(compgen -d -- \"$word\")); return ;;\n",
+          pattern);
     if (kind == Kind::kWords)
-      cases += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", pattern,
-                           alternatives(spec));
+      cases += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n",
+                           pattern, alternatives(spec));
   }
   return fmt::format(
       "# bash completion for regroup, made by regroup --generate bash.\n"
@@ -81,14 +84,16 @@ std::string bash_completion() {
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W '{}' -- \"$word\"))\n"
       "  elif ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint join status resize notice kill-member topo "
+      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint join status resize notice "
+      "kill-member topo "
       "help' -- "
       "\"$word\") "
       "$(compgen -c "
       "-- "
       "\"$word\"))\n"
       "  else\n"
-      "    compopt -o filenames; COMPREPLY=($(compgen -c -- \"$word\") $(compgen -f -- \"$word\"))\n"
+      "    compopt -o filenames; COMPREPLY=($(compgen -c -- \"$word\") $(compgen -f -- "
+      "\"$word\"))\n"
       "  fi\n"
       "}}\n"
       "complete -F _regroup regroup\n",
@@ -102,11 +107,13 @@ std::string zsh_completion() {
       "_arguments -S \\\n";
   for (const Spec& spec : table()) {
     for (const std::string& name : spec.names) {
-      out += fmt::format("  '*{}[{}]{}' \\\n", dashed(name), for_zsh(summary(spec)), zsh_values(spec));
+      out +=
+          fmt::format("  '*{}[{}]{}' \\\n", dashed(name), for_zsh(summary(spec)), zsh_values(spec));
     }
   }
   return out +
-         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint join status resize notice "
+         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint join status resize "
+         "notice "
          "kill-member topo "
          "help)\" "
          "\"commands:program:_command_names -e\"' \\\n  '*::arguments:_normal'\n";

@@ -33,7 +33,7 @@ using nlohmann::json;
 
 constexpr base::Duration kDeadline = std::chrono::seconds(10);
 constexpr base::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
-constexpr base::Duration kAllocatorPause = std::chrono::seconds(5);      // until a message to the user
+constexpr base::Duration kAllocatorPause = std::chrono::seconds(5);  // until a message to the user
 constexpr std::chrono::milliseconds kFollow{250};
 
 // One request at a time, blocking.
@@ -103,21 +103,23 @@ std::string members_table(const json& status) {
                   status.value("size", 0), status.value("target", 0), status.value("min", 0),
                   status.value("max", 0), status.value("step", 0));
   if (status.value("attempt", 1) > 1) {
-    out += fmt::format("attempt {}; before it, {} ended on a notice, {} failed, {} ended without a report\n",
-                       status.value("attempt", 1), status.value("preempted_before", 0),
-                       status.value("failed_before", 0), status.value("killed_before", 0));
+    out += fmt::format(
+        "attempt {}; before it, {} ended on a notice, {} failed, {} ended without a report\n",
+        status.value("attempt", 1), status.value("preempted_before", 0),
+        status.value("failed_before", 0), status.value("killed_before", 0));
   }
   if (const std::string held = status.value("held", ""); !held.empty())
     out += fmt::format("waiting: {}\n", held);
   const json members = status.value("members", json::array());
   std::size_t wide = 4;
   for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
-  out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {:>6} {:>10} {}\n", "member", "rank", "host",
-                     wide, "state", "step", "loss", "cpus", "memory", "GPUs");
+  out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {:>6} {:>10} {}\n", "member", "rank",
+                     "host", wide, "state", "step", "loss", "cpus", "memory", "GPUs");
   for (const json& member : members) {
     out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {}\n", text_of(member["id"]),
-                       text_of(member["rank"]), member.value("host", "-"), wide, member.value("state", ""),
-                       text_of(member["step"]), text_of(member["loss"]), metrics::usage_columns(member));
+                       text_of(member["rank"]), member.value("host", "-"), wide,
+                       member.value("state", ""), text_of(member["step"]), text_of(member["loss"]),
+                       metrics::usage_columns(member));
   }
   for (const json& event : status.value("history", json::array())) {
     out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
@@ -130,7 +132,8 @@ std::string one_line(const json& status) {
   for (const json& member : status.value("members", json::array())) {
     members += (members.empty() ? "" : " ") + text_of(member["id"]);
   }
-  if (status.contains("fixed")) return fmt::format("members {}  {}\n", members, status.value("stage", ""));
+  if (status.contains("fixed"))
+    return fmt::format("members {}  {}\n", members, status.value("stage", ""));
   return fmt::format("generation {}  step {}  members {}  {}\n", status.value("generation", 0),
                      status.value("step", 0), members, status.value("stage", ""));
 }
@@ -161,7 +164,8 @@ int show_status(const spec::Options& options, const Source& source, const std::s
   } else if (options.json) {
     fmt::print("{}\n", status.dump());
   } else {
-    fmt::print("{}", base::escaped_lines(fixed ? job::fixed_job_table(*text) : members_table(status)));
+    fmt::print("{}",
+               base::escaped_lines(fixed ? job::fixed_job_table(*text) : members_table(status)));
   }
   return 0;
 }
@@ -195,13 +199,14 @@ bool still_waits(base::Duration waited) {
   return waits;
 }
 
-// Makes the controller of a job on several hosts request missing slots from the allocator, or return hosts
-// that are not needed, and prints its answer. The job has its new size in any case.
+// Makes the controller of a job on several hosts request missing slots from the allocator, or
+// return hosts that are not needed, and prints its answer. The job has its new size in any case.
 void notify_controller(const job::JobFiles& files, std::uint32_t members) {
   auto socket = transport::connect_unix(files.grants_socket());
   if (!socket.ok()) return;
   const std::string line = lease::to_line(lease::Resized{members});
-  if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+  if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(line.size()))
     return;
   base::SystemClock clock;
   const base::TimePoint began = clock.now();
@@ -216,7 +221,8 @@ void notify_controller(const job::JobFiles& files, std::uint32_t members) {
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - clock.now());
       pollfd poll{socket->get(), POLLIN, 0};
-      if (::poll(&poll, 1, std::max(static_cast<int>(left.count()), 0)) < 0 && errno != EINTR) return;
+      if (::poll(&poll, 1, std::max(static_cast<int>(left.count()), 0)) < 0 && errno != EINTR)
+        return;
       const ssize_t count = ::recv(socket->get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
       if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
       if (count > 0) read.append(bytes.data(), static_cast<std::size_t>(count));
@@ -231,15 +237,16 @@ void notify_controller(const job::JobFiles& files, std::uint32_t members) {
 }
 
 int tell_status(const spec::Options& options, const job::JobFiles& files, const Source& source) {
-  return options.follow ? follow_status(options, source) : show_status(options, source, files.usage());
+  return options.follow ? follow_status(options, source)
+                        : show_status(options, source, files.usage());
 }
 
 }  // namespace
 
 int run_control(const spec::Options& options) {
   const bool status = options.verb == job::Verb::kStatus;
-  auto files =
-      job::find_job(options.environment, options.job, status ? job::JobKind::kAny : job::JobKind::kElastic);
+  auto files = job::find_job(options.environment, options.job,
+                             status ? job::JobKind::kAny : job::JobKind::kElastic);
   if (!files.ok()) return command_failed(files.status().message());
   if (status && job::is_fixed(*files))
     return tell_status(options, *files, [&files] { return job::fixed_job_status(*files); });

@@ -5,8 +5,8 @@
 
 namespace regroup::cli {
 
-// Asks the coordinator and prints its answer. Exit status: 0, or 1 with the reason on standard error.
-// Every wait has a deadline.
+// Asks the coordinator and prints its answer. Exit status: 0, or 1 with the reason on standard
+// error. Every wait has a deadline.
 [[nodiscard]] int run_control(const spec::Options& options);
 
 }  // namespace regroup::cli

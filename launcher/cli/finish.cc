@@ -14,8 +14,8 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-// A script that cannot run by itself, or a module, is run by python3; under torchrun's options every script
-// is.
+// A script that cannot run by itself, or a module, is run by python3; under torchrun's options
+// every script is.
 void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, spec::AppRequest& app) {
   if (app.command.empty() || from.interpreter == Interpreter::kNone) return;
   std::string& program = app.command[0];
@@ -25,26 +25,29 @@ void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, spec::
   }
   const bool always = from.interpreter == Interpreter::kPython;
   if (!always && !program.ends_with(".py")) return;
-  const std::string path = app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
-  if (always || builder.torchrun || !builder.context.is_executable || !builder.context.is_executable(path)) {
+  const std::string path =
+      app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
+  if (always || builder.torchrun || !builder.context.is_executable ||
+      !builder.context.is_executable(path)) {
     app.command.insert(app.command.begin(), "python3");
   } else if (program.find('/') == std::string::npos) {
     program.insert(0, "./");
   }
 }
 
-// Beside a job file there are no programs, but options of hosts and environment, which count for its own.
+// Beside a job file there are no programs, but options of hosts and environment, which count for
+// its own.
 Status take_job_file(OptionsBuilder& builder) {
   const std::string& file = builder.out.job_file;
   if (file.empty()) return {};
   if (!builder.done.empty()) {
     return invalid_argument(
-        fmt::format("--job {}: the job file names the programs; remove {} from the command line", file,
-                    builder.done[0].app.command[0]));
+        fmt::format("--job {}: the job file names the programs; remove {} from the command line",
+                    file, builder.done[0].app.command[0]));
   }
   if (!builder.app.options.empty()) {
-    return invalid_argument(
-        fmt::format("--job {}: the job file replaces {}; remove the option", file, builder.app.options[0]));
+    return invalid_argument(fmt::format("--job {}: the job file replaces {}; remove the option",
+                                        file, builder.app.options[0]));
   }
   builder.done.push_back(std::move(builder.app));
   return {};
@@ -77,9 +80,9 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
   }
   if (from.roles.empty()) return builder.out.apps.push_back(std::move(app)), Status();
   if (!from.count_given.empty() || app.per_node) {
-    return invalid_argument(
-        fmt::format("{} with --role: the role already sets the number of members; expected one of them",
-                    from.count_given.empty() ? "-N" : from.count_given));
+    return invalid_argument(fmt::format(
+        "{} with --role: the role already sets the number of members; expected one of them",
+        from.count_given.empty() ? "-N" : from.count_given));
   }
   for (const std::string& role : from.roles) {
     const std::size_t equals = role.find('=');
@@ -90,7 +93,8 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
     app.count = count;
     for (const spec::AppRequest& other : builder.out.apps) {
       if (other.role == app.role)
-        return invalid_argument(fmt::format("--role {}: given twice; expected each role once", app.role));
+        return invalid_argument(
+            fmt::format("--role {}: given twice; expected each role once", app.role));
     }
     builder.out.apps.push_back(app);
   }
@@ -108,14 +112,16 @@ Status apply_per_node(OptionsBuilder& builder, spec::AppRequest& app) {
   if (!app.count) {
     app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
   } else if (*app.count > most && !builder.mpich()) {
-    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, got {}", *app.count,
-                                        *app.per_node, (*app.count - 1) / *app.per_node + 1, hosts));
+    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, got {}",
+                                        *app.count, *app.per_node,
+                                        (*app.count - 1) / *app.per_node + 1, hosts));
   }
   return {};
 }
 
 std::string what(const spec::AppRequest& app) {
-  return app.role.empty() ? fmt::format("program {}", app.command[0]) : fmt::format("role {}", app.role);
+  return app.role.empty() ? fmt::format("program {}", app.command[0])
+                          : fmt::format("role {}", app.role);
 }
 
 Status count_members(OptionsBuilder& builder) {
@@ -129,8 +135,8 @@ Status count_members(OptionsBuilder& builder) {
     if (Status status = apply_per_node(builder, app); !status.ok()) return status;
     if (!app.count && out.apps.size() > 1) {
       if (!builder.mpich()) {
-        return invalid_argument(
-            fmt::format("{}: -np is missing or 0; expected -np N for each of several programs", what(app)));
+        return invalid_argument(fmt::format(
+            "{}: -np is missing or 0; expected -np N for each of several programs", what(app)));
       }
       app.count = 1;
     }

@@ -17,13 +17,15 @@ void for_matching(const spec::Environment& from, const std::string& pattern, Do 
     return;
   }
   const std::string prefix = pattern.substr(0, pattern.size() - 1);
-  for (auto it = from.lower_bound(prefix); it != from.end() && it->first.starts_with(prefix); ++it) act(*it);
+  for (auto it = from.lower_bound(prefix); it != from.end() && it->first.starts_with(prefix); ++it)
+    act(*it);
 }
 
 void join(spec::Environment& out, const EnvironmentChange& change) {
   std::string& value = out[change.name];
   const std::string gap = value.empty() ? "" : change.separator;
-  value = change.kind == ChangeKind::kAppend ? value + gap + change.value : change.value + gap + value;
+  value =
+      change.kind == ChangeKind::kAppend ? value + gap + change.value : change.value + gap + value;
 }
 
 void apply(const std::vector<EnvironmentChange>& changes, const spec::Environment& base,
@@ -35,8 +37,9 @@ void apply(const std::vector<EnvironmentChange>& changes, const spec::Environmen
         out[change.name] = change.value;
         break;
       case ChangeKind::kExport:
-        for_matching(change.name.ends_with('*') ? spec::without_outer_place(base) : base, change.name,
-                     [&out](const auto& entry) { out.insert_or_assign(entry.first, entry.second); });
+        for_matching(
+            change.name.ends_with('*') ? spec::without_outer_place(base) : base, change.name,
+            [&out](const auto& entry) { out.insert_or_assign(entry.first, entry.second); });
         break;
       case ChangeKind::kUnset: {
         const spec::Environment before = out;
@@ -61,7 +64,8 @@ spec::Environment app_environment(const OptionsBuilder& builder, const AppBuilde
   }
   apply(builder.changes, base, out);
   apply(app.changes, base, out);
-  if (builder.out.ulfm) out.emplace("OMPI_MCA_mpi_ft_enable", "1");  // how mpirun tells it to Open MPI
+  if (builder.out.ulfm)
+    out.emplace("OMPI_MCA_mpi_ft_enable", "1");  // how mpirun tells it to Open MPI
   return out;
 }
 

@@ -26,18 +26,18 @@ std::string own_name(const ParseContext& context) {
   return context.host_names.empty() ? "localhost" : context.host_names[0];
 }
 
-// Whether the first hosts of a list do, those after this one being spare: members fill a host before the
-// next, unless GPUs decide.
+// Whether the first hosts of a list do, those after this one being spare: members fill a host
+// before the next, unless GPUs decide.
 bool fits_here(const spec::Options& options, const spec::HostRequest& local) {
   const spec::MapBy& map = options.mapping.map;
   if (options.mapping.packing || options.mapping.gpus > 0) return false;
-  const bool by_host = map.kind != spec::MapBy::Kind::kDefault && map.kind != spec::MapBy::Kind::kSlot &&
-                       map.kind != spec::MapBy::Kind::kUnit;
+  const bool by_host = map.kind != spec::MapBy::Kind::kDefault &&
+                       map.kind != spec::MapBy::Kind::kSlot && map.kind != spec::MapBy::Kind::kUnit;
   const bool over_nodes = map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kNode;
-  const bool per_node =
-      std::any_of(options.apps.begin(), options.apps.end(), [](const auto& app) { return app.per_node; });
-  return !by_host && !over_nodes && !per_node && !map.span && options.max != 0 && local.slots != 0 &&
-         options.max <= local.slots;
+  const bool per_node = std::any_of(options.apps.begin(), options.apps.end(),
+                                    [](const auto& app) { return app.per_node; });
+  return !by_host && !over_nodes && !per_node && !map.span && options.max != 0 &&
+         local.slots != 0 && options.max <= local.slots;
 }
 
 // Of the only program, where -np says nothing.
@@ -49,11 +49,12 @@ base::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::
   auto text = builder.context.read_file ? builder.context.read_file(path)
                                         : invalid_argument("files cannot be read here");
   if (text.ok()) return text;
-  return builder.refuse(kBadMapFile, invalid_argument(fmt::format("{}: {}", path, text.status().message())));
+  return builder.refuse(kBadMapFile,
+                        invalid_argument(fmt::format("{}: {}", path, text.status().message())));
 }
 
-// --map-by seq: each mention of a host takes one member. They stand in a file of its own, in the host file or
-// in -H.
+// --map-by seq: each mention of a host takes one member. They stand in a file of its own, in the
+// host file or in -H.
 Status take_sequence(OptionsBuilder& builder) {
   spec::Mapping& mapping = builder.out.mapping;
   std::vector<std::string> hosts = std::move(builder.mentioned);
@@ -65,7 +66,8 @@ Status take_sequence(OptionsBuilder& builder) {
     if (builder.listed.empty()) builder.listed = std::move(*listed);
   }
   for (const AppBuilder& app : builder.done) {
-    if (builder.listed.empty()) hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
+    if (builder.listed.empty())
+      hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
   }
   for (std::string& host : hosts) {
     if (is_local(builder.context, host)) host = own_name(builder.context);
@@ -99,13 +101,14 @@ Status check_rank_counts(const OptionsBuilder& builder, std::size_t ranks) {
     const auto found = counts.find(host.name);
     const std::uint32_t count = found == counts.end() ? 0 : found->second;
     if (host.slots != 0 && count > host.slots && !out.oversubscribe) {
-      return invalid_argument(
-          fmt::format("{}: {} ranks on host {}, expected at most {} (slots); --oversubscribe allows more",
-                      out.mapping.map.file, count, host.name, host.slots));
+      return invalid_argument(fmt::format(
+          "{}: {} ranks on host {}, expected at most {} (slots); --oversubscribe allows more",
+          out.mapping.map.file, count, host.name, host.slots));
     }
     if (host.max_slots != 0 && count > host.max_slots) {
-      return invalid_argument(fmt::format("{}: {} ranks on host {}, expected at most {} (max_slots)",
-                                          out.mapping.map.file, count, host.name, host.max_slots));
+      return invalid_argument(
+          fmt::format("{}: {} ranks on host {}, expected at most {} (max_slots)",
+                      out.mapping.map.file, count, host.name, host.max_slots));
     }
   }
   return {};
@@ -115,8 +118,9 @@ Status check_rank_counts(const OptionsBuilder& builder, std::size_t ranks) {
 Status check_rank_hosts(const OptionsBuilder& builder) {
   const spec::Options& out = builder.out;
   for (const spec::RankPlace& place : out.mapping.ranks) {
-    const bool known = std::any_of(out.hosts.begin(), out.hosts.end(),
-                                   [&](const spec::HostRequest& host) { return host.name == place.host; });
+    const bool known =
+        std::any_of(out.hosts.begin(), out.hosts.end(),
+                    [&](const spec::HostRequest& host) { return host.name == place.host; });
     if (known || (out.hosts.empty() && place.host == own_name(builder.context))) continue;
     return invalid_argument(fmt::format("{}: rank {}: host {} is not in -H or --hostfile",
                                         out.mapping.map.file, place.rank, place.host));
@@ -128,13 +132,15 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
 Status read_grant(OptionsBuilder& builder) {
   spec::Options& out = builder.out;
   const bool discovered = !out.discovery.script.empty();
-  const bool chosen = !builder.listed.empty() ||
-                      std::ranges::any_of(builder.done, [](const auto& app) { return !app.wanted.empty(); });
+  const bool chosen =
+      !builder.listed.empty() ||
+      std::ranges::any_of(builder.done, [](const auto& app) { return !app.wanted.empty(); });
   if (discovered && chosen)
     return invalid_argument("--host-discovery-script: cannot be combined with -H or --hostfile");
   if (discovered ? !builder.context.discover : !builder.context.grant) return {};
-  REGROUP_ASSIGN_OR_RETURN(out.grant, discovered ? builder.context.discover(out.discovery, out.allocator)
-                                                 : builder.context.grant(out.allocator));
+  REGROUP_ASSIGN_OR_RETURN(out.grant, discovered
+                                          ? builder.context.discover(out.discovery, out.allocator)
+                                          : builder.context.grant(out.allocator));
   out.notes.insert(out.notes.end(), out.grant.warnings.begin(), out.grant.warnings.end());
   spec::mark_here(builder.context.host_names, out.grant.hosts);
   return {};
@@ -143,8 +149,8 @@ Status read_grant(OptionsBuilder& builder) {
 Status choose_among_grant(OptionsBuilder& builder) {
   spec::Options& out = builder.out;
   if (out.grant.by.empty()) return {};
-  REGROUP_ASSIGN_OR_RETURN(
-      out.hosts, spec::within_grant(out.grant, out.hosts, out.oversubscribe, builder.context.host_aliases));
+  REGROUP_ASSIGN_OR_RETURN(out.hosts, spec::within_grant(out.grant, out.hosts, out.oversubscribe,
+                                                         builder.context.host_aliases));
   if (out.discovery.script.empty())
     std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.slots == 0; });
   return {};
@@ -161,12 +167,13 @@ base::Result<std::vector<spec::HostRequest>> absolute(const OptionsBuilder& buil
                                                       const std::vector<spec::HostRequest>& hosts,
                                                       const std::vector<spec::HostRequest>& base) {
   const ParseContext& context = builder.context;
-  REGROUP_ASSIGN_OR_RETURN(auto found,
-                           spec::resolve_relative(hosts, base, context.host_names, context.host_aliases));
+  REGROUP_ASSIGN_OR_RETURN(
+      auto found, spec::resolve_relative(hosts, base, context.host_names, context.host_aliases));
   return spec::by_one_name(context.host_names, found, context.host_aliases);
 }
 
-// The same for the hosts of a rank file and of --map-by seq, which then have the names of `out.hosts`.
+// The same for the hosts of a rank file and of --map-by seq, which then have the names of
+// `out.hosts`.
 Status name_places(OptionsBuilder& builder, const std::vector<spec::HostRequest>& base) {
   spec::Mapping& mapping = builder.out.mapping;
   std::vector<std::string> sequence;
@@ -189,7 +196,8 @@ Status name_places(OptionsBuilder& builder, const std::vector<spec::HostRequest>
   std::vector<std::string*> names;
   for (spec::RankPlace& place : mapping.ranks) names.push_back(&place.host);
   for (std::string& host : mapping.sequence) names.push_back(&host);
-  spec::spell_as(builder.out.hosts, builder.context.host_names, builder.context.host_aliases, names);
+  spec::spell_as(builder.out.hosts, builder.context.host_names, builder.context.host_aliases,
+                 names);
   return {};
 }
 
@@ -217,8 +225,8 @@ Status resolve_hosts(OptionsBuilder& builder) {
     out.notes.push_back(std::move(note));
   auto chosen = absolute(builder, wanted, base);
   if (!chosen.ok()) return builder.refuse(kContradicts, chosen.status());
-  REGROUP_ASSIGN_OR_RETURN(out.hosts,
-                           spec::filter_hosts(builder.listed, *chosen, builder.context.host_aliases));
+  REGROUP_ASSIGN_OR_RETURN(
+      out.hosts, spec::filter_hosts(builder.listed, *chosen, builder.context.host_aliases));
   if (Status status = spec::drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
     return builder.refuse(kContradicts, status);
   REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));
@@ -227,8 +235,8 @@ Status resolve_hosts(OptionsBuilder& builder) {
   if (!out.mapping.map.no_local) return {};
   std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.here; });
   if (!out.hosts.empty()) return {};
-  return invalid_argument(
-      fmt::format("nolocal: excludes this host ({}), and no other host is given", own_name(builder.context)));
+  return invalid_argument(fmt::format(
+      "nolocal: excludes this host ({}), and no other host is given", own_name(builder.context)));
 }
 
 // Hosts that nobody needs now are kept for those who come later.
@@ -246,34 +254,40 @@ Status choose_hosts(OptionsBuilder& builder) {
       std::find_if(out.hosts.begin(), out.hosts.end(), [](const auto& host) { return !host.here; });
   if (out.hosts[0].here && fits_here(out, out.hosts[0])) {
     std::vector<std::string> spare;
-    for (auto host = out.hosts.begin() + 1; host != out.hosts.end(); ++host) spare.push_back(host->name);
+    for (auto host = out.hosts.begin() + 1; host != out.hosts.end(); ++host)
+      spare.push_back(host->name);
     out.hosts.resize(1);
     if (out.grant.by.empty())
       out.notes.push_back(fmt::format("not needed and not used: host {}", fmt::join(spare, ", ")));
     return {};
   }
   const char* what = nullptr;
-  if (out.elastic && out.stdin_to.to == spec::StdinRequest::To::kAll) what = "--stdin all of an elastic job";
+  if (out.elastic && out.stdin_to.to == spec::StdinRequest::To::kAll)
+    what = "--stdin all of an elastic job";
   if (what == nullptr) return {};
-  return invalid_argument(fmt::format("host {}: {} is not supported on several hosts (this one is {})",
-                                      other->name, what, own_name(builder.context)));
+  return invalid_argument(
+      fmt::format("host {}: {} is not supported on several hosts (this one is {})", other->name,
+                  what, own_name(builder.context)));
 }
 
 Status count_by_lists(OptionsBuilder& builder) {
   spec::Options& out = builder.out;
   const spec::Mapping& mapping = out.mapping;
   const bool in_sequence = mapping.map.kind == spec::MapBy::Kind::kSequence;
-  if (out.max == 0 && in_sequence) set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
+  if (out.max == 0 && in_sequence)
+    set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
   if (out.max == 0 && builder.mpich())  // hydra counts mentions, not cores
-    set_count(out, std::accumulate(
-                       out.hosts.begin(), out.hosts.end(), out.hosts.empty() ? 1U : 0U,
-                       [](std::uint32_t sum, const auto& host) { return sum + std::max(1U, host.slots); }));
+    set_count(out, std::accumulate(out.hosts.begin(), out.hosts.end(), out.hosts.empty() ? 1U : 0U,
+                                   [](std::uint32_t sum, const auto& host) {
+                                     return sum + std::max(1U, host.slots);
+                                   }));
   if (in_sequence && (mapping.sequence.empty() || mapping.sequence.size() < out.max)) {
-    return builder.refuse(kContradicts,
-                          invalid_argument(fmt::format(
-                              "--map-by seq: expected one host per member in --hostfile, -H or "
-                              "seq:FILE=PATH; got {} members and {} hosts",
-                              out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
+    return builder.refuse(
+        kContradicts,
+        invalid_argument(
+            fmt::format("--map-by seq: expected one host per member in --hostfile, -H or "
+                        "seq:FILE=PATH; got {} members and {} hosts",
+                        out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
   }
   if (mapping.map.kind != spec::MapBy::Kind::kRankFile) return {};
   if (out.max <= mapping.ranks.size()) {
@@ -281,9 +295,9 @@ Status count_by_lists(OptionsBuilder& builder) {
     Status fits = check_rank_counts(builder, ranks);
     return fits.ok() ? fits : builder.refuse(kContradicts, fits);
   }
-  return builder.refuse(kContradicts,
-                        invalid_argument(fmt::format("{}: got {} ranks, expected one for each of {} members",
-                                                     mapping.map.file, mapping.ranks.size(), out.max)));
+  return builder.refuse(kContradicts, invalid_argument(fmt::format(
+                                          "{}: got {} ranks, expected one for each of {} members",
+                                          mapping.map.file, mapping.ranks.size(), out.max)));
 }
 
 }  // namespace regroup::cli

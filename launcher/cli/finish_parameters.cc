@@ -1,5 +1,6 @@
-// Parameters of Open MPI that speak to its launcher, from --mca or from the environment: what people set to
-// run more members than cores, or unbound, holds here too. An option on the command line goes before them.
+// Parameters of Open MPI that speak to its launcher, from --mca or from the environment: what
+// people set to run more members than cores, or unbound, holds here too. An option on the command
+// line goes before them.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -67,7 +68,8 @@ Status set_timestamps(OptionsBuilder& builder, const std::string& value) {
 
 Status set_ssh_command(OptionsBuilder& builder, const std::string& value) {
   if (builder.out.ssh_command != std::vector<std::string>{"ssh"}) return {};
-  auto words = base::shell_words(value.substr(0, value.find(" : ")));  // alternatives: the first is taken
+  auto words =
+      base::shell_words(value.substr(0, value.find(" : ")));  // alternatives: the first is taken
   if (!words.ok()) return words.status();
   if (!words->empty()) builder.out.ssh_command = std::move(*words);
   return {};
@@ -97,8 +99,8 @@ const std::string* find_value(const OptionsBuilder& builder, const std::string& 
   const std::string* found = nullptr;
   const auto look = [&](const std::vector<EnvironmentChange>& changes) {
     for (const EnvironmentChange& change : changes) {
-      const bool sets =
-          change.kind == EnvironmentChange::Kind::kMca || change.kind == EnvironmentChange::Kind::kSet;
+      const bool sets = change.kind == EnvironmentChange::Kind::kMca ||
+                        change.kind == EnvironmentChange::Kind::kSet;
       if (sets && change.name == name) found = &change.value;
     }
   };
@@ -108,17 +110,18 @@ const std::string* find_value(const OptionsBuilder& builder, const std::string& 
   return found == nullptr && set != builder.context.environment.end() ? &set->second : found;
 }
 
-// VAR=VALUE or VAR, for all programs, between semicolons or what another parameter says. -x goes before it,
-// as under Open MPI 5 (4 refuses both together).
+// VAR=VALUE or VAR, for all programs, between semicolons or what another parameter says. -x goes
+// before it, as under Open MPI 5 (4 refuses both together).
 Status export_list(OptionsBuilder& builder, const std::string& value) {
   const std::string* const delimiter = find_value(builder, "OMPI_MCA_mca_base_env_list_delimiter");
   std::vector<EnvironmentChange> changes;
-  for (const std::string& part :
-       base::split(value, delimiter == nullptr || delimiter->empty() ? ";" : delimiter->substr(0, 1))) {
+  for (const std::string& part : base::split(
+           value, delimiter == nullptr || delimiter->empty() ? ";" : delimiter->substr(0, 1))) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     if (part.empty()) continue;
-    if (name.empty()) return base::invalid_argument(fmt::format("'{}': expected VAR or VAR=VALUE", part));
+    if (name.empty())
+      return base::invalid_argument(fmt::format("'{}': expected VAR or VAR=VALUE", part));
     if (equals != std::string::npos) {
       changes.push_back({EnvironmentChange::Kind::kSet, name, part.substr(equals + 1), ""});
     } else if (builder.context.environment.contains(name)) {

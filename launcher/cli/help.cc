@@ -120,15 +120,16 @@ std::string common_options() {
   std::string out = "\nCommon options:\n";
   for (const Spec& spec : table()) {
     if (spec.common != Common::kYes) continue;
-    out += fmt::format("  {:<{}}  {}\n", fmt::format("{} {}", dashed(spec.names[0]), spec.value), kFirst,
-                       summary(spec));
+    out += fmt::format("  {:<{}}  {}\n", fmt::format("{} {}", dashed(spec.names[0]), spec.value),
+                       kFirst, summary(spec));
   }
   return out;
 }
 
 std::string text_of(const Command& command) {
   if (!command.text.empty()) return fmt::format("{}{}", command.text, kJob);
-  return fmt::format("{}: {}; see regroup {} --help\n", command.name, command.summary, command.name);
+  return fmt::format("{}: {}; see regroup {} --help\n", command.name, command.summary,
+                     command.name);
 }
 
 }  // namespace
@@ -162,7 +163,9 @@ std::string help_text(const std::string& topic) {
   std::string names;
   for (const GroupText& group : groups()) names += fmt::format(" {}", group.name);
   return out + common_options() + commands() +
-         fmt::format("\nMore: regroup --help TOPIC, where TOPIC is an option, all, or one of\n {}\n", names);
+         fmt::format(
+             "\nMore: regroup --help TOPIC, where TOPIC is an option, all, or one of\n {}\n",
+             names);
 }
 
 }  // namespace regroup::cli

@@ -1,4 +1,5 @@
-// The launcher links neither HDF5 nor cairo nor the benchmarks: verbs that need them execute another program.
+// The launcher links neither HDF5 nor cairo nor the benchmarks: verbs that need them execute
+// another program.
 #include "launcher/cli/helper.h"
 
 #include <fmt/format.h>

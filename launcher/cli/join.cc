@@ -1,5 +1,5 @@
-// Holds the allocation, forwards its end to the job, and starts the job's agents where this allocation's
-// start command works in its own job only. No other part of the job runs here.
+// Holds the allocation, forwards its end to the job, and starts the job's agents where this
+// allocation's start command works in its own job only. No other part of the job runs here.
 #include "launcher/cli/join.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,8 @@ namespace regroup::cli {
 namespace {
 
 constexpr std::chrono::seconds kDefaultGrace{30};
-constexpr base::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
+constexpr base::Duration kSuspendGrace =
+    std::chrono::seconds(2);                     // as Slurm has it, from SIGTSTP to SIGSTOP
 constexpr std::chrono::seconds kGraceMargin{5};  // after the grace, for the controller's reply
 constexpr int kTries = 5;                        // to reconnect to the job ...
 constexpr std::chrono::seconds kPause{1};        // ... the first one at once
@@ -47,15 +48,18 @@ constexpr const char* kJoinHelp =
     "       regroup join --resized [JOB]\n"
     "Lend the hosts of this allocation to a running job of -np MIN:MAX, until the job ends or a\n"
     "SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU recalls them (SIGTSTP: until SIGCONT).\n"
-    "Members on these hosts then leave at the end of their step, and this command ends with status 0;\n"
+    "Members on these hosts then leave at the end of their step, and this command ends with status "
+    "0;\n"
     "a second SIGINT ends it at once.\n\n"
     "  JOB                     the job's ID; required only if you run several\n"
     "  --grace SECONDS         time for members to leave (default: the allocator's, else 30)\n"
     "  --allocator NAME        allocator that granted the hosts (default: detected)\n"
     "  -H HOST[:SLOTS],...     lend only these hosts\n"
-    "  --through COMMAND...    last option; reach a job on another host: COMMAND runs `regroup join\n"
+    "  --through COMMAND...    last option; reach a job on another host: COMMAND runs `regroup "
+    "join\n"
     "                          --relay [JOB]` there, for example ssh head regroup join --relay\n"
-    "  --resized               run as the notification command of a resizable LSF job (bsub -ar -rnc,\n"
+    "  --resized               run as the notification command of a resizable LSF job (bsub -ar "
+    "-rnc,\n"
     "                          bresize -rnc); the job keeps the hosts or releases them\n"
     "  -h, --help              print this help\n";
 
@@ -70,14 +74,16 @@ base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
   JoinArguments out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    const bool valued = word == "--grace" || word == "--allocator" || word == "-H" || word == "--host";
+    const bool valued =
+        word == "--grace" || word == "--allocator" || word == "-H" || word == "--host";
     if (word == "--help" || word == "-h") {
       out.help = true;
     } else if (word == "--relay" || word == "--resized") {
       (word == "--relay" ? out.relay : out.resized) = true;
     } else if (word == "--through") {
       out.through.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
-      if (out.through.empty()) return base::invalid_argument("join --through: a command is missing");
+      if (out.through.empty())
+        return base::invalid_argument("join --through: a command is missing");
       break;
     } else if (valued && i + 1 == words.size()) {
       return base::invalid_argument(fmt::format("join {}: a value is missing", word));
@@ -95,7 +101,8 @@ base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
   return out;
 }
 
-base::Result<spec::Grant> hosts_of(const JoinArguments& words, const spec::Environment& environment) {
+base::Result<spec::Grant> hosts_of(const JoinArguments& words,
+                                   const spec::Environment& environment) {
   auto grant = job::grant_of(environment, words.hosts.empty() ? words.allocator : "none");
   if (!grant.ok()) return grant;
   if (!words.hosts.empty()) {
@@ -119,8 +126,8 @@ bool works_in_its_own_job_only(const spec::Grant& grant) {
 // The allocator's grace, less the time to hand the hosts over.
 base::Duration usual_grace(const JoinArguments& words, const spec::Environment& environment) {
   constexpr std::chrono::seconds kHandOver{2};
-  const auto grace =
-      words.hosts.empty() ? job::grace_of(environment, words.allocator) : base::internal_error("-H");
+  const auto grace = words.hosts.empty() ? job::grace_of(environment, words.allocator)
+                                         : base::internal_error("-H");
   if (!grace.ok()) return kDefaultGrace;
   return std::max<base::Duration>(grace->host - kHandOver, grace->host / 2);
 }
@@ -145,10 +152,11 @@ class Joiner {
         signals_.start({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP, SIGCONT});
     if (!status.ok()) return job::fail(status.message(), 1);
     if (const base::Status offered = offer(); !offered.ok()) {
-      return job::fail(fmt::format("join: the job accepts no further hosts (expected a job of -np MIN:MAX on "
-                                   "several hosts or in an allocation): {}",
-                                   offered.message()),
-                       1);
+      return job::fail(
+          fmt::format("join: the job accepts no further hosts (expected a job of -np MIN:MAX on "
+                      "several hosts or in an allocation): {}",
+                      offered.message()),
+          1);
     }
     loop_.run();
     return exit_status_;
@@ -170,11 +178,12 @@ class Joiner {
     wait();
   }
 
-  // An allocator that signals all processes of this job ends the command of --through, too, while members
-  // finish their step. So it is started again, to hear when they have left; the allocation is held until
-  // then.
+  // An allocator that signals all processes of this job ends the command of --through, too, while
+  // members finish their step. So it is started again, to hear when they have left; the allocation
+  // is held until then.
   void lost() {
-    const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
+    const bool returns =
+        accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
     if (!returns) return end(job::fail("join: the connection to the job is lost", 1));
     if (tries_ == kTries) job::fail("join: the connection to the job is lost: connecting again", 0);
     socket_.close();
@@ -184,11 +193,13 @@ class Joiner {
       auto socket = connect_();
       if (!socket.ok()) return lost();
       const std::string why = revoked_ ? why_ : "the connection to `regroup join` was lost";
-      begin(std::move(*socket), lease::to_line(lease::LeaseReconnect{offer_.token, {offer_.grace, why}}));
+      begin(std::move(*socket),
+            lease::to_line(lease::LeaseReconnect{offer_.token, {offer_.grace, why}}));
     });
   }
 
-  // SIGTSTP: the allocator stops all processes of this allocation a moment later, so the job drains its hosts
+  // SIGTSTP: the allocator stops all processes of this allocation a moment later, so the job drains
+  // its hosts
   // ...
   void suspend() {
     if (suspension_ != Suspension::kNone || revoked_) return;
@@ -263,22 +274,24 @@ class Joiner {
     return false;
   }
 
-  // The first signal revokes the lease. Further ones are steps of the allocator towards SIGKILL and change
-  // nothing, except for a second Ctrl-C, which ends the command.
+  // The first signal revokes the lease. Further ones are steps of the allocator towards SIGKILL and
+  // change nothing, except for a second Ctrl-C, which ends the command.
   void on_signal(int signal) {
     if (signal == SIGTSTP) return suspend();
     if (signal == SIGCONT) return resume();
     if (suspension_ == Suspension::kSuspended) return end(0);
-    const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), base::SystemClock().now());
-    const bool again = revoked_ && !repeats && signal == SIGINT && why_ == process::signal_name(SIGINT);
+    const bool repeats =
+        stop_requests_.repeats(signal, signals_.by_key(), base::SystemClock().now());
+    const bool again =
+        revoked_ && !repeats && signal == SIGINT && why_ == process::signal_name(SIGINT);
     if (again) return end(job::fail("join: second SIGINT: ending at once", 1));
     if (revoked_) return;
     revoked_ = true;
     why_ = process::signal_name(signal);
     job::fail(fmt::format("join: {}: recalling the hosts", why_), 0);
     if (socket_.is_open()) send(lease::to_line(lease::LeaseRevoke{offer_.grace, why_}));
-    timer_.expires_after(
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kGraceMargin));
+    timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        offer_.grace + kGraceMargin));
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) end(job::fail("join: the job did not return the hosts in time", 1));
     });
@@ -307,7 +320,8 @@ class Joiner {
 };
 
 // JOB is an id, or the path of the socket itself.
-base::Result<std::string> socket_of(const JoinArguments& words, const spec::Environment& environment) {
+base::Result<std::string> socket_of(const JoinArguments& words,
+                                    const spec::Environment& environment) {
   if (words.job.starts_with('/')) return words.job;
   REGROUP_ASSIGN_OR_RETURN(const auto files, job::find_job(environment, words.job));
   return files.grants_socket();
@@ -317,12 +331,13 @@ Joiner::Connect connector_to_job(const JoinArguments& words, const spec::Environ
   return [words, environment]() -> base::Result<base::Fd> {
     const auto path = socket_of(words, environment);
     auto here = path.ok() ? transport::connect_unix(*path) : base::Result<base::Fd>(path.status());
-    return here.ok() || words.through.empty() ? std::move(here) : connect_through(words.through, environment);
+    return here.ok() || words.through.empty() ? std::move(here)
+                                              : connect_through(words.through, environment);
   };
 }
 
-// LSF waits for the exit status: after a failure it offers new hosts again later, and keeps hosts that it
-// wanted to reclaim.
+// LSF waits for the exit status: after a failure it offers new hosts again later, and keeps hosts
+// that it wanted to reclaim.
 int run_resized(const JoinArguments& words, const spec::Environment& environment) {
   const auto event = alloc::read_resize_event(job::allocation_input(environment));
   if (!event.ok()) return job::fail("join --resized: " + event.status().message(), 1);
@@ -331,7 +346,9 @@ int run_resized(const JoinArguments& words, const spec::Environment& environment
     grant.hosts.push_back({.name = host.name, .slots = host.slots});
   const base::Duration grace = words.grace.value_or(kDefaultGrace);
   const std::string shrink =
-      event->grow ? "" : lease::to_line(lease::LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
+      event->grow
+          ? ""
+          : lease::to_line(lease::LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
   const int status = Joiner(connector_to_job(words, environment),
                             {.grant = grant, .grace = grace, .own = true}, environment, shrink)
                          .run();
@@ -349,7 +366,8 @@ int run_join(const spec::Options& options) {
   }
   if (words->resized) return run_resized(*words, options.environment);
   const auto socket = socket_of(*words, options.environment);
-  if (words->relay) return socket.ok() ? run_relay(*socket) : job::fail(socket.status().message(), 1);
+  if (words->relay)
+    return socket.ok() ? run_relay(*socket) : job::fail(socket.status().message(), 1);
   const auto grant = hosts_of(*words, options.environment);
   if (!grant.ok()) return job::fail(grant.status().message(), 1);
   if (!socket.ok() && words->through.empty()) return job::fail(socket.status().message(), 1);
@@ -358,7 +376,9 @@ int run_join(const spec::Options& options) {
   offer.request = grant->job;
   offer.starts = works_in_its_own_job_only(*grant);
   if (!words->through.empty()) offer.token = fmt::format("{}-{}", job::new_job_id(), ::getpid());
-  return Joiner(connector_to_job(*words, options.environment), std::move(offer), options.environment).run();
+  return Joiner(connector_to_job(*words, options.environment), std::move(offer),
+                options.environment)
+      .run();
 }
 
 }  // namespace regroup::cli

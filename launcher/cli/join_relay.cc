@@ -25,7 +25,8 @@ bool pass(int from, int to) {
   const ssize_t count = ::read(from, bytes.data(), bytes.size());
   if (count < 0) return errno == EINTR || errno == EAGAIN;
   for (ssize_t done = 0; done < count;) {
-    const ssize_t written = ::write(to, bytes.data() + done, static_cast<std::size_t>(count - done));
+    const ssize_t written =
+        ::write(to, bytes.data() + done, static_cast<std::size_t>(count - done));
     if (written < 0 && errno != EINTR) return false;
     done += std::max<ssize_t>(written, 0);
   }

@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
     return regroup::cli::run_node_agent({args.begin() + 1, args.end()});
   }
   int refused = 1;
-  auto options = regroup::cli::parse_options(args, regroup::cli::read_environment(), program, &refused);
+  auto options =
+      regroup::cli::parse_options(args, regroup::cli::read_environment(), program, &refused);
   if (!options.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n",
                regroup::base::escaped_lines(options.status().message()));

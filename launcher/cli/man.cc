@@ -6,8 +6,8 @@
 namespace regroup::cli {
 namespace {
 
-// Text of a page: no line begins with a dot or a quote, a backslash is one, and - is the minus that can be
-// searched for.
+// Text of a page: no line begins with a dot or a quote, a backslash is one, and - is the minus that
+// can be searched for.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -125,7 +125,8 @@ regroup \-\-role chief=1 \-\-role worker=3 \-\-role ps=2 python train.py
 }  // namespace
 
 std::string man_page(const std::string& version) {
-  std::string out = fmt::format(".TH REGROUP 1 \"\" \"regroup {}\"\n{}.SH OPTIONS\n", version, kBegin);
+  std::string out =
+      fmt::format(".TH REGROUP 1 \"\" \"regroup {}\"\n{}.SH OPTIONS\n", version, kBegin);
   for (const GroupText& group : groups()) {
     out += fmt::format(".SS {}\n", group.title);
     for (const Spec& spec : table()) {

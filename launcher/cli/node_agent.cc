@@ -30,8 +30,8 @@ namespace {
 constexpr std::chrono::seconds kStartSecretLimit{10};  // for the secret on standard input
 
 // Without this service the other members pause while a joiner gets its copy.
-std::unique_ptr<catchup::TransferService> make_transfer_service(agent::Agent& agent,
-                                                                const agent::NodeAgentOptions& options) {
+std::unique_ptr<catchup::TransferService> make_transfer_service(
+    agent::Agent& agent, const agent::NodeAgentOptions& options) {
   auto context = transport::TlsContext::make(options.job, options.node, options.secret);
   if (context.ok()) return std::make_unique<catchup::TransferService>(agent.loop(), *context);
   agent.say("this host cannot serve state to joining members: " + context.status().message());
@@ -41,7 +41,8 @@ std::unique_ptr<catchup::TransferService> make_transfer_service(agent::Agent& ag
 agent::MembershipFactory make_membership(const agent::NodeAgentOptions& options) {
   return [options](agent::Agent& agent, const agent::Setup& setup,
                    std::function<void(const proto::Message&)> send) {
-    auto service = setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
+    auto service =
+        setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
     std::vector<std::vector<int>> cores;
     std::vector<spec::Environment> environments;
     for (const agent::SlotResources& resources : setup.elastic->slots) {
@@ -89,9 +90,9 @@ void answer_inventory(const alloc::Host& host, const spec::Environment& environm
                       const std::string& cache_folder, const std::string& job,
                       const agent::InventoryRequest& order, agent::InventoryReply& answer) {
   if (!order.ports.empty()) return hold_ports(order.ports, answer);
-  auto inventory =
-      placement::take_inventory({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
-                                host.cores, environment, cache_folder);
+  auto inventory = placement::take_inventory(
+      {order.devices, order.topology, {order.claims.name, job, order.claims.outer}}, host.cores,
+      environment, cache_folder);
   answer.status = inventory.status();
   if (!inventory.ok()) return;
   inventory->quota = host.quota;
@@ -109,16 +110,20 @@ bool read_number(const std::string& text, proto::NodeId& out) {
 int run_node_agent(const std::vector<std::string>& args) {
   agent::NodeAgentOptions options;
   if (args.size() < 4)
-    return job::fail(fmt::format("{}: internal command, which regroup runs on other hosts", kNodeAgent), 2);
+    return job::fail(
+        fmt::format("{}: internal command, which regroup runs on other hosts", kNodeAgent), 2);
   // Checks the build first: another version could misunderstand the messages.
-  const std::string theirs = args.size() > 4 ? agent::printable(args[4]) : "an unknown, older version";
+  const std::string theirs =
+      args.size() > 4 ? agent::printable(args[4]) : "an unknown, older version";
   if (theirs != job::build()) {
-    fmt::print(stderr, "version mismatch: regroup there is {}, here it is {}\n", job::build(), theirs);
+    fmt::print(stderr, "version mismatch: regroup there is {}, here it is {}\n", job::build(),
+               theirs);
     return agent::kSaidWhy;
   }
   if (!read_number(args[1], options.node) || !read_number(args[2], options.parent))
     return job::fail(
-        fmt::format("{}: expected two node numbers, got {} and {}", kNodeAgent, args[1], args[2]), 2);
+        fmt::format("{}: expected two node numbers, got {} and {}", kNodeAgent, args[1], args[2]),
+        2);
   auto secret = transport::JobSecret::read(STDIN_FILENO, kStartSecretLimit);
   if (!secret.ok()) return job::fail(secret.status().message(), 1);
   auto allocation = alloc::make_this_machine()->allocation();
@@ -134,12 +139,13 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.folder = std::move(*folder);
   options.read_gpu = job::gpu_reader();
   options.inventory = [host = allocation->hosts.at(0), environment = options.environment,
-                       folder = options.folder, job = options.job](const agent::InventoryRequest& order,
-                                                                   agent::InventoryReply& answer) {
+                       folder = options.folder, job = options.job](
+                          const agent::InventoryRequest& order, agent::InventoryReply& answer) {
     answer_inventory(host, environment, folder, job, order, answer);
   };
   options.local_checkpoints = job::local_checkpoint_query();
-  options.record = job::record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
+  options.record =
+      job::record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
   // Not in a folder of its own, which would look like a job whose coordinator runs on this host.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
   const int status =

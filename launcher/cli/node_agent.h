@@ -1,5 +1,5 @@
-// `regroup --node-agent JOB NODE PARENT ENDPOINTS BUILD`: what the controller of a job, or an agent, starts
-// on another host.
+// `regroup --node-agent JOB NODE PARENT ENDPOINTS BUILD`: what the controller of a job, or an
+// agent, starts on another host.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The environment is read here and nowhere else in the launcher; files named on the command line too.
+// The environment is read here and nowhere else in the launcher; files named on the command line
+// too.
 #include "launcher/cli/options.h"
 
 #include <unistd.h>
@@ -13,21 +14,22 @@
 
 namespace regroup::cli {
 
-base::Result<spec::Options> parse_options(const std::vector<std::string>& args, spec::Environment environment,
-                                          const std::string& program, int* exit_status) {
-  const ParseContext context{
-      program,
-      std::move(environment),
-      job::host_names(),
-      job::read_file,
-      job::runs_by_itself,
-      [&environment = context.environment](const std::string& name) {
-        return job::grant_of(environment, name);
-      },
-      [&environment = context.environment](const spec::DiscoveryRequest& request, const std::string& name) {
-        return job::discover_hosts(environment, request, name);
-      },
-      job::host_aliases()};
+base::Result<spec::Options> parse_options(const std::vector<std::string>& args,
+                                          spec::Environment environment, const std::string& program,
+                                          int* exit_status) {
+  const ParseContext context{program,
+                             std::move(environment),
+                             job::host_names(),
+                             job::read_file,
+                             job::runs_by_itself,
+                             [&environment = context.environment](const std::string& name) {
+                               return job::grant_of(environment, name);
+                             },
+                             [&environment = context.environment](
+                                 const spec::DiscoveryRequest& request, const std::string& name) {
+                               return job::discover_hosts(environment, request, name);
+                             },
+                             job::host_aliases()};
   if (const auto factor = process::time_limit_factor(context.environment); !factor.ok())
     return factor.status();
   return parse_command_line(args, context, exit_status);
@@ -38,12 +40,14 @@ spec::Environment read_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
-    if (equals != std::string_view::npos) out.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (equals != std::string_view::npos)
+      out.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return out;
 }
 
-std::string text_for(const spec::Options& options, const std::string& program, const std::string& version) {
+std::string text_for(const spec::Options& options, const std::string& program,
+                     const std::string& version) {
   if (options.verb == job::Verb::kVersion) return version_text(program, version);
   if (options.verb == job::Verb::kHelp) return help_text(options.topic);
   if (options.topic == "man") return man_page(version);

@@ -1,5 +1,5 @@
-// The command line and the environment of `regroup`: what launcher/options parses, with the ParseContext of
-// this process.
+// The command line and the environment of `regroup`: what launcher/options parses, with the
+// ParseContext of this process.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Reads a command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun), and prints what the
-// table of options says.
+// Reads a command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun), and prints
+// what the table of options says.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,8 @@ namespace regroup::cli {
 struct ParseContext {
   std::string program = "regroup";  // argv[0]; its last part chooses the dialect
   spec::Environment environment;
-  // Of this machine, and its addresses; its own name is the first. localhost and 127.0.0.1 need not be named.
+  // Of this machine, and its addresses; its own name is the first. localhost and 127.0.0.1 need not
+  // be named.
   std::vector<std::string> host_names;
   std::function<base::Result<std::string>(const std::string& path)> read_file;
   std::function<bool(const std::string& path)> is_executable;
@@ -30,16 +31,17 @@ struct ParseContext {
   spec::HostAliases host_aliases = {};  // of all hosts, as far as they are known here
 };
 
-// kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or
-// the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any, gets that of what is
-// refused, by the rules that were asked for before something was wrong.
+// kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest
+// there is, or the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any,
+// gets that of what is refused, by the rules that were asked for before something was wrong.
 [[nodiscard]] base::Result<spec::Options> parse_command_line(const std::vector<std::string>& args,
                                                              const ParseContext& context,
                                                              int* exit_status = nullptr);
 
 // For --help [TOPIC]: the common options, one, those of one group, or all.
 [[nodiscard]] std::string help_text(const std::string& topic);
-// For --version. Called by a name of MPI's it says whose options it takes: horovodrun looks for that.
+// For --version. Called by a name of MPI's it says whose options it takes: horovodrun looks for
+// that.
 [[nodiscard]] std::string version_text(const std::string& program, const std::string& version);
 // For --generate: the page for man(1), the completion for bash or zsh.
 [[nodiscard]] std::string man_page(const std::string& version);

@@ -1,4 +1,5 @@
-// Reads a command line from left to right: options, a program with its arguments, ':' and the next program.
+// Reads a command line from left to right: options, a program with its arguments, ':' and the next
+// program.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -47,8 +48,8 @@ constexpr Foreign kForeign[] = {{"ntasks", "srun", "-np"},
 Status unknown_option(const std::string& given, std::string_view name, spec::Compat compat) {
   for (const Foreign& foreign : kForeign) {
     if (name == foreign.name) {
-      return invalid_argument(
-          fmt::format("unknown option {}, which is {}'s; use {}", given, foreign.whose, foreign.here));
+      return invalid_argument(fmt::format("unknown option {}, which is {}'s; use {}", given,
+                                          foreign.whose, foreign.here));
     }
   }
   Words names;
@@ -58,15 +59,17 @@ Status unknown_option(const std::string& given, std::string_view name, spec::Com
     }
   }
   const std::string near = base::nearest(name, names);
-  return invalid_argument(fmt::format("unknown option {}{}", given,
-                                      near.empty() ? "" : fmt::format("; did you mean {}?", dashed(near))));
+  return invalid_argument(
+      fmt::format("unknown option {}{}", given,
+                  near.empty() ? "" : fmt::format("; did you mean {}?", dashed(near))));
 }
 
 // A topic or an option, with or without dashes; refused with the nearest name and all topics.
 Status check_topic(const std::string& word, spec::Compat compat) {
   const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   const Words topics = help_topics();
-  if (find_option(name, compat) != nullptr || std::ranges::find(topics, name) != topics.end()) return {};
+  if (find_option(name, compat) != nullptr || std::ranges::find(topics, name) != topics.end())
+    return {};
   Words names = topics;
   for (const Spec& spec : table()) names.insert(names.end(), spec.names.begin(), spec.names.end());
   const std::string near = base::nearest(name, names);
@@ -80,8 +83,9 @@ bool is_joined(const Spec& spec, const std::string& value) {
 }
 
 // The values of an option from args[i] on, after `first` if it stood behind an equals sign.
-Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::optional<std::string> first,
-                   spec::Compat compat, ParsedArgument& argument) {
+Status read_values(const Spec& spec, const Words& args, std::size_t& i,
+                   std::optional<std::string> first, spec::Compat compat,
+                   ParsedArgument& argument) {
   if (spec.value.empty()) {
     return first ? base::bad_value(argument.name + "=" + *first, "", "takes no value") : Status();
   }
@@ -99,7 +103,8 @@ Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::opt
   while (argument.values.size() < names.size()) {
     if (!argument.values.empty() && is_joined(spec, argument.values[0])) break;
     if (i == args.size())
-      return base::bad_value(argument.name, "", fmt::format("{} is missing", names[argument.values.size()]));
+      return base::bad_value(argument.name, "",
+                             fmt::format("{} is missing", names[argument.values.size()]));
     argument.values.push_back(args[i++]);
   }
   return {};
@@ -114,8 +119,8 @@ constexpr Once kOnce[] = {{"np", true},      {"N", true},      {"wdir", true},
                           {"timeout", true}, {"map-by", true}, {"rank-by", true},
                           {"bind-to", true}, {"hosts", false}, {"hostfile", false}};
 
-// A second one: hydra refuses it. Under Open MPI 4 the last one counts; 5 takes the first or refuses, so it
-// is told.
+// A second one: hydra refuses it. Under Open MPI 4 the last one counts; 5 takes the first or
+// refuses, so it is told.
 Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArgument& argument) {
   const auto once = std::find_if(std::begin(kOnce), std::end(kOnce),
                                  [&](const Once& each) { return each.name == spec.names[0]; });
@@ -124,11 +129,12 @@ Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArg
   const auto [before, first] = last.try_emplace(&spec, argument.values);
   if (first) return {};
   if (builder.mpich() || !once->replaces)
-    return builder.refuse(kBadHostFile, base::bad_value(argument.name, argument.value(), "given twice"));
+    return builder.refuse(kBadHostFile,
+                          base::bad_value(argument.name, argument.value(), "given twice"));
   const bool adds = argument.value().starts_with(':');  // --map-by core --map-by :PE=2
   if (before->second != argument.values && !adds) {
-    builder.out.notes.push_back(fmt::format("{}: given twice; {} is used, {} is ignored", argument.name,
-                                            argument.value(), before->second[0]));
+    builder.out.notes.push_back(fmt::format("{}: given twice; {} is used, {} is ignored",
+                                            argument.name, argument.value(), before->second[0]));
   }
   before->second = argument.values;
   return {};
@@ -155,11 +161,13 @@ void use_new_name(OptionsBuilder& builder, const RenamedOption& renamed, ParsedA
   const std::string before = fmt::format("{} {}", argument.name, argument.value());
   argument.name = dashed(renamed.name);
   if (argument.value() == renamed.old_value) argument.values[0] = renamed.value;
-  builder.out.notes.push_back(fmt::format("{} is now {} {}", before, argument.name, argument.value()));
+  builder.out.notes.push_back(
+      fmt::format("{} is now {} {}", before, argument.name, argument.value()));
 }
 
 bool of_program(const Spec& spec) {
-  return spec.scope == Scope::kApp && spec.group != Group::kEnvironment && spec.group != Group::kHosts;
+  return spec.scope == Scope::kApp && spec.group != Group::kEnvironment &&
+         spec.group != Group::kHosts;
 }
 
 // One option at args[i]; leaves i behind it and its values.
@@ -186,7 +194,8 @@ Status parse_option(OptionsBuilder& builder, const Words& args, std::size_t& i) 
   if (Status status = check_repeated(builder, *spec, argument); !status.ok()) return status;
   if (of_program(*spec)) builder.app.options.push_back(argument.name);
   if (spec->group == Group::kElastic)
-    (of_any_world(*spec) ? builder.out.world_options : builder.out.elastic_options).push_back(argument.name);
+    (of_any_world(*spec) ? builder.out.world_options : builder.out.elastic_options)
+        .push_back(argument.name);
   return spec->apply(builder, argument);
 }
 
@@ -206,7 +215,8 @@ Status parse_app(OptionsBuilder& builder, const Words& args, std::size_t& i) {
 
 Status keep_app(OptionsBuilder& builder) {
   const Words& command = builder.app.app.command;
-  if (command.empty()) return invalid_argument("no program was given: regroup [OPTIONS] PROGRAM [ARGUMENTS]");
+  if (command.empty())
+    return invalid_argument("no program was given: regroup [OPTIONS] PROGRAM [ARGUMENTS]");
   if (command[0].empty()) return invalid_argument("the program's name is empty");
   if (builder.done.size() == kMostApps)
     return invalid_argument(fmt::format("more than {} programs", kMostApps));
@@ -218,7 +228,8 @@ Status keep_app(OptionsBuilder& builder) {
 Status parse_line(OptionsBuilder& builder, const Words& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (Status status = parse_app(builder, words, i); !status.ok()) return status;
-    if (builder.out.verb != spec::Verb::kRun) return invalid_argument("this option is not allowed in a file");
+    if (builder.out.verb != spec::Verb::kRun)
+      return invalid_argument("this option is not allowed in a file");
     if (Status status = keep_app(builder); !status.ok()) return status;
   }
   return {};
@@ -227,9 +238,11 @@ Status parse_line(OptionsBuilder& builder, const Words& words) {
 Status parse_app_file(OptionsBuilder& builder) {
   const std::string path = std::exchange(builder.app_file, "");
   if (!builder.app.app.command.empty() || builder.app.app.count) {
-    builder.out.notes.push_back(fmt::format("--app {}: the programs on the command line are ignored", path));
+    builder.out.notes.push_back(
+        fmt::format("--app {}: the programs on the command line are ignored", path));
   }
-  if (!builder.context.read_file) return base::bad_value("--app", path, "files cannot be read here");
+  if (!builder.context.read_file)
+    return base::bad_value("--app", path, "files cannot be read here");
   auto text = builder.context.read_file(path);
   if (!text.ok()) return base::bad_value("--app", path, text.status().message());
   Words words;
@@ -241,14 +254,16 @@ Status parse_app_file(OptionsBuilder& builder) {
     if (words.empty()) begins = i + 1;
     if (comment && !words.empty()) continue;  // between lines that belong together
     words.insert(words.end(), more.begin(), more.end());
-    if (!more.empty() && more.back() == "\\" && i + 1 < lines.size()) {  // it goes on in the next one
+    if (!more.empty() && more.back() == "\\" &&
+        i + 1 < lines.size()) {  // it goes on in the next one
       words.pop_back();
       continue;
     }
     Status status = parse_line(builder, std::exchange(words, {}));
     if (status.ok() && !builder.app_file.empty())
       status = invalid_argument("an app file must not name another");
-    if (!status.ok()) return invalid_argument(fmt::format("{}, line {}: {}", path, begins, status.message()));
+    if (!status.ok())
+      return invalid_argument(fmt::format("{}, line {}: {}", path, begins, status.message()));
   }
   if (builder.done.empty()) return invalid_argument(fmt::format("{}: contains no program", path));
   return {};
@@ -270,8 +285,8 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
 
 }  // namespace
 
-base::Result<spec::Options> parse_job(const Words& args, const ParseContext& context, spec::Compat compat,
-                                      int& exit_status) {
+base::Result<spec::Options> parse_job(const Words& args, const ParseContext& context,
+                                      spec::Compat compat, int& exit_status) {
   OptionsBuilder builder{.context = context};
   builder.out.compat = compat;
   builder.out.environment = context.environment;

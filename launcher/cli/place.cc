@@ -14,7 +14,8 @@ namespace {
 
 using placement::PlaceCommand;
 
-base::Result<topology::Fabric> hosts_of(const PlaceCommand& command, const topology::Machine& machine) {
+base::Result<topology::Fabric> hosts_of(const PlaceCommand& command,
+                                        const topology::Machine& machine) {
   if (!command.fabric.empty()) return topology::load_fabric(command.fabric, machine);
   std::vector<std::string> names;
   const std::string name = machine.name.empty() ? "host" : machine.name;

@@ -53,8 +53,8 @@ struct Spec;
 // The values of options where they stood last.
 using LastValues = std::map<const Spec*, std::vector<std::string>>;
 
-// What runs a program: python3 if it is a .py that cannot run by itself; python3 always (--run-path); python3
-// as a module (-m); never python3 (--no-python).
+// What runs a program: python3 if it is a .py that cannot run by itself; python3 always
+// (--run-path); python3 as a module (-m); never python3 (--no-python).
 enum class Interpreter : std::uint8_t { kByName, kPython, kModule, kNone };
 
 // One program of the command line while its options are parsed.
@@ -67,8 +67,9 @@ struct AppBuilder {
   std::string role_name;                  // --role NAME of torchrun, which says no number
   std::vector<std::string> mentioned;     // the names in -H, as they stand there
   LastValues last;                        // of its own options
-  std::vector<std::string> options;  // as they were written, without those of the environment and of hosts
-  std::string count_given;           // the -np that set the count, as it was written
+  std::vector<std::string>
+      options;              // as they were written, without those of the environment and of hosts
+  std::string count_given;  // the -np that set the count, as it was written
   Interpreter interpreter = Interpreter::kByName;
 };
 
@@ -105,14 +106,18 @@ struct ParsedArgument {
   [[nodiscard]] const std::string& value() const { return values[0]; }
 };
 
-enum class Scope : std::uint8_t { kApp, kJob };                // kJob: counts before the first ':' only
-enum class Dialect : std::uint8_t { kAny, kOpenMpi, kMpich };  // where a name means different things
-enum class Common : std::uint8_t { kYes, kNo };                // its summary stands in a plain --help
+enum class Scope : std::uint8_t { kApp, kJob };  // kJob: counts before the first ':' only
+enum class Dialect : std::uint8_t {
+  kAny,
+  kOpenMpi,
+  kMpich
+};                                               // where a name means different things
+enum class Common : std::uint8_t { kYes, kNo };  // its summary stands in a plain --help
 
 struct Spec {
   std::vector<std::string> names;  // without dashes; the first is shown first
   std::string value;               // "": a flag; several words: several values; [X]: may be missing
-  std::string help;                // imperative or noun phrase; details behind "; ", last "(default: X)"
+  std::string help;  // imperative or noun phrase; details behind "; ", last "(default: X)"
   base::Status (*apply)(OptionsBuilder& builder, const ParsedArgument& argument);
   Scope scope = Scope::kJob;
   Common common = Common::kNo;

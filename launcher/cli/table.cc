@@ -45,7 +45,8 @@ std::string with_hyphens(std::string_view name) {
 }  // namespace
 
 const RenamedOption* find_renamed(std::string_view name) {
-  const auto* const found = std::ranges::find(kRenamed, with_hyphens(name), &RenamedOption::old_name);
+  const auto* const found =
+      std::ranges::find(kRenamed, with_hyphens(name), &RenamedOption::old_name);
   return found == std::end(kRenamed) ? nullptr : found;
 }
 

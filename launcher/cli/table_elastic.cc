@@ -20,7 +20,8 @@ Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string name = text.substr(0, equals);
   std::uint32_t count = 0;
   const bool number = equals != std::string::npos &&
-                      base::read_number(std::string_view(text).substr(equals + 1), count) && count > 0;
+                      base::read_number(std::string_view(text).substr(equals + 1), count) &&
+                      count > 0;
   if (name.empty() || (equals != std::string::npos && !number))
     return base::bad_value(argument.name, text, "expected NAME=N, for example worker=3");
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
@@ -65,10 +66,13 @@ std::vector<Spec> elastic_options() {
       {{"replace"},
        "auto|never",
        "start a new member in place of a lost one (default: auto)",
-       [](D& d, G& g) { return base::parse_word(g.name, g.value(), "auto", "never", d.out.replace); }},
+       [](D& d, G& g) {
+         return base::parse_word(g.name, g.value(), "auto", "never", d.out.replace);
+       }},
       {{"spares"},
        "K",
-       "number of extra members kept ready to take a lost one's place, if slots permit (default: 0)",
+       "number of extra members kept ready to take a lost one's place, if slots permit (default: "
+       "0)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.out.spares); }},
       {{"shards"},
        "V",
@@ -80,7 +84,8 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.seed); }},
       {{"reproducible"},
        "strict|off",
-       "strict: refuse members whose results may differ in the last bits; off: admit them, and do not "
+       "strict: refuse members whose results may differ in the last bits; off: admit them, and do "
+       "not "
        "compare states (default: strict)",
        [](D& d, G& g) {
          bool strict = true;
@@ -90,13 +95,15 @@ std::vector<Spec> elastic_options() {
        }},
       {{"learner-steps"},
        "N",
-       "number of step results each host retains so that a joining member can catch up without pausing "
+       "number of step results each host retains so that a joining member can catch up without "
+       "pausing "
        "training; 0: pause training while state is copied (default: 8)",
        [](D& d, G& g) {
          const std::string value = g.value();
          REGROUP_RETURN_IF_ERROR(base::parse_count(g.name, value, 0, d.out.learner_steps));
          if (d.out.learner_steps <= kMostLearnerSteps) return Status();
-         return base::bad_value(g.name, value, fmt::format("expected at most {}", kMostLearnerSteps));
+         return base::bad_value(g.name, value,
+                                fmt::format("expected at most {}", kMostLearnerSteps));
        }},
       {{"learner-state"},
        "BYTES",
@@ -127,7 +134,9 @@ std::vector<Spec> elastic_options() {
       {{"checkpoint-keep-every"},
        "N",
        "also keep checkpoints whose step is a multiple of N (default: none)",
-       [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.checkpoint.keep_every); }},
+       [](D& d, G& g) {
+         return base::parse_count(g.name, g.value(), d.out.checkpoint.keep_every);
+       }},
       {{"min-members-timeout"},
        "SECONDS",
        "end the job after this time with fewer than MIN members (default: 60)",
@@ -138,12 +147,14 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
       {{"on-hang"},
        "report|replace|drop",
-       "action on a member that hangs while others wait for it; report it, kill and replace it, or continue "
+       "action on a member that hangs while others wait for it; report it, kill and replace it, or "
+       "continue "
        "without it (default: report)",
        set_hung},
       {{"hang-timeout"},
        "SECONDS",
-       "time without progress, and at least ten median steps, after which a member counts as hung; 0: never "
+       "time without progress, and at least ten median steps, after which a member counts as hung; "
+       "0: never "
        "(default: 60)",
        [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.hung.after); }},
       {{"orphan-timeout"},
@@ -159,7 +170,8 @@ std::vector<Spec> role_options() {
   return {
       {{"role"},
        "NAME=N",
-       "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role worker=3; NAME "
+       "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role "
+       "worker=3; NAME "
        "alone is torchrun's and ignored",
        add_role,
        kApp,
@@ -180,7 +192,9 @@ std::vector<Spec> role_options() {
       {{"memory"},
        "SIZE",
        "memory limit of each member, for example 512M or 2G",
-       [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.app.app.limits.memory_bytes); },
+       [](D& d, G& g) {
+         return base::parse_bytes(g.name, g.value(), d.app.app.limits.memory_bytes);
+       },
        kApp},
   };
 }

@@ -13,7 +13,8 @@ using D = OptionsBuilder;
 using G = const ParsedArgument;
 
 Status set_signals(OptionsBuilder& builder, const ParsedArgument& argument) {
-  return base::parse_signals(argument.name, argument.value(), builder.out.forward_signals.emplace());
+  return base::parse_signals(argument.name, argument.value(),
+                             builder.out.forward_signals.emplace());
 }
 
 Status set_notice_signals(OptionsBuilder& builder, const ParsedArgument& argument) {
@@ -46,7 +47,8 @@ Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
     return base::bad_value(argument.name, argument.value(), "expected a number of seconds");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     base::Duration part{};
-    if (Status status = base::parse_seconds(argument.name, parts[parts.size() - 1 - i], part); !status.ok())
+    if (Status status = base::parse_seconds(argument.name, parts[parts.size() - 1 - i], part);
+        !status.ok())
       return status;
     total += part * kUnits[i];
   }
@@ -62,7 +64,8 @@ Status set_notice_url(OptionsBuilder& builder, const ParsedArgument& argument) {
 }
 
 Status set_notice_every(OptionsBuilder& builder, const ParsedArgument& argument) {
-  REGROUP_RETURN_IF_ERROR(base::parse_seconds(argument.name, argument.value(), builder.out.notice.every));
+  REGROUP_RETURN_IF_ERROR(
+      base::parse_seconds(argument.name, argument.value(), builder.out.notice.every));
   if (builder.out.notice.every >= std::chrono::milliseconds(10)) return {};
   return base::bad_value(argument.name, argument.value(), "expected at least 0.01");
 }
@@ -80,7 +83,8 @@ Status set_runtime(OptionsBuilder& builder, const ParsedArgument& argument) {
   for (const std::string& whole : base::split(argument.value(), ",")) {
     const std::size_t equals = whole.find('=');
     const std::string key = base::lower(whole.substr(0, equals));
-    const std::string value = equals == std::string::npos ? "1" : base::lower(whole.substr(equals + 1));
+    const std::string value =
+        equals == std::string::npos ? "1" : base::lower(whole.substr(equals + 1));
     const bool on = value != "0" && !std::string_view("false").starts_with(value);
     const auto is = [&key](std::string_view name, std::size_t least) {
       return key.size() >= least && name.starts_with(key);
@@ -90,9 +94,11 @@ Status set_runtime(OptionsBuilder& builder, const ParsedArgument& argument) {
     } else if (is("recoverable", 3) || is("continuous", 1)) {
       builder.out.keep_going = on;
     } else if (is("max-restarts", 1)) {
-      if (Status status = set_restarts(builder, {argument.name, {value}}); !status.ok()) return status;
+      if (Status status = set_restarts(builder, {argument.name, {value}}); !status.ok())
+        return status;
     } else if (is("timeout", 1)) {
-      if (Status status = set_timeout(builder, {argument.name, {value}}); !status.ok()) return status;
+      if (Status status = set_timeout(builder, {argument.name, {value}}); !status.ok())
+        return status;
     } else {
       builder.ignored.push_back(fmt::format("{} {}", argument.name, whole));
     }
@@ -108,7 +114,8 @@ std::vector<Spec> end_options() {
   return {
       {{"timeout"},
        "SECONDS",
-       "end the job after this time; also M:S, H:M:S or D:H:M:S (default: MPIEXEC_TIMEOUT, else no limit)",
+       "end the job after this time; also M:S, H:M:S or D:H:M:S (default: MPIEXEC_TIMEOUT, else no "
+       "limit)",
        set_timeout,
        kJob,
        kYes},
@@ -126,12 +133,14 @@ std::vector<Spec> end_options() {
        [](D& d, G& g) { return d.out.notice.file = g.value(), Status(); }},
       {{"notice-command"},
        "COMMAND",
-       "command that prints a preemption notice, as in --notice-file, or nothing; run at each poll on every "
+       "command that prints a preemption notice, as in --notice-file, or nothing; run at each poll "
+       "on every "
        "host",
        [](D& d, G& g) { return d.out.notice.command = g.value(), Status(); }},
       {{"notice-url"},
        "URL",
-       "URL of a preemption notice, polled on every host; a cloud's metadata address (EC2, Google, Azure), "
+       "URL of a preemption notice, polled on every host; a cloud's metadata address (EC2, Google, "
+       "Azure), "
        "or one that answers as in --notice-file",
        set_notice_url},
       {{"notice-every"},
@@ -140,17 +149,22 @@ std::vector<Spec> end_options() {
        set_notice_every},
       {{"notice-grace"},
        "SECONDS",
-       "time from a preemption notice to the loss of the host, if the notice gives none (default: the "
+       "time from a preemption notice to the loss of the host, if the notice gives none (default: "
+       "the "
        "allocator's, else 30)",
-       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.notice_grace.emplace()); }},
+       [](D& d, G& g) {
+         return base::parse_seconds(g.name, g.value(), d.out.notice_grace.emplace());
+       }},
       {{"notice-signal"},
        "LIST|none",
-       "signals, in addition to SIGTERM, by which an allocator announces the end of the job (default: USR2 "
+       "signals, in addition to SIGTERM, by which an allocator announces the end of the job "
+       "(default: USR2 "
        "under LSF and Grid Engine)",
        set_notice_signals},
       {{"notice-status"},
        "STATUS",
-       "exit status after SIGTERM or a preemption notice; choose the one that your scheduler requeues on",
+       "exit status after SIGTERM or a preemption notice; choose the one that your scheduler "
+       "requeues on",
        set_notice_status},
       {{"forward-signals"},
        "LIST|none",
@@ -158,12 +172,14 @@ std::vector<Spec> end_options() {
        set_signals},
       {{"max-restarts"},
        "N",
-       "maximum restarts; replacements per member slot without progress, and relaunches of the job, with -np "
+       "maximum restarts; replacements per member slot without progress, and relaunches of the "
+       "job, with -np "
        "MIN:MAX or --role (default: 3)",
        set_restarts},
       {{"with-ft"},
        "ulfm|none",
-       "ulfm: report a member's death to the other ranks and continue the job; none: end the job (default: "
+       "ulfm: report a member's death to the other ranks and continue the job; none: end the job "
+       "(default: "
        "none)",
        set_fault_tolerance},
       {{"enable-recovery", "continuous", "disable-auto-cleanup", "dac"},

@@ -61,7 +61,8 @@ Status unset_variable(OptionsBuilder& builder, const ParsedArgument& argument) {
 Status join_variable(OptionsBuilder& builder, const ParsedArgument& argument, ChangeKind kind) {
   std::string name = argument.value();
   std::string separator = ":";
-  if (const std::size_t bracket = name.find('['); bracket != std::string::npos && name.ends_with(']')) {
+  if (const std::size_t bracket = name.find('[');
+      bracket != std::string::npos && name.ends_with(']')) {
     separator = name.substr(bracket + 1, name.size() - bracket - 2);
     name.resize(bracket);
   }
@@ -84,8 +85,9 @@ Status set_parameter(OptionsBuilder& builder, Changes& changes, const std::strin
   for (const EnvironmentChange& before : changes) {
     if (before.kind != ChangeKind::kMca || before.name != name || before.value == value) continue;
     return builder.refuse(
-        kBadParameter, invalid_argument(fmt::format("{} is given twice, as {} and as {}; expected one value",
-                                                    name, before.value, value)));
+        kBadParameter,
+        invalid_argument(fmt::format("{} is given twice, as {} and as {}; expected one value", name,
+                                     before.value, value)));
   }
   changes.push_back({ChangeKind::kMca, name, value, ""});
   return {};
@@ -94,7 +96,8 @@ Status set_parameter(OptionsBuilder& builder, Changes& changes, const std::strin
 Status set_mca(OptionsBuilder& builder, Changes& changes, const ParsedArgument& argument,
                std::string_view prefix) {
   if (Status status = refuse_name(argument, argument.value()); !status.ok()) return status;
-  return set_parameter(builder, changes, fmt::format("{}{}", prefix, argument.value()), argument.values[1]);
+  return set_parameter(builder, changes, fmt::format("{}{}", prefix, argument.value()),
+                       argument.values[1]);
 }
 
 Status set_app_mca(OptionsBuilder& builder, const ParsedArgument& argument) {
@@ -120,7 +123,8 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
     const std::string name = words[i].substr(words[i].starts_with("--") ? 2 : 1);
     const std::size_t left = words.size() - i - 1;
     if (name == "x" && left >= 1) {
-      if (Status status = set_variable(builder.changes, {"-x", {words[i + 1]}}); !status.ok()) return status;
+      if (Status status = set_variable(builder.changes, {"-x", {words[i + 1]}}); !status.ok())
+        return status;
       i += 1;
     } else if ((name == "mca" || name == "gmca") && left >= 2) {
       const ParsedArgument argument{"--mca", {words[i + 1], words[i + 2]}};
@@ -129,7 +133,8 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
       }
       i += 2;
     } else {
-      return invalid_argument(fmt::format("'{}': expected -mca KEY VALUE or -x VAR=VALUE", words[i]));
+      return invalid_argument(
+          fmt::format("'{}': expected -mca KEY VALUE or -x VAR=VALUE", words[i]));
     }
   }
   return {};
@@ -137,7 +142,8 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
 
 Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
   for (const std::string& path : base::split(argument.value(), ",")) {
-    if (!builder.context.read_file) return base::bad_value(argument.name, path, "files cannot be read here");
+    if (!builder.context.read_file)
+      return base::bad_value(argument.name, path, "files cannot be read here");
     auto text = builder.context.read_file(path);
     if (!text.ok()) return base::bad_value(argument.name, path, text.status().message());
     std::size_t number = 0;
@@ -157,7 +163,8 @@ Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
 Status set_prefix(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (builder.out.agent_prefix.empty()) builder.out.agent_prefix = argument.value();
   builder.app.changes.push_back({ChangeKind::kPrepend, "PATH", argument.value() + "/bin", ":"});
-  builder.app.changes.push_back({ChangeKind::kPrepend, "LD_LIBRARY_PATH", argument.value() + "/lib", ":"});
+  builder.app.changes.push_back(
+      {ChangeKind::kPrepend, "LD_LIBRARY_PATH", argument.value() + "/lib", ":"});
   return {};
 }
 
@@ -173,7 +180,8 @@ std::vector<Spec> environment_options() {
   return {
       {{"x"},
        "VAR[=VALUE]",
-       "set an environment variable of the members; the members inherit this environment in any case",
+       "set an environment variable of the members; the members inherit this environment in any "
+       "case",
        export_variable,
        kApp,
        kYes},
@@ -258,12 +266,14 @@ std::vector<Spec> environment_options() {
        kApp},
       {{"tune", "am", "amca"},
        "FILES",
-       "read Open MPI parameters from FILES, separated by commas; a line is KEY = VALUE or -mca KEY VALUE -x "
+       "read Open MPI parameters from FILES, separated by commas; a line is KEY = VALUE or -mca "
+       "KEY VALUE -x "
        "VAR=VALUE",
        read_tuning},
       {{"prefix", "app-prefix"},
        "DIR",
-       "prepend DIR/bin to PATH and DIR/lib to LD_LIBRARY_PATH; on other hosts, run DIR/bin/regroup if it "
+       "prepend DIR/bin to PATH and DIR/lib to LD_LIBRARY_PATH; on other hosts, run "
+       "DIR/bin/regroup if it "
        "exists",
        set_prefix,
        kApp},

@@ -12,7 +12,8 @@ using base::Status;
 // Repeated mentions add slots, in one option and in several.
 Status add_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
   auto hosts = spec::parse_host_list(argument.value(), &builder.app.mentioned);
-  if (!hosts.ok()) return base::bad_value(argument.name, argument.value(), hosts.status().message());
+  if (!hosts.ok())
+    return base::bad_value(argument.name, argument.value(), hosts.status().message());
   for (const spec::HostRequest& host : *hosts) spec::add_mention(builder.app.wanted, host);
   return {};
 }
@@ -20,7 +21,8 @@ Status add_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
 // hydra's -hosts: a name without a number has as many slots as cores.
 Status set_host_list(OptionsBuilder& builder, const ParsedArgument& argument) {
   auto hosts = spec::parse_host_list(argument.value(), &builder.mentioned);
-  if (!hosts.ok()) return base::bad_value(argument.name, argument.value(), hosts.status().message());
+  if (!hosts.ok())
+    return base::bad_value(argument.name, argument.value(), hosts.status().message());
   for (spec::HostRequest& host : *hosts) {
     const bool sized = (argument.value() + ",").find(host.name + ":") != std::string::npos;
     if (!sized && host.slots == 1) host.slots = 0;
@@ -34,8 +36,8 @@ Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
     return base::bad_value(argument.name, argument.value(), "files cannot be read here");
   auto text = builder.context.read_file(argument.value());
   if (!text.ok())
-    return builder.refuse(kBadHostFile,
-                          base::bad_value(argument.name, argument.value(), text.status().message()));
+    return builder.refuse(
+        kBadHostFile, base::bad_value(argument.name, argument.value(), text.status().message()));
   auto hosts = spec::parse_host_file(*text, argument.value(), &builder.mentioned);
   if (!hosts.ok()) return builder.refuse(kBadHostFile, hosts.status());
   builder.listed.insert(builder.listed.end(), hosts->begin(), hosts->end());
@@ -44,7 +46,8 @@ Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_ssh_command(OptionsBuilder& builder, const ParsedArgument& argument) {
   auto words = base::shell_words(argument.value());
-  if (!words.ok()) return base::bad_value(argument.name, argument.value(), words.status().message());
+  if (!words.ok())
+    return base::bad_value(argument.name, argument.value(), words.status().message());
   if (words->empty()) return base::bad_value(argument.name, argument.value(), "expected a command");
   builder.out.ssh_command = std::move(*words);
   builder.out.by_ssh = true;
@@ -87,14 +90,17 @@ std::vector<Spec> host_options() {
        set_host_list},
       {{"hostfile", "machinefile", "machine", "f", "default-hostfile"},
        "FILE",
-       "read hosts from FILE, one per line; h slots=2 max_slots=4 user=me, h:2, or ^h to exclude host h",
+       "read hosts from FILE, one per line; h slots=2 max_slots=4 user=me, h:2, or ^h to exclude "
+       "host h",
        read_hosts,
        kJob,
        kYes},
       {{"nolocal"},
        "",
        "start no member on this host; requires another host",
-       [](OptionsBuilder& d, const ParsedArgument&) { return d.out.mapping.map.no_local = true, Status(); }},
+       [](OptionsBuilder& d, const ParsedArgument&) {
+         return d.out.mapping.map.no_local = true, Status();
+       }},
       {{"ssh-command", "rsh-agent", "plm-rsh-agent", "launcher-exec", "bootstrap-exec"},
        "COMMAND",
        "command that runs a program on another host; the host name is appended (default: ssh)",
@@ -105,12 +111,16 @@ std::vector<Spec> host_options() {
        set_way},
       {{"allocator"},
        "NAME",
-       "allocator that granted the hosts; slurm, lsf, pbs, gridengine, flux, kubernetes or none (default: "
+       "allocator that granted the hosts; slurm, lsf, pbs, gridengine, flux, kubernetes or none "
+       "(default: "
        "detected)",
-       [](OptionsBuilder& d, const ParsedArgument& g) { return d.out.allocator = g.value(), Status(); }},
+       [](OptionsBuilder& d, const ParsedArgument& g) {
+         return d.out.allocator = g.value(), Status();
+       }},
       {{"host-discovery-script"},
        "COMMAND",
-       "command that prints HOST or HOST:SLOTS, one per line; an elastic job runs it every second and adapts "
+       "command that prints HOST or HOST:SLOTS, one per line; an elastic job runs it every second "
+       "and adapts "
        "(Horovod)",
        [](OptionsBuilder& d, const ParsedArgument& g) {
          return d.out.discovery.script = g.value(), Status();
@@ -123,7 +133,8 @@ std::vector<Spec> host_options() {
        }},
       {{"tree-radix"},
        "N",
-       "number of agents that the launcher, and each agent in turn, starts; 0: the launcher starts all "
+       "number of agents that the launcher, and each agent in turn, starts; 0: the launcher starts "
+       "all "
        "(default: 64)",
        set_radix},
   };

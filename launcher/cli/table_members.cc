@@ -25,8 +25,8 @@ Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
     const std::string_view whole = text;
     if (!base::read_number(whole.substr(0, colon), least) ||
         !base::read_number(whole.substr(colon + 1), most) || least == 0 || most == 0) {
-      return invalid_argument(
-          fmt::format("option {} '{}': expected MIN:MAX, two whole numbers >= 1", argument.name, text));
+      return invalid_argument(fmt::format(
+          "option {} '{}': expected MIN:MAX, two whole numbers >= 1", argument.name, text));
     }
     if (least > most) return base::bad_value(argument.name, text, "expected MIN <= MAX");
   }
@@ -71,14 +71,17 @@ Status set_nodes(OptionsBuilder&, const ParsedArgument& argument) {
   const std::string& text = argument.value();
   const std::size_t colon = text.find(':');
   std::uint32_t least = 0;
-  if (Status status = base::parse_count(argument.name, text.substr(0, colon), 1, least); !status.ok())
+  if (Status status = base::parse_count(argument.name, text.substr(0, colon), 1, least);
+      !status.ok())
     return status;
   std::uint32_t most = least;
   if (colon != std::string::npos) {
-    if (Status status = base::parse_count(argument.name, text.substr(colon + 1), least, most); !status.ok())
+    if (Status status = base::parse_count(argument.name, text.substr(colon + 1), least, most);
+        !status.ok())
       return status;
   }
-  if (least > 1) return base::bad_value(argument.name, text, "expected 1; more hosts are given by -H");
+  if (least > 1)
+    return base::bad_value(argument.name, text, "expected 1; more hosts are given by -H");
   return {};
 }
 
@@ -90,7 +93,8 @@ std::vector<Spec> member_options() {
   return {
       {{"np", "n", "c"},
        "N|MIN:MAX",
-       "number of members; MIN:MAX starts an elastic job with MIN to MAX members (default: one per slot; a "
+       "number of members; MIN:MAX starts an elastic job with MIN to MAX members (default: one per "
+       "slot; a "
        "slot is a core)",
        set_count,
        kApp,
@@ -114,13 +118,17 @@ std::vector<Spec> member_options() {
       {{"wdir", "wd"},
        "DIR",
        "working directory of the members (default: the current one)",
-       [](OptionsBuilder& d, const ParsedArgument& g) { return d.app.app.wdir = g.value(), Status(); },
+       [](OptionsBuilder& d, const ParsedArgument& g) {
+         return d.app.app.wdir = g.value(), Status();
+       },
        kApp,
        kYes},
       {{"path"},
        "DIRS",
        "directories to search for programs before PATH, separated by colons",
-       [](OptionsBuilder& d, const ParsedArgument& g) { return d.app.app.search_path = g.value(), Status(); },
+       [](OptionsBuilder& d, const ParsedArgument& g) {
+         return d.app.app.search_path = g.value(), Status();
+       },
        kApp},
       {{"m", "module"},
        "",
@@ -145,7 +153,8 @@ std::vector<Spec> member_options() {
        kApp},
       {{"app", "configfile"},
        "FILE",
-       "read programs with their options from FILE, one per line; program options on the command line are "
+       "read programs with their options from FILE, one per line; program options on the command "
+       "line are "
        "ignored",
        [](OptionsBuilder& d, const ParsedArgument& g) { return d.app_file = g.value(), Status(); }},
   };

@@ -39,13 +39,15 @@ Status help(OptionsBuilder& builder, const ParsedArgument& argument) {
 Status generate(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.verb = spec::Verb::kGenerate;
   builder.out.topic = argument.value();
-  if (argument.value() == "man" || argument.value() == "bash" || argument.value() == "zsh") return {};
+  if (argument.value() == "man" || argument.value() == "bash" || argument.value() == "zsh")
+    return {};
   return base::bad_value(argument.name, argument.value(), "expected man, bash or zsh");
 }
 
 // Many options that mean nothing here, as rows: {names, values}.
-std::vector<Spec> ignored(Scope scope, Dialect dialect, const char* help,
-                          const std::vector<std::pair<std::vector<std::string>, std::string>>& rows) {
+std::vector<Spec> ignored(
+    Scope scope, Dialect dialect, const char* help,
+    const std::vector<std::pair<std::vector<std::string>, std::string>>& rows) {
   std::vector<Spec> out;
   for (const auto& [names, value] : rows)
     out.push_back({names, value, help, ignore, scope, Common::kNo, dialect});
@@ -73,7 +75,10 @@ std::vector<Spec> general_options() {
        "print more on standard error",
        [](D& d, G&) { return d.out.verbose = true, Status(); }},
       {{"allow-run-as-root"}, "", "accepted for mpirun; root may always run jobs", nothing},
-      {{"generate"}, "man|bash|zsh", "print the manual page or a shell's completion script", generate},
+      {{"generate"},
+       "man|bash|zsh",
+       "print the manual page or a shell's completion script",
+       generate},
       {{"version", "V"},
        "",
        "print the version",
@@ -108,11 +113,12 @@ std::vector<Spec> elsewhere_options() {
                        {{"pmix-prefix"}, "DIR"},
                        {{"app-pmix-prefix"}, "DIR"},
                        {{"hetero-nodes"}, ""}}));
-  append(out,
-         ignored(kJob, kAny, "ignored; copies of files on other hosts",
-                 {{{"preload-binary"}, ""}, {{"preload-files"}, "FILES"}, {{"set-cwd-to-session-dir"}, ""}}));
-  append(out,
-         ignored(kJob, Dialect::kOpenMpi, "ignored; a copy of the program on other hosts", {{{"s"}, ""}}));
+  append(out, ignored(kJob, kAny, "ignored; copies of files on other hosts",
+                      {{{"preload-binary"}, ""},
+                       {{"preload-files"}, "FILES"},
+                       {{"set-cwd-to-session-dir"}, ""}}));
+  append(out, ignored(kJob, Dialect::kOpenMpi, "ignored; a copy of the program on other hosts",
+                      {{{"s"}, ""}}));
   append(out, ignored(kJob, kAny, "ignored; debugging of Open MPI and its daemons",
                       {{{"debug"}, ""},
                        {{"debugger"}, "COMMAND"},

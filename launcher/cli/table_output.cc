@@ -21,8 +21,8 @@ bool set_qualifier(spec::OutputRequest& out, std::string_view word) {
 }
 
 // PATH[:QUALIFIER,...]; `path` is what stands before them.
-Status split_qualifiers(spec::OutputRequest& out, const ParsedArgument& argument, const std::string& text,
-                        std::string& path) {
+Status split_qualifiers(spec::OutputRequest& out, const ParsedArgument& argument,
+                        const std::string& text, std::string& path) {
   const std::size_t colon = text.find(':');
   path = text.substr(0, colon);
   if (path.empty()) return base::bad_value(argument.name, argument.value(), "expected a file name");
@@ -37,11 +37,13 @@ Status split_qualifiers(spec::OutputRequest& out, const ParsedArgument& argument
 }
 
 Status set_folder(OptionsBuilder& builder, const ParsedArgument& argument) {
-  return split_qualifiers(builder.out.output, argument, argument.value(), builder.out.output.folder);
+  return split_qualifiers(builder.out.output, argument, argument.value(),
+                          builder.out.output.folder);
 }
 
 // One word of --output.
-Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, const std::string& word) {
+Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument,
+                     const std::string& word) {
   spec::OutputRequest& out = builder.out.output;
   const std::size_t equals = word.find('=');
   const std::string key = base::lower(word.substr(0, equals));
@@ -50,7 +52,8 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, co
   };
   if (equals != std::string::npos && (is("directory", 1) || is("file", 1))) {
     std::string path;
-    if (Status status = split_qualifiers(out, argument, word.substr(equals + 1), path); !status.ok())
+    if (Status status = split_qualifiers(out, argument, word.substr(equals + 1), path);
+        !status.ok())
       return status;
     if (key[0] == 'd') return out.folder = path, Status();
     out.stdout_pattern = path + ".%r.out";
@@ -124,7 +127,8 @@ std::vector<Spec> output_options() {
        [](D& d, G&) { return d.out.output.merge_stderr = true, Status(); }},
       {{"output-filename", "output-directory"},
        "DIR[:nojobid,nocopy]",
-       "copy output to DIR/1/rank.N/stdout and stderr; nojobid: omit the 1; nocopy: write to these files "
+       "copy output to DIR/1/rank.N/stdout and stderr; nojobid: omit the 1; nocopy: write to these "
+       "files "
        "only",
        set_folder},
       {{"usage-log"},
@@ -133,7 +137,8 @@ std::vector<Spec> output_options() {
        [](D& d, G& g) { return d.out.usage_log = g.value(), Status(); }},
       {{"output"},
        "LIST",
-       "set several output options (Open MPI 5): tag, timestamp, merge, dir=DIR, file=FILE, nocopy, raw",
+       "set several output options (Open MPI 5): tag, timestamp, merge, dir=DIR, file=FILE, "
+       "nocopy, raw",
        set_output},
       {{"outfile-pattern", "outfile"},
        "FILE",
@@ -144,7 +149,13 @@ std::vector<Spec> output_options() {
        "write standard error to FILE; %r in its name stands for the rank",
        [](D& d, G& g) { return d.out.output.stderr_pattern = g.value(), Status(); }},
       {{"stdin"}, "RANK|all|none", "ranks that read standard input (default: 0)", set_stdin},
-      {{"s"}, "RANK|all|none", "same as --stdin (hydra)", set_stdin, kJob, Common::kNo, Dialect::kMpich},
+      {{"s"},
+       "RANK|all|none",
+       "same as --stdin (hydra)",
+       set_stdin,
+       kJob,
+       Common::kNo,
+       Dialect::kMpich},
   };
 }
 

@@ -25,7 +25,8 @@ Status map_as(OptionsBuilder& builder, const ParsedArgument& argument, const std
 
 // --bynode and its relatives map and rank.
 Status map_and_rank(OptionsBuilder& builder, const std::string& word) {
-  if (Status status = spec::parse_map_by(word, builder.out.mapping.map); !status.ok()) return status;
+  if (Status status = spec::parse_map_by(word, builder.out.mapping.map); !status.ok())
+    return status;
   return spec::parse_rank_by(word, builder.out.mapping.rank);
 }
 
@@ -33,8 +34,8 @@ Status bind_as(OptionsBuilder& builder, const std::string& word) {
   return spec::parse_bind_to(word, builder.out.mapping.bind);
 }
 
-// torchrun binds a process near its GPU: to the NUMA node, the package, the cores of a last-level cache, or
-// to cores that no other process gets.
+// torchrun binds a process near its GPU: to the NUMA node, the package, the cores of a last-level
+// cache, or to cores that no other process gets.
 Status set_numa_binding(OptionsBuilder& builder, const ParsedArgument& argument) {
   constexpr std::pair<std::string_view, std::string_view> kModes[] = {
       {"node", "numa"}, {"socket", "package"}, {"core-complex", "l3cache"}};
@@ -44,7 +45,8 @@ Status set_numa_binding(OptionsBuilder& builder, const ParsedArgument& argument)
   }
   if (argument.value() == "exclusive")
     return builder.ignored.push_back(argument.name + " exclusive"), Status();
-  return base::bad_value(argument.name, argument.value(), "expected node, socket, core-complex or exclusive");
+  return base::bad_value(argument.name, argument.value(),
+                         "expected node, socket, core-complex or exclusive");
 }
 
 Status set_cpu_set(OptionsBuilder& builder, const ParsedArgument& argument) {
@@ -67,7 +69,8 @@ Status set_memory(OptionsBuilder& builder, const ParsedArgument& argument) {
 // N:OBJECT, several of them with commas; one is taken.
 Status set_ppr(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (argument.value().find(',') != std::string::npos) {
-    return base::bad_value(argument.name, argument.value(), "expected one object, for example 2:package");
+    return base::bad_value(argument.name, argument.value(),
+                           "expected one object, for example 2:package");
   }
   return map_as(builder, argument, "ppr:" + argument.value());
 }
@@ -77,7 +80,9 @@ Status set_display(OptionsBuilder& builder, const ParsedArgument& argument) {
   spec::Display& display = builder.out.display;
   for (const std::string& whole : base::split(argument.value(), ",")) {
     const std::string word = base::lower(whole.substr(0, whole.find_first_of(":=")));
-    const auto is = [&word](std::string_view name) { return !word.empty() && name.starts_with(word); };
+    const auto is = [&word](std::string_view name) {
+      return !word.empty() && name.starts_with(word);
+    };
     if (is("map") || is("map-devel")) {
       display.map = true;
     } else if (is("allocation")) {
@@ -112,22 +117,26 @@ std::vector<Spec> placement_options() {
        [](D& d, G&) { return d.out.mapping.map.oversubscribe = false, Status(); }},
       {{"map-by"},
        "OBJECT[:QUALIFIERS]",
-       "distribute members over objects; slot, hwthread, core, l1cache to l3cache, numa, package or socket, "
-       "node, ppr:N:OBJECT, pe-list=CPUS, seq, rankfile; qualifiers: PE=N, span, oversubscribe, nolocal, "
+       "distribute members over objects; slot, hwthread, core, l1cache to l3cache, numa, package "
+       "or socket, "
+       "node, ppr:N:OBJECT, pe-list=CPUS, seq, rankfile; qualifiers: PE=N, span, oversubscribe, "
+       "nolocal, "
        "hwtcpus",
        map_by,
        kJob,
        kYes},
       {{"placement"},
        "best|pack|spread|any",
-       "assign each rank a GPU with its nearest NIC and cores; best: highest collective bandwidth; pack: "
+       "assign each rank a GPU with its nearest NIC and cores; best: highest collective bandwidth; "
+       "pack: "
        "fewest hosts; spread: most hosts; any: least fragmentation",
        [](D& d, G& g) {
          return refused(g, spec::parse_packing(g.value(), d.out.mapping.packing.emplace()));
        }},
       {{"topology"},
        "FILE",
-       "read the host's GPUs and NICs from FILE instead of detecting them; each host reads its own FILE",
+       "read the host's GPUs and NICs from FILE instead of detecting them; each host reads its own "
+       "FILE",
        [](D& d, G& g) { return d.out.mapping.machine = g.value(), Status(); }},
       {{"fabric"},
        "FILE",
@@ -147,18 +156,21 @@ std::vector<Spec> placement_options() {
        [](D& d, G& g) { return refused(g, spec::parse_rank_by(g.value(), d.out.mapping.rank)); }},
       {{"bind-to"},
        "OBJECT[:QUALIFIERS]",
-       "bind each member to an object; none, hwthread, core, an object of --map-by or user:CPUS; qualifiers: "
+       "bind each member to an object; none, hwthread, core, an object of --map-by or user:CPUS; "
+       "qualifiers: "
        "overload-allowed, if-supported",
        [](D& d, G& g) { return refused(g, spec::parse_bind_to(g.value(), d.out.mapping.bind)); },
        kJob,
        kYes},
       {{"numa-binding"},
        "node|socket|core-complex|exclusive",
-       "bind each member to its NUMA node, package or last-level cache; exclusive is ignored (torchrun)",
+       "bind each member to its NUMA node, package or last-level cache; exclusive is ignored "
+       "(torchrun)",
        set_numa_binding},
       {{"mem-bind"},
        "none|local|bind|prefer|interleave",
-       "policy for memory from the NUMA nodes of a member's cores; none, firsttouch: as the system decides "
+       "policy for memory from the NUMA nodes of a member's cores; none, firsttouch: as the system "
+       "decides "
        "(default: none)",
        set_memory},
       {{"binding"},
@@ -178,10 +190,14 @@ std::vector<Spec> placement_options() {
        "",
        "count each hardware thread, instead of each core, as a slot",
        [](D& d, G&) { return d.out.mapping.map.hwthread_cpus = true, Status(); }},
-      {{"cpu-set", "cpu-list"}, "CPUS", "use only the listed processors, for example 0,2-5", set_cpu_set},
+      {{"cpu-set", "cpu-list"},
+       "CPUS",
+       "use only the listed processors, for example 0,2-5",
+       set_cpu_set},
       {{"rankfile", "rf"},
        "FILE",
-       "read the host and processors of each rank from FILE, one per line; rank 0=localhost slot=0-1",
+       "read the host and processors of each rank from FILE, one per line; rank 0=localhost "
+       "slot=0-1",
        [](D& d, G& g) {
          d.out.mapping.map.kind = spec::MapBy::Kind::kRankFile;
          return d.out.mapping.map.file = g.value(), Status();
@@ -199,7 +215,10 @@ std::vector<Spec> placement_options() {
        "same as --map-by core --rank-by core",
        [](D& d, G&) { return map_and_rank(d, "core"); }},
       {{"bind-to-core"}, "", "same as --bind-to core", [](D& d, G&) { return bind_as(d, "core"); }},
-      {{"bind-to-socket"}, "", "same as --bind-to package", [](D& d, G&) { return bind_as(d, "package"); }},
+      {{"bind-to-socket"},
+       "",
+       "same as --bind-to package",
+       [](D& d, G&) { return bind_as(d, "package"); }},
       {{"bind-to-none"}, "", "same as --bind-to none", [](D& d, G&) { return bind_as(d, "none"); }},
       {{"report-bindings"},
        "",

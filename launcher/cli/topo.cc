@@ -1,5 +1,5 @@
-// Pictures need cairo, which the launcher does not load, so another program draws them. It gets the user's
-// folder and the topology that the environment names instead of this machine.
+// Pictures need cairo, which the launcher does not load, so another program draws them. It gets the
+// user's folder and the topology that the environment names instead of this machine.
 #include "launcher/cli/topo.h"
 
 #include <fmt/format.h>

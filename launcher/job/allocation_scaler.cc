@@ -1,5 +1,5 @@
-// The lists of hosts that commands name are made when they run, since the command before it may have changed
-// them.
+// The lists of hosts that commands name are made when they run, since the command before it may
+// have changed them.
 #include "launcher/job/allocation_scaler.h"
 
 #include <fcntl.h>
@@ -51,7 +51,9 @@ const alloc::AllocatorRow* row_for(const spec::Options& options, const alloc::Al
 
 }  // namespace
 
-std::string slots_text(std::uint32_t slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
+std::string slots_text(std::uint32_t slots) {
+  return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s");
+}
 
 // Where members may exceed the slots, there are never too few of these.
 bool AllocationScaler::can_grow(const spec::Options& options) {
@@ -60,8 +62,8 @@ bool AllocationScaler::can_grow(const spec::Options& options) {
 }
 
 std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context& loop,
-                                                         const spec::Options& options, const JobFiles& files,
-                                                         spec::Grant way) {
+                                                         const spec::Options& options,
+                                                         const JobFiles& files, spec::Grant way) {
   auto input = std::make_unique<const alloc::AllocInput>(allocation_input(options.environment));
   const alloc::AllocatorRow* row = row_for(options, *input);
   if (row == nullptr || (row->grow == nullptr && row->give_back == nullptr)) return nullptr;
@@ -70,7 +72,8 @@ std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context
 }
 
 AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const spec::Options& options,
-                                   const JobFiles& files, spec::Grant way, const alloc::AllocatorRow& row,
+                                   const JobFiles& files, spec::Grant way,
+                                   const alloc::AllocatorRow& row,
                                    std::unique_ptr<const alloc::AllocInput> input)
     : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {
   add(options.grant.hosts);
@@ -133,7 +136,8 @@ alloc::Growth AllocationScaler::growth(std::uint32_t slots) const {
   return out;
 }
 
-// Drops requests that have ended without a join or that were cancelled elsewhere: they add no hosts.
+// Drops requests that have ended without a join or that were cancelled elsewhere: they add no
+// hosts.
 void AllocationScaler::forget_ended() {
   begin({[this]() -> std::optional<alloc::AllocatorRequest> {
            if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;
@@ -142,7 +146,8 @@ void AllocationScaler::forget_ended() {
          [this](const base::Result<std::string>& printed) {
            if (!printed.ok() || row_.requests == nullptr) return;
            std::istringstream lines(*printed);
-           requests_.keep({std::istream_iterator<std::string>(lines), std::istream_iterator<std::string>()});
+           requests_.keep(
+               {std::istream_iterator<std::string>(lines), std::istream_iterator<std::string>()});
          }});
 }
 
@@ -183,7 +188,8 @@ void AllocationScaler::cancel(const Requests::Request& request) {
   begin({[this, request] { return row_.cancel(*input_, request.id); },
          [this, request](const base::Result<std::string>& printed) {
            say_(fmt::format("{}: {} the request for {}{}", title(),
-                            printed.ok() ? "cancelled" : "could not cancel", slots_text(request.slots),
+                            printed.ok() ? "cancelled" : "could not cancel",
+                            slots_text(request.slots),
                             printed.ok() ? "" : ": " + printed.status().message()));
          }});
 }
@@ -217,7 +223,8 @@ void AllocationScaler::next() {
 void AllocationScaler::run(const alloc::AllocatorRequest& request) {
   const auto end = [this, name = request.words.at(0)](const base::Result<std::string>& printed) {
     if (printed.ok()) return finish(printed);
-    finish(base::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
+    finish(base::Status(printed.status().code(),
+                        fmt::format("{}: {}", name, printed.status().message())));
   };
   const base::Status written =
       request.script.empty() ? base::Status() : write_script(script(), request.script);

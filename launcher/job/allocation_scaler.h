@@ -1,5 +1,5 @@
-// Grows and shrinks the allocation of a job: runs the commands of the allocator that granted its hosts.
-// docs/design/allocators.md.
+// Grows and shrinks the allocation of a job: runs the commands of the allocator that granted its
+// hosts. docs/design/allocators.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -30,15 +30,16 @@ namespace regroup::job {
 // "1 slot", "2 slots".
 [[nodiscard]] std::string slots_text(std::uint32_t slots);
 
-// Runs one command of the allocator at a time, in the order of the calls. For the loop's thread; nothing
-// blocks.
+// Runs one command of the allocator at a time, in the order of the calls. For the loop's thread;
+// nothing blocks.
 class AllocationScaler {
  public:
-  // Null: the allocator cannot be asked, or a discovery script names the hosts of the job. `way`: how agents
-  // reach hosts of the job's own allocation.
+  // Null: the allocator cannot be asked, or a discovery script names the hosts of the job. `way`:
+  // how agents reach hosts of the job's own allocation.
   [[nodiscard]] static std::shared_ptr<AllocationScaler> make(boost::asio::io_context& loop,
                                                               const spec::Options& options,
-                                                              const JobFiles& files, spec::Grant way);
+                                                              const JobFiles& files,
+                                                              spec::Grant way);
   // Whether make() would return an object whose grows() is true.
   [[nodiscard]] static bool can_grow(const spec::Options& options);
   ~AllocationScaler();
@@ -61,14 +62,15 @@ class AllocationScaler {
   // `host` belongs to the job's own allocation.
   [[nodiscard]] bool has(const std::string& host) const;
   [[nodiscard]] bool asked_for(const std::string& request) const { return requests_.has(request); }
-  // The job that `request` started now offers its hosts. False: the request was cancelled, its hosts are not
-  // wanted.
+  // The job that `request` started now offers its hosts. False: the request was cancelled, its
+  // hosts are not wanted.
   [[nodiscard]] bool arrived(const std::string& request) { return requests_.arrived(request); }
 
   // Called later with the output of the command, or with the reason for its failure.
   using Done = std::function<void(const base::Result<std::string>&)>;
-  // Requests as many slots as are needed for `slots` pending ones in all, and cancels surplus requests.
-  // `has`: all hosts that the job has now. `done` gets the number of slots that were requested in addition.
+  // Requests as many slots as are needed for `slots` pending ones in all, and cancels surplus
+  // requests. `has`: all hosts that the job has now. `done` gets the number of slots that were
+  // requested in addition.
   using Asked = std::function<void(std::uint32_t more, const base::Result<std::string>&)>;
   void ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done);
   // Cancels pending requests beyond `slots` slots.
@@ -82,8 +84,8 @@ class AllocationScaler {
   void listen(std::function<void(const std::string&)> say) { say_ = std::move(say); }
 
  private:
-  AllocationScaler(boost::asio::io_context& loop, const spec::Options& options, const JobFiles& files,
-                   spec::Grant way, const alloc::AllocatorRow& row,
+  AllocationScaler(boost::asio::io_context& loop, const spec::Options& options,
+                   const JobFiles& files, spec::Grant way, const alloc::AllocatorRow& row,
                    std::unique_ptr<const alloc::AllocInput> input);
   struct PendingRequest {
     std::function<std::optional<alloc::AllocatorRequest>()>

@@ -25,7 +25,8 @@ namespace {
 using membership::Attempt;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kAttemptAnswerLimit(10);  // for the directory; time_limit() may change it
+constexpr std::chrono::seconds kAttemptAnswerLimit(
+    10);  // for the directory; time_limit() may change it
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};
@@ -37,13 +38,16 @@ std::string path_in(const std::string& directory) { return directory + "/ATTEMPT
 base::Result<Kept> plain(const json& value, const std::string& path) {
   Kept kept;
   const auto number = [&](const char* name, std::uint32_t& out) {
-    const bool there = value.is_object() && value.contains(name) && value[name].is_number_unsigned();
+    const bool there =
+        value.is_object() && value.contains(name) && value[name].is_number_unsigned();
     if (there) out = value[name].get<std::uint32_t>();
     return there;
   };
-  const bool good = number("attempts", kept.attempt.number) && number("preempted", kept.attempt.preempted) &&
+  const bool good = number("attempts", kept.attempt.number) &&
+                    number("preempted", kept.attempt.preempted) &&
                     number("failed", kept.attempt.failed) && number("killed", kept.attempt.killed);
-  if (!good) return base::data_loss(fmt::format("{}: malformed: expected numbers of attempts", path));
+  if (!good)
+    return base::data_loss(fmt::format("{}: malformed: expected numbers of attempts", path));
   kept.running = value.value("running", json()) == json(true);
   return kept;
 }
@@ -81,7 +85,8 @@ base::Status write_kept(const std::string& path, const Kept& kept) {
   if (std::rename(part.c_str(), path.c_str()) != 0) return failed("rename");
   const std::string folder = std::filesystem::path(path).parent_path();
   const base::Fd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!opened.valid() || ::fsync(opened.get()) != 0) return base::system_error("fsync", folder, errno);
+  if (!opened.valid() || ::fsync(opened.get()) != 0)
+    return base::system_error("fsync", folder, errno);
   return {};
 }
 
@@ -94,7 +99,8 @@ std::uint32_t restarts_in(const spec::Environment& environment) {
   std::uint32_t count = 0;
   const std::string slurm = value("SLURM_RESTART_COUNT");
   std::from_chars(slurm.data(), slurm.data() + slurm.size(), count);
-  const bool again = value("RESTARTED") == "1" || value("RESTARTED") == "2" || value("LSB_RESTART") == "Y";
+  const bool again =
+      value("RESTARTED") == "1" || value("RESTARTED") == "2" || value("LSB_RESTART") == "Y";
   return count > 0 ? count : again ? 1 : 0;
 }
 
@@ -112,11 +118,12 @@ base::Result<std::string> count_now(const std::string& path) {
 
 }  // namespace
 
-base::Result<Attempt> count_attempt(const std::string& directory, const spec::Environment& environment) {
+base::Result<Attempt> count_attempt(const std::string& directory,
+                                    const spec::Environment& environment) {
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
-  const auto text = process::run_in_subprocess([&] { return count_now(path); }, path,
-                                               process::time_limit(environment, kAttemptAnswerLimit));
+  const auto text = process::run_in_subprocess(
+      [&] { return count_now(path); }, path, process::time_limit(environment, kAttemptAnswerLimit));
   if (!text.ok()) return text.status();
   const json value = json::parse(*text, nullptr, false);
   REGROUP_ASSIGN_OR_RETURN(const auto kept, plain(value, path));
@@ -155,8 +162,8 @@ void AttemptLog::failed() {
 
 void AttemptLog::await() {
   if (written_.valid() && written_.wait_for(kAttemptAnswerLimit) != std::future_status::ready)
-    fail(fmt::format("{}: no answer for {} s; it may lack the outcome of this attempt", path_in(directory_),
-                     kAttemptAnswerLimit.count()),
+    fail(fmt::format("{}: no answer for {} s; it may lack the outcome of this attempt",
+                     path_in(directory_), kAttemptAnswerLimit.count()),
          0);
 }
 

@@ -1,4 +1,5 @@
-// Directories are read by processes of their own, for one that does not answer must not hold the launcher.
+// Directories are read by processes of their own, for one that does not answer must not hold the
+// launcher.
 #include "launcher/job/checkpoint_start.h"
 
 #include <fmt/format.h>
@@ -24,12 +25,14 @@ using Json = nlohmann::json;
 
 constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
 constexpr std::chrono::seconds kLockLimit(10);  // to lock a directory; time_limit() may change it
-constexpr std::chrono::seconds kClearing(5);  // a job without a launcher needs so long after --orphan-timeout
-constexpr std::chrono::seconds kQuietLimit(30);  // between two reports of a process that reads checkpoints
+constexpr std::chrono::seconds kClearing(
+    5);  // a job without a launcher needs so long after --orphan-timeout
+constexpr std::chrono::seconds kQuietLimit(
+    30);  // between two reports of a process that reads checkpoints
 constexpr std::chrono::seconds kSyncLimit(600);  // for fsync of a file that regroup-persist copies
 
-// The newest intact checkpoint of `places`, which have the form of regroup-persist. Damaged ones are reported
-// on standard error.
+// The newest intact checkpoint of `places`, which have the form of regroup-persist. Damaged ones
+// are reported on standard error.
 Result<std::optional<writer::Resume>> newest_in(const std::vector<std::string>& places,
                                                 const std::string& directory,
                                                 const spec::Environment& environment) {
@@ -54,15 +57,15 @@ process::LockWait lock_wait(const spec::Options& options, const std::string& opt
 // Creates the directory if it does not exist, and writes the job into its LOCK.
 Status take(const std::string& option, const std::string& path, const std::string& job,
             const spec::Options& options, process::HeldLocks* locks) {
-  auto taken =
-      process::take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(options, option));
+  auto taken = process::take_directory(path, base::lock_owner(job), /*make=*/true,
+                                       lock_wait(options, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
 }
 
-// For a host that may have neither a member nor such a directory: returns no lock then. Fails if another job
-// holds the lock.
+// For a host that may have neither a member nor such a directory: returns no lock then. Fails if
+// another job holds the lock.
 Result<std::optional<base::FileLock>> take_if_there(const std::string& path, const std::string& job,
                                                     const spec::Options& options) {
   auto taken = process::take_directory(path, base::lock_owner(job), /*make=*/false,
@@ -74,8 +77,8 @@ Result<std::optional<base::FileLock>> take_if_there(const std::string& path, con
   return std::optional<base::FileLock>();
 }
 
-// The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a newer
-// checkpoint of the launcher's own directory is copied there first.
+// The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a
+// newer checkpoint of the launcher's own directory is copied there first.
 Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPlan& plan,
                                                       const spec::Options& options) {
   const spec::CheckpointRequest& asked = options.checkpoint;
@@ -97,8 +100,8 @@ Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPl
 
 }  // namespace
 
-Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const std::string& job, bool hosts,
-                                                   process::HeldLocks* locks) {
+Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const std::string& job,
+                                                   bool hosts, process::HeldLocks* locks) {
   writer::CheckpointPlan plan;
   const spec::CheckpointRequest& asked = options->checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())

@@ -10,13 +10,14 @@
 
 namespace regroup::job {
 
-// Locks the directories of `options` for the job and finds their newest intact checkpoint, whose seed and
-// number of shards become those of the job. `locks`, here or in a child process, hold the locks. Blocks while
-// that checkpoint is verified. With `hosts` (a job on several) the first of two directories is local to each
-// host: a newer checkpoint in this host's local directory, if it can be locked, is copied to the second one,
-// from which the job resumes and which alone stays locked.
+// Locks the directories of `options` for the job and finds their newest intact checkpoint, whose
+// seed and number of shards become those of the job. `locks`, here or in a child process, hold the
+// locks. Blocks while that checkpoint is verified. With `hosts` (a job on several) the first of two
+// directories is local to each host: a newer checkpoint in this host's local directory, if it can
+// be locked, is copied to the second one, from which the job resumes and which alone stays locked.
 [[nodiscard]] base::Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options,
-                                                                       const std::string& job, bool hosts,
+                                                                       const std::string& job,
+                                                                       bool hosts,
                                                                        process::HeldLocks* locks);
 
 }  // namespace regroup::job

@@ -1,5 +1,6 @@
-// The evaluator gets the cluster without being a part of it, as TensorFlow's guide to distributed training
-// requires. PAI_* follow OpenPAI's user manual. jax.distributed.initialize() reads the address in JAX_*.
+// The evaluator gets the cluster without being a part of it, as TensorFlow's guide to distributed
+// training requires. PAI_* follow OpenPAI's user manual. jax.distributed.initialize() reads the
+// address in JAX_*.
 #include "launcher/job/cluster_spec.h"
 
 #include <fmt/format.h>
@@ -14,16 +15,20 @@ namespace regroup::job {
 namespace {
 
 bool fits_variable(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-';
 }
 
-std::string address_of(const MemberPorts& member) { return fmt::format("{}:{}", member.host, member.port); }
+std::string address_of(const MemberPorts& member) {
+  return fmt::format("{}:{}", member.host, member.port);
+}
 
 std::string tf_config(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank) {
   auto addresses = nlohmann::ordered_json::object();
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const Role& role = cluster.roles[tasks[i].role];
-    if (kind_of(role) != RoleKind::kEvaluator) addresses[role.name].push_back(address_of(cluster.members[i]));
+    if (kind_of(role) != RoleKind::kEvaluator)
+      addresses[role.name].push_back(address_of(cluster.members[i]));
   }
   const nlohmann::ordered_json config{
       {"cluster", std::move(addresses)},
@@ -53,7 +58,8 @@ void add_pai(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32
     list += (list.empty() ? "" : ",") + role.name;
     out["PAI_TASK_ROLE_TASK_COUNT_" + role.name] = std::to_string(role.count);
   }
-  for (std::size_t i = 0; i < tasks.size(); ++i) add_pai_member(cluster, tasks[i], cluster.members[i], out);
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    add_pai_member(cluster, tasks[i], cluster.members[i], out);
   out["PAI_CURRENT_TASK_ROLE_NAME"] = cluster.roles[tasks[rank].role].name;
   out["PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"] = std::to_string(tasks[rank].index);
 }
@@ -62,7 +68,8 @@ void add_pai(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32
 void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank,
               spec::Environment& out) {
   const auto gpus_of = [&](const Task& task) { return cluster.roles[task.role].gpus; };
-  if (std::none_of(cluster.roles.begin(), cluster.roles.end(), [](const Role& r) { return r.gpus > 0; }))
+  if (std::none_of(cluster.roles.begin(), cluster.roles.end(),
+                   [](const Role& r) { return r.gpus > 0; }))
     return;
   std::uint32_t first = 0;
   for (std::uint32_t i = 0; i < rank; ++i) {
@@ -79,7 +86,8 @@ void add_role(const Cluster& cluster, const std::vector<Task>& tasks, std::uint3
   const Task& own = tasks[rank];
   std::size_t here = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i)
-    here += tasks[i].role == own.role && cluster.members[i].host == cluster.members[rank].host ? 1 : 0;
+    here +=
+        tasks[i].role == own.role && cluster.members[i].host == cluster.members[rank].host ? 1 : 0;
   out["REGROUP_ROLE"] = cluster.roles[own.role].name;
   out["REGROUP_ROLE_RANK"] = std::to_string(own.index);
   out["REGROUP_ROLE_SIZE"] = std::to_string(cluster.roles[own.role].count);
@@ -104,12 +112,15 @@ base::Status check_roles(const std::vector<Role>& roles) {
           fmt::format("role {}: expected a name of letters, digits, _ and -", role.name));
     }
     if (!names.insert(role.name).second) {
-      return base::invalid_argument(fmt::format("role {}: given twice; expected each role once", role.name));
+      return base::invalid_argument(
+          fmt::format("role {}: given twice; expected each role once", role.name));
     }
-    if (role.count == 0) return base::invalid_argument(fmt::format("role {} has no member", role.name));
+    if (role.count == 0)
+      return base::invalid_argument(fmt::format("role {} has no member", role.name));
     if (kind_of(role) == RoleKind::kChief) chiefs += role.count;
   }
-  if (chiefs > 1) return base::invalid_argument(fmt::format("expected at most one chief, got {}", chiefs));
+  if (chiefs > 1)
+    return base::invalid_argument(fmt::format("expected at most one chief, got {}", chiefs));
   return {};
 }
 

@@ -1,6 +1,6 @@
-// Roles of a cluster (chief, worker, ps, evaluator or other names) and the variables that describe the
-// cluster to each member: TF_CONFIG for TensorFlow, PAI_* as on OpenPAI, JAX_* for jax.distributed. Pure
-// functions.
+// Roles of a cluster (chief, worker, ps, evaluator or other names) and the variables that describe
+// the cluster to each member: TF_CONFIG for TensorFlow, PAI_* as on OpenPAI, JAX_* for
+// jax.distributed. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ struct Role {
 enum class RoleKind : std::uint8_t { kChief, kWorker, kServer, kEvaluator };
 [[nodiscard]] RoleKind kind_of(const Role& role);  // "chief" or "master", "ps", "evaluator"
 
-// kInvalidArgument says which role is wrong: no name, a character that a name may not have, a name twice, no
-// member, more than one chief.
+// kInvalidArgument says which role is wrong: no name, a character that a name may not have, a name
+// twice, no member, more than one chief.
 [[nodiscard]] base::Status check_roles(const std::vector<Role>& roles);
 
 // Ranks go through the roles in their order: all of the first, then all of the second.
@@ -44,8 +44,9 @@ struct Task {
   std::size_t role = 0;     // number of its role
   std::uint32_t index = 0;  // in its role
 };
-[[nodiscard]] std::vector<Task> tasks_of(const std::vector<Role>& roles);               // by rank
-[[nodiscard]] std::string task_name(const std::vector<Role>& roles, const Task& task);  // "worker 2"
+[[nodiscard]] std::vector<Task> tasks_of(const std::vector<Role>& roles);  // by rank
+[[nodiscard]] std::string task_name(const std::vector<Role>& roles,
+                                    const Task& task);  // "worker 2"
 
 struct MemberPorts {
   std::string host;
@@ -60,7 +61,8 @@ struct Cluster {
   std::uint16_t coordinator_port = 0;  // on rank 0's host, of jax.distributed
 };
 
-// The variables of one member; docs/guide/clusterspec.md lists them. `cluster` has passed check_roles().
+// The variables of one member; docs/guide/clusterspec.md lists them. `cluster` has passed
+// check_roles().
 [[nodiscard]] spec::Environment cluster_environment(const Cluster& cluster, std::uint32_t rank);
 
 }  // namespace regroup::job

@@ -1,5 +1,5 @@
-// docs.horovod.org, "Elastic Horovod", --host-discovery-script: a first failure ends the job, later ones do
-// not.
+// docs.horovod.org, "Elastic Horovod", --host-discovery-script: a first failure ends the job, later
+// ones do not.
 #include "launcher/job/discovery.h"
 
 #include <fmt/format.h>
@@ -27,8 +27,10 @@ std::vector<std::string> words_of(const spec::DiscoveryRequest& request) {
 
 base::Result<std::vector<spec::HostRequest>> hosts_in(const base::Result<std::string>& text,
                                                       const spec::DiscoveryRequest& request) {
-  if (!text.ok()) return base::Status(text.code(), name_of(request) + ": " + text.status().message());
-  REGROUP_ASSIGN_OR_RETURN(auto hosts, alloc::read_discovered(*text, name_of(request), request.slots));
+  if (!text.ok())
+    return base::Status(text.code(), name_of(request) + ": " + text.status().message());
+  REGROUP_ASSIGN_OR_RETURN(auto hosts,
+                           alloc::read_discovered(*text, name_of(request), request.slots));
   std::vector<spec::HostRequest> out;
   for (alloc::Host& host : hosts) {
     spec::HostRequest& request = out.emplace_back();
@@ -45,12 +47,13 @@ base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
                                          const std::string& allocator) {
   auto grant = grant_of(environment, allocator);
   if (!grant.ok()) return grant.status();
-  REGROUP_ASSIGN_OR_RETURN(
-      auto hosts,
-      hosts_in(command_output(words_of(request), environment, process::time_limit(environment, kScriptLimit)),
-               request));
+  REGROUP_ASSIGN_OR_RETURN(auto hosts,
+                           hosts_in(command_output(words_of(request), environment,
+                                                   process::time_limit(environment, kScriptLimit)),
+                                    request));
   if (hosts.empty())
-    return base::unavailable(name_of(request) + ": expected at least one host at the start, got none");
+    return base::unavailable(name_of(request) +
+                             ": expected at least one host at the start, got none");
   grant->by = name_of(request);
   grant->hosts = std::move(hosts);
   return grant;

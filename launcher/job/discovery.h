@@ -14,8 +14,9 @@
 
 namespace regroup::job {
 
-// What the script names now, reached as what the allocator here has granted is, or by ssh. Blocks, ten
-// seconds at most (time_limit.h); an error names the script, and what is wrong with its end or its lines.
+// What the script names now, reached as what the allocator here has granted is, or by ssh. Blocks,
+// ten seconds at most (time_limit.h); an error names the script, and what is wrong with its end or
+// its lines.
 [[nodiscard]] base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
                                                        const spec::DiscoveryRequest& request,
                                                        const std::string& allocator);
@@ -25,7 +26,8 @@ class Discovery {
  public:
   struct Events {
     std::function<void(const std::vector<spec::HostRequest>&)> found;
-    std::function<void(const std::string&)> said;  // why it could not be asked: the hosts stay as they are
+    std::function<void(const std::string&)>
+        said;  // why it could not be asked: the hosts stay as they are
   };
   Discovery(boost::asio::io_context& loop, const spec::Options& options, Events events);
   ~Discovery() { stop(); }

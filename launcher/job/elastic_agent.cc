@@ -34,13 +34,14 @@ void end_job(agent::Agent& agent, const proto::JobDone& done, const process::App
     return agent.on_notice(std::nullopt);
   }
   if (done.exit_code != 0) {
-    agent.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
-                          process::shown(app)));
+    agent.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason,
+                          done.exit_code, process::shown(app)));
   } else if (!quiet) {
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
   if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts, resumed);
-  if (done.exit_code != 0 && last > base::Duration::zero()) return agent.end_within(done.exit_code, last);
+  if (done.exit_code != 0 && last > base::Duration::zero())
+    return agent.end_within(done.exit_code, last);
   agent.kill(done.exit_code);
 }
 
@@ -67,8 +68,8 @@ ElasticAgent::ElasticAgent(agent::Agent& agent, ElasticAgentOptions options,
 
 base::Status ElasticAgent::start() {
   if (options_.transfer_service) {
-    options_.transfer_service->attach(core_,
-                                      [this](const membership::AgentEffects& effects) { perform(effects); });
+    options_.transfer_service->attach(
+        core_, [this](const membership::AgentEffects& effects) { perform(effects); });
   }
   if (!options_.fixed) process::prefer_promptness();
   if (options_.helper) {
@@ -128,7 +129,8 @@ void ElasticAgent::on_message(const proto::Message& message) {
 // For a job on this host only, whose last member would otherwise wait for a successor.
 void ElasticAgent::on_notice(base::TimePoint deadline) {
   checkpoints_.on_notice(deadline);
-  if (coordinator_) coordinator_->send({core_.incarnation(), proto::NodeUp{proto::NodeId{0}, "this one", 0}});
+  if (coordinator_)
+    coordinator_->send({core_.incarnation(), proto::NodeUp{proto::NodeId{0}, "this one", 0}});
 }
 
 void ElasticAgent::on_connection(base::Fd socket, pid_t peer) {
@@ -151,8 +153,8 @@ void ElasticAgent::on_connection(base::Fd socket, pid_t peer) {
   });
 }
 
-// The connection of a member closed: it usually exits now, with a message of its own. A member that only
-// closed its session would block all others, so it is killed after kLinger.
+// The connection of a member closed: it usually exits now, with a message of its own. A member that
+// only closed its session would block all others, so it is killed after kLinger.
 void ElasticAgent::on_member_gone(proto::MemberId member) {
   auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
   timer.expires_after(kLinger);
@@ -160,8 +162,9 @@ void ElasticAgent::on_member_gone(proto::MemberId member) {
     if (error) return;
     const auto effects = core_.on_link_closed(member);
     if (options_.fixed && !effects.empty() && !agent_.ending())
-      agent_.say(fmt::format("rank {} closed its session before finish(), and others wait for it: killing it",
-                             member));
+      agent_.say(fmt::format(
+          "rank {} closed its session before finish(), and others wait for it: killing it",
+          member));
     perform(effects);
   });
 }
@@ -176,11 +179,14 @@ void ElasticAgent::on_join_deadline(LinkId id) {
 
 void ElasticAgent::on_member_message(LinkId id, const proto::Message& message) {
   Link& link = links_.at(id);
-  if (!link.member && std::holds_alternative<proto::Failure>(message.body)) return on_failure(link, message);
+  if (!link.member && std::holds_alternative<proto::Failure>(message.body))
+    return on_failure(link, message);
   if (!link.member) {
     const auto* join = std::get_if<proto::Join>(&message.body);
-    if (join == nullptr) return link.channel->fail(base::invalid_argument("the first message must be Join"));
-    const base::Status status = failed_.empty() ? adopt(link, join->member) : base::invalid_argument(failed_);
+    if (join == nullptr)
+      return link.channel->fail(base::invalid_argument("the first message must be Join"));
+    const base::Status status =
+        failed_.empty() ? adopt(link, join->member) : base::invalid_argument(failed_);
     if (!status.ok()) {
       link.channel->send({core_.incarnation(), proto::Refused{status.message()}});
       return link.channel->fail(status);
@@ -188,14 +194,17 @@ void ElasticAgent::on_member_message(LinkId id, const proto::Message& message) {
   }
   if (const auto* diverged = std::get_if<proto::Diverged>(&message.body)) {
     const std::string newest = checkpoints_.newest();
-    const proto::Diverged full{diverged->member, diverged->why + (newest.empty() ? "" : "; " + newest)};
+    const proto::Diverged full{diverged->member,
+                               diverged->why + (newest.empty() ? "" : "; " + newest)};
     return perform(core_.handle({link.member}, {.incarnation = message.incarnation, .body = full}));
   }
   perform(core_.handle({link.member}, message));
-  if (const auto found = links_.find(id); found != links_.end() && !failed_.empty()) release(found->second);
+  if (const auto found = links_.find(id); found != links_.end() && !failed_.empty())
+    release(found->second);
 }
 
-// The futex reports the death before the process is reaped: its core slot is free for its replacement.
+// The futex reports the death before the process is reaped: its core slot is free for its
+// replacement.
 void ElasticAgent::on_line_dead(proto::SlotIndex slot) {
   for (const auto& [member, line] : watched_) {
     if (line == slot) core_slots_.leave(member);
@@ -218,14 +227,15 @@ base::Status ElasticAgent::adopt(Link& link, proto::MemberId member) {
   return {};
 }
 
-// Watches the process that joined, which need not be the one that was started: its buffers may be reused only
-// after its own end.
+// Watches the process that joined, which need not be the one that was started: its buffers may be
+// reused only after its own end.
 base::Status ElasticAgent::watch_joined(proto::MemberId member, pid_t pid) {
   if (joined_.contains(member)) return {};
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0 && errno == ESRCH) return {};  // gone already
   if (fd < 0)
-    return base::system_error("pidfd_open", fmt::format("process {} of member {}", pid, member), errno);
+    return base::system_error("pidfd_open", fmt::format("process {} of member {}", pid, member),
+                              errno);
   Joined& joined = joined_.try_emplace(member, agent_.loop()).first->second;
   joined.pid = pid;
   joined.pidfd.assign(fd);
@@ -237,9 +247,10 @@ void ElasticAgent::await_joined(proto::MemberId member) {
   const auto found = joined_.find(member);
   if (found == joined_.end()) return;
   if (auto& pidfd = found->second.pidfd; !process::is_readable(pidfd.native_handle())) {
-    return pidfd.async_wait(pidfd.wait_read, [this, member](const boost::system::error_code& error) {
-      if (!error) await_joined(member);
-    });
+    return pidfd.async_wait(pidfd.wait_read,
+                            [this, member](const boost::system::error_code& error) {
+                              if (!error) await_joined(member);
+                            });
   }
   const auto exit = found->second.exit;
   joined_.erase(found);
@@ -272,8 +283,9 @@ void ElasticAgent::reaped(const process::MemberExit& exit) {
 }
 
 ElasticAgent::Link* ElasticAgent::link_of(proto::MemberId member) {
-  const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [member](const auto& entry) { return entry.second.member == member; });
+  const auto found = std::find_if(links_.begin(), links_.end(), [member](const auto& entry) {
+    return entry.second.member == member;
+  });
   return found == links_.end() ? nullptr : &found->second;
 }
 
@@ -303,7 +315,8 @@ void ElasticAgent::perform_one(const membership::ToCoordinator& effect) {
 
 void ElasticAgent::perform_one(const membership::ToMember& effect) {
   if (const Link* link = link_of(effect.member)) {
-    link->channel->send({core_.incarnation(), effect.body}, effect.pass_memfd ? core_.arena().memfd() : -1);
+    link->channel->send({core_.incarnation(), effect.body},
+                        effect.pass_memfd ? core_.arena().memfd() : -1);
   }
 }
 
@@ -328,14 +341,16 @@ void ElasticAgent::start_member(const proto::Start& start, process::Extras extra
   if (!status.ok()) {
     core_slots_.leave(start.member);
     const std::string where = options_.host.empty() ? "" : fmt::format("host {}: ", options_.host);
-    agent_.say(fmt::format("{}member {} could not be started: {}", where, start.member, status.message()));
+    agent_.say(
+        fmt::format("{}member {} could not be started: {}", where, start.member, status.message()));
     return perform(core_.on_reaped(start.member, 0, kNotStarted, 0));
   }
   agent_.release_port();
 }
 
 void ElasticAgent::perform_one(const membership::KillMember& effect) {
-  if (mpi_ && mpi_->forget(effect.member)) return perform(core_.on_reaped(effect.member, 0, 0, SIGKILL));
+  if (mpi_ && mpi_->forget(effect.member))
+    return perform(core_.on_reaped(effect.member, 0, 0, SIGKILL));
   agent_.processes().signal(effect.member, SIGKILL);
   if (const auto found = joined_.find(effect.member); found != joined_.end()) {
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
@@ -351,7 +366,8 @@ void ElasticAgent::look_for_its_end(proto::MemberId member) {
   });
 }
 
-// A killed process that hangs in the kernel must not delay the others: treat it as dead once it is stuck.
+// A killed process that hangs in the kernel must not delay the others: treat it as dead once it is
+// stuck.
 void ElasticAgent::on_still_there(proto::MemberId member) {
   const pid_t pid = process_of(member);
   if (pid == 0) {
@@ -363,13 +379,15 @@ void ElasticAgent::on_still_there(proto::MemberId member) {
   const std::string what =
       fmt::format("member {} (pid {}) was killed, but {}", member, pid, process::hangs_in(*where));
   const auto effects = core_.on_stuck(member, what);
-  if (!effects.empty() && !agent_.ending()) agent_.say(what + ": the other members continue without it");
+  if (!effects.empty() && !agent_.ending())
+    agent_.say(what + ": the other members continue without it");
   perform(effects);
 }
 
 void ElasticAgent::perform_one(const membership::CloseMember& effect) {
-  const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [&](const auto& entry) { return entry.second.member == effect.member; });
+  const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
+    return entry.second.member == effect.member;
+  });
   if (found == links_.end()) return;
   found->second.channel->close_when_sent();
   links_.erase(found);
@@ -377,12 +395,14 @@ void ElasticAgent::perform_one(const membership::CloseMember& effect) {
 
 void ElasticAgent::perform_one(const membership::WatchLine& effect) {
   watched_[effect.member] = effect.slot;
-  const base::Status status =
-      watcher_.watch(effect.slot, process::futex_word(core_.arena().member_slot(effect.slot).alive));
+  const base::Status status = watcher_.watch(
+      effect.slot, process::futex_word(core_.arena().member_slot(effect.slot).alive));
   if (!status.ok()) agent_.say(status.message());
 }
 
-void ElasticAgent::perform_one(const membership::ReleaseMember& effect) { core_.release(effect.slot); }
+void ElasticAgent::perform_one(const membership::ReleaseMember& effect) {
+  core_.release(effect.slot);
+}
 
 void ElasticAgent::perform_one(const membership::Ring& effect) { core_.ring(effect.slot); }
 

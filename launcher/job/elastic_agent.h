@@ -34,21 +34,23 @@ struct ElasticAgentOptions {
   std::string socket;  // where members connect
   base::Duration orphan_timeout{};
   bool quiet = false;
-  std::optional<pmi::HelperOptions> helper = {};            // none: MPI programs get no services
-  std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
-  std::vector<std::vector<int>> cores = {};                 // by core slot; empty: members are not bound
-  std::vector<spec::Environment> environments = {};         // by core slot, of its devices; empty: none
-  base::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
+  std::optional<pmi::HelperOptions> helper = {};  // none: MPI programs get no services
+  std::uint32_t slots = 0;                        // cores there are for the members; 0: not known
+  std::vector<std::vector<int>> cores = {};       // by core slot; empty: members are not bound
+  std::vector<spec::Environment> environments = {};  // by core slot, of its devices; empty: none
+  base::Duration join_deadline = std::chrono::seconds(10);          // of a connection, for its Join
   std::unique_ptr<catchup::TransferService> transfer_service = {};  // none: there is no other node
   writer::CheckpointPlan checkpoints = {};                          // none: an empty directory
-  std::string host = {};                                     // its name in a job on several; else empty
-  base::Duration finished_limit = std::chrono::seconds(60);  // when a member has finished and does not end
-  bool fixed = false;  // a World of fixed size: others start the members, and end them
+  std::string host = {};  // its name in a job on several; else empty
+  base::Duration finished_limit =
+      std::chrono::seconds(60);  // when a member has finished and does not end
+  bool fixed = false;            // a World of fixed size: others start the members, and end them
 };
 
-// Prints how the job ended, unless it is ending already, and ends all members of `agent`. `doubtful_hosts`:
-// the number of hosts whose members may still live for a moment; `resumed`: the step from which the job
-// resumed, if it is not known elsewhere; `last`: time for agents of a failed job to save its state.
+// Prints how the job ended, unless it is ending already, and ends all members of `agent`.
+// `doubtful_hosts`: the number of hosts whose members may still live for a moment; `resumed`: the
+// step from which the job resumed, if it is not known elsewhere; `last`: time for agents of a
+// failed job to save its state.
 void end_job(agent::Agent& agent, const proto::JobDone& done, const process::App& app, bool quiet,
              int doubtful_hosts = 0, proto::Step resumed = 0, base::Duration last = {});
 
@@ -62,7 +64,8 @@ class ElasticAgent final : public agent::MembershipJob {
   void on_exit(const process::MemberExit& exit) override;
   void on_coordinator(base::Fd socket, std::int32_t incarnation) override;
   void on_message(const proto::Message& message) override;
-  void fail(const std::string& why);  // of a World of fixed size: the others hear it in their next call
+  void fail(
+      const std::string& why);  // of a World of fixed size: the others hear it in their next call
   [[nodiscard]] base::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] bool keeps_checkpoints() const override { return options_.checkpoints.every > 0; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
@@ -80,7 +83,8 @@ class ElasticAgent final : public agent::MembershipJob {
     std::optional<proto::MemberId> member;
   };
   using LinkId = std::uint64_t;  // what handlers keep: the link may be gone when they run
-  // The process that joined, where it is not the one that was started (a shell's child, for example).
+  // The process that joined, where it is not the one that was started (a shell's child, for
+  // example).
   struct Joined {
     explicit Joined(boost::asio::io_context& loop) : pidfd(loop) {}
     boost::asio::posix::stream_descriptor pidfd;
@@ -137,8 +141,9 @@ class ElasticAgent final : public agent::MembershipJob {
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer transfer_timer_;
-  bool attending_ = false, knows_ranks_ = false, first_here_ = false;  // rank 0 was started on this host
-  std::string failed_;                                                 // why a World of fixed size is over
+  bool attending_ = false, knows_ranks_ = false,
+       first_here_ = false;  // rank 0 was started on this host
+  std::string failed_;       // why a World of fixed size is over
   std::function<void(const proto::Message&)> send_;
   writer::Checkpoints checkpoints_;
   FinishedWatch finished_;

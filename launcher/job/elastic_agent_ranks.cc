@@ -1,5 +1,5 @@
-// The agent's part for ranks of a fixed-size job, which that job starts and ends, and its watch over members
-// that have finished.
+// The agent's part for ranks of a fixed-size job, which that job starts and ends, and its watch
+// over members that have finished.
 #include <fmt/format.h>
 
 #include <utility>
@@ -36,7 +36,8 @@ void ElasticAgent::fail(const std::string& why) {
 // A rank that is joining the World is released when it sends Ready.
 void ElasticAgent::release(Link& link) {
   const auto line = link.member ? watched_.find(*link.member) : watched_.end();
-  if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0) return;
+  if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0)
+    return;
   link.channel->send({core_.incarnation(), proto::Refused{failed_}});
   core_.release(line->second);
 }
@@ -55,7 +56,8 @@ void ElasticAgent::poll_finished() {
       living.push_back({member, pid});
   }
   if (agent_.ending()) return;
-  for (const std::string& text : finished_.look(base::SystemClock().now(), living)) agent_.say(text);
+  for (const std::string& text : finished_.look(base::SystemClock().now(), living))
+    agent_.say(text);
 }
 
 std::optional<int> ElasticAgent::completed() const {

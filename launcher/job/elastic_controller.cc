@@ -1,5 +1,5 @@
-// An agent may send only the messages of its own host. One that sends messages about nodes, or messages of
-// the coordinator, is lost: a host that is not trusted must not remove others.
+// An agent may send only the messages of its own host. One that sends messages about nodes, or
+// messages of the coordinator, is lost: a host that is not trusted must not remove others.
 #include "launcher/job/elastic_controller.h"
 
 #include <fmt/format.h>
@@ -20,10 +20,12 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::chrono::seconds kLastSave(35);  // agents need 30 s at most to save and to kill their members
+constexpr std::chrono::seconds kLastSave(
+    35);  // agents need 30 s at most to save and to kill their members
 constexpr base::Duration kFirstBackoff = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr base::Duration kLongestBackoff = std::chrono::seconds(30);
-constexpr base::Duration kStable = std::chrono::seconds(3);  // ... and begins anew after so long without one
+constexpr base::Duration kStable =
+    std::chrono::seconds(3);  // ... and begins anew after so long without one
 
 }  // namespace
 
@@ -42,7 +44,8 @@ ElasticController::ElasticController(agent::Agent& agent, ElasticControllerOptio
            .gone = [this](lease::GrantId id) { on_gone(id); },
            .wanted = [this](lease::GrantId id,
                             const lease::LeaseRevoke& what) { return on_wanted(id, what); },
-           .resized = [this](lease::GrantId id, const lease::Resized& what) { on_resized(id, what.members); },
+           .resized = [this](lease::GrantId id,
+                             const lease::Resized& what) { on_resized(id, what.members); },
            .reconnected =
                [this](lease::GrantId id, const lease::LeaseReconnect& reconnect) {
                  return on_reconnect(id, reconnect);
@@ -54,9 +57,12 @@ ElasticController::ElasticController(agent::Agent& agent, ElasticControllerOptio
            [this](proto::NodeId node, bool silent) {
              tell_coordinator(proto::NodeSilent{node, silent}, node);
            },
-       .noticed = [this](std::size_t index, const agent::HostNotice& notice) { on_notice(index, notice); },
+       .noticed = [this](std::size_t index,
+                         const agent::HostNotice& notice) { on_notice(index, notice); },
        .came =
-           [this](std::size_t index) { options_.inventory ? query_inventory_of(index) : came(index, {}); },
+           [this](std::size_t index) {
+             options_.inventory ? query_inventory_of(index) : came(index, {});
+           },
        .left = [this](std::size_t index) { on_left(index, "was returned"); }});
 }
 
@@ -72,8 +78,9 @@ base::Status ElasticController::start() {
     agent_.add_usage(host, json, lives);
   };
   hosts_->serve(
-      std::move(events), [this](std::size_t index, const base::Status& why) { on_lost(index, why); },
-      agent_.out(), agent_.err());
+      std::move(events),
+      [this](std::size_t index, const base::Status& why) { on_lost(index, why); }, agent_.out(),
+      agent_.err());
   for (std::size_t index = 0; index < hosts_->size(); ++index) begin(index);
   if (options_.grants_socket.empty()) return {};
   if (const base::Status status = lease_server_.start(options_.grants_socket);
@@ -100,16 +107,16 @@ void ElasticController::begin(std::size_t index) {
 
 // Also for a host that was lost before: it may have other GPUs now.
 void ElasticController::query_inventory_of(std::size_t index) {
-  hosts_->query_inventory(index, *options_.inventory,
-                          [this, index, id = hosts_->id(index)](const base::Result<std::string>& answer) {
-                            if (hosts_->id(index) != id || agent_.ending()) return;
-                            const std::uint32_t given = options_.slots.at(index);
-                            auto resources = options_.resources_of(
-                                options_.granted.at(index), given != 0 ? given : hosts_->facts(index).slots,
-                                answer);
-                            if (!resources.ok()) return hosts_->give_up(id, resources.status());
-                            came(index, std::move(*resources));
-                          });
+  hosts_->query_inventory(
+      index, *options_.inventory,
+      [this, index, id = hosts_->id(index)](const base::Result<std::string>& answer) {
+        if (hosts_->id(index) != id || agent_.ending()) return;
+        const std::uint32_t given = options_.slots.at(index);
+        auto resources = options_.resources_of(
+            options_.granted.at(index), given != 0 ? given : hosts_->facts(index).slots, answer);
+        if (!resources.ok()) return hosts_->give_up(id, resources.status());
+        came(index, std::move(*resources));
+      });
 }
 
 void ElasticController::came(std::size_t index, std::vector<agent::SlotResources> resources) {
@@ -153,14 +160,16 @@ proto::NodeUp ElasticController::node_up_of(std::size_t index) const {
 void ElasticController::on_coordinator(base::Fd socket, std::int32_t) {
   if (coordinator_) coordinator_->close();
   coordinator_ = std::make_shared<transport::Channel>(
-      agent_.loop(), std::move(socket), [this](const proto::Message& message) { on_order(message); },
+      agent_.loop(), std::move(socket),
+      [this](const proto::Message& message) { on_order(message); },
       // A restarted coordinator requests by Hello what it missed.
       [](const base::Status&) {});
   coordinator_->start();
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (hosts_->is_set_up(index)) tell_coordinator(node_up_of(index), hosts_->id(index));
   }
-  for (const proto::NodeLost& lost : std::exchange(unreported_, {})) tell_coordinator(lost, lost.node);
+  for (const proto::NodeLost& lost : std::exchange(unreported_, {}))
+    tell_coordinator(lost, lost.node);
   tell_coordinator(options_.known);
 }
 
@@ -171,7 +180,8 @@ void ElasticController::tell_coordinator(proto::Body body, proto::NodeId node) {
 void ElasticController::on_order(const proto::Message& message) {
   if (const auto* done = std::get_if<proto::JobDone>(&message.body)) {
     int lost = 0;
-    for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
+    for (std::size_t index = 0; index < hosts_->size(); ++index)
+      lost += hosts_->is_up(index) ? 0 : 1;
     const auto& elastic = options_.setup.elastic;
     const bool saves = elastic && elastic->checkpoints.every > 0 && done->save_state;
     if (saves) hosts_->tell_membership({message.incarnation, *done, proto::kEveryNode});
@@ -191,8 +201,9 @@ void ElasticController::on_order(const proto::Message& message) {
 void ElasticController::on_agent_message(proto::NodeId node, const proto::Message& message) {
   const auto refuse = [&](std::string_view what) {
     const auto index = hosts_->index_of(node);
-    hosts_->give_up(node, base::invalid_argument(fmt::format("host {}: its agent sent a message {}",
-                                                             index ? hosts_->name(*index) : "?", what)));
+    hosts_->give_up(node,
+                    base::invalid_argument(fmt::format("host {}: its agent sent a message {}",
+                                                       index ? hosts_->name(*index) : "?", what)));
   };
   if (!membership::is_agent_message(message.body)) return refuse("that it may not send");
   trained_.hear(message.body, agent_.ending());
@@ -224,7 +235,8 @@ void ElasticController::end_without_hosts(base::Duration within) {
   agent_.on_notice(within);
 }
 
-// The whole job ends, so no member can take over the state of the last ones: all hosts lose their slots.
+// The whole job ends, so no member can take over the state of the last ones: all hosts lose their
+// slots.
 void ElasticController::on_notice(base::TimePoint) {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     const proto::NodeUp now = node_up_of(index);
@@ -257,16 +269,19 @@ void ElasticController::on_lost(std::size_t index, const base::Status& why) {
   agent_.look_whether_over();
 }
 
-// Reports why an agent did not start, each reason once, while its start is retried: the coordinator does not
-// know the agent before its setup. The failures of the first start have been reported already.
+// Reports why an agent did not start, each reason once, while its start is retried: the coordinator
+// does not know the agent before its setup. The failures of the first start have been reported
+// already.
 void ElasticController::report_failed_start(std::size_t index, const std::string& why) {
   const auto state = host_states_.find(index);
-  if (const auto backoff = backoffs_.find(index); state == host_states_.end() && backoff != backoffs_.end()) {
+  if (const auto backoff = backoffs_.find(index);
+      state == host_states_.end() && backoff != backoffs_.end()) {
     std::optional<std::set<std::string>>& said = backoff->second.said;
     if (said && said->insert(why).second) say(fmt::format("{}; trying again", why));
     return;
   }
-  if (state == host_states_.end() || !state->second.grant || std::exchange(state->second.failure, why) == why)
+  if (state == host_states_.end() || !state->second.grant ||
+      std::exchange(state->second.failure, why) == why)
     return;
   say(why);
   lease_server_.tell(*state->second.grant, why);
@@ -290,9 +305,11 @@ void ElasticController::retry_later(std::size_t index) {
   const base::TimePoint came = std::exchange(backoff.came, base::TimePoint());
   if (came != base::TimePoint() && base::SystemClock().now() - came > kStable) backoff.delay = {};
   backoff.delay = std::clamp<base::Duration>(2 * backoff.delay, kFirstBackoff, kLongestBackoff);
-  backoff.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(backoff.delay));
+  backoff.timer.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(backoff.delay));
   backoff.timer.async_wait([this, index](const boost::system::error_code& error) {
-    if (!error && !agent_.ending() && (!draining(index) || suspended(index))) hosts_->bring_back(index);
+    if (!error && !agent_.ending() && (!draining(index) || suspended(index)))
+      hosts_->bring_back(index);
   });
 }
 
@@ -313,7 +330,8 @@ bool ElasticController::leased(std::size_t index) const {
 std::optional<std::size_t> ElasticController::find(const std::string& host) const {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     const auto state = host_states_.find(index);
-    if (hosts_->name(index) == host && (state == host_states_.end() || !state->second.left)) return index;
+    if (hosts_->name(index) == host && (state == host_states_.end() || !state->second.left))
+      return index;
   }
   return std::nullopt;
 }

@@ -1,6 +1,6 @@
-// The controller of an elastic job on several hosts: holds the links to their agents, forwards messages
-// between these and the coordinator, and writes the members' output (docs/design/elastic_hosts.md). It has no
-// member.
+// The controller of an elastic job on several hosts: holds the links to their agents, forwards
+// messages between these and the coordinator, and writes the members' output
+// (docs/design/elastic_hosts.md). It has no member.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -27,7 +27,8 @@ namespace regroup::job {
 // Used by the loop's thread.
 class ElasticController final : public agent::AgentJob {
  public:
-  // Makes `named` the hosts of the job, except for leased ones: adds missing hosts, drains the others.
+  // Makes `named` the hosts of the job, except for leased ones: adds missing hosts, drains the
+  // others.
   void follow(const std::vector<spec::HostRequest>& named, const spec::Grant& way);
   void say(const std::string& text) {
     if (!options_.quiet && !agent_.ending()) agent_.say(text);
@@ -57,8 +58,8 @@ class ElasticController final : public agent::AgentJob {
     base::TimePoint deadline{};  // until then it must be drained
     std::string failure = {};    // the last reported reason why it did not start
     bool draining = false, left = false;
-    bool leased = false;                      // a user offered it, without a request to an allocator
-    bool suspended = false;                   // it drains, its agent stays, and it may be used again
+    bool leased = false;     // a user offered it, without a request to an allocator
+    bool suspended = false;  // it drains, its agent stays, and it may be used again
     std::set<std::string> suspended_by = {};  // sources of the notices
     bool returning = false;                   // once it has left, return it to its allocator
     boost::asio::steady_timer timer;
@@ -75,8 +76,9 @@ class ElasticController final : public agent::AgentJob {
     explicit HostBackoff(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
     base::Duration delay{};
-    base::TimePoint came{};                          // when it was up again, if it is
-    std::optional<std::set<std::string>> said = {};  // reported reasons, once the host had been in the job
+    base::TimePoint came{};  // when it was up again, if it is
+    std::optional<std::set<std::string>> said =
+        {};  // reported reasons, once the host had been in the job
   };
   void on_order(const proto::Message& message);
   void on_agent_message(proto::NodeId node, const proto::Message& message);
@@ -95,7 +97,8 @@ class ElasticController final : public agent::AgentJob {
   [[nodiscard]] agent::HostAccess access_through(lease::GrantId id);
   void revoke(lease::GrantId id, base::Duration within, const std::string& why);
   void on_gone(lease::GrantId id);
-  [[nodiscard]] base::Status on_reconnect(lease::GrantId id, const lease::LeaseReconnect& reconnect);
+  [[nodiscard]] base::Status on_reconnect(lease::GrantId id,
+                                          const lease::LeaseReconnect& reconnect);
   [[nodiscard]] bool all_left(lease::GrantId id) const;
   [[nodiscard]] base::Status on_wanted(lease::GrantId id, const lease::LeaseRevoke& what);
   void reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<lease::GrantId> id,
@@ -138,12 +141,13 @@ class ElasticController final : public agent::AgentJob {
   std::set<std::size_t> in_job_;                 // hosts that were set up and not lost since
   std::set<std::size_t> awaited_;                // hosts of the start that are not up yet
   std::map<std::size_t, std::uint32_t>
-      resource_counts_;                           // by host: slots with resources, where they have any
+      resource_counts_;  // by host: slots with resources, where they have any
   std::map<std::size_t, HostState> host_states_;  // by host
   std::map<std::size_t, SlotReclaim> reclaims_;   // by host
-  std::map<std::string, lease::GrantId> tokens_;  // of leases that survive the loss of their connection
-  std::uint32_t size_ = 0;                        // slots that the job needs; 0: not known
-  std::uint32_t wanted_ = 0;                      // slots to keep once members have left; 0: keep all hosts
+  std::map<std::string, lease::GrantId>
+      tokens_;                // of leases that survive the loss of their connection
+  std::uint32_t size_ = 0;    // slots that the job needs; 0: not known
+  std::uint32_t wanted_ = 0;  // slots to keep once members have left; 0: keep all hosts
   boost::asio::steady_timer idle_timer_;
   lease::LeaseServer lease_server_;
 };

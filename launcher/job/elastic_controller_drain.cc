@@ -1,5 +1,5 @@
-// How the controller drains hosts: their members leave at the end of their step, within a deadline, and then
-// the host leaves the job, or stays in it suspended.
+// How the controller drains hosts: their members leave at the end of their step, within a deadline,
+// and then the host leaves the job, or stays in it suspended.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,10 @@ constexpr std::size_t kMostSources = 16;  // of notices that have suspended a ho
 
 }  // namespace
 
-// The coordinator gets a host with 0 slots: its members leave at the end of their step, and none is added.
-void ElasticController::give_back(std::size_t index, base::Duration within, const std::string& why) {
+// The coordinator gets a host with 0 slots: its members leave at the end of their step, and none is
+// added.
+void ElasticController::give_back(std::size_t index, base::Duration within,
+                                  const std::string& why) {
   if (shorten_deadline(index, within)) return;
   say(fmt::format("host {} must be returned within {:g} s ({})", hosts_->name(index),
                   std::chrono::duration<double>(within).count(), why));
@@ -42,10 +44,11 @@ bool ElasticController::shorten_deadline(std::size_t index, base::Duration withi
   return !state.suspended;
 }
 
-// Drains the host but keeps its agent, which hears when the suspension is over. If the agent is lost
-// meanwhile the host comes back with 0 slots, and its new agent gets the sources whose notices must end
-// first.
-void ElasticController::suspend(std::size_t index, base::Duration within, const std::string& source) {
+// Drains the host but keeps its agent, which hears when the suspension is over. If the agent is
+// lost meanwhile the host comes back with 0 slots, and its new agent gets the sources whose notices
+// must end first.
+void ElasticController::suspend(std::size_t index, base::Duration within,
+                                const std::string& source) {
   if (shorten_deadline(index, within)) return;
   if (!draining(index)) {
     host_states_.try_emplace(index, agent_.loop()).first->second.suspended = true;
@@ -73,7 +76,8 @@ void ElasticController::drain(std::size_t index, base::Duration within) {
   const base::TimePoint deadline = base::SystemClock().now() + within;
   state.deadline = state.draining ? std::min(state.deadline, deadline) : deadline;
   state.draining = true;
-  if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end()) backoff->second.timer.cancel();
+  if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end())
+    backoff->second.timer.cancel();
   if (!hosts_->is_up(index)) return on_left(index, "was returned");
   tell_coordinator(node_up_of(index), hosts_->id(index));
   check_drained(index);
@@ -88,9 +92,10 @@ void ElasticController::check_drained(std::size_t index) {
     if (!state.draining || !process::is_due(state.timer)) return;
     if (hosts_->members(index) == 0) return state.suspended ? void() : hosts_->dismiss(index);
     if (base::SystemClock().now() < state.deadline) return check_drained(index);
-    hosts_->give_up(hosts_->id(index), {base::Code::kDeadlineExceeded,
-                                        fmt::format("host {}: {} of its members did not leave in time",
-                                                    hosts_->name(index), hosts_->members(index))});
+    hosts_->give_up(hosts_->id(index),
+                    {base::Code::kDeadlineExceeded,
+                     fmt::format("host {}: {} of its members did not leave in time",
+                                 hosts_->name(index), hosts_->members(index))});
   });
 }
 
@@ -98,8 +103,9 @@ void ElasticController::on_left(std::size_t index, const std::string& how) {
   HostState& state = host_states_.try_emplace(index, agent_.loop()).first->second;
   if (std::exchange(state.left, true)) return;
   state.timer.cancel();
-  tell_coordinator(proto::NodeLost{hosts_->id(index), fmt::format("host {} {}", hosts_->name(index), how)},
-                   hosts_->id(index));
+  tell_coordinator(
+      proto::NodeLost{hosts_->id(index), fmt::format("host {} {}", hosts_->name(index), how)},
+      hosts_->id(index));
   if (state.grant && all_left(*state.grant)) lease_server_.end(*state.grant, "the hosts are free");
   if (state.returning && !agent_.ending()) return_host(index);
 }

@@ -1,5 +1,5 @@
-// How the controller adds hosts that `regroup join` leases to the job or that a discovery script names, and
-// drains them when the lease is revoked or the script names them no more.
+// How the controller adds hosts that `regroup join` leases to the job or that a discovery script
+// names, and drains them when the lease is revoked or the script names them no more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace regroup::job {
 namespace {
 
-constexpr base::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup join` is gone for good
+constexpr base::Duration kNoGrace =
+    std::chrono::seconds(2);  // after `regroup join` is gone for good
 
 }  // namespace
 
@@ -50,14 +51,14 @@ base::Status ElasticController::on_offer(lease::GrantId id, const lease::LeaseOf
   return {};
 }
 
-// The start commands of most allocators work only in their own job, so the `regroup join` that leases the
-// hosts starts the agents there.
+// The start commands of most allocators work only in their own job, so the `regroup join` that
+// leases the hosts starts the agents there.
 agent::HostAccess ElasticController::access_through(lease::GrantId id) {
   return {{"regroup join", std::to_string(id)},
           {},
           "",
-          [this, joiner = lease_server_.joiner(id)](std::shared_ptr<const transport::JobSecret> secret,
-                                                    agent::SpawnEvents events) {
+          [this, joiner = lease_server_.joiner(id)](
+              std::shared_ptr<const transport::JobSecret> secret, agent::SpawnEvents events) {
             return std::make_unique<lease::LeasedHostSpawner>(agent_.loop(), std::move(secret),
                                                               std::move(events), joiner);
           }};
@@ -72,9 +73,11 @@ void ElasticController::revoke(lease::GrantId id, base::Duration within, const s
   if (!all.empty()) end_without_hosts(within);
 }
 
-// A `regroup join` with a token holds its hosts for the grace of its offer and reconnects within that time.
+// A `regroup join` with a token holds its hosts for the grace of its offer and reconnects within
+// that time.
 void ElasticController::on_gone(lease::GrantId id) {
-  const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
+  const bool returns =
+      std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
   base::Duration within = kNoGrace;
   for (const auto& [index, state] : host_states_) {
     if (returns && state.grant == id) within = std::max(within, state.grace);
@@ -82,7 +85,8 @@ void ElasticController::on_gone(lease::GrantId id) {
   revoke(id, within, "the connection to `regroup join` is lost");
 }
 
-base::Status ElasticController::on_reconnect(lease::GrantId id, const lease::LeaseReconnect& reconnect) {
+base::Status ElasticController::on_reconnect(lease::GrantId id,
+                                             const lease::LeaseReconnect& reconnect) {
   const auto known = tokens_.find(reconnect.token);
   if (known == tokens_.end()) return base::not_found("this job has none of these hosts");
   const lease::GrantId before = std::exchange(known->second, id);
@@ -101,12 +105,13 @@ base::Status ElasticController::on_reconnect(lease::GrantId id, const lease::Lea
 bool ElasticController::all_left(lease::GrantId id) const {
   const auto of_it = [id](const auto& part) { return part.second.grant == id; };
   if (std::ranges::any_of(reclaims_, of_it)) return false;
-  return std::ranges::all_of(host_states_,
-                             [id](const auto& each) { return each.second.grant != id || each.second.left; });
+  return std::ranges::all_of(
+      host_states_, [id](const auto& each) { return each.second.grant != id || each.second.left; });
 }
 
 // A draining host that is named again is added again after it has left.
-void ElasticController::follow(const std::vector<spec::HostRequest>& named, const spec::Grant& way) {
+void ElasticController::follow(const std::vector<spec::HostRequest>& named,
+                               const spec::Grant& way) {
   if (agent_.ending()) return;
   std::set<std::string> there;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {

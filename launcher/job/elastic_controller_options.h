@@ -24,9 +24,10 @@ struct ElasticControllerOptions {
   agent::Setup setup;                // of every host, except for its number and name
   process::App app;                  // each host looks for the program itself
   std::vector<std::uint32_t> slots;  // by host; 0: as many as it has cores
-  // Requests the inventory of each host before its members get resources; none: members get no resources.
-  // `resources_of` assigns the resources of `slots` slots from the answer of a host and from what was granted
-  // there. `first_resources` has the result for hosts that were up at the start.
+  // Requests the inventory of each host before its members get resources; none: members get no
+  // resources. `resources_of` assigns the resources of `slots` slots from the answer of a host and
+  // from what was granted there. `first_resources` has the result for hosts that were up at the
+  // start.
   std::optional<agent::InventoryRequest> inventory = {};
   using Resources = base::Result<std::vector<agent::SlotResources>>;
   std::function<Resources(const spec::HostRequest& host, std::uint32_t slots,
@@ -36,11 +37,11 @@ struct ElasticControllerOptions {
   std::map<std::size_t, std::vector<agent::SlotResources>> first_resources = {};  // by host
   base::Duration orphan_timeout{};
   bool quiet = false;
-  std::string grants_socket = {};                     // path where `regroup join` offers hosts; "": none
+  std::string grants_socket = {};  // path where `regroup join` offers hosts; "": none
   base::Duration notice_grace = agent::kNoticeGrace;  // of a host whose notice says no time
   std::shared_ptr<AllocationScaler> scaler = {};      // none: the allocation cannot grow or shrink
-  proto::NodesKnown known = {};                       // the message that ends the list of nodes at a start
-  std::uint32_t spares = 0;                           // members beyond the size of the job
+  proto::NodesKnown known = {};  // the message that ends the list of nodes at a start
+  std::uint32_t spares = 0;      // members beyond the size of the job
 };
 
 }  // namespace regroup::job

@@ -14,8 +14,9 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::chrono::milliseconds kIdlePoll{200};    // between checks for idle hosts
-constexpr std::chrono::milliseconds kReclaimPoll{50};  // between checks whether reclaimed slots are free
+constexpr std::chrono::milliseconds kIdlePoll{200};  // between checks for idle hosts
+constexpr std::chrono::milliseconds kReclaimPoll{
+    50};  // between checks whether reclaimed slots are free
 
 }  // namespace
 
@@ -37,7 +38,8 @@ base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseO
       change_slots(*index, options_.slots.at(*index) + host.slots);
     }
   }
-  const std::string what = fmt::format("{} grants {} more", options_.scaler->title(), slots_text(slots));
+  const std::string what =
+      fmt::format("{} grants {} more", options_.scaler->title(), slots_text(slots));
   say(what);
   lease_server_.end(id, what);
   return {};
@@ -62,8 +64,9 @@ base::Status ElasticController::on_wanted(lease::GrantId id, const lease::LeaseR
   for (const spec::HostRequest& host : what.hosts) {
     const std::size_t index = *find(host.name);
     if (host.slots < options_.slots.at(index)) {
-      say(fmt::format("host {}: {} must be returned within {:g} s ({})", host.name, slots_text(host.slots),
-                      std::chrono::duration<double>(what.within).count(), what.why));
+      say(fmt::format("host {}: {} must be returned within {:g} s ({})", host.name,
+                      slots_text(host.slots), std::chrono::duration<double>(what.within).count(),
+                      what.why));
       reclaim_slots(index, host.slots, id, what.within);
       continue;
     }
@@ -74,8 +77,9 @@ base::Status ElasticController::on_wanted(lease::GrantId id, const lease::LeaseR
   return {};
 }
 
-// The newest members of the host leave as on a notice, as many as do not fit any more. The slots count as
-// "for now" until then (NodeUp::for_now), because the job keeps them if the members do not leave in time.
+// The newest members of the host leave as on a notice, as many as do not fit any more. The slots
+// count as "for now" until then (NodeUp::for_now), because the job keeps them if the members do not
+// leave in time.
 void ElasticController::reclaim_slots(std::size_t index, std::uint32_t slots,
                                       std::optional<lease::GrantId> id, base::Duration within) {
   SlotReclaim& reclaim = reclaims_.try_emplace(index, agent_.loop()).first->second;
@@ -117,9 +121,12 @@ void ElasticController::return_slots(std::size_t index) {
         if (agent_.ending()) return;
         reclaims_.erase(index);
         change_slots(index, options_.slots.at(index) + (printed.ok() ? 0 : slots));
-        const std::string what = fmt::format("{} of host {}", slots_text(slots), hosts_->name(index));
-        if (printed.ok()) return say(fmt::format("{}: {} returned", options_.scaler->title(), what));
-        say(fmt::format("{} stay{} in the job: {}", what, slots == 1 ? "s" : "", printed.status().message()));
+        const std::string what =
+            fmt::format("{} of host {}", slots_text(slots), hosts_->name(index));
+        if (printed.ok())
+          return say(fmt::format("{}: {} returned", options_.scaler->title(), what));
+        say(fmt::format("{} stay{} in the job: {}", what, slots == 1 ? "s" : "",
+                        printed.status().message()));
       });
 }
 
@@ -128,8 +135,8 @@ void ElasticController::keep_slots(std::size_t index) {
   const auto done = reclaims_.extract(index);
   const SlotReclaim& reclaim = done.mapped();
   change_slots(index, options_.slots.at(index) + reclaim.slots);
-  const std::string what = fmt::format("host {}: its members did not leave {} in time", hosts_->name(index),
-                                       slots_text(reclaim.slots));
+  const std::string what = fmt::format("host {}: its members did not leave {} in time",
+                                       hosts_->name(index), slots_text(reclaim.slots));
   reclaim.grant ? lease_server_.end(*reclaim.grant, what, false) : say(what);
 }
 
@@ -149,8 +156,8 @@ std::uint32_t ElasticController::room(bool with_lost) const {
   return slots;
 }
 
-// The coordinator has accepted the new size. Requests missing slots, cancels requests that are not needed any
-// more, and returns hosts without members to the allocator or joiner that provided them.
+// The coordinator has accepted the new size. Requests missing slots, cancels requests that are not
+// needed any more, and returns hosts without members to the allocator or joiner that provided them.
 void ElasticController::on_resized(lease::GrantId id, std::uint32_t members) {
   wanted_ = 0;
   idle_timer_.cancel();
@@ -172,12 +179,13 @@ void ElasticController::ask_for(std::uint32_t slots, lease::GrantId id) {
     if (find(hosts_->name(index)) == index) names.push_back(hosts_->name(index));
   }
   options_.scaler->ask_for(
-      slots, std::move(names), [this, id, slots](std::uint32_t more, const base::Result<std::string>& said) {
+      slots, std::move(names),
+      [this, id, slots](std::uint32_t more, const base::Result<std::string>& said) {
         const char* title = options_.scaler->title();
         if (slots == 0) return lease_server_.end(id, "");
         if (more == 0)
-          return lease_server_.end(
-              id, fmt::format("{}: {} requested already", title, slots_text(options_.scaler->expected())));
+          return lease_server_.end(id, fmt::format("{}: {} requested already", title,
+                                                   slots_text(options_.scaler->expected())));
         const std::string what =
             fmt::format("{}: {} {} more{}", title, said.ok() ? "requested" : "could not request",
                         slots_text(more), said.ok() ? "" : ": " + said.status().message());
@@ -198,7 +206,8 @@ void ElasticController::poll_idle_hosts() {
   });
 }
 
-// Returns hosts that are not needed, from the last one on. All hosts of a lease are returned together.
+// Returns hosts that are not needed, from the last one on. All hosts of a lease are returned
+// together.
 void ElasticController::release_idle_hosts() {
   std::uint32_t spare = room(false) - std::min(room(false), wanted_);
   for (std::size_t last = hosts_->size(); last-- > 0;) {
@@ -210,7 +219,8 @@ void ElasticController::release_idle_hosts() {
     bool idle = true;
     for (std::size_t index = 0; index < hosts_->size(); ++index) {
       const auto other = host_states_.find(index);
-      if (index != last && (!grant || other == host_states_.end() || other->second.grant != grant)) continue;
+      if (index != last && (!grant || other == host_states_.end() || other->second.grant != grant))
+        continue;
       if (other != host_states_.end() && other->second.left) continue;
       idle = idle && !draining(index) && !reclaims_.contains(index) && hosts_->is_up(index) &&
              hosts_->members(index) == 0;
@@ -229,7 +239,8 @@ void ElasticController::release_idle_hosts() {
   release_idle_slots(spare);
 }
 
-// Returns slots of hosts that stay, from the last host on, where the allocator accepts a part of a host.
+// Returns slots of hosts that stay, from the last host on, where the allocator accepts a part of a
+// host.
 void ElasticController::release_idle_slots(std::uint32_t spare) {
   for (std::size_t index = hosts_->size(); spare > 0 && index-- > 0;) {
     const auto state = host_states_.find(index);
@@ -237,7 +248,8 @@ void ElasticController::release_idle_slots(std::uint32_t spare) {
     if (!ours || draining(index) || reclaims_.contains(index) || !hosts_->is_up(index)) continue;
     if (!options_.scaler || !options_.scaler->takes_part(hosts_->name(index))) continue;
     const std::uint32_t has = options_.slots.at(index);
-    const auto kept = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(hosts_->members(index)));
+    const auto kept =
+        std::max<std::uint32_t>(1, static_cast<std::uint32_t>(hosts_->members(index)));
     const std::uint32_t slots = std::min(spare, has - std::min(has, kept));
     if (slots == 0) continue;
     spare -= slots;
@@ -252,7 +264,8 @@ void ElasticController::return_host(std::size_t index) {
   const spec::HostRequest host{.name = name, .slots = options_.slots.at(index)};
   options_.scaler->give_back(name, 0, [this, host](const base::Result<std::string>& printed) {
     if (agent_.ending()) return;
-    if (printed.ok()) return say(fmt::format("{}: host {} returned", options_.scaler->title(), host.name));
+    if (printed.ok())
+      return say(fmt::format("{}: host {} returned", options_.scaler->title(), host.name));
     say(fmt::format("host {} stays in the job: {}", host.name, printed.status().message()));
     add(host, options_.scaler->way());
   });

@@ -1,5 +1,6 @@
-// Connects Coordinator to sockets, timers and the journal. A World is on disk before it is announced, so that
-// a restarted coordinator never announces another World under the same generation.
+// Connects Coordinator to sockets, timers and the journal. A World is on disk before it is
+// announced, so that a restarted coordinator never announces another World under the same
+// generation.
 #include "launcher/job/elastic_coordinator.h"
 
 #include <utility>
@@ -30,8 +31,8 @@ using membership::Sender;
 
 class CoordinatorProcess {
  public:
-  CoordinatorProcess(const CoordinatorOptions& options, base::Fd agent, proto::Incarnation incarnation,
-                     JournalFile journal)
+  CoordinatorProcess(const CoordinatorOptions& options, base::Fd agent,
+                     proto::Incarnation incarnation, JournalFile journal)
       : quiet_(options.quiet),
         incarnation_(incarnation),
         err_(loop_, STDERR_FILENO),
@@ -42,7 +43,8 @@ class CoordinatorProcess {
             [this](const proto::Message& message) {
               perform(core_.handle(clock_.now(), {Sender::Kind::kAgent, message.node}, message));
             },
-            // The agent is gone: the guardian knows whether the job has ended, else it restarts this process.
+            // The agent is gone: the guardian knows whether the job has ended, else it restarts
+            // this process.
             [this](const base::Status&) {
               exit_status_ = 1;
               loop_.stop();
@@ -126,8 +128,9 @@ class CoordinatorProcess {
     // The job does not need this sentence: only a restarted coordinator cannot print it.
     if (std::holds_alternative<membership::Sentence>(effect.entry)) {
       if (!quiet_ && !std::exchange(warned_, true))
-        say(fmt::format("`regroup status` may lack older events after a restart of the coordinator: {}",
-                        status.message()));
+        say(fmt::format(
+            "`regroup status` may lack older events after a restart of the coordinator: {}",
+            status.message()));
       return;
     }
     say(fmt::format("the coordinator cannot continue: {}", status.message()));
@@ -162,7 +165,8 @@ class CoordinatorProcess {
 
 }  // namespace
 
-int run_coordinator(const CoordinatorOptions& options, base::Fd agent, proto::Incarnation incarnation) {
+int run_coordinator(const CoordinatorOptions& options, base::Fd agent,
+                    proto::Incarnation incarnation) {
   process::prefer_promptness();
   auto journal = JournalFile::open(options.files.journal());
   if (!journal.ok()) {

@@ -18,8 +18,8 @@ struct CoordinatorOptions {
   bool quiet = false;
 };
 
-// Serves until the link to the agent is gone; the exit status of this process, never 0. For a process of its
-// own, signals blocked.
+// Serves until the link to the agent is gone; the exit status of this process, never 0. For a
+// process of its own, signals blocked.
 [[nodiscard]] int run_coordinator(const CoordinatorOptions& options, base::Fd agent,
                                   proto::Incarnation incarnation);
 

@@ -29,13 +29,15 @@ bool all_finished(const shmem::Arena& arena) {
 }
 
 std::string writer_lost(const std::string& host, const base::Status& why) {
-  return fmt::format("host {} was lost before it confirmed the checkpoints that were due at the end: {}",
-                     host, why.message());
+  return fmt::format(
+      "host {} was lost before it confirmed the checkpoints that were due at the end: {}", host,
+      why.message());
 }
 
 void TrainingEnd::hear(const proto::Body& said, bool ending) {
   if (const auto* report = std::get_if<proto::Report>(&said)) {
-    if (std::ranges::any_of(report->lines, &proto::SlotReport::finished)) status_ = status_.value_or(0);
+    if (std::ranges::any_of(report->lines, &proto::SlotReport::finished))
+      status_ = status_.value_or(0);
     return;
   }
   const auto* next = std::get_if<proto::Announce>(&said);
@@ -49,18 +51,22 @@ void TrainingEnd::hear(const proto::Body& said, bool ending) {
 }
 
 void TrainingEnd::lose(proto::NodeId node, const std::string& host, const base::Status& why) {
-  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty()) unsaved = writer_lost(host, why);
+  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty())
+    unsaved = writer_lost(host, why);
 }
 
-base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line, proto::MemberId rank) {
+base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line,
+                               proto::MemberId rank) {
   if (arena.member_slot(line).finished.load(std::memory_order_acquire) == 0) return {};
   return base::invalid_argument(fmt::format(
-      "join: rank {} has already finished its session. A job on several hosts, or with options such as "
+      "join: rank {} has already finished its session. A job on several hosts, or with options "
+      "such as "
       "--checkpoint, has one session for each rank: start another job for the next training",
       rank));
 }
 
-std::vector<std::string> FinishedWatch::look(base::TimePoint now, const std::vector<Finished>& finished) {
+std::vector<std::string> FinishedWatch::look(base::TimePoint now,
+                                             const std::vector<Finished>& finished) {
   std::vector<std::string> out;
   if (limit_ <= base::Duration::zero()) return out;
   for (const Finished& one : finished) {
@@ -68,13 +74,13 @@ std::vector<std::string> FinishedWatch::look(base::TimePoint now, const std::vec
     if (seen.reported || now - seen.since < limit_) continue;
     seen.reported = true;
     const auto threads = process::threads_besides_first(one.pid);
-    const std::string keeps = threads.empty()
-                                  ? "only its first thread is left"
-                                  : fmt::format("its threads {} are left", fmt::join(threads, ", "));
-    out.push_back(
-        fmt::format("member {} (pid {}) has finished, but its process has not ended for {:.0f} s: {}; "
-                    "the job ends when it does, or with status 0 on SIGTERM if all have finished",
-                    one.member, one.pid, std::chrono::duration<double>(now - seen.since).count(), keeps));
+    const std::string keeps =
+        threads.empty() ? "only its first thread is left"
+                        : fmt::format("its threads {} are left", fmt::join(threads, ", "));
+    out.push_back(fmt::format(
+        "member {} (pid {}) has finished, but its process has not ended for {:.0f} s: {}; "
+        "the job ends when it does, or with status 0 on SIGTERM if all have finished",
+        one.member, one.pid, std::chrono::duration<double>(now - seen.since).count(), keeps));
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// The file is locked before it gets its name: a process that searches for jobs takes the lock for a moment,
-// and must not find the file unlocked.
+// The file is locked before it gets its name: a process that searches for jobs takes the lock for a
+// moment, and must not find the file unlocked.
 #include "launcher/job/fixed_job.h"
 
 #include <fmt/format.h>
@@ -50,17 +50,18 @@ std::string fixed_job_table(const std::string& status) {
   const json job = json::parse(status, nullptr, false);
   if (!job.is_object()) return "";
   const json members = job.value("members", json::array());
-  std::string out = fmt::format("job {}: running with {} members, a fixed number\n", job.value("job", ""),
-                                job.value("size", 0));
+  std::string out = fmt::format("job {}: running with {} members, a fixed number\n",
+                                job.value("job", ""), job.value("size", 0));
   if (members.empty()) return out + "no information about them yet\n";
   std::size_t wide = 4;
   for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
-  out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank", "host", wide,
-                     "pid", "cpu s", "cpus", "memory", "GPUs");
+  out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank", "host",
+                     wide, "pid", "cpu s", "cpus", "memory", "GPUs");
   for (const json& member : members) {
     out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10.2f} {}\n", shown_value(member["id"]),
-                       shown_value(member["rank"]), member.value("host", "-"), wide, member.value("pid", 0),
-                       member.value("cpu_seconds", 0.0), metrics::usage_columns(member));
+                       shown_value(member["rank"]), member.value("host", "-"), wide,
+                       member.value("pid", 0), member.value("cpu_seconds", 0.0),
+                       metrics::usage_columns(member));
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// How `regroup status` finds a job without a coordinator: by a folder as elastic jobs have, with a file that
-// the job keeps locked and the usage file of its agent.
+// How `regroup status` finds a job without a coordinator: by a folder as elastic jobs have, with a
+// file that the job keeps locked and the usage file of its agent.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ struct FixedJob {
   base::FileLock lock;
 };
 
-// Creates the folder of job `id` with `members` members. None: that failed; the job runs without it.
+// Creates the folder of job `id` with `members` members. None: that failed; the job runs without
+// it.
 [[nodiscard]] std::optional<FixedJob> announce_job(const spec::Environment& environment,
                                                    const std::string& id, std::uint32_t members);
 
-// The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the living
-// ones, as usage_json()}. kNotFound: it has ended.
+// The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the
+// living ones, as usage_json()}. kNotFound: it has ended.
 [[nodiscard]] base::Result<std::string> fixed_job_status(const JobFiles& files);
 // The same for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);

@@ -1,6 +1,6 @@
-// By the rules of Open MPI 5 the first rank that ends abnormally decides the exit status and ends all worlds
-// connected to its own. With MPICH's rules (hydra) statuses are or'ed, a signal's status is its number, and
-// only a rank that dies inside MPI or of a signal ends the others.
+// By the rules of Open MPI 5 the first rank that ends abnormally decides the exit status and ends
+// all worlds connected to its own. With MPICH's rules (hydra) statuses are or'ed, a signal's status
+// is its number, and only a rank that dies inside MPI or of a signal ends the others.
 #include "launcher/job/fixed_size_job.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,9 @@ FixedSizeJob::FixedSizeJob(agent::Agent& agent, FixedSizeOptions options,
 
 agent::NodeEvents FixedSizeJob::events() {
   agent::NodeEvents events;
-  events.started = [this](std::uint32_t space, const base::Status& status) { on_started(space, status); };
+  events.started = [this](std::uint32_t space, const base::Status& status) {
+    on_started(space, status);
+  };
   events.exited = [this](const process::MemberExit& exit) { agent_.on_member_exit(exit); };
   events.mpi = [this](std::uint32_t host, const pmi::Message& message) { on_mpi(host, message); };
   events.said = [this](const std::string& text) {
@@ -49,7 +51,9 @@ agent::NodeEvents FixedSizeJob::events() {
   return events;
 }
 
-agent::Node& FixedSizeJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
+agent::Node& FixedSizeJob::node(std::uint32_t host) {
+  return host == 0 ? local_ : others_->node(host - 1);
+}
 
 base::Status FixedSizeJob::start() {
   if (others_) {
@@ -57,7 +61,8 @@ base::Status FixedSizeJob::start() {
         events(), [this](std::size_t index, const base::Status& why) { on_host_lost(index, why); },
         agent_.out(), agent_.err());
     for (std::uint32_t app = 0; app < apps_.size(); ++app) {
-      for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(app, apps_[app]);
+      for (std::uint32_t host = 0; host < options_.hosts.size(); ++host)
+        node(host).add_app(app, apps_[app]);
     }
   }
   if (world_) REGROUP_RETURN_IF_ERROR(world_->start());
@@ -66,13 +71,15 @@ base::Status FixedSizeJob::start() {
 }
 
 std::uint32_t FixedSizeJob::living() const {
-  return std::accumulate(worlds_.begin(), worlds_.end(), 0U,
-                         [](std::uint32_t sum, const auto& entry) { return sum + entry.second.living; });
+  return std::accumulate(
+      worlds_.begin(), worlds_.end(), 0U,
+      [](std::uint32_t sum, const auto& entry) { return sum + entry.second.living; });
 }
 
 std::uint32_t FixedSizeJob::living_on(std::uint32_t host) const {
-  return static_cast<std::uint32_t>(std::count_if(
-      ranks_.begin(), ranks_.end(), [host](const auto& entry) { return entry.second.host == host; }));
+  return static_cast<std::uint32_t>(
+      std::count_if(ranks_.begin(), ranks_.end(),
+                    [host](const auto& entry) { return entry.second.host == host; }));
 }
 
 bool FixedSizeJob::crowded(std::uint32_t host) const {
@@ -81,9 +88,11 @@ bool FixedSizeJob::crowded(std::uint32_t host) const {
 }
 
 void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
-                              const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent) {
+                              const std::vector<std::uint32_t>& host_of,
+                              std::optional<pmi::Spawn> parent) {
   const std::uint32_t number = spaces_++;
-  const std::vector<process::Place> layout = layout_ranks(counts, next_member_, first_app, number, host_of);
+  const std::vector<process::Place> layout =
+      layout_ranks(counts, next_member_, first_app, number, host_of);
   World& world = worlds_[number];
   world.living = static_cast<std::uint32_t>(layout.size());
   world.first_app = first_app;
@@ -116,7 +125,8 @@ void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uin
     order.space = space;
     order.space.host = host;
     order.space.oversubscribed = crowded(host);
-    if (world.parent && find(world.parent->parent)->host == host) order.space.spawn = world.parent->request;
+    if (world.parent && find(world.parent->parent)->host == host)
+      order.space.spawn = world.parent->request;
     node(host).start(std::move(order));
   }
 }
@@ -136,7 +146,8 @@ agent::MemberOrder FixedSizeJob::order_of(const process::Place& place,
   if (!slots.empty()) order.cores = options_.cores.at(slots.at(place.rank));
   if (place.space == 0 && place.rank < options_.environments.size())
     order.environment = options_.environments[place.rank];
-  if (place.space == 0 && place.rank < options_.threads.size()) order.threads = options_.threads[place.rank];
+  if (place.space == 0 && place.rank < options_.threads.size())
+    order.threads = options_.threads[place.rank];
   return order;
 }
 
@@ -152,7 +163,8 @@ void FixedSizeJob::on_started(std::uint32_t space, const base::Status& status) {
     world.parent.reset();
   }
   const bool no_folder = status.code() == base::Code::kInvalidArgument;
-  if ((no_folder || status.code() == base::Code::kNotFound) && options_.compat == spec::Compat::kOpenMpi) {
+  if ((no_folder || status.code() == base::Code::kNotFound) &&
+      options_.compat == spec::Compat::kOpenMpi) {
     agent_.say(status.message());
     return agent_.kill(no_folder ? kFolderMissing : kNoProgram);
   }
@@ -239,8 +251,8 @@ void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
   if (decided && !survived) {
     end(exit, rank);
   } else if (survived && ranks_.size() > 1) {
-    agent_.say(fmt::format("{} {} {}: the other ranks continue", pmi::name_of(rank.process), exit.process(),
-                           exit.what()));
+    agent_.say(fmt::format("{} {} {}: the other ranks continue", pmi::name_of(rank.process),
+                           exit.process(), exit.what()));
   } else if (options_.compat == spec::Compat::kMpich) {
     status_ |= exit.code;
   }
@@ -248,11 +260,12 @@ void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
   if (ranks_.empty()) agent_.end(status_);
 }
 
-// Ranks that serve their World themselves read the file while they wait for other ranks. Best effort: without
-// it they wait as long as for any rank.
+// Ranks that serve their World themselves read the file while they wait for other ranks. Best
+// effort: without it they wait as long as for any rank.
 void FixedSizeJob::tell_exit(const process::MemberExit& exit) const {
   const std::string& path = agent_.processes().options().exits_file;
-  if (!path.empty()) std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
+  if (!path.empty())
+    std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
 }
 
 // True: the end of this member ends its world.
@@ -264,10 +277,12 @@ bool FixedSizeJob::decides(const process::MemberExit& exit, const Rank& rank) {
 
 void FixedSizeJob::end(const process::MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
-  const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.process), exit.process(), exit.what(),
-                                       early ? " before it called MPI_Finalize" : "");
-  const bool by_itself = exit.signal == 0 && !early;  // the program knows why, so the message names it
-  const std::string what = by_itself ? "; it ran " + process::shown(apps_.at(rank.app)) : std::string();
+  const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.process), exit.process(),
+                                       exit.what(), early ? " before it called MPI_Finalize" : "");
+  const bool by_itself =
+      exit.signal == 0 && !early;  // the program knows why, so the message names it
+  const std::string what =
+      by_itself ? "; it ran " + process::shown(apps_.at(rank.app)) : std::string();
   const bool hydra = options_.compat == spec::Compat::kMpich;
   const int status = hydra                     ? (exit.signal != 0 ? exit.signal : exit.code)
                      : early && exit.code == 0 ? 1
@@ -298,7 +313,8 @@ void FixedSizeJob::end_alone(std::uint32_t space) {
   signal_world(space, SIGTERM);
   signal_world(space, SIGCONT);  // a stopped member handles SIGTERM only after SIGCONT
   world.grace = std::make_unique<boost::asio::steady_timer>(
-      agent_.loop(), std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
+      agent_.loop(),
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
   world.grace->async_wait([this, space](const boost::system::error_code& error) {
     if (!error) signal_world(space, SIGKILL);
   });
@@ -320,7 +336,8 @@ void FixedSizeJob::forget(proto::MemberId member) {
   World& world = worlds_[space];
   if (--world.living_on[host] == 0) world.living_on.erase(host);
   if (--world.living > 0 || space == 0) return;
-  for (std::uint32_t app = world.first_app; app < world.first_app + world.apps; ++app) apps_[app] = {};
+  for (std::uint32_t app = world.first_app; app < world.first_app + world.apps; ++app)
+    apps_[app] = {};
   for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) {
     for (std::uint32_t app = 0; app < world.apps; ++app) node(host).drop_app(world.first_app + app);
     node(host).tell(pmi::CloseSpace{space});

@@ -30,14 +30,16 @@ struct FixedSizeOptions {
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
   // The cores of each rank, then those left for MPI_Comm_spawn; empty: not bound.
   std::vector<std::vector<int>> cores;
-  std::vector<pmi::Binding> bindings;                // the same as MPI reports it
-  std::vector<std::uint32_t> threads;                // by rank, OMP_NUM_THREADS; empty: 1
-  std::vector<spec::Environment> environments = {};  // by rank, of their devices; empty: they have none
-  std::uint32_t most = 0;                            // limit of running members, with MPI_Comm_spawn; 0: none
+  std::vector<pmi::Binding> bindings;  // the same as MPI reports it
+  std::vector<std::uint32_t> threads;  // by rank, OMP_NUM_THREADS; empty: 1
+  std::vector<spec::Environment> environments =
+      {};                  // by rank, of their devices; empty: they have none
+  std::uint32_t most = 0;  // limit of running members, with MPI_Comm_spawn; 0: none
   base::Duration term_grace = std::chrono::seconds(5);  // for a spawned world that is ended alone
   // Serves the World of the ranks that join; empty: they join without an agent.
-  std::function<std::unique_ptr<agent::MembershipJob>(agent::Agent& agent, agent::OtherHosts* others)> world =
-      {};
+  std::function<std::unique_ptr<agent::MembershipJob>(agent::Agent& agent,
+                                                      agent::OtherHosts* others)>
+      world = {};
 };
 
 class FixedSizeJob final : public agent::AgentJob {
@@ -82,7 +84,8 @@ class FixedSizeJob final : public agent::AgentJob {
   [[nodiscard]] bool several() const { return options_.hosts.size() > 1; }
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
                   const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent);
-  // Core slots by rank; empty if members are not bound, or if a spawned world would have to share cores.
+  // Core slots by rank; empty if members are not bound, or if a spawned world would have to share
+  // cores.
   [[nodiscard]] std::vector<std::size_t> take_slots(const std::vector<process::Place>& layout);
   [[nodiscard]] agent::MemberOrder order_of(const process::Place& place,
                                             const std::vector<std::size_t>& slots) const;
@@ -100,8 +103,8 @@ class FixedSizeJob final : public agent::AgentJob {
   [[nodiscard]] base::Result<std::vector<process::App>> spawned_apps(const pmi::Spawn& spawn,
                                                                      const Rank& parent) const;
   [[nodiscard]] std::uint32_t living() const;
-  // Ends the job, or only the worlds connected to the failed one (MPI_Comm_disconnect separates them). Prints
-  // `said`, the consequence, and `more`.
+  // Ends the job, or only the worlds connected to the failed one (MPI_Comm_disconnect separates
+  // them). Prints `said`, the consequence, and `more`.
   void end_group(std::uint32_t space, const std::string& said, const std::string& more, int status);
   void end_alone(std::uint32_t space);
   void signal_world(std::uint32_t space, int signal);

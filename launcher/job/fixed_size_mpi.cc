@@ -1,5 +1,5 @@
-// Handles MPI events: from libpmix of this host, and from agents of other hosts after HostExchange has
-// checked them.
+// Handles MPI events: from libpmix of this host, and from agents of other hosts after HostExchange
+// has checked them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,18 +24,19 @@ agent::HostExchange::Job FixedSizeJob::exchange_job() {
   const auto named = [this](std::uint32_t host, const std::string& why) {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
-  return {[this](std::uint32_t host) { return host < options_.hosts.size() ? &node(host) : nullptr; },
-          [this](pmi::ProcId process) {
-            const Rank* rank = find(process);
-            return rank == nullptr ? std::nullopt : std::optional(rank->host);
-          },
-          [this](std::uint32_t host, std::uint32_t space) { return lives_in(host, space); },
-          [this, named](std::uint32_t host, const std::string& why) {
-            agent_.say(named(host, why) + agent::HostExchange::kCutOff);
-          },
-          [this, named](std::uint32_t host, const std::string& why) {
-            on_lost({base::Code::kPeerLost, named(host, why)});
-          }};
+  return {
+      [this](std::uint32_t host) { return host < options_.hosts.size() ? &node(host) : nullptr; },
+      [this](pmi::ProcId process) {
+        const Rank* rank = find(process);
+        return rank == nullptr ? std::nullopt : std::optional(rank->host);
+      },
+      [this](std::uint32_t host, std::uint32_t space) { return lives_in(host, space); },
+      [this, named](std::uint32_t host, const std::string& why) {
+        agent_.say(named(host, why) + agent::HostExchange::kCutOff);
+      },
+      [this, named](std::uint32_t host, const std::string& why) {
+        on_lost({base::Code::kPeerLost, named(host, why)});
+      }};
 }
 
 void FixedSizeJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
@@ -72,11 +73,13 @@ void FixedSizeJob::on_groups_connected(std::uint32_t host, const std::set<std::u
     if (host == 0 || lives_in(host, space)) own.insert(space);
   }
   connected_groups_.connect(host, spaces, own);
-  const auto failed = std::ranges::find_if(spaces, [this](auto space) { return worlds_[space].ending; });
+  const auto failed =
+      std::ranges::find_if(spaces, [this](auto space) { return worlds_[space].ending; });
   if (failed == spaces.end() || agent_.ending()) return;
   const std::set<std::uint32_t> group = connected_groups_.group_of(*failed);
   if (std::ranges::all_of(group, [this](auto space) { return worlds_[space].ending; })) return;
-  end_group(*failed, fmt::format("spawn {} failed while other processes are connected to it", *failed), "",
+  end_group(*failed,
+            fmt::format("spawn {} failed while other processes are connected to it", *failed), "",
             status_);
 }
 
@@ -90,19 +93,22 @@ void FixedSizeJob::on_spawn(const pmi::Spawn& spawn) {
   if (parent == nullptr || agent_.ending()) return;
   auto apps = spawned_apps(spawn, *parent);
   if (!apps.ok()) {
-    agent_.say(fmt::format("{}: MPI_Comm_spawn: {}", pmi::name_of(spawn.parent), apps.status().message()));
+    agent_.say(
+        fmt::format("{}: MPI_Comm_spawn: {}", pmi::name_of(spawn.parent), apps.status().message()));
     return node(parent->host).tell(pmi::SpawnDone{spawn.request, 0, apps.status().message()});
   }
   const auto first_app = static_cast<std::uint32_t>(apps_.size());
   std::vector<std::uint32_t> counts;
   for (std::size_t i = 0; i < apps->size(); ++i) {
     const auto number = static_cast<std::uint32_t>(apps_.size());
-    for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(number, (*apps)[i]);
+    for (std::uint32_t host = 0; host < options_.hosts.size(); ++host)
+      node(host).add_app(number, (*apps)[i]);
     apps_.push_back(std::move((*apps)[i]));
     counts.push_back(spawn.apps[i].count);
   }
   connected_groups_.spawned(spawn.parent.space, spaces_);
-  open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
+  open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)),
+             spawn);
 }
 
 base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spawn,
@@ -112,8 +118,8 @@ base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Sp
   for (const pmi::SpawnApp& wanted : spawn.apps) size += wanted.count;
   if (size == 0 || spawn.apps.size() > kMostPrograms)
     return base::invalid_argument(
-        fmt::format("expected at most {} programs with at least one process, got {} with {}", kMostPrograms,
-                    spawn.apps.size(), size));
+        fmt::format("expected at most {} programs with at least one process, got {} with {}",
+                    kMostPrograms, spawn.apps.size(), size));
   if (living() + size > proto::kMaxMembers)
     return base::Status(
         base::Code::kResourceExhausted,
@@ -127,8 +133,8 @@ base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Sp
   if (options_.most == 0 || living() + size <= options_.most) return apps;
   return base::Status(
       base::Code::kResourceExhausted,
-      fmt::format("{} more processes, with {} of {} slots in use: --oversubscribe allows more", size,
-                  living(), options_.most));
+      fmt::format("{} more processes, with {} of {} slots in use: --oversubscribe allows more",
+                  size, living(), options_.most));
 }
 
 void FixedSizeJob::on_aborted(const pmi::Aborted& aborted) {

@@ -1,4 +1,5 @@
-// Files and commands are read only once an allocator's variables are there: jobs without one pay nothing.
+// Files and commands are read only once an allocator's variables are there: jobs without one pay
+// nothing.
 #include "launcher/job/grant.h"
 
 #include <fmt/format.h>
@@ -33,7 +34,8 @@ alloc::AllocInput allocation_input(const spec::Environment& environment) {
 }
 
 base::Result<std::string> command_output(const std::vector<std::string>& words,
-                                         const spec::Environment& environment, base::Duration limit) {
+                                         const spec::Environment& environment,
+                                         base::Duration limit) {
   boost::asio::io_context loop(1);
   base::Result<std::string> printed = base::internal_error("no answer");
   process::Hook::start(loop, words, environment, limit,
@@ -51,13 +53,16 @@ void mark_own(alloc::Reading& reading) {
   if (own != hosts.end()) own->here = true;
 }
 
-base::Result<spec::Grant> grant_of(const spec::Environment& environment, const std::string& allocator) {
-  REGROUP_ASSIGN_OR_RETURN(auto granted, alloc::find_allocation(allocation_input(environment), allocator));
+base::Result<spec::Grant> grant_of(const spec::Environment& environment,
+                                   const std::string& allocator) {
+  REGROUP_ASSIGN_OR_RETURN(auto granted,
+                           alloc::find_allocation(allocation_input(environment), allocator));
   spec::Grant grant;
   if (granted.by == nullptr) return grant;
   alloc::Reading& reading = granted.reading;
   mark_own(reading);
-  grant.by = reading.id.empty() ? granted.by->title : fmt::format("{} job {}", granted.by->title, reading.id);
+  grant.by = reading.id.empty() ? granted.by->title
+                                : fmt::format("{} job {}", granted.by->title, reading.id);
   grant.job = std::move(reading.id);
   grant.before = std::move(reading.reach.before);
   grant.after = std::move(reading.reach.after);
@@ -75,7 +80,8 @@ base::Result<spec::Grant> grant_of(const spec::Environment& environment, const s
   return grant;
 }
 
-base::Result<alloc::Grace> grace_of(const spec::Environment& environment, const std::string& allocator) {
+base::Result<alloc::Grace> grace_of(const spec::Environment& environment,
+                                    const std::string& allocator) {
   const alloc::AllocInput input = allocation_input(environment);
   const alloc::AllocatorRow* row = alloc::find_allocator(input, allocator);
   if (row != nullptr) return row->grace(input);

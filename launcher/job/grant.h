@@ -7,7 +7,8 @@
 
 namespace regroup::job {
 
-// Where allocators are looked for: the environment and the files of this machine. `environment` outlives it.
+// Where allocators are looked for: the environment and the files of this machine. `environment`
+// outlives it.
 [[nodiscard]] alloc::AllocInput allocation_input(const spec::Environment& environment);
 // What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
 [[nodiscard]] base::Result<spec::Grant> grant_of(const spec::Environment& environment,
@@ -18,8 +19,8 @@ void mark_own(alloc::Reading& reading);
 [[nodiscard]] base::Result<std::string> command_output(const std::vector<std::string>& words,
                                                        const spec::Environment& environment,
                                                        base::Duration limit);
-// How long from the allocator's word to the end; may run a command. An error says why that is not known, or
-// that there is no allocator.
+// How long from the allocator's word to the end; may run a command. An error says why that is not
+// known, or that there is no allocator.
 [[nodiscard]] base::Result<alloc::Grace> grace_of(const spec::Environment& environment,
                                                   const std::string& allocator);
 

@@ -31,13 +31,13 @@ agent::HostAccess way_of(const spec::Options& options, const spec::HostRequest& 
 }  // namespace
 
 std::string build() {
-  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, proto::kWireVersion, agent::kWireVersion,
-                     pmi::kWireVersion, catchup::kTransferVersion);
+  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, proto::kWireVersion,
+                     agent::kWireVersion, pmi::kWireVersion, catchup::kTransferVersion);
 }
 
 base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop,
-                                                        const spec::Options& options, const std::string& job,
-                                                        bool with_this) {
+                                                        const spec::Options& options,
+                                                        const std::string& job, bool with_this) {
   agent::HostsOptions hosts;
   hosts.job = job;
   hosts.build = build();
@@ -52,15 +52,19 @@ base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context&
   hosts.environment = options.environment;
   hosts.ssh = options.fork_agents ? std::vector<std::string>() : options.ssh_command;
   hosts.verbose = options.verbose;
-  const bool by_grant = !options.by_ssh && !options.grant.before.empty();  // its command works from here only
+  const bool by_grant =
+      !options.by_ssh && !options.grant.before.empty();  // its command works from here only
   hosts.radix = by_grant ? 0 : options.tree_radix.value_or(agent::kRadix);
   return agent::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 
 spec::Grant way_to_all(const spec::Options& options) {
   if (options.by_ssh || options.fork_agents) return {};
-  return {
-      .by = {}, .hosts = {}, .before = options.grant.before, .after = options.grant.after, .warnings = {}};
+  return {.by = {},
+          .hosts = {},
+          .before = options.grant.before,
+          .after = options.grant.after,
+          .warnings = {}};
 }
 
 agent::Setup common_setup(const spec::Options& options) {
@@ -81,9 +85,10 @@ BringUp::BringUp(const spec::Options& options, const base::Fd& guardian, base::D
     : options_(options), guardian_(guardian.get()), began_(base::SystemClock().now() - spent) {}
 
 bool BringUp::run(agent::Hosts& hosts, std::function<bool()> enough) {
-  const auto failures = hosts.bring_up({.over = [this] { return look(); },
-                                        .enough = std::move(enough),
-                                        .failed = [](const base::Status& why) { fail(why.message(), 0); }});
+  const auto failures =
+      hosts.bring_up({.over = [this] { return look(); },
+                      .enough = std::move(enough),
+                      .failed = [](const base::Status& why) { fail(why.message(), 0); }});
   return failures.empty();
 }
 
@@ -104,7 +109,8 @@ int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd g
   agent::ControlSocket socket(
       loop, std::move(guardian), [](agent::ControlMessage, std::int32_t, base::Fd) {}, [] {});
   socket.send(agent::ControlMessage::kDone, refusal.exit_status);
-  agent::discard_control_messages(fd);  // after kDone: the coordinator ends with the message that carries it
+  agent::discard_control_messages(
+      fd);  // after kDone: the coordinator ends with the message that carries it
   return 0;
 }
 

@@ -17,14 +17,16 @@
 
 namespace regroup::job {
 
-// Identifies a build to the one on another host: its version and the versions of the protocols between them.
+// Identifies a build to the one on another host: its version and the versions of the protocols
+// between them.
 [[nodiscard]] std::string build();
 
-// Starts agents on the hosts of `options`, without waiting for them; on this host, if it is one of them, only
-// if `with_this`.
+// Starts agents on the hosts of `options`, without waiting for them; on this host, if it is one of
+// them, only if `with_this`.
 [[nodiscard]] base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop,
                                                                       const spec::Options& options,
-                                                                      const std::string& job, bool with_this);
+                                                                      const std::string& job,
+                                                                      bool with_this);
 
 // How agents are started on hosts that are added to the job's allocation later.
 [[nodiscard]] spec::Grant way_to_all(const spec::Options& options);
@@ -32,8 +34,8 @@ namespace regroup::job {
 // The setup of every host, except for its number and name and for duties of a single host.
 [[nodiscard]] agent::Setup common_setup(const spec::Options& options);
 
-// Waits for the agents, as Hosts::bring_up(), until the guardian ends the job or --timeout has passed.
-// Reports each failed agent at once.
+// Waits for the agents, as Hosts::bring_up(), until the guardian ends the job or --timeout has
+// passed. Reports each failed agent at once.
 class BringUp {
  public:
   // `spent`: the part of --timeout that earlier launches used.
@@ -53,8 +55,9 @@ class BringUp {
   std::optional<Refusal> over_;
 };
 
-// For an agent's process that refuses the job: reports the reason, if any, to the user and to the guardian,
-// and returns the exit status.
-[[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd guardian);
+// For an agent's process that refuses the job: reports the reason, if any, to the user and to the
+// guardian, and returns the exit status.
+[[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal,
+                             base::Fd guardian);
 
 }  // namespace regroup::job

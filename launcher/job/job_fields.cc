@@ -16,7 +16,8 @@ constexpr double kMostMemory = 1 << 30;  // MiB
 
 constexpr Field kJobFields[] = {
     {"jobName", kText, true, 0, 0, "PAI_JOB_NAME"},
-    {"taskRoles", kRoles, true, 0, 0, "The roles of the cluster; ranks go through them in this order"},
+    {"taskRoles", kRoles, true, 0, 0,
+     "The roles of the cluster; ranks go through them in this order"},
     {"dataDir", kText, false, 0, 0, "PAI_DATA_DIR"},
     {"outputDir", kText, false, 0, 0, "PAI_OUTPUT_DIR"},
     {"retryCount", kWhole, false, 0, kMost, "Restarts of each member, and of the whole job"},
@@ -33,7 +34,8 @@ constexpr Field kRoleFields[] = {
     {"name", kText, true, 0, 0, "chief, worker, ps, evaluator or a name of your own"},
     {"taskNumber", kWhole, false, 1, kMost, "Members of this role; 1 if absent"},
     {"cpuNumber", kNumber, false, 0, kMost, "Cores of each member; 0 or absent: no limit"},
-    {"memoryMB", kWhole, false, 0, kMostMemory, "Memory of each member in MiB; 0 or absent: no limit"},
+    {"memoryMB", kWhole, false, 0, kMostMemory,
+     "Memory of each member in MiB; 0 or absent: no limit"},
     {"gpuNumber", kWhole, false, 0, kMost, "GPUs of each member"},
     {"command", kCommand, true, 0, 0, "A text that sh -c runs, or a program and its arguments"},
     {"portList", kPorts, false, 0, 0, "Ports of each member besides the one in TF_CONFIG"},
@@ -89,10 +91,12 @@ OrderedJson kind_schema(const Field& field) {
     case kNumber:
       return number_schema(field, "number");
     case kCommand:
-      return {{"anyOf", OrderedJson::array({text, {{"type", "array"}, {"items", text}, {"minItems", 1}}})}};
+      return {{"anyOf",
+               OrderedJson::array({text, {{"type", "array"}, {"items", text}, {"minItems", 1}}})}};
     case kVariables:
       return {{"type", "object"},
-              {"additionalProperties", {{"type", OrderedJson::array({"string", "number", "boolean"})}}}};
+              {"additionalProperties",
+               {{"type", OrderedJson::array({"string", "number", "boolean"})}}}};
     case kRoles: {
       OrderedJson roles = list_schema(kRoleFields);
       roles["minItems"] = 1;

@@ -1,5 +1,5 @@
-// The fields of a job file as tables: the parser, its messages and docs/reference/formats/job.schema.json
-// come from them.
+// The fields of a job file as tables: the parser, its messages and
+// docs/reference/formats/job.schema.json come from them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ enum class FieldKind : std::uint8_t {
   kVariables,  // names and texts
   kRoles,      // a list of maps with kRoleFields
   kPorts,      // a list of maps with kPortFields
-  kUnheeded,   // anything: accepted, since files of OpenPAI have it, with a warning that it has no effect
+  kUnheeded,   // anything: accepted, since files of OpenPAI have it, with a warning that it has no
+               // effect
 };
 
 struct Field {

@@ -1,5 +1,5 @@
-// Two passes: every map is held against its table of fields first, so that what is read afterwards is there
-// and of the right kind.
+// Two passes: every map is held against its table of fields first, so that what is read afterwards
+// is there and of the right kind.
 #include "launcher/job/job_file.h"
 
 #include <fmt/format.h>
@@ -55,8 +55,8 @@ bool is_number(const YAML::Node& node, double least, double most, bool whole) {
   const std::string& text = node.Scalar();
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value >= least &&
-         value <= most && (!whole || value == std::floor(value));
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
+         value >= least && value <= most && (!whole || value == std::floor(value));
 }
 
 bool is_command(const YAML::Node& node) {
@@ -68,7 +68,8 @@ bool is_command(const YAML::Node& node) {
 
 bool is_variables(const YAML::Node& node) {
   return node.IsMap() && std::all_of(node.begin(), node.end(), [](const auto& entry) {
-           return entry.first.IsScalar() && entry.second.IsScalar() && !entry.first.Scalar().empty() &&
+           return entry.first.IsScalar() && entry.second.IsScalar() &&
+                  !entry.first.Scalar().empty() &&
                   entry.first.Scalar().find('=') == std::string::npos;
          });
 }
@@ -80,7 +81,8 @@ bool fits(const Field& field, const YAML::Node& node) {
     case FieldKind::kWhole:
       return is_number(node, field.least, field.most, true);
     case FieldKind::kWholeOrNever:
-      return node.IsNull() || is_number(node, field.least, field.most, true) || is_number(node, -1, -1, true);
+      return node.IsNull() || is_number(node, field.least, field.most, true) ||
+             is_number(node, -1, -1, true);
     case FieldKind::kNumber:
       return is_number(node, field.least, field.most, false);
     case FieldKind::kCommand:
@@ -101,7 +103,8 @@ class Checker {
  public:
   Checker(const Source& place, std::vector<std::string>& notes) : place_(place), notes_(notes) {}
 
-  base::Status check(const YAML::Node& map, const std::string& path, std::span<const Field> fields) {
+  base::Status check(const YAML::Node& map, const std::string& path,
+                     std::span<const Field> fields) {
     if (!map.IsMap()) return place_.wrong(map, path, "expected a map of fields, got " + shown(map));
     std::set<std::string> seen;
     for (const auto& entry : map) {
@@ -109,7 +112,8 @@ class Checker {
         return place_.wrong(entry.first, path, "expected a field name, got " + shown(entry.first));
       }
       const std::string& name = entry.first.Scalar();
-      if (!seen.insert(name).second) return place_.wrong(entry.first, join(path, name), "given twice");
+      if (!seen.insert(name).second)
+        return place_.wrong(entry.first, join(path, name), "given twice");
       REGROUP_RETURN_IF_ERROR(check_field(entry.first, entry.second, path, fields));
     }
     for (const Field& field : fields) {
@@ -139,7 +143,8 @@ class Checker {
     return {};
   }
 
-  base::Status check_list(const YAML::Node& list, const std::string& path, std::span<const Field> fields) {
+  base::Status check_list(const YAML::Node& list, const std::string& path,
+                          std::span<const Field> fields) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       REGROUP_RETURN_IF_ERROR(check(list[i], fmt::format("{}[{}]", path, i), fields));
     }
@@ -197,7 +202,8 @@ Role role_of(const YAML::Node& node) {
   role.count = whole_of(node, "taskNumber", 1);
   role.gpus = whole_of(node, "gpuNumber", 0);
   const YAML::Node never = node["minFailedTaskCount"];
-  role.min_failed = never.IsDefined() && never.IsNull() ? 0 : whole_of(node, "minFailedTaskCount", 1);
+  role.min_failed =
+      never.IsDefined() && never.IsNull() ? 0 : whole_of(node, "minFailedTaskCount", 1);
   role.min_succeeded = whole_of(node, "minSucceededTaskCount", 0);
   for (const auto& port : node["portList"]) {
     role.ports.push_back({text_of(port, "label"), whole_of(port, "portNumber", 1),
@@ -206,7 +212,8 @@ Role role_of(const YAML::Node& node) {
   return role;
 }
 
-spec::AppRequest app_of(const YAML::Node& node, const Role& role, const spec::Environment& environment) {
+spec::AppRequest app_of(const YAML::Node& node, const Role& role,
+                        const spec::Environment& environment) {
   spec::AppRequest app;
   app.role = role.name;
   app.count = role.count;
@@ -224,16 +231,16 @@ spec::Environment environment_of(const YAML::Node& job, spec::Environment base) 
   return base;
 }
 
-base::Status check_gpus(const Source& place, const YAML::Node& roles, const std::vector<Role>& parsed,
-                        std::uint32_t gpus) {
+base::Status check_gpus(const Source& place, const YAML::Node& roles,
+                        const std::vector<Role>& parsed, std::uint32_t gpus) {
   std::uint64_t wanted = 0;
   for (std::size_t i = 0; i < parsed.size(); ++i) {
     wanted += std::uint64_t{parsed[i].gpus} * parsed[i].count;
     if (wanted <= gpus) continue;
     const std::string have = gpus == 0 ? "no GPU" : fmt::format("{} in all", gpus);
     return place.wrong(roles[i]["gpuNumber"], fmt::format("taskRoles[{}].gpuNumber", i),
-                       fmt::format("{} for each of {} members of {}, but this machine has {}", parsed[i].gpus,
-                                   parsed[i].count, parsed[i].name, have));
+                       fmt::format("{} for each of {} members of {}, but this machine has {}",
+                                   parsed[i].gpus, parsed[i].count, parsed[i].name, have));
   }
   return {};
 }
@@ -245,14 +252,15 @@ struct Ignore final : YAML::EventHandler {
   void OnNull(Mark, YAML::anchor_t) override {}
   void OnAlias(Mark, YAML::anchor_t) override {}
   void OnScalar(Mark, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(Mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceStart(Mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
   void OnSequenceEnd() override {}
   void OnMapStart(Mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
   void OnMapEnd() override {}
 };
 
-// "none", "several", or nullptr for one. YAML::LoadAll() never returns from "{},", and YAML::Load() heeds the
-// first document only.
+// "none", "several", or nullptr for one. YAML::LoadAll() never returns from "{},", and YAML::Load()
+// heeds the first document only.
 const char* number_of_documents(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -295,7 +303,8 @@ base::Result<JobFile> parse_job(const std::string& text, const std::string& file
   }
 }
 
-base::Result<JobFile> read_job(const std::string& path, const spec::Environment& base, std::uint32_t gpus) {
+base::Result<JobFile> read_job(const std::string& path, const spec::Environment& base,
+                               std::uint32_t gpus) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error) return base::not_found(fmt::format("{}: {}", path, error.message()));

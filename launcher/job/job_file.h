@@ -21,10 +21,10 @@ struct JobFile {
   std::vector<std::string> notes;  // "FILE:LINE: what is not heeded"
 };
 
-// `file` is the name that messages begin with. Every app's environment is `base` with jobEnvs, PAI_DATA_DIR
-// and PAI_OUTPUT_DIR; `gpus` is how many GPUs the job may use. kInvalidArgument names file, line, field, what
-// is wanted there and what stands there: `train.yaml:12: taskRoles[1].taskNumber: a whole number from 1 to
-// 65536 is wanted, not "two"`.
+// `file` is the name that messages begin with. Every app's environment is `base` with jobEnvs,
+// PAI_DATA_DIR and PAI_OUTPUT_DIR; `gpus` is how many GPUs the job may use. kInvalidArgument names
+// file, line, field, what is wanted there and what stands there: `train.yaml:12:
+// taskRoles[1].taskNumber: a whole number from 1 to 65536 is wanted, not "two"`.
 [[nodiscard]] base::Result<JobFile> parse_job(const std::string& text, const std::string& file,
                                               const spec::Environment& base, std::uint32_t gpus);
 // The same from a file of at most 1 MiB; kNotFound names it.

@@ -1,5 +1,5 @@
-// A job runs if its coordinator accepts connections or its file is locked. Folders of killed jobs are
-// ignored.
+// A job runs if its coordinator accepts connections or its file is locked. Folders of killed jobs
+// are ignored.
 #include "launcher/job/job_files.h"
 
 #include <fcntl.h>
@@ -29,7 +29,8 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-constexpr std::chrono::minutes kStarting{1};  // a younger folder may belong to a job that is starting
+constexpr std::chrono::minutes kStarting{
+    1};  // a younger folder may belong to a job that is starting
 constexpr std::size_t kIdLength = 8;
 constexpr int kMostFolders = 10;  // tried in the temporary folder
 
@@ -39,15 +40,16 @@ bool deserted(const std::string& socket) {
   return code == base::Code::kUnavailable || code == base::Code::kNotFound;
 }
 
-// True: the folder of a job that does not run. Checks the agent's socket, too: the coordinator may be
-// restarting, while an agent is never restarted.
+// True: the folder of a job that does not run. Checks the agent's socket, too: the coordinator may
+// be restarting, while an agent is never restarted.
 bool left_behind(const fs::directory_entry& entry) {
   const std::string id = entry.path().filename().string();
   struct stat info {};
   if (id.size() != kIdLength ||
       !std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isxdigit(c); }))
     return false;
-  if (::lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+  if (::lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+      info.st_uid != ::geteuid())
     return false;
   const auto changed = std::chrono::system_clock::from_time_t(info.st_mtime);
   if (std::chrono::system_clock::now() - changed < kStarting) return false;
@@ -81,7 +83,8 @@ Running running_jobs(const std::string& base) {
 
 std::string folder_of(const spec::Environment& environment, const char* variable) {
   const auto set = environment.find(variable);
-  return set != environment.end() && !set->second.empty() && is_folder(set->second) ? set->second : "";
+  return set != environment.end() && !set->second.empty() && is_folder(set->second) ? set->second
+                                                                                    : "";
 }
 
 struct Candidate {
@@ -89,7 +92,8 @@ struct Candidate {
   std::string above;  // must be ours as well; "": protects it by its sticky bit
 };
 
-// Depends only on the user and the environment, so that `regroup status` searches where the job created it.
+// Depends only on the user and the environment, so that `regroup status` searches where the job
+// created it.
 std::vector<Candidate> candidates(const spec::Environment& environment) {
   std::vector<Candidate> out;
   if (const std::string xdg = folder_of(environment, "XDG_RUNTIME_DIR"); !xdg.empty())
@@ -105,7 +109,8 @@ std::vector<Candidate> candidates(const spec::Environment& environment) {
 base::Status make_folder(const Candidate& candidate) {
   struct stat info {};
   const std::string& above = candidate.above;
-  if (!above.empty() && ::stat(above.c_str(), &info) != 0) return base::system_error("stat", above, errno);
+  if (!above.empty() && ::stat(above.c_str(), &info) != 0)
+    return base::system_error("stat", above, errno);
   if (!above.empty() && info.st_uid != ::geteuid())
     return base::invalid_argument(
         fmt::format("XDG_RUNTIME_DIR={}: expected a directory of this user", above));
@@ -145,7 +150,8 @@ bool is_fixed(const JobFiles& files) {
   return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id, JobKind kind) {
+base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id,
+                                JobKind kind) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
   const Running running = running_jobs(*base);
@@ -154,18 +160,20 @@ base::Result<JobFiles> find_job(const spec::Environment& environment, const std:
   if (kind == JobKind::kAny) jobs.insert(jobs.end(), running.fixed.begin(), running.fixed.end());
   if (id.empty() && jobs.size() == 1) return JobFiles{*base + "/" + jobs[0]};
   if (std::find(jobs.begin(), jobs.end(), id) != jobs.end()) return JobFiles{*base + "/" + id};
-  const bool fixed = std::find(running.fixed.begin(), running.fixed.end(), id) != running.fixed.end();
+  const bool fixed =
+      std::find(running.fixed.begin(), running.fixed.end(), id) != running.fixed.end();
   const std::string what = kind == JobKind::kAny ? "job" : "elastic job";
   const std::string there =
       jobs.empty() ? "none is running" : fmt::format("running: {}", fmt::join(jobs, ", "));
   std::string message = fmt::format("no {} {} of this user; {}", what, id, there);
   if (fixed)
-    message =
-        fmt::format("job {} has a fixed number of members (-np N), which supports only `regroup status`", id);
+    message = fmt::format(
+        "job {} has a fixed number of members (-np N), which supports only `regroup status`", id);
   else if (id.empty())
-    message = jobs.empty() ? fmt::format("no {} of this user is running", what)
-                           : fmt::format("several {}s of this user are running; expected the ID of one: {}",
-                                         what, fmt::join(jobs, ", "));
+    message = jobs.empty()
+                  ? fmt::format("no {} of this user is running", what)
+                  : fmt::format("several {}s of this user are running; expected the ID of one: {}",
+                                what, fmt::join(jobs, ", "));
   return base::not_found(message);
 }
 

@@ -16,16 +16,16 @@ struct JobFiles {
   [[nodiscard]] std::string agent_socket() const { return folder + "/agent"; }
   [[nodiscard]] std::string control_socket() const { return folder + "/control"; }
   [[nodiscard]] std::string grants_socket() const { return folder + "/grants"; }  // `regroup join`
-  [[nodiscard]] std::string usage() const { return folder + "/usage"; }           // of members on this host
-  [[nodiscard]] std::string fixed() const { return folder + "/fixed"; }           // fixed_job.h
-  [[nodiscard]] std::string exits() const { return folder + "/exits"; }           // of ranks, with status 0
+  [[nodiscard]] std::string usage() const { return folder + "/usage"; }  // of members on this host
+  [[nodiscard]] std::string fixed() const { return folder + "/fixed"; }  // fixed_job.h
+  [[nodiscard]] std::string exits() const { return folder + "/exits"; }  // of ranks, with status 0
   [[nodiscard]] std::string id() const { return folder.substr(folder.rfind('/') + 1); }
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }
 };
 
-// $XDG_RUNTIME_DIR/regroup, or regroup-UID in $TMPDIR or /tmp; made with mode 0700 if need be. Where that is
-// not ours alone, the first of regroup-UID, regroup-UID-1, ... that is; `note`, if any, gets a sentence on
-// it.
+// $XDG_RUNTIME_DIR/regroup, or regroup-UID in $TMPDIR or /tmp; made with mode 0700 if need be.
+// Where that is not ours alone, the first of regroup-UID, regroup-UID-1, ... that is; `note`, if
+// any, gets a sentence on it.
 [[nodiscard]] base::Result<std::string> runtime_folder(const spec::Environment& environment,
                                                        std::string* note = nullptr);
 
@@ -39,9 +39,10 @@ void remove_job_files(const JobFiles& files);
 [[nodiscard]] bool is_fixed(const JobFiles& files);
 
 enum class JobKind : std::uint8_t { kElastic, kAny };
-// The job `id`, or if that is "" the only elastic one there is, else the only one. kNotFound says which there
-// are.
-[[nodiscard]] base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id,
+// The job `id`, or if that is "" the only elastic one there is, else the only one. kNotFound says
+// which there are.
+[[nodiscard]] base::Result<JobFiles> find_job(const spec::Environment& environment,
+                                              const std::string& id,
                                               JobKind kind = JobKind::kElastic);
 
 }  // namespace regroup::job

@@ -24,15 +24,16 @@ constexpr int kNotInPath = 66;
 constexpr int kNoFolder = 181;
 constexpr int kNotExecutable = 183;
 
-// What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from the
-// members, not from us.
+// What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from
+// the members, not from us.
 void prefer_command_line(const spec::Options& options, spec::AppRequest& app) {
   for (const auto& [name, value] : options.job_environment) {
     const auto ours = options.environment.find(name);
     if (ours == options.environment.end() || ours->second != value) app.environment[name] = value;
   }
   const auto path = options.environment.find("PATH");
-  if (!app.environment.contains("PATH") && path != options.environment.end()) app.search_path = path->second;
+  if (!app.environment.contains("PATH") && path != options.environment.end())
+    app.search_path = path->second;
 }
 
 // The programs and roles of --job replace those of the command line.
@@ -87,7 +88,8 @@ std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::
   spec::Environment searched_in = app.environment;
   if (!app.search_path.empty()) searched_in["PATH"] = app.search_path;
   auto path = process::find_member_program(app.command.at(0), app.wdir, searched_in);
-  if (path.ok()) return process::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
+  if (path.ok())
+    return process::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
   const bool searched = app.command[0].find('/') == std::string::npos;
   const int status = searched ? kNotInPath : kNotExecutable;
   return Refusal{as_under(compat, status), path.status().message()};
@@ -95,16 +97,18 @@ std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::
 
 }  // namespace
 
-std::variant<JobPlan, Refusal> plan_job(spec::Options& options, const alloc::Allocation& allocation) {
+std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
+                                        const alloc::Allocation& allocation) {
   JobPlan plan;
-  base::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
+  base::Status status =
+      options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
   if (status.ok() && !plan.roles.empty()) count_role_members(options);
   if (status.ok()) status = fit_to_slots(options, allocation.slots());
   if (!status.ok()) return Refusal{refused(options.compat), status.message()};
   const spec::StdinRequest& input = options.stdin_to;
   if (input.to == spec::StdinRequest::To::kRank && input.rank >= options.max) {
-    return Refusal{refused(options.compat),
-                   fmt::format("--stdin {}: expected a rank of at most {}", input.rank, options.max - 1)};
+    return Refusal{refused(options.compat), fmt::format("--stdin {}: expected a rank of at most {}",
+                                                        input.rank, options.max - 1)};
   }
   for (const spec::AppRequest& app : options.apps) {
     if (options.several_hosts()) {
@@ -119,12 +123,12 @@ std::variant<JobPlan, Refusal> plan_job(spec::Options& options, const alloc::All
   return plan;
 }
 
-// If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank, at least
-// one, and servers and evaluators none.
+// If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank,
+// at least one, and servers and evaluators none.
 placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan) {
   placement::MemberNeeds out;
-  const bool said =
-      std::any_of(plan.roles.begin(), plan.roles.end(), [](const Role& role) { return role.gpus > 0; });
+  const bool said = std::any_of(plan.roles.begin(), plan.roles.end(),
+                                [](const Role& role) { return role.gpus > 0; });
   for (std::size_t i = 0; i < plan.roles.size(); ++i) {
     const Role& role = plan.roles[i];
     const RoleKind kind = kind_of(role);
@@ -136,8 +140,8 @@ placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& pla
   return out;
 }
 
-RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan, const std::string& job,
-                            const placement::PlacedJob& placed) {
+RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan,
+                            const std::string& job, const placement::PlacedJob& placed) {
   RoleJobOptions out;
   out.name = plan.name.empty() ? job : plan.name;
   out.roles = plan.roles;

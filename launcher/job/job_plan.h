@@ -1,5 +1,5 @@
-// What a command line comes to on this machine, before anything is started: job file read, members counted,
-// folders and programs found.
+// What a command line comes to on this machine, before anything is started: job file read, members
+// counted, folders and programs found.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Refusal {
   std::string message;
 };
 
-// Completes `options` (members, start, shards, what a job file says) and makes the plan. On several hosts
-// each looks for folders and programs itself.
+// Completes `options` (members, start, shards, what a job file says) and makes the plan. On several
+// hosts each looks for folders and programs itself.
 [[nodiscard]] std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
                                                       const alloc::Allocation& allocation);
 
@@ -37,7 +37,8 @@ struct Refusal {
 
 // Without its hosts and ports. `job`: its id.
 [[nodiscard]] RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan,
-                                          const std::string& job, const placement::PlacedJob& placed);
+                                          const std::string& job,
+                                          const placement::PlacedJob& placed);
 
 // Slots of the arena of each host of an elastic job.
 [[nodiscard]] std::uint32_t arena_slots(const spec::Options& options);

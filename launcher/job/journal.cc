@@ -1,4 +1,5 @@
-// Append and fdatasync. Numbers are written as they lie in memory: journals never leave the machine.
+// Append and fdatasync. Numbers are written as they lie in memory: journals never leave the
+// machine.
 #include "launcher/job/journal.h"
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ struct FileHead {
 
 enum class Kind : std::uint32_t { kWorld = 1, kIntent = 2, kSentence = 3, kFailures = 4 };
 
-// Its CRC is apart from that of the body: a length that is damaged must not look like a record that is torn.
+// Its CRC is apart from that of the body: a length that is damaged must not look like a record that
+// is torn.
 struct RecordHead {
   std::uint32_t bytes = 0;
   Kind kind = Kind::kWorld;
@@ -92,9 +94,10 @@ base::TimePoint time_of(std::int64_t count) { return base::TimePoint(base::Durat
 
 std::vector<std::byte> body_of(const membership::FailureRow& row) {
   std::vector<std::byte> out;
-  put(out,
-      RowHead{row.at, row.length, row.launches, row.passed_on, static_cast<std::uint32_t>(row.slots.size()),
-              static_cast<std::uint32_t>(row.members.size()), static_cast<std::uint32_t>(row.what.size())});
+  put(out, RowHead{row.at, row.length, row.launches, row.passed_on,
+                   static_cast<std::uint32_t>(row.slots.size()),
+                   static_cast<std::uint32_t>(row.members.size()),
+                   static_cast<std::uint32_t>(row.what.size())});
   for (const std::uint32_t slot : row.slots) put(out, slot);
   for (const proto::MemberId member : row.members) put(out, member);
   const auto what = std::as_bytes(std::span(row.what));
@@ -107,7 +110,8 @@ std::vector<std::byte> body_of(const membership::FailureRow& row) {
 std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
   if (const auto* world = std::get_if<proto::World>(&entry))
     return {Kind::kWorld, proto::encode_world(*world)};
-  if (const auto* row = std::get_if<membership::FailureRow>(&entry)) return {Kind::kFailures, body_of(*row)};
+  if (const auto* row = std::get_if<membership::FailureRow>(&entry))
+    return {Kind::kFailures, body_of(*row)};
   std::vector<std::byte> out;
   if (const auto* sentence = std::get_if<membership::Sentence>(&entry)) {
     put(out, std::int64_t{sentence->at.time_since_epoch().count()});
@@ -116,8 +120,8 @@ std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
     return {Kind::kSentence, out};
   }
   const auto& intent = std::get<membership::Intent>(entry);
-  put(out, IntentHead{intent.began.time_since_epoch().count(), intent.target, intent.desired, intent.restarts,
-                      intent.next_member, intent.first_member, intent.said});
+  put(out, IntentHead{intent.began.time_since_epoch().count(), intent.target, intent.desired,
+                      intent.restarts, intent.next_member, intent.first_member, intent.said});
   for (const auto& mark : intent.marks) {
     put(out, DiskMark{mark.member, static_cast<std::uint16_t>(mark.state), mark.leave_wanted});
   }
@@ -136,7 +140,8 @@ base::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
     constexpr auto kFirst = static_cast<std::uint16_t>(MemberState::kActive);
     constexpr auto kLast = static_cast<std::uint16_t>(MemberState::kLost);
     if (mark.state < kFirst || mark.state > kLast || mark.leave_wanted > 1) return senseless;
-    out.marks.push_back({mark.member, static_cast<MemberState>(mark.state), mark.leave_wanted == 1});
+    out.marks.push_back(
+        {mark.member, static_cast<MemberState>(mark.state), mark.leave_wanted == 1});
   }
   return JournalEntry(std::move(out));
 }
@@ -147,10 +152,13 @@ base::Result<JournalEntry> row_of(std::span<const std::byte> body) {
   const auto head = take<RowHead>(body);
   const std::uint64_t numbers = std::uint64_t{head.slots} + head.members;
   if (body.size() < numbers * sizeof(std::uint32_t) + head.what) return senseless;
-  membership::FailureRow out{
-      .at = head.at, .length = head.length, .launches = head.launches, .passed_on = head.passed_on == 1};
+  membership::FailureRow out{.at = head.at,
+                             .length = head.length,
+                             .launches = head.launches,
+                             .passed_on = head.passed_on == 1};
   for (std::uint32_t i = 0; i < head.slots; ++i) out.slots.insert(take<std::uint32_t>(body));
-  for (std::uint32_t i = 0; i < head.members; ++i) out.members.push_back(take<proto::MemberId>(body));
+  for (std::uint32_t i = 0; i < head.members; ++i)
+    out.members.push_back(take<proto::MemberId>(body));
   out.what.assign(reinterpret_cast<const char*>(body.data()), head.what);
   proto::FrameReader frame;
   frame.append(body.subspan(head.what));
@@ -167,7 +175,8 @@ base::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) 
   if (kind == Kind::kFailures) return row_of(body);
   if (kind == Kind::kSentence && body.size() >= sizeof(std::int64_t)) {
     const auto at = time_of(take<std::int64_t>(body));
-    return JournalEntry(membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
+    return JournalEntry(
+        membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
   }
   if (kind != Kind::kWorld) return base::data_loss("unknown kind of record");
   auto world = proto::decode_world(body);
@@ -218,7 +227,8 @@ base::Result<Contents> parse(std::span<const std::byte> all, const std::string& 
   if (all.size() < sizeof(FileHead)) return out;
   REGROUP_RETURN_IF_ERROR(check_file_head(all, path));
   out.whole = sizeof(FileHead);
-  for (RecordHead head; all.size() - out.whole >= sizeof head; out.whole += sizeof head + head.bytes) {
+  for (RecordHead head; all.size() - out.whole >= sizeof head;
+       out.whole += sizeof head + head.bytes) {
     std::memcpy(&head, all.data() + out.whole, sizeof head);
     if (crc_of_head(head) != head.head_crc || head.bytes > proto::kMaxFrameBytes) {
       return damaged(path, out.whole, "malformed header of a record");
@@ -257,7 +267,8 @@ base::Result<membership::Past> JournalFile::written() const {
   if (::lseek(fd_.get(), 0, SEEK_SET) != 0) return base::system_error("lseek", path_, errno);
   REGROUP_ASSIGN_OR_RETURN(const auto all, read_all(fd_.get(), path_));
   auto contents = parse(all, path_);
-  return contents.ok() ? base::Result<membership::Past>(std::move(contents->past)) : contents.status();
+  return contents.ok() ? base::Result<membership::Past>(std::move(contents->past))
+                       : contents.status();
 }
 
 base::Status JournalFile::cut() {
@@ -269,8 +280,8 @@ base::Status JournalFile::append(const JournalEntry& entry) {
   if (torn_) REGROUP_RETURN_IF_ERROR(cut());
   const auto [kind, body] = body_of(entry);
   if (body.size() > proto::kMaxFrameBytes) {
-    return base::invalid_argument(fmt::format("journal {}: record of {} bytes, expected at most {}", path_,
-                                              body.size(), proto::kMaxFrameBytes));
+    return base::invalid_argument(fmt::format("journal {}: record of {} bytes, expected at most {}",
+                                              path_, body.size(), proto::kMaxFrameBytes));
   }
   RecordHead head{static_cast<std::uint32_t>(body.size()), kind, 0, base::crc32c(body)};
   head.head_crc = crc_of_head(head);

@@ -34,7 +34,8 @@ void MpiLaunches::add(const proto::Start& start) {
 }
 
 bool MpiLaunches::forget(proto::MemberId member) {
-  return std::erase_if(waiting_, [member](const proto::Start& start) { return start.member == member; }) > 0;
+  return std::erase_if(waiting_,
+                       [member](const proto::Start& start) { return start.member == member; }) > 0;
 }
 
 void MpiLaunches::open() {
@@ -42,8 +43,9 @@ void MpiLaunches::open() {
   const bool oversubscribed = slots_ != 0 && members > slots_;
   const std::uint32_t space = spaces_++;
   if (space > 0) mpi_.tell(pmi::CloseSpace{space - 1});
-  mpi_.open({space, slots_, oversubscribed, {members}, 0, {}},
-            [this, space](std::vector<process::Extras> extras) { ready(space, std::move(extras)); });
+  mpi_.open(
+      {space, slots_, oversubscribed, {members}, 0, {}},
+      [this, space](std::vector<process::Extras> extras) { ready(space, std::move(extras)); });
 }
 
 void MpiLaunches::ready(std::uint32_t space, std::vector<process::Extras> extras) {

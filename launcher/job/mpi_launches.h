@@ -1,4 +1,5 @@
-// MPI for jobs of MIN:MAX members that do not use the runtime: each launch is an MPI_COMM_WORLD of its own.
+// MPI for jobs of MIN:MAX members that do not use the runtime: each launch is an MPI_COMM_WORLD of
+// its own.
 #pragma once
 
 #include <utility>
@@ -21,8 +22,8 @@ class MpiLaunches {
   using StartMember = std::function<void(const proto::Start& start, process::Extras extras)>;
   using Say = std::function<void(const std::string&)>;
   // `app`: what all members run. `slots`: cores there are for them; 0: not known.
-  MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, process::App app, std::uint32_t slots,
-              Say say, StartMember start);
+  MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, process::App app,
+              std::uint32_t slots, Say say, StartMember start);
 
   // One member of a launch of start.world_size, asked for in rank order. Once the last one is, and
   // regroup-pmi is ready for them, `start` is called for each.

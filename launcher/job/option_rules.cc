@@ -41,16 +41,18 @@ Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
   if (options.max == 0) options.min = options.max = slots;
   if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
   if (options.elastic && !options.several_hosts() && options.max >= proto::kMaxSlots) {
-    return invalid_argument(fmt::format("-np {}:{}: expected at most {} members on one machine", options.min,
-                                        options.max, proto::kMaxSlots - 1));
+    return invalid_argument(fmt::format("-np {}:{}: expected at most {} members on one machine",
+                                        options.min, options.max, proto::kMaxSlots - 1));
   }
   if (options.elastic && options.several_hosts() && options.do_not_launch) {
     return invalid_argument(
-        "--do-not-launch: an elastic job on several hosts places its members as hosts come; use -np N to see "
+        "--do-not-launch: an elastic job on several hosts places its members as hosts come; use "
+        "-np N to see "
         "where N ranks would go");
   }
   if (options.max > kMostMembers) {
-    return invalid_argument(fmt::format("{} members: expected at most {}", options.max, kMostMembers));
+    return invalid_argument(
+        fmt::format("{} members: expected at most {}", options.max, kMostMembers));
   }
   if (!options.elastic && options.start != 0 && options.start != options.max) {
     return invalid_argument(
@@ -58,29 +60,32 @@ Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
   }
   const std::uint32_t room = options.oversubscribe ? options.max : slots;
   if (options.start == 0) {
-    options.start = options.elastic ? std::max(options.min, std::min(options.max, slots)) : options.max;
+    options.start =
+        options.elastic ? std::max(options.min, std::min(options.max, slots)) : options.max;
   } else if (options.start < options.min || options.start > options.max) {
-    return invalid_argument(fmt::format("--initial-size {}: expected a number in the range {}:{} of -np",
-                                        options.start, options.min, options.max));
+    return invalid_argument(
+        fmt::format("--initial-size {}: expected a number in the range {}:{} of -np", options.start,
+                    options.min, options.max));
   }
   if (options.start > room) {
     return invalid_argument(
-        fmt::format("{} members requested, {} slots {}available; --oversubscribe allows more", options.start,
-                    slots, slots_given(options) ? "" : "(cores) "));
+        fmt::format("{} members requested, {} slots {}available; --oversubscribe allows more",
+                    options.start, slots, slots_given(options) ? "" : "(cores) "));
   }
   const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
   if (most != 0 && options.start > most) {
-    return invalid_argument(
-        fmt::format("{} members requested; the host file allows {} (max_slots)", options.start, most));
+    return invalid_argument(fmt::format("{} members requested; the host file allows {} (max_slots)",
+                                        options.start, most));
   }
   if (options.spares > 0 && !options.replace)
-    return invalid_argument(
-        fmt::format("--spares {}: cannot be combined with --replace never, which replaces no lost member",
-                    options.spares));
+    return invalid_argument(fmt::format(
+        "--spares {}: cannot be combined with --replace never, which replaces no lost member",
+        options.spares));
   if (options.elastic && !options.several_hosts() && !options.oversubscribe &&
       options.start + options.spares > slots) {
-    options.notes.push_back(fmt::format("--spares {}: {} slots have room for {} in addition to {} members",
-                                        options.spares, slots, slots - options.start, options.start));
+    options.notes.push_back(
+        fmt::format("--spares {}: {} slots have room for {} in addition to {} members",
+                    options.spares, slots, slots - options.start, options.start));
   }
   if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
   if (options.elastic && options.shards > proto::kMaxShards) {
@@ -106,8 +111,8 @@ std::string unheeded_options(const spec::Options& options) {
     return std::ranges::find(kOfRoles, name.substr(name.find_first_not_of('-'))) != kOfRoles.end();
   });
   if (!of_world.empty())
-    lines.push_back(
-        fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role", fmt::join(of_world, ", ")));
+    lines.push_back(fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role",
+                                fmt::join(of_world, ", ")));
   if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
     lines.emplace_back("--max-restarts: ignored; requires -np MIN:MAX or --role");
   if (!roles && options.restart_policy != spec::RestartPolicy::kEnd)

@@ -28,11 +28,12 @@ using proto::Step;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
 constexpr std::chrono::seconds kReaderLimit(
-    30);                                        // between two progress reports of a process that reads there
-constexpr std::chrono::seconds kCopyLimit(60);  // for fsync of a file of the copy
+    30);  // between two progress reports of a process that reads there
+constexpr std::chrono::seconds kCopyLimit(60);     // for fsync of a file of the copy
 constexpr std::chrono::seconds kVisibleLimit(90);  // until the copy is visible on this host
 constexpr std::chrono::seconds kAgentMargin(10);   // for an agent to report a silent process itself
-constexpr std::chrono::minutes kLongest(30);       // in all; agents wait ten minutes longer (node_agent.cc)
+constexpr std::chrono::minutes kLongest(
+    30);  // in all; agents wait ten minutes longer (node_agent.cc)
 constexpr std::chrono::milliseconds kAskAgain(100);
 
 std::vector<std::string> words_of(const QueryLocalCheckpoint& order) {
@@ -46,8 +47,8 @@ std::vector<std::string> words_of(const QueryLocalCheckpoint& order) {
             std::to_string(plan.keep_every),
             std::to_string(order.copy)};
   if (!plan.resume) return {"newer", plan.directory, "0"};
-  return {"newer", plan.directory, std::to_string(plan.resume->step), std::to_string(plan.resume->seed),
-          std::to_string(plan.resume->shards)};
+  return {"newer", plan.directory, std::to_string(plan.resume->step),
+          std::to_string(plan.resume->seed), std::to_string(plan.resume->shards)};
 }
 
 LocalCheckpointReply found_by(const QueryLocalCheckpoint& order, const Result<std::string>& text,
@@ -56,7 +57,8 @@ LocalCheckpointReply found_by(const QueryLocalCheckpoint& order, const Result<st
   if (!text.ok() || order.copy > 0) return found;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), found.step);
   if (error != std::errc() || end != text->data() + text->size())
-    found.status = base::internal_error(fmt::format("unexpected output of regroup-persist: {:?}", *text));
+    found.status =
+        base::internal_error(fmt::format("unexpected output of regroup-persist: {:?}", *text));
   return found;
 }
 
@@ -70,8 +72,8 @@ class Search {
     for (const auto& [step, index] : candidates()) {
       if (over_()) return;
       const std::string& name = hosts_.name(index);
-      say_(fmt::format("host {}: its checkpoint of step {} in {} is the newest and is copied to {}", name,
-                       step, plan_.directory, plan_.shared));
+      say_(fmt::format("host {}: its checkpoint of step {} in {} is the newest and is copied to {}",
+                       name, step, plan_.directory, plan_.shared));
       const LocalCheckpointReply copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
       auto resume = copied.status.ok() ? read(step) : Result<writer::Resume>(copied.status);
       const bool may_go_on =
@@ -82,8 +84,8 @@ class Search {
         return;
       }
       if (!over_())
-        say_(fmt::format("host {}: the job does not resume from its checkpoint of step {}: {}", name, step,
-                         agent::printable(resume.status().message())));
+        say_(fmt::format("host {}: the job does not resume from its checkpoint of step {}: {}",
+                         name, step, agent::printable(resume.status().message())));
       if (may_go_on) return;
     }
   }
@@ -108,7 +110,8 @@ class Search {
       if (!found.status.ok())
         say_(fmt::format("host {}: its checkpoints in {} are ignored: {}", name, plan_.directory,
                          agent::printable(found.status.message())));
-      else if (found.step > (plan_.resume ? plan_.resume->step : 0) && found.step <= proto::kMaxStep)
+      else if (found.step > (plan_.resume ? plan_.resume->step : 0) &&
+               found.step <= proto::kMaxStep)
         out.emplace_back(found.step, index);
     }
     std::ranges::stable_sort(out, std::greater(), [](const auto& one) { return one.first; });
@@ -136,23 +139,24 @@ class Search {
       const base::TimePoint now = clock.now();
       for (auto& [index, one] : *open) {
         if (!one.said && (now - one.heard > silence || now >= end_))
-          one.said =
-              LocalCheckpointReply{.status = base::deadline_exceeded("its agent did not answer in time")};
+          one.said = LocalCheckpointReply{
+              .status = base::deadline_exceeded("its agent did not answer in time")};
       }
     }
     Answers out;
     for (const auto& [index, one] : *open)
-      out[index] =
-          one.said.value_or(LocalCheckpointReply{.status = {base::Code::kUnavailable, "the job ends"}});
+      out[index] = one.said.value_or(
+          LocalCheckpointReply{.status = {base::Code::kUnavailable, "the job ends"}});
     return out;
   }
 
-  // Reads the copy on this host: the agent's answer is not trusted, and a shared file system may show it
-  // late.
+  // Reads the copy on this host: the agent's answer is not trusted, and a shared file system may
+  // show it late.
   Result<writer::Resume> read(Step step) {
     std::optional<Result<std::string>> text;
     writer::PersistTask task(
-        loop_, {"await", plan_.shared, std::to_string(step)}, {plan_.shared, kVisibleLimit, kReaderLimit},
+        loop_, {"await", plan_.shared, std::to_string(step)},
+        {plan_.shared, kVisibleLimit, kReaderLimit},
         {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
     while (!text && !over_() && base::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
     if (!text && !over_()) return base::deadline_exceeded("reading it took too long");
@@ -160,7 +164,8 @@ class Search {
     if (!text->ok()) return text->status();
     REGROUP_ASSIGN_OR_RETURN(auto resume, writer::resume_of(**text, plan_.shared));
     if (!resume || resume->step != step)
-      return base::internal_error(fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
+      return base::internal_error(
+          fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
     return std::move(*resume);
   }
 
@@ -175,25 +180,29 @@ class Search {
 }  // namespace
 
 agent::LocalCheckpointQuery local_checkpoint_query() {
-  return [](boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
-            const std::function<void(const LocalCheckpointReply&)>& answer) -> std::function<void()> {
-    const bool copies = order.copy > 0;
-    writer::PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kReaderLimit};
-    if (copies) wait = {order.plan.directory + " and " + order.plan.shared, kCopyLimit, kCopyLimit};
-    auto task = std::make_shared<std::unique_ptr<writer::PersistTask>>(std::make_unique<writer::PersistTask>(
-        loop, words_of(order), wait,
-        writer::PersistTask::Events{
-            [answer] { answer({.busy = true}); },
-            [answer, order](const Result<std::string>& text, const std::string& said) {
-              answer(found_by(order, text, said));
-            }}));
-    return [task] { task->reset(); };
-  };
+  return
+      [](boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
+         const std::function<void(const LocalCheckpointReply&)>& answer) -> std::function<void()> {
+        const bool copies = order.copy > 0;
+        writer::PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kReaderLimit};
+        if (copies)
+          wait = {order.plan.directory + " and " + order.plan.shared, kCopyLimit, kCopyLimit};
+        auto task = std::make_shared<std::unique_ptr<writer::PersistTask>>(
+            std::make_unique<writer::PersistTask>(
+                loop, words_of(order), wait,
+                writer::PersistTask::Events{
+                    [answer] { answer({.busy = true}); },
+                    [answer, order](const Result<std::string>& text, const std::string& said) {
+                      answer(found_by(order, text, said));
+                    }}));
+        return [task] { task->reset(); };
+      };
 }
 
 void take_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
                           const std::function<bool()>& over,
-                          const std::function<void(const std::string&)>& say, writer::CheckpointPlan* plan) {
+                          const std::function<void(const std::string&)>& say,
+                          writer::CheckpointPlan* plan) {
   if (!plan->shared.empty()) Search(loop, hosts, over, say, plan).run();
 }
 

@@ -25,20 +25,21 @@ sockaddr_in address_of(bool any, std::uint16_t port) {
   return address;
 }
 
-// 0, or the errno. With SO_REUSEADDR a second socket of our own could bind the same port, so the caller keeps
-// fixed ones apart.
+// 0, or the errno. With SO_REUSEADDR a second socket of our own could bind the same port, so the
+// caller keeps fixed ones apart.
 int bind_reusably(base::Fd& socket, sockaddr_in address) {
   socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
-  if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+  if (!socket.valid() ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     return errno;
   }
   return 0;
 }
 
-// A server may listen on all addresses, which an older connection from another address of this host with the
-// same port forbids. Once a port is held the kernel gives it to no new connection.
+// A server may listen on all addresses, which an older connection from another address of this host
+// with the same port forbids. Once a port is held the kernel gives it to no new connection.
 bool can_be_served(std::uint16_t port) {
   base::Fd probe;
   return bind_reusably(probe, address_of(/*any=*/true, port)) == 0;
@@ -52,11 +53,13 @@ base::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, base::
     sockaddr_in address = address_of(of.empty(), port);
     socklen_t size = sizeof address;
     int error = bind_reusably(socket, address);
-    if (error == 0 && ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    if (error == 0 &&
+        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
       error = errno;
     }
     if (error != 0) {
-      return base::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port), error);
+      return base::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port),
+                                error);
     }
     const std::uint16_t held = ntohs(address.sin_port);
     if (port != 0 || i == kCandidates || can_be_served(held)) return held;
@@ -64,10 +67,11 @@ base::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, base::
   }
 }
 
-// Calls `port_of(rank, role, label, wanted)` for each port of each member in turn, wanted 0 being any one,
-// and keeps what it returns.
+// Calls `port_of(rank, role, label, wanted)` for each port of each member in turn, wanted 0 being
+// any one, and keeps what it returns.
 template <class PortOf>
-void for_each_port(const std::vector<Role>& roles, std::vector<MemberPorts>& members, PortOf port_of) {
+void for_each_port(const std::vector<Role>& roles, std::vector<MemberPorts>& members,
+                   PortOf port_of) {
   const std::vector<Task> tasks = tasks_of(roles);
   members.resize(tasks.size());
   for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
@@ -78,8 +82,9 @@ void for_each_port(const std::vector<Role>& roles, std::vector<MemberPorts>& mem
       const PortRequest& request = role.ports[i];
       for (std::uint32_t n = 0; n < request.count; ++n) {
         const std::uint64_t wanted =
-            request.begin_at == 0 ? 0
-                                  : request.begin_at + std::uint64_t{tasks[rank].index} * request.count + n;
+            request.begin_at == 0
+                ? 0
+                : request.begin_at + std::uint64_t{tasks[rank].index} * request.count + n;
         members[rank].labelled[i].push_back(port_of(rank, role, request.label, wanted));
       }
     }
@@ -92,7 +97,8 @@ std::uint32_t host_at(const std::vector<std::uint32_t>& host_of, std::size_t ran
 
 }  // namespace
 
-base::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std::string_view address) {
+base::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted,
+                                   std::string_view address) {
   HeldPorts out;
   out.sockets.resize(wanted.size());
   out.numbers.resize(wanted.size());
@@ -106,19 +112,20 @@ base::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std
   return out;
 }
 
-base::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(const std::vector<Role>& roles,
-                                                                   const std::vector<std::uint32_t>& host_of,
-                                                                   std::size_t hosts) {
+base::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(
+    const std::vector<Role>& roles, const std::vector<std::uint32_t>& host_of, std::size_t hosts) {
   std::vector<std::vector<std::uint16_t>> wanted(hosts);
   std::vector<std::set<std::uint64_t>> fixed(hosts);
   std::vector<MemberPorts> members;
   base::Status status;
-  const auto note = [&](std::size_t rank, const Role& role, const std::string& label, std::uint64_t port) {
+  const auto note = [&](std::size_t rank, const Role& role, const std::string& label,
+                        std::uint64_t port) {
     const std::uint32_t host = host_at(host_of, rank);
     const bool taken = port != 0 && !fixed.at(host).insert(port).second;
     if (status.ok() && (port > 65535 || taken))
-      status = base::invalid_argument(fmt::format("role {}, ports {}: port {} {}", role.name, label, port,
-                                                  port > 65535 ? "is above 65535" : "is requested twice"));
+      status = base::invalid_argument(
+          fmt::format("role {}, ports {}: port {} {}", role.name, label, port,
+                      port > 65535 ? "is above 65535" : "is requested twice"));
     wanted.at(host).push_back(static_cast<std::uint16_t>(port));
     return std::uint16_t{0};
   };
@@ -152,7 +159,8 @@ base::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) 
   if (!json.is_object() || !json.contains("ports") || !json["ports"].is_array()) return bad;
   std::vector<std::uint16_t> out;
   for (const auto& port : json["ports"]) {
-    if (!port.is_number_unsigned() || port.get<std::uint64_t>() == 0 || port.get<std::uint64_t>() > 65535)
+    if (!port.is_number_unsigned() || port.get<std::uint64_t>() == 0 ||
+        port.get<std::uint64_t>() > 65535)
       return bad;
     out.push_back(port.get<std::uint16_t>());
   }

@@ -6,8 +6,9 @@
 
 namespace regroup::job {
 
-std::vector<process::Place> layout_ranks(const std::vector<std::uint32_t>& counts, proto::MemberId first,
-                                         std::uint32_t first_app, std::uint32_t space,
+std::vector<process::Place> layout_ranks(const std::vector<std::uint32_t>& counts,
+                                         proto::MemberId first, std::uint32_t first_app,
+                                         std::uint32_t space,
                                          const std::vector<std::uint32_t>& host_of) {
   const std::uint32_t size = std::accumulate(counts.begin(), counts.end(), 0U);
   std::map<std::uint32_t, std::uint32_t> on_host;

@@ -16,12 +16,12 @@ struct JobHost {
   std::uint32_t slots = 0;  // cores for members; 0: unknown
 };
 
-// The members of one MPI_COMM_WORLD, in rank order. `counts` has the number of members of each program, from
-// program number `first_app` on; rank 0 is member `first`. `host_of` gives the host of each rank; empty: one
-// host.
+// The members of one MPI_COMM_WORLD, in rank order. `counts` has the number of members of each
+// program, from program number `first_app` on; rank 0 is member `first`. `host_of` gives the host
+// of each rank; empty: one host.
 [[nodiscard]] std::vector<process::Place> layout_ranks(const std::vector<std::uint32_t>& counts,
-                                                       proto::MemberId first, std::uint32_t first_app,
-                                                       std::uint32_t space,
+                                                       proto::MemberId first,
+                                                       std::uint32_t first_app, std::uint32_t space,
                                                        const std::vector<std::uint32_t>& host_of);
 
 }  // namespace regroup::job

@@ -1,6 +1,6 @@
-// FixedSizeJob ends the job when a rank fails. This class makes the calls of the other ranks fail before
-// that, and ends the World where the job would go on: after a rank that exits with status 0 while others wait
-// for it.
+// FixedSizeJob ends the job when a rank fails. This class makes the calls of the other ranks fail
+// before that, and ends the World where the job would go on: after a rank that exits with status 0
+// while others wait for it.
 #include "launcher/job/rank_world.h"
 
 #include <fmt/format.h>
@@ -94,9 +94,9 @@ RankWorld::RankWorld(agent::Agent& agent, RankWorldOptions options, agent::Hosts
 // An agent that sends messages about nodes, or messages of the coordinator, is lost.
 void RankWorld::refuse(proto::NodeId node) {
   const auto index = hosts_->index_of(node);
-  hosts_->give_up(node,
-                  base::invalid_argument(fmt::format("host {}: its agent sent a message that it may not send",
-                                                     index ? hosts_->name(*index) : "?")));
+  hosts_->give_up(node, base::invalid_argument(
+                            fmt::format("host {}: its agent sent a message that it may not send",
+                                        index ? hosts_->name(*index) : "?")));
 }
 
 bool RankWorld::runs(proto::NodeId node, proto::MemberId rank) const {
@@ -112,10 +112,12 @@ void RankWorld::on_agent(proto::NodeId node, const proto::Message& message) {
   begin();
   if (ready != nullptr) joined_.insert(ready->join.member);
   if (!over_)
-    perform(
-        coordinator_->handle(base::SystemClock().now(), {membership::Sender::Kind::kAgent, node}, message));
+    perform(coordinator_->handle(base::SystemClock().now(),
+                                 {membership::Sender::Kind::kAgent, node}, message));
   if (lost != nullptr && lost->reaped && lost->joined && !lost->finished)
-    end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member, policy_.max), 1);
+    end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member,
+                    policy_.max),
+        1);
   if (left_) missing(*left_);
 }
 
@@ -125,8 +127,8 @@ void RankWorld::begin() {
   perform(coordinator_->tick(base::SystemClock().now()));
 }
 
-// A failed rank ends the job, and its agent reports a joined rank to the coordinator. What remains is a rank
-// that exits with status 0 without a join.
+// A failed rank ends the job, and its agent reports a joined rank to the coordinator. What remains
+// is a rank that exits with status 0 without a join.
 void RankWorld::on_exit(const process::MemberExit& exit) {
   const bool unjoined = exit.member < policy_.max && !joined_.contains(exit.member);
   if (exit.host.empty()) local_.on_exit(exit);
@@ -157,7 +159,8 @@ void RankWorld::on_notice(base::TimePoint deadline) {
   local_.on_notice(deadline);
   if (!coordinator_ || over_) return;
   for (const proto::NodeId node : job_.nodes)
-    perform(coordinator_->handle(base::SystemClock().now(), {}, {kIncarnation, proto::NodeUp{node, "", 0}}));
+    perform(coordinator_->handle(base::SystemClock().now(), {},
+                                 {kIncarnation, proto::NodeUp{node, "", 0}}));
 }
 
 void RankWorld::tell(proto::NodeId node, const proto::Body& body) {

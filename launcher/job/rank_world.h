@@ -1,5 +1,6 @@
-// The World of fixed size that ranks of a job of -np N form when they join: an ElasticAgent on each host, and
-// the coordinator in the agent's process of the launcher's host. docs/design/fixed_size_worlds.md.
+// The World of fixed size that ranks of a job of -np N form when they join: an ElasticAgent on each
+// host, and the coordinator in the agent's process of the launcher's host.
+// docs/design/fixed_size_worlds.md.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -29,16 +30,17 @@ struct RankWorldOptions {
   ElasticAgentOptions agent;  // of this host
 };
 
-// Options for a job of -np N whose rank i runs on host placed[i]; this host is 0. `socket`: where ranks of
-// this host join.
-[[nodiscard]] RankWorldOptions rank_world_options(const spec::Options& options, const std::string& job,
-                                                  const std::string& socket,
+// Options for a job of -np N whose rank i runs on host placed[i]; this host is 0. `socket`: where
+// ranks of this host join.
+[[nodiscard]] RankWorldOptions rank_world_options(const spec::Options& options,
+                                                  const std::string& job, const std::string& socket,
                                                   std::vector<proto::NodeId> placed,
                                                   const writer::CheckpointPlan& checkpoints);
 // The default of V: the smallest power of two that is not below `size`.
 [[nodiscard]] std::uint32_t world_shards(const spec::Options& options, std::uint32_t size);
 
-// Adds the variables that pass options to ranks that join without an agent, and to checkpoints of the agent.
+// Adds the variables that pass options to ranks that join without an agent, and to checkpoints of
+// the agent.
 void add_world_variables(const spec::Options& options, const writer::CheckpointPlan& checkpoints,
                          spec::Environment& environment);
 
@@ -84,9 +86,10 @@ class RankWorld final : public agent::MembershipJob {
   std::optional<membership::Coordinator> coordinator_;  // since the first rank joined
   TrainingEnd trained_;
   boost::asio::steady_timer timer_;
-  std::set<proto::MemberId> joined_;         // ranks
-  std::optional<process::MemberExit> left_;  // the first rank that ended with status 0 without a join
-  bool over_ = false;                        // the World has failed, or all its members have left
+  std::set<proto::MemberId> joined_;  // ranks
+  std::optional<process::MemberExit>
+      left_;           // the first rank that ended with status 0 without a join
+  bool over_ = false;  // the World has failed, or all its members have left
 };
 
 }  // namespace regroup::job

@@ -19,8 +19,8 @@ class Requests {
   // Slots of open requests.
   [[nodiscard]] std::uint32_t slots() const;
   [[nodiscard]] bool has(const std::string& id) const;
-  // Closes request `id`, whose slots have arrived. False: it was cancelled before. True for an unknown id: a
-  // user may offer hosts without a request.
+  // Closes request `id`, whose slots have arrived. False: it was cancelled before. True for an
+  // unknown id: a user may offer hosts without a request.
   [[nodiscard]] bool arrived(const std::string& id);
   // Slots without a request id have arrived: they count for the oldest requests.
   void grown(std::uint32_t slots);

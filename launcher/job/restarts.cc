@@ -1,5 +1,5 @@
-// Each launch has a name, agents, an arena and files of its own: nothing of one that failed is used again but
-// what its checkpoints hold.
+// Each launch has a name, agents, an arena and files of its own: nothing of one that failed is used
+// again but what its checkpoints hold.
 #include "launcher/job/restarts.h"
 
 #include <fmt/format.h>
@@ -28,9 +28,11 @@ constexpr std::chrono::seconds kLongestPause(30);
 // An agent whose link is silent ends its members after agent::kSilence, one below another dials the
 // controller for a while before.
 constexpr base::Duration kDoubt = agent::kSilence + std::chrono::seconds(1);
-constexpr base::Duration kDoubtBelow = agent::kParentSilence + agent::kOrphanLimit + std::chrono::seconds(1);
+constexpr base::Duration kDoubtBelow =
+    agent::kParentSilence + agent::kOrphanLimit + std::chrono::seconds(1);
 
-// The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending for ever.
+// The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending
+// for ever.
 sigset_t signals_that_end(const spec::Options& options) {
   sigset_t ends;
   ::sigemptyset(&ends);
@@ -46,10 +48,12 @@ sigset_t signals_that_end(const spec::Options& options) {
 int signal_within(const sigset_t& ends, base::Duration pause) {
   const base::TimePoint until = base::SystemClock().now() + pause;
   for (;;) {
-    const auto left = std::max<base::Duration>(until - base::SystemClock().now(), base::Duration::zero());
+    const auto left =
+        std::max<base::Duration>(until - base::SystemClock().now(), base::Duration::zero());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-    const timespec wait{seconds.count(),
-                        std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count()};
+    const timespec wait{
+        seconds.count(),
+        std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count()};
     const int signal = ::sigtimedwait(&ends, nullptr, &wait);
     if (signal > 0) return signal;
     if (errno != EINTR) return 0;
@@ -67,7 +71,8 @@ base::Duration doubt(const spec::Options& options, int hosts) {
   if (hosts == 0 || !options.several_hosts()) return {};
   const std::uint32_t radix = options.tree_radix.value_or(agent::kRadix);
   const bool deep = radix > 0 && options.hosts.size() > radix;
-  return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? options.orphan_timeout : base::Duration::zero());
+  return (deep ? kDoubtBelow : kDoubt) +
+         (hosts < 0 ? options.orphan_timeout : base::Duration::zero());
 }
 
 }  // namespace
@@ -85,16 +90,16 @@ membership::FailureRow HeldJournal::failures() const {
   return past.ok() ? std::move(past->failures) : membership::FailureRow();
 }
 
-LaunchEnd end_of(const agent::Guardian& guardian, int status, const spec::CheckpointPlan& checkpoints,
-                 const HeldJournal& journal) {
+LaunchEnd end_of(const agent::Guardian& guardian, int status,
+                 const spec::CheckpointPlan& checkpoints, const HeldJournal& journal) {
   const proto::Step resumed = checkpoints.resume ? checkpoints.resume->step : 0;
   return {status, checkpoints.directory.empty() ? std::nullopt : guardian.state_lost(),
           std::max<proto::Step>(resumed, guardian.resumed()), journal.failures()};
 }
 
 std::string nothing_to_go_on_from(const std::string& directory) {
-  return fmt::format("all members with the job's state are lost, and {} contains no checkpoint of it",
-                     directory);
+  return fmt::format(
+      "all members with the job's state are lost, and {} contains no checkpoint of it", directory);
 }
 
 Restarts::Restarts(const spec::Options& options)
@@ -106,26 +111,30 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
   if (!end.state_lost || most_ == 0) return end.status;
   if (end.resumed > std::exchange(resumed_, end.resumed)) fruitless_ = 0;
   if (fruitless_ == most_) {
-    return fail(fmt::format("the job was launched {} times without a newer checkpoint (--max-restarts {}): "
-                            "it is not restarted",
-                            fruitless_ + 1, most_),
-                end.status);
+    return fail(
+        fmt::format("the job was launched {} times without a newer checkpoint (--max-restarts {}): "
+                    "it is not restarted",
+                    fruitless_ + 1, most_),
+        end.status);
   }
   const base::Duration usual = kFirstPause * (1LL << std::min(fruitless_, 5U));
-  // Members of a host that was not heard to end may hold the state yet, and would go on beside the new ones.
+  // Members of a host that was not heard to end may hold the state yet, and would go on beside the
+  // new ones.
   const base::Duration pause =
       std::max(std::min<base::Duration>(usual, kLongestPause), doubt(options_, *end.state_lost));
   const base::Duration spent = base::SystemClock().now() - began_;
   if (options_.timeout > base::Duration::zero() && spent + pause >= options_.timeout)
-    return fail("--timeout leaves no time to resume from the newest checkpoint: the job is not restarted",
-                end.status);
+    return fail(
+        "--timeout leaves no time to resume from the newest checkpoint: the job is not restarted",
+        end.status);
   ++fruitless_;
   ++launches_;
   status_ = end.status;
   failures_ = membership::passed_on(end.failures);
   if (!options_.quiet)
     fail(fmt::format("the job resumes from its newest checkpoint in {} s (restart {} of {})",
-                     std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_, most_),
+                     std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_,
+                     most_),
          0);
   process::HeldLocks::release_all();
   const int signal = signal_within(signals_that_end(options_), pause);

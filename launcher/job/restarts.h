@@ -1,5 +1,5 @@
-// Relaunches a job that has lost all its members, and with them its state: it resumes from its newest
-// checkpoint, as if its user had entered the command again.
+// Relaunches a job that has lost all its members, and with them its state: it resumes from its
+// newest checkpoint, as if its user had entered the command again.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,16 @@ struct Launch {
 
 struct LaunchEnd {
   int status = 1;
-  // No member was left that had the state, and there is a directory of checkpoints: hosts whose members may
-  // live on for a moment, -1: not known.
+  // No member was left that had the state, and there is a directory of checkpoints: hosts whose
+  // members may live on for a moment, -1: not known.
   std::optional<int> state_lost = {};
   proto::Step resumed = 0;  // what it had gone on from, as far as is known here
   membership::FailureRow failures = {};
 };
 
-// The journal of a launch as the launcher holds it: open, since the job's files go away with the job. It is
-// of use to the next launch only, so what cannot be opened, read or written passes nothing on.
+// The journal of a launch as the launcher holds it: open, since the job's files go away with the
+// job. It is of use to the next launch only, so what cannot be opened, read or written passes
+// nothing on.
 class HeldJournal {
  public:
   // Makes the journal in `files`; its coordinator begins with the failures that `launch` has.
@@ -49,15 +50,17 @@ class HeldJournal {
 // The end of a job, from its guardian and its journal.
 [[nodiscard]] LaunchEnd end_of(const agent::Guardian& guardian, int status,
                                const spec::CheckpointPlan& checkpoints, const HeldJournal& journal);
-// A launch that is to go on from a checkpoint and finds none in `directory`; it ends with Launch::status.
+// A launch that is to go on from a checkpoint and finds none in `directory`; it ends with
+// Launch::status.
 [[nodiscard]] std::string nothing_to_go_on_from(const std::string& directory);
 
 // At most --max-restarts times (3) without a newer checkpoint, after 1, 2, 4 ... at most 30 s.
 class Restarts {
  public:
   explicit Restarts(const spec::Options& options);
-  // Says on standard error what becomes of the job and waits as long as it must. Its exit status, if it stays
-  // ended. For the main thread, in which signals are blocked: one that ends a job ends the wait.
+  // Says on standard error what becomes of the job and waits as long as it must. Its exit status,
+  // if it stays ended. For the main thread, in which signals are blocked: one that ends a job ends
+  // the wait.
   [[nodiscard]] std::optional<int> over(const LaunchEnd& end);
   [[nodiscard]] Launch launch() const;
 

@@ -20,8 +20,8 @@ constexpr std::chrono::milliseconds kNews(
 
 }  // namespace
 
-RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options, std::unique_ptr<agent::OtherHosts> others,
-                 HeldPorts held)
+RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options,
+                 std::unique_ptr<agent::OtherHosts> others, HeldPorts held)
     : agent_(agent),
       options_(std::move(options)),
       rules_(options_.roles, options_.restart),
@@ -32,7 +32,9 @@ RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options, std::unique_ptr<ag
       others_(std::move(others)),
       world_(
           world_options(),
-          [this](std::uint32_t host) -> agent::Node& { return host == 0 ? local_ : others_->node(host - 1); },
+          [this](std::uint32_t host) -> agent::Node& {
+            return host == 0 ? local_ : others_->node(host - 1);
+          },
           world_events()),
       grace_(agent.loop()) {}
 
@@ -43,7 +45,9 @@ agent::NodeEvents RoleJob::node_events() {
     world_.on_started(space, status);
   };
   events.exited = [this](const process::MemberExit& exit) { agent_.on_member_exit(exit); };
-  events.mpi = [this](std::uint32_t host, const pmi::Message& message) { world_.on_mpi(host, message); };
+  events.mpi = [this](std::uint32_t host, const pmi::Message& message) {
+    world_.on_mpi(host, message);
+  };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
@@ -79,7 +83,8 @@ base::Status RoleJob::start() {
     for (std::uint32_t app = 0; app < apps.size(); ++app) {
       const process::App one = apps[app];  // the node of this host changes the list
       local_.add_app(app, one);
-      for (std::size_t host = 0; host < others_->size(); ++host) others_->node(host).add_app(app, one);
+      for (std::size_t host = 0; host < others_->size(); ++host)
+        others_->node(host).add_app(app, one);
     }
   }
   perform(rules_.start());
@@ -93,7 +98,8 @@ base::Status RoleJob::hold_here() {
   return {};
 }
 
-// A host is lost, and with it its members. The others have its address in their variables, so the job ends.
+// A host is lost, and with it its members. The others have its address in their variables, so the
+// job ends.
 void RoleJob::on_lost(const base::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
@@ -111,9 +117,9 @@ void RoleJob::on_exit(const process::MemberExit& exit) {
   if (stopping_) give_held_back();
 }
 
-// A member that loses its peer in MPI ends, too, and its end on this host may be seen before the end of the
-// peer is reported by another host. So ends that may be such consequences wait for kNews. A member that was
-// killed by a signal is a cause, and is handled before the waiting ends.
+// A member that loses its peer in MPI ends, too, and its end on this host may be seen before the
+// end of the peer is reported by another host. So ends that may be such consequences wait for
+// kNews. A member that was killed by a signal is a cause, and is handled before the waiting ends.
 void RoleJob::hold_back(const MemberEnd& end) {
   held_back_.push_back(end);
   if (held_back_.size() > 1) return;
@@ -130,7 +136,8 @@ void RoleJob::give_held_back() {
   }
 }
 
-// An exit without MPI_Finalize is a failure, as under mpirun, because the others wait for the member.
+// An exit without MPI_Finalize is a failure, as under mpirun, because the others wait for the
+// member.
 MemberEnd RoleJob::end_of(const process::MemberExit& exit) const {
   MemberEnd end{exit.rank, exit.status(), fmt::format("{} {}", exit.process(), exit.what()),
                 world_.standing(exit.rank)};
@@ -161,7 +168,8 @@ void RoleJob::perform_one(const StartMember& action) {
 void RoleJob::perform_one(const StartLater& action) {
   stopping_ = false;
   auto& timer = back_off_.try_emplace(action.rank, agent_.loop()).first->second;
-  timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(action.after));
+  timer.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(action.after));
   timer.async_wait([this, rank = action.rank](const boost::system::error_code& error) {
     if (!error && !agent_.ending()) perform(rules_.on_due(rank));
   });
@@ -171,11 +179,13 @@ void RoleJob::perform_one(const StopMembers&) {
   stopping_ = true;
   world_.signal_all(SIGTERM);
   world_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
-  grace_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
+  grace_.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
   grace_.async_wait([this](const boost::system::error_code& error) {
     if (!error && stopping_ && process::is_due(grace_)) world_.signal_all(SIGKILL);
   });
-  for (const std::uint32_t rank : world_.renew()) perform(rules_.on_end({rank, 1, "was not started"}));
+  for (const std::uint32_t rank : world_.renew())
+    perform(rules_.on_end({rank, 1, "was not started"}));
 }
 
 void RoleJob::perform_one(const EndJob& action) { agent_.terminate(action.status); }
@@ -184,7 +194,8 @@ void RoleJob::perform_one(const Tell& action) { agent_.say(action.text); }
 
 agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
   agent::MemberOrder order;
-  if (start.rank < options_.environments.size()) order.environment = options_.environments[start.rank];
+  if (start.rank < options_.environments.size())
+    order.environment = options_.environments[start.rank];
   order.environment.merge(cluster_environment(cluster_, start.rank));
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
   if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];

@@ -1,4 +1,5 @@
-// A job of roles: performs the actions of RoleRules and gives each member the variables of its cluster.
+// A job of roles: performs the actions of RoleRules and gives each member the variables of its
+// cluster.
 #pragma once
 
 #include <utility>
@@ -24,29 +25,33 @@ struct RoleJobOptions {
   std::string name;         // PAI_JOB_NAME
   std::vector<Role> roles;  // role i runs app i
   RestartOptions restart;
-  base::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
-  std::vector<std::vector<int>> cores;  // by rank, that members are bound to; empty: they are not bound
-  std::vector<pmi::Binding> bindings;   // the same for MPI
+  base::Duration term_grace =
+      std::chrono::seconds(5);  // of members when the whole job starts again
+  std::vector<std::vector<int>>
+      cores;  // by rank, that members are bound to; empty: they are not bound
+  std::vector<pmi::Binding> bindings;           // the same for MPI
   std::vector<spec::Environment> environments;  // by rank, of their devices; empty: they have none
   std::vector<JobHost> hosts;                   // of the job, this one first
   std::vector<std::uint32_t> host_of;           // by rank; empty: all run here
-  std::vector<MemberPorts> ports;               // by rank, held on their hosts; empty: they are held here
-  std::uint16_t coordinator_port = 0;           // the same, of Cluster
-  bool quiet = false;                           // nothing is said of what MPI programs lack
-  std::optional<pmi::HelperOptions> helper;     // none: MPI programs get no services
+  std::vector<MemberPorts> ports;      // by rank, held on their hosts; empty: they are held here
+  std::uint16_t coordinator_port = 0;  // the same, of Cluster
+  bool quiet = false;                  // nothing is said of what MPI programs lack
+  std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
 };
 
 // Used by the loop's thread.
 class RoleJob final : public agent::AgentJob {
  public:
   // `others`: none if all run on this host. `held`: of this host, while the job lives.
-  RoleJob(agent::Agent& agent, RoleJobOptions options, std::unique_ptr<agent::OtherHosts> others = nullptr,
-          HeldPorts held = {});
+  RoleJob(agent::Agent& agent, RoleJobOptions options,
+          std::unique_ptr<agent::OtherHosts> others = nullptr, HeldPorts held = {});
   // Holds the ports. Members start a little later, when regroup-pmi is ready for them.
   [[nodiscard]] base::Status start() override;
   void on_exit(const process::MemberExit& exit) override;
   [[nodiscard]] agent::OtherHosts* others() override { return others_.get(); }
-  void finish(const std::function<void()>& then) override { others_ ? others_->finish(then) : then(); }
+  void finish(const std::function<void()>& then) override {
+    others_ ? others_->finish(then) : then();
+  }
 
  private:
   void perform(const std::vector<RoleAction>& actions);

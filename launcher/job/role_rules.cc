@@ -1,6 +1,7 @@
-// The rules follow what TensorFlow's strategies survive. Under ParameterServerStrategy the chief repeats the
-// steps of a lost worker, but no other process holds the variables of a lost ps. A worker that all-reduces
-// with others makes them fail, too; then each is restarted by itself, or all together.
+// The rules follow what TensorFlow's strategies survive. Under ParameterServerStrategy the chief
+// repeats the steps of a lost worker, but no other process holds the variables of a lost ps. A
+// worker that all-reduces with others makes them fail, too; then each is restarted by itself, or
+// all together.
 #include "launcher/job/role_rules.h"
 
 #include <fmt/format.h>
@@ -75,12 +76,15 @@ bool RoleRules::over() const {
   });
 }
 
-std::uint32_t RoleRules::restarts_of(const Member& member) const { return job_restarts_ + member.restarts; }
+std::uint32_t RoleRules::restarts_of(const Member& member) const {
+  return job_restarts_ + member.restarts;
+}
 
 std::uint32_t RoleRules::count(const Member& like, State state) const {
-  return static_cast<std::uint32_t>(std::count_if(
-      members_.begin(), members_.end(),
-      [&](const Member& member) { return member.task.role == like.task.role && member.state == state; }));
+  return static_cast<std::uint32_t>(
+      std::count_if(members_.begin(), members_.end(), [&](const Member& member) {
+        return member.task.role == like.task.role && member.state == state;
+      }));
 }
 
 base::Duration RoleRules::back_off(std::uint32_t restarts) const {
@@ -131,11 +135,13 @@ std::vector<RoleAction> RoleRules::restart_member(const MemberEnd& end) {
   Member& member = members_[end.rank];
   ++member.restarts;
   const base::Duration after = back_off(member.restarts);
-  const std::string when = after > base::Duration::zero()
-                               ? fmt::format(" in {:g} s", std::chrono::duration<double>(after).count())
-                               : "";
-  std::vector<RoleAction> out{Tell{fmt::format("{} {}: restarting it{} (restart {} of {})", name_of(end.rank),
-                                               end.what, when, member.restarts, options_.max_restarts)}};
+  const std::string when =
+      after > base::Duration::zero()
+          ? fmt::format(" in {:g} s", std::chrono::duration<double>(after).count())
+          : "";
+  std::vector<RoleAction> out{
+      Tell{fmt::format("{} {}: restarting it{} (restart {} of {})", name_of(end.rank), end.what,
+                       when, member.restarts, options_.max_restarts)}};
   start_after_back_off(end.rank, member.restarts, out);
   return out;
 }

@@ -1,5 +1,5 @@
-// Decides when a member of a cluster dies whether to restart it, to restart the whole job, or to end the job.
-// Pure: ends of processes in, actions out, which RoleJob (role_job.h) performs.
+// Decides when a member of a cluster dies whether to restart it, to restart the whole job, or to
+// end the job. Pure: ends of processes in, actions out, which RoleJob (role_job.h) performs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace regroup::job {
 
 // A dead worker or evaluator is restarted, a dead chief or ps ends the job.
 struct RestartOptions {
-  // A dead chief or ps, or without any ps a dead worker, restarts the whole job (--restart-policy=restart).
+  // A dead chief or ps, or without any ps a dead worker, restarts the whole job
+  // (--restart-policy=restart).
   bool whole_job = false;
   std::uint32_t max_restarts = 3;  // of each member, and of the whole job; 0: no restarts
   base::Duration back_off =
@@ -27,8 +28,8 @@ struct MemberEnd {
   std::uint32_t rank = 0;
   int status = 0;    // 0: it ended well
   std::string what;  // "(pid 12) exited with code 7"
-  // Its state in MPI_COMM_WORLD, which admits no new member and waits for all members that have called
-  // MPI_Init.
+  // Its state in MPI_COMM_WORLD, which admits no new member and waits for all members that have
+  // called MPI_Init.
   enum class Mpi : std::uint8_t { kNever, kInside, kLeft } mpi = Mpi::kNever;
   bool killed = false;  // by a signal, which it did not ask for by MPI_Abort
 };
@@ -38,7 +39,8 @@ struct StartMember {
   std::uint32_t restarts = 0;  // before this start
   bool operator==(const StartMember&) const = default;
 };
-struct StartLater {  // call on_due(rank) when the time is over; a later one for the same rank replaces it
+struct StartLater {  // call on_due(rank) when the time is over; a later one for the same rank
+                     // replaces it
   std::uint32_t rank = 0;
   base::Duration after{};
   bool operator==(const StartLater&) const = default;
@@ -56,12 +58,12 @@ struct Tell {
 };
 using RoleAction = std::variant<StartMember, StartLater, StopMembers, EndJob, Tell>;
 
-// The job is over with status 0 when the chief has ended with status 0 and there is a ps (whose servers and
-// workers never return); without a ps, when all chiefs and workers have; without a chief, when all workers
-// have; without either, when all members have; or when Role::min_succeeded members of a role have. It fails
-// with the status of the member whose end decided it, when Role::min_failed members of its role have failed
-// for good, or one of them inside MPI. A member that has called MPI_Init is not replaced alone: the whole job
-// is restarted.
+// The job is over with status 0 when the chief has ended with status 0 and there is a ps (whose
+// servers and workers never return); without a ps, when all chiefs and workers have; without a
+// chief, when all workers have; without either, when all members have; or when Role::min_succeeded
+// members of a role have. It fails with the status of the member whose end decided it, when
+// Role::min_failed members of its role have failed for good, or one of them inside MPI. A member
+// that has called MPI_Init is not replaced alone: the whole job is restarted.
 class RoleRules {
  public:
   RoleRules(std::vector<Role> roles, RestartOptions options);
@@ -76,7 +78,12 @@ class RoleRules {
   [[nodiscard]] std::vector<RoleAction> on_due(std::uint32_t rank);
 
  private:
-  enum class State : std::uint8_t { kRuns, kWaits, kSucceeded, kFailed };  // kWaits: for its next start
+  enum class State : std::uint8_t {
+    kRuns,
+    kWaits,
+    kSucceeded,
+    kFailed
+  };  // kWaits: for its next start
   struct Member {
     Task task;
     State state = State::kRuns;
@@ -99,7 +106,8 @@ class RoleRules {
   std::vector<RoleAction> restart_job(const MemberEnd& end);
   std::vector<RoleAction> fail_member(const MemberEnd& end);
   void when_stopped(std::vector<RoleAction>& out);
-  void start_after_back_off(std::uint32_t rank, std::uint32_t restarts, std::vector<RoleAction>& out);
+  void start_after_back_off(std::uint32_t rank, std::uint32_t restarts,
+                            std::vector<RoleAction>& out);
 
   std::vector<Role> roles_;
   RestartOptions options_;

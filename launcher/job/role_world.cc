@@ -1,5 +1,5 @@
-// A rank that ended before MPI_Init is restarted alone, with the same rank. Once a rank has ended otherwise
-// the World cannot continue, and RoleRules restarts the whole job.
+// A rank that ended before MPI_Init is restarted alone, with the same rank. Once a rank has ended
+// otherwise the World cannot continue, and RoleRules restarts the whole job.
 #include "launcher/job/role_world.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@
 
 namespace regroup::job {
 
-RoleWorld::RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of, Events events)
+RoleWorld::RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of,
+                     Events events)
     : options_(std::move(options)),
       node_of_(std::move(node_of)),
       events_(std::move(events)),
@@ -22,7 +23,9 @@ agent::HostExchange::Job RoleWorld::exchange_job() {
   const auto named = [this](std::uint32_t host, const std::string& why) {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
-  return {[this](std::uint32_t host) { return host < options_.hosts.size() ? &node_of_(host) : nullptr; },
+  return {[this](std::uint32_t host) {
+            return host < options_.hosts.size() ? &node_of_(host) : nullptr;
+          },
           [this](pmi::ProcId process) {
             const bool here = process.space == space_ && process.rank < members_.size();
             return here ? std::optional(host_of(process.rank)) : std::nullopt;
@@ -57,7 +60,8 @@ void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
 }
 
 void RoleWorld::stands(pmi::ProcId process, MemberEnd::Mpi standing) {
-  if (process.space == space_ && process.rank < members_.size()) members_[process.rank].standing = standing;
+  if (process.space == space_ && process.rank < members_.size())
+    members_[process.rank].standing = standing;
 }
 
 void RoleWorld::gone(std::uint32_t rank) {
@@ -71,7 +75,8 @@ void RoleWorld::signal_all(int number) {
 pmi::OpenSpace RoleWorld::space_on(std::uint32_t host) const {
   const bool several = options_.hosts.size() > 1;
   std::uint32_t here = 0;
-  for (std::uint32_t rank = 0; rank < members_.size(); ++rank) here += host_of(rank) == host ? 1 : 0;
+  for (std::uint32_t rank = 0; rank < members_.size(); ++rank)
+    here += host_of(rank) == host ? 1 : 0;
   pmi::OpenSpace out;
   out.space = space_;
   out.host = host;
@@ -99,7 +104,8 @@ void RoleWorld::start(const StartMember& start) {
   member.abort.reset();
   if (!opened_) {
     member.waiting = start;
-    if (std::ranges::all_of(members_, [](const Member& one) { return one.waiting.has_value(); })) open();
+    if (std::ranges::all_of(members_, [](const Member& one) { return one.waiting.has_value(); }))
+      open();
     return;
   }
   const std::uint32_t host = host_of(start.rank);
@@ -136,7 +142,8 @@ void RoleWorld::open() {
 void RoleWorld::on_started(std::uint32_t space, const base::Status& status) {
   if (!status.ok()) return events_.failed(status);
   if (space == space_) return;
-  for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {  // renew() came before they were there
+  for (std::uint32_t rank = 0; rank < members_.size();
+       ++rank) {  // renew() came before they were there
     if (members_[rank].space == space) signal(rank, SIGKILL);
   }
 }

@@ -1,5 +1,5 @@
-// The members of a job of roles on their hosts: one MPI_COMM_WORLD over all of them, a new one each time the
-// whole job starts.
+// The members of a job of roles on their hosts: one MPI_COMM_WORLD over all of them, a new one each
+// time the whole job starts.
 #pragma once
 
 #include <utility>
@@ -33,15 +33,19 @@ class RoleWorld {
     std::function<void(const base::Status&)> failed;  // a member could not be started, or go on
   };
   // `node_of`: of Options::hosts; what they tell comes through on_started() and on_mpi().
-  RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of, Events events);
+  RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of,
+            Events events);
 
-  // The member starts, or the first time in a world all do, once that is wanted of all; unless renew() comes
-  // first.
+  // The member starts, or the first time in a world all do, once that is wanted of all; unless
+  // renew() comes first.
   void start(const StartMember& start);
-  // The world is over, and the next start() begins another; the ranks that will not be started any more.
+  // The world is over, and the next start() begins another; the ranks that will not be started any
+  // more.
   [[nodiscard]] std::vector<std::uint32_t> renew();
   // Of the member that was started last as `rank`.
-  [[nodiscard]] MemberEnd::Mpi standing(std::uint32_t rank) const { return members_.at(rank).standing; }
+  [[nodiscard]] MemberEnd::Mpi standing(std::uint32_t rank) const {
+    return members_.at(rank).standing;
+  }
   [[nodiscard]] const std::optional<pmi::Aborted>& abort_of(std::uint32_t rank) const {
     return members_.at(rank).abort;
   }

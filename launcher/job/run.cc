@@ -50,8 +50,8 @@ base::Status report_pid(const std::string& to) {
   return file ? base::Status() : base::system_error("write", to, errno);
 }
 
-int run_agent(const spec::Options& options, process::ProcessTableOptions processes, base::Fd guardian,
-              const agent::JobFactory& job, const std::string& usage_file = "",
+int run_agent(const spec::Options& options, process::ProcessTableOptions processes,
+              base::Fd guardian, const agent::JobFactory& job, const std::string& usage_file = "",
               const std::string& checkpoints = "", base::Duration spent = {}) {
   auto port = process::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
@@ -73,25 +73,27 @@ int run_agent(const spec::Options& options, process::ProcessTableOptions process
 enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
 
 // A job without a coordinator.
-int run_alone(const spec::Options& options, process::ProcessTableOptions processes, std::size_t members,
-              const agent::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
+int run_alone(const spec::Options& options, process::ProcessTableOptions processes,
+              std::size_t members, const agent::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
   const auto announced =
       announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
-  if (announced && ranks == Ranks::kServed) processes.world_socket = announced->files.agent_socket();
-  if (announced && ranks == Ranks::kServeThemselves) processes.exits_file = announced->files.exits();
+  if (announced && ranks == Ranks::kServed)
+    processes.world_socket = announced->files.agent_socket();
+  if (announced && ranks == Ranks::kServeThemselves)
+    processes.exits_file = announced->files.exits();
   const auto forget = [&announced] {
     if (announced) remove_job_files(announced->files);
   };
-  const int status =
-      agent::Guardian(
-          [&](base::Fd guardian) {
-            const int agent = run_agent(options, processes, std::move(guardian), job,
-                                        announced ? announced->files.usage() : "");
-            forget();  // the guardian may be dead
-            return agent;
-          },
-          nullptr, {processes.record, {}, options.quiet}, forwarded_signals(options), notice_signals(options))
-          .run();
+  const int status = agent::Guardian(
+                         [&](base::Fd guardian) {
+                           const int agent = run_agent(options, processes, std::move(guardian), job,
+                                                       announced ? announced->files.usage() : "");
+                           forget();  // the guardian may be dead
+                           return agent;
+                         },
+                         nullptr, {processes.record, {}, options.quiet}, forwarded_signals(options),
+                         notice_signals(options))
+                         .run();
   forget();
   return status;
 }
@@ -122,13 +124,16 @@ int run_fixed_size(spec::Options options, process::ProcessTableOptions processes
   options.shards = world_shards(options, static_cast<std::uint32_t>(size));
   const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
-  for (process::App& app : processes.apps) add_world_variables(options, *checkpoints, app.environment);
-  fixed.world = [&](agent::Agent& agent, agent::OtherHosts*) -> std::unique_ptr<agent::MembershipJob> {
+  for (process::App& app : processes.apps)
+    add_world_variables(options, *checkpoints, app.environment);
+  fixed.world = [&](agent::Agent& agent,
+                    agent::OtherHosts*) -> std::unique_ptr<agent::MembershipJob> {
     const std::string& socket = agent.processes().options().world_socket;
     if (socket.empty()) return nullptr;
     return std::make_unique<RankWorld>(
         agent,
-        rank_world_options(options, processes.job, socket, std::vector<proto::NodeId>(size), *checkpoints),
+        rank_world_options(options, processes.job, socket, std::vector<proto::NodeId>(size),
+                           *checkpoints),
         nullptr);
   };
   return run_alone(
@@ -137,13 +142,14 @@ int run_fixed_size(spec::Options options, process::ProcessTableOptions processes
       options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
 }
 
-int run_roles(const spec::Options& options, process::ProcessTableOptions processes, const JobPlan& plan,
-              std::uint32_t slots, const placement::PlacedJob& placed) {
+int run_roles(const spec::Options& options, process::ProcessTableOptions processes,
+              const JobPlan& plan, std::uint32_t slots, const placement::PlacedJob& placed) {
   for (process::App& app : processes.apps) add_world_variables(options, {}, app.environment);
   RoleJobOptions roles = role_options(options, plan, processes.job, placed);
   roles.hosts = {{"", slots}};
-  return run_alone(options, processes, placed.placement.slots.size(),
-                   [&](agent::Agent& agent) { return std::make_unique<RoleJob>(agent, std::move(roles)); });
+  return run_alone(options, processes, placed.placement.slots.size(), [&](agent::Agent& agent) {
+    return std::make_unique<RoleJob>(agent, std::move(roles));
+  });
 }
 
 CoordinatorOptions coordinator_options(const spec::Options& options, const std::string& id,
@@ -151,21 +157,22 @@ CoordinatorOptions coordinator_options(const spec::Options& options, const std::
                                        const writer::CheckpointPlan& checkpoints) {
   slots = slots_for(options, slots);
   CoordinatorOptions out;
-  out.policy = {.min = options.min,
-                .max = options.max,
-                .target = options.start,
-                .spares = options.spares,
-                .slots = options.oversubscribe ? std::max(options.max + options.spares, slots) : slots,
-                .any_fingerprint = options.any_fingerprint,
-                .replace = options.replace,
-                .shards = options.shards,
-                .wait = options.wait,
-                .ready_timeout = options.ready_timeout,
-                .kept_results = options.learner_steps,
-                .learn_above = options.learner_state,
-                .hung_after = options.hung.after,
-                .kill_hung = options.hung.kill,
-                .drop_hung = options.hung.drop};
+  out.policy = {
+      .min = options.min,
+      .max = options.max,
+      .target = options.start,
+      .spares = options.spares,
+      .slots = options.oversubscribe ? std::max(options.max + options.spares, slots) : slots,
+      .any_fingerprint = options.any_fingerprint,
+      .replace = options.replace,
+      .shards = options.shards,
+      .wait = options.wait,
+      .ready_timeout = options.ready_timeout,
+      .kept_results = options.learner_steps,
+      .learn_above = options.learner_state,
+      .hung_after = options.hung.after,
+      .kill_hung = options.hung.kill,
+      .drop_hung = options.hung.drop};
   if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = id, .seed = options.seed};
@@ -201,9 +208,12 @@ ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles
           options.hung.after};
 }
 
-LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions processes, std::uint32_t slots,
-                      const placement::PlacedJob& placed, const Launch& launch) {
-  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
+LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions processes,
+                      std::uint32_t slots, const placement::PlacedJob& placed,
+                      const Launch& launch) {
+  const auto refuse = [&](const std::string& why) {
+    return LaunchEnd{fail(why, refused(options.compat))};
+  };
   process::HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
@@ -217,7 +227,8 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
   if (!attempt.ok()) return refuse(attempt.status().message());
   for (process::App& app : processes.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
-  CoordinatorOptions coordinator = coordinator_options(options, processes.job, *files, slots, *checkpoints);
+  CoordinatorOptions coordinator =
+      coordinator_options(options, processes.job, *files, slots, *checkpoints);
   coordinator.job.attempt = *attempt;
   const auto job = [&](agent::Agent& agent) {
     return std::make_unique<ElasticAgent>(
@@ -249,10 +260,13 @@ std::vector<std::uint32_t> placed_members(const spec::Options& options, const Jo
 }
 
 LaunchEnd launch_job(spec::Options options, const Launch& launch) {
-  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
+  const auto refuse = [&](const std::string& why) {
+    return LaunchEnd{fail(why, refused(options.compat))};
+  };
   auto allocation = alloc::make_this_machine()->allocation();
   if (!allocation.ok()) return refuse(allocation.status().message());
-  if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options), launch);
+  if (options.several_hosts() && options.elastic)
+    return run_elastic_on_hosts(std::move(options), launch);
   if (options.several_hosts()) return {run_on_hosts(std::move(options), *allocation)};
   if (const base::Status status = placement::prepare_members(options, *allocation); !status.ok())
     return refuse(status.message());
@@ -265,8 +279,8 @@ LaunchEnd launch_job(spec::Options options, const Launch& launch) {
   }
   const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
   const auto folder = runtime_folder(options.environment);
-  const auto placed = placement::place_members(options, *allocation, counts, needs_of(options, plan),
-                                               folder.ok() ? *folder : "");
+  const auto placed = placement::place_members(options, *allocation, counts,
+                                               needs_of(options, plan), folder.ok() ? *folder : "");
   if (!placed.ok()) return {fail(placed.status().message(), placing_failed(options))};
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
@@ -277,9 +291,11 @@ LaunchEnd launch_job(spec::Options options, const Launch& launch) {
     return refuse(fmt::format("--report-pid: {}", status.message()));
   }
   std::string note;
-  if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
+  if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet)
+    fail(note, 0);
   const process::ProcessTableOptions processes = process_table_options(options, plan.apps);
-  if (!plan.roles.empty()) return {run_roles(options, processes, plan, allocation->slots(), *placed)};
+  if (!plan.roles.empty())
+    return {run_roles(options, processes, plan, allocation->slots(), *placed)};
   if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
   return {run_fixed_size(options, processes, plan.counts, allocation->slots(), *placed)};
 }

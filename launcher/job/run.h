@@ -5,8 +5,8 @@
 
 namespace regroup::job {
 
-// Runs the job, blocks until all its processes have ended, and returns its exit status. Prints errors on
-// standard error. For the main thread of a process without other threads.
+// Runs the job, blocks until all its processes have ended, and returns its exit status. Prints
+// errors on standard error. For the main thread of a process without other threads.
 [[nodiscard]] int run_job(spec::Options options);
 
 }  // namespace regroup::job

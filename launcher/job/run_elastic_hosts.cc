@@ -1,4 +1,5 @@
-// The coordinator decides where members run, from the hosts that are up. The start of others is retried.
+// The coordinator decides where members run, from the hosts that are up. The start of others is
+// retried.
 #include "launcher/job/run_elastic_hosts.h"
 
 #include <fmt/format.h>
@@ -37,7 +38,8 @@ constexpr int kNoHost = 1;  // no agent came up
 // The resources of the members of one host; its number of GPUs limits their number.
 base::Result<std::vector<agent::SlotResources>> resources_on(const spec::Options& options,
                                                              const spec::HostRequest& host,
-                                                             std::uint32_t slots, const std::string& answer) {
+                                                             std::uint32_t slots,
+                                                             const std::string& answer) {
   auto inventory = placement::inventory_from_json(answer);
   if (!inventory.ok())
     return base::Status(inventory.code(),
@@ -46,12 +48,15 @@ base::Result<std::vector<agent::SlotResources>> resources_on(const spec::Options
   placement::JobRequest request = placement::job_request(options, {slots}, {});
   if (request.on_devices()) {
     std::uint32_t room = placement::count_of(placement::idle_gpus(*inventory)) / request.gpus.at(0);
-    if (room == 0 && options.oversubscribe) room = placement::count_of(inventory->free) / request.gpus.at(0);
+    if (room == 0 && options.oversubscribe)
+      room = placement::count_of(inventory->free) / request.gpus.at(0);
     request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
   }
-  auto placed = placement::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
+  auto placed =
+      placement::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
   if (!placed.ok())
-    return base::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
+    return base::Status(placed.code(),
+                        fmt::format("host {}: {}", host.name, placed.status().message()));
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
@@ -72,13 +77,14 @@ std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) 
   return slots;
 }
 
-// Requests the inventory of all hosts that are up. The job starts without hosts that do not answer or do not
-// fit the request, if enough hosts remain.
+// Requests the inventory of all hosts that are up. The job starts without hosts that do not answer
+// or do not fit the request, if enough hosts remain.
 base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts,
                                ElasticControllerOptions& controller) {
   const auto order = placement::inventory_options(options, {});
   if (!order) return {};
-  controller.inventory = agent::InventoryRequest{order->devices, order->topology, {}, order->claims};
+  controller.inventory =
+      agent::InventoryRequest{order->devices, order->topology, {}, order->claims};
   controller.resources_of = [options](const spec::HostRequest& host, std::uint32_t slots,
                                       const base::Result<std::string>& answer) {
     return answer.ok() ? resources_on(options, host, slots, *answer)
@@ -89,10 +95,11 @@ base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
   const auto answers = hosts.query_inventory(std::vector(hosts.size(), *controller.inventory));
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (!asked[i] || !hosts.is_up(i)) continue;  // the controller asks a host that came up meanwhile
+    if (!asked[i] || !hosts.is_up(i))
+      continue;  // the controller asks a host that came up meanwhile
     const std::uint32_t given = options.hosts.at(i).slots;
-    auto resources =
-        controller.resources_of(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, answers[i]);
+    auto resources = controller.resources_of(options.hosts.at(i),
+                                             given != 0 ? given : hosts.facts(i).slots, answers[i]);
     if (resources.ok()) {
       controller.first_resources[i] = std::move(*resources);
     } else {
@@ -101,7 +108,8 @@ base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts
     }
   }
   if (!unfit.empty() && slots_up(options, hosts) < options.min) return unfit.front().second;
-  for (const auto& [index, why] : unfit) fail(fmt::format("{}; the job starts without it", why.message()), 0);
+  for (const auto& [index, why] : unfit)
+    fail(fmt::format("{}; the job starts without it", why.message()), 0);
   return {};
 }
 
@@ -110,12 +118,15 @@ const std::string& attempts_in(const writer::CheckpointPlan& plan) {
   return plan.shared.empty() ? plan.directory : plan.shared;
 }
 
-// Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume from.
-void go_on_from_newest(boost::asio::io_context& loop, const spec::Options& options, agent::Hosts& hosts,
-                       BringUp& coming, writer::CheckpointPlan* plan, ElasticControllerOptions& controller) {
+// Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume
+// from.
+void go_on_from_newest(boost::asio::io_context& loop, const spec::Options& options,
+                       agent::Hosts& hosts, BringUp& coming, writer::CheckpointPlan* plan,
+                       ElasticControllerOptions& controller) {
   if (plan->shared.empty()) return;
   take_newest_of_hosts(
-      loop, hosts, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); }, plan);
+      loop, hosts, [&coming] { return coming.look(); },
+      [](const std::string& text) { fail(text, 0); }, plan);
   if (!plan->resume || coming.over()) return;
   if (!options.quiet) fail(writer::resumes(*plan), 0);
   controller.setup.elastic->seed = plan->seed;
@@ -131,7 +142,8 @@ int run_controller(const spec::Options& options, const process::App& app,
   ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
-  if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
+  if (!hosts.ok())
+    return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
   BringUp coming(options, guardian, launch.spent);
   std::function<bool()> enough = [&] {
     return slots_up(options, **hosts) >= std::max(options.min, options.start);
@@ -143,11 +155,13 @@ int run_controller(const spec::Options& options, const process::App& app,
   controller.setup = common_setup(options);
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
-  controller.setup.elastic =
-      agent::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
-                          options.learner_steps, options.learner_state, {},           checkpoints};
-  controller.setup.elastic->finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
-  for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty(); ++index) {
+  controller.setup.elastic = agent::ElasticSetup{
+      arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
+      options.learner_steps, options.learner_state, {},           checkpoints};
+  controller.setup.elastic->finished_limit =
+      std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
+  for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty();
+       ++index) {
     if ((*hosts)->is_up(index))
       controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
@@ -184,11 +198,12 @@ int run_controller(const spec::Options& options, const process::App& app,
   std::optional<Discovery> discovery;
   if (!options.discovery.script.empty()) {
     const spec::Grant way = way_to_all(options);
-    discovery.emplace(loop, options,
-                      Discovery::Events{[elastic, way](const std::vector<spec::HostRequest>& named) {
-                                          elastic->follow(named, way);
-                                        },
-                                        [elastic](const std::string& text) { elastic->say(text); }});
+    discovery.emplace(
+        loop, options,
+        Discovery::Events{[elastic, way](const std::vector<spec::HostRequest>& named) {
+                            elastic->follow(named, way);
+                          },
+                          [elastic](const std::string& text) { elastic->say(text); }});
     discovery->start();
   }
   const int status = self.run();
@@ -232,7 +247,9 @@ CoordinatorOptions coordinator_options(const spec::Options& options, std::uint32
 }  // namespace
 
 LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
-  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
+  const auto refuse = [&](const std::string& why) {
+    return LaunchEnd{fail(why, refused(options.compat))};
+  };
   const std::uint32_t start = options.start;  // 0: as many as there are slots
   alloc::Allocation unbounded;
   unbounded.hosts.push_back({"", proto::kMaxMembers, {}});
@@ -251,7 +268,8 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
     fail(writer::resumes(*checkpoints), 0);
   auto files = make_job_files(options.environment, processes.job);
   if (!files.ok()) return refuse(files.status().message());
-  CoordinatorOptions coordinator = coordinator_options(options, start, processes.job, *files, *checkpoints);
+  CoordinatorOptions coordinator =
+      coordinator_options(options, start, processes.job, *files, *checkpoints);
   const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
   if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;
@@ -261,15 +279,16 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
-        const int controller = run_controller(options, app, std::move(processes), *files, *checkpoints,
-                                              launch, std::move(socket));
+        const int controller = run_controller(options, app, std::move(processes), *files,
+                                              *checkpoints, launch, std::move(socket));
         remove_job_files(*files);  // the guardian may be dead
         return controller;
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
       },
-      {record, options.orphan_timeout, options.quiet}, forwarded_signals(options), notice_signals(options));
+      {record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
+      notice_signals(options));
   const int status = guardian.run();
   remove_job_files(*files);
   return end_of(guardian, status, *checkpoints, journal);

@@ -1,5 +1,5 @@
-// The agents start first and send the inventories of their hosts, which decide how many members there are,
-// where they run and to what they are bound.
+// The agents start first and send the inventories of their hosts, which decide how many members
+// there are, where they run and to what they are bound.
 #include "launcher/job/run_hosts.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,10 @@ class FixedSizeController {
  public:
   FixedSizeController(spec::Options options, const alloc::Allocation& here,
                       process::ProcessTableOptions processes)
-      : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
+      : options_(std::move(options)),
+        here_(here),
+        processes_(std::move(processes)),
+        job_(processes_.job) {}
 
   // Returns the exit status of the process. The guardian has the exit status of the job.
   int run(base::Fd guardian) {
@@ -52,8 +55,10 @@ class FixedSizeController {
     auto refused = prepare(bring_up);
     if (refused) return refuse_job(loop_, *refused, std::move(guardian));
     auto port = process::hold_port();
-    if (!port.ok()) return refuse_job(loop_, {kNoHostYet, port.status().message()}, std::move(guardian));
-    announced_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
+    if (!port.ok())
+      return refuse_job(loop_, {kNoHostYet, port.status().message()}, std::move(guardian));
+    announced_ = announce_job(options_.environment, job_,
+                              static_cast<std::uint32_t>(layout_.host_of.size()));
     if (const base::Status status = set_up(*port); !status.ok())
       return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
     agent::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
@@ -86,18 +91,21 @@ class FixedSizeController {
     std::uint32_t size = 0;
     for (const std::uint32_t count : plan_.counts) size += count;
     if (!roles) options_.shards = world_shards(options_, size);
-    auto checkpoints = roles ? writer::CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
+    auto checkpoints =
+        roles ? writer::CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
     if (!checkpoints.ok()) return Refusal{refused(options_.compat), checkpoints.status().message()};
     checkpoints_ = std::move(*checkpoints);
     if (!checkpoints_.shared.empty()) {
       take_newest_of_hosts(
-          loop_, *hosts_, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); },
-          &checkpoints_);
+          loop_, *hosts_, [&coming] { return coming.look(); },
+          [](const std::string& text) { fail(text, 0); }, &checkpoints_);
       if (coming.over()) return coming.over();
-      if (checkpoints_.resume) options_.seed = checkpoints_.seed, options_.shards = checkpoints_.shards;
+      if (checkpoints_.resume)
+        options_.seed = checkpoints_.seed, options_.shards = checkpoints_.shards;
     }
     if (checkpoints_.resume && !options_.quiet) fail(writer::resumes(checkpoints_), 0);
-    for (process::App& app : plan_.apps) add_world_variables(options_, checkpoints_, app.environment);
+    for (process::App& app : plan_.apps)
+      add_world_variables(options_, checkpoints_, app.environment);
     return std::nullopt;
   }
 
@@ -113,8 +121,8 @@ class FixedSizeController {
     return all ? std::nullopt : std::optional(Refusal{kNoHostYet, {}});
   }
 
-  // Requests the inventories of the hosts if the placement needs them. A host without a number of slots gets
-  // as many as it has cores.
+  // Requests the inventories of the hosts if the placement needs them. A host without a number of
+  // slots gets as many as it has cores.
   std::optional<Refusal> query_hosts() {
     const auto order = placement::inventory_options(options_, {});
     std::vector<base::Result<std::string>> answers;
@@ -151,7 +159,8 @@ class FixedSizeController {
 
   // ppr:N:OBJECT says how many there are, where -np does not.
   std::optional<Refusal> count_members() {
-    if (options_.mapping.map.kind != spec::MapBy::Kind::kPerUnit || options_.max != 0) return std::nullopt;
+    if (options_.mapping.map.kind != spec::MapBy::Kind::kPerUnit || options_.max != 0)
+      return std::nullopt;
     const auto members = placement::members_of_ppr(options_, cluster_hosts_);
     if (!members.ok()) return Refusal{refused(options_.compat), members.status().message()};
     options_.min = options_.max = *members;
@@ -175,12 +184,13 @@ class FixedSizeController {
       if (host.here) layout_.hosts[0].slots = host.slots;
       if (!host.here) layout_.hosts.push_back({host.name, host.slots});
     }
-    for (const std::uint32_t index : placed_.placement.hosts) layout_.host_of.push_back(numbers[index]);
+    for (const std::uint32_t index : placed_.placement.hosts)
+      layout_.host_of.push_back(numbers[index]);
     return options_.do_not_launch ? std::optional(Refusal{0, ""}) : std::nullopt;
   }
 
-  // Reserves the ports of all roles before any member starts, because members get the addresses of all
-  // others.
+  // Reserves the ports of all roles before any member starts, because members get the addresses of
+  // all others.
   base::Status hold_ports() {
     REGROUP_ASSIGN_OR_RETURN(const auto wanted,
                              ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size()));
@@ -198,8 +208,8 @@ class FixedSizeController {
       if (!answer.ok()) return answer.status();
       auto ports = ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
-        return base::data_loss(
-            fmt::format("host {}: malformed answer: expected its reserved ports", hosts_->name(other - 1)));
+        return base::data_loss(fmt::format("host {}: malformed answer: expected its reserved ports",
+                                           hosts_->name(other - 1)));
       numbers.back() = std::move(*ports);
     }
     cluster_.roles = plan_.roles;
@@ -225,12 +235,13 @@ class FixedSizeController {
       setup.services = true;
       const auto ranks = static_cast<std::uint32_t>(std::ranges::count(layout_.host_of, host));
       if (serves_world())
-        setup.elastic = {.lines = std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1),
-                         .shards = world_shards(options_, size),
-                         .seed = options_.seed,
-                         .any_fingerprint = options_.any_fingerprint,
-                         .checkpoints = checkpoints_,
-                         .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
+        setup.elastic = {
+            .lines = std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1),
+            .shards = world_shards(options_, size),
+            .seed = options_.seed,
+            .any_fingerprint = options_.any_fingerprint,
+            .checkpoints = checkpoints_,
+            .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
       setup.usage = announced_ || !options_.usage_log.empty();
       setup.master = processes_.master;
       setups.push_back(std::move(setup));
@@ -247,7 +258,8 @@ class FixedSizeController {
   [[nodiscard]] bool reads_input(std::uint32_t host) const {
     const spec::StdinRequest& input = options_.stdin_to;
     const auto& of = layout_.host_of;
-    if (input.to == spec::StdinRequest::To::kRank) return input.rank < of.size() && of[input.rank] == host;
+    if (input.to == spec::StdinRequest::To::kRank)
+      return input.rank < of.size() && of[input.rank] == host;
     return input.to == spec::StdinRequest::To::kAll && std::ranges::find(of, host) != of.end();
   }
 
@@ -288,7 +300,8 @@ class FixedSizeController {
     fixed.bindings = placed_.bindings();
     fixed.environments = placed_.environments;
     std::vector<std::uint32_t> slots;
-    for (std::size_t i = 0; i < cores_.size(); ++i)  // slots that were said may be more than a host has
+    for (std::size_t i = 0; i < cores_.size();
+         ++i)  // slots that were said may be more than a host has
       slots.push_back(std::min(allocation_.hosts[i].slots, cores_[i]));
     fixed.threads = placed_.threads(slots);
     fixed.helper = helper_options(options_, job_);
@@ -306,7 +319,7 @@ class FixedSizeController {
   boost::asio::io_context loop_{1};
   std::unique_ptr<agent::Hosts> hosts_;
   JobPlan plan_;
-  std::vector<std::uint32_t> cores_;                   // as options_.hosts: what each has, its quota heeded
+  std::vector<std::uint32_t> cores_;  // as options_.hosts: what each has, its quota heeded
   std::vector<placement::ClusterHost> cluster_hosts_;  // as options_.hosts
   placement::PlacedJob placed_;
   Layout layout_;
@@ -328,13 +341,14 @@ int run_on_hosts(spec::Options options, const alloc::Allocation& here) {
   const bool quiet = options.quiet;
   const auto folder = runtime_folder(options.environment);
   const JobFiles files{folder.ok() ? *folder + "/" + processes.job : ""};
-  const int status = agent::Guardian(
-                         [&](base::Fd guardian) {
-                           return FixedSizeController(std::move(options), here, std::move(processes))
-                               .run(std::move(guardian));
-                         },
-                         nullptr, {record, {}, quiet}, forwarded, notices)
-                         .run();
+  const int status =
+      agent::Guardian(
+          [&](base::Fd guardian) {
+            return FixedSizeController(std::move(options), here, std::move(processes))
+                .run(std::move(guardian));
+          },
+          nullptr, {record, {}, quiet}, forwarded, notices)
+          .run();
   if (folder.ok()) remove_job_files(files);
   return status;
 }

@@ -42,11 +42,13 @@ int fail(const std::string& message, int exit_status) {
 
 std::string new_job_id() {
   std::uint32_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) bits = static_cast<std::uint32_t>(::getpid());
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
+    bits = static_cast<std::uint32_t>(::getpid());
   return fmt::format("{:08x}", bits);
 }
 
-std::shared_ptr<process::JobRecord> record_of(const spec::Environment& environment, const std::string& job) {
+std::shared_ptr<process::JobRecord> record_of(const spec::Environment& environment,
+                                              const std::string& job) {
   const auto folder = runtime_folder(environment);
   if (!folder.ok()) return nullptr;
   auto record = process::JobRecord::create(*folder, job);
@@ -71,26 +73,28 @@ process::ProcessTableOptions process_table_options(const spec::Options& options,
   return processes;
 }
 
-// Reads NVIDIA GPUs of members that were assigned some; the library is loaded for the first such member.
+// Reads NVIDIA GPUs of members that were assigned some; the library is loaded for the first such
+// member.
 metrics::UsageMeter::GpuReader gpu_reader() {
   auto nvml = std::make_shared<std::optional<base::Result<topology::Nvml>>>();
   return [nvml](const std::string& uuid) -> base::Result<metrics::GpuUse> {
     if (!*nvml) *nvml = topology::Nvml::open();
     if (!(*nvml)->ok()) return (*nvml)->status();
     REGROUP_ASSIGN_OR_RETURN(auto sample, (**nvml)->sample(uuid));
-    return metrics::GpuUse{sample.uuid, sample.busy_percent, sample.memory_used, sample.memory_total,
-                           sample.watts};
+    return metrics::GpuUse{sample.uuid, sample.busy_percent, sample.memory_used,
+                           sample.memory_total, sample.watts};
   };
 }
 
-agent::AgentOptions agent_options(const spec::Options& options, process::ProcessTableOptions processes,
-                                  process::HeldPort port) {
+agent::AgentOptions agent_options(const spec::Options& options,
+                                  process::ProcessTableOptions processes, process::HeldPort port) {
   agent::AgentOptions agent{std::move(processes), std::move(port), said_term_grace(options)};
   agent.timeout = options.timeout;
   agent.teardown_limit = process::time_limit(options.environment, agent.teardown_limit);
   agent.notice_status = options.notice_status;
   agent.usage.log = options.usage_log;
-  // A sample reads all of /proc. Sample fixed-size jobs less often, since many of them may share a host.
+  // A sample reads all of /proc. Sample fixed-size jobs less often, since many of them may share a
+  // host.
   if (!options.elastic && options.usage_log.empty()) agent.usage.every = std::chrono::seconds(10);
   agent.usage.read_gpu = gpu_reader();
   std::array<char, 256> name{};
@@ -116,7 +120,8 @@ base::Duration term_grace(const spec::Options& options) {
   return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : options.term_grace;
 }
 
-std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options, agent::Agent& agent) {
+std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options,
+                                                    agent::Agent& agent) {
   if (!options.notice.any()) return nullptr;
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -124,14 +129,16 @@ std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options
       agent.loop(), options.notice, name.data(), options.environment,
       preempt::NoticeWatch::Events{
           [&options, &agent](const preempt::Notice& notice, const std::string& source) {
-            // A notice that has begun does not say how much time is left. The usual grace is used, and no
-            // less time, because only this deadline ends the job.
-            const base::Duration within =
-                notice.begun ? notice_grace(options) : notice.within.value_or(notice_grace(options));
+            // A notice that has begun does not say how much time is left. The usual grace is used,
+            // and no less time, because only this deadline ends the job.
+            const base::Duration within = notice.begun
+                                              ? notice_grace(options)
+                                              : notice.within.value_or(notice_grace(options));
             if (!options.quiet) {
-              agent.say(fmt::format(
-                  "{}: {} within {:g} s: the job {}", source, preempt::kind_name(notice.kind),
-                  std::chrono::duration<double>(within).count(), agent.ending() ? "has less time" : "ends"));
+              agent.say(fmt::format("{}: {} within {:g} s: the job {}", source,
+                                    preempt::kind_name(notice.kind),
+                                    std::chrono::duration<double>(within).count(),
+                                    agent.ending() ? "has less time" : "ends"));
             }
             agent.on_notice(within);
           },
@@ -157,13 +164,15 @@ std::vector<int> forwarded_signals(const spec::Options& options) {
 // SIGUSR2: `notify` seconds before SIGKILL (Grid Engine, qsub -notify), at the run limit (LSF).
 std::vector<int> notice_signals(const spec::Options& options) {
   if (options.notice_signals) return *options.notice_signals;
-  const bool theirs = options.grant.by.starts_with("Grid Engine") || options.grant.by.starts_with("LSF");
+  const bool theirs =
+      options.grant.by.starts_with("Grid Engine") || options.grant.by.starts_with("LSF");
   if (options.forward_signals || !theirs) return {};
   return {SIGUSR2};
 }
 
 // MPI programs get no services if there is no private folder for them.
-std::optional<pmi::HelperOptions> helper_options(const spec::Options& options, const std::string& job) {
+std::optional<pmi::HelperOptions> helper_options(const spec::Options& options,
+                                                 const std::string& job) {
   auto folder = runtime_folder(options.environment);
   if (!folder.ok()) {
     fail(fmt::format("MPI programs get no PMI services: {}", folder.status().message()), 0);

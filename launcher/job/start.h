@@ -18,8 +18,8 @@ namespace regroup::job {
 int fail(const std::string& message, int exit_status);
 
 [[nodiscard]] std::string new_job_id();
-// Lets the next regroup find the processes of a launcher that was killed with its reaper. Null: the job runs
-// without a record.
+// Lets the next regroup find the processes of a launcher that was killed with its reaper. Null: the
+// job runs without a record.
 [[nodiscard]] std::shared_ptr<process::JobRecord> record_of(const spec::Environment& environment,
                                                             const std::string& job);
 // Options that all members share; the agent's process adds the rest of AgentOptions.
@@ -28,13 +28,15 @@ int fail(const std::string& message, int exit_status);
 [[nodiscard]] agent::AgentOptions agent_options(const spec::Options& options,
                                                 process::ProcessTableOptions processes,
                                                 process::HeldPort port);
-// Time from a notice without a deadline to the loss of the host: --notice-grace, else the allocator's, for
-// which this may run its commands, else 30 s.
+// Time from a notice without a deadline to the loss of the host: --notice-grace, else the
+// allocator's, for which this may run its commands, else 30 s.
 [[nodiscard]] base::Duration notice_grace(const spec::Options& options);
-// Time from SIGTERM to SIGKILL for an elastic job: --term-grace, else the allocator's less a second.
+// Time from SIGTERM to SIGKILL for an elastic job: --term-grace, else the allocator's less a
+// second.
 [[nodiscard]] base::Duration term_grace(const spec::Options& options);
-// Watches --notice-file and the other sources of notices and passes notices to `agent`, whose members run on
-// this host. The result must live as long as the agent runs; null: there are no sources.
+// Watches --notice-file and the other sources of notices and passes notices to `agent`, whose
+// members run on this host. The result must live as long as the agent runs; null: there are no
+// sources.
 [[nodiscard]] std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options,
                                                                   agent::Agent& agent);
 // Reads the use of the members' GPUs by NVML.

@@ -30,8 +30,10 @@ std::vector<std::string> own_addresses() {
     if (each->ifa_addr == nullptr) continue;
     const int family = each->ifa_addr->sa_family;
     const void* address = nullptr;
-    if (family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
-    if (family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr;
+    if (family == AF_INET)
+      address = &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
+    if (family == AF_INET6)
+      address = &reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr;
     std::array<char, INET6_ADDRSTRLEN> text{};
     if (address != nullptr && ::inet_ntop(family, address, text.data(), text.size()) != nullptr)
       out.emplace_back(text.data());
@@ -63,7 +65,8 @@ std::vector<std::string> host_names() {
   const std::vector<std::string> addresses = out;
   for (const std::vector<std::string>& names : known_hosts()) {
     const std::string key = spec::host_key(names[0]);
-    const bool own = key.starts_with("127.") || std::ranges::find(addresses, key) != addresses.end();
+    const bool own =
+        key.starts_with("127.") || std::ranges::find(addresses, key) != addresses.end();
     if (own) out.insert(out.end(), names.begin() + 1, names.end());
   }
   return out;

@@ -55,7 +55,8 @@ std::vector<int> numbers_in(const json& value, const char* name) {
   std::vector<int> out;
   if (!value.contains(name) || !value[name].is_array()) return out;
   for (const json& each : value[name]) {
-    if (each.is_number_unsigned() && each.get<std::uint64_t>() < kMostCores) out.push_back(each.get<int>());
+    if (each.is_number_unsigned() && each.get<std::uint64_t>() < kMostCores)
+      out.push_back(each.get<int>());
   }
   return out;
 }
@@ -100,8 +101,8 @@ base::Result<std::vector<spec::HostRequest>> hosts_in(const json& value, const s
                              ? each["slots"].get<std::uint64_t>()
                              : 0;
       if (slots > proto::kMaxMembers)
-        return invalid_argument(
-            fmt::format("{}: expected at most {} slots on a host, got {}", what, proto::kMaxMembers, slots));
+        return invalid_argument(fmt::format("{}: expected at most {} slots on a host, got {}", what,
+                                            proto::kMaxMembers, slots));
       host.slots = static_cast<std::uint32_t>(slots);
       host.cores = numbers_in(each, "cores");
       host.gpus = texts_in(each, "gpus");
@@ -227,14 +228,16 @@ base::Result<AgentNews> parse_agent_news(std::string_view line) {
   REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "AgentNews"));
   const auto node = node_in(value, "agent");
   const auto* const what = std::ranges::find(kNews, text_in(value, "is"));
-  if (!node || what == std::end(kNews)) return invalid_argument("AgentNews: expected a node and an event");
+  if (!node || what == std::end(kNews))
+    return invalid_argument("AgentNews: expected a node and an event");
   AgentNews news{.node = *node, .what = static_cast<AgentNews::What>(what - std::begin(kNews))};
   const std::string text = text_in(value, "text");
   if (news.what == AgentNews::What::kLine) news.line = agent::printable(text);
   if (news.what != AgentNews::What::kEnded) return news;
   const json code = value.value("code", json());
   constexpr auto kLast = static_cast<std::uint64_t>(base::Code::kInternal);
-  const std::uint64_t number = code.is_number_unsigned() ? std::min(code.get<std::uint64_t>(), kLast) : kLast;
+  const std::uint64_t number =
+      code.is_number_unsigned() ? std::min(code.get<std::uint64_t>(), kLast) : kLast;
   if (number != 0) news.why = {static_cast<base::Code>(number), agent::printable(text)};
   return news;
 }

@@ -1,5 +1,5 @@
-// Messages between `regroup join` (the joiner) and the controller of a job: lines of JSON on a Unix socket of
-// the user. docs/design/allocators.md.
+// Messages between `regroup join` (the joiner) and the controller of a job: lines of JSON on a Unix
+// socket of the user. docs/design/allocators.md.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@ namespace regroup::lease {
 // Leases hosts to a running job, for as long as the connection lives.
 struct LeaseOffer {
   spec::Grant grant;
-  base::Duration grace{};    // from a notice to the loss of a host
-  bool own = false;          // they belong to the job's own allocation, which has grown: the job keeps them
+  base::Duration grace{};  // from a notice to the loss of a host
+  bool own = false;  // they belong to the job's own allocation, which has grown: the job keeps them
   std::string request = {};  // id of the allocator's job that they belong to; "": none
-  std::string token = {};    // for LeaseReconnect after a lost connection; "": the joiner does not reconnect
-  bool starts = false;       // the joiner starts the agents, since the controller cannot
+  std::string token =
+      {};  // for LeaseReconnect after a lost connection; "": the joiner does not reconnect
+  bool starts = false;  // the joiner starts the agents, since the controller cannot
 };
 // Joiner -> controller, first and once.
 [[nodiscard]] std::string to_line(const LeaseOffer& offer);
 // kInvalidArgument: malformed, no host, or a host with more slots than a job can have.
 [[nodiscard]] base::Result<LeaseOffer> parse_offer(std::string_view line);
 
-// Joiner -> controller: revokes the lease; the hosts are lost after `within`. From a client without a lease:
-// the allocator reclaims `hosts` (names, and all their slots) of the job's own allocation.
+// Joiner -> controller: revokes the lease; the hosts are lost after `within`. From a client without
+// a lease: the allocator reclaims `hosts` (names, and all their slots) of the job's own allocation.
 struct LeaseRevoke {
   base::Duration within{};
   std::string why;
@@ -38,8 +39,8 @@ struct LeaseRevoke {
 [[nodiscard]] std::string to_line(const LeaseRevoke& revoke);
 [[nodiscard]] base::Result<LeaseRevoke> parse_revoke(std::string_view line);
 
-// Joiner -> controller, first, after a lost connection: revokes the lease of that token; the controller
-// replies when its hosts are free.
+// Joiner -> controller, first, after a lost connection: revokes the lease of that token; the
+// controller replies when its hosts are free.
 struct LeaseReconnect {
   std::string token;
   LeaseRevoke revoke;
@@ -54,8 +55,8 @@ struct Resized {
 [[nodiscard]] std::string to_line(const Resized& resized);
 [[nodiscard]] base::Result<Resized> parse_resized(std::string_view line);
 
-// Controller -> joiner, for an offer with `starts`: start an agent on one of its hosts. `secret`: the job's
-// secret follows the line, as JobSecret writes it.
+// Controller -> joiner, for an offer with `starts`: start an agent on one of its hosts. `secret`:
+// the job's secret follows the line, as JobSecret writes it.
 struct AgentStart {
   agent::AgentOrder order;  // without user and address, which are the joiner's matter
   bool secret = false;

@@ -28,7 +28,8 @@ LeaseServer::~LeaseServer() {
 base::Status LeaseServer::start(const std::string& path) { return listener_.start(path); }
 
 void LeaseServer::on_client(base::Fd socket) {
-  if (clients_.size() >= kMostGrantClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) return;
+  if (clients_.size() >= kMostGrantClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0)
+    return;
   const GrantId id = ++last_;
   clients_.try_emplace(id, loop_).first->second.socket.assign(socket.release());
   wait(id);
@@ -41,7 +42,8 @@ void LeaseServer::wait(GrantId id) {
     if (receive(id)) return wait(id);
     const auto client = clients_.extract(id);
     if (!client.empty() && client.mapped().accepted) {
-      if (const auto joiner = joiners_.find(id); joiner != joiners_.end()) joiner->second->send = {};
+      if (const auto joiner = joiners_.find(id); joiner != joiners_.end())
+        joiner->second->send = {};
       events_.gone(id);
     }
   });
@@ -86,7 +88,8 @@ void LeaseServer::on_line(GrantId id, const std::string& line) {
   const auto offer = parse_offer(line);
   if (!revoke.ok() && !offer.ok()) return end(id, offer.status().message(), false);
   client.accepted = true;
-  const base::Status status = revoke.ok() ? events_.wanted(id, *revoke) : events_.offered(id, *offer);
+  const base::Status status =
+      revoke.ok() ? events_.wanted(id, *revoke) : events_.offered(id, *offer);
   if (!status.ok()) end(id, status.message(), false);
 }
 
@@ -94,8 +97,8 @@ void LeaseServer::on_line(GrantId id, const std::string& line) {
 bool LeaseServer::send(GrantId id, const std::string& line) {
   const auto client = clients_.find(id);
   if (client == clients_.end()) return false;
-  const ssize_t sent =
-      ::send(client->second.socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = ::send(client->second.socket.native_handle(), line.data(), line.size(),
+                              MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent > 0 && sent < static_cast<ssize_t>(line.size()))
     ::shutdown(client->second.socket.native_handle(), SHUT_RDWR);  // the client may reconnect
   return sent == static_cast<ssize_t>(line.size());

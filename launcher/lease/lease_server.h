@@ -21,8 +21,9 @@ namespace regroup::lease {
 
 using GrantId = std::uint64_t;
 
-// Listens on a Unix socket for `regroup join` and `regroup resize`, parses their lines (grant_lines.h) and
-// sends them answers. Used by the loop's thread. Never blocks: a client that does not read loses sentences.
+// Listens on a Unix socket for `regroup join` and `regroup resize`, parses their lines
+// (grant_lines.h) and sends them answers. Used by the loop's thread. Never blocks: a client that
+// does not read loses sentences.
 class LeaseServer {
  public:
   // Called from the loop. A refused offer gets the error as its reply and ends.

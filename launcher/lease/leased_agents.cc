@@ -1,5 +1,5 @@
-// The other job, which runs as the same user, chooses the program. It does not choose the hosts: an order for
-// a host outside the grant is refused.
+// The other job, which runs as the same user, chooses the program. It does not choose the hosts: an
+// order for a host outside the grant is refused.
 #include "launcher/lease/leased_agents.h"
 
 #include <fmt/format.h>
@@ -18,9 +18,13 @@ constexpr std::chrono::seconds kAgentUp{20};  // allocators have queues
 
 }  // namespace
 
-LeasedAgents::LeasedAgents(boost::asio::io_context& loop, spec::Grant grant, spec::Environment environment,
+LeasedAgents::LeasedAgents(boost::asio::io_context& loop, spec::Grant grant,
+                           spec::Environment environment,
                            std::function<void(const std::string&)> send)
-    : loop_(loop), grant_(std::move(grant)), environment_(std::move(environment)), send_(std::move(send)) {}
+    : loop_(loop),
+      grant_(std::move(grant)),
+      environment_(std::move(environment)),
+      send_(std::move(send)) {}
 
 base::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
   if (const auto end = parse_agent_end(line); end.ok()) {
@@ -45,7 +49,8 @@ void LeasedAgents::start(agent::AgentOrder order) {
                       ? way(host->here)
                       : base::invalid_argument(order.host + ": not a host of this allocation");
   if (!by.ok()) {
-    return send_(to_line(AgentNews{.node = node, .what = AgentNews::What::kEnded, .why = by.status()}));
+    return send_(
+        to_line(AgentNews{.node = node, .what = AgentNews::What::kEnded, .why = by.status()}));
   }
   order.address = host->address;
   agents_[node] = *by;
@@ -58,7 +63,8 @@ base::Result<agent::Spawner*> LeasedAgents::way(bool here) {
   if (!secret_) return base::internal_error("no secret received from the job");
   using What = AgentNews::What;
   agent::SpawnEvents events{
-      .up = [this](proto::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },
+      .up = [this](
+                proto::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },
       .line =
           [this](proto::NodeId node, const std::string& line) {
             send_(to_line(AgentNews{.node = node, .what = What::kLine, .line = line}));

@@ -1,6 +1,6 @@
-// The side of `regroup join`: starts agents of another job on the hosts that it leases to that job. Only this
-// process can, since the allocator's start command works within its own allocation. The other job's side is
-// leased_host_spawner.h.
+// The side of `regroup join`: starts agents of another job on the hosts that it leases to that job.
+// Only this process can, since the allocator's start command works within its own allocation. The
+// other job's side is leased_host_spawner.h.
 #pragma once
 
 #include <utility>
@@ -20,16 +20,16 @@
 
 namespace regroup::lease {
 
-// Used by the loop's thread. The destructor ends the start commands, and so the standard input of the agents,
-// which end then.
+// Used by the loop's thread. The destructor ends the start commands, and so the standard input of
+// the agents, which end then.
 class LeasedAgents {
  public:
   // Only on hosts of `grant`. `send` takes lines for the controller.
   LeasedAgents(boost::asio::io_context& loop, spec::Grant grant, spec::Environment environment,
                std::function<void(const std::string& line)> send);
-  // Handles a line of the other job. The job's secret may follow it on `socket` and is read here, which
-  // blocks for kSecretLimit at most. False: the line is not about agents. An error: the position in the
-  // stream of `socket` is lost.
+  // Handles a line of the other job. The job's secret may follow it on `socket` and is read here,
+  // which blocks for kSecretLimit at most. False: the line is not about agents. An error: the
+  // position in the stream of `socket` is lost.
   [[nodiscard]] base::Result<bool> on_line(std::string_view line, int socket);
 
  private:

@@ -21,7 +21,10 @@ constexpr std::chrono::seconds kUp{25}, kLeave{5};
 LeasedHostSpawner::LeasedHostSpawner(boost::asio::io_context& loop,
                                      std::shared_ptr<const transport::JobSecret> secret,
                                      agent::SpawnEvents events, std::shared_ptr<JoinerLink> joiner)
-    : loop_(loop), secret_(std::move(secret)), events_(std::move(events)), joiner_(std::move(joiner)) {
+    : loop_(loop),
+      secret_(std::move(secret)),
+      events_(std::move(events)),
+      joiner_(std::move(joiner)) {
   joiner_->heard = [this](const AgentNews& news) { heard(news); };
   // Agents that it has started end with it.
   joiner_->gone = [this] {
@@ -59,12 +62,13 @@ void LeasedHostSpawner::send(Agent& agent) {
   agent.sent = true;
   ++on_their_way_;
   const bool first = !secret_sent_;
-  secret_sent_ = joiner_->send &&
-                 joiner_->send(to_line(AgentStart{agent.order, first}), first ? secret_.get() : nullptr);
+  secret_sent_ = joiner_->send && joiner_->send(to_line(AgentStart{agent.order, first}),
+                                                first ? secret_.get() : nullptr);
   if (!secret_sent_) {
-    return report_later(node, {base::Code::kUnavailable,
-                               fmt::format("{}: no connection to the `regroup join` that starts agents there",
-                                           agent.order.host)});
+    return report_later(
+        node, {base::Code::kUnavailable,
+               fmt::format("{}: no connection to the `regroup join` that starts agents there",
+                           agent.order.host)});
   }
   wait(node, kUp,
        base::deadline_exceeded(
@@ -101,12 +105,14 @@ void LeasedHostSpawner::heard(const AgentNews& news) {
 void LeasedHostSpawner::end(proto::NodeId node) {
   const auto found = agents_.find(node);
   if (found == agents_.end()) return;
-  const bool sent = found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
+  const bool sent =
+      found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
   std::erase(waiting_, node);
   if (!sent) return report_later(node, {});
   found->second.ending = true;
   wait(node, kLeave,
-       base::deadline_exceeded(fmt::format("{}: its agent did not exit in time", found->second.order.host)));
+       base::deadline_exceeded(
+           fmt::format("{}: its agent did not exit in time", found->second.order.host)));
 }
 
 void LeasedHostSpawner::report_later(proto::NodeId node, base::Status why) {

@@ -1,5 +1,5 @@
-// Starts agents on leased hosts through the `regroup join` process that leases them. The side of that process
-// is leased_agents.h.
+// Starts agents on leased hosts through the `regroup join` process that leases them. The side of
+// that process is leased_agents.h.
 #pragma once
 
 #include <utility>
@@ -21,17 +21,20 @@ namespace regroup::lease {
 
 // A `regroup join` that starts agents.
 struct JoinerLink {
-  // Sends a line and, if any, the secret after it. False: the connection is lost. Empty: the client has left.
+  // Sends a line and, if any, the secret after it. False: the connection is lost. Empty: the client
+  // has left.
   std::function<bool(const std::string& line, const transport::JobSecret* secret)> send;
   std::function<void(const AgentNews&)> heard;  // what it reports; empty: no spawner is attached
   std::function<void()> gone;                   // its hosts have been released
 };
 
-// A Spawner that sends its orders over the connection of a `regroup join`. Used by the loop's thread.
+// A Spawner that sends its orders over the connection of a `regroup join`. Used by the loop's
+// thread.
 class LeasedHostSpawner final : public agent::Spawner {
  public:
-  LeasedHostSpawner(boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
-                    agent::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
+  LeasedHostSpawner(boost::asio::io_context& loop,
+                    std::shared_ptr<const transport::JobSecret> secret, agent::SpawnEvents events,
+                    std::shared_ptr<JoinerLink> joiner);
   ~LeasedHostSpawner() override;
   void start(agent::AgentOrder order) override;
   void end(proto::NodeId node) override;

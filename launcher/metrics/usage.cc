@@ -1,5 +1,5 @@
-// proc(5): the fields of /proc/PID/stat count from behind the last ')', for a program's name may hold
-// anything.
+// proc(5): the fields of /proc/PID/stat count from behind the last ')', for a program's name may
+// hold anything.
 #include "launcher/metrics/usage.h"
 
 #include <dirent.h>
@@ -79,7 +79,8 @@ std::map<pid_t, Usage> usage_of_process_groups(const std::string& root) {
   if (folder == nullptr) return out;
   while (const dirent* entry = ::readdir(folder.get())) {
     const std::string name = entry->d_name;
-    if (!std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+    if (!std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; }))
       continue;
     const auto stat = parse_stat(read_small(fmt::format("{}/{}/stat", proc, name)));
     if (!stat) continue;  // it has ended

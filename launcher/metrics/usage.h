@@ -18,11 +18,12 @@ struct Usage {
   bool operator==(const Usage&) const = default;
 };
 
-// Of each process group that has a living process, from /proc. One pass. `root` replaces "/" in tests.
+// Of each process group that has a living process, from /proc. One pass. `root` replaces "/" in
+// tests.
 [[nodiscard]] std::map<pid_t, Usage> usage_of_process_groups(const std::string& root = "");
 
-// Of the control groups of one member, one folder per hierarchy, version 1 or 2. What they do not account for
-// is absent.
+// Of the control groups of one member, one folder per hierarchy, version 1 or 2. What they do not
+// account for is absent.
 struct GroupUsage {
   std::optional<double> cpu_seconds;
   std::optional<std::uint64_t> memory_bytes;

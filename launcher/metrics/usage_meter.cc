@@ -18,7 +18,8 @@ Usage usage_of(const UsageTarget& target, const std::map<pid_t, Usage>& groups) 
 
 }  // namespace
 
-std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targets, base::TimePoint now) {
+std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targets,
+                                            base::TimePoint now) {
   const std::map<pid_t, Usage> groups = usage_of_process_groups(root_);
   const std::map<proto::MemberId, Before> before = std::exchange(before_, {});
   std::vector<UsageSample> out;
@@ -26,7 +27,8 @@ std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targ
     if (!groups.contains(target.pid)) continue;
     UsageSample& one = out.emplace_back(UsageSample{target, usage_of(target, groups), 0, {}, {}});
     before_[target.member] = {now, one.usage.cpu_seconds};
-    if (const auto last = before.find(target.member); last != before.end() && now > last->second.at) {
+    if (const auto last = before.find(target.member);
+        last != before.end() && now > last->second.at) {
       const double seconds = std::chrono::duration<double>(now - last->second.at).count();
       one.cpus = std::max(0.0, one.usage.cpu_seconds - last->second.cpu_seconds) / seconds;
     }

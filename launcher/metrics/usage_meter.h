@@ -46,8 +46,10 @@ class UsageMeter {
   explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
       : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}
 
-  // Samples living members. The values of a control group count where it has them, else those of /proc.
-  [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets, base::TimePoint now);
+  // Samples living members. The values of a control group count where it has them, else those of
+  // /proc.
+  [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets,
+                                                base::TimePoint now);
 
  private:
   struct Before {

@@ -41,8 +41,8 @@ UsageReporter::UsageReporter(boost::asio::io_context& loop, UsageOptions options
 
 base::Status UsageReporter::start() {
   if (!options_.log.empty()) {
-    log_ =
-        base::Fd(::open(options_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+    log_ = base::Fd(
+        ::open(options_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
     if (!log_.valid()) return base::system_error("open", options_.log, errno);
     struct stat info {};
     if (::fstat(log_.get(), &info) == 0 && info.st_size == 0)

@@ -1,5 +1,5 @@
-// Samples the usage of a node's members into a CSV log and a file for `regroup status`, or for the controller
-// of the job, which merges the samples of all hosts.
+// Samples the usage of a node's members into a CSV log and a file for `regroup status`, or for the
+// controller of the job, which merges the samples of all hosts.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,9 +20,10 @@ struct UsageOptions {
   std::string log;          // CSV is appended; "": none
   std::string status_file;  // replaced as a whole by each sample; "": none
   base::Duration every = std::chrono::seconds(2);
-  UsageMeter::GpuReader read_gpu;                     // may be none
-  std::string host;                                   // the name of this one
-  std::function<void(const std::string& json)> tell;  // gets each sample, as usage_json(); may be none
+  UsageMeter::GpuReader read_gpu;  // may be none
+  std::string host;                // the name of this one
+  std::function<void(const std::string& json)>
+      tell;  // gets each sample, as usage_json(); may be none
 
   [[nodiscard]] bool wanted() const { return !log.empty() || !status_file.empty() || tell; }
 };
@@ -35,8 +36,8 @@ class UsageReporter {
                 std::function<void(const std::string&)> say);
   // Opens the log; failure names it.
   [[nodiscard]] base::Status start();
-  // Adds a sample of another host, in the form of usage_json(). Ignores malformed samples, and members in it
-  // that do not live on that host.
+  // Adds a sample of another host, in the form of usage_json(). Ignores malformed samples, and
+  // members in it that do not live on that host.
   using Lives = std::function<bool(proto::MemberId)>;
   void add(const std::string& host, const std::string& json, const Lives& lives);
 

@@ -1,4 +1,5 @@
-// Names of metrics follow prometheus.io/docs/practices/naming: base units, _total for what only grows.
+// Names of metrics follow prometheus.io/docs/practices/naming: base units, _total for what only
+// grows.
 #include "launcher/metrics/usage_text.h"
 
 #include <fmt/format.h>
@@ -25,7 +26,8 @@ std::string escaped(const std::string& text) {
 // One metric with a line for each object of `of` that has a number called `field`.
 class Metric {
  public:
-  Metric(std::string& out, const char* name, const char* type, const char* help) : out_(out), name_(name) {
+  Metric(std::string& out, const char* name, const char* type, const char* help)
+      : out_(out), name_(name) {
     out_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
   void add(const std::string& labels, const json& of, const char* field) {
@@ -50,7 +52,8 @@ constexpr MemberMetric kMemberMetrics[] = {
     {"regroup_member_cpus", "gauge", "Processors that it keeps busy.", "cpus"},
     {"regroup_member_memory_bytes", "gauge", "Memory of the member's processes.", "memory_bytes"}};
 constexpr MemberMetric kGpuMetrics[] = {
-    {"regroup_gpu_busy_percent", "gauge", "Part of the time in which the GPU ran something.", "busy_percent"},
+    {"regroup_gpu_busy_percent", "gauge", "Part of the time in which the GPU ran something.",
+     "busy_percent"},
     {"regroup_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", "memory_used"},
     {"regroup_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", "memory_total"},
     {"regroup_gpu_power_watts", "gauge", "Power that the GPU draws.", "watts"}};
@@ -68,13 +71,15 @@ std::string member_labels(const std::string& job, const json& member) {
 
 // It goes into a line of the log as it is.
 bool is_uuid(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c != ',' && c != '"'; });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return c > ' ' && c != ',' && c != '"'; });
 }
 
 }  // namespace
 
 std::string usage_csv_header() {
-  return "time,host,member,rank,pid,cpu_seconds,cpus,memory_bytes,processes,gpu,gpu_busy_percent,gpu_memory_"
+  return "time,host,member,rank,pid,cpu_seconds,cpus,memory_bytes,processes,gpu,gpu_busy_percent,"
+         "gpu_memory_"
          "bytes,"
          "gpu_watts\n";
 }
@@ -82,13 +87,13 @@ std::string usage_csv_header() {
 std::string usage_csv(double seconds, const std::vector<UsageSample>& samples) {
   std::string out;
   for (const UsageSample& one : samples) {
-    const std::string left =
-        fmt::format("{:.3f},{},{},{},{},{:.2f},{:.2f},{},{}", seconds, one.host, one.of.member, one.of.rank,
-                    one.of.pid, one.usage.cpu_seconds, one.cpus, one.usage.memory_bytes, one.usage.processes);
+    const std::string left = fmt::format(
+        "{:.3f},{},{},{},{},{:.2f},{:.2f},{},{}", seconds, one.host, one.of.member, one.of.rank,
+        one.of.pid, one.usage.cpu_seconds, one.cpus, one.usage.memory_bytes, one.usage.processes);
     if (one.gpus.empty()) out += left + ",,,,\n";
     for (const GpuUse& gpu : one.gpus)
-      out +=
-          fmt::format("{},{},{},{},{:.1f}\n", left, gpu.uuid, gpu.busy_percent, gpu.memory_used, gpu.watts);
+      out += fmt::format("{},{},{},{},{:.1f}\n", left, gpu.uuid, gpu.busy_percent, gpu.memory_used,
+                         gpu.watts);
   }
   return out;
 }
@@ -114,7 +119,9 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
                        {"processes", one.usage.processes},
                        {"gpus", std::move(gpus)}});
   }
-  return json{{"members", std::move(members)}}.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return json{{"members", std::move(members)}}.dump(-1, ' ', false,
+                                                    json::error_handler_t::replace) +
+         "\n";
 }
 
 base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
@@ -155,7 +162,8 @@ std::string prometheus_text(const std::string& status_json) {
   if (!status.is_object()) return out;
   const std::string job = escaped(status.value("job", ""));
   for (const MemberMetric& one : kJobMetrics)
-    Metric(out, one.name, one.type, one.help).add(fmt::format("job=\"{}\"", job), status, one.field);
+    Metric(out, one.name, one.type, one.help)
+        .add(fmt::format("job=\"{}\"", job), status, one.field);
   const json members = status.value("members", json::array());
   for (const MemberMetric& one : kMemberMetrics) {
     Metric metric(out, one.name, one.type, one.help);
@@ -165,7 +173,8 @@ std::string prometheus_text(const std::string& status_json) {
     Metric metric(out, one.name, one.type, one.help);
     for (const json& member : members) {
       for (const json& gpu : member.value("gpus", json::array()))
-        metric.add(fmt::format("{},gpu=\"{}\"", member_labels(job, member), escaped(gpu.value("uuid", ""))),
+        metric.add(fmt::format("{},gpu=\"{}\"", member_labels(job, member),
+                               escaped(gpu.value("uuid", ""))),
                    gpu, one.field);
     }
   }

@@ -1,5 +1,5 @@
-// Bindings in the words of Open MPI 5: its cores have logical numbers, its hardware threads those of the
-// operating system, whatever the L says.
+// Bindings in the words of Open MPI 5: its cores have logical numbers, its hardware threads those
+// of the operating system, whatever the L says.
 #include <fmt/format.h>
 
 #include <map>
@@ -21,8 +21,8 @@ std::string binding_text(const topology::Topology& topology, const topology::Thr
   }
   std::string out;
   for (const auto& [package, cpus] : packages) {
-    out += fmt::format("{}package[{}][{}:L{}]", out.empty() ? "" : " ", package, hwthreads ? "hwt" : "core",
-                       topology::ranges({cpus.begin(), cpus.end()}));
+    out += fmt::format("{}package[{}][{}:L{}]", out.empty() ? "" : " ", package,
+                       hwthreads ? "hwt" : "core", topology::ranges({cpus.begin(), cpus.end()}));
   }
   return out;
 }

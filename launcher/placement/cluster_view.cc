@@ -1,4 +1,5 @@
-// Hosts with equal machines share one, without the uuids of their GPUs, so that each is scored only once.
+// Hosts with equal machines share one, without the uuids of their GPUs, so that each is scored only
+// once.
 #include "launcher/placement/cluster_view.h"
 
 #include <fmt/format.h>
@@ -42,7 +43,7 @@ struct ClusterView {
   std::vector<HostDevices> devices;
   std::vector<std::uint32_t> quotas;
   std::vector<std::map<std::uint32_t, std::string>> claimed;  // by host, HostInventory::claimed
-  Status unknown;                                             // why a host's processors are not known
+  Status unknown;  // why a host's processors are not known
 };
 
 class Machines {
@@ -52,8 +53,8 @@ class Machines {
   std::uint32_t add(topology::Machine machine) {
     for (topology::Gpu& gpu : machine.gpus) gpu.uuid.clear();
     machine.name.clear();
-    const auto [at, added] = known_.try_emplace(topology::machine_to_json(machine),
-                                                static_cast<std::uint32_t>(fabric_.machines.size()));
+    const auto [at, added] = known_.try_emplace(
+        topology::machine_to_json(machine), static_cast<std::uint32_t>(fabric_.machines.size()));
     if (added) fabric_.machines.push_back(std::move(machine));
     return at->second;
   }
@@ -66,7 +67,8 @@ class Machines {
 Status no_gpu(const spec::Options& options, const ClusterHost& host, bool alone) {
   const std::string& path = options.mapping.machine;
   const std::string where = alone ? "this machine" : "host " + host.name;
-  return base::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
+  return base::invalid_argument(
+      fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
 }
 
 // Connects the hosts to switches as --fabric says, else all to one switch.
@@ -76,7 +78,8 @@ Status attach_to_switches(const spec::Options& options, topology::Fabric& fabric
     for (topology::FabricHost& host : fabric.hosts) host.leaf = 0;
     return {};
   }
-  REGROUP_ASSIGN_OR_RETURN(auto known, topology::load_fabric(options.mapping.fabric, topology::Machine()));
+  REGROUP_ASSIGN_OR_RETURN(auto known,
+                           topology::load_fabric(options.mapping.fabric, topology::Machine()));
   fabric.nodes = std::move(known.nodes);
   std::map<std::string, const topology::FabricHost*> by_name;
   for (const topology::FabricHost& host : known.hosts) by_name[host.name] = &host;
@@ -118,8 +121,8 @@ Result<ClusterView> cluster_view_of(const spec::Options& options, std::vector<Cl
     out.claimed.push_back(std::move(inventory.claimed));
     own.nics = std::move(inventory.nics);
     out.shares.push_back({i, idle, std::move(inventory.cpus), host.slots, host.max_slots});
-    out.fabric.hosts.push_back(
-        {host.name, machines.add(std::move(inventory.machine)), topology::kNoPart, topology::kNoPart});
+    out.fabric.hosts.push_back({host.name, machines.add(std::move(inventory.machine)),
+                                topology::kNoPart, topology::kNoPart});
   }
   if (devices && !any_gpu) return no_gpu(options, hosts.front(), hosts.size() == 1);
   REGROUP_RETURN_IF_ERROR(attach_to_switches(options, out.fabric));
@@ -154,17 +157,21 @@ std::string claims_text(const ClusterView& cluster) {
 
 // True: a description of the processors exists but cannot be read.
 bool is_unread(const Status& unknown) {
-  return unknown.code() == base::Code::kInvalidArgument || unknown.code() == base::Code::kDeadlineExceeded;
+  return unknown.code() == base::Code::kInvalidArgument ||
+         unknown.code() == base::Code::kDeadlineExceeded;
 }
 
-std::vector<std::string> shared_gpus(const ClusterView& cluster, const std::vector<DeviceSlot>& ranks) {
+std::vector<std::string> shared_gpus(const ClusterView& cluster,
+                                     const std::vector<DeviceSlot>& ranks) {
   std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
   std::vector<std::string> out;
   for (const DeviceSlot& slot : ranks) {
     for (const std::uint32_t gpu : slot.gpus) {
       const auto found = cluster.claimed[slot.host].find(gpu);
-      if (found == cluster.claimed[slot.host].end() || !seen.emplace(slot.host, gpu).second) continue;
-      out.push_back(fmt::format("{} is shared with {}", gpu_of(cluster, slot.host, gpu), found->second));
+      if (found == cluster.claimed[slot.host].end() || !seen.emplace(slot.host, gpu).second)
+        continue;
+      out.push_back(
+          fmt::format("{} is shared with {}", gpu_of(cluster, slot.host, gpu), found->second));
     }
   }
   return out;
@@ -189,13 +196,16 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory) {
   }
   inventory.free &= kept;
   // Claims of GPUs that were not granted are irrelevant.
-  std::erase_if(inventory.claimed, [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
+  std::erase_if(inventory.claimed,
+                [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
 }
 
-std::optional<InventoryOptions> inventory_options(const spec::Options& options, const MemberNeeds& needs) {
+std::optional<InventoryOptions> inventory_options(const spec::Options& options,
+                                                  const MemberNeeds& needs) {
   const JobRequest request = job_request(options, {1}, needs);
   if (wants_devices(options))
-    return InventoryOptions{true, options.mapping.machine, process::claim_scope(options.environment, "")};
+    return InventoryOptions{true, options.mapping.machine,
+                            process::claim_scope(options.environment, "")};
   const auto policy = policy_of(request.ranks);
   const bool over_objects =
       options.mapping.map.span || options.mapping.map.kind == spec::MapBy::Kind::kPerUnit;
@@ -237,7 +247,8 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
     request.ranks.why_unbound = cluster.unknown.message();
   }
   auto placed = place_job(cluster.fabric, cluster.shares, request);
-  const bool claimed = std::ranges::any_of(cluster.claimed, [](const auto& host) { return !host.empty(); });
+  const bool claimed =
+      std::ranges::any_of(cluster.claimed, [](const auto& host) { return !host.empty(); });
   if (!placed.ok() && claimed && options.oversubscribe) {
     share_claimed(cluster);
     placed = place_job(cluster.fabric, cluster.shares, request);
@@ -258,7 +269,8 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
     if (!usable.threads.empty()) out.topologies.back() = std::move(usable);
   }
   out.warnings = shared_gpus(cluster, placed->devices);
-  if (is_unread(cluster.unknown)) out.warnings.push_back(cluster.unknown.message() + ": ranks are not bound");
+  if (is_unread(cluster.unknown))
+    out.warnings.push_back(cluster.unknown.message() + ": ranks are not bound");
   const bool read = !out.topologies.empty() || is_unread(cluster.unknown);
   std::string passed_over = read ? topology::passed_over_by_hwloc(options.environment) : "";
   if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
@@ -267,15 +279,16 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
   return out;
 }
 
-Result<std::uint32_t> members_of_ppr(const spec::Options& options, const std::vector<ClusterHost>& hosts) {
+Result<std::uint32_t> members_of_ppr(const spec::Options& options,
+                                     const std::vector<ClusterHost>& hosts) {
   REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(options, hosts, false));
   if (!cluster.unknown.ok()) return cluster.unknown;
   const spec::MapBy& map = options.mapping.map;
   const std::uint32_t out = members_of_ppr(cluster.fabric, cluster.shares, options.mapping);
   if (out > 0) return out;
-  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit,
-                                            spec::unit_name(map.unit),
-                                            hosts.size() == 1 ? "this machine has" : "the hosts have"));
+  return base::invalid_argument(
+      fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, spec::unit_name(map.unit),
+                  hosts.size() == 1 ? "this machine has" : "the hosts have"));
 }
 
 }  // namespace regroup::placement

@@ -21,9 +21,9 @@ struct ClusterHost {
   base::Result<HostInventory> inventory;
 };
 
-// Reduces the inventory of a host to the granted cores and GPUs. If the host shows no more GPUs than were
-// granted, all of them count: in a control group that hides the others the granted numbers are not those of
-// the host.
+// Reduces the inventory of a host to the granted cores and GPUs. If the host shows no more GPUs
+// than were granted, all of them count: in a control group that hides the others the granted
+// numbers are not those of the host.
 void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
 
 // Which inventory the placement needs; none: members are neither bound nor get GPUs.
@@ -31,13 +31,15 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
                                                                 const MemberNeeds& needs);
 
 // The placement request of the options; `counts`: members of each program.
-[[nodiscard]] JobRequest job_request(const spec::Options& options, const std::vector<std::uint32_t>& counts,
+[[nodiscard]] JobRequest job_request(const spec::Options& options,
+                                     const std::vector<std::uint32_t>& counts,
                                      const MemberNeeds& needs);
 
-// place_job() on these hosts. If a host has no inventory and the options request neither GPUs nor a binding,
-// no member is bound. Errors name the host.
+// place_job() on these hosts. If a host has no inventory and the options request neither GPUs nor a
+// binding, no member is bound. Errors name the host.
 [[nodiscard]] base::Result<PlacedJob> place_on_cluster(const spec::Options& options,
-                                                       std::vector<ClusterHost> hosts, JobRequest request);
+                                                       std::vector<ClusterHost> hosts,
+                                                       JobRequest request);
 
 // The number of members of --map-by ppr:N:OBJECT on all hosts.
 [[nodiscard]] base::Result<std::uint32_t> members_of_ppr(const spec::Options& options,

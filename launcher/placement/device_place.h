@@ -1,5 +1,5 @@
-// Assigns GPUs and NICs to ranks, on machines and networks of launcher/topo. docs/guide/placement.md explains
-// the score.
+// Assigns GPUs and NICs to ranks, on machines and networks of launcher/topo.
+// docs/guide/placement.md explains the score.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +42,11 @@ struct DeviceRequest {
   std::uint32_t min_sets = 0;       // an elastic job may be left with so few; 0: it is not elastic
   bool last_goes_first = false;     // the highest ranks come first in the shrink order
   spec::Packing packing = spec::Packing::kBest;
-  std::string label;   // only GPUs of this label or product; "": all, of one product if that is possible
-  std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
-  GpuSet keep = 0;     // these must be among them, of the only host
+  std::string
+      label;  // only GPUs of this label or product; "": all, of one product if that is possible
+  std::string
+      device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
+  GpuSet keep = 0;  // these must be among them, of the only host
   std::vector<ServerRole> servers;
   bool by_node = false;     // neighbours in rank are on different hosts
   bool heed_slots = false;  // no host gets more ranks than slots
@@ -57,41 +59,44 @@ struct DeviceSlot {
   std::vector<std::uint32_t> gpus;         // index into Machine::gpus
   std::vector<std::uint32_t> nics;         // index into Machine::nics, the nearest first
   std::uint32_t numa = topology::kNoPart;  // index into Machine::numas
-  std::vector<int> cpus;                   // operating system numbers; empty: nothing is known of them
-  std::string why;                         // a sentence
+  std::vector<int> cpus;  // operating system numbers; empty: nothing is known of them
+  std::string why;        // a sentence
 };
 
 struct Prediction {
-  double gbytes = 0;   // that every rank's rings carry; infinite: there is nobody to talk to
-  double outward = 0;  // GB/s of NICs for each rank when all talk to other hosts at once; infinite: one host
+  double gbytes = 0;  // that every rank's rings carry; infinite: there is nobody to talk to
+  double outward =
+      0;  // GB/s of NICs for each rank when all talk to other hosts at once; infinite: one host
   std::string narrow;  // what limits `gbytes`; "": nothing
   std::uint32_t hosts = 0;
 };
 
 struct DevicePlacement {
-  std::vector<DeviceSlot> ranks;  // neighbours in the ring are neighbours in rank; servers come last
+  std::vector<DeviceSlot>
+      ranks;  // neighbours in the ring are neighbours in rank; servers come last
   Prediction predicted;
-  std::vector<std::uint32_t> shrink_order;  // sets in the order in which an elastic job releases them
-  std::vector<std::string> why;             // a sentence for each decision
+  std::vector<std::uint32_t>
+      shrink_order;              // sets in the order in which an elastic job releases them
+  std::vector<std::string> why;  // a sentence for each decision
 };
 
-// GPUs, and no processors yet, of `request.sets` sets: no servers. kResourceExhausted: says what is missing
-// and the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a machine has more
-// than kMostGpus.
+// GPUs, and no processors yet, of `request.sets` sets: no servers. kResourceExhausted: says what is
+// missing and the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a
+// machine has more than kMostGpus.
 [[nodiscard]] base::Result<DevicePlacement> choose_devices(const topology::Fabric& fabric,
                                                            const std::vector<HostShare>& allocation,
                                                            const DeviceRequest& request);
 
 // The same with servers and processors.
-[[nodiscard]] base::Result<DevicePlacement> place_on_devices(const topology::Fabric& fabric,
-                                                             const std::vector<HostShare>& allocation,
-                                                             const DeviceRequest& request);
+[[nodiscard]] base::Result<DevicePlacement> place_on_devices(
+    const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
+    const DeviceRequest& request);
 
 // All GPUs of all hosts.
 [[nodiscard]] std::vector<HostShare> whole_fabric(const topology::Fabric& fabric);
 
-// A step of data-parallel training: gradients of `bytes`, `seconds` on one GPU, of which the backward pass,
-// two thirds, hides communication. Seconds with `ranks` of them.
+// A step of data-parallel training: gradients of `bytes`, `seconds` on one GPU, of which the
+// backward pass, two thirds, hides communication. Seconds with `ranks` of them.
 [[nodiscard]] double predicted_step(const Prediction& predicted, std::uint32_t ranks, double bytes,
                                     double seconds);
 

@@ -17,7 +17,8 @@ namespace {
 using Cores = std::vector<std::vector<int>>;  // processors of each
 
 // Whole cores of a NUMA node (of all, if it is not known) that the job may use.
-Cores cores_of(const topology::Machine& machine, std::uint32_t numa, const std::vector<int>& allowed) {
+Cores cores_of(const topology::Machine& machine, std::uint32_t numa,
+               const std::vector<int>& allowed) {
   std::map<int, std::uint32_t> core_of;
   for (const topology::HwThread& thread : machine.processors.threads)
     core_of[thread.os] = thread.part(spec::Unit::kCore);
@@ -83,11 +84,13 @@ std::string where_text(const topology::Machine& machine, const DeviceSlot& slot)
   std::string out;
   for (const std::uint32_t gpu : slot.gpus) out += fmt::format(" GPU {}", machine.gpus[gpu].number);
   if (!slot.nics.empty() && !slot.gpus.empty()) {
-    const topology::Path& path = machine.path(slot.gpus.front(), machine.nic_end(slot.nics.front()));
+    const topology::Path& path =
+        machine.path(slot.gpus.front(), machine.nic_end(slot.nics.front()));
     out += fmt::format(", nearest NIC {} ({})", machine.nics[slot.nics.front()].name,
                        topology::path_class_name(path.cls));
   }
-  if (slot.numa != topology::kNoPart) out += fmt::format(", NUMA node {}", machine.numas[slot.numa].number);
+  if (slot.numa != topology::kNoPart)
+    out += fmt::format(", NUMA node {}", machine.numas[slot.numa].number);
   return out;
 }
 
@@ -102,12 +105,14 @@ std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> rank
 
 }  // namespace
 
-std::vector<std::uint32_t> ring_order(PlacementScorers& scorers, const HostPart& part, RingScope reach) {
+std::vector<std::uint32_t> ring_order(PlacementScorers& scorers, const HostPart& part,
+                                      RingScope reach) {
   const RingPlan& plan = scorers.of_host(part.host).rings(part.gpus, reach);
   if (plan.rings.empty()) return members_of(part.gpus);
   std::vector<std::uint32_t> ends = plan.rings.front().ends;
   const auto gpus = static_cast<std::uint32_t>(scorers.machine_of(part.host).gpus.size());
-  const auto nic = std::find_if(ends.begin(), ends.end(), [gpus](std::uint32_t end) { return end >= gpus; });
+  const auto nic =
+      std::find_if(ends.begin(), ends.end(), [gpus](std::uint32_t end) { return end >= gpus; });
   const auto first = nic != ends.end() ? nic : std::min_element(ends.begin(), ends.end());
   std::rotate(ends.begin(), first, ends.end());
   const std::ptrdiff_t from = nic != ends.end() ? 0 : 1;
@@ -147,8 +152,10 @@ std::vector<DeviceSlot> ranks_of(PlacementScorers& scorers, const std::vector<Ho
                        order.begin() + static_cast<std::ptrdiff_t>(at + set.gpus));
       slot.numa = machine.gpus[slot.gpus.front()].numa;
       slot.nics = nearest_nics(machine, slot.gpus.front());
-      slot.why = fmt::format("{}:{}", scorers.fabric().hosts[part.host].name, where_text(machine, slot));
-      for (std::uint32_t rank = 0; rank < set.ranks; ++rank) {  // near one of the set's GPUs, each in turn
+      slot.why =
+          fmt::format("{}:{}", scorers.fabric().hosts[part.host].name, where_text(machine, slot));
+      for (std::uint32_t rank = 0; rank < set.ranks;
+           ++rank) {  // near one of the set's GPUs, each in turn
         slot.numa = machine.gpus[slot.gpus[rank * set.gpus / set.ranks]].numa;
         out.push_back(slot);
       }
@@ -179,7 +186,8 @@ void settle_servers(const topology::Fabric& fabric, const std::vector<HostShare>
       if (slot.gpus.empty() != servers) continue;
       const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
       const auto left = [&](std::uint32_t numa) {
-        const std::size_t all = cores_of(machine, numa, share_of(allocation, slot.host).cpus).size();
+        const std::size_t all =
+            cores_of(machine, numa, share_of(allocation, slot.host).cpus).size();
         return all - std::min(all, taken[{slot.host, numa}]);
       };
       if (servers && cores[rank] > 0 && !machine.numas.empty() && left(slot.numa) < cores[rank]) {
@@ -231,10 +239,10 @@ std::vector<std::string> leave_crowded_nodes(const topology::Fabric& fabric,
     for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
       if (machine.gpus[gpu].numa == numa && (kept & bit_of(gpu)) == 0) share->free &= ~bit_of(gpu);
     }
-    why.push_back(fmt::format("{}: of the GPUs near NUMA node {}, {} get a member: it has {} core{}",
-                              fabric.hosts[host].name, machine.numas[numa].number,
-                              kept == 0 ? "none" : std::to_string(std::popcount(kept)), there,
-                              there == 1 ? "" : "s"));
+    why.push_back(fmt::format(
+        "{}: of the GPUs near NUMA node {}, {} get a member: it has {} core{}",
+        fabric.hosts[host].name, machine.numas[numa].number,
+        kept == 0 ? "none" : std::to_string(std::popcount(kept)), there, there == 1 ? "" : "s"));
   }
   return why;
 }
@@ -255,8 +263,8 @@ base::Status give_cpus(const topology::Fabric& fabric, const std::vector<HostSha
       return base::resource_exhausted(fmt::format(
           "{}: {} ranks near NUMA node {} need {} cores, it has {}; {}", fabric.hosts[host].name,
           near.size() - sharing,
-          numa == topology::kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number), wanted,
-          there.size(),
+          numa == topology::kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number),
+          wanted, there.size(),
           there.size() < near.size() - sharing
               ? "fewer than one for each"
               : fmt::format("the nearest fit is {} each", there.size() / (near.size() - sharing))));

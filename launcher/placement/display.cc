@@ -21,8 +21,8 @@ std::string table(const std::vector<Row>& rows, const std::vector<bool>& right) 
   for (const Row& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line +=
-          right[i] ? fmt::format("  {:>{}}", row[i], width[i]) : fmt::format("  {:<{}}", row[i], width[i]);
+      line += right[i] ? fmt::format("  {:>{}}", row[i], width[i])
+                       : fmt::format("  {:<{}}", row[i], width[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
@@ -42,7 +42,8 @@ std::string allocation_text(const alloc::Allocation& allocation) {
     rows.push_back({host.name, std::to_string(host.slots),
                     host.cores.empty() ? "unknown" : topology::ranges(host.cores)});
   }
-  return fmt::format("allocation: {} slots\n{}", allocation.slots(), table(rows, {false, true, false}));
+  return fmt::format("allocation: {} slots\n{}", allocation.slots(),
+                     table(rows, {false, true, false}));
 }
 
 std::string policy_text(const Policy& policy) {
@@ -73,8 +74,9 @@ std::string policy_text(const Policy& policy) {
       policy.map.kind == spec::MapBy::Kind::kCpuList)
     return out + ", bound";
   if (policy.cpus > 1)
-    return fmt::format("{}, bound to {} {}s each", out, policy.cpus,
-                       spec::unit_name(policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore));
+    return fmt::format(
+        "{}, bound to {} {}s each", out, policy.cpus,
+        spec::unit_name(policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore));
   return fmt::format("{}, bound to {}", out, spec::unit_name(policy.bind_unit));
 }
 
@@ -85,8 +87,8 @@ std::string binding_of(const PlacedJob& job, std::size_t rank) {
 }
 
 // With the host of each, where there are several, and what was decided on GPUs.
-std::string map_text(const spec::Options& options, const alloc::Allocation& allocation, const PlacedJob& job,
-                     const std::vector<std::uint32_t>& counts) {
+std::string map_text(const spec::Options& options, const alloc::Allocation& allocation,
+                     const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
   const bool several = allocation.hosts.size() > 1;
   std::vector<Row> rows = {{"rank", "program", "on", "processors", "binding"}};
   if (several) rows[0].insert(rows[0].begin() + 2, "host");
@@ -96,16 +98,18 @@ std::string map_text(const spec::Options& options, const alloc::Allocation& allo
     for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.slots.size(); ++i, ++rank) {
       const Slot& slot = job.placement.slots[rank];
       rows.push_back({std::to_string(rank), name_of(options.apps.at(app)), slot.object,
-                      slot.cpus.empty() ? "any" : topology::ranges(slot.cpus), binding_of(job, rank)});
+                      slot.cpus.empty() ? "any" : topology::ranges(slot.cpus),
+                      binding_of(job, rank)});
       if (several)
-        rows.back().insert(rows.back().begin() + 2, allocation.hosts.at(job.placement.hosts[rank]).name);
+        rows.back().insert(rows.back().begin() + 2,
+                           allocation.hosts.at(job.placement.hosts[rank]).name);
       if (options.verbose) rows.back().push_back(slot.why);
     }
   }
   const std::string where =
       several ? fmt::format("{} hosts", allocation.hosts.size()) : allocation.hosts.at(0).name;
-  std::string out = fmt::format("map: {} {} on {}, {}\n{}", rank, rank == 1 ? "member" : "members", where,
-                                policy_text(job.placement.policy),
+  std::string out = fmt::format("map: {} {} on {}, {}\n{}", rank, rank == 1 ? "member" : "members",
+                                where, policy_text(job.placement.policy),
                                 table(rows, {true, false, false, false, false, false, false}));
   for (const std::string& why : job.placement.why) out += fmt::format("  {}\n", why);
   return out;
@@ -127,20 +131,22 @@ std::string display_text(const spec::Options& options, const alloc::Allocation& 
 std::string bindings_text(const alloc::Allocation& allocation, const PlacedJob& job, int pid) {
   std::string out;
   for (std::size_t rank = 0; rank < job.placement.slots.size(); ++rank) {
-    const bool bound = !job.placement.slots[rank].threads.empty() && job.topology_of(rank) != nullptr;
+    const bool bound =
+        !job.placement.slots[rank].threads.empty() && job.topology_of(rank) != nullptr;
     const std::string what = bound ? fmt::format("bound to {}", binding_of(job, rank))
                                    : "is not bound (or bound to all available processors)";
-    out += fmt::format("[{}:{}] Rank {} {}\n", allocation.hosts.at(job.placement.hosts[rank]).name, pid, rank,
-                       what);
+    out += fmt::format("[{}:{}] Rank {} {}\n", allocation.hosts.at(job.placement.hosts[rank]).name,
+                       pid, rank, what);
   }
   return out;
 }
 
-void print_display(const spec::Options& options, const alloc::Allocation& allocation, const PlacedJob& job,
-                   const std::vector<std::uint32_t>& counts) {
+void print_display(const spec::Options& options, const alloc::Allocation& allocation,
+                   const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
   fmt::print("{}", display_text(options, allocation, job, counts));
   std::fflush(stdout);
-  if (options.display.bindings) fmt::print(stderr, "{}", bindings_text(allocation, job, ::getpid()));
+  if (options.display.bindings)
+    fmt::print(stderr, "{}", bindings_text(allocation, job, ::getpid()));
 }
 
 }  // namespace regroup::placement

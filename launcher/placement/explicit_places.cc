@@ -1,5 +1,5 @@
-// Numbers of cores and hardware threads are logical, as in Open MPI; hydra's user:LIST has those of the
-// operating system.
+// Numbers of cores and hardware threads are logical, as in Open MPI; hydra's user:LIST has those of
+// the operating system.
 #include "launcher/placement/explicit_places.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,9 @@ using base::invalid_argument;
 using base::Result;
 using base::Status;
 
-spec::Unit cpu_unit(bool hwthreads) { return hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore; }
+spec::Unit cpu_unit(bool hwthreads) {
+  return hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
+}
 
 // The threads of the cpu with this number, within a package if one is named.
 Result<topology::ThreadSet> numbered(const topology::Topology& topology,
@@ -29,7 +31,8 @@ Result<topology::ThreadSet> numbered(const topology::Topology& topology,
   for (const topology::ThreadSet& cpu : cpus)
     there.push_back(static_cast<int>(topology.threads[cpu[0]].part(cpu_unit(hwthreads))));
   return invalid_argument(fmt::format("{}: {} {} is not available to this job, only {}", option,
-                                      spec::unit_name(cpu_unit(hwthreads)), number, topology::ranges(there)));
+                                      spec::unit_name(cpu_unit(hwthreads)), number,
+                                      topology::ranges(there)));
 }
 
 Result<topology::ThreadSet> all_numbered(const topology::Topology& topology,
@@ -45,14 +48,15 @@ Result<topology::ThreadSet> all_numbered(const topology::Topology& topology,
 }
 
 // "slot=1:0-1" counts the cores of package 1.
-Result<topology::ThreadSet> rank_threads(const topology::Topology& topology, const spec::RankPlace& place,
-                                         bool hwthreads) {
+Result<topology::ThreadSet> rank_threads(const topology::Topology& topology,
+                                         const spec::RankPlace& place, bool hwthreads) {
   const std::string option = fmt::format("rank file, rank {}", place.rank);
   if (!place.package) return all_numbered(topology, place.cpus, hwthreads, option);
-  const std::vector<topology::ThreadSet> packages = topology::parts_of(topology, spec::Unit::kPackage);
+  const std::vector<topology::ThreadSet> packages =
+      topology::parts_of(topology, spec::Unit::kPackage);
   if (*place.package >= packages.size()) {
-    return invalid_argument(fmt::format("{}: package {} does not exist; this machine has {}", option,
-                                        *place.package, packages.size()));
+    return invalid_argument(fmt::format("{}: package {} does not exist; this machine has {}",
+                                        option, *place.package, packages.size()));
   }
   const topology::ThreadSet& package = packages[*place.package];
   if (place.cpus.empty()) return package;
@@ -64,14 +68,15 @@ Result<topology::ThreadSet> rank_threads(const topology::Topology& topology, con
   std::vector<std::uint32_t> numbers;
   for (const std::uint32_t cpu : place.cpus) {
     if (cpu >= cores.size())
-      return invalid_argument(fmt::format("{}: package {} has cores 0 to {}, got {}", option, *place.package,
-                                          cores.size() - 1, cpu));
+      return invalid_argument(fmt::format("{}: package {} has cores 0 to {}, got {}", option,
+                                          *place.package, cores.size() - 1, cpu));
     numbers.push_back(cores[cpu]);
   }
   return all_numbered(topology, numbers, false, option);
 }
 
-Status place_rank_file(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
+Status place_rank_file(const topology::Topology& topology, const PlaceRequest& request,
+                       Placement& out) {
   const std::vector<spec::RankPlace>& ranks = request.mapping.ranks;
   if (ranks.size() < request.members()) {
     return base::resource_exhausted(
@@ -79,13 +84,15 @@ Status place_rank_file(const topology::Topology& topology, const PlaceRequest& r
   }
   std::vector<std::uint32_t> taken_by(topology.threads.size(), topology::kNoPart);
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
-    REGROUP_ASSIGN_OR_RETURN(auto threads, rank_threads(topology, ranks[rank], out.policy.hwthreads));
+    REGROUP_ASSIGN_OR_RETURN(auto threads,
+                             rank_threads(topology, ranks[rank], out.policy.hwthreads));
     for (const std::uint32_t thread : threads) {
       if (taken_by[thread] != topology::kNoPart && !request.mapping.bind.overload_allowed) {
-        return base::resource_exhausted(fmt::format(
-            "rank file: ranks {} and {} share {} {}; --bind-to core:overload-allowed permits sharing",
-            taken_by[thread], rank, spec::unit_name(cpu_unit(out.policy.hwthreads)),
-            topology.threads[thread].part(cpu_unit(out.policy.hwthreads))));
+        return base::resource_exhausted(
+            fmt::format("rank file: ranks {} and {} share {} {}; --bind-to core:overload-allowed "
+                        "permits sharing",
+                        taken_by[thread], rank, spec::unit_name(cpu_unit(out.policy.hwthreads)),
+                        topology.threads[thread].part(cpu_unit(out.policy.hwthreads))));
       }
       taken_by[thread] = rank;
     }
@@ -95,20 +102,23 @@ Status place_rank_file(const topology::Topology& topology, const PlaceRequest& r
   return {};
 }
 
-Status place_cpu_list(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
+Status place_cpu_list(const topology::Topology& topology, const PlaceRequest& request,
+                      Placement& out) {
   const bool set = out.policy.map.cpu_list.empty();  // --bind-to cpu-list takes those of --cpu-list
   const std::vector<std::uint32_t>& list = set ? request.mapping.cpu_set : out.policy.map.cpu_list;
   const std::string option = request.mapping.cpu_set.empty() ? "--map-by pe-list" : "--cpu-set";
   if (list.empty()) return invalid_argument("--bind-to cpu-list: requires --cpu-list");
   if (list.size() < request.members() && !request.mapping.bind.overload_allowed) {
-    return base::resource_exhausted(fmt::format("{}: got {} members for {} processors of the list", option,
-                                                request.members(), list.size()));
+    return base::resource_exhausted(fmt::format("{}: got {} members for {} processors of the list",
+                                                option, request.members(), list.size()));
   }
-  const bool ordered = out.policy.map.ordered || request.mapping.bind.kind == spec::BindTo::Kind::kCpuList;
+  const bool ordered =
+      out.policy.map.ordered || request.mapping.bind.kind == spec::BindTo::Kind::kCpuList;
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
     const std::vector<std::uint32_t> mine =
         ordered ? std::vector<std::uint32_t>{list[rank % list.size()]} : list;
-    REGROUP_ASSIGN_OR_RETURN(auto threads, all_numbered(topology, mine, out.policy.hwthreads, option));
+    REGROUP_ASSIGN_OR_RETURN(auto threads,
+                             all_numbered(topology, mine, out.policy.hwthreads, option));
     out.ranks.push_back({{},
                          std::move(threads),
                          "host",
@@ -118,7 +128,8 @@ Status place_cpu_list(const topology::Topology& topology, const PlaceRequest& re
   return {};
 }
 
-Status place_user_lists(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
+Status place_user_lists(const topology::Topology& topology, const PlaceRequest& request,
+                        Placement& out) {
   const auto& lists = request.mapping.bind.cpu_lists;
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
     const std::vector<std::uint32_t>& list = lists[rank % lists.size()];
@@ -127,17 +138,22 @@ Status place_user_lists(const topology::Topology& topology, const PlaceRequest& 
       std::vector<int> there;
       for (const topology::HwThread& thread : topology.threads) there.push_back(thread.os);
       std::sort(there.begin(), there.end());
-      return invalid_argument(fmt::format("-bind-to user: of processors {} only {} are available to this job",
-                                          fmt::join(list, "+"), topology::ranges(there)));
+      return invalid_argument(
+          fmt::format("-bind-to user: of processors {} only {} are available to this job",
+                      fmt::join(list, "+"), topology::ranges(there)));
     }
-    out.ranks.push_back(
-        {{}, std::move(threads), "host", fmt::format("list {} of -bind-to user", rank % lists.size() + 1)});
+    out.ranks.push_back({{},
+                         std::move(threads),
+                         "host",
+                         fmt::format("list {} of -bind-to user", rank % lists.size() + 1)});
   }
   return {};
 }
 
-// hydra: rank r goes to map object r, round and round; within it to the next `count` objects to bind to.
-Status place_as_hydra(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
+// hydra: rank r goes to map object r, round and round; within it to the next `count` objects to
+// bind to.
+Status place_as_hydra(const topology::Topology& topology, const PlaceRequest& request,
+                      Placement& out) {
   const spec::Unit unit = out.policy.bind_unit;
   const std::uint32_t count = std::max(request.mapping.bind.count, out.policy.map.cpus);
   const std::vector<topology::ThreadSet> targets = topology::parts_of(topology, unit);
@@ -151,14 +167,17 @@ Status place_as_hydra(const topology::Topology& topology, const PlaceRequest& re
     const topology::ThreadSet& object = objects[rank % objects.size()];
     std::vector<topology::ThreadSet> inside;
     for (const topology::ThreadSet& target : targets) {
-      if (std::includes(object.begin(), object.end(), target.begin(), target.end())) inside.push_back(target);
+      if (std::includes(object.begin(), object.end(), target.begin(), target.end()))
+        inside.push_back(target);
     }
     if (inside.empty())
-      return invalid_argument(fmt::format("-bind-to {}: this machine has none", spec::unit_name(unit)));
+      return invalid_argument(
+          fmt::format("-bind-to {}: this machine has none", spec::unit_name(unit)));
     Slot slot{
         {},
         {},
-        round ? fmt::format("{} {}", spec::unit_name(out.policy.map_unit), rank % objects.size()) : "host",
+        round ? fmt::format("{} {}", spec::unit_name(out.policy.map_unit), rank % objects.size())
+              : "host",
         ""};
     for (std::uint32_t i = 0; i < std::min<std::size_t>(count, inside.size()); ++i) {
       const std::size_t turn = rank / objects.size();
@@ -182,20 +201,24 @@ topology::ThreadSet threads_with(const topology::Topology& topology, const std::
   return out;
 }
 
-Result<topology::Topology> only_cpu_set(const topology::Topology& topology, const spec::Mapping& mapping) {
-  REGROUP_ASSIGN_OR_RETURN(
-      auto threads,
-      all_numbered(topology, mapping.cpu_set, mapping.map.hwthread_cpus.value_or(false), "--cpu-set"));
+Result<topology::Topology> only_cpu_set(const topology::Topology& topology,
+                                        const spec::Mapping& mapping) {
+  REGROUP_ASSIGN_OR_RETURN(auto threads,
+                           all_numbered(topology, mapping.cpu_set,
+                                        mapping.map.hwthread_cpus.value_or(false), "--cpu-set"));
   return topology::restricted(topology, topology::os_numbers(topology, threads));
 }
 
 bool is_explicit(const PlaceRequest& request, const Policy& policy) {
   if (!policy.bound) return false;
-  return policy.map.kind == spec::MapBy::Kind::kRankFile || policy.map.kind == spec::MapBy::Kind::kCpuList ||
-         request.mapping.bind.kind == spec::BindTo::Kind::kCpuList || request.compat == spec::Compat::kMpich;
+  return policy.map.kind == spec::MapBy::Kind::kRankFile ||
+         policy.map.kind == spec::MapBy::Kind::kCpuList ||
+         request.mapping.bind.kind == spec::BindTo::Kind::kCpuList ||
+         request.compat == spec::Compat::kMpich;
 }
 
-Status place_explicitly(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
+Status place_explicitly(const topology::Topology& topology, const PlaceRequest& request,
+                        Placement& out) {
   Status status;
   if (out.policy.map.kind == spec::MapBy::Kind::kRankFile) {
     status = place_rank_file(topology, request, out);

@@ -13,8 +13,8 @@ namespace regroup::placement {
 
 // Fills in the ranks of `out`, whose policy is known. kInvalidArgument: there is no such processor;
 // kResourceExhausted: two ranks would share one, or there are not enough.
-[[nodiscard]] base::Status place_explicitly(const topology::Topology& topology, const PlaceRequest& request,
-                                            Placement& out);
+[[nodiscard]] base::Status place_explicitly(const topology::Topology& topology,
+                                            const PlaceRequest& request, Placement& out);
 
 // Only the processors of --cpu-set, which numbers cores, or hardware threads where those are slots.
 [[nodiscard]] base::Result<topology::Topology> only_cpu_set(const topology::Topology& topology,

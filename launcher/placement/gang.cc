@@ -1,6 +1,6 @@
-// Hosts that are alike in machine and free GPUs are one class. What a class can carry with so many GPUs is
-// first bounded, and worked out only for those classes that a choice comes to depend on: the choice is made
-// again until nothing in it is a mere bound.
+// Hosts that are alike in machine and free GPUs are one class. What a class can carry with so many
+// GPUs is first bounded, and worked out only for those classes that a choice comes to depend on:
+// the choice is made again until nothing in it is a mere bound.
 #include "launcher/placement/gang.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct HostClass {
   GpuSet free = 0;
   std::uint32_t room = 0;             // sets: of as many GPUs, and no more than slots
   std::vector<std::uint32_t> shares;  // indices into the allocation
-  std::vector<double> gbytes;         // by number of sets, of rings through the NICs: a bound, or ...
-  std::vector<bool> known;            // ... what they carry
+  std::vector<double> gbytes;  // by number of sets, of rings through the NICs: a bound, or ...
+  std::vector<bool> known;     // ... what they carry
 };
 
 using Classes = std::vector<HostClass>;
@@ -49,7 +49,8 @@ Classes classes_of(PlacementScorers& scorers, const std::vector<HostShare>& allo
 
 class Chooser {
  public:
-  Chooser(PlacementScorers& scorers, const std::vector<HostShare>& allocation, const GangRequest& request)
+  Chooser(PlacementScorers& scorers, const std::vector<HostShare>& allocation,
+          const GangRequest& request)
       : scorers_(scorers),
         fabric_(scorers.fabric()),
         allocation_(allocation),
@@ -64,8 +65,8 @@ class Chooser {
 
   std::vector<HostPart> choose() {
     one_host();
-    const bool enough = !best_.empty() &&
-                        (request_.packing == spec::Packing::kPack || request_.packing == spec::Packing::kAny);
+    const bool enough = !best_.empty() && (request_.packing == spec::Packing::kPack ||
+                                           request_.packing == spec::Packing::kAny);
     if (!enough && request_.keep == 0 && request_.sets > 1) {
       one_domain();
       several_hosts();
@@ -131,8 +132,8 @@ class Chooser {
     const bool indifferent = request_.packing != spec::Packing::kBest;
     for (double least = indifferent ? 0 : HUGE_VAL;;) {
       const std::optional<double> next = indifferent ? 0 : next_threshold(least);
-      if (!next ||
-          (!best_.empty() && !indifferent && *next < score_.gbytes && !about_equal(*next, score_.gbytes)))
+      if (!next || (!best_.empty() && !indifferent && *next < score_.gbytes &&
+                    !about_equal(*next, score_.gbytes)))
         return;
       const std::optional<std::uint32_t> most = most_per_host(*next);
       if (!most) return;
@@ -142,9 +143,9 @@ class Chooser {
     }
   }
 
-  // Hosts that offer `least`, with `most` sets on each; where the network between them is narrower, with more
-  // on each, so that fewer hosts do, perhaps of one switch, and without those behind the narrowest links.
-  // False: something was learned, and nothing offered.
+  // Hosts that offer `least`, with `most` sets on each; where the network between them is narrower,
+  // with more on each, so that fewer hosts do, perhaps of one switch, and without those behind the
+  // narrowest links. False: something was learned, and nothing offered.
   bool offer_from(double least, std::uint32_t most) {
     const auto wide = [&] { return score_.gbytes > least || about_equal(score_.gbytes, least); };
     for (std::uint32_t each = most; each <= largest_room(); ++each) {
@@ -164,7 +165,8 @@ class Chooser {
       const std::vector<double> bounds = scorers_.of_machine(one.machine).outward_bounds(one.free);
       one.gbytes.assign(one.room + 1, 0.0);
       one.known.assign(one.room + 1, false);
-      for (std::uint32_t sets = 1; sets <= one.room; ++sets) one.gbytes[sets] = bounds[sets * request_.gpus];
+      for (std::uint32_t sets = 1; sets <= one.room; ++sets)
+        one.gbytes[sets] = bounds[sets * request_.gpus];
     }
   }
 
@@ -178,15 +180,18 @@ class Chooser {
     }
     std::sort(values.begin(), values.end(), std::greater<>());
     values.erase(std::unique(values.begin(), values.end()), values.end());
-    const auto at = std::find_if(values.begin(), values.end(),
-                                 [this](double least) { return room(least, UINT32_MAX) >= request_.sets; });
+    const auto at = std::find_if(values.begin(), values.end(), [this](double least) {
+      return room(least, UINT32_MAX) >= request_.sets;
+    });
     return at == values.end() ? std::nullopt : std::optional(*at);
   }
 
   // Most sets, up to `most`, with which a host of the class offers `least`.
-  [[nodiscard]] static std::uint32_t offered(const HostClass& one, double least, std::uint32_t most) {
+  [[nodiscard]] static std::uint32_t offered(const HostClass& one, double least,
+                                             std::uint32_t most) {
     for (std::uint32_t sets = std::min(one.room, most); sets > 0; --sets) {
-      if (one.gbytes[sets] > 0 && (one.gbytes[sets] >= least || about_equal(one.gbytes[sets], least)))
+      if (one.gbytes[sets] > 0 &&
+          (one.gbytes[sets] >= least || about_equal(one.gbytes[sets], least)))
         return sets;
     }
     return 0;
@@ -194,7 +199,8 @@ class Chooser {
 
   [[nodiscard]] std::uint64_t room(double least, std::uint32_t most) const {
     std::uint64_t out = 0;
-    for (const HostClass& one : classes_) out += std::uint64_t{offered(one, least, most)} * one.shares.size();
+    for (const HostClass& one : classes_)
+      out += std::uint64_t{offered(one, least, most)} * one.shares.size();
     return out;
   }
 
@@ -204,18 +210,20 @@ class Chooser {
     return out;
   }
 
-  // Few ranks share a host's NICs where that costs no bandwidth; not to pack, or to leave whole hosts to
-  // others.
+  // Few ranks share a host's NICs where that costs no bandwidth; not to pack, or to leave whole
+  // hosts to others.
   [[nodiscard]] std::optional<std::uint32_t> most_per_host(double least) const {
     const std::uint32_t largest = largest_room();
-    const bool few = request_.packing == spec::Packing::kBest || request_.packing == spec::Packing::kSpread;
+    const bool few =
+        request_.packing == spec::Packing::kBest || request_.packing == spec::Packing::kSpread;
     for (std::uint32_t most = few ? 1 : largest; most <= largest; ++most) {
       if (room(least, most) >= request_.sets) return most;
     }
     return {};
   }
 
-  // Hosts of the smallest part of the network that has room enough, those of one switch one after the other.
+  // Hosts of the smallest part of the network that has room enough, those of one switch one after
+  // the other.
   [[nodiscard]] std::vector<Taken> take(double least, std::uint32_t most, double wider_than) const {
     struct Offer {
       Taken taken;
@@ -229,13 +237,15 @@ class Chooser {
       for (const std::uint32_t share : one.shares) {
         const std::uint32_t leaf = fabric_.hosts[allocation_[share].host].leaf;
         offers.push_back({{share, sets}, leaf, count_of(one.free)});
-        for (std::uint32_t node = leaf; node != topology::kNoPart; node = fabric_.nodes[node].parent)
+        for (std::uint32_t node = leaf; node != topology::kNoPart;
+             node = fabric_.nodes[node].parent)
           below[node] += sets;
       }
     }
     const std::uint32_t top = smallest_part(below);
     if (top != topology::kNoPart) {
-      std::erase_if(offers, [&](const Offer& offer) { return !lies_under(offer.leaf, top, wider_than); });
+      std::erase_if(offers,
+                    [&](const Offer& offer) { return !lies_under(offer.leaf, top, wider_than); });
     }
     const auto room_of = [&](const Offer& offer) {
       return offer.leaf == topology::kNoPart ? 0 : below[offer.leaf];
@@ -256,7 +266,8 @@ class Chooser {
   [[nodiscard]] std::uint32_t smallest_part(const std::vector<std::uint64_t>& below) const {
     std::uint32_t out = topology::kNoPart;
     for (std::uint32_t i = 0; i < below.size(); ++i) {
-      if (below[i] >= request_.sets && (out == topology::kNoPart || below[i] <= below[out])) out = i;
+      if (below[i] >= request_.sets && (out == topology::kNoPart || below[i] <= below[out]))
+        out = i;
     }
     return out;
   }
@@ -305,8 +316,8 @@ class Chooser {
     for (const Taken& one : taken) {
       const HostShare& share = allocation_[one.share];
       PlacementScorer& scorer = scorers_.of_host(share.host);
-      parts.push_back(
-          {share.host, scorer.best(share.free, one.sets * request_.gpus, 0, reach).gpus, share.free});
+      parts.push_back({share.host, scorer.best(share.free, one.sets * request_.gpus, 0, reach).gpus,
+                       share.free});
     }
     if (reach == RingScope::kOutward) keep_to_rails(scorers_, parts);
     const Prediction predicted = predict(scorers_, parts);
@@ -336,7 +347,8 @@ class Chooser {
 
 }  // namespace
 
-std::vector<HostPart> choose_hosts(PlacementScorers& scorers, const std::vector<HostShare>& allocation,
+std::vector<HostPart> choose_hosts(PlacementScorers& scorers,
+                                   const std::vector<HostShare>& allocation,
                                    const GangRequest& request) {
   return Chooser(scorers, allocation, request).choose();
 }

@@ -52,8 +52,8 @@ struct GangRequest {
   std::uint32_t ranks = 0;  // of each set, where hosts' slots are heeded; 0: they are not
 };
 
-// Empty: they do not fit, or nothing joins the hosts on which they would. Hosts of one switch follow each
-// other.
+// Empty: they do not fit, or nothing joins the hosts on which they would. Hosts of one switch
+// follow each other.
 [[nodiscard]] std::vector<HostPart> choose_hosts(PlacementScorers& scorers,
                                                  const std::vector<HostShare>& allocation,
                                                  const GangRequest& request);

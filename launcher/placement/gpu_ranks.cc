@@ -1,5 +1,5 @@
-// GPUs decide on which host a member runs and near which cores; --bind-to says to how many of those it is
-// bound.
+// GPUs decide on which host a member runs and near which cores; --bind-to says to how many of those
+// it is bound.
 #include "launcher/placement/gpu_ranks.h"
 
 #include <fmt/format.h>
@@ -28,13 +28,14 @@ Status check_mapping(const spec::Mapping& mapping) {
   const bool per_host = map.kind == Map::kPerUnit && map.unit == spec::Unit::kNode;
   const bool plain =
       map.kind == Map::kUnit && (map.unit <= spec::Unit::kCore || map.unit == spec::Unit::kNode);
-  if (map.kind != Map::kDefault && map.kind != Map::kSlot && map.kind != Map::kDistance && !per_host &&
-      !plain) {
+  if (map.kind != Map::kDefault && map.kind != Map::kSlot && map.kind != Map::kDistance &&
+      !per_host && !plain) {
     return invalid_argument(
         "--map-by of members with GPUs: expected slot, core, node, ppr:N:node or device=NAME");
   }
   if (mapping.bind.kind == spec::BindTo::Kind::kCpuList || !mapping.cpu_set.empty())
-    return invalid_argument("members with GPUs are bound to cores near them: remove the processor list");
+    return invalid_argument(
+        "members with GPUs are bound to cores near them: remove the processor list");
   return {};
 }
 
@@ -43,8 +44,9 @@ std::uint32_t of_program(const std::vector<std::uint32_t>& list, std::uint32_t p
 }
 
 struct Members {
-  std::vector<std::uint32_t> program;                                           // by rank
-  std::map<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> by_need;  // GPUs of each: ranks
+  std::vector<std::uint32_t> program;  // by rank
+  std::map<std::uint32_t, std::vector<std::uint32_t>, std::greater<>>
+      by_need;  // GPUs of each: ranks
 };
 
 Members members_of_job(const JobRequest& request) {
@@ -59,7 +61,8 @@ Members members_of_job(const JobRequest& request) {
   return out;
 }
 
-DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::size_t members, bool several) {
+DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::size_t members,
+                         bool several) {
   const spec::MapBy& map = request.ranks.mapping.map;
   DeviceRequest out = request.devices;
   out.servers.clear();
@@ -68,7 +71,8 @@ DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::siz
   if (out.last_goes_first) out.min_sets = std::min(out.min_sets, out.sets);
   if (map.kind == Map::kPerUnit) out.sets_per_host = map.per_unit;
   for (const std::uint32_t most : request.per_host) {
-    if (most != 0) out.sets_per_host = out.sets_per_host == 0 ? most : std::min(out.sets_per_host, most);
+    if (most != 0)
+      out.sets_per_host = out.sets_per_host == 0 ? most : std::min(out.sets_per_host, most);
   }
   if (map.kind == Map::kDistance) out.device = map.device;
   if (map.kind == Map::kUnit && map.unit == spec::Unit::kNode) {
@@ -81,8 +85,8 @@ DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::siz
 
 void take_away(const std::vector<DeviceSlot>& ranks, std::vector<HostShare>& left) {
   for (const DeviceSlot& slot : ranks) {
-    const auto share =
-        std::find_if(left.begin(), left.end(), [&](const HostShare& each) { return each.host == slot.host; });
+    const auto share = std::find_if(left.begin(), left.end(),
+                                    [&](const HostShare& each) { return each.host == slot.host; });
     for (const std::uint32_t gpu : slot.gpus) share->free &= ~bit_of(gpu);
     if (share->slots > 0 && --share->slots == 0) share->free = 0;  // 0 slots would be any number
   }
@@ -98,9 +102,11 @@ Status choose_gpus(const topology::Fabric& fabric, const std::vector<HostShare>&
     const DeviceRequest wanted = devices_of(request, gpus, ranks.size(), hosts.size() > 1);
     REGROUP_ASSIGN_OR_RETURN(auto chosen, choose_devices(fabric, left, wanted));
     take_away(chosen.ranks, left);
-    if (sets == 0 || chosen.predicted.gbytes < out.predicted.gbytes) out.predicted = chosen.predicted;
+    if (sets == 0 || chosen.predicted.gbytes < out.predicted.gbytes)
+      out.predicted = chosen.predicted;
     if (one_ring) out.shrink_order = std::move(chosen.shrink_order);
-    if (!one_ring) out.why.push_back(fmt::format("{} members with {} GPUs each:", ranks.size(), gpus));
+    if (!one_ring)
+      out.why.push_back(fmt::format("{} members with {} GPUs each:", ranks.size(), gpus));
     out.why.insert(out.why.end(), chosen.why.begin(), chosen.why.end());
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       chosen.ranks[i].set += sets;
@@ -146,7 +152,8 @@ std::vector<std::uint32_t> cores_wanted(const JobRequest& request, const Members
   return out;
 }
 
-// The best GPUs for the collectives; where those do not have so many cores near them, the best of the others.
+// The best GPUs for the collectives; where those do not have so many cores near them, the best of
+// the others.
 Status choose_with_cores(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                          const JobRequest& request, const Members& members, JobPlacement& out) {
   constexpr int kMostRounds = 64;  // each leaves NUMA nodes out for good
@@ -161,7 +168,8 @@ Status choose_with_cores(const topology::Fabric& fabric, const std::vector<HostS
       least = least == 0 ? cores[rank] : std::min(least, cores[rank]);
   }
   if (const std::size_t gpus = least == 0 ? 0 : leave_small_nodes(fabric, least, left); gpus > 0)
-    left_out.push_back(fmt::format("GPUs not used: {}, with fewer than {} cores near them", gpus, least));
+    left_out.push_back(
+        fmt::format("GPUs not used: {}, with fewer than {} cores near them", gpus, least));
   for (int round = 0; round < kMostRounds; ++round) {
     out = blank;
     out.devices.assign(members.program.size(), {});
@@ -195,7 +203,8 @@ topology::ThreadSet bound_to(const topology::Topology& topology, const spec::Bin
   topology::ThreadSet out;
   for (std::uint32_t i = 0; i < topology.threads.size(); ++i) {
     if (narrow && !std::binary_search(near.begin(), near.end(), i)) continue;
-    if (bind.unit == spec::Unit::kNode || topology.threads[i].part(bind.unit) == first.part(bind.unit))
+    if (bind.unit == spec::Unit::kNode ||
+        topology.threads[i].part(bind.unit) == first.part(bind.unit))
       out.push_back(i);
   }
   return out;
@@ -204,24 +213,26 @@ topology::ThreadSet bound_to(const topology::Topology& topology, const spec::Bin
 Slot slot_of(const topology::Fabric& fabric, const DeviceSlot& device) {
   const topology::Machine& machine = fabric.machines[fabric.hosts[device.host].machine];
   std::vector<std::string> gpus;
-  for (const std::uint32_t gpu : device.gpus) gpus.push_back(fmt::format("GPU {}", machine.gpus[gpu].number));
-  return {{}, {}, gpus.empty() ? device.role : fmt::format("{}", fmt::join(gpus, ", ")), device.why};
+  for (const std::uint32_t gpu : device.gpus)
+    gpus.push_back(fmt::format("GPU {}", machine.gpus[gpu].number));
+  return {
+      {}, {}, gpus.empty() ? device.role : fmt::format("{}", fmt::join(gpus, ", ")), device.why};
 }
 
 // Two members that share what was to be their own.
 Status check_shared(const topology::Fabric& fabric, const JobRequest& request,
                     const JobPlacement& placement) {
   const spec::BindTo& bind = request.ranks.mapping.bind;
-  const bool own =
-      bind.kind == spec::BindTo::Kind::kUnit && bind.unit <= spec::Unit::kCore && !bind.overload_allowed;
+  const bool own = bind.kind == spec::BindTo::Kind::kUnit && bind.unit <= spec::Unit::kCore &&
+                   !bind.overload_allowed;
   std::set<std::pair<std::uint32_t, std::vector<int>>> seen;
   for (std::size_t rank = 0; own && rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
     if (slot.cpus.empty() || seen.emplace(placement.hosts[rank], slot.cpus).second) continue;
-    return base::resource_exhausted(
-        fmt::format("--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to "
-                    "{0}:overload-allowed permits sharing",
-                    spec::unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object));
+    return base::resource_exhausted(fmt::format(
+        "--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to "
+        "{0}:overload-allowed permits sharing",
+        spec::unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object));
   }
   return {};
 }
@@ -243,8 +254,8 @@ Status bind_members(const topology::Fabric& fabric, const std::vector<HostShare>
     slot.threads = threads_with(topology, device.cpus);
     if (bind.kind == spec::BindTo::Kind::kUnit && slot.threads.empty() && !bind.if_supported)
       return invalid_argument(fmt::format("--bind-to {}: the processors of {} near {} are unknown",
-                                          spec::unit_name(bind.unit), fabric.hosts[device.host].name,
-                                          slot.object));
+                                          spec::unit_name(bind.unit),
+                                          fabric.hosts[device.host].name, slot.object));
     if (slot.threads.empty() || bind.kind != spec::BindTo::Kind::kUnit) continue;
     if (request.ranks.mapping.map.cpus == 0) slot.threads = bound_to(topology, bind, slot.threads);
     slot.cpus = device.cpus = topology::os_numbers(topology, slot.threads);
@@ -254,8 +265,8 @@ Status bind_members(const topology::Fabric& fabric, const std::vector<HostShare>
 
 }  // namespace
 
-Result<JobPlacement> place_by_gpus(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
-                                   const JobRequest& request) {
+Result<JobPlacement> place_by_gpus(const topology::Fabric& fabric,
+                                   const std::vector<HostShare>& hosts, const JobRequest& request) {
   const spec::Mapping& mapping = request.ranks.mapping;
   REGROUP_RETURN_IF_ERROR(check_mapping(mapping));
   const Members members = members_of_job(request);

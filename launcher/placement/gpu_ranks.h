@@ -8,8 +8,8 @@
 
 namespace regroup::placement {
 
-// As place_job(). Programs whose members need the same number of GPUs form one ring; larger needs are placed
-// first.
+// As place_job(). Programs whose members need the same number of GPUs form one ring; larger needs
+// are placed first.
 [[nodiscard]] base::Result<JobPlacement> place_by_gpus(const topology::Fabric& fabric,
                                                        const std::vector<HostShare>& hosts,
                                                        const JobRequest& request);

@@ -32,7 +32,8 @@ void find_nics(HostInventory& inventory, const topology::SysfsRoots& roots) {
   if (any_down) topology::find_paths(inventory.machine);
 }
 
-// Names are printed on terminals: control characters, including 8-bit ones, become '?'. The input is UTF-8.
+// Names are printed on terminals: control characters, including 8-bit ones, become '?'. The input
+// is UTF-8.
 std::string printable(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -53,11 +54,13 @@ void make_printable(nlohmann::json& json) {
 }  // namespace
 
 base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
-                                           const spec::Environment& own, const std::string& cache_folder,
+                                           const spec::Environment& own,
+                                           const std::string& cache_folder,
                                            const topology::SysfsRoots& roots) {
   const std::string source = topology::machine_source(own);
   REGROUP_ASSIGN_OR_RETURN(auto processors, topology::read_this_machine(source));
-  if (!processors.this_machine) return base::unavailable(fmt::format("{} describes another machine", source));
+  if (!processors.this_machine)
+    return base::unavailable(fmt::format("{} describes another machine", source));
   HostInventory out;
   out.cpus = std::move(cpus);
   if (order.devices) {
@@ -65,8 +68,9 @@ base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::v
     discover.roots = roots;
     discover.cache_folder = cache_folder;
     discover.processors = processors;
-    REGROUP_ASSIGN_OR_RETURN(out.machine, order.topology.empty() ? topology::discover_machine(discover)
-                                                                 : topology::load_machine(order.topology));
+    REGROUP_ASSIGN_OR_RETURN(out.machine, order.topology.empty()
+                                              ? topology::discover_machine(discover)
+                                              : topology::load_machine(order.topology));
     if (!order.topology.empty()) find_nics(out, roots);
     REGROUP_ASSIGN_OR_RETURN(out.free, visible_gpus(out.machine, own));
     const process::ClaimedGpus claimed(process::claim_scope(own, order.claims.job, order.claims));
@@ -95,15 +99,17 @@ std::string inventory_to_json(const HostInventory& inventory) {
   nlohmann::json claimed = nlohmann::json::array();
   for (const auto& [gpu, by] : inventory.claimed) claimed.push_back({gpu, by});
   return fmt::format(R"({{"cpus":{},"free":{},"claimed":{},"quota":{},"nics":{},"machine":{}}})",
-                     nlohmann::json(inventory.cpus).dump(), inventory.free, claimed.dump(), inventory.quota,
-                     topology::nics_to_json(inventory.nics), topology::machine_to_json(inventory.machine));
+                     nlohmann::json(inventory.cpus).dump(), inventory.free, claimed.dump(),
+                     inventory.quota, topology::nics_to_json(inventory.nics),
+                     topology::machine_to_json(inventory.machine));
 }
 
 base::Result<HostInventory> inventory_from_json(std::string_view text) {
   const base::Status refused(base::Code::kDataLoss, "the inventory of a host is incomplete");
   nlohmann::json json = base::parse_json(text);
   make_printable(json);
-  if (!json.is_object() || !json.contains("machine") || !base::whole_but(json, topology::kRealOfMachine))
+  if (!json.is_object() || !json.contains("machine") ||
+      !base::whole_but(json, topology::kRealOfMachine))
     return refused;
   REGROUP_ASSIGN_OR_RETURN(auto machine, topology::machine_from_json(json["machine"].dump()));
   HostInventory out;
@@ -124,8 +130,10 @@ base::Result<HostInventory> inventory_from_json(std::string_view text) {
   for (const topology::HwThread& thread : out.machine.processors.threads) there.insert(thread.os);
   const bool known =
       std::all_of(out.cpus.begin(), out.cpus.end(), [&](int cpu) { return there.contains(cpu); });
-  const GpuSet all = out.machine.gpus.size() >= kMostGpus ? ~GpuSet{0} : bit_of(out.machine.gpus.size()) - 1;
-  if (!known || !std::is_sorted(out.cpus.begin(), out.cpus.end()) || (out.free & ~all) != 0) return refused;
+  const GpuSet all =
+      out.machine.gpus.size() >= kMostGpus ? ~GpuSet{0} : bit_of(out.machine.gpus.size()) - 1;
+  if (!known || !std::is_sorted(out.cpus.begin(), out.cpus.end()) || (out.free & ~all) != 0)
+    return refused;
   for (const auto& [gpu, by] : out.claimed) {
     if (gpu >= out.machine.gpus.size() || gpu >= kMostGpus) return refused;
   }

@@ -26,9 +26,10 @@ struct HostInventory {
   std::vector<int> cpus;      // the processors that the job may use
   GpuSet free = 0;            // visible_gpus()
   std::map<std::uint32_t, std::string> claimed =
-      {};                           // by GPU of `free`: the other job that has claimed it (gpu_claims.h)
-  std::uint32_t quota = 0;          // Host::quota, as the caller knows it
-  std::vector<topology::Nic> nics;  // by NIC of a machine from a file, as host_nics() has them; else empty
+      {};                   // by GPU of `free`: the other job that has claimed it (gpu_claims.h)
+  std::uint32_t quota = 0;  // Host::quota, as the caller knows it
+  std::vector<topology::Nic>
+      nics;  // by NIC of a machine from a file, as host_nics() has them; else empty
 };
 
 // The GPUs of `free` that no other job has claimed.
@@ -37,10 +38,12 @@ struct HostInventory {
 // The name of a GPU in claims: its uuid, else its bus id, else its number.
 [[nodiscard]] std::string claim_name(const topology::Gpu& gpu);
 
-// Takes the inventory of this host. `cpus`: those that the calling process may use; `own`: its environment;
-// `cache_folder`: see discover.h. A NIC of a file that is down on this host counts as down. The process must
-// have no other threads. kUnavailable: the processors are not known; errors name file and line.
-[[nodiscard]] base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
+// Takes the inventory of this host. `cpus`: those that the calling process may use; `own`: its
+// environment; `cache_folder`: see discover.h. A NIC of a file that is down on this host counts as
+// down. The process must have no other threads. kUnavailable: the processors are not known; errors
+// name file and line.
+[[nodiscard]] base::Result<HostInventory> take_inventory(const InventoryOptions& order,
+                                                         std::vector<int> cpus,
                                                          const spec::Environment& own,
                                                          const std::string& cache_folder,
                                                          const topology::SysfsRoots& roots = {});

@@ -109,13 +109,16 @@ class Mapper {
 
   [[nodiscard]] base::Status too_many(std::uint32_t count) const {
     const auto& hosts = request_.hosts;
-    const std::uint64_t slots =
-        std::accumulate(hosts.begin(), hosts.end(), std::uint64_t{0},
-                        [](std::uint64_t sum, const spec::HostRequest& host) { return sum + host.slots; });
-    const std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
-    return base::resource_exhausted(fmt::format(
-        "{} members requested{}; {} slots available on {} hosts{}", count, each, slots, hosts.size(),
-        request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more"));
+    const std::uint64_t slots = std::accumulate(
+        hosts.begin(), hosts.end(), std::uint64_t{0},
+        [](std::uint64_t sum, const spec::HostRequest& host) { return sum + host.slots; });
+    const std::string each =
+        most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
+    return base::resource_exhausted(
+        fmt::format("{} members requested{}; {} slots available on {} hosts{}", count, each, slots,
+                    hosts.size(),
+                    request_.oversubscribe ? " (max_slots of the host file)"
+                                           : "; --oversubscribe allows more"));
   }
 
   const HostMapRequest& request_;
@@ -126,17 +129,22 @@ class Mapper {
 
 base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& request) {
   std::vector<std::uint32_t> host_of;
-  const std::size_t size = std::accumulate(request.counts.begin(), request.counts.end(), std::size_t{0});
+  const std::size_t size =
+      std::accumulate(request.counts.begin(), request.counts.end(), std::size_t{0});
   for (const std::string& name : request.sequence) {
-    const auto host = std::find_if(request.hosts.begin(), request.hosts.end(),
-                                   [&](const spec::HostRequest& each) { return each.name == name; });
+    const auto host =
+        std::find_if(request.hosts.begin(), request.hosts.end(),
+                     [&](const spec::HostRequest& each) { return each.name == name; });
     if (host == request.hosts.end())
-      return base::invalid_argument(fmt::format("--map-by seq: host {} is not a host of the job", name));
-    if (host_of.size() < size) host_of.push_back(static_cast<std::uint32_t>(host - request.hosts.begin()));
+      return base::invalid_argument(
+          fmt::format("--map-by seq: host {} is not a host of the job", name));
+    if (host_of.size() < size)
+      host_of.push_back(static_cast<std::uint32_t>(host - request.hosts.begin()));
   }
   if (host_of.size() == size) return host_of;
-  return base::invalid_argument(fmt::format(
-      "--map-by seq: expected one host per member; got {} members and {} hosts", size, host_of.size()));
+  return base::invalid_argument(
+      fmt::format("--map-by seq: expected one host per member; got {} members and {} hosts", size,
+                  host_of.size()));
 }
 
 }  // namespace

@@ -39,8 +39,9 @@ class Processors {
 };
 
 std::uint32_t objects_in(const topology::Topology& topology, spec::Unit unit) {
-  return unit == spec::Unit::kNode ? 1
-                                   : static_cast<std::uint32_t>(topology::parts_of(topology, unit).size());
+  return unit == spec::Unit::kNode
+             ? 1
+             : static_cast<std::uint32_t>(topology::parts_of(topology, unit).size());
 }
 
 HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
@@ -62,8 +63,8 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
 }
 
 // As if all hosts were one: neighbours in rank on neighbouring objects, round and round.
-Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& hosts, const JobRequest& request,
-                                              Processors& processors) {
+Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& hosts,
+                                              const JobRequest& request, Processors& processors) {
   const std::uint32_t members = request.ranks.members();
   std::vector<std::uint32_t> out, room;
   for (const HostShare& host : hosts)
@@ -82,8 +83,9 @@ Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& host
   if (out.size() == members) return out;
   return Status(
       base::Code::kResourceExhausted,
-      fmt::format("{} members requested; {} fit into the slots of {} hosts; --oversubscribe allows more",
-                  members, out.size(), hosts.size()));
+      fmt::format(
+          "{} members requested; {} fit into the slots of {} hosts; --oversubscribe allows more",
+          members, out.size(), hosts.size()));
 }
 
 Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fabric,
@@ -96,8 +98,8 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fa
       return fabric.hosts[share.host].name == place.host;
     });
     if (host == hosts.end())
-      return invalid_argument(
-          fmt::format("rank file, rank {}: host {} is not a host of the job", place.rank, place.host));
+      return invalid_argument(fmt::format("rank file, rank {}: host {} is not a host of the job",
+                                          place.rank, place.host));
     out.push_back(static_cast<std::uint32_t>(host - hosts.begin()));
   }
   if (out.size() == request.ranks.members()) return out;
@@ -106,8 +108,8 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fa
 }
 
 Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
-                                             const std::vector<HostShare>& hosts, const JobRequest& request,
-                                             Processors& processors) {
+                                             const std::vector<HostShare>& hosts,
+                                             const JobRequest& request, Processors& processors) {
   const spec::MapBy& map = request.ranks.mapping.map;
   if (hosts.size() == 1) return std::vector<std::uint32_t>(request.ranks.members(), 0);
   if (map.kind == Map::kRankFile) return hosts_of_rank_file(fabric, hosts, request);
@@ -124,7 +126,8 @@ PlaceRequest on_host(const PlaceRequest& request, const std::vector<std::uint32_
   out.mapping.ranks.clear();
   for (const std::uint32_t rank : ranks) {
     ++out.counts[program_of[rank]];
-    if (rank < request.mapping.ranks.size()) out.mapping.ranks.push_back(request.mapping.ranks[rank]);
+    if (rank < request.mapping.ranks.size())
+      out.mapping.ranks.push_back(request.mapping.ranks[rank]);
   }
   return out;
 }
@@ -138,11 +141,13 @@ std::vector<std::uint32_t> programs_of(const std::vector<std::uint32_t>& counts)
 
 Placement unbound(const Policy& policy, const PlaceRequest& request) {
   Placement out{policy, {}};
-  out.ranks.assign(request.members(), Slot{{}, {}, "host", fmt::format("not bound: {}", policy.why_unbound)});
+  out.ranks.assign(request.members(),
+                   Slot{{}, {}, "host", fmt::format("not bound: {}", policy.why_unbound)});
   return out;
 }
 
-Result<JobPlacement> place_by_processors(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+Result<JobPlacement> place_by_processors(const topology::Fabric& fabric,
+                                         const std::vector<HostShare>& hosts,
                                          const JobRequest& request) {
   REGROUP_ASSIGN_OR_RETURN(const auto policy, policy_of(request.ranks));
   Processors processors(fabric, hosts);
@@ -155,17 +160,20 @@ Result<JobPlacement> place_by_processors(const topology::Fabric& fabric, const s
   const std::vector<std::uint32_t> program_of = programs_of(request.ranks.counts);
   bool first = true;
   for (const auto& [host, ranks] : ranks_on) {
-    const PlaceRequest here = hosts.size() == 1 ? request.ranks : on_host(request.ranks, ranks, program_of);
+    const PlaceRequest here =
+        hosts.size() == 1 ? request.ranks : on_host(request.ranks, ranks, program_of);
     const topology::Topology& topology = processors.of(host);
     const bool blind = topology.threads.empty() && !needs_topology(policy);
-    auto placed = blind ? Result<Placement>(unbound(policy, here)) : place_on_processors(topology, here);
+    auto placed =
+        blind ? Result<Placement>(unbound(policy, here)) : place_on_processors(topology, here);
     if (!placed.ok() && hosts.size() == 1) return placed.status();
     if (!placed.ok())
       return Status(placed.code(), fmt::format("host {}: {}", fabric.hosts[hosts[host].host].name,
                                                placed.status().message()));
     if (std::exchange(first, false)) out.policy = placed->policy;
     out.policy.bound = out.policy.bound || placed->policy.bound;
-    for (std::size_t i = 0; i < ranks.size(); ++i) out.slots[ranks[i]] = std::move(placed->ranks[i]);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      out.slots[ranks[i]] = std::move(placed->ranks[i]);
   }
   return out;
 }

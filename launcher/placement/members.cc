@@ -31,7 +31,8 @@ Result<topology::Topology> usable_topology(const spec::Options& options,
 }
 
 bool described(const spec::Options& options) {
-  return options.environment.contains("HWLOC_XMLFILE") || options.environment.contains("HWLOC_SYNTHETIC");
+  return options.environment.contains("HWLOC_XMLFILE") ||
+         options.environment.contains("HWLOC_SYNTHETIC");
 }
 
 topology::Machine processors_only(topology::Topology topology) {
@@ -54,7 +55,8 @@ Status take_described_machine(const spec::Environment& own, alloc::Allocation& a
 
 const topology::Topology* PlacedJob::topology_of(std::size_t rank) const {
   const std::uint32_t host = placement.hosts.at(rank);
-  return host < topologies.size() && !topologies[host].threads.empty() ? &topologies[host] : nullptr;
+  return host < topologies.size() && !topologies[host].threads.empty() ? &topologies[host]
+                                                                       : nullptr;
 }
 
 PlacedJob PlacedJob::with_spare() const {
@@ -88,8 +90,8 @@ std::vector<pmi::Binding> PlacedJob::bindings() const {
   for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
     const topology::Topology* const topology = topology_of(rank);
-    out.push_back(
-        {topology::ranges(slot.cpus), topology == nullptr ? "" : locality_text(*topology, slot.threads)});
+    out.push_back({topology::ranges(slot.cpus),
+                   topology == nullptr ? "" : locality_text(*topology, slot.threads)});
   }
   return out;
 }
@@ -129,16 +131,16 @@ Status prepare_members(spec::Options& options, alloc::Allocation& allocation) {
   }
   const spec::MapBy& map = options.mapping.map;
   alloc::Host& host = allocation.hosts.at(0);
-  const bool threads =
-      map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kHwThread);
+  const bool threads = map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit &&
+                                                  map.unit == spec::Unit::kHwThread);
   if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
   if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
   if (map.kind != spec::MapBy::Kind::kPerUnit || options.max != 0) return {};
   REGROUP_ASSIGN_OR_RETURN(auto topology, usable_topology(options, allocation));
   options.min = options.max = members_of_ppr(topology, options.mapping);
   if (options.max > 0) return {};
-  return base::invalid_argument(
-      fmt::format("--map-by ppr:{}:{}: this machine has none", map.per_unit, spec::unit_name(map.unit)));
+  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: this machine has none",
+                                            map.per_unit, spec::unit_name(map.unit)));
 }
 
 Result<PlacedJob> place_members(const spec::Options& options, const alloc::Allocation& allocation,
@@ -152,13 +154,13 @@ Result<PlacedJob> place_members(const spec::Options& options, const alloc::Alloc
   ClusterHost here{host.name, 0, 0, HostInventory()};
   if (order && options.do_not_launch && !order->devices && described(options)) {
     auto topology = topology::read_this_machine(topology::machine_source(options.environment));
-    here.inventory =
-        topology.ok()
-            ? Result<HostInventory>(HostInventory{processors_only(std::move(*topology)), host.cores, 0})
-            : Result<HostInventory>(topology.status());
+    here.inventory = topology.ok() ? Result<HostInventory>(HostInventory{
+                                         processors_only(std::move(*topology)), host.cores, 0})
+                                   : Result<HostInventory>(topology.status());
   } else if (order) {
     here.inventory = take_inventory(*order, host.cores, options.environment, cache_folder);
-    if (here.inventory.ok() && !options.hosts.empty()) keep_granted(options.hosts.front(), *here.inventory);
+    if (here.inventory.ok() && !options.hosts.empty())
+      keep_granted(options.hosts.front(), *here.inventory);
   }
   if (here.inventory.ok()) here.inventory->quota = host.quota;
   return place_on_cluster(options, {std::move(here)}, request);

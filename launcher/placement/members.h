@@ -1,5 +1,5 @@
-// From options to placed members, on this host: reads the machine where that is needed. And what is shown of
-// members, on any number of hosts. Over several hosts: cluster_view.h.
+// From options to placed members, on this host: reads the machine where that is needed. And what is
+// shown of members, on any number of hosts. Over several hosts: cluster_view.h.
 #pragma once
 
 #include <string>
@@ -22,11 +22,14 @@ struct MemberNeeds {
 };
 
 struct PlacedJob {
-  std::vector<topology::Topology> topologies;  // by host, where they were needed; empty: they were not
+  std::vector<topology::Topology>
+      topologies;  // by host, where they were needed; empty: they were not
   JobPlacement placement;
   std::vector<spec::Environment> environments = {};  // by rank, of their devices; empty: no devices
-  std::vector<std::string> warnings = {};  // lines: GPUs of other jobs, descriptions that cannot be read
-  std::vector<std::uint32_t> quotas = {};  // by host, as Host::quota; one without an entry has no limit
+  std::vector<std::string> warnings =
+      {};  // lines: GPUs of other jobs, descriptions that cannot be read
+  std::vector<std::uint32_t> quotas =
+      {};  // by host, as Host::quota; one without an entry has no limit
 
   // The topology of the rank's host; null: it was not needed.
   [[nodiscard]] const topology::Topology* topology_of(std::size_t rank) const;
@@ -36,34 +39,38 @@ struct PlacedJob {
   [[nodiscard]] std::vector<std::vector<int>> cores() const;
   // The same for MPI programs; empty if no member is bound.
   [[nodiscard]] std::vector<pmi::Binding> bindings() const;
-  // By rank: its share, at least 1, of the cores (or hardware threads, where those are dealt out) that it may
-  // use; of all `slots` of its host, if it is not bound; no more than its share of its host's quota.
+  // By rank: its share, at least 1, of the cores (or hardware threads, where those are dealt out)
+  // that it may use; of all `slots` of its host, if it is not bound; no more than its share of its
+  // host's quota.
   [[nodiscard]] std::vector<std::uint32_t> threads(const std::vector<std::uint32_t>& slots) const;
 };
 
-// Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their machine in
-// place of this one; slots may be hardware threads; ppr:N:OBJECT without -np says how many members there are.
+// Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their
+// machine in place of this one; slots may be hardware threads; ppr:N:OBJECT without -np says how
+// many members there are.
 [[nodiscard]] base::Status prepare_members(spec::Options& options, alloc::Allocation& allocation);
 
-// `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are dealt out
-// over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A default binding that
-// is not possible is omitted.
+// `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are
+// dealt out over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A
+// default binding that is not possible is omitted.
 [[nodiscard]] base::Result<PlacedJob> place_members(const spec::Options& options,
                                                     const alloc::Allocation& allocation,
                                                     const std::vector<std::uint32_t>& counts,
                                                     const MemberNeeds& needs = {},
                                                     const std::string& cache_folder = "");
 
-// What --display asks for on standard output: topo, allocation, map; "" if nothing. `allocation`: the hosts
-// that the placement counts.
-[[nodiscard]] std::string display_text(const spec::Options& options, const alloc::Allocation& allocation,
-                                       const PlacedJob& job, const std::vector<std::uint32_t>& counts);
+// What --display asks for on standard output: topo, allocation, map; "" if nothing. `allocation`:
+// the hosts that the placement counts.
+[[nodiscard]] std::string display_text(const spec::Options& options,
+                                       const alloc::Allocation& allocation, const PlacedJob& job,
+                                       const std::vector<std::uint32_t>& counts);
 
 // A line for each member as --report-bindings of Open MPI 5 has it.
-[[nodiscard]] std::string bindings_text(const alloc::Allocation& allocation, const PlacedJob& job, int pid);
+[[nodiscard]] std::string bindings_text(const alloc::Allocation& allocation, const PlacedJob& job,
+                                        int pid);
 
 // Writes both where they belong.
-void print_display(const spec::Options& options, const alloc::Allocation& allocation, const PlacedJob& job,
-                   const std::vector<std::uint32_t>& counts);
+void print_display(const spec::Options& options, const alloc::Allocation& allocation,
+                   const PlacedJob& job, const std::vector<std::uint32_t>& counts);
 
 }  // namespace regroup::placement

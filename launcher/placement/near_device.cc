@@ -29,7 +29,8 @@ base::Result<std::uint32_t> find_device(const topology::Machine& machine, const 
                   known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 
-std::vector<std::uint32_t> by_nearness(const topology::Machine& machine, GpuSet free, std::uint32_t device) {
+std::vector<std::uint32_t> by_nearness(const topology::Machine& machine, GpuSet free,
+                                       std::uint32_t device) {
   std::vector<std::uint32_t> out = members_of(free);
   std::stable_sort(out.begin(), out.end(), [&](std::uint32_t a, std::uint32_t b) {
     const topology::Path &to_a = machine.path(a, device), &to_b = machine.path(b, device);
@@ -49,7 +50,8 @@ base::Result<std::vector<HostPart>> choose_near(const topology::Fabric& fabric,
     const topology::Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
     std::uint32_t sets = std::min(left, count_of(share.free) / request.set.gpus);
     if (request.sets_per_host != 0) sets = std::min(sets, request.sets_per_host);
-    if (request.heed_slots && share.slots != 0) sets = std::min(sets, share.slots / request.set.ranks);
+    if (request.heed_slots && share.slots != 0)
+      sets = std::min(sets, share.slots / request.set.ranks);
     if (sets == 0) continue;
     REGROUP_ASSIGN_OR_RETURN(auto device,
                              find_device(machine, fabric.hosts[share.host].name, request.device));

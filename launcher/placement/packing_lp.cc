@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kSlack = SIZE_MAX;
 constexpr double kTiny = 1e-10;
-constexpr std::size_t kMostPivots = 1000;  // of one add(); what is found by then is feasible, if not the best
+constexpr std::size_t kMostPivots =
+    1000;  // of one add(); what is found by then is feasible, if not the best
 
 }  // namespace
 
@@ -28,8 +29,8 @@ void PackingLp::add(const std::vector<Use>& uses) {
   for (std::size_t pivots = 0; pivots < kMostPivots && improve();) ++pivots;
 }
 
-// Takes in what gains most: a thing that is worth more than what it uses, or unused capacity of a row whose
-// price has fallen below nothing.
+// Takes in what gains most: a thing that is worth more than what it uses, or unused capacity of a
+// row whose price has fallen below nothing.
 bool PackingLp::improve() {
   std::size_t best = SIZE_MAX;
   double most = kTiny;
@@ -40,8 +41,8 @@ bool PackingLp::improve() {
   for (std::size_t row = 0; row < rows_; ++row) {
     if (-prices_[row] > most) most = -prices_[row], best = row, slack = true;
   }
-  if (best == SIZE_MAX ||
-      !(slack ? enter({{static_cast<std::uint32_t>(best), 1}}, kSlack) : enter(columns_[best], best)))
+  if (best == SIZE_MAX || !(slack ? enter({{static_cast<std::uint32_t>(best), 1}}, kSlack)
+                                  : enter(columns_[best], best)))
     return false;
   reprice();
   return true;

@@ -1,5 +1,5 @@
-// How much of several things fits into shared capacities: max sum(x), A x <= capacity, x >= 0. Columns come
-// one by one, as they are found to be worth it (column generation).
+// How much of several things fits into shared capacities: max sum(x), A x <= capacity, x >= 0.
+// Columns come one by one, as they are found to be worth it (column generation).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct Use {
   double amount = 0;  // of the row's capacity, by one unit of x
 };
 
-// A thing is worth adding when what it uses costs less than 1 by prices(). When no thing does, value() is the
-// optimum over all of them, whether they were added or not.
+// A thing is worth adding when what it uses costs less than 1 by prices(). When no thing does,
+// value() is the optimum over all of them, whether they were added or not.
 class PackingLp {
  public:
   // Capacities are positive.
@@ -24,8 +24,10 @@ class PackingLp {
   void add(const std::vector<Use>& uses);
 
   [[nodiscard]] double value() const;
-  [[nodiscard]] const std::vector<double>& prices() const { return prices_; }  // of each row, not negative
-  [[nodiscard]] std::vector<double> amounts() const;                           // x, in the order of add()
+  [[nodiscard]] const std::vector<double>& prices() const {
+    return prices_;
+  }                                                   // of each row, not negative
+  [[nodiscard]] std::vector<double> amounts() const;  // x, in the order of add()
 
  private:
   [[nodiscard]] std::vector<double> in_basis(const std::vector<Use>& uses) const;

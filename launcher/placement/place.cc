@@ -1,5 +1,5 @@
-// Members are first dealt out over objects (assignments), then each assignment takes the next free cpus of
-// its object, and last the assignments get their ranks.
+// Members are first dealt out over objects (assignments), then each assignment takes the next free
+// cpus of its object, and last the assignments get their ranks.
 #include "launcher/placement/place.h"
 
 #include <fmt/format.h>
@@ -42,13 +42,16 @@ std::string spelled(const Policy& policy) {
   return out;
 }
 
-std::string_view cpu_word(const Policy& policy) { return policy.hwthreads ? "hardware threads" : "cores"; }
+std::string_view cpu_word(const Policy& policy) {
+  return policy.hwthreads ? "hardware threads" : "cores";
+}
 
 // The parts of one kind that lie within `whole`, cut to it.
-std::vector<topology::ThreadSet> within(const topology::Topology& topology, const topology::ThreadSet& whole,
-                                        spec::Unit unit) {
+std::vector<topology::ThreadSet> within(const topology::Topology& topology,
+                                        const topology::ThreadSet& whole, spec::Unit unit) {
   std::map<std::uint32_t, topology::ThreadSet> found;
-  for (const std::uint32_t thread : whole) found[topology.threads[thread].part(unit)].push_back(thread);
+  for (const std::uint32_t thread : whole)
+    found[topology.threads[thread].part(unit)].push_back(thread);
   std::vector<topology::ThreadSet> out;
   for (auto& [number, set] : found) {
     if (number != topology::kNoPart) out.push_back(std::move(set));
@@ -60,16 +63,16 @@ Result<Objects> objects_of(const topology::Topology& topology, const Policy& pol
   Objects out;
   out.sets = topology::parts_of(topology, policy.map_unit);
   if (out.sets.empty()) {
-    return invalid_argument(
-        fmt::format("{}: this machine has no {}", spelled(policy), spec::unit_name(policy.map_unit)));
+    return invalid_argument(fmt::format("{}: this machine has no {}", spelled(policy),
+                                        spec::unit_name(policy.map_unit)));
   }
   const spec::Unit cpu = policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
   for (const topology::ThreadSet& set : out.sets) out.cpus.push_back(within(topology, set, cpu));
   return out;
 }
 
-// How many members an object takes in all. If one object is the whole machine, check_turn() checks its
-// packages.
+// How many members an object takes in all. If one object is the whole machine, check_turn() checks
+// its packages.
 std::uint32_t room_in(const PlaceRequest& request, const Policy& policy, const Objects& objects,
                       std::size_t i) {
   if (!policy.bound || request.mapping.bind.overload_allowed ||
@@ -94,7 +97,8 @@ Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t 
                   room));
 }
 
-Status check_room(const PlaceRequest& request, const Policy& policy, const std::vector<std::uint32_t>& room) {
+Status check_room(const PlaceRequest& request, const Policy& policy,
+                  const std::vector<std::uint32_t>& room) {
   if (policy.map.kind != spec::MapBy::Kind::kPerUnit) {
     const std::uint64_t all = std::accumulate(room.begin(), room.end(), std::uint64_t{0});
     return all < request.members() ? no_room(request, policy, all) : Status();
@@ -102,14 +106,14 @@ Status check_room(const PlaceRequest& request, const Policy& policy, const std::
   const std::uint64_t most = std::uint64_t{policy.map.per_unit} * room.size();
   for (const std::uint32_t count : request.counts) {
     if (count > most)
-      return base::resource_exhausted(
-          fmt::format("{}: permits {} members on this machine, {} requested", spelled(policy), most, count));
+      return base::resource_exhausted(fmt::format(
+          "{}: permits {} members on this machine, {} requested", spelled(policy), most, count));
   }
   return {};
 }
 
-// Assigns `members` of one program to objects: round robin, without full objects; with ppr one object after
-// the other. `used` counts the members of earlier programs.
+// Assigns `members` of one program to objects: round robin, without full objects; with ppr one
+// object after the other. `used` counts the members of earlier programs.
 std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& room,
                              std::uint32_t members, std::vector<std::uint32_t>& used) {
   const bool ppr = policy.map.kind == spec::MapBy::Kind::kPerUnit;
@@ -147,8 +151,8 @@ std::vector<Assignment> ranked(const topology::Topology& topology, const Policy&
   return out;
 }
 
-// The first cpu of assignment number `turn`, where each takes policy.cpus and none may reach over two
-// packages.
+// The first cpu of assignment number `turn`, where each takes policy.cpus and none may reach over
+// two packages.
 Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& policy,
                               const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
   const auto package = [&](std::size_t cpu) {
@@ -169,8 +173,8 @@ Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& 
 
 // What a member is bound to whose first cpu this is.
 topology::ThreadSet bound_to(const topology::Topology& topology, const Policy& policy,
-                             const topology::ThreadSet& object, const std::vector<topology::ThreadSet>& cpus,
-                             std::size_t first) {
+                             const topology::ThreadSet& object,
+                             const std::vector<topology::ThreadSet>& cpus, std::size_t first) {
   if (policy.cpus == 1 && policy.bind_unit != spec::Unit::kHwThread) {
     for (const topology::ThreadSet& part : within(topology, object, policy.bind_unit)) {
       if (std::find(part.begin(), part.end(), cpus[first][0]) != part.end()) return part;
@@ -183,14 +187,16 @@ topology::ThreadSet bound_to(const topology::Topology& topology, const Policy& p
 }
 
 // Whether the turns of an object fit in it without sharing; the packages' edges may cost some.
-Status check_turn(const PlaceRequest& request, const topology::Topology& topology, const Policy& policy,
-                  const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
+Status check_turn(const PlaceRequest& request, const topology::Topology& topology,
+                  const Policy& policy, const std::vector<topology::ThreadSet>& cpus,
+                  std::uint32_t turn) {
   if (request.mapping.bind.overload_allowed) return {};
   const bool own = policy.cpus > 1 || policy.bind_unit <= spec::Unit::kCore;
   if (own && std::uint64_t{turn + 1} * policy.cpus > cpus.size()) {
-    return base::resource_exhausted(fmt::format(
-        "{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing", spelled(policy),
-        spec::unit_name(policy.map_unit), cpus.size(), cpu_word(policy), spec::unit_name(policy.bind_unit)));
+    return base::resource_exhausted(
+        fmt::format("{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing",
+                    spelled(policy), spec::unit_name(policy.map_unit), cpus.size(),
+                    cpu_word(policy), spec::unit_name(policy.bind_unit)));
   }
   if (policy.cpus == 1 || turn == 0) return {};
   auto before = first_cpu(topology, policy, cpus, turn - 1);
@@ -213,8 +219,8 @@ std::string share_text(const Policy& policy) {
   return fmt::format("the {} of its next free {}", spec::unit_name(policy.bind_unit), cpu);
 }
 
-Result<Slot> take(const PlaceRequest& request, const topology::Topology& topology, const Policy& policy,
-                  const Objects& objects, const Assignment& assignment) {
+Result<Slot> take(const PlaceRequest& request, const topology::Topology& topology,
+                  const Policy& policy, const Objects& objects, const Assignment& assignment) {
   Slot out;
   const topology::ThreadSet& object = objects.sets[assignment.object];
   const std::uint32_t number = topology.threads[object[0]].part(policy.map_unit);
@@ -239,11 +245,13 @@ Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequ
   auto policy = policy_of(request);
   if (!policy.ok() || !policy->bound) return policy;
   const std::size_t cpus =
-      topology::parts_of(topology, policy->hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore).size();
+      topology::parts_of(topology, policy->hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore)
+          .size();
   const bool asked = policy->bind_asked || policy->map.cpus > 0;
   if (!asked && std::uint64_t{request.members()} * policy->cpus > cpus) {
     policy->bound = false;
-    policy->why_unbound = fmt::format("{} members on {} {}", request.members(), cpus, cpu_word(*policy));
+    policy->why_unbound =
+        fmt::format("{} members on {} {}", request.members(), cpus, cpu_word(*policy));
   }
   if (!topology::parts_of(topology, policy->bind_unit).empty()) return policy;
   if (asked)
@@ -253,11 +261,13 @@ Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequ
   return policy;
 }
 
-Status place_by_objects(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
+Status place_by_objects(const topology::Topology& topology, const PlaceRequest& request,
+                        Placement& out) {
   const Policy& policy = out.policy;
   REGROUP_ASSIGN_OR_RETURN(auto objects, objects_of(topology, policy));
   std::vector<std::uint32_t> room;
-  for (std::size_t i = 0; i < objects.sets.size(); ++i) room.push_back(room_in(request, policy, objects, i));
+  for (std::size_t i = 0; i < objects.sets.size(); ++i)
+    room.push_back(room_in(request, policy, objects, i));
   REGROUP_RETURN_IF_ERROR(check_room(request, policy, room));
   std::vector<std::uint32_t> used(room.size());
   for (const std::uint32_t members : request.counts) {
@@ -272,13 +282,15 @@ Status place_by_objects(const topology::Topology& topology, const PlaceRequest& 
 
 }  // namespace
 
-Result<Placement> place_on_processors(const topology::Topology& whole, const PlaceRequest& request) {
+Result<Placement> place_on_processors(const topology::Topology& whole,
+                                      const PlaceRequest& request) {
   const bool listed =
       request.mapping.map.kind != spec::MapBy::Kind::kDefault && !request.mapping.cpu_set.empty();
-  REGROUP_ASSIGN_OR_RETURN(auto allowed,
-                           listed ? only_cpu_set(whole, request.mapping) : Result<topology::Topology>(whole));
+  REGROUP_ASSIGN_OR_RETURN(auto allowed, listed ? only_cpu_set(whole, request.mapping)
+                                                : Result<topology::Topology>(whole));
   const topology::Topology& topology = allowed;
-  if (topology.threads.empty()) return base::resource_exhausted("no processor available to place members on");
+  if (topology.threads.empty())
+    return base::resource_exhausted("no processor available to place members on");
   REGROUP_ASSIGN_OR_RETURN(auto policy, fitted_policy(topology, request));
   Placement out{policy, {}};
   if (is_explicit(request, policy)) {

@@ -29,10 +29,12 @@ struct Word {
 constexpr std::uint32_t kMostRanks = 65536;  // as of a job
 constexpr std::uint32_t kMostHosts = 1 << 17;
 
-Status count(const std::string& name, const std::string& text, std::uint32_t least, std::uint32_t& out) {
+Status count(const std::string& name, const std::string& text, std::uint32_t least,
+             std::uint32_t& out) {
   REGROUP_RETURN_IF_ERROR(base::parse_count(name, text, least, out));
   const std::uint32_t most = name == "--hosts" ? kMostHosts : kMostRanks;
-  return out <= most ? Status() : base::bad_value(name, text, fmt::format("expected at most {}", most));
+  return out <= most ? Status()
+                     : base::bad_value(name, text, fmt::format("expected at most {}", most));
 }
 
 Status check_ranks(const PlaceCommand& command) {
@@ -55,7 +57,8 @@ Status gpu_numbers(const std::string& name, const std::string& text, GpuSet& out
   out = 0;
   for (const std::uint32_t number : numbers) {
     if (number >= kMostGpus)
-      return base::bad_value(name, text, fmt::format("GPU {}: expected at most {}", number, kMostGpus - 1));
+      return base::bad_value(name, text,
+                             fmt::format("GPU {}: expected at most {}", number, kMostGpus - 1));
     out |= bit_of(number);
   }
   return {};
@@ -78,10 +81,11 @@ Status refused(const std::string& name, const std::string& text, const Status& s
 
 Status map_by(PlaceCommand& command, const std::string& name, const std::string& text) {
   constexpr std::string_view kDevice = "device=";
-  if (!text.starts_with(kDevice)) return refused(name, text, spec::parse_map_by(text, command.mapping.map));
+  if (!text.starts_with(kDevice))
+    return refused(name, text, spec::parse_map_by(text, command.mapping.map));
   if (text.size() == kDevice.size())
-    return base::bad_value(name, text,
-                           "expected device=NAME with gpu, nic, or a NIC or GPU such as mlx5_0 or gpu3");
+    return base::bad_value(
+        name, text, "expected device=NAME with gpu, nic, or a NIC or GPU such as mlx5_0 or gpu3");
   command.of_gpus = true;
   return command.request.device = text.substr(kDevice.size()), Status();
 }
@@ -97,7 +101,8 @@ const std::vector<Word>& words_known() {
        [](C& c, S&, S& v) { return c.machine = v, Status(); }},
       {{"fabric"},
        "FILE",
-       "read the network between such machines from FILE: Slurm's topology.conf, Kubernetes nodes or YAML",
+       "read the network between such machines from FILE: Slurm's topology.conf, Kubernetes nodes "
+       "or YAML",
        [](C& c, S&, S& v) { return c.fabric = v, Status(); }},
       {{"hosts"},
        "N",
@@ -132,12 +137,14 @@ const std::vector<Word>& words_known() {
        [](C& c, S& n, S& v) { return count(n, v, 1, c.request.min_sets); }},
       {{"placement"},
        "best|pack|spread|any",
-       "best: highest collective bandwidth; pack: fewest hosts; spread: most hosts; any: least fragmentation "
+       "best: highest collective bandwidth; pack: fewest hosts; spread: most hosts; any: least "
+       "fragmentation "
        "(default: best)",
        packing},
       {{"map-by"},
        "OBJECT",
-       "device=NAME: near a NIC or GPU; device=nic: consecutive ranks near different NICs; or an object of "
+       "device=NAME: near a NIC or GPU; device=nic: consecutive ranks near different NICs; or an "
+       "object of "
        "mpirun's --map-by",
        map_by},
       {{"rank-by"},
@@ -155,7 +162,9 @@ const std::vector<Word>& words_known() {
       {{"free"},
        "GPUS",
        "GPUs that are free, for example 0,2-5 (default: all)",
-       [](C& c, S& n, S& v) { return c.of_gpus = true, c.free.emplace(), gpu_numbers(n, v, *c.free); }},
+       [](C& c, S& n, S& v) {
+         return c.of_gpus = true, c.free.emplace(), gpu_numbers(n, v, *c.free);
+       }},
       {{"keep"},
        "GPUS",
        "GPUs that the placement must contain",
@@ -164,7 +173,8 @@ const std::vector<Word>& words_known() {
        "N",
        "number of parameter servers in addition to the ranks, without GPUs",
        [](C& c, S& n, S& v) {
-         return c.of_gpus = true, c.request.servers = {{"ps", 0}}, count(n, v, 1, c.request.servers[0].count);
+         return c.of_gpus = true, c.request.servers = {{"ps", 0}},
+                count(n, v, 1, c.request.servers[0].count);
        }},
       {{"gradient"},
        "BYTES",
@@ -174,7 +184,10 @@ const std::vector<Word>& words_known() {
        "SECONDS",
        "time of a training step on one GPU",
        [](C& c, S& n, S& v) { return number(n, v, c.step_seconds); }},
-      {{"explain"}, "", "print the reasons", [](C& c, S&, S&) { return c.explain = true, Status(); }},
+      {{"explain"},
+       "",
+       "print the reasons",
+       [](C& c, S&, S&) { return c.explain = true, Status(); }},
       {{"json"}, "", "print JSON", [](C& c, S&, S&) { return c.json = true, Status(); }},
       {{"help", "h"}, "", "print this help", [](C& c, S&, S&) { return c.help = true, Status(); }},
   };
@@ -193,8 +206,9 @@ Status unknown(const std::string& given) {
   std::vector<std::string> names;
   for (const Word& word : words_known()) names.push_back(word.names.front());
   const std::string like = base::nearest(given.substr(given.find_first_not_of('-')), names);
-  return invalid_argument(fmt::format("place: unknown option {}{}", given,
-                                      like.empty() ? "" : fmt::format("; did you mean --{}?", like)));
+  return invalid_argument(
+      fmt::format("place: unknown option {}{}", given,
+                  like.empty() ? "" : fmt::format("; did you mean --{}?", like)));
 }
 
 using Line = std::vector<std::string>;
@@ -206,12 +220,13 @@ std::string words(const std::vector<std::string>& list) {
 Line line_of(const topology::Fabric& fabric, const DeviceSlot& slot) {
   const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
   std::vector<std::string> gpus, nics;
-  for (const std::uint32_t gpu : slot.gpus) gpus.push_back(std::to_string(machine.gpus[gpu].number));
+  for (const std::uint32_t gpu : slot.gpus)
+    gpus.push_back(std::to_string(machine.gpus[gpu].number));
   for (const std::uint32_t nic : slot.nics) nics.push_back(machine.nics[nic].name);
-  return {
-      words(gpus), words(nics),
-      slot.numa == topology::kNoPart ? "-" : std::to_string(machine.numas[slot.numa].number),
-      (slot.cpus.empty() ? "-" : topology::ranges(slot.cpus)) + (slot.role.empty() ? "" : "  " + slot.role)};
+  return {words(gpus), words(nics),
+          slot.numa == topology::kNoPart ? "-" : std::to_string(machine.numas[slot.numa].number),
+          (slot.cpus.empty() ? "-" : topology::ranges(slot.cpus)) +
+              (slot.role.empty() ? "" : "  " + slot.role)};
 }
 
 // As wide as what stands in them.
@@ -221,8 +236,9 @@ std::string rank_table(const topology::Fabric& fabric, const JobPlacement& place
                                      : Line{"rank", "host", "on", "processors"}};
   for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
-    Line line = devices ? line_of(fabric, placement.devices[rank])
-                        : Line{slot.object, slot.cpus.empty() ? "any" : topology::ranges(slot.cpus)};
+    Line line = devices
+                    ? line_of(fabric, placement.devices[rank])
+                    : Line{slot.object, slot.cpus.empty() ? "any" : topology::ranges(slot.cpus)};
     line.insert(line.begin(), {std::to_string(rank), fabric.hosts[placement.hosts[rank]].name});
     lines.push_back(std::move(line));
   }
@@ -263,8 +279,8 @@ topology::Topology processors_of(const topology::Machine& machine) {
 }
 
 // What `numbers` of `option` are called by their bits, as indices of the machine's GPUs.
-Status gpus_numbered(const PlaceCommand& command, const char* option, const topology::Machine& machine,
-                     GpuSet numbers, GpuSet& out) {
+Status gpus_numbered(const PlaceCommand& command, const char* option,
+                     const topology::Machine& machine, GpuSet numbers, GpuSet& out) {
   GpuSet there = 0;
   out = 0;
   for (std::size_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) {
@@ -280,12 +296,13 @@ Status gpus_numbered(const PlaceCommand& command, const char* option, const topo
     for (const std::uint32_t one : members_of(set)) list.push_back(static_cast<int>(one));
     return topology::ranges(list);
   };
-  return invalid_argument(
-      fmt::format("{}: {} has no GPU {}; it has {}", option, command.machine, text(absent), text(there)));
+  return invalid_argument(fmt::format("{}: {} has no GPU {}; it has {}", option, command.machine,
+                                      text(absent), text(there)));
 }
 
 std::string step_text(const PlaceCommand& command, const JobPlacement& placement) {
-  if (command.gradient_bytes <= 0 || command.step_seconds <= 0 || placement.devices.empty()) return "";
+  if (command.gradient_bytes <= 0 || command.step_seconds <= 0 || placement.devices.empty())
+    return "";
   const auto ranks = command.request.sets * command.request.set.ranks;
   const double seconds =
       predicted_step(placement.predicted, ranks, command.gradient_bytes, command.step_seconds);
@@ -306,11 +323,14 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
     const Word* word = find_word(given.substr(start, equals - start));
     if (word == nullptr) return unknown(given);
     const bool flag = *word->value == 0;
-    if (flag && equals != std::string::npos) return invalid_argument(fmt::format("{} takes no value", given));
+    if (flag && equals != std::string::npos)
+      return invalid_argument(fmt::format("{} takes no value", given));
     if (!flag && equals == std::string::npos && i + 1 == words.size())
       return invalid_argument(fmt::format("{}: {} is missing", given, word->value));
     const std::string name = given.substr(0, equals);
-    const std::string value = flag ? "" : equals != std::string::npos ? given.substr(equals + 1) : words[++i];
+    const std::string value = flag                          ? ""
+                              : equals != std::string::npos ? given.substr(equals + 1)
+                                                            : words[++i];
     REGROUP_RETURN_IF_ERROR(word->apply(out, name, value));
   }
   if (!out.help && out.machine.empty()) return invalid_argument("place: --machine FILE is missing");
@@ -320,13 +340,14 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
 
 std::string place_help() {
   std::string out =
-      "usage: regroup place --machine FILE -np N [--explain] [OPTIONS]\nShow where the ranks of a job would "
+      "usage: regroup place --machine FILE -np N [--explain] [OPTIONS]\nShow where the ranks of a "
+      "job would "
       "run, and why, on a recorded or synthetic machine.\nGuide: docs/guide/placement.md\n\n";
   for (const Word& word : words_known()) {
     std::string left;
     for (const std::string& name : word.names)
-      left += fmt::format("{}{}{}", left.empty() ? "" : ", ", name.size() == 1 || name == "np" ? "-" : "--",
-                          name);
+      left += fmt::format("{}{}{}", left.empty() ? "" : ", ",
+                          name.size() == 1 || name == "np" ? "-" : "--", name);
     if (*word.value != 0) left += fmt::format(" {}", word.value);
     out += left.size() > 28 ? fmt::format("  {}\n  {:<28}  {}\n", left, "", word.help)
                             : fmt::format("  {:<28}  {}\n", left, word.help);
@@ -337,11 +358,13 @@ std::string place_help() {
 Result<JobPlacement> place_command(const PlaceCommand& command, const topology::Fabric& fabric) {
   const bool any_gpu = !fabric.machines.front().gpus.empty();
   if (!any_gpu && command.of_gpus)
-    return invalid_argument(fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
+    return invalid_argument(
+        fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
   const bool by_gpus = any_gpu && command.request.set.gpus > 0;
   GpuSet free = ~GpuSet{0}, keep = 0;
   const topology::Machine& machine = fabric.machines.front();
-  if (command.free) REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--free", machine, *command.free, free));
+  if (command.free)
+    REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--free", machine, *command.free, free));
   REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--keep", machine, command.request.keep, keep));
   std::vector<HostShare> hosts = whole_fabric(fabric);
   topology::Fabric known = fabric;
@@ -369,9 +392,10 @@ Result<JobPlacement> place_command(const PlaceCommand& command, const topology::
 std::string place_text(const PlaceCommand& command, const topology::Fabric& fabric,
                        const JobPlacement& placement) {
   std::string out;
-  for (std::size_t i = 0; command.explain && i < placement.why.size(); ++i) out += placement.why[i] + "\n";
-  for (std::size_t rank = 0; command.explain && placement.devices.empty() && rank < placement.slots.size();
-       ++rank)
+  for (std::size_t i = 0; command.explain && i < placement.why.size(); ++i)
+    out += placement.why[i] + "\n";
+  for (std::size_t rank = 0;
+       command.explain && placement.devices.empty() && rank < placement.slots.size(); ++rank)
     out += fmt::format("rank {}: {}\n", rank, placement.slots[rank].why);
   out += step_text(command, placement);
   out += rank_table(fabric, placement);

@@ -13,7 +13,8 @@ namespace regroup::placement {
 
 struct PlaceCommand {
   std::string machine;  // file
-  std::string fabric;   // file of the network between hosts that are such machines; "": `hosts` on one switch
+  std::string fabric;   // file of the network between hosts that are such machines; "": `hosts` on
+                        // one switch
   std::uint32_t hosts = 1;     // that are such machines on one switch
   std::optional<GpuSet> free;  // by GPU number, on each host; absent: all
   spec::Mapping mapping;       // --map-by, --rank-by, --bind-to in mpirun's words
@@ -30,11 +31,13 @@ struct PlaceCommand {
 // For --help.
 [[nodiscard]] std::string place_help();
 
-// On `fabric` whose hosts are all alike; kInvalidArgument: their machine has no GPU, and words speak of some.
+// On `fabric` whose hosts are all alike; kInvalidArgument: their machine has no GPU, and words
+// speak of some.
 [[nodiscard]] base::Result<JobPlacement> place_command(const PlaceCommand& command,
                                                        const topology::Fabric& fabric);
 
-// What it prints: a line for each rank; before them, where it explains, a sentence for each decision.
+// What it prints: a line for each rank; before them, where it explains, a sentence for each
+// decision.
 [[nodiscard]] std::string place_text(const PlaceCommand& command, const topology::Fabric& fabric,
                                      const JobPlacement& placement);
 [[nodiscard]] std::string place_json(const topology::Fabric& fabric, const JobPlacement& placement);

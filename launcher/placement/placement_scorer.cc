@@ -1,5 +1,5 @@
-// All sets are tried where there are few. Of many, sets grow from each GPU by the widest paths, and exchanges
-// improve the best of them.
+// All sets are tried where there are few. Of many, sets grow from each GPU by the widest paths, and
+// exchanges improve the best of them.
 #include "launcher/placement/placement_scorer.h"
 
 #include <algorithm>
@@ -68,7 +68,8 @@ struct PlacementScorer::Search {
   GpuSetChoice best;
 };
 
-PlacementScorer::PlacementScorer(const topology::Machine& machine) : machine_(machine), routes_(machine) {
+PlacementScorer::PlacementScorer(const topology::Machine& machine)
+    : machine_(machine), routes_(machine) {
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     if (machine.nics[i].up) nic_ends_.push_back(machine.nic_end(i));
   }
@@ -109,7 +110,8 @@ double PlacementScorer::memory_gbytes(GpuSet gpus) const {
   for (const std::uint32_t gpu : members_of(gpus)) {
     const std::uint32_t numa = machine_.gpus[gpu].numa;
     if (numa == topology::kNoPart) continue;
-    for (const Use& use : routes_.between(gpu, machine_.numa_end(numa))) load[use.row] += use.amount;
+    for (const Use& use : routes_.between(gpu, machine_.numa_end(numa)))
+      load[use.row] += use.amount;
   }
   double out = 0;
   for (std::uint32_t row = 0; row < load.size(); ++row) {
@@ -136,7 +138,8 @@ std::uint32_t PlacementScorer::nearest_nics(GpuSet gpus) const {
 double PlacementScorer::nic_gbytes() const {
   double out = 0;
   for (std::size_t i = 0; i < machine_.nics.size(); ++i) {
-    if (machine_.nics[i].up) out += routes_.capacity(static_cast<std::uint32_t>(machine_.links.size() + i));
+    if (machine_.nics[i].up)
+      out += routes_.capacity(static_cast<std::uint32_t>(machine_.links.size() + i));
   }
   return out;
 }
@@ -145,7 +148,8 @@ double PlacementScorer::nic_gbytes() const {
 double PlacementScorer::port(std::uint32_t gpu, GpuSet towards, RingScope reach) const {
   std::vector<std::uint32_t> first;
   const auto note = [&](std::uint32_t end) {
-    if (const auto uses = routes_.between(gpu, end); !uses.empty()) first.push_back(uses.front().row);
+    if (const auto uses = routes_.between(gpu, end); !uses.empty())
+      first.push_back(uses.front().row);
   };
   if (reach == RingScope::kOutward) std::for_each(nic_ends_.begin(), nic_ends_.end(), note);
   if (reach == RingScope::kInside) {
@@ -190,8 +194,9 @@ bool PlacementScorer::reaches(GpuSet gpus, RingScope reach, double least) const 
 
 PlacementScore PlacementScorer::score(GpuSet gpus, GpuSet free, RingScope reach) {
   const GpuSet left = free & ~gpus;
-  return {rings(gpus, reach).gbytes, reach == RingScope::kOutward ? nearest_nics(gpus) : 0, numas(gpus),
-          count_of(left) > 1 ? rings(left, RingScope::kInside).gbytes : 0, memory_gbytes(gpus)};
+  return {rings(gpus, reach).gbytes, reach == RingScope::kOutward ? nearest_nics(gpus) : 0,
+          numas(gpus), count_of(left) > 1 ? rings(left, RingScope::kInside).gbytes : 0,
+          memory_gbytes(gpus)};
 }
 
 void PlacementScorer::try_set(Search& search, GpuSet gpus) {
@@ -205,10 +210,11 @@ void PlacementScorer::try_set(Search& search, GpuSet gpus) {
   search.best = {gpus, scored};
 }
 
-// Outward, one that fills the NICs, and shares none that it need not, is enough: what is left on a machine
-// that takes part matters little.
+// Outward, one that fills the NICs, and shares none that it need not, is enough: what is left on a
+// machine that takes part matters little.
 bool PlacementScorer::fills_nics(const Search& search) const {
-  return search.reach == RingScope::kOutward && about_equal(search.best.score.gbytes, search.bound) &&
+  return search.reach == RingScope::kOutward &&
+         about_equal(search.best.score.gbytes, search.bound) &&
          search.best.score.nics == std::min(nearest_nics(search.free), search.count);
 }
 
@@ -225,8 +231,8 @@ void PlacementScorer::try_all(Search& search) {
   }
 }
 
-// Adds the GPU with the most bandwidth to the chosen ones, near ones first; with `over_nics` GPUs that add a
-// nearest NIC come first.
+// Adds the GPU with the most bandwidth to the chosen ones, near ones first; with `over_nics` GPUs
+// that add a nearest NIC come first.
 GpuSet PlacementScorer::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
   GpuSet out = search.keep | bit_of(seed);
   while (count_of(out) < search.count) {

@@ -1,4 +1,5 @@
-// Scores sets of GPUs of one machine: by predicted bandwidth first, then by what remains for other jobs.
+// Scores sets of GPUs of one machine: by predicted bandwidth first, then by what remains for other
+// jobs.
 #pragma once
 
 #include <bit>
@@ -26,14 +27,17 @@ using NicSet = std::uint64_t;  // the first 64 of a machine, by their index in M
 [[nodiscard]] bool about_equal(double a, double b);
 
 // Where a job's rings stay.
-enum class RingScope : std::uint8_t { kInside, kOutward };  // in one machine; through its NICs to others
+enum class RingScope : std::uint8_t {
+  kInside,
+  kOutward
+};  // in one machine; through its NICs to others
 
 // The score of a set, compared lexicographically. More is better, except for `numas`.
 struct PlacementScore {
-  double gbytes = 0;         // of its rings
-  std::uint32_t nics = 0;    // outward, that are nearest to some GPU of it: no more than it has GPUs
-  std::uint32_t numas = 0;   // NUMA nodes that it spans
-  double rest = 0;           // of rings over the GPUs that stay free, as one job
+  double gbytes = 0;        // of its rings
+  std::uint32_t nics = 0;   // outward, that are nearest to some GPU of it: no more than it has GPUs
+  std::uint32_t numas = 0;  // NUMA nodes that it spans
+  double rest = 0;          // of rings over the GPUs that stay free, as one job
   double memory_gbytes = 0;  // of each GPU to its processor's memory, all of the set at once
 
   [[nodiscard]] bool better_than(const PlacementScore& other) const;
@@ -54,8 +58,9 @@ class PlacementScorer {
   [[nodiscard]] const RingPlan& rings(GpuSet gpus, RingScope reach);
   [[nodiscard]] double memory_gbytes(GpuSet gpus) const;
   [[nodiscard]] std::uint32_t numas(GpuSet gpus) const;
-  [[nodiscard]] std::uint32_t nearest_nics(GpuSet gpus) const;  // how many, up to the number of GPUs
-  [[nodiscard]] double nic_gbytes() const;                      // of all NICs' wires together
+  [[nodiscard]] std::uint32_t nearest_nics(
+      GpuSet gpus) const;                   // how many, up to the number of GPUs
+  [[nodiscard]] double nic_gbytes() const;  // of all NICs' wires together
   // At most this is possible for `count` of `free`.
   [[nodiscard]] double bound(GpuSet free, std::uint32_t count, RingScope reach) const;
   // The same for 0, 1, ... of `free`, outward.
@@ -63,8 +68,9 @@ class PlacementScorer {
   // Outward, through these NICs only (bit i: Machine::nics[i]).
   [[nodiscard]] const RingPlan& rings_through(GpuSet gpus, NicSet nics);
 
-  // The best `count` GPUs of `free` with all of `keep` among them. Up to 256 sets are all tried, which covers
-  // machines of 8; of more, sets grown from each GPU are improved by exchanges. 1 <= count <= |free|.
+  // The best `count` GPUs of `free` with all of `keep` among them. Up to 256 sets are all tried,
+  // which covers machines of 8; of more, sets grown from each GPU are improved by exchanges. 1 <=
+  // count <= |free|.
   [[nodiscard]] GpuSetChoice best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach);
   // What a set scores that is taken from `free`.
   [[nodiscard]] PlacementScore score(GpuSet gpus, GpuSet free, RingScope reach);

@@ -1,4 +1,5 @@
-// The defaults, as Open MPI 5.0.11 was measured to choose them, or hydra where its rules were asked for.
+// The defaults, as Open MPI 5.0.11 was measured to choose them, or hydra where its rules were asked
+// for.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -17,7 +18,8 @@ void default_map(const spec::Mapping& mapping, Policy& out) {
   if (!mapping.cpu_set.empty()) {
     out.map.kind = Map::kCpuList;
     out.map.cpu_list = mapping.cpu_set;
-  } else if (out.map.cpus > 0 || mapping.bind.kind == Bind::kNone || mapping.bind.kind == Bind::kCpuList) {
+  } else if (out.map.cpus > 0 || mapping.bind.kind == Bind::kNone ||
+             mapping.bind.kind == Bind::kCpuList) {
     out.map.kind = Map::kSlot;
   } else {
     out.map.kind = Map::kUnit;
@@ -37,11 +39,14 @@ void default_bind(const PlaceRequest& request, Policy& out) {
     out.bind_unit = bind.unit;
   } else if (out.map.cpus > 0 || !by_unit(out.map)) {
     const bool wide = out.map.cpus == 0 && out.map.kind == Map::kSlot;
-    out.bind_unit = wide ? spec::Unit::kNuma : out.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
+    out.bind_unit = wide            ? spec::Unit::kNuma
+                    : out.hwthreads ? spec::Unit::kHwThread
+                                    : spec::Unit::kCore;
   } else {
     out.bind_unit = out.map.unit == spec::Unit::kNode ? spec::Unit::kNuma : out.map.unit;
   }
-  const bool exact = out.map.cpus > 0 || out.map.kind == Map::kRankFile || out.map.kind == Map::kCpuList;
+  const bool exact =
+      out.map.cpus > 0 || out.map.kind == Map::kRankFile || out.map.kind == Map::kCpuList;
   if (!request.why_unbound.empty()) {
     out.why_unbound = request.why_unbound;
   } else if (bind.kind == Bind::kNone) {
@@ -56,10 +61,12 @@ void default_bind(const PlaceRequest& request, Policy& out) {
 
 Status contradiction(const PlaceRequest& request, const Policy& policy) {
   const spec::BindTo& bind = request.mapping.bind;
-  if (policy.map.cpus > 0 && request.compat == spec::Compat::kOpenMpi && bind.kind != Bind::kDefault &&
+  if (policy.map.cpus > 0 && request.compat == spec::Compat::kOpenMpi &&
+      bind.kind != Bind::kDefault &&
       !(bind.kind == Bind::kUnit && bind.unit <= spec::Unit::kCore)) {
-    return invalid_argument(fmt::format(
-        "PE={} binds each member to its cores: requires --bind-to core or hwthread", policy.map.cpus));
+    return invalid_argument(
+        fmt::format("PE={} binds each member to its cores: requires --bind-to core or hwthread",
+                    policy.map.cpus));
   }
   if (request.compat == spec::Compat::kOpenMpi && binds_beyond_map(request.mapping)) {
     return invalid_argument(
@@ -69,7 +76,8 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
   }
   if (policy.map.kind == Map::kDistance) {
     return invalid_argument(
-        "--map-by dist: expected --map-by device=NAME, for example device=mlx5_0; --map-by numa distributes "
+        "--map-by dist: expected --map-by device=NAME, for example device=mlx5_0; --map-by numa "
+        "distributes "
         "members over NUMA nodes");
   }
   return {};
@@ -107,7 +115,8 @@ base::Result<Policy> policy_of(const PlaceRequest& request) {
   default_bind(request, out);
   REGROUP_RETURN_IF_ERROR(contradiction(request, out));
   // A thread is bound to, or a core would be shared by what looks like two places.
-  if (out.bind_unit == spec::Unit::kHwThread || (by_unit(out.map) && out.map.unit == spec::Unit::kHwThread))
+  if (out.bind_unit == spec::Unit::kHwThread ||
+      (by_unit(out.map) && out.map.unit == spec::Unit::kHwThread))
     out.hwthreads = true;
   if (by_unit(out.map)) out.map_unit = out.map.unit;
   out.cpus = out.map.cpus > 0 ? out.map.cpus : 1;

@@ -38,8 +38,10 @@ std::string narrow_of(const Routes& routes, const RingPlan& plan, const std::str
                      more == 0 ? "" : fmt::format(" and {} more", more), host);
 }
 
-// Links upward that a ring over these hosts goes through: of every node that has some of them, not all.
-void narrow_uplinks(const topology::Fabric& fabric, const std::vector<HostPart>& parts, Prediction& out) {
+// Links upward that a ring over these hosts goes through: of every node that has some of them, not
+// all.
+void narrow_uplinks(const topology::Fabric& fabric, const std::vector<HostPart>& parts,
+                    Prediction& out) {
   std::vector<std::uint32_t> below(fabric.nodes.size(), 0);
   for (const HostPart& part : parts) {
     for (std::uint32_t node = fabric.hosts[part.host].leaf; node != topology::kNoPart;
@@ -60,11 +62,12 @@ Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts
   Prediction out{HUGE_VAL, HUGE_VAL, "", static_cast<std::uint32_t>(parts.size())};
   if (parts.empty()) return {};
   const std::uint32_t domain = fabric.hosts[parts[0].host].nvlink;
-  const bool one_domain =
-      domain != topology::kNoPart && std::all_of(parts.begin(), parts.end(), [&](const HostPart& part) {
-        return fabric.hosts[part.host].nvlink == domain;
-      });
-  const RingScope reach = parts.size() == 1 || one_domain ? RingScope::kInside : RingScope::kOutward;
+  const bool one_domain = domain != topology::kNoPart &&
+                          std::all_of(parts.begin(), parts.end(), [&](const HostPart& part) {
+                            return fabric.hosts[part.host].nvlink == domain;
+                          });
+  const RingScope reach =
+      parts.size() == 1 || one_domain ? RingScope::kInside : RingScope::kOutward;
   std::set<std::pair<std::uint32_t, GpuSet>> seen;
   for (const HostPart& part : parts) {
     if (!seen.emplace(fabric.hosts[part.host].machine, part.gpus).second) continue;
@@ -88,7 +91,8 @@ Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts
   return out;
 }
 
-double predicted_step(const Prediction& predicted, std::uint32_t ranks, double bytes, double seconds) {
+double predicted_step(const Prediction& predicted, std::uint32_t ranks, double bytes,
+                      double seconds) {
   constexpr double kHides = 2.0 / 3;  // a backward pass costs twice a forward pass
   if (ranks < 2) return seconds;
   const double busy = 2.0 * (ranks - 1) / ranks * bytes / (predicted.gbytes * 1e9);

@@ -22,7 +22,8 @@ using Kind = std::pair<std::uint32_t, GpuSet>;  // machine, GPUs
 struct Kinds {
   std::set<Kind> railed, plain;  // on switches with rails, and elsewhere
   double change = HUGE_VAL;      // GB/s of the links that lead from one rail to another
-  double rail_up = HUGE_VAL;     // the same of one rail, where hosts of several groups of rails are joined
+  double rail_up =
+      HUGE_VAL;  // the same of one rail, where hosts of several groups of rails are joined
   std::string narrow;
 };
 
@@ -118,15 +119,16 @@ double over_rails(PlacementScorers& scorers, const std::vector<HostPart>& parts,
     if (nics != 0) out = std::max(out, carried(scorers, kinds, nics, gbytes));
   }
   if (out < gbytes && !about_equal(out, gbytes))
-    *narrow = fmt::format("the links of switch {} upward, which lead from one rail to another", kinds.narrow);
+    *narrow = fmt::format("the links of switch {} upward, which lead from one rail to another",
+                          kinds.narrow);
   return out;
 }
 
 void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts) {
   const topology::Fabric& fabric = scorers.fabric();
-  const auto pivot = std::min_element(parts.begin(), parts.end(), [](const HostPart& a, const HostPart& b) {
-    return count_of(a.free) < count_of(b.free);
-  });
+  const auto pivot = std::min_element(
+      parts.begin(), parts.end(),
+      [](const HostPart& a, const HostPart& b) { return count_of(a.free) < count_of(b.free); });
   if (parts.size() < 2 || rails_of(fabric, pivot->host) == nullptr) return;
   const NicSet rails = near_rails(scorers.machine_of(pivot->host), pivot->gpus);
   std::vector<HostPart> changed = parts;

@@ -1,6 +1,7 @@
-// Each rank gets its GPUs and its nearest NIC alone. NCCL's NICs are those of all ranks of the host: its
-// rings use several, and ranks of one host must agree on them. OMP_PLACES and OMP_PROC_BIND are not set:
-// processes that a member forks (workers of a data loader) would inherit one core from them.
+// Each rank gets its GPUs and its nearest NIC alone. NCCL's NICs are those of all ranks of the
+// host: its rings use several, and ranks of one host must agree on them. OMP_PLACES and
+// OMP_PROC_BIND are not set: processes that a member forks (workers of a data loader) would inherit
+// one core from them.
 #include "launcher/placement/rank_environment.h"
 
 #include <fmt/format.h>
@@ -21,12 +22,14 @@ bool is_verbs(const topology::Nic& nic) {
   return nic.kind == topology::NicKind::kInfiniband || nic.kind == topology::NicKind::kRoce;
 }
 
-const std::string& uuid_of(const topology::Machine& machine, const HostDevices* own, std::uint32_t gpu) {
+const std::string& uuid_of(const topology::Machine& machine, const HostDevices* own,
+                           std::uint32_t gpu) {
   return own != nullptr && gpu < own->uuids.size() ? own->uuids[gpu] : machine.gpus[gpu].uuid;
 }
 
 // nullptr: the host does not have it, or it is down.
-const topology::Nic* nic_of(const topology::Machine& machine, const HostDevices* own, std::uint32_t number) {
+const topology::Nic* nic_of(const topology::Machine& machine, const HostDevices* own,
+                            std::uint32_t number) {
   const bool listed = own != nullptr && number < own->nics.size();
   const topology::Nic& nic = listed ? own->nics[number] : machine.nics[number];
   return nic.up && machine.nics[number].up && !nic.name.empty() ? &nic : nullptr;
@@ -36,13 +39,14 @@ const HostDevices* own_of(const std::vector<HostDevices>& devices, std::uint32_t
   return host < devices.size() ? &devices[host] : nullptr;
 }
 
-// As CUDA takes it: all by uuid, or all by number. A number counts in the order of PCI, as NVML does; CUDA's
-// own order has the fastest first.
+// As CUDA takes it: all by uuid, or all by number. A number counts in the order of PCI, as NVML
+// does; CUDA's own order has the fastest first.
 void set_gpus(const topology::Machine& machine, const HostDevices* own,
               const std::vector<std::uint32_t>& gpus, const spec::Environment& users,
               spec::Environment& rank) {
-  const bool named = std::all_of(gpus.begin(), gpus.end(),
-                                 [&](std::uint32_t gpu) { return !uuid_of(machine, own, gpu).empty(); });
+  const bool named = std::all_of(gpus.begin(), gpus.end(), [&](std::uint32_t gpu) {
+    return !uuid_of(machine, own, gpu).empty();
+  });
   std::vector<std::string> out;
   for (const std::uint32_t gpu : gpus)
     out.push_back(named ? uuid_of(machine, own, gpu) : std::to_string(machine.gpus[gpu].number));
@@ -62,7 +66,8 @@ void set_gpus(const topology::Machine& machine, const HostDevices* own,
 
 // "mlx5_0:1"; UCX takes other cards by the name of their interface.
 std::string ucx_name(const topology::Nic& nic) {
-  if (is_verbs(nic) || nic.kind == topology::NicKind::kEfa) return fmt::format("{}:{}", nic.name, nic.port);
+  if (is_verbs(nic) || nic.kind == topology::NicKind::kEfa)
+    return fmt::format("{}:{}", nic.name, nic.port);
   return nic.interface.empty() ? nic.name : nic.interface;
 }
 
@@ -89,7 +94,8 @@ std::map<std::uint32_t, HostNics> nics_of(const topology::Fabric& fabric,
   return all;
 }
 
-std::string as_json(const topology::Fabric& fabric, const DeviceSlot& slot, const HostDevices* own) {
+std::string as_json(const topology::Fabric& fabric, const DeviceSlot& slot,
+                    const HostDevices* own) {
   const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
   nlohmann::json out = {{"host", fabric.hosts[slot.host].name},
                         {"gpus", nlohmann::json::array()},
@@ -132,7 +138,8 @@ std::vector<spec::Environment> rank_environments(const topology::Fabric& fabric,
     set_gpus(machine, named, slot.gpus, own, rank);
     std::vector<std::string> near;
     for (const std::uint32_t nic : slot.nics) {
-      if (const topology::Nic* const here = nic_of(machine, named, nic)) near.push_back(ucx_name(*here));
+      if (const topology::Nic* const here = nic_of(machine, named, nic))
+        near.push_back(ucx_name(*here));
     }
     set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(near, ",")));
     if (!nics.verbs.empty()) set("NCCL_IB_HCA", fmt::format("={}", fmt::join(nics.verbs, ",")));

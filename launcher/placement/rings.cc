@@ -1,5 +1,6 @@
-// Rings are columns of a packing: the links that a ring uses are what it takes, how much it carries is what
-// is sought. The prices of the links tell whether some other ring would be worth adding: the cheapest tour.
+// Rings are columns of a packing: the links that a ring uses are what it takes, how much it carries
+// is what is sought. The prices of the links tell whether some other ring would be worth adding:
+// the cheapest tour.
 #include "launcher/placement/rings.h"
 
 #include <algorithm>
@@ -48,12 +49,16 @@ double least_tour(const Costs& costs) {
   return out;
 }
 
-// Held and Karp: best[set][last] is the cheapest way from station 0 through all of `set` that ends in `last`.
+// Held and Karp: best[set][last] is the cheapest way from station 0 through all of `set` that ends
+// in `last`.
 Tour cheapest_tour(const Costs& costs) {
   const std::size_t others = costs.size - 1, sets = std::size_t{1} << others;
   std::vector<double> best(sets * others, kNever);
-  const auto at = [&](std::size_t set, std::size_t last) -> double& { return best[set * others + last]; };
-  for (std::size_t last = 0; last < others; ++last) at(std::size_t{1} << last, last) = costs.at(0, last + 1);
+  const auto at = [&](std::size_t set, std::size_t last) -> double& {
+    return best[set * others + last];
+  };
+  for (std::size_t last = 0; last < others; ++last)
+    at(std::size_t{1} << last, last) = costs.at(0, last + 1);
   for (std::size_t set = 1; set < sets; ++set) {
     for (std::size_t last = 0; last < others; ++last) {
       const double here = at(set, last);
@@ -89,7 +94,8 @@ void untangle(const Costs& costs, Tour& tour) {
     for (std::size_t i = 0; i + 2 < size; ++i) {
       for (std::size_t j = i + 2; j < size; ++j) {
         const std::uint32_t a = tour[i], b = tour[i + 1], c = tour[j], d = tour[(j + 1) % size];
-        if (a == d || costs.at(a, c) + costs.at(b, d) >= costs.at(a, b) + costs.at(c, d) - 1e-12) continue;
+        if (a == d || costs.at(a, c) + costs.at(b, d) >= costs.at(a, b) + costs.at(c, d) - 1e-12)
+          continue;
         std::reverse(tour.begin() + static_cast<std::ptrdiff_t>(i) + 1,
                      tour.begin() + static_cast<std::ptrdiff_t>(j) + 1);
         better = true;
@@ -107,7 +113,8 @@ Tour good_tour(const Costs& costs) {
     std::swap(tour[0], tour[start]);
     for (std::size_t i = 1; i < tour.size(); ++i) {
       const auto from = tour.begin() + static_cast<std::ptrdiff_t>(i);
-      std::iter_swap(from, std::min_element(from, tour.end(), [&](std::uint32_t a, std::uint32_t b) {
+      std::iter_swap(from,
+                     std::min_element(from, tour.end(), [&](std::uint32_t a, std::uint32_t b) {
                        return costs.at(tour[i - 1], a) < costs.at(tour[i - 1], b);
                      }));
     }
@@ -119,7 +126,8 @@ Tour good_tour(const Costs& costs) {
 
 class Planner {
  public:
-  Planner(const Routes& routes, std::span<const std::uint32_t> gpus, std::span<const std::uint32_t> nics)
+  Planner(const Routes& routes, std::span<const std::uint32_t> gpus,
+          std::span<const std::uint32_t> nics)
       : routes_(routes),
         gpus_(gpus),
         nics_(nics),

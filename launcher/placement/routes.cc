@@ -48,8 +48,8 @@ std::string_view kind_name(topology::LinkKind kind) {
   return "link";
 }
 
-// Excludes NVB and PXN, which pass another GPU: it may belong to another job. If it is ours, a ring goes
-// through it anyway.
+// Excludes NVB and PXN, which pass another GPU: it may belong to another job. If it is ours, a ring
+// goes through it anyway.
 const topology::Path& direct(const topology::Machine& machine, std::uint32_t a, std::uint32_t b) {
   const auto [gpu, nic] = std::minmax(a, b);
   return machine.direct_path(gpu, nic - machine.gpus.size());
@@ -57,13 +57,15 @@ const topology::Path& direct(const topology::Machine& machine, std::uint32_t a, 
 
 topology::Machine without_nvlink(topology::Machine machine) {
   for (topology::Link& link : machine.links) {
-    if (link.kind == topology::LinkKind::kNvlink || link.kind == topology::LinkKind::kXgmi) link.gbytes = 0;
+    if (link.kind == topology::LinkKind::kNvlink || link.kind == topology::LinkKind::kXgmi)
+      link.gbytes = 0;
   }
   topology::find_paths(machine);
   return machine;
 }
 
-// PCIe to a GPU or a NIC that the processors' own model slows down: NCCL's factor on top of the links.
+// PCIe to a GPU or a NIC that the processors' own model slows down: NCCL's factor on top of the
+// links.
 double slowed(const topology::Machine& machine, const topology::Path& path) {
   double narrowest = 0;
   for (const topology::Hop& hop : path.hops) {

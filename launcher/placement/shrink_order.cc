@@ -1,6 +1,7 @@
-// The order in which an elastic job releases sets of GPUs. For few sets, the order in which the remaining
-// ones are never far from the fastest choice of their number; for more, always the set whose loss leaves the
-// fastest rings. Among equals a set of the host with the fewest sets, so that whole hosts become free.
+// The order in which an elastic job releases sets of GPUs. For few sets, the order in which the
+// remaining ones are never far from the fastest choice of their number; for more, always the set
+// whose loss leaves the fastest rings. Among equals a set of the host with the fewest sets, so that
+// whole hosts become free.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -12,9 +13,10 @@ namespace regroup::placement {
 namespace {
 
 constexpr std::uint32_t kMostOrdered = 8;  // up to so many sets all orders are tried
-constexpr std::uint32_t kMostTried = 64;   // above so many sets whole hosts go, from the smallest on
+constexpr std::uint32_t kMostTried = 64;  // above so many sets whole hosts go, from the smallest on
 
-using Left = std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;  // by host, sets with their GPUs
+using Left =
+    std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;  // by host, sets with their GPUs
 
 std::vector<HostPart> parts_of(const Left& left, std::uint32_t but_host, std::uint32_t but_set) {
   std::vector<HostPart> out;
@@ -30,9 +32,10 @@ std::vector<HostPart> parts_of(const Left& left, std::uint32_t but_host, std::ui
 }
 
 std::pair<std::uint32_t, std::uint32_t> last_of_smallest(const Left& left) {
-  const auto smallest = std::min_element(left.begin(), left.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second.size(), ~a.first) < std::pair(b.second.size(), ~b.first);
-  });
+  const auto smallest =
+      std::min_element(left.begin(), left.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.second.size(), ~a.first) < std::pair(b.second.size(), ~b.first);
+      });
   return {smallest->first, smallest->second.rbegin()->first};
 }
 
@@ -43,9 +46,10 @@ std::pair<std::uint32_t, std::uint32_t> cheapest(PlacementScorers& scorers, cons
   for (const auto& [host, sets] : left) {
     for (const auto& [set, gpus] : sets) {
       const Prediction here = predict(scorers, parts_of(left, host, set));
-      const bool same = about_equal(here.gbytes, best.gbytes) && about_equal(here.outward, best.outward);
-      const bool better =
-          !about_equal(here.gbytes, best.gbytes) ? here.gbytes > best.gbytes : here.outward > best.outward;
+      const bool same =
+          about_equal(here.gbytes, best.gbytes) && about_equal(here.outward, best.outward);
+      const bool better = !about_equal(here.gbytes, best.gbytes) ? here.gbytes > best.gbytes
+                                                                 : here.outward > best.outward;
       if (fewest != SIZE_MAX && !(same ? sets.size() <= fewest : better)) continue;
       best = here;
       fewest = sets.size();
@@ -55,7 +59,8 @@ std::pair<std::uint32_t, std::uint32_t> cheapest(PlacementScorers& scorers, cons
   return out;
 }
 
-// Dynamic programming over groups of sets, from the smallest on: which set each group releases first.
+// Dynamic programming over groups of sets, from the smallest on: which set each group releases
+// first.
 class Orders {
  public:
   Orders(PlacementScorers& scorers, const Left& left, std::uint32_t least)
@@ -89,7 +94,8 @@ class Orders {
   };
   struct Value {
     double speed = 0;
-    // Of all groups from this one on, speeds as parts of the best of their size: the least, and all together.
+    // Of all groups from this one on, speeds as parts of the best of their size: the least, and all
+    // together.
     double least = -1;
     double sum = 0;
     std::uint32_t first = 0;
@@ -100,7 +106,8 @@ class Orders {
 
   [[nodiscard]] double speed(std::uint32_t group) {
     constexpr double kMost = 1e6,
-                     kOutward = 1e-6;  // one rank alone is without bound; NICs decide between equals
+                     kOutward =
+                         1e-6;  // one rank alone is without bound; NICs decide between equals
     std::map<std::uint32_t, HostPart> parts;
     for (std::uint32_t i = 0; i < sets_.size(); ++i) {
       if ((group >> i & 1) == 0) continue;
@@ -116,7 +123,8 @@ class Orders {
 
   [[nodiscard]] std::uint32_t on_host(std::uint32_t group, std::uint32_t host) const {
     std::uint32_t out = 0;
-    for (std::uint32_t i = 0; i < sets_.size(); ++i) out += (group >> i & 1) != 0 && sets_[i].host == host;
+    for (std::uint32_t i = 0; i < sets_.size(); ++i)
+      out += (group >> i & 1) != 0 && sets_[i].host == host;
     return out;
   }
 
@@ -151,8 +159,9 @@ class Orders {
 
 }  // namespace
 
-std::vector<std::uint32_t> shrink_order(PlacementScorers& scorers, const std::vector<DeviceSlot>& ranks,
-                                        std::uint32_t sets, std::uint32_t least) {
+std::vector<std::uint32_t> shrink_order(PlacementScorers& scorers,
+                                        const std::vector<DeviceSlot>& ranks, std::uint32_t sets,
+                                        std::uint32_t least) {
   Left left;
   for (const DeviceSlot& slot : ranks) {
     for (const std::uint32_t gpu : slot.gpus) left[slot.host][slot.set] |= bit_of(gpu);

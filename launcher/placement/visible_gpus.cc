@@ -1,5 +1,5 @@
-// CUDA and HIP take a word that names nothing for the end of the list. Here it is an error, as more likely a
-// mistake than meant; "-1" and Slurm's "NoDevFiles" are meant.
+// CUDA and HIP take a word that names nothing for the end of the list. Here it is an error, as more
+// likely a mistake than meant; "-1" and Slurm's "NoDevFiles" are meant.
 #include "launcher/placement/visible_gpus.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,10 @@ bool ends_the_list(std::string_view word) { return word.starts_with('-') || word
 
 // ROCr takes either case; NVIDIA's are lower.
 bool begins_uuid(const std::string& uuid, std::string_view word) {
-  return word.size() <= uuid.size() && std::equal(word.begin(), word.end(), uuid.begin(), [](char a, char b) {
-           return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+  return word.size() <= uuid.size() &&
+         std::equal(word.begin(), word.end(), uuid.begin(), [](char a, char b) {
+           return std::tolower(static_cast<unsigned char>(a)) ==
+                  std::tolower(static_cast<unsigned char>(b));
          });
 }
 
@@ -30,7 +32,8 @@ bool is_uuid(std::string_view word) { return word.starts_with("GPU-") || word.st
 struct Variable {
   std::string_view name;
   std::string value;
-  std::string within;  // the variable that hides GPUs from this one: it counts what that leaves; "": none
+  std::string
+      within;  // the variable that hides GPUs from this one: it counts what that leaves; "": none
 };
 
 Gpus matches(const topology::Machine& machine, const Gpus& from, const Variable& variable,
@@ -38,7 +41,8 @@ Gpus matches(const topology::Machine& machine, const Gpus& from, const Variable&
   Gpus out;
   for (std::uint32_t i = 0; i < from.size(); ++i) {
     const topology::Gpu& gpu = machine.gpus[from[i]];
-    const std::string number = std::to_string(variable.within.empty() ? gpu.number : static_cast<int>(i));
+    const std::string number =
+        std::to_string(variable.within.empty() ? gpu.number : static_cast<int>(i));
     if (word == number || (is_uuid(word) && begins_uuid(gpu.uuid, word))) out.push_back(from[i]);
   }
   return out;
@@ -47,19 +51,20 @@ Gpus matches(const topology::Machine& machine, const Gpus& from, const Variable&
 base::Status no_gpu(const topology::Machine& machine, const Gpus& from, const Variable& variable,
                     std::string_view word) {
   const std::string given = fmt::format("{}={}: {}", variable.name, variable.value, word);
-  const bool named = std::any_of(from.begin(), from.end(),
-                                 [&](std::uint32_t gpu) { return !machine.gpus[gpu].uuid.empty(); });
+  const bool named = std::any_of(
+      from.begin(), from.end(), [&](std::uint32_t gpu) { return !machine.gpus[gpu].uuid.empty(); });
   if (is_uuid(word) && !named && !from.empty())
     return base::invalid_argument(
         fmt::format("{}: the UUIDs of this machine's GPUs are unknown; use its number", given));
   if (variable.within.empty())
     return base::invalid_argument(fmt::format("{} is not a GPU of this machine", given));
   return base::invalid_argument(
-      fmt::format("{}: expected one of the {} GPU(s) that {} leaves, counted from 0", given, from.size(),
-                  variable.within));
+      fmt::format("{}: expected one of the {} GPU(s) that {} leaves, counted from 0", given,
+                  from.size(), variable.within));
 }
 
-base::Result<Gpus> left_by(const topology::Machine& machine, const Gpus& from, const Variable& variable) {
+base::Result<Gpus> left_by(const topology::Machine& machine, const Gpus& from,
+                           const Variable& variable) {
   Gpus out;
   for (const std::string& piece : base::split(variable.value, ",")) {
     const std::string_view word = base::trim(piece);
@@ -68,8 +73,8 @@ base::Result<Gpus> left_by(const topology::Machine& machine, const Gpus& from, c
     const Gpus found = matches(machine, from, variable, word);
     if (found.empty()) return no_gpu(machine, from, variable, word);
     if (is_uuid(word) && found.size() > 1)
-      return base::invalid_argument(
-          fmt::format("{}={}: {} is a prefix of several GPUs' UUIDs", variable.name, variable.value, word));
+      return base::invalid_argument(fmt::format("{}={}: {} is a prefix of several GPUs' UUIDs",
+                                                variable.name, variable.value, word));
     if (std::find(out.begin(), out.end(), found.front()) == out.end()) out.push_back(found.front());
   }
   return out;
@@ -80,7 +85,8 @@ const std::string* find(const spec::Environment& own, std::string_view name) {
   return found == own.end() ? nullptr : &found->second;
 }
 
-base::Result<Gpus> visible_of_amd(const topology::Machine& machine, const spec::Environment& own, Gpus all) {
+base::Result<Gpus> visible_of_amd(const topology::Machine& machine, const spec::Environment& own,
+                                  Gpus all) {
   std::string within;
   if (const std::string* rocr = find(own, "ROCR_VISIBLE_DEVICES")) {
     auto left = left_by(machine, all, {"ROCR_VISIBLE_DEVICES", *rocr, ""});
@@ -88,7 +94,8 @@ base::Result<Gpus> visible_of_amd(const topology::Machine& machine, const spec::
     all = std::move(*left);
     within = "ROCR_VISIBLE_DEVICES=" + *rocr;
   }
-  for (const std::string_view name : {"HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) {
+  for (const std::string_view name :
+       {"HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) {
     const std::string* value = find(own, name);
     if (value != nullptr && !value->empty()) return left_by(machine, all, {name, *value, within});
   }
@@ -102,10 +109,11 @@ base::Result<GpuSet> visible_gpus(const topology::Machine& machine, const spec::
   for (std::uint32_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) all.push_back(i);
   const bool amd = !machine.gpus.empty() && machine.gpus.front().arch.starts_with("gfx");
   const std::string* cuda = find(own, "CUDA_VISIBLE_DEVICES");
-  REGROUP_ASSIGN_OR_RETURN(const auto left, amd ? visible_of_amd(machine, own, std::move(all))
-                                            : cuda != nullptr
-                                                ? left_by(machine, all, {"CUDA_VISIBLE_DEVICES", *cuda, ""})
-                                                : base::Result<Gpus>(std::move(all)));
+  REGROUP_ASSIGN_OR_RETURN(const auto left,
+                           amd ? visible_of_amd(machine, own, std::move(all))
+                           : cuda != nullptr
+                               ? left_by(machine, all, {"CUDA_VISIBLE_DEVICES", *cuda, ""})
+                               : base::Result<Gpus>(std::move(all)));
   GpuSet out = 0;
   for (const std::uint32_t gpu : left) out |= bit_of(gpu);
   return out;

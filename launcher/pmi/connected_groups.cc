@@ -12,11 +12,12 @@ void ConnectedGroups::spawned(std::uint32_t parent, std::uint32_t child) {
 
 void ConnectedGroups::connect(std::uint32_t host, const Spaces& spaces, const Spaces& own) {
   if (spaces.size() < 2) return;
-  auto found = std::find_if(connections_.begin(), connections_.end(),
-                            [&](const Connection& connection) { return connection.spaces == spaces; });
-  const auto reported =
-      std::count_if(connections_.begin(), connections_.end(),
-                    [host](const Connection& connection) { return connection.times.contains(host); });
+  auto found =
+      std::find_if(connections_.begin(), connections_.end(),
+                   [&](const Connection& connection) { return connection.spaces == spaces; });
+  const auto reported = std::count_if(
+      connections_.begin(), connections_.end(),
+      [host](const Connection& connection) { return connection.times.contains(host); });
   const bool again = found != connections_.end() && found->times.contains(host);
   if (!again && static_cast<std::size_t>(reported) >= most_) return;
   if (found == connections_.end()) found = connections_.insert(found, Connection{spaces, {}});
@@ -28,15 +29,19 @@ void ConnectedGroups::connect(std::uint32_t host, const Spaces& spaces, const Sp
 
 void ConnectedGroups::disconnect(std::uint32_t host, const Spaces& spaces) {
   const auto find = [&](const auto& matches) {
-    return std::find_if(connections_.begin(), connections_.end(), [&](const Connection& connection) {
-      return matches(connection) &&
-             std::includes(spaces.begin(), spaces.end(), connection.spaces.begin(), connection.spaces.end());
-    });
+    return std::find_if(connections_.begin(), connections_.end(),
+                        [&](const Connection& connection) {
+                          return matches(connection) &&
+                                 std::includes(spaces.begin(), spaces.end(),
+                                               connection.spaces.begin(), connection.spaces.end());
+                        });
   };
-  const auto found = find([host](const Connection& connection) { return connection.times.contains(host); });
+  const auto found =
+      find([host](const Connection& connection) { return connection.times.contains(host); });
   if (found == connections_.end()) {
-    const auto spawned =
-        find([](const Connection& connection) { return connection.by_spawn && connection.times.empty(); });
+    const auto spawned = find([](const Connection& connection) {
+      return connection.by_spawn && connection.times.empty();
+    });
     if (host == 0 && spawned != connections_.end()) connections_.erase(spawned);
     return;
   }
@@ -49,7 +54,8 @@ void ConnectedGroups::closed(std::uint32_t space) {
     connection.spaces.erase(space);
     connection.confirmed.erase(space);
   }
-  std::erase_if(connections_, [](const Connection& connection) { return connection.spaces.size() < 2; });
+  std::erase_if(connections_,
+                [](const Connection& connection) { return connection.spaces.size() < 2; });
 }
 
 ConnectedGroups::Spaces ConnectedGroups::group_of(std::uint32_t space) const {

@@ -1,5 +1,5 @@
-// Gathers the contributions of hosts to PMIx operations that span hosts (fence, connect), at the controller
-// of the job.
+// Gathers the contributions of hosts to PMIx operations that span hosts (fence, connect), at the
+// controller of the job.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,22 @@ namespace regroup::pmi {
 
 class Exchange {
  public:
-  // Returns the answer for all of `part.hosts` once the last of them has contributed. Drops what does not
-  // belong, a second part of a host for example. An operation is identified by its key and its hosts: a host
-  // that names other hosts under the same key begins another operation, so that no host can decide which
-  // hosts take part in the operation of others.
+  // Returns the answer for all of `part.hosts` once the last of them has contributed. Drops what
+  // does not belong, a second part of a host for example. An operation is identified by its key and
+  // its hosts: a host that names other hosts under the same key begins another operation, so that
+  // no host can decide which hosts take part in the operation of others.
   [[nodiscard]] std::optional<Gathered> add(const Contribute& part);
   // Bytes that parts of `host` occupy in operations that still lack a part.
   [[nodiscard]] std::size_t held(std::uint32_t host) const;
-  // Bytes of all parts received for the operation of `part`, that one included, and the host of the largest.
+  // Bytes of all parts received for the operation of `part`, that one included, and the host of the
+  // largest.
   struct Size {
     std::size_t bytes = 0, largest = 0;
     std::uint32_t host = 0;
   };
   [[nodiscard]] Size size_with(const Contribute& part) const;
-  // True: an operation with parts of other hosts still lacks the part of `host`. For use after forget().
+  // True: an operation with parts of other hosts still lacks the part of `host`. For use after
+  // forget().
   [[nodiscard]] bool awaited(std::uint32_t host) const;
   // Drops all parts of `host`.
   void forget(std::uint32_t host);

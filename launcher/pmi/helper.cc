@@ -1,5 +1,5 @@
-// Starts regroup-pmi with an environment that saves it hwloc's discovery and plugins (10 ms and more): the
-// PMIx server needs no topology, because members discover their own.
+// Starts regroup-pmi with an environment that saves it hwloc's discovery and plugins (10 ms and
+// more): the PMIx server needs no topology, because members discover their own.
 #include "launcher/pmi/helper.h"
 
 #include <fcntl.h>
@@ -29,10 +29,13 @@ constexpr std::array<std::pair<const char*, const char*>, 5> kHelperEnvironment{
     {"PMIX_MCA_pmix_server_fence_localonly_opt", "0"},  // a fence is how we see MPI_Comm_disconnect
 }};
 
-constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH", "PMIX_MCA_mca_base_component_path"};
+constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH",
+                                                  "PMIX_MCA_mca_base_component_path"};
 
 // These would replace our topology by one of a file that this libhwloc may not be able to read.
-bool of_hwloc(const spec::Environment::value_type& entry) { return entry.first.starts_with("HWLOC_"); }
+bool of_hwloc(const spec::Environment::value_type& entry) {
+  return entry.first.starts_with("HWLOC_");
+}
 
 // An outer launcher set these: with them libpmix would act as one of its clients.
 bool of_outer_launcher(const spec::Environment::value_type& entry) {
@@ -59,7 +62,8 @@ std::string find_pmix(const process::App& app) {
 }
 
 base::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loop,
-                                                    const HelperOptions& options, HelperEvents events) {
+                                                    const HelperOptions& options,
+                                                    HelperEvents events) {
   REGROUP_ASSIGN_OR_RETURN(auto sockets, link_sockets());
   const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.valid()) return base::system_error("open", "/dev/null", errno);
@@ -83,7 +87,8 @@ base::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
     ::rmdir(folder.c_str());
     return pid.status();
   }
-  return std::unique_ptr<Helper>(new Helper(loop, std::move(sockets.first), folder, *pid, std::move(events)));
+  return std::unique_ptr<Helper>(
+      new Helper(loop, std::move(sockets.first), folder, *pid, std::move(events)));
 }
 
 Helper::Helper(boost::asio::io_context& loop, base::Fd socket, std::string folder, pid_t pid,

@@ -1,5 +1,5 @@
-// The agent's side of regroup-pmi, the process that serves PMIx and PMI-1 to MPI programs. Programs that use
-// neither run without it.
+// The agent's side of regroup-pmi, the process that serves PMIx and PMI-1 to MPI programs. Programs
+// that use neither run without it.
 #pragma once
 
 #include <utility>
@@ -23,11 +23,11 @@
 namespace regroup::pmi {
 
 struct HelperOptions {
-  std::string program;            // path of regroup-pmi
-  std::string job;                // its id
-  std::string folder;             // private, exists; a folder of the job's own is made in it, and removed
-  std::string library;            // libpmix: a file, or a name that the loader finds; "": see find_pmix()
-  bool verbose = false;           // pass libpmix's own messages on to the user
+  std::string program;   // path of regroup-pmi
+  std::string job;       // its id
+  std::string folder;    // private, exists; a folder of the job's own is made in it, and removed
+  std::string library;   // libpmix: a file, or a name that the loader finds; "": see find_pmix()
+  bool verbose = false;  // pass libpmix's own messages on to the user
   spec::Environment environment;  // of the job
   std::uint32_t host = 0;         // number of this host in the job
   // A regroup-pmi that does not answer for so long is killed, so that no rank hangs in MPI_Init.
@@ -37,13 +37,15 @@ struct HelperOptions {
 // regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.
 [[nodiscard]] std::string find_helper();
 
-// The libpmix of the installation that holds the program, or that holds the first mpirun in its PATH; else
-// the system's. A server must not be older than its clients, since it does not know all their requests.
+// The libpmix of the installation that holds the program, or that holds the first mpirun in its
+// PATH; else the system's. A server must not be older than its clients, since it does not know all
+// their requests.
 [[nodiscard]] std::string find_pmix(const process::App& app);
 
 struct HelperEvents {
   std::function<void(const Message& message, base::Fd fd)> message;
-  // regroup-pmi died or sent a malformed message: MPI programs have no services from now on. Called once.
+  // regroup-pmi died or sent a malformed message: MPI programs have no services from now on. Called
+  // once.
   std::function<void(const base::Status&)> lost;
 };
 
@@ -60,13 +62,14 @@ class Helper {
 
   // False: the message is too large, or the process is gone.
   bool send(const Message& message) { return link_.send(message); }
-  // Handles the messages received so far, which include all that regroup-pmi reported of a member that is
-  // dead.
+  // Handles the messages received so far, which include all that regroup-pmi reported of a member
+  // that is dead.
   void poll() { link_.poll(); }
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
-  Helper(boost::asio::io_context& loop, base::Fd socket, std::string folder, pid_t pid, HelperEvents events);
+  Helper(boost::asio::io_context& loop, base::Fd socket, std::string folder, pid_t pid,
+         HelperEvents events);
 
   HelperEvents events_;
   std::string folder_;

@@ -1,4 +1,5 @@
-// Messages over SOCK_SEQPACKET, whose packets are limited: the first byte of each says whether more follow.
+// Messages over SOCK_SEQPACKET, whose packets are limited: the first byte of each says whether more
+// follow.
 #include "launcher/pmi/link.h"
 
 #include <poll.h>
@@ -108,10 +109,12 @@ bool Link::receive() {
   packet.msg_iovlen = 1;
   Ancillary ancillary;
   ancillary.expect(packet);
-  const ssize_t count = ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t count =
+      ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0 && errno == EINTR) return true;
   if (count < 0 && would_block()) return false;
-  base::Fd fd = count < 0 ? base::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
+  base::Fd fd =
+      count < 0 ? base::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
   if (count <= 0) {
     fail(count < 0 ? base::system_error("recvmsg", "the other side of regroup-pmi", errno)
                    : base::peer_lost("the peer closed the connection"));

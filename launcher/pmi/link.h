@@ -24,16 +24,16 @@ namespace regroup::pmi {
 class Link {
  public:
   using Handler = std::function<void(const Message& message, base::Fd fd)>;
-  // `lost` is called once, when the other side has closed the link or sent a malformed message. Neither
-  // handler may destroy the Link.
+  // `lost` is called once, when the other side has closed the link or sent a malformed message.
+  // Neither handler may destroy the Link.
   Link(boost::asio::io_context& loop, base::Fd socket, Handler handler,
        std::function<void(const base::Status&)> lost);
 
-  // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxMessageBytes, or the
-  // other side is gone.
+  // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxMessageBytes,
+  // or the other side is gone.
   bool send(const Message& message, base::Fd fd = {});
-  // Blocks until all queued messages are in the socket, from which the other side reads them even if this
-  // process dies.
+  // Blocks until all queued messages are in the socket, from which the other side reads them even
+  // if this process dies.
   void flush();
   // Handles all that has arrived by now.
   void poll();

@@ -5,9 +5,10 @@
 
 namespace regroup {
 
-template class base::Variant<pmi::OpenSpace, pmi::ReplaceRank, pmi::MemberGone, pmi::CloseSpace, pmi::Ping,
-                             pmi::SpawnDone, pmi::Services, pmi::RankReady, pmi::Connected, pmi::Finalized,
-                             pmi::Aborted, pmi::GroupsConnected, pmi::GroupsDisconnected, pmi::Spawn,
-                             pmi::Contribute, pmi::Gathered, pmi::Fetch, pmi::Fetched>;
+template class base::Variant<pmi::OpenSpace, pmi::ReplaceRank, pmi::MemberGone, pmi::CloseSpace,
+                             pmi::Ping, pmi::SpawnDone, pmi::Services, pmi::RankReady,
+                             pmi::Connected, pmi::Finalized, pmi::Aborted, pmi::GroupsConnected,
+                             pmi::GroupsDisconnected, pmi::Spawn, pmi::Contribute, pmi::Gathered,
+                             pmi::Fetch, pmi::Fetched>;
 
 }  // namespace regroup

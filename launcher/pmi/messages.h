@@ -1,5 +1,6 @@
-// Messages between the agent and its helper process regroup-pmi, as plain data. A space (PMIx: namespace) is
-// the set of processes of one MPI_COMM_WORLD: space 0 is the job as started, each MPI_Comm_spawn adds one.
+// Messages between the agent and its helper process regroup-pmi, as plain data. A space (PMIx:
+// namespace) is the set of processes of one MPI_COMM_WORLD: space 0 is the job as started, each
+// MPI_Comm_spawn adds one.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@ struct ProcId {
 };
 
 // The processors of a bound process as Open MPI writes them: "0-1", and
-// "SK0:L30:L20-1:L10-1:CR0-1:HT0-1:NM0", the logical numbers of their packages, caches, cores, threads and
-// NUMA nodes.
+// "SK0:L30:L20-1:L10-1:CR0-1:HT0-1:NM0", the logical numbers of their packages, caches, cores,
+// threads and NUMA nodes.
 struct Binding {
   std::string cpus;
   std::string locality;
@@ -97,8 +98,9 @@ struct GroupsConnected {
 struct GroupsDisconnected {
   std::vector<std::uint32_t> spaces;
 };
-// The data, possibly empty, that the processes of this host contribute to an operation of processes of
-// `hosts`. `key` is the same on all of them and used for this operation only. Answered by Gathered.
+// The data, possibly empty, that the processes of this host contribute to an operation of processes
+// of `hosts`. `key` is the same on all of them and used for this operation only. Answered by
+// Gathered.
 struct Contribute {
   std::string key;
   std::vector<std::uint32_t> hosts;
@@ -130,16 +132,16 @@ struct SpawnApp {
   std::string wdir;                      // "": the parent's
   std::uint32_t count = 0;
 };
-// Answered by an OpenSpace with the number of this request, then by SpawnDone; on an error by SpawnDone
-// alone.
+// Answered by an OpenSpace with the number of this request, then by SpawnDone; on an error by
+// SpawnDone alone.
 struct Spawn {
   std::uint64_t request = 0;
   ProcId parent;
   std::vector<SpawnApp> apps;
 };
 
-using Message = base::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services,
-                              RankReady, Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected,
-                              Spawn, Contribute, Gathered, Fetch, Fetched>;
+using Message = base::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone,
+                              Services, RankReady, Connected, Finalized, Aborted, GroupsConnected,
+                              GroupsDisconnected, Spawn, Contribute, Gathered, Fetch, Fetched>;
 
 }  // namespace regroup::pmi

@@ -1,4 +1,5 @@
-// Keeps a job independent of regroup-pmi: each open() is answered even if regroup-pmi dies or hangs.
+// Keeps a job independent of regroup-pmi: each open() is answered even if regroup-pmi dies or
+// hangs.
 #include "launcher/pmi/mpi.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ constexpr const char* kWithout = "MPI programs get no PMI services";
 
 void add_variable(spec::Environment& environment, const std::string& variable) {
   const std::size_t equals = variable.find('=');
-  if (equals != std::string::npos) environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  if (equals != std::string::npos)
+    environment[variable.substr(0, equals)] = variable.substr(equals + 1);
 }
 
 }  // namespace
@@ -26,7 +28,8 @@ void add_hints(process::Extras& extras, const process::App& app, bool oversubscr
   const auto hint = [&](const char* name) {
     if (!app.environment.contains(name)) extras.environment.emplace(name, "1");
   };
-  if (oversubscribed) hint("OMPI_MCA_mpi_yield_when_idle");  // MPICH's POLLS_BEFORE_YIELD changed nothing
+  if (oversubscribed)
+    hint("OMPI_MCA_mpi_yield_when_idle");  // MPICH's POLLS_BEFORE_YIELD changed nothing
   hint("MPIR_CVAR_PMI_VERSION");  // MPICH 5 refuses to choose where it sees PMIx beside PMI-1
 }
 
@@ -41,17 +44,19 @@ base::Result<process::App> spawned_app(const process::App& parent, const SpawnAp
   app.argv.insert(app.argv.end(), wanted.arguments.begin(), wanted.arguments.end());
   if (!wanted.wdir.empty()) app.wdir = wanted.wdir;
   for (const std::string& variable : wanted.environment) add_variable(app.environment, variable);
-  REGROUP_ASSIGN_OR_RETURN(app.path, process::find_member_program(wanted.command, app.wdir, app.environment));
+  REGROUP_ASSIGN_OR_RETURN(app.path,
+                           process::find_member_program(wanted.command, app.wdir, app.environment));
   return app;
 }
 
-Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const process::App& app, MpiEvents events)
+Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const process::App& app,
+         MpiEvents events)
     : limit_(options.answer_limit), beat_(loop), events_(std::move(events)) {
   if (options.library.empty()) options.library = find_pmix(app);
-  auto helper =
-      Helper::start(loop, options,
-                    {[this](const Message& message, base::Fd fd) { on_message(message, std::move(fd)); },
-                     [this](const base::Status& why) { on_lost(why); }});
+  auto helper = Helper::start(
+      loop, options,
+      {[this](const Message& message, base::Fd fd) { on_message(message, std::move(fd)); },
+       [this](const base::Status& why) { on_lost(why); }});
   if (helper.ok()) {
     helper_ = std::move(*helper);
     watch();
@@ -66,10 +71,11 @@ void Mpi::settle() {
   if (helper_ && !lost_) helper_->poll();
 }
 
-// Counts unanswered beats instead of time: after this process itself was stopped (SIGSTOP), regroup-pmi still
-// gets the whole limit to answer.
+// Counts unanswered beats instead of time: after this process itself was stopped (SIGSTOP),
+// regroup-pmi still gets the whole limit to answer.
 void Mpi::watch() {
-  beat_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit_ / kBeats));
+  beat_.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit_ / kBeats));
   beat_.async_wait([this](const boost::system::error_code& error) {
     if (error || lost_) return;
     if (unanswered_ == kBeats) helper_->poll();
@@ -89,7 +95,8 @@ void Mpi::give_up() {
 
 Mpi::OpeningId Mpi::await(const std::vector<ProcId>& processes, Ready ready) {
   const OpeningId id = ++last_opening_;
-  openings_[id] = {std::vector<process::Extras>(processes.size()), processes.size(), std::move(ready)};
+  openings_[id] = {std::vector<process::Extras>(processes.size()), processes.size(),
+                   std::move(ready)};
   for (std::size_t i = 0; i < processes.size(); ++i) awaited_[processes[i]] = {id, i};
   return id;
 }
@@ -101,20 +108,23 @@ void Mpi::open(const OpenSpace& space, Ready ready) {
     if (space.here(rank)) here.push_back({space.space, rank});
   }
   if (!helper_ || lost_) return ready(std::vector<process::Extras>(here.size()));
-  if (here.empty()) {  // regroup-pmi must know it nevertheless: processes here may connect to that space
+  if (here.empty()) {  // regroup-pmi must know it nevertheless: processes here may connect to that
+                       // space
     send(space);
     return ready({});
   }
   const OpeningId id = await(here, std::move(ready));
   if (send(space) || lost_) return;
-  events_.said(fmt::format("{} members do not fit into a message to regroup-pmi: {}", size, kWithout));
+  events_.said(
+      fmt::format("{} members do not fit into a message to regroup-pmi: {}", size, kWithout));
   finish(id);
 }
 
 void Mpi::reopen(ProcId process, std::function<void(process::Extras)> ready) {
   if (!helper_ || lost_) return ready({});
-  await({process},
-        [ready = std::move(ready)](std::vector<process::Extras> extras) { ready(std::move(extras.at(0))); });
+  await({process}, [ready = std::move(ready)](std::vector<process::Extras> extras) {
+    ready(std::move(extras.at(0)));
+  });
   send(ReplaceRank{process});
 }
 
@@ -134,7 +144,8 @@ void Mpi::on_message(const Message& message, base::Fd fd) {
   if (const auto* connected = std::get_if<Connected>(&message)) events_.connected(*connected);
   if (const auto* finalized = std::get_if<Finalized>(&message)) events_.finalized(*finalized);
   if (const auto* aborted = std::get_if<Aborted>(&message)) events_.aborted(*aborted);
-  if (const auto* connection = std::get_if<GroupsConnected>(&message)) events_.groups_connected(*connection);
+  if (const auto* connection = std::get_if<GroupsConnected>(&message))
+    events_.groups_connected(*connection);
   if (const auto* disconnection = std::get_if<GroupsDisconnected>(&message))
     events_.groups_disconnected(*disconnection);
   if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
@@ -146,8 +157,8 @@ void Mpi::on_message(const Message& message, base::Fd fd) {
 
 void Mpi::on_services(const Services& services) {
   if (services.pmix) return;
-  events_.said(fmt::format("no PMIx server, so ranks of an Open MPI program do not find each other: {}",
-                           services.note));
+  events_.said(fmt::format(
+      "no PMIx server, so ranks of an Open MPI program do not find each other: {}", services.note));
 }
 
 void Mpi::on_rank_ready(const RankReady& ready, base::Fd fd) {

@@ -1,6 +1,6 @@
-// The agent's services for MPI programs: gives each member the environment and the descriptor by which it
-// finds its launcher, and reports to the job which ranks are between MPI_Init and MPI_Finalize. Programs of
-// any MPI, or of none, are treated alike.
+// The agent's services for MPI programs: gives each member the environment and the descriptor by
+// which it finds its launcher, and reports to the job which ranks are between MPI_Init and
+// MPI_Finalize. Programs of any MPI, or of none, are treated alike.
 #pragma once
 
 #include <utility>
@@ -25,33 +25,36 @@ struct MpiEvents {
   std::function<void(const Finalized&)> finalized;
   std::function<void(const Aborted&)> aborted;
   std::function<void(const GroupsConnected&)> groups_connected = [](const GroupsConnected&) {};
-  std::function<void(const GroupsDisconnected&)> groups_disconnected = [](const GroupsDisconnected&) {};
+  std::function<void(const GroupsDisconnected&)> groups_disconnected =
+      [](const GroupsDisconnected&) {};
   std::function<void(const Spawn&)> spawn;  // answer it with open() or tell(SpawnDone)
   // Contribute, Fetch and Fetched, for other hosts.
   std::function<void(const Message&)> exchange = [](const Message&) {};
   std::function<void(const std::string&)> said;  // a sentence for the user about a missing service
 };
 
-// Adds variables that tell an MPI how it was started, and that keep processes from spinning where there are
-// more of them than cores. Variables that the user set in `app` stay.
+// Adds variables that tell an MPI how it was started, and that keep processes from spinning where
+// there are more of them than cores. Variables that the user set in `app` stay.
 void add_hints(process::Extras& extras, const process::App& app, bool oversubscribed);
 
 // "rank 3", "rank 0 of spawn 1".
 [[nodiscard]] std::string name_of(ProcId process);
 
-// The program that MPI_Comm_spawn starts for `wanted` when a process of `parent` calls it. kNotFound names
-// it.
-[[nodiscard]] base::Result<process::App> spawned_app(const process::App& parent, const SpawnApp& wanted);
+// The program that MPI_Comm_spawn starts for `wanted` when a process of `parent` calls it.
+// kNotFound names it.
+[[nodiscard]] base::Result<process::App> spawned_app(const process::App& parent,
+                                                     const SpawnApp& wanted);
 
 // Used by the loop's thread.
 class Mpi {
  public:
-  // Starts regroup-pmi, with the libpmix of `app` unless `options` name one. If that fails it reports it by
-  // `events.said`, and members get no extras.
-  Mpi(boost::asio::io_context& loop, HelperOptions options, const process::App& app, MpiEvents events);
+  // Starts regroup-pmi, with the libpmix of `app` unless `options` name one. If that fails it
+  // reports it by `events.said`, and members get no extras.
+  Mpi(boost::asio::io_context& loop, HelperOptions options, const process::App& app,
+      MpiEvents events);
 
-  // Calls `ready` once, from the loop or before it returns, with the extras of each rank of this host; if
-  // regroup-pmi dies or does not answer in time, with those received until then.
+  // Calls `ready` once, from the loop or before it returns, with the extras of each rank of this
+  // host; if regroup-pmi dies or does not answer in time, with those received until then.
   using Ready = std::function<void(std::vector<process::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
   // The same for one rank of an open space that never called MPI_Init and is restarted.

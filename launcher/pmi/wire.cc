@@ -35,7 +35,8 @@ fb::OpenSpaceT table(const OpenSpace& m) {
   return t;
 }
 OpenSpace plain(const fb::OpenSpaceT& t) {
-  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn, {}, {}, t.hosts, t.host_of, t.host};
+  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn,
+              {},      {},      t.hosts,          t.host_of,   t.host};
   for (const auto& binding : t.bindings) m.bindings.push_back({binding->cpus, binding->locality});
   if (t.parent) m.parent = ProcId{t.parent->space, t.parent->rank};
   return m;
@@ -52,7 +53,9 @@ fb::MemberGoneT table(const MemberGone& m) {
   t.failed = m.failed;
   return t;
 }
-MemberGone plain(const fb::MemberGoneT& t) { return {{t.space, t.rank}, t.code, t.signal, t.failed}; }
+MemberGone plain(const fb::MemberGoneT& t) {
+  return {{t.space, t.rank}, t.code, t.signal, t.failed};
+}
 fb::CloseSpaceT table(const CloseSpace& m) {
   fb::CloseSpaceT t;
   t.space = m.space;
@@ -115,7 +118,9 @@ fb::SpawnAppT table(const SpawnApp& m) {
   t.wdir = m.wdir, t.count = m.count;
   return t;
 }
-SpawnApp plain(const fb::SpawnAppT& t) { return {t.command, t.arguments, t.environment, t.wdir, t.count}; }
+SpawnApp plain(const fb::SpawnAppT& t) {
+  return {t.command, t.arguments, t.environment, t.wdir, t.count};
+}
 fb::SpawnT table(const Spawn& m) {
   fb::SpawnT t;
   t.request = m.request, t.space = m.parent.space, t.rank = m.parent.rank;
@@ -176,17 +181,19 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
   }
 }
 
-// Offsets may name the same string many times, so a small buffer could unpack to a large message: limit it.
+// Offsets may name the same string many times, so a small buffer could unpack to a large message:
+// limit it.
 bool fits(const fb::Message& message, proto::FlatBudget budget) {
   if (const auto* m = message.body_as_OpenSpace())
-    return budget.strings(m->hosts()) && budget.tables(m->bindings(), [&](const fb::Binding& binding) {
-      return budget.values(binding.cpus()) && budget.values(binding.locality());
-    });
+    return budget.strings(m->hosts()) &&
+           budget.tables(m->bindings(), [&](const fb::Binding& binding) {
+             return budget.values(binding.cpus()) && budget.values(binding.locality());
+           });
   if (const auto* m = message.body_as_RankReady()) return budget.strings(m->environment());
   const auto* spawn = message.body_as_Spawn();
   return spawn == nullptr || budget.tables(spawn->apps(), [&](const fb::SpawnApp& app) {
-    return budget.values(app.command()) && budget.values(app.wdir()) && budget.strings(app.arguments()) &&
-           budget.strings(app.environment());
+    return budget.values(app.command()) && budget.values(app.wdir()) &&
+           budget.strings(app.arguments()) && budget.strings(app.environment());
   });
 }
 
@@ -203,18 +210,20 @@ std::vector<std::byte> encode(const Message& message) {
 }
 
 Result<Message> decode(std::span<const std::byte> packet) {
-  const std::vector<std::byte> aligned(packet.begin(), packet.end());  // numbers are read where they lie
+  const std::vector<std::byte> aligned(packet.begin(),
+                                       packet.end());  // numbers are read where they lie
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyMessageBuffer(verifier) ||
       !fits(*fb::GetMessage(bytes), proto::FlatBudget(aligned.size()))) {
-    return base::data_loss(fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
+    return base::data_loss(
+        fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return base::invalid_argument(
-        fmt::format("regroup-pmi uses message version {}, expected {}", wire.version, kWireVersion));
+    return base::invalid_argument(fmt::format("regroup-pmi uses message version {}, expected {}",
+                                              wire.version, kWireVersion));
   }
   return body_from_wire(wire.body);
 }

@@ -1,6 +1,6 @@
-// Formats: docs.aws.amazon.com "Spot Instance interruption notices", "EC2 instance rebalance recommendations"
-// and "Scheduled events for your instances", cloud.google.com "Query the metadata server for maintenance
-// event notices", learn.microsoft.com "Scheduled Events", as of 2026.
+// Formats: docs.aws.amazon.com "Spot Instance interruption notices", "EC2 instance rebalance
+// recommendations" and "Scheduled events for your instances", cloud.google.com "Query the metadata
+// server for maintenance event notices", learn.microsoft.com "Scheduled Events", as of 2026.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,11 +26,13 @@ base::Duration at_most_a_year(double count) {
 }
 
 std::string text_in(const json& value, const char* name) {
-  return value.is_object() && value.contains(name) && value[name].is_string() ? value[name].get<std::string>()
-                                                                              : "";
+  return value.is_object() && value.contains(name) && value[name].is_string()
+             ? value[name].get<std::string>()
+             : "";
 }
 
-// Sets when the host goes. Once that time has passed the cloud does not say how much time is left: `begun`.
+// Sets when the host goes. Once that time has passed the cloud does not say how much time is left:
+// `begun`.
 void set_time(Notice& notice, const std::string& text, std::int64_t now) {
   const auto at = parse_time(text);
   if (!at) return;
@@ -58,7 +60,8 @@ Found parse_ec2(const json& value, std::int64_t now) {
 Found parse_ec2_plans(const json& plans, std::int64_t now) {
   std::vector<Notice> out;
   for (const json& plan : plans) {
-    const std::string code = text_in(plan, "Code"), description = base::lower(text_in(plan, "Description"));
+    const std::string code = text_in(plan, "Code"),
+                      description = base::lower(text_in(plan, "Description"));
     if (code.empty())
       return invalid_argument("malformed notice: expected a \"Code\" in each event of the list");
     const bool over = is_over(text_in(plan, "State")) || description.starts_with("[completed]") ||
@@ -81,7 +84,8 @@ std::optional<base::Duration> duration_of(const json& event) {
 }
 
 std::optional<Notice> azure_event(const json& event, std::int64_t now) {
-  const std::string type = base::lower(text_in(event, "EventType")), status = text_in(event, "EventStatus");
+  const std::string type = base::lower(text_in(event, "EventType")),
+                    status = text_in(event, "EventStatus");
   if (type.empty() || is_over(status)) return std::nullopt;
   Notice notice{Kind::kAdvice};
   notice.what = base::printable_word(text_in(event, "EventType"));
@@ -92,7 +96,8 @@ std::optional<Notice> azure_event(const json& event, std::int64_t now) {
   if (notice.kind == Kind::kPause && notice.lasts == base::Duration::zero()) return std::nullopt;
   const std::string at = text_in(event, "NotBefore");
   set_time(notice, at, now);
-  const bool started = base::lower(status) == "started" || (at.empty() && event.contains("NotBefore"));
+  const bool started =
+      base::lower(status) == "started" || (at.empty() && event.contains("NotBefore"));
   if (started) notice.begun = true, notice.within = base::Duration::zero();
   notice.planned = notice.machines = true;
   for (const json& machine : event.value("Resources", json::array())) {
@@ -142,8 +147,9 @@ Found parse_cloud_notices(std::string_view text, std::int64_t now) {
       has("maintenanceStatus"))
     return parse_google(value, now);
   if (value.is_array()) return parse_ec2_plans(value, now);
-  return invalid_argument(fmt::format("unknown notice '{}': expected an answer of EC2, Azure or Google Cloud",
-                                      base::printable_word(text)));
+  return invalid_argument(
+      fmt::format("unknown notice '{}': expected an answer of EC2, Azure or Google Cloud",
+                  base::printable_word(text)));
 }
 
 std::vector<std::string> parse_machine_names(std::string_view text) {

@@ -20,7 +20,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(boost::asio::io_context& loop, const HttpQuestion& question,
            std::function<void(base::Result<HttpAnswer>)> done)
-      : address_(question.address), resolver_(loop), stream_(loop), limit_(loop), done_(std::move(done)) {
+      : address_(question.address),
+        resolver_(loop),
+        stream_(loop),
+        limit_(loop),
+        done_(std::move(done)) {
     request_.version(11);
     request_.method_string(question.method);
     request_.target(address_.target);
@@ -34,8 +38,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     limit_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
     limit_.async_wait([self = shared_from_this(), limit](const boost::system::error_code& error) {
       if (!error)
-        self->fail(base::Code::kDeadlineExceeded,
-                   fmt::format("no answer within {:g} s", std::chrono::duration<double>(limit).count()));
+        self->fail(
+            base::Code::kDeadlineExceeded,
+            fmt::format("no answer within {:g} s", std::chrono::duration<double>(limit).count()));
     });
     resolver_.async_resolve(address_.host, address_.port,
                             [self = shared_from_this()](const beast::error_code& error,
@@ -46,9 +51,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
  private:
   void connect(const tcp::resolver::results_type& found) {
-    stream_.async_connect(found, [self = shared_from_this()](const beast::error_code& error, const auto&) {
-      if (self->good(error)) self->write();
-    });
+    stream_.async_connect(found,
+                          [self = shared_from_this()](const beast::error_code& error, const auto&) {
+                            if (self->good(error)) self->write();
+                          });
   }
   void write() {
     http::async_write(stream_, request_,
@@ -57,13 +63,14 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
                       });
   }
   void read() {
-    http::async_read(stream_, buffer_, parser_,
-                     [self = shared_from_this()](const beast::error_code& error, std::size_t) {
-                       if (!self->good(error)) return;
-                       if (self->parser_.get().body().size() > kMostBody)
-                         return self->fail(base::Code::kDataLoss, "answer larger than 64 KiB");
-                       self->end(HttpAnswer{self->parser_.get().result_int(), self->parser_.get().body()});
-                     });
+    http::async_read(
+        stream_, buffer_, parser_,
+        [self = shared_from_this()](const beast::error_code& error, std::size_t) {
+          if (!self->good(error)) return;
+          if (self->parser_.get().body().size() > kMostBody)
+            return self->fail(base::Code::kDataLoss, "answer larger than 64 KiB");
+          self->end(HttpAnswer{self->parser_.get().result_int(), self->parser_.get().body()});
+        });
   }
 
   bool good(const beast::error_code& error) {
@@ -71,8 +78,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     return !error && done_;
   }
   void fail(base::Code code, const std::string& why) {
-    end(base::Status(code,
-                     fmt::format("http://{}:{}{}: {}", address_.host, address_.port, address_.target, why)));
+    end(base::Status(code, fmt::format("http://{}:{}{}: {}", address_.host, address_.port,
+                                       address_.target, why)));
   }
   void end(base::Result<HttpAnswer> answer) {
     if (!done_) return;
@@ -96,7 +103,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
 base::Result<HttpAddress> parse_http_address(std::string_view url) {
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return base::invalid_argument(fmt::format("{}: expected http://...", url));
+  if (!url.starts_with(kScheme))
+    return base::invalid_argument(fmt::format("{}: expected http://...", url));
   url.remove_prefix(kScheme.size());
   const std::size_t slash = url.find('/');
   const std::string_view place = url.substr(0, slash);
@@ -108,7 +116,8 @@ base::Result<HttpAddress> parse_http_address(std::string_view url) {
                       out.port.find_first_not_of("0123456789") == std::string::npos;
   const bool clean = out.target.find_first_of(" \t\r\n") == std::string::npos;
   if (out.host.empty() || !digits || !clean)
-    return base::invalid_argument(fmt::format("http://{}: expected http://HOST[:PORT][/PATH]", url));
+    return base::invalid_argument(
+        fmt::format("http://{}: expected http://HOST[:PORT][/PATH]", url));
   return out;
 }
 

@@ -28,7 +28,8 @@ struct HttpAnswer {
   unsigned status = 0;
   std::string body;  // 64 KiB at most: what is larger is an error
 };
-// `done` is called once, from the loop, within `limit`; its error names the address and what went wrong.
+// `done` is called once, from the loop, within `limit`; its error names the address and what went
+// wrong.
 void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, base::Duration limit,
               std::function<void(base::Result<HttpAnswer>)> done);
 

@@ -28,19 +28,22 @@ base::Duration seconds(double count) {
 base::Status parse_field(std::string_view word, Notice* notice) {
   const std::size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
-  std::string_view rest = equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+  std::string_view rest =
+      equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
   if (name == "within" || name == "for") {
     double count = 0;
     if (!base::whole(rest, count) || !(count >= 0)) {
-      return invalid_argument(fmt::format("'{}': expected a number of seconds", base::printable_word(word)));
+      return invalid_argument(
+          fmt::format("'{}': expected a number of seconds", base::printable_word(word)));
     }
     (name == "within" ? notice->within : notice->lasts) = seconds(count);
     return {};
   }
   const bool names_hosts = name == "hosts" || name == "who";  // "who": its former name
   if (!names_hosts || rest.empty())
-    return invalid_argument(fmt::format("'{}': expected within=SECONDS, for=SECONDS or hosts=HOST,...",
-                                        base::printable_word(word)));
+    return invalid_argument(
+        fmt::format("'{}': expected within=SECONDS, for=SECONDS or hosts=HOST,...",
+                    base::printable_word(word)));
   for (std::string_view host; base::next_part(rest, ',', host);) {
     if (host.empty() || notice->hosts.size() == kMostHosts)
       return invalid_argument(fmt::format("'{}': expected host names", base::printable_word(word)));
@@ -76,14 +79,16 @@ Found parse_words(std::string_view text) {
             base::printable_word(line)));
       out.push_back(Notice{*kind});
     }
-    while (base::next_blank_word(words, word)) REGROUP_RETURN_IF_ERROR(parse_field(word, &out.back()));
+    while (base::next_blank_word(words, word))
+      REGROUP_RETURN_IF_ERROR(parse_field(word, &out.back()));
   }
   return out;
 }
 
 // What Google and EC2 say in a word, with the quotation marks that alt=json puts around it.
 std::optional<std::vector<Notice>> parse_word(std::string_view text, std::int64_t now) {
-  if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  if (text.size() > 1 && text.front() == '"' && text.back() == '"')
+    text = text.substr(1, text.size() - 2);
   const std::string word = base::lower(text);
   Notice notice{Kind::kKill};
   for (const char* none : {"", "false", "none", "inservice"}) {
@@ -113,7 +118,8 @@ std::optional<std::int64_t> zone_offset(std::string_view zone) {
   std::string digits = word.substr(1);
   std::erase(digits, ':');
   int number = 0;
-  if (!base::whole(digits, number) || (digits.size() != 2 && digits.size() != 4)) return std::nullopt;
+  if (!base::whole(digits, number) || (digits.size() != 2 && digits.size() != 4))
+    return std::nullopt;
   const int hours = digits.size() == 2 ? number : number / 100,
             minutes = digits.size() == 2 ? 0 : number % 100;
   return (word[0] == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
@@ -131,7 +137,8 @@ bool is_same_host(std::string one, std::string other) {
   return one == other || (one_is_short != other_is_short && short_form(one) == short_form(other));
 }
 
-// Of a scale set, number 36 is "name_36" to Azure, and its host "name000010": six digits to the base 36.
+// Of a scale set, number 36 is "name_36" to Azure, and its host "name000010": six digits to the
+// base 36.
 std::string scale_set_host(const std::string& machine) {
   const std::size_t mark = machine.rfind('_');
   std::uint64_t number = 0;
@@ -150,7 +157,8 @@ std::string machine_name(std::string_view text) {
   return base::lower(text);
 }
 
-bool is_machine(std::string_view resource, std::string_view host, const std::vector<std::string>& names) {
+bool is_machine(std::string_view resource, std::string_view host,
+                const std::vector<std::string>& names) {
   const std::string machine = machine_name(resource);
   if (machine.empty()) return false;
   const auto same = [&](const std::string& name) { return machine_name(name) == machine; };
@@ -176,8 +184,8 @@ base::Duration time_left(const Notice& notice) {
 Found parse_notices(std::string_view text, std::int64_t now) {
   text = base::trimmed_word(text);
   if (auto found = parse_word(text, now)) return std::move(*found);
-  auto found =
-      text.front() == '{' || text.front() == '[' ? parse_cloud_notices(text, now) : parse_words(text);
+  auto found = text.front() == '{' || text.front() == '[' ? parse_cloud_notices(text, now)
+                                                          : parse_words(text);
   if (found.ok()) std::ranges::stable_sort(*found, {}, time_left);
   return found;
 }
@@ -215,7 +223,8 @@ std::optional<std::int64_t> parse_time(const std::string& text) {
   return std::nullopt;
 }
 
-bool is_for(const Notice& notice, std::string_view host, const std::vector<std::string>& machine_names) {
+bool is_for(const Notice& notice, std::string_view host,
+            const std::vector<std::string>& machine_names) {
   return notice.hosts.empty() || std::ranges::any_of(notice.hosts, [&](const std::string& name) {
            return notice.machines ? is_machine(name, host, machine_names)
                                   : is_same_host(name, std::string(host));

@@ -20,8 +20,9 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{10};  // of a command, or of an address
 constexpr std::size_t kMostText = 64 << 10;
-constexpr std::chrono::seconds kNamesLimit{2};  // of an address that is asked for this machine's names
-constexpr std::chrono::seconds kSooner{2};      // what differs by less is the same time
+constexpr std::chrono::seconds kNamesLimit{
+    2};                                     // of an address that is asked for this machine's names
+constexpr std::chrono::seconds kSooner{2};  // what differs by less is the same time
 constexpr const char* kTokenHeader = "X-aws-ec2-metadata-token";
 
 }  // namespace
@@ -38,13 +39,14 @@ struct NoticeWatch::Source {
   bool over = false;       // the watch was destroyed
   bool suspended = false;  // the source says that the host is, or will be, suspended
   bool paused = false;     // the source says that the host is, or will be, paused
-  std::optional<std::chrono::steady_clock::time_point> reported_end;  // when the host ends, as was passed on
-  std::set<std::string> remarks;                                      // what has been said about what it says
+  std::optional<std::chrono::steady_clock::time_point>
+      reported_end;               // when the host ends, as was passed on
+  std::set<std::string> remarks;  // what has been said about what it says
   [[nodiscard]] std::string name() const { return option + " " + what; }
 };
 
-NoticeWatch::NoticeWatch(boost::asio::io_context& loop, spec::NoticeRequest sources, std::string host,
-                         spec::Environment environment, Events events)
+NoticeWatch::NoticeWatch(boost::asio::io_context& loop, spec::NoticeRequest sources,
+                         std::string host, spec::Environment environment, Events events)
     : loop_(loop),
       request_(std::move(sources)),
       host_(std::move(host)),
@@ -76,7 +78,8 @@ void NoticeWatch::stop() {
 
 void NoticeWatch::ask_later(Source& source) {
   if (source.over) return;
-  source.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(request_.every));
+  source.timer.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(request_.every));
   source.timer.async_wait([this, &source](const boost::system::error_code& error) {
     if (!error && !source.over) ask(source);
   });
@@ -100,7 +103,8 @@ void NoticeWatch::ask_file(Source& source) {
   if (!file) return failed(source, base::system_error("open", source.what, errno).message());
   std::string text(kMostText, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(file ? kMostText : static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  text.resize(file ? kMostText
+                   : static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
   on_text(source, text);
 }
 
@@ -108,7 +112,8 @@ void NoticeWatch::ask_command(Source& source) {
   source.hook = process::Hook::start(loop_, {"/bin/sh", "-c", source.what}, environment_, kLimit,
                                      [this, &source](base::Result<std::string> text) {
                                        source.hook.reset();
-                                       if (!text.ok()) return failed(source, text.status().message());
+                                       if (!text.ok())
+                                         return failed(source, text.status().message());
                                        on_text(source, *text);
                                      });
 }
@@ -117,17 +122,19 @@ void NoticeWatch::ask_command(Source& source) {
 void NoticeWatch::ask_address(Source& source, const std::string& token) {
   auto address = parse_http_address(source.what);
   if (!address.ok()) return failed(source, address.status().message());
-  HttpQuestion question{"GET", std::move(*address), {{"Metadata-Flavor", "Google"}, {"Metadata", "true"}}};
+  HttpQuestion question{
+      "GET", std::move(*address), {{"Metadata-Flavor", "Google"}, {"Metadata", "true"}}};
   if (!token.empty()) question.headers.emplace_back(kTokenHeader, token);
-  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](base::Result<HttpAnswer> answer) {
-    if (source.over) return;
-    if (!answer.ok()) return failed(source, answer.status().message());
-    if (answer->status == 200) return on_text(source, answer->body);
-    if (answer->status == 404 || answer->status == 204) return on_text(source, "");
-    if (answer->status == 401 && source.token.empty()) return ask_token(source);
-    source.token.clear();  // it may have expired
-    failed(source, fmt::format("HTTP status {}", answer->status));
-  });
+  ask_http(loop_, question, kLimit,
+           [this, keep = sources_, &source](base::Result<HttpAnswer> answer) {
+             if (source.over) return;
+             if (!answer.ok()) return failed(source, answer.status().message());
+             if (answer->status == 200) return on_text(source, answer->body);
+             if (answer->status == 404 || answer->status == 204) return on_text(source, "");
+             if (answer->status == 401 && source.token.empty()) return ask_token(source);
+             source.token.clear();  // it may have expired
+             failed(source, fmt::format("HTTP status {}", answer->status));
+           });
 }
 
 void NoticeWatch::ask_token(Source& source) {
@@ -136,16 +143,17 @@ void NoticeWatch::ask_token(Source& source) {
   address->target = "/latest/api/token";
   const HttpQuestion question{
       "PUT", std::move(*address), {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}};
-  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](base::Result<HttpAnswer> answer) {
-    if (source.over) return;
-    if (!answer.ok()) return failed(source, answer.status().message());
-    if (answer->status != 200 || answer->body.empty() ||
-        answer->body.find_first_of("\r\n") != std::string::npos)
-      return failed(source,
-                    fmt::format("a token is required, but none is provided (status {})", answer->status));
-    source.token = answer->body;
-    ask_address(source, source.token);
-  });
+  ask_http(
+      loop_, question, kLimit, [this, keep = sources_, &source](base::Result<HttpAnswer> answer) {
+        if (source.over) return;
+        if (!answer.ok()) return failed(source, answer.status().message());
+        if (answer->status != 200 || answer->body.empty() ||
+            answer->body.find_first_of("\r\n") != std::string::npos)
+          return failed(source, fmt::format("a token is required, but none is provided (status {})",
+                                            answer->status));
+        source.token = answer->body;
+        ask_address(source, source.token);
+      });
 }
 
 bool NoticeWatch::any_suspended() const {
@@ -175,7 +183,8 @@ void NoticeWatch::ask_names(Source& source, std::vector<Notice> notices) {
                     "/metadata/instance?api-version=2021-02-01";
   const HttpQuestion question{"GET", std::move(*address), {{"Metadata", "true"}}};
   ask_http(loop_, question, kNamesLimit,
-           [this, keep = sources_, &source, notices = std::move(notices)](base::Result<HttpAnswer> answer) {
+           [this, keep = sources_, &source,
+            notices = std::move(notices)](base::Result<HttpAnswer> answer) {
              if (source.over) return;
              why_nameless_ = !answer.ok()            ? answer.status().message()
                              : answer->status != 200 ? fmt::format("status {}", answer->status)
@@ -192,11 +201,12 @@ bool NoticeWatch::is_ours(Source& source, const Notice& notice) {
   if (notice.machines && machine_names_.empty()) {
     const std::string named = base::printable_word(notice.hosts.front());
     remark(source, named,
-           fmt::format("{} of {} is assumed to concern another machine; this host is {}{}", notice.what,
-                       named, host_,
-                       why_nameless_.empty()
-                           ? ""
-                           : fmt::format(", and its name in the cloud is unknown ({})", why_nameless_)));
+           fmt::format(
+               "{} of {} is assumed to concern another machine; this host is {}{}", notice.what,
+               named, host_,
+               why_nameless_.empty()
+                   ? ""
+                   : fmt::format(", and its name in the cloud is unknown ({})", why_nameless_)));
   }
   return false;
 }
@@ -212,7 +222,8 @@ void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
       remark(source, notice.what, notice.what + ": no action");
     } else if (notice.planned && time_left(notice) > kAhead) {
       remark(source, notice.what + " later",
-             fmt::format("{} in {:.0f} s: acted upon {} minutes before", notice.what, left, kAhead.count()));
+             fmt::format("{} in {:.0f} s: acted upon {} minutes before", notice.what, left,
+                         kAhead.count()));
     } else if (notice.kind != Notice::Kind::kPause) {
       ends.push_back(notice);
     } else if (events_.over && notice.lasts.value_or(base::Duration::zero()) > kLongPause) {
@@ -231,7 +242,9 @@ void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
 void NoticeWatch::on_pause(Source& source, const std::optional<Notice>& pause) {
   if (pause) {
     const std::string what = pause->what.empty() ? "a pause" : pause->what;
-    const auto seconds = [](base::Duration time) { return std::chrono::duration<double>(time).count(); };
+    const auto seconds = [](base::Duration time) {
+      return std::chrono::duration<double>(time).count();
+    };
     const std::string when = pause->begun     ? "now"
                              : !pause->within ? "soon"
                                               : fmt::format("in {:.0f} s", seconds(*pause->within));
@@ -239,7 +252,8 @@ void NoticeWatch::on_pause(Source& source, const std::optional<Notice>& pause) {
            fmt::format("{} of this host {}{}: the job continues", what, when,
                        pause->lasts ? fmt::format(", for {:.0f} s", seconds(*pause->lasts)) : ""));
   }
-  const bool near = pause && (pause->begun || pause->within.value_or(base::Duration::zero()) <= kPauseLead);
+  const bool near =
+      pause && (pause->begun || pause->within.value_or(base::Duration::zero()) <= kPauseLead);
   const bool was = std::exchange(source.paused, near);
   if (near && !was && events_.paused) events_.paused(*pause, source.name());
   if (was && !near && events_.moves) events_.moves(source.name());
@@ -273,8 +287,8 @@ void NoticeWatch::remark(Source& source, const std::string& about, const std::st
 void NoticeWatch::failed(Source& source, const std::string& why) {
   if (source.over) return;
   if (std::exchange(source.last_failure, why) != why)
-    events_.said(fmt::format("{} {}: {}; polled again every {:g} s", source.option, source.what, why,
-                             std::chrono::duration<double>(request_.every).count()));
+    events_.said(fmt::format("{} {}: {}; polled again every {:g} s", source.option, source.what,
+                             why, std::chrono::duration<double>(request_.every).count()));
   ask_later(source);
 }
 

@@ -20,21 +20,23 @@ namespace regroup::preempt {
 class NoticeWatch {
  public:
   struct Events {
-    // The end of this host, as a source says it: once, and again when it comes sooner; `source` is the option
-    // and its value. After one that suspends the host another may come.
+    // The end of this host, as a source says it: once, and again when it comes sooner; `source` is
+    // the option and its value. After one that suspends the host another may come.
     std::function<void(const Notice& notice, const std::string& source)> noticed;
-    // A source that cannot be asked, or says what is no notice or is none for this host yet: once for each
-    // different sentence. It is asked on.
+    // A source that cannot be asked, or says what is no notice or is none for this host yet: once
+    // for each different sentence. It is asked on.
     std::function<void(const std::string& sentence)> said;
-    // A source that had suspended the host says so no more, nor does another. Empty: a suspension is like any
-    // other notice.
+    // A source that had suspended the host says so no more, nor does another. Empty: a suspension
+    // is like any other notice.
     std::function<void(const std::string& source)> over = {};
-    // The host is about to stand still for a moment, or does; and a source says so no more. May be empty.
+    // The host is about to stand still for a moment, or does; and a source says so no more. May be
+    // empty.
     std::function<void(const Notice& notice, const std::string& source)> paused = {};
     std::function<void(const std::string& source)> moves = {};
   };
-  static constexpr std::chrono::minutes kAhead{16};      // a cloud's plan further away is none yet
-  static constexpr std::chrono::seconds kLongPause{60};  // longer ones are suspensions, where those end
+  static constexpr std::chrono::minutes kAhead{16};  // a cloud's plan further away is none yet
+  static constexpr std::chrono::seconds kLongPause{
+      60};  // longer ones are suspensions, where those end
   static constexpr std::chrono::seconds kPauseLead{10};  // before a pause
   // `host`: its name in the job. `environment`: of the command.
   NoticeWatch(boost::asio::io_context& loop, spec::NoticeRequest sources, std::string host,

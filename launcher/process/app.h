@@ -34,7 +34,8 @@ struct Place {
   std::optional<std::uint32_t> local_rank, local_size;  // none: as in the world
 };
 
-// The number that labels the member's output: in an elastic job a replacement gets a number of its own.
+// The number that labels the member's output: in an elastic job a replacement gets a number of its
+// own.
 [[nodiscard]] inline std::uint32_t number_of(const Place& place) {
   return place.space == 0 ? place.member : place.rank;
 }

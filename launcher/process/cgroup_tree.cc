@@ -1,6 +1,6 @@
-// Joins /proc/self/cgroup (hierarchy -> path of this process's group) with /proc/self/mountinfo (hierarchy ->
-// folder). A mount may show only a part of its hierarchy: the path of its root is then stripped from the
-// group's path.
+// Joins /proc/self/cgroup (hierarchy -> path of this process's group) with /proc/self/mountinfo
+// (hierarchy -> folder). A mount may show only a part of its hierarchy: the path of its root is
+// then stripped from the group's path.
 #include "launcher/process/cgroup_tree.h"
 
 #include <fmt/format.h>
@@ -55,7 +55,8 @@ std::map<std::string, std::string> own_paths(const std::string& root) {
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string path = line.substr(second + 1);
-    const std::vector<std::string> controllers = split(line.substr(first + 1, second - first - 1), ',');
+    const std::vector<std::string> controllers =
+        split(line.substr(first + 1, second - first - 1), ',');
     if (controllers.empty()) paths[""] = path;
     for (const std::string& controller : controllers) paths[controller] = path;
   }
@@ -83,7 +84,8 @@ std::optional<Mount> parse_mount(const std::string& line) {
   return Mount{unescaped(words[3]), unescaped(words[4]), dash[1], split(dash[3], ',')};
 }
 
-std::optional<CgroupBranch> branch_of(const Mount& mount, const std::map<std::string, std::string>& paths,
+std::optional<CgroupBranch> branch_of(const Mount& mount,
+                                      const std::map<std::string, std::string>& paths,
                                       const std::string& root) {
   CgroupBranch branch;
   auto path = paths.end();

@@ -1,5 +1,5 @@
-// One scan of all processes can miss a process that is being forked, or that has no environment yet during
-// execve(), so scans repeat until two find none.
+// One scan of all processes can miss a process that is being forked, or that has no environment yet
+// during execve(), so scans repeat until two find none.
 #include "launcher/process/dead_jobs.h"
 
 #include <dirent.h>
@@ -47,8 +47,8 @@ bool holds(const std::string& environment, const std::string& entry) {
   return false;
 }
 
-// The process is of this user and job. A pidfd is held while its environment is read, so that this process is
-// killed and not a later one with the same pid.
+// The process is of this user and job. A pidfd is held while its environment is read, so that this
+// process is killed and not a later one with the same pid.
 bool kill_if_of(pid_t pid, const std::string& entry) {
   const base::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   struct stat info {};

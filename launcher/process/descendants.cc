@@ -1,5 +1,5 @@
-// Walks /proc/PID/task/*/children. A pass can miss a process that is being forked, so killing is repeated
-// until there are no children; for a subreaper that means no descendants.
+// Walks /proc/PID/task/*/children. A pass can miss a process that is being forked, so killing is
+// repeated until there are no children; for a subreaper that means no descendants.
 #include "launcher/process/descendants.h"
 
 #include <dirent.h>
@@ -44,7 +44,8 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return found;
 }
 
-bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)>& reaped, bool exiting) {
+bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)>& reaped,
+                      bool exiting) {
   const base::SystemClock clock;
   const base::TimePoint deadline = clock.now() + limit;
   sigset_t child;

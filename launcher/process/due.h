@@ -1,5 +1,6 @@
-// Guards against spurious Asio handlers: the handler of a timer that has expired is not cancelled any more,
-// and the handler of a descriptor may be called for an event of an earlier descriptor with the same number.
+// Guards against spurious Asio handlers: the handler of a timer that has expired is not cancelled
+// any more, and the handler of a descriptor may be called for an event of an earlier descriptor
+// with the same number.
 #pragma once
 
 #include <poll.h>

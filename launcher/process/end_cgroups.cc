@@ -1,5 +1,5 @@
-// Kills and removes whole control groups: with cgroup.kill where the kernel has it, else frozen first, so
-// that no process forks meanwhile, and repeatedly until they are empty.
+// Kills and removes whole control groups: with cgroup.kill where the kernel has it, else frozen
+// first, so that no process forks meanwhile, and repeatedly until they are empty.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -48,11 +48,13 @@ std::vector<pid_t> processes_in(const std::string& folder) {
   return found;
 }
 
-// Processes are held by pidfds and then looked up again: a pid that was reused meanwhile is not killed.
+// Processes are held by pidfds and then looked up again: a pid that was reused meanwhile is not
+// killed.
 void kill_in(const std::string& folder) {
   std::vector<std::pair<pid_t, base::Fd>> held;
   for (const pid_t pid : processes_in(folder)) {
-    if (pid > 0) held.emplace_back(pid, base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
+    if (pid > 0)
+      held.emplace_back(pid, base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
   }
   const std::vector<pid_t> now = processes_in(folder);
   for (const auto& [pid, process] : held) {

@@ -44,10 +44,12 @@ base::Result<std::string> find_program(const std::string& program, const std::st
   if (program.find('/') != std::string::npos) {
     const int error = executable_error(in_folder(wdir, program));
     if (error == 0) return program;
-    return base::not_found(fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
+    return base::not_found(
+        fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
   }
   const auto path = environment.find("PATH");
-  const std::string folders = path != environment.end() ? path->second : "/usr/local/bin:/usr/bin:/bin";
+  const std::string folders =
+      path != environment.end() ? path->second : "/usr/local/bin:/usr/bin:/bin";
   std::istringstream rest(folders);
   int worst = ENOENT;
   for (std::string folder; std::getline(rest, folder, ':');) {
@@ -57,8 +59,9 @@ base::Result<std::string> find_program(const std::string& program, const std::st
     if (error == EACCES) worst = EACCES;
   }
   return base::not_found(
-      worst == EACCES ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
-                      : fmt::format("program {} was not found in PATH={}", program, folders));
+      worst == EACCES
+          ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
+          : fmt::format("program {} was not found in PATH={}", program, folders));
 }
 
 base::Result<std::string> find_member_program(const std::string& program, const std::string& wdir,
@@ -80,7 +83,8 @@ std::string own_program() {
   constexpr std::string_view kGone = " (deleted)";
   std::error_code error;
   std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  if (path.ends_with(kGone) && ::access(path.c_str(), F_OK) != 0) path.resize(path.size() - kGone.size());
+  if (path.ends_with(kGone) && ::access(path.c_str(), F_OK) != 0)
+    path.resize(path.size() - kGone.size());
   return path;
 }
 
@@ -108,9 +112,9 @@ base::Result<HeldPort> hold_port() {
   return held;
 }
 
-spec::Environment member_environment(spec::Environment base, const Place& place, const std::string& job,
-                                     const Master& master, const std::string& agent_socket,
-                                     std::uint32_t threads) {
+spec::Environment member_environment(spec::Environment base, const Place& place,
+                                     const std::string& job, const Master& master,
+                                     const std::string& agent_socket, std::uint32_t threads) {
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(place.world_size);
   const std::string local_rank = std::to_string(place.local_rank.value_or(place.rank));

@@ -14,12 +14,14 @@ namespace regroup::process {
 // "NAME=value" for each, for execve.
 [[nodiscard]] std::vector<std::string> to_strings(const spec::Environment& environment);
 
-// The file that `program` means when it is started in `wdir` ("" is the current folder) with `environment`.
-// kNotFound names the program, and PATH if it was searched.
-[[nodiscard]] base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
+// The file that `program` means when it is started in `wdir` ("" is the current folder) with
+// `environment`. kNotFound names the program, and PATH if it was searched.
+[[nodiscard]] base::Result<std::string> find_program(const std::string& program,
+                                                     const std::string& wdir,
                                                      const spec::Environment& environment);
 
-// The same for a member's program, which is also looked for in `wdir` itself, after PATH, as Open MPI does.
+// The same for a member's program, which is also looked for in `wdir` itself, after PATH, as Open
+// MPI does.
 [[nodiscard]] base::Result<std::string> find_member_program(const std::string& program,
                                                             const std::string& wdir,
                                                             const spec::Environment& environment);
@@ -32,8 +34,9 @@ namespace regroup::process {
 // The path of program `name` of this installation: in the same folder, or in ../libexec/regroup.
 [[nodiscard]] std::string find_helper(const std::string& name);
 
-// Reserves a TCP port of 127.0.0.1 while `socket` is open: the kernel assigns it to nobody. The socket is
-// bound with SO_REUSEADDR and never listens, so a program that sets SO_REUSEADDR can bind the port meanwhile.
+// Reserves a TCP port of 127.0.0.1 while `socket` is open: the kernel assigns it to nobody. The
+// socket is bound with SO_REUSEADDR and never listens, so a program that sets SO_REUSEADDR can bind
+// the port meanwhile.
 struct HeldPort {
   base::Fd socket;
   std::uint16_t port = 0;
@@ -46,12 +49,15 @@ struct Master {
   std::uint16_t port = 0;
 };
 
-// `base` plus RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and OMP_NUM_THREADS
-// (`threads`) where it does not have them, REGROUP_JOB, and for an elastic job (`agent_socket` not empty)
-// REGROUP_AGENT and REGROUP_MEMBER. Members of a fixed-size job get OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE
-// too, which many scripts read. What a launcher around this one said is not in `base`: outer_place.h.
+// `base` plus RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
+// OMP_NUM_THREADS
+// (`threads`) where it does not have them, REGROUP_JOB, and for an elastic job (`agent_socket` not
+// empty) REGROUP_AGENT and REGROUP_MEMBER. Members of a fixed-size job get OMPI_COMM_WORLD_* and
+// OMPI_UNIVERSE_SIZE too, which many scripts read. What a launcher around this one said is not in
+// `base`: outer_place.h.
 [[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
                                                    const std::string& job, const Master& master,
-                                                   const std::string& agent_socket, std::uint32_t threads);
+                                                   const std::string& agent_socket,
+                                                   std::uint32_t threads);
 
 }  // namespace regroup::process

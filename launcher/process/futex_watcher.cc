@@ -1,5 +1,5 @@
-// futex_waitv on the futexes of robust mutexes. The kernel wakes a word at its owner's death only if
-// FUTEX_WAITERS is set in it, so that is set first, as a thread waiting for the mutex would.
+// futex_waitv on the futexes of robust mutexes. The kernel wakes a word at its owner's death only
+// if FUTEX_WAITERS is set in it, so that is set first, as a thread waiting for the mutex would.
 #include "launcher/process/futex_watcher.h"
 
 #include <linux/futex.h>
@@ -107,8 +107,8 @@ void FutexWatcher::signal_event() {
 void FutexWatcher::fail(int error) {
   {
     const std::lock_guard lock(mutex_);
-    failure_ = base::system_error("futex_waitv", "watcher of members, whose deaths are noticed some ms later",
-                                  error);
+    failure_ = base::system_error(
+        "futex_waitv", "watcher of members, whose deaths are noticed some ms later", error);
   }
   signal_event();
 }
@@ -140,8 +140,10 @@ void FutexWatcher::run() {
     const std::uint32_t control = control_.load(std::memory_order_seq_cst);
     if (!sweep(values, left)) signal_event();
     std::vector<futex_waitv> waiters{waiter(&control_, control)};
-    for (std::size_t i = 0; i < left.size(); ++i) waiters.push_back(waiter(left[i].word, values[i]));
-    const long woken = ::syscall(kFutexWaitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC);
+    for (std::size_t i = 0; i < left.size(); ++i)
+      waiters.push_back(waiter(left[i].word, values[i]));
+    const long woken =
+        ::syscall(kFutexWaitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC);
     // Old kernels (ENOSYS) and sandboxes (EPERM): SIGCHLD reports deaths, later.
     if (woken < 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) return fail(errno);
   }

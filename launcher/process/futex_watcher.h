@@ -1,5 +1,5 @@
-// Detects within 0.1 ms that a thread which holds a robust mutex in shared memory has died. A pidfd reports
-// that only after the address space is torn down, 8-20 ms later.
+// Detects within 0.1 ms that a thread which holds a robust mutex in shared memory has died. A pidfd
+// reports that only after the address space is torn down, 8-20 ms later.
 #pragma once
 
 #include <pthread.h>
@@ -21,22 +21,25 @@
 
 namespace regroup::process {
 
-// The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the kernel.
+// The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the
+// kernel.
 [[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
 
-// A thread that waits on all futexes at once (futex_waitv). Without that system call no death is reported.
+// A thread that waits on all futexes at once (futex_waitv). Without that system call no death is
+// reported.
 class FutexWatcher {
  public:
   using Handler = std::function<void(proto::SlotIndex)>;
   using FailureHandler = std::function<void(const base::Status&)>;
-  // `dead` is called on the loop's thread, once per watch(); `failed` there, once, if nothing can be watched.
+  // `dead` is called on the loop's thread, once per watch(); `failed` there, once, if nothing can
+  // be watched.
   FutexWatcher(boost::asio::io_context& loop, Handler dead, FailureHandler failed = {});
   ~FutexWatcher();  // ends the thread
   FutexWatcher(const FutexWatcher&) = delete;
   FutexWatcher& operator=(const FutexWatcher&) = delete;
 
-  // Starts the thread at the first call. The word stays mapped until unwatch() or destruction; at most
-  // proto::kMaxSlots - 1 futexes.
+  // Starts the thread at the first call. The word stays mapped until unwatch() or destruction; at
+  // most proto::kMaxSlots - 1 futexes.
   [[nodiscard]] base::Status watch(proto::SlotIndex slot, std::atomic<std::uint32_t>* word);
   // The word is not read any more once this returns.
   void unwatch(proto::SlotIndex slot);

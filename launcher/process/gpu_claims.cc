@@ -1,7 +1,7 @@
 // A claim is the name "regroup-gpu-SCOPE/GPU", which only one socket can have;
-// "regroup-gpu-SCOPE/GPU=JOB.PID.NAMESPACE" tells its owner, since containers that share a network see each
-// other's claims, and each counts pids from 1. Both are read from /proc/net/unix, so no process has to
-// answer. A job inside job J claims "GPU~J".
+// "regroup-gpu-SCOPE/GPU=JOB.PID.NAMESPACE" tells its owner, since containers that share a network
+// see each other's claims, and each counts pids from 1. Both are read from /proc/net/unix, so no
+// process has to answer. A job inside job J claims "GPU~J".
 #include "launcher/process/gpu_claims.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,8 @@ std::string prefix_of(const ClaimScope& scope) {
 // Escapes text for a name: /proc/net/unix is parsed word by word.
 std::string plain(const std::string& gpu) {
   std::string out = gpu;
-  for (char& c : out) c = std::isgraph(static_cast<unsigned char>(c)) != 0 && c != '=' && c != '~' ? c : '_';
+  for (char& c : out)
+    c = std::isgraph(static_cast<unsigned char>(c)) != 0 && c != '=' && c != '~' ? c : '_';
   return out;
 }
 
@@ -78,7 +79,8 @@ GpuOwner owner_in(const std::string& text) {
   const std::size_t dot = text.find('.');
   GpuOwner out{text.substr(0, dot)};
   // Untrusted: any process can make such a name, and it is printed to a terminal.
-  if (!std::ranges::all_of(out.job, [](unsigned char c) { return std::isalnum(c) != 0; })) out.job.clear();
+  if (!std::ranges::all_of(out.job, [](unsigned char c) { return std::isalnum(c) != 0; }))
+    out.job.clear();
   if (dot == std::string::npos) return out;
   const char* const end = text.data() + text.size();
   const char* const at = std::from_chars(text.data() + dot + 1, end, out.pid).ptr;
@@ -97,7 +99,8 @@ base::Result<base::Fd> take_name(const std::string& name) {
 
 }  // namespace
 
-ClaimScope claim_scope(const spec::Environment& environment, const std::string& job, const ClaimScope& told) {
+ClaimScope claim_scope(const spec::Environment& environment, const std::string& job,
+                       const ClaimScope& told) {
   const auto value = [&environment](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::string() : found->second;
@@ -111,7 +114,8 @@ std::string GpuOwner::text() const {
   return pid > 0 ? fmt::format("job {} (process {})", job, pid) : fmt::format("job {}", job);
 }
 
-ClaimedGpus::ClaimedGpus(const ClaimScope& scope, const std::string& root) : scope_(scope), root_(root) {
+ClaimedGpus::ClaimedGpus(const ClaimScope& scope, const std::string& root)
+    : scope_(scope), root_(root) {
   if (scope.name == "none") return;
   std::ifstream file(root + "/proc/net/unix");
   const std::string begin = "@" + prefix_of(scope);
@@ -128,21 +132,24 @@ ClaimedGpus::ClaimedGpus(const ClaimScope& scope, const std::string& root) : sco
 bool ClaimedGpus::encloses(const GpuOwner& owner) const {
   if (owner.job.empty() || owner.job == scope_.job) return false;
   if (owner.job == scope_.outer) return true;
-  return owner.processes != 0 && owner.processes == own_namespace(root_) && is_above_us(owner.pid, root_);
+  return owner.processes != 0 && owner.processes == own_namespace(root_) &&
+         is_above_us(owner.pid, root_);
 }
 
 std::string ClaimedGpus::own_name(const std::string& gpu) const {
   constexpr int kDeepest = 64;  // nesting of jobs
   std::string name = shortened(plain(gpu));
   auto at = owners_.find(name);
-  for (int i = 0; i < kDeepest && at != owners_.end() && encloses(at->second); ++i, at = owners_.find(name))
+  for (int i = 0; i < kDeepest && at != owners_.end() && encloses(at->second);
+       ++i, at = owners_.find(name))
     name = shortened(fmt::format("{}~{}", name, at->second.job));
   return name;
 }
 
 const GpuOwner* ClaimedGpus::owner(const std::string& gpu) const {
   const auto found = owners_.find(own_name(gpu));
-  if (found == owners_.end() || (!scope_.job.empty() && found->second.job == scope_.job)) return nullptr;
+  if (found == owners_.end() || (!scope_.job.empty() && found->second.job == scope_.job))
+    return nullptr;
   return &found->second;
 }
 
@@ -156,12 +163,12 @@ base::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
     const GpuOwner* const owner = now.owner(gpu);
     // Claimed by another process of this job.
     if (owner == nullptr && now.owners_.contains(now.own_name(gpu))) return {};
-    return base::unavailable(
-        fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text()));
+    return base::unavailable(fmt::format("GPU {} has been taken by {}", gpu,
+                                         (owner != nullptr ? *owner : GpuOwner()).text()));
   }
   if (!taken.ok()) return taken.status();
-  REGROUP_ASSIGN_OR_RETURN(
-      auto owner, take_name(fmt::format("{}={}.{}.{}", name, scope.job, ::getpid(), own_namespace(""))));
+  REGROUP_ASSIGN_OR_RETURN(auto owner, take_name(fmt::format("{}={}.{}.{}", name, scope.job,
+                                                             ::getpid(), own_namespace(""))));
   held_[gpu] = {std::move(*taken), std::move(owner)};
   return {};
 }

@@ -1,6 +1,6 @@
-// Claims of GPUs on this host, so that two jobs do not share one unknowingly. A claim is the name of an
-// abstract Unix socket (unix(7)), which the kernel releases with the process however it ends. Claims are
-// visible to all users of a network namespace.
+// Claims of GPUs on this host, so that two jobs do not share one unknowingly. A claim is the name
+// of an abstract Unix socket (unix(7)), which the kernel releases with the process however it ends.
+// Claims are visible to all users of a network namespace.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +22,8 @@ struct ClaimScope {
   std::string job;    // claims of this job are not conflicts
   std::string outer;  // nor are claims of the job that this process is a member of
 };
-// Reads REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the controller of the job has `told` takes
-// precedence.
+// Reads REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the controller of the job has
+// `told` takes precedence.
 [[nodiscard]] ClaimScope claim_scope(const spec::Environment& environment, const std::string& job,
                                      const ClaimScope& told = {});
 
@@ -35,8 +35,8 @@ struct GpuOwner {
   [[nodiscard]] std::string text() const;
 };
 
-// The claims of other jobs, by GPU name (UUID or another unique name). A GPU of an enclosing job is free for
-// the jobs within it, once.
+// The claims of other jobs, by GPU name (UUID or another unique name). A GPU of an enclosing job is
+// free for the jobs within it, once.
 class ClaimedGpus {
  public:
   explicit ClaimedGpus(const ClaimScope& scope, const std::string& root = "");
@@ -56,11 +56,12 @@ class ClaimedGpus {
 // The claims of one job on this host; released with this object or its process.
 class GpuClaims {
  public:
-  // Claims one GPU. kUnavailable: another job has it, which the message names. Claiming a GPU again has no
-  // effect.
+  // Claims one GPU. kUnavailable: another job has it, which the message names. Claiming a GPU again
+  // has no effect.
   [[nodiscard]] base::Status claim(const ClaimScope& scope, const std::string& gpu);
   // Claims all of these GPUs, or none of them.
-  [[nodiscard]] base::Status claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus);
+  [[nodiscard]] base::Status claim_all(const ClaimScope& scope,
+                                       const std::vector<std::string>& gpus);
 
  private:
   struct Held {

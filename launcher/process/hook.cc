@@ -17,8 +17,10 @@ constexpr std::size_t kMostComplaint = 200;
 
 }  // namespace
 
-std::shared_ptr<Hook> Hook::start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-                                  const spec::Environment& environment, base::Duration limit, Done done) {
+std::shared_ptr<Hook> Hook::start(boost::asio::io_context& loop,
+                                  const std::vector<std::string>& argv,
+                                  const spec::Environment& environment, base::Duration limit,
+                                  Done done) {
   std::shared_ptr<Hook> self(new Hook(loop, std::move(done)));
   self->run(loop, argv, environment, limit);
   return self;
@@ -37,7 +39,8 @@ void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& ar
   spec.environment = to_strings(environment);
   auto process = PipedProcess::start(
       loop, std::move(spec),
-      {.line = [self = shared_from_this()](std::string_view line, bool error) { self->on_line(line, error); },
+      {.line = [self = shared_from_this()](std::string_view line,
+                                           bool error) { self->on_line(line, error); },
        .ended = [self = shared_from_this()](int wait_status) { self->on_end(wait_status); }});
   if (!process.ok()) return fail(process.status());
   process_ = std::move(*process);

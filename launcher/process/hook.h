@@ -18,12 +18,15 @@ namespace regroup::process {
 // Used by the loop's thread.
 class Hook : public std::enable_shared_from_this<Hook> {
  public:
-  // The lines of its standard output, 64 MiB at most. kUnavailable: how it ended, with its last line on
-  // standard error; kDeadlineExceeded: it exceeded `limit` and was killed with its process group.
+  // The lines of its standard output, 64 MiB at most. kUnavailable: how it ended, with its last
+  // line on standard error; kDeadlineExceeded: it exceeded `limit` and was killed with its process
+  // group.
   using Done = std::function<void(base::Result<std::string>)>;
   // Runs `argv` in `environment` with empty standard input. `done` is called once, from the loop.
-  static std::shared_ptr<Hook> start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-                                     const spec::Environment& environment, base::Duration limit, Done done);
+  static std::shared_ptr<Hook> start(boost::asio::io_context& loop,
+                                     const std::vector<std::string>& argv,
+                                     const spec::Environment& environment, base::Duration limit,
+                                     Done done);
   // Kills the command; `done` is not called any more.
   void abandon();
 

@@ -58,13 +58,16 @@ std::string enabling(CgroupNeeds needs) {
                      needs.memory ? "+memory" : "");
 }
 
-// A v2 group with processes, usually this process's own, cannot delegate controllers; an ancestor may.
-base::Result<std::string> make_v2(const CgroupBranch& branch, const std::string& name, CgroupNeeds needs) {
-  base::Status why(base::Code::kUnavailable,
-                   fmt::format("no control group above {} delegates {}", branch.own, enabling(needs)));
+// A v2 group with processes, usually this process's own, cannot delegate controllers; an ancestor
+// may.
+base::Result<std::string> make_v2(const CgroupBranch& branch, const std::string& name,
+                                  CgroupNeeds needs) {
+  base::Status why(base::Code::kUnavailable, fmt::format("no control group above {} delegates {}",
+                                                         branch.own, enabling(needs)));
   for (std::string at = branch.own; at.size() >= branch.mount.size(); at.resize(at.rfind('/'))) {
     const bool ours = at == branch.own;
-    if (!hands_on(at, needs) && !(ours && write_to(at + "/cgroup.subtree_control", enabling(needs)).ok())) {
+    if (!hands_on(at, needs) &&
+        !(ours && write_to(at + "/cgroup.subtree_control", enabling(needs)).ok())) {
       continue;
     }
     const std::string folder = fmt::format("{}/{}", at, name);
@@ -121,7 +124,8 @@ std::uint64_t value_in(const std::string& path, const std::string& name) {
 
 }  // namespace
 
-base::Result<JobCgroup> JobCgroup::make(const std::string& job, CgroupNeeds needs, const std::string& root) {
+base::Result<JobCgroup> JobCgroup::make(const std::string& job, CgroupNeeds needs,
+                                        const std::string& root) {
   JobCgroup group;
   if (base::Status status = group.make_groups(job, needs, root); !status.ok()) {
     for (const std::string& folder : group.folders_) ::rmdir(folder.c_str());
@@ -130,7 +134,8 @@ base::Result<JobCgroup> JobCgroup::make(const std::string& job, CgroupNeeds need
   return group;
 }
 
-base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, const std::string& root) {
+base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs,
+                                    const std::string& root) {
   const std::vector<CgroupBranch> branches = own_cgroups(root);
   const std::string name = "regroup-" + job;
   for (const CgroupBranch& branch : branches) {
@@ -153,7 +158,8 @@ base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, c
       fmt::format("no control group has the controller {}", needs.memory ? "memory" : "cpu"));
 }
 
-base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const spec::Limits& limits) const {
+base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member,
+                                                   const spec::Limits& limits) const {
   std::vector<base::Fd> cgroup_procs;
   for (const std::string& parent : folders_) {
     const std::string folder = member_folder(parent, member);
@@ -162,7 +168,8 @@ base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const
     if (status.ok() && limits.memory_bytes > 0) status = limit_memory(folder, limits.memory_bytes);
     const std::string procs = folder + "/cgroup.procs";
     if (status.ok()) cgroup_procs.emplace_back(::open(procs.c_str(), O_WRONLY | O_CLOEXEC));
-    if (status.ok() && !cgroup_procs.back().valid()) status = base::system_error("open", procs, errno);
+    if (status.ok() && !cgroup_procs.back().valid())
+      status = base::system_error("open", procs, errno);
     if (status.ok()) continue;
     remove(member);
     return status;

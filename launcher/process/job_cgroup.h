@@ -1,4 +1,5 @@
-// The control groups of a job: one for the job in each hierarchy that it needs, and below it one per member.
+// The control groups of a job: one for the job in each hierarchy that it needs, and below it one
+// per member.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,13 @@ struct CgroupNeeds {
 
 class JobCgroup {
  public:
-  // Creates the groups regroup-JOB in this process's own groups or, with cgroup v2, in the nearest ancestor
-  // that delegates the controllers. An error names what could not be created; nothing is left behind. `root`:
-  // as for own_cgroups().
+  // Creates the groups regroup-JOB in this process's own groups or, with cgroup v2, in the nearest
+  // ancestor that delegates the controllers. An error names what could not be created; nothing is
+  // left behind. `root`: as for own_cgroups().
   [[nodiscard]] static base::Result<JobCgroup> make(const std::string& job, CgroupNeeds needs,
                                                     const std::string& root = "");
-  // Creates the member's groups with its limits. A process enters a group by writing "0" to its cgroup.procs.
+  // Creates the member's groups with its limits. A process enters a group by writing "0" to its
+  // cgroup.procs.
   [[nodiscard]] base::Result<std::vector<base::Fd>> add(proto::MemberId member,
                                                         const spec::Limits& limits) const;
   // The number of the member's processes that the OOM killer has killed.
@@ -38,13 +40,14 @@ class JobCgroup {
   [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
-  [[nodiscard]] base::Status make_groups(const std::string& job, CgroupNeeds needs, const std::string& root);
+  [[nodiscard]] base::Status make_groups(const std::string& job, CgroupNeeds needs,
+                                         const std::string& root);
 
   std::vector<std::string> folders_;
 };
 
-// SIGKILLs all processes in the job's groups and below, and removes the groups. Blocks for `limit` at most;
-// false: some are left. Missing groups count as removed.
+// SIGKILLs all processes in the job's groups and below, and removes the groups. Blocks for `limit`
+// at most; false: some are left. Missing groups count as removed.
 bool end_cgroups(const std::vector<std::string>& folders, base::Duration limit);
 
 }  // namespace regroup::process

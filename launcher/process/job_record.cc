@@ -1,5 +1,5 @@
-// flock() belongs to the open file description, which forked processes share: it is free when the last of
-// them has died.
+// flock() belongs to the open file description, which forked processes share: it is free when the
+// last of them has died.
 #include "launcher/process/job_record.h"
 
 #include <fcntl.h>
@@ -36,7 +36,8 @@ bool is_id(const std::string& name) {
   const std::string host = name.size() > id.size() ? name.substr(id.size() + 1) : "0";
   return id.size() == kIdLength && !host.empty() &&
          std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isxdigit(c) != 0; }) &&
-         std::all_of(host.begin(), host.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+         std::all_of(host.begin(), host.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 bool is_held(const std::string& path) {
@@ -48,7 +49,8 @@ std::string contents(int file) {
   std::string text;
   std::array<char, 4096> bytes{};
   while (static_cast<off_t>(text.size()) < kMostBytes) {
-    const ssize_t count = ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(text.size()));
+    const ssize_t count =
+        ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(text.size()));
     if (count <= 0) break;
     text.append(bytes.data(), static_cast<std::size_t>(count));
   }
@@ -68,8 +70,9 @@ std::string boot_id() {
 bool has_name(int file, const std::string& path) {
   struct stat opened {};
   struct stat named {};
-  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 && S_ISREG(named.st_mode) &&
-         named.st_uid == ::geteuid() && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         S_ISREG(named.st_mode) && named.st_uid == ::geteuid() && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
 }
 
 base::Status append(int file, const std::string& text) {
@@ -101,7 +104,8 @@ base::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& fo
       ::poll(nullptr, 0, 1);
       continue;
     }
-    const base::Status written = append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id()));
+    const base::Status written =
+        append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id()));
     if (!written.ok()) {
       ::unlink(path.c_str());
       return written;

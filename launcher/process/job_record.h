@@ -1,5 +1,5 @@
-// The record file that proves whether a job lives: guardian, reaper and agent hold its lock. If the lock is
-// free all three are dead, and the process that gets it may kill what they left. Format:
+// The record file that proves whether a job lives: guardian, reaper and agent hold its lock. If the
+// lock is free all three are dead, and the process that gets it may kill what they left. Format:
 // docs/reference/formats/job-record.md.
 #pragma once
 
@@ -22,18 +22,19 @@ class JobRecord {
   // executes).
   [[nodiscard]] static base::Result<std::shared_ptr<JobRecord>> create(const std::string& folder,
                                                                        const std::string& job);
-  // Takes the record of a job of this user and this boot without a living launcher process; it is then this
-  // process's. nullptr: the job may live, or another process cleans it up. The part of an agent for another
-  // host is left alone while the job's launcher runs on this one (--launcher fork), which cleans it up.
+  // Takes the record of a job of this user and this boot without a living launcher process; it is
+  // then this process's. nullptr: the job may live, or another process cleans it up. The part of an
+  // agent for another host is left alone while the job's launcher runs on this one (--launcher
+  // fork), which cleans it up.
   [[nodiscard]] static std::shared_ptr<JobRecord> take_over(const std::string& path);
 
   // Records control groups of the job, to be removed with it. Called before they are created.
   [[nodiscard]] base::Status add_cgroups(const std::vector<std::string>& folders);
   // Records a process of the job that is no descendant of its agent, to be killed with it.
   [[nodiscard]] base::Status add_process(pid_t pid);
-  // Kills the processes in the job's control groups and, unless they end by themselves, the recorded
-  // processes; removes the groups, the job's folders and agent's socket and, if nothing is left, the record.
-  // Blocks for `limit` at most. Any process of the job may call it, repeatedly.
+  // Kills the processes in the job's control groups and, unless they end by themselves, the
+  // recorded processes; removes the groups, the job's folders and agent's socket and, if nothing is
+  // left, the record. Blocks for `limit` at most. Any process of the job may call it, repeatedly.
   bool clean(base::Duration limit);
 
   [[nodiscard]] const std::string& job() const { return job_; }

@@ -1,4 +1,5 @@
-// Uses RLIMIT_DATA, not RLIMIT_AS: it counts the memory that a process may write, not all that it maps.
+// Uses RLIMIT_DATA, not RLIMIT_AS: it counts the memory that a process may write, not all that it
+// maps.
 #include "launcher/process/limiter.h"
 
 #include <fmt/format.h>
@@ -36,7 +37,8 @@ Restraint Limiter::restrain(proto::MemberId member, const spec::Limits& limits) 
     restraint.cgroup_procs.clear();
     refused_ = true;
     restraint.said = fmt::format(
-        "limits are not enforced by control groups ({}): cores by affinity, memory by RLIMIT_DATA of each "
+        "limits are not enforced by control groups ({}): cores by affinity, memory by RLIMIT_DATA "
+        "of each "
         "process",
         status.message());
   }
@@ -44,7 +46,8 @@ Restraint Limiter::restrain(proto::MemberId member, const spec::Limits& limits) 
   return restraint;
 }
 
-base::Status Limiter::enter(proto::MemberId member, const spec::Limits& limits, Restraint& restraint) {
+base::Status Limiter::enter(proto::MemberId member, const spec::Limits& limits,
+                            Restraint& restraint) {
   if (!groups_) {
     REGROUP_ASSIGN_OR_RETURN(groups_, JobCgroup::make(job_, {true, true}, root_));
     if (record_) REGROUP_RETURN_IF_ERROR(record_->add_cgroups(groups_->folders()));

@@ -1,4 +1,5 @@
-// Enforces the Limits of members: by control groups or, where none can be made, by rlimits and affinity.
+// Enforces the Limits of members: by control groups or, where none can be made, by rlimits and
+// affinity.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,15 @@ struct Restraint {
 
 class Limiter {
  public:
-  // `record`, which may be nullptr, records groups before they are used. `root`: as for own_cgroups().
+  // `record`, which may be nullptr, records groups before they are used. `root`: as for
+  // own_cgroups().
   Limiter(std::string job, std::shared_ptr<JobRecord> record, std::string root = "")
       : job_(std::move(job)), record_(std::move(record)), root_(std::move(root)) {}
 
   // Groups are created if a member of the job has limits; then every member gets one.
   [[nodiscard]] Restraint restrain(proto::MemberId member, const spec::Limits& limits);
-  // Call when a member has ended: its limit in bytes if the kernel killed one of its processes for it, else
-  // 0.
+  // Call when a member has ended: its limit in bytes if the kernel killed one of its processes for
+  // it, else 0.
   std::uint64_t exceeded_memory(proto::MemberId member);
   // The member's control groups; empty: it has none of its own.
   [[nodiscard]] std::vector<std::string> folders_of(proto::MemberId member) const {
@@ -41,7 +43,8 @@ class Limiter {
   }
 
  private:
-  [[nodiscard]] base::Status enter(proto::MemberId member, const spec::Limits& limits, Restraint& restraint);
+  [[nodiscard]] base::Status enter(proto::MemberId member, const spec::Limits& limits,
+                                   Restraint& restraint);
   void fall_back(const spec::Limits& limits, Restraint& restraint);
 
   std::string job_;

@@ -8,7 +8,8 @@
 
 namespace regroup::process {
 
-// The beginning of a line is kept in memory up to this size, and a longer one in a file (long_line.h).
+// The beginning of a line is kept in memory up to this size, and a longer one in a file
+// (long_line.h).
 inline constexpr std::size_t kLineInMemory = 64 << 10;
 
 // Each call takes the bytes that the last call kept, followed by new ones.
@@ -25,8 +26,8 @@ class LineCutter {
   std::string rest_;
 };
 
-// Appends `lines` to `out` with `prefix` before each. An incomplete line gets a newline, since lines of
-// others follow.
+// Appends `lines` to `out` with `prefix` before each. An incomplete line gets a newline, since
+// lines of others follow.
 void append_prefixed(std::string& out, std::string_view lines, std::string_view prefix);
 
 }  // namespace regroup::process

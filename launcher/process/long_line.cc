@@ -42,7 +42,8 @@ base::Status LongLine::append(std::string_view bytes) {
   }
   std::uint64_t end = size_;
   while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end));
+    const ssize_t count =
+        ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return base::system_error("write", "a file in $TMPDIR", errno);
     end += static_cast<std::uint64_t>(count);

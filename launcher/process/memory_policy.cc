@@ -48,7 +48,8 @@ std::set<int> allowed_nodes(const std::string& root) {
   return {};
 }
 
-std::set<int> nodes_of(const std::vector<int>& cores, const std::set<int>& among, const std::string& root) {
+std::set<int> nodes_of(const std::vector<int>& cores, const std::set<int>& among,
+                       const std::string& root) {
   if (cores.empty()) return among;
   std::set<int> out;
   for (const int node : among) {

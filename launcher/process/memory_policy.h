@@ -15,10 +15,11 @@ struct MemoryOrder {
   std::vector<unsigned long> nodes;  // a mask; empty: none
 };
 
-// The policy for a member that is bound to `cores` (operating system numbers; empty: not bound). Uses only
-// nodes that this process may use (cpuset.mems). kInvalidArgument: no node is left, or the policy needs a
-// bound member. `root` replaces "/" in tests.
-[[nodiscard]] base::Result<MemoryOrder> memory_order(spec::MemoryPolicy policy, const std::vector<int>& cores,
+// The policy for a member that is bound to `cores` (operating system numbers; empty: not bound).
+// Uses only nodes that this process may use (cpuset.mems). kInvalidArgument: no node is left, or
+// the policy needs a bound member. `root` replaces "/" in tests.
+[[nodiscard]] base::Result<MemoryOrder> memory_order(spec::MemoryPolicy policy,
+                                                     const std::vector<int>& cores,
                                                      const std::string& root = "");
 
 }  // namespace regroup::process

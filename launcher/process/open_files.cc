@@ -1,5 +1,5 @@
-// The soft limit is capped: with a hard limit of a billion, libraries that close all descriptors would take
-// minutes.
+// The soft limit is capped: with a hard limit of a billion, libraries that close all descriptors
+// would take minutes.
 #include "launcher/process/open_files.h"
 
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
-// Copies from pipe to sinks with back-pressure, one chunk at a time, so that all members get their turn. When
-// a pipe is full and its bytes go to one sink unchanged, all but the last kLineInMemory bytes are moved by
-// splice(), unless a longer line has been seen. As a rule the current line ends in those last bytes; if not,
-// other members' lines wait for its end, a second at most.
+// Copies from pipe to sinks with back-pressure, one chunk at a time, so that all members get their
+// turn. When a pipe is full and its bytes go to one sink unchanged, all but the last kLineInMemory
+// bytes are moved by splice(), unless a longer line has been seen. As a rule the current line ends
+// in those last bytes; if not, other members' lines wait for its end, a second at most.
 #include "launcher/process/output.h"
 
 #include <fcntl.h>
@@ -31,10 +31,11 @@ Output::Output(boost::asio::io_context& loop, base::Fd pipe, OutputPath path,
 
 void Output::wait() {
   if (std::exchange(waiting_, true)) return;
-  pipe_.async_wait(pipe_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    self->waiting_ = false;
-    if (!error && !self->paused_) self->run();
-  });
+  pipe_.async_wait(pipe_.wait_read,
+                   [self = shared_from_this()](const boost::system::error_code& error) {
+                     self->waiting_ = false;
+                     if (!error && !self->paused_) self->run();
+                   });
 }
 
 void Output::finish() {
@@ -145,7 +146,8 @@ void Output::take(std::string_view bytes) {
   }
   const std::string_view ready = cutter_.cut(bytes);
   const bool is_long = cutter_.rest().size() >= kLineInMemory;
-  if ((is_long || moving_) && ready.empty() && path_.alone && path_.alone()) return give(cutter_.take_rest());
+  if ((is_long || moving_) && ready.empty() && path_.alone && path_.alone())
+    return give(cutter_.take_rest());
   if (moving_ && ready.empty()) {  // a part of this line was moved
     const std::string rest = cutter_.take_rest();
     if (!keep(rest)) return give(rest);
@@ -158,11 +160,13 @@ void Output::take(std::string_view bytes) {
   give(ready);
   if (!is_long) return;
   const std::string rest = cutter_.take_rest();
-  const std::string_view tag = path_.tag.empty() ? std::string_view() : path_.tag.at(std::time(nullptr));
+  const std::string_view tag =
+      path_.tag.empty() ? std::string_view() : path_.tag.at(std::time(nullptr));
   if (!keep(std::string(tag) + rest)) give(rest);
 }
 
-// Appends to the long line. False: it cannot be stored; it is then written in pieces, as are all later ones.
+// Appends to the long line. False: it cannot be stored; it is then written in pieces, as are all
+// later ones.
 bool Output::keep(std::string_view bytes) {
   long_lines_ = true;
   if (cuts_) return false;
@@ -225,8 +229,8 @@ void Output::give(std::string_view bytes) {
   for (Sink* sink : path_.sinks) sink->write(bytes);
 }
 
-// The time counts from the first bytes of a line, so that a growing line (a progress bar) is shown while it
-// grows.
+// The time counts from the first bytes of a line, so that a growing line (a progress bar) is shown
+// while it grows.
 void Output::watch_for_prompt(bool new_line) {
   if ((cutter_.rest().empty() && long_.empty()) || (prompting_ && !new_line)) return;
   prompting_ = true;
@@ -252,7 +256,8 @@ void Output::close() {
   if (!open()) return;
   prompt_.cancel();
   hold_.cancel();
-  if (std::exchange(writing_, false) && std::exchange(moving_, false)) path_.sinks[sink_]->end_move({});
+  if (std::exchange(writing_, false) && std::exchange(moving_, false))
+    path_.sinks[sink_]->end_move({});
   give(cutter_.rest());
   boost::system::error_code ignored;
   pipe_.close(ignored);

@@ -35,26 +35,30 @@ struct OutputPath {
   bool raw = false;             // forward chunks as they arrive instead of lines
   int large_pipe = kLargePipe;  // bytes; size to grow the pipe to when it is full
   std::chrono::milliseconds
-      prompt_after{};            // an incomplete line is written after this time; 0: only at the end
+      prompt_after{};  // an incomplete line is written after this time; 0: only at the end
   std::function<void()> closed;  // called once, after the last line was given to the sinks
-  std::function<bool()> alone;   // no other output uses the sinks, so a long line need not wait for its end
+  std::function<bool()>
+      alone;  // no other output uses the sinks, so a long line need not wait for its end
   std::function<void(const base::Status& why)>
       torn;  // called once if a long line cannot be stored; may be empty
 };
 
-// Kept alive by its pending operations. Reads nothing while a sink is congested, so that the member blocks in
-// write() as on a pipe. A line longer than kLineInMemory is kept in a file until its end, and then written in
-// one piece. When the readers of all sinks are gone the pipe is closed: the member gets SIGPIPE, as without a
-// launcher. Bytes that a full disk refuses are dropped.
+// Kept alive by its pending operations. Reads nothing while a sink is congested, so that the member
+// blocks in write() as on a pipe. A line longer than kLineInMemory is kept in a file until its end,
+// and then written in one piece. When the readers of all sinks are gone the pipe is closed: the
+// member gets SIGPIPE, as without a launcher. Bytes that a full disk refuses are dropped.
 class Output : public std::enable_shared_from_this<Output> {
  public:
   // `pipe` is the reading end of a pipe or pseudo-terminal, non-blocking.
-  Output(boost::asio::io_context& loop, base::Fd pipe, OutputPath path, std::shared_ptr<OutputSpace> space);
+  Output(boost::asio::io_context& loop, base::Fd pipe, OutputPath path,
+         std::shared_ptr<OutputSpace> space);
   void start() { wait(); }
   // All writers are dead: forwards what is in the pipe now without waiting for EOF.
   void finish();
   [[nodiscard]] bool open() const { return pipe_.is_open(); }
-  [[nodiscard]] bool writes_to(const Sink* sink) const { return std::ranges::count(path_.sinks, sink) != 0; }
+  [[nodiscard]] bool writes_to(const Sink* sink) const {
+    return std::ranges::count(path_.sinks, sink) != 0;
+  }
 
  private:
   void wait();

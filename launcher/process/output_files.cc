@@ -50,7 +50,8 @@ std::string fill_in(const std::string& pattern, std::uint32_t rank) {
 base::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const std::string& stream,
                                                     Sink& own) {
   std::vector<std::string> paths;
-  const std::string& pattern = stream == "stdout" ? request_.stdout_pattern : request_.stderr_pattern;
+  const std::string& pattern =
+      stream == "stdout" ? request_.stdout_pattern : request_.stderr_pattern;
   if (!request_.folder.empty()) paths.push_back(in_folder(place, stream));
   if (!pattern.empty()) paths.push_back(fill_in(pattern, place.member));
   std::vector<Sink*> out;
@@ -77,7 +78,8 @@ base::Result<Sink*> OutputFiles::open(const std::string& path) {
   if (!folder.empty() && !std::filesystem::create_directories(folder, error) && error) {
     return base::system_error("mkdir", folder.string(), error.value());
   }
-  base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+  base::Fd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
   if (!fd.valid()) return base::system_error("open", path, errno);
   auto file = std::make_unique<Sink>(loop_, std::move(fd), path);
   file->on_error(broken_);

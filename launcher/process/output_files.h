@@ -17,10 +17,10 @@
 
 namespace regroup::process {
 
-// FOLDER/1/rank.N/stdout for OutputRequest::folder, as Open MPI 4 writes them, and the files of the patterns
-// of hydra: %r is the rank, %h the host, %g and %p (process group and proxy) are 0, %% is a %. A file that
-// two streams name is opened once, so its lines are whole; one that a later process of the same member names
-// goes on. Used by the loop's thread.
+// FOLDER/1/rank.N/stdout for OutputRequest::folder, as Open MPI 4 writes them, and the files of the
+// patterns of hydra: %r is the rank, %h the host, %g and %p (process group and proxy) are 0, %% is
+// a %. A file that two streams name is opened once, so its lines are whole; one that a later
+// process of the same member names goes on. Used by the loop's thread.
 class OutputFiles {
  public:
   // `broken` is called once for each file that cannot be written.
@@ -28,10 +28,10 @@ class OutputFiles {
               std::function<void(const base::Status&)> broken)
       : loop_(loop), request_(std::move(request)), broken_(std::move(broken)) {}
 
-  // The sinks for `stream` (stdout or stderr) of the member at `place`: `own` and files. Creates folders and
-  // files, which may block. The sinks live as long as this object.
-  [[nodiscard]] base::Result<std::vector<Sink*>> sinks(const Place& place, const std::string& stream,
-                                                       Sink& own);
+  // The sinks for `stream` (stdout or stderr) of the member at `place`: `own` and files. Creates
+  // folders and files, which may block. The sinks live as long as this object.
+  [[nodiscard]] base::Result<std::vector<Sink*>> sinks(const Place& place,
+                                                       const std::string& stream, Sink& own);
   [[nodiscard]] bool congested() const;
   // Calls `resume` once when the file that is congested now has drained.
   void when_free(std::function<void()> resume);

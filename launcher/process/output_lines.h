@@ -1,4 +1,5 @@
-// Splits the output of a process into lines. The output is untrusted: a program on another host wrote it.
+// Splits the output of a process into lines. The output is untrusted: a program on another host
+// wrote it.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,8 @@ base::Status set_modes(int fd, int like) {
   modes.c_iflag = 0;
   modes.c_oflag = OPOST;
   modes.c_lflag = ISIG | ICANON | IEXTEN;
-  if (::tcsetattr(fd, TCSANOW, &modes) != 0) return base::system_error("tcsetattr", kTerminal, errno);
+  if (::tcsetattr(fd, TCSANOW, &modes) != 0)
+    return base::system_error("tcsetattr", kTerminal, errno);
   winsize size{};
   if (::ioctl(like, TIOCGWINSZ, &size) == 0) ::ioctl(fd, TIOCSWINSZ, &size);
   return {};
@@ -33,7 +34,8 @@ base::Status set_modes(int fd, int like) {
 
 base::Result<Pipe> make_pipe(bool ours_is_read) {
   std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return base::system_error("pipe2", "a member's stream", errno);
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0)
+    return base::system_error("pipe2", "a member's stream", errno);
   Pipe pipe{base::Fd(fds[0]), base::Fd(fds[1])};
   ::fcntl(ours_is_read ? fds[0] : fds[1], F_SETFL, O_NONBLOCK);
   return pipe;

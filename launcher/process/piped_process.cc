@@ -1,4 +1,5 @@
-// The process's exit counts as its end, not EOF of its pipes: a daemon of ssh may hold them open for hours.
+// The process's exit counts as its end, not EOF of its pipes: a daemon of ssh may hold them open
+// for hours.
 #include "launcher/process/piped_process.h"
 
 #include <fcntl.h>
@@ -47,8 +48,8 @@ PipedProcess::PipedProcess(boost::asio::io_context& loop, pid_t pid, Events even
       pid_(pid),
       child_(pid) {}
 
-base::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop, SpawnSpec spec,
-                                                                Events events) {
+base::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop,
+                                                                SpawnSpec spec, Events events) {
   auto in = make_ends(), out = make_ends(), err = make_ends();
   for (const auto* ends : {&in, &out, &err}) {
     if (!ends->ok()) return ends->status();
@@ -87,16 +88,16 @@ void PipedProcess::kill() {
 }
 
 void PipedProcess::wait_output(Stream& stream) {
-  stream.pipe.async_wait(stream.pipe.wait_read,
-                         [self = shared_from_this(), &stream](const boost::system::error_code& error) {
-                           if (!error && stream.pipe.is_open() && self->read(stream) != 0)
-                             self->wait_output(stream);
-                         });
+  stream.pipe.async_wait(stream.pipe.wait_read, [self = shared_from_this(),
+                                                 &stream](const boost::system::error_code& error) {
+    if (!error && stream.pipe.is_open() && self->read(stream) != 0) self->wait_output(stream);
+  });
 }
 
 ssize_t PipedProcess::read(Stream& stream) {
   std::array<char, 16 << 10> bytes;
-  const ssize_t count = ::recv(stream.pipe.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t count =
+      ::recv(stream.pipe.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR ? -1 : 0;
   tell(stream, stream.lines.add({bytes.data(), static_cast<std::size_t>(count)}));
   if (count == 0) tell_rest(stream);
@@ -121,16 +122,17 @@ void PipedProcess::feed(std::string_view bytes) {
 
 void PipedProcess::write() {
   while (in_.is_open() && !to_write_.empty()) {
-    const ssize_t count =
-        ::send(in_.native_handle(), to_write_.data(), to_write_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count = ::send(in_.native_handle(), to_write_.data(), to_write_.size(),
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno != EAGAIN) return to_write_.clear();
     if (count < 0) {
       writing_ = true;
-      return in_.async_wait(in_.wait_write, [self = shared_from_this()](const boost::system::error_code& e) {
-        self->writing_ = false;
-        if (!e) self->write();
-      });
+      return in_.async_wait(in_.wait_write,
+                            [self = shared_from_this()](const boost::system::error_code& e) {
+                              self->writing_ = false;
+                              if (!e) self->write();
+                            });
     }
     to_write_.erase(0, static_cast<std::size_t>(count));
   }
@@ -143,17 +145,19 @@ void PipedProcess::close_input() {
 }
 
 void PipedProcess::wait_end() {
-  pidfd_.async_wait(pidfd_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (error) return;
-    is_readable(self->pidfd_.native_handle()) ? self->on_end() : self->wait_end();
-  });
+  pidfd_.async_wait(pidfd_.wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (error) return;
+                      is_readable(self->pidfd_.native_handle()) ? self->on_end() : self->wait_end();
+                    });
 }
 
 void PipedProcess::on_end() {
   siginfo_t info{};
-  const bool ours = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.native_handle()), &info,
-                             WEXITED | WNOHANG) == 0 &&
-                    info.si_pid != 0;
+  const bool ours =
+      ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.native_handle()), &info,
+               WEXITED | WNOHANG) == 0 &&
+      info.si_pid != 0;
   const int status = !ours                        ? child_.status().value_or(SIGKILL)
                      : info.si_code == CLD_EXITED ? info.si_status << 8
                                                   : info.si_status;

@@ -1,4 +1,5 @@
-// A child process with pipes for its standard streams: delivers its lines, feeds its input, reports its end.
+// A child process with pipes for its standard streams: delivers its lines, feeds its input, reports
+// its end.
 #pragma once
 
 #include <utility>
@@ -30,17 +31,19 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
     std::function<void(int wait_status)> ended;
   };
 
-  // Starts the process of `spec` with pipes for the standard streams. The kernel kills it when this thread
-  // ends.
-  [[nodiscard]] static base::Result<std::shared_ptr<PipedProcess>> start(boost::asio::io_context& loop,
-                                                                         SpawnSpec spec, Events events);
-  // Kills a running process; no event is delivered any more. It is reaped when the loop sees its end.
+  // Starts the process of `spec` with pipes for the standard streams. The kernel kills it when this
+  // thread ends.
+  [[nodiscard]] static base::Result<std::shared_ptr<PipedProcess>> start(
+      boost::asio::io_context& loop, SpawnSpec spec, Events events);
+  // Kills a running process; no event is delivered any more. It is reaped when the loop sees its
+  // end.
   void abandon();
 
-  // Queues bytes for its standard input. Never blocks; dropped once the process has closed its input.
+  // Queues bytes for its standard input. Never blocks; dropped once the process has closed its
+  // input.
   void feed(std::string_view bytes);
-  // Descriptor of its standard input; -1 once closed. Queued bytes are surely in the pipe only when the
-  // process has answered them.
+  // Descriptor of its standard input; -1 once closed. Queued bytes are surely in the pipe only when
+  // the process has answered them.
   [[nodiscard]] int input() { return in_.is_open() ? in_.native_handle() : -1; }
   void close_input();
   // Kills the process with its process group.

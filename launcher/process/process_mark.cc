@@ -24,8 +24,9 @@ namespace {
 // Fields of /proc/PID/stat after the name, which may contain spaces and parentheses.
 constexpr std::size_t kState = 0;
 constexpr std::size_t kStart = 19;
-constexpr std::chrono::milliseconds kMarkedKillLimit{1000};  // for the kernel to end killed processes
-constexpr std::chrono::milliseconds kLookAgain{20};          // poll interval for stopped processes
+constexpr std::chrono::milliseconds kMarkedKillLimit{
+    1000};                                           // for the kernel to end killed processes
+constexpr std::chrono::milliseconds kLookAgain{20};  // poll interval for stopped processes
 
 std::vector<std::string> stat_fields(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -51,7 +52,8 @@ void end_process(pid_t pid, const std::string& mark, const base::SystemClock& cl
                  base::TimePoint deadline) {
   const base::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid() || process_mark(pid) != mark || !is_own(pid)) return;
-  while (!ends_within(process.get(), clock.now() < deadline ? kLookAgain : std::chrono::milliseconds(0))) {
+  while (!ends_within(process.get(),
+                      clock.now() < deadline ? kLookAgain : std::chrono::milliseconds(0))) {
     const std::vector<std::string> fields = stat_fields(pid);
     const bool stopped = !fields.empty() && (fields[kState] == "T" || fields[kState] == "t");
     if (!stopped && clock.now() < deadline) continue;

@@ -72,18 +72,19 @@ std::string MemberExit::process() const {
 }
 
 std::string MemberExit::what() const {
-  const std::string more = exceeded_memory == 0 ? ""
-                                                : fmt::format("killed for exceeding its memory limit of {}",
-                                                              in_units(exceeded_memory));
+  const std::string more =
+      exceeded_memory == 0
+          ? ""
+          : fmt::format("killed for exceeding its memory limit of {}", in_units(exceeded_memory));
   if (!more.empty() && signal == SIGKILL) return "was " + more;
-  const std::string plain = signal != 0
-                                ? fmt::format("was killed by signal {} ({})", signal, signal_name(signal))
-                                : fmt::format("exited with code {}", code);
+  const std::string plain =
+      signal != 0 ? fmt::format("was killed by signal {} ({})", signal, signal_name(signal))
+                  : fmt::format("exited with code {}", code);
   return more.empty() ? plain : fmt::format("{} after one of its processes was {}", plain, more);
 }
 
-ProcessTable::ProcessTable(boost::asio::io_context& loop, ProcessTableOptions options, Sink& out, Sink& err,
-                           ExitHandler exited, std::function<void()> changed)
+ProcessTable::ProcessTable(boost::asio::io_context& loop, ProcessTableOptions options, Sink& out,
+                           Sink& err, ExitHandler exited, std::function<void()> changed)
     : options_(std::move(options)),
       streams_(loop, options_.output, options_.stdin_to, out, err, std::move(changed)),
       err_(err),
@@ -116,8 +117,8 @@ base::Status ProcessTable::claim_gpus(const spec::Environment& given) {
 base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
   REGROUP_RETURN_IF_ERROR(claim_gpus(extras.environment));
   const App& app = options_.apps.at(place.app);
-  spec::Environment environment = member_environment(app.environment, place, options_.job, options_.master,
-                                                     options_.agent_socket, extras.threads);
+  spec::Environment environment = member_environment(
+      app.environment, place, options_.job, options_.master, options_.agent_socket, extras.threads);
   if (!options_.world_socket.empty() && place.space == 0) {
     environment["REGROUP_AGENT"] = options_.world_socket;
     environment["REGROUP_MEMBER"] = std::to_string(place.rank);
@@ -150,16 +151,19 @@ base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
   return {};
 }
 
-void ProcessTable::tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores) {
-  err_.write(fmt::format("regroup: member {} (rank {}, pid {}) runs {} in {}{}\n", place.member, place.rank,
-                         pid, base::escaped(app.path), app.wdir.empty() ? "." : base::escaped(app.wdir),
-                         cores.empty() ? "" : fmt::format(" on processors {}", fmt::join(cores, ","))));
+void ProcessTable::tell_start(const Place& place, const App& app, pid_t pid,
+                              const std::vector<int>& cores) {
+  err_.write(fmt::format(
+      "regroup: member {} (rank {}, pid {}) runs {} in {}{}\n", place.member, place.rank, pid,
+      base::escaped(app.path), app.wdir.empty() ? "." : base::escaped(app.wdir),
+      cores.empty() ? "" : fmt::format(" on processors {}", fmt::join(cores, ","))));
 }
 
 void ProcessTable::tell_exit_codes() {
   if (!options_.tell_exit_codes) return;
   std::vector<std::string> codes;
-  for (const auto& [member, exit] : exits_) codes.push_back(fmt::format("{}:{}", member, exit.status()));
+  for (const auto& [member, exit] : exits_)
+    codes.push_back(fmt::format("{}:{}", member, exit.status()));
   err_.write(fmt::format("regroup: exit codes, by member: {}\n", fmt::join(codes, " ")));
 }
 
@@ -174,8 +178,8 @@ void ProcessTable::signal_all(int signal) {
 
 void ProcessTable::reap() {
   siginfo_t info{};
-  // WNOWAIT first, reap second: until the leader is reaped, the kernel cannot reuse the id of its process
-  // group, so the SIGKILL to the group in between hits nothing else.
+  // WNOWAIT first, reap second: until the leader is reaped, the kernel cannot reuse the id of its
+  // process group, so the SIGKILL to the group in between hits nothing else.
   while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
     const pid_t pid = info.si_pid;
     const bool ours = std::any_of(running_.begin(), running_.end(),
@@ -191,8 +195,8 @@ void ProcessTable::reap_child(pid_t pid, bool ours) {
   if (::waitpid(pid, &status, 0) == pid) reaped(pid, status);
 }
 
-// The kernel closes the files of an exiting process, which its peers notice, a moment before the process can
-// be reaped.
+// The kernel closes the files of an exiting process, which its peers notice, a moment before the
+// process can be reaped.
 void ProcessTable::reap_exiting(proto::MemberId but) {
   const auto deadline = std::chrono::steady_clock::now() + kTeardown;
   const auto next_exiting = [&] {
@@ -200,12 +204,13 @@ void ProcessTable::reap_exiting(proto::MemberId but) {
       return entry.first != but && is_exiting(entry.second.pid);
     });
   };
-  for (auto at = next_exiting(); at != running_.end() && std::chrono::steady_clock::now() < deadline;
-       at = next_exiting()) {
+  for (auto at = next_exiting();
+       at != running_.end() && std::chrono::steady_clock::now() < deadline; at = next_exiting()) {
     siginfo_t info{};
     const pid_t pid = at->second.pid;
     const auto id = static_cast<id_t>(pid);
-    const bool over = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+    const bool over =
+        ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
     if (over) reap_child(pid, true);
     if (!over) ::nanosleep(&kRecheck, nullptr);
   }
@@ -216,8 +221,8 @@ void ProcessTable::leave_stuck() {
   for (const auto& [member, process] : running_) {
     const auto where = stuck_in(process.pid);
     if (!where) continue;
-    err_.write(fmt::format("regroup: member {} (pid {}) was killed, but {}: it is left behind\n", member,
-                           process.pid, hangs_in(*where)));
+    err_.write(fmt::format("regroup: member {} (pid {}) was killed, but {}: it is left behind\n",
+                           member, process.pid, hangs_in(*where)));
     left.push_back(exit_of(member, process.rank, process.pid, SIGKILL));
   }
   for (const MemberExit& exit : left) {
@@ -235,8 +240,8 @@ void ProcessTable::reaped(pid_t pid, int status) {
   exit.exceeded_memory = limiter_.exceeded_memory(exit.member);
   running_.erase(found);
   if (options_.verbose) {
-    err_.write(fmt::format("regroup: member {} (rank {}, pid {}) {}\n", exit.member, exit.rank, exit.pid,
-                           exit.what()));
+    err_.write(fmt::format("regroup: member {} (rank {}, pid {}) {}\n", exit.member, exit.rank,
+                           exit.pid, exit.what()));
   }
   if (options_.tell_exit_codes) exits_[exit.member] = exit;
   exited_(exit);

@@ -1,4 +1,5 @@
-// The processes of the members on this host: starts, signals and reaps them, and connects their streams.
+// The processes of the members on this host: starts, signals and reaps them, and connects their
+// streams.
 #pragma once
 
 #include <utility>
@@ -36,9 +37,9 @@ struct ProcessTableOptions {
   std::string job;  // its id
   Master master;
   std::string agent_socket;  // "": a fixed-size job
-  std::string
-      world_socket;  // of a fixed-size job: where ranks join their World; "": they join without an agent
-  std::string exits_file;  // of such a job: file that lists the ranks that have ended; "": none
+  std::string world_socket;  // of a fixed-size job: where ranks join their World; "": they join
+                             // without an agent
+  std::string exits_file;    // of such a job: file that lists the ranks that have ended; "": none
   spec::OutputRequest output;
   spec::StdinRequest stdin_to;
   Priority priority;
@@ -66,8 +67,8 @@ struct MemberExit {
   [[nodiscard]] std::string process() const;
   // As a shell reports it: the code, or 128 + signal.
   [[nodiscard]] int status() const { return signal != 0 ? 128 + signal : code; }
-  // "was killed by signal 9 (SIGKILL)", "exited with code 7", or "was killed for using more than its 64 MiB
-  // of memory".
+  // "was killed by signal 9 (SIGKILL)", "exited with code 7", or "was killed for using more than
+  // its 64 MiB of memory".
   [[nodiscard]] std::string what() const;
 };
 
@@ -79,23 +80,26 @@ class ProcessTable {
   ProcessTable(boost::asio::io_context& loop, ProcessTableOptions options, Sink& out, Sink& err,
                ExitHandler exited, std::function<void()> changed);
 
-  // Starts a member. Streams::open() says which members get our standard input. Blocks until execve().
+  // Starts a member. Streams::open() says which members get our standard input. Blocks until
+  // execve().
   [[nodiscard]] base::Status start(const Place& place, Extras extras = {});
   // Sends a signal to the process group of one member, or of all. False: the member does not run.
   bool signal(proto::MemberId member, int signal);
   void signal_all(int signal);
-  // Reaps all children that have ended, members and orphans that members left, without blocking. SIGKILLs the
-  // rest of a dead member's process group.
+  // Reaps all children that have ended, members and orphans that members left, without blocking.
+  // SIGKILLs the rest of a dead member's process group.
   void reap();
   // Reaps the members that are exiting, except `but`. Waits for them, 200 ms at most.
   void reap_exiting(proto::MemberId but);
-  // Reports members that were killed and hang in the kernel (stuck_process.h) as ended, with a message.
+  // Reports members that were killed and hang in the kernel (stuck_process.h) as ended, with a
+  // message.
   void leave_stuck();
   // As reap(), for a child that was reaped elsewhere.
   void reaped(pid_t pid, int status);
   // All members are dead: forwards what is left in the pipes.
   void finish_outputs() { streams_.finish(); }
-  // Prints "exit codes, by member: 0:0 1:137" if the options want it. Call when all members have ended.
+  // Prints "exit codes, by member: 0:0 1:137" if the options want it. Call when all members have
+  // ended.
   void tell_exit_codes();
 
   // Sets program `number` for members that are started from now on; an empty App: no more will be.
@@ -105,8 +109,8 @@ class ProcessTable {
   [[nodiscard]] bool outputs_busy() const { return streams_.busy(); }
   // Output was lost, on a full disk for example; a message has been printed.
   [[nodiscard]] bool output_lost() const { return streams_.lost(); }
-  // Claims for this job the GPUs that `given` assigns to a member: all of them or none. kUnavailable: another
-  // job has claimed one, which the message names.
+  // Claims for this job the GPUs that `given` assigns to a member: all of them or none.
+  // kUnavailable: another job has claimed one, which the message names.
   [[nodiscard]] base::Status claim_gpus(const spec::Environment& given);
   // The running members, with the sources of their resource usage.
   [[nodiscard]] std::vector<metrics::UsageTarget> usage_targets() const;
@@ -122,7 +126,8 @@ class ProcessTable {
 
   void reap_child(pid_t pid, bool ours);
   void tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores);
-  [[nodiscard]] base::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
+  [[nodiscard]] base::Status start_with(MemberPipes pipes, const Place& place,
+                                        const Extras& extras);
 
   ProcessTableOptions options_;
   Streams streams_;

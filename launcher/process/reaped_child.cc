@@ -1,5 +1,5 @@
-// A registry of the objects by pid. record() removes the entry, since the kernel may give the pid to a new
-// process.
+// A registry of the objects by pid. record() removes the entry, since the kernel may give the pid
+// to a new process.
 #include "launcher/process/reaped_child.h"
 
 #include <map>
@@ -14,7 +14,8 @@ struct Registry {
 };
 
 Registry& registry() {
-  static auto* const kRegistry = new Registry;  // never destroyed: objects may outlive static destruction
+  static auto* const kRegistry =
+      new Registry;  // never destroyed: objects may outlive static destruction
   return *kRegistry;
 }
 

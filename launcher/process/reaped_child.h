@@ -8,7 +8,8 @@
 
 namespace regroup::process {
 
-// Registers one child from construction to destruction, for the code that waits for this child by its pid.
+// Registers one child from construction to destruction, for the code that waits for this child by
+// its pid.
 class ReapedChild {
  public:
   // `pid` has been forked and is not reaped yet.
@@ -17,12 +18,12 @@ class ReapedChild {
   ReapedChild(const ReapedChild&) = delete;
   ReapedChild& operator=(const ReapedChild&) = delete;
 
-  // The wait status, as waitpid() gives it, once other code has reaped the child; from then on the pid may be
-  // another process's.
+  // The wait status, as waitpid() gives it, once other code has reaped the child; from then on the
+  // pid may be another process's.
   [[nodiscard]] std::optional<int> status() const { return status_; }
 
-  // To be called for each child that was reaped by waiting for any child. Ignores unregistered pids. Any
-  // thread.
+  // To be called for each child that was reaped by waiting for any child. Ignores unregistered
+  // pids. Any thread.
   static void record(pid_t pid, int status);
 
  private:

@@ -1,5 +1,5 @@
-// The reaper polls a signalfd and a pipe and uses no event loop: it must work when everything else has
-// failed.
+// The reaper polls a signalfd and a pipe and uses no event loop: it must work when everything else
+// has failed.
 #include "launcher/process/reaper.h"
 
 #include <fcntl.h>
@@ -54,15 +54,16 @@ class ReaperProcess {
     if (state_.busy.load()) end_old_jobs();
     state_.busy.store(false);
     while (!ended()) wait();
-    const bool killed = kill_descendants(kKillLimit, [this](pid_t pid, int status) { note(pid, status); });
+    const bool killed =
+        kill_descendants(kKillLimit, [this](pid_t pid, int status) { note(pid, status); });
     if (!options_.record) return;
     if (killed) options_.record->clean(kKillLimit);
     end_old_jobs();  // jobs that members had started
   }
 
  private:
-  // Leaves the terminal and the process group, so that Ctrl-C and kill -- -GROUP do not reach the reaper, and
-  // closes standard output, so that its readers see the end of the job's output.
+  // Leaves the terminal and the process group, so that Ctrl-C and kill -- -GROUP do not reach the
+  // reaper, and closes standard output, so that its readers see the end of the job's output.
   void detach() {
     ::setsid();
     become_subreaper();
@@ -78,8 +79,9 @@ class ReaperProcess {
   void end_old_jobs() const {
     for (const DeadJob& dead : end_dead_jobs(options_.record->folder(), kOldJobsLimit)) {
       if (options_.quiet) continue;
-      say(fmt::format("job {}, whose launcher was killed, had left {} process{}: {}", dead.job, dead.killed,
-                      dead.killed == 1 ? "" : "es", dead.ended ? "ended" : "not all could be ended"));
+      say(fmt::format("job {}, whose launcher was killed, had left {} process{}: {}", dead.job,
+                      dead.killed, dead.killed == 1 ? "" : "es",
+                      dead.ended ? "ended" : "not all could be ended"));
     }
   }
 
@@ -96,7 +98,8 @@ class ReaperProcess {
   }
 
   void wait() {
-    std::array<pollfd, 2> events{{{children_.get(), POLLIN, 0}, {deadline_ ? -1 : life_.get(), POLLIN, 0}}};
+    std::array<pollfd, 2> events{
+        {{children_.get(), POLLIN, 0}, {deadline_ ? -1 : life_.get(), POLLIN, 0}}};
     int timeout_ms = -1;
     if (deadline_) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - clock_.now());
@@ -124,8 +127,8 @@ base::Result<Reaper> Reaper::start(const ReaperOptions& options, const std::func
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return base::system_error("pipe2", "the reaper", errno);
   base::Fd theirs(pipe[0]);
   reaper.life_.reset(pipe[1]);
-  void* page =
-      ::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* page = ::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return base::system_error("mmap", "the reaper's page", errno);
   reaper.state_.reset(new (page) SharedState);
   reaper.state_->busy.store(options.record && are_dead_jobs(options.record->folder()));

@@ -1,6 +1,7 @@
-// The reaper: a process that is the parent of the agent and a child subreaper. Orphans of the job become its
-// children, so it can kill all that is left when guardian and agent are both gone; it then removes the job's
-// files and control groups. While the job runs it kills what older jobs left.
+// The reaper: a process that is the parent of the agent and a child subreaper. Orphans of the job
+// become its children, so it can kill all that is left when guardian and agent are both gone; it
+// then removes the job's files and control groups. While the job runs it kills what older jobs
+// left.
 #pragma once
 
 #include <sys/types.h>
@@ -23,14 +24,14 @@ struct ReaperOptions {
   bool quiet = false;                 // print only why the job ends
 };
 
-// The guardian's handle of its reaper. The state that both processes share is in a mapped page, so the
-// guardian can read it after the reaper's death. One thread at a time.
+// The guardian's handle of its reaper. The state that both processes share is in a mapped page, so
+// the guardian can read it after the reaper's death. One thread at a time.
 class Reaper {
  public:
-  // Forks the reaper, which forks the agent. `agent` runs in the agent's process and returns its exit status;
-  // `leave_to_agent` runs in the reaper after that fork, to close what only the agent needs. For a process
-  // with one thread, signals blocked. The reaper considers the guardian dead when this object and its copies
-  // in forked processes are gone.
+  // Forks the reaper, which forks the agent. `agent` runs in the agent's process and returns its
+  // exit status; `leave_to_agent` runs in the reaper after that fork, to close what only the agent
+  // needs. For a process with one thread, signals blocked. The reaper considers the guardian dead
+  // when this object and its copies in forked processes are gone.
   [[nodiscard]] static base::Result<Reaper> start(const ReaperOptions& options,
                                                   const std::function<int()>& agent,
                                                   const std::function<void()>& leave_to_agent);

@@ -1,4 +1,5 @@
-// The child sends its result as one message over a socket pair, with the descriptor of a lock if it took one.
+// The child sends its result as one message over a socket pair, with the descriptor of a lock if it
+// took one.
 #include "launcher/process/run_in_subprocess.h"
 
 #include <fcntl.h>
@@ -38,8 +39,8 @@ using base::Status;
 using Taken = std::optional<base::FileLock>;
 
 constexpr std::size_t kMostText = 8192;
-constexpr std::uint64_t kMostHolder = 512;               // bytes of a LOCK
-constexpr std::chrono::milliseconds kEndingLook(20);     // whether a job that is ending has ended ...
+constexpr std::uint64_t kMostHolder = 512;            // bytes of a LOCK
+constexpr std::chrono::milliseconds kEndingLook(20);  // whether a job that is ending has ended ...
 constexpr std::chrono::milliseconds kEndingAnswer(500);  // ... and for how long one child looks
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -48,7 +49,8 @@ double seconds_of(Duration duration) { return std::chrono::duration<double>(dura
 bool readable_within(int fd, Duration limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     pollfd one{fd, POLLIN, 0};
     const int ready = ::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
     if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
@@ -77,7 +79,8 @@ std::string holder_of(const std::string& lock) {
 }
 
 // Returns the lock, or the text of one whose job is ending.
-Result<SubprocessResult> take_now(const std::string& directory, const std::string& owner, bool make) {
+Result<SubprocessResult> take_now(const std::string& directory, const std::string& owner,
+                                  bool make) {
   std::error_code error;
   if (!make && !fs::is_directory(directory, error)) return SubprocessResult();
   fs::create_directories(directory, error);
@@ -100,7 +103,8 @@ Result<SubprocessResult> take_now(const std::string& directory, const std::strin
 
 // One message: a code and a text, and the descriptor of the file if there is one.
 void send_result(int socket, const Result<SubprocessResult>& result) {
-  std::string text = (result.ok() ? result->text : result.status().message()).substr(0, kMostText - 1);
+  std::string text =
+      (result.ok() ? result->text : result.status().message()).substr(0, kMostText - 1);
   text.insert(text.begin(), static_cast<char>(result.ok() ? Code::kOk : result.code()));
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -109,7 +113,8 @@ void send_result(int socket, const Result<SubprocessResult>& result) {
   if (result.ok() && result->file.valid()) {
     message.msg_control = control.data(), message.msg_controllen = control.size();
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
+    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS,
+    header->cmsg_len = CMSG_LEN(sizeof(int));
     const int fd = result->file.get();
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
@@ -154,7 +159,8 @@ Result<SubprocessResult> run_child(const std::function<Result<SubprocessResult>(
   theirs.reset();
   if (!readable_within(ours.get(), limit)) {
     kill_and_abandon(pid);
-    return base::deadline_exceeded(fmt::format("{}: no answer for {:g} s", about, seconds_of(limit)));
+    return base::deadline_exceeded(
+        fmt::format("{}: no answer for {:g} s", about, seconds_of(limit)));
   }
   auto result = receive_result(ours.get(), about);
   kill_and_abandon(pid);  // it has sent its result, but may hang while it closes a file
@@ -193,7 +199,8 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
                              const LockWait& wait) {
   std::optional<std::chrono::steady_clock::time_point> until;
   for (;;) {
-    auto result = run_child([&] { return take_now(directory, owner, make); }, directory, wait.answer);
+    auto result =
+        run_child([&] { return take_now(directory, owner, make); }, directory, wait.answer);
     if (!result.ok()) return result.status();
     if (result->file.valid()) return Taken(base::FileLock::adopt(std::move(result->file)));
     if (result->text.empty()) return Taken();
@@ -202,10 +209,10 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
     if (!until) {
       until = now + wait.ending;
       if (wait.say)
-        wait.say(
-            fmt::format("{}, but its launcher has ended: this job starts when that one has ended, within "
-                        "{:g} s (--orphan-timeout, and time to clean up)",
-                        has, seconds_of(wait.ending)));
+        wait.say(fmt::format(
+            "{}, but its launcher has ended: this job starts when that one has ended, within "
+            "{:g} s (--orphan-timeout, and time to clean up)",
+            has, seconds_of(wait.ending)));
     } else if (now >= *until) {
       return base::unavailable(
           fmt::format("{}, and has not ended within {:g} s although its launcher has: end its "
@@ -213,8 +220,8 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
                       has, seconds_of(wait.ending)));
     }
     if (const int signal = pending_end_signal(); signal != 0)
-      return base::unavailable(
-          fmt::format("{}, and {} was received while waiting for its end", has, signal_name(signal)));
+      return base::unavailable(fmt::format("{}, and {} was received while waiting for its end", has,
+                                           signal_name(signal)));
   }
 }
 
@@ -230,9 +237,11 @@ Result<std::string> run_in_subprocess(const std::function<Result<std::string>()>
   return std::move(result->text);
 }
 
-Result<std::string> run_persist(std::vector<std::string> words, const std::string& about, Duration quiet) {
+Result<std::string> run_persist(std::vector<std::string> words, const std::string& about,
+                                Duration quiet) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", "regroup-persist", errno);
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return base::system_error("pipe", "regroup-persist", errno);
   const base::Fd ours(ends[0]);
   base::Fd theirs(ends[1]);
   SpawnSpec spec;
@@ -256,7 +265,8 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return base::internal_error(fmt::format("{}: regroup-persist could not read its checkpoints", about));
+    return base::internal_error(
+        fmt::format("{}: regroup-persist could not read its checkpoints", about));
   return text;
 }
 

@@ -1,5 +1,5 @@
-// Signals as events of a loop, and their names. All are blocked in the launcher's processes and read from a
-// signalfd, so no handler ever runs and a forked process starts with a clean state.
+// Signals as events of a loop, and their names. All are blocked in the launcher's processes and
+// read from a signalfd, so no handler ever runs and a forked process starts with a clean state.
 #pragma once
 
 #include <utility>
@@ -21,14 +21,15 @@
 
 namespace regroup::process {
 
-// Blocks every signal and ignores SIGPIPE; children inherit that until `spawn` resets it. Before any thread
-// is started.
+// Blocks every signal and ignores SIGPIPE; children inherit that until `spawn` resets it. Before
+// any thread is started.
 void block_signals();
 
 // "SIGKILL", or "signal 70".
 [[nodiscard]] std::string signal_name(int signal);
 
-// What mpirun passes on to the ranks where nothing else is said, SIGTSTP as SIGSTOP; and what hydra does.
+// What mpirun passes on to the ranks where nothing else is said, SIGTSTP as SIGSTOP; and what hydra
+// does.
 [[nodiscard]] std::vector<int> signals_forwarded_by(spec::Compat compat);
 
 // Calls `handler` for each of `signals` that arrives, on the loop's thread.
@@ -49,16 +50,16 @@ class SignalReader {
   bool by_key_ = false;
 };
 
-// Tells whether a signal that requests the end is a request of its own or a duplicate. A scheduler signals a
-// process group and its leader, a wrapper forwards what the terminal sent to both, a login session ends with
-// SIGHUP and SIGTERM: these arrive within a second of each other and do not mean "at once". Another signal,
-// and a key that is pressed twice, do.
+// Tells whether a signal that requests the end is a request of its own or a duplicate. A scheduler
+// signals a process group and its leader, a wrapper forwards what the terminal sent to both, a
+// login session ends with SIGHUP and SIGTERM: these arrive within a second of each other and do not
+// mean "at once". Another signal, and a key that is pressed twice, do.
 class StopRequests {
  public:
   static constexpr std::chrono::seconds kSameRequest{1};  // from the first of a signal on
 
-  // True: the signal duplicates an earlier one. False: it is a request of its own, and its second counts from
-  // `now`.
+  // True: the signal duplicates an earlier one. False: it is a request of its own, and its second
+  // counts from `now`.
   [[nodiscard]] bool repeats(int signal, bool by_key, base::TimePoint now) {
     Stop& stop = stop_requests_[signal == SIGHUP ? SIGTERM : signal];
     const bool again = stop.first && now - *stop.first < kSameRequest && !(by_key && stop.by_key);

@@ -1,6 +1,6 @@
-// Writes to a descriptor without blocking and without O_NONBLOCK on it: files block only shortly, sockets
-// take MSG_DONTWAIT, pipes and terminals are opened a second time. Where that is refused, a pipe that polls
-// writable takes PIPE_BUF bytes without blocking.
+// Writes to a descriptor without blocking and without O_NONBLOCK on it: files block only shortly,
+// sockets take MSG_DONTWAIT, pipes and terminals are opened a second time. Where that is refused, a
+// pipe that polls writable takes PIPE_BUF bytes without blocking.
 #include "launcher/process/sink.h"
 
 #include <fcntl.h>
@@ -98,10 +98,12 @@ std::size_t Sink::write_some(std::string_view bytes) {
 }
 
 std::size_t Sink::move(int pipe, std::size_t bytes) {
-  if (!std::exchange(grown_, true)) ::fcntl(fd_, F_SETPIPE_SZ, kLargePipe);  // no effect unless it is a pipe
+  if (!std::exchange(grown_, true))
+    ::fcntl(fd_, F_SETPIPE_SZ, kLargePipe);  // no effect unless it is a pipe
   moving_ = true;
   for (;;) {
-    const ssize_t count = ::splice(pipe, nullptr, fd_, nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    const ssize_t count =
+        ::splice(pipe, nullptr, fd_, nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     if (count >= 0) return static_cast<std::size_t>(count);
     if (errno == EAGAIN) return 0;
     if (errno == EINVAL) return moves_ = false, 0;

@@ -1,5 +1,5 @@
-// One destination of members' lines: an output of the launcher, or a file. Never blocks: it buffers what its
-// reader does not take and asks the writers to pause.
+// One destination of members' lines: an output of the launcher, or a file. Never blocks: it buffers
+// what its reader does not take and asks the writers to pause.
 #pragma once
 
 #include <utility>
@@ -33,14 +33,16 @@ class Sink {
   // True while bytes are buffered or moved: write no more, and call when_free().
   [[nodiscard]] bool congested() const { return sent_ < pending_.size() || moving_; }
   // Buffered bytes.
-  [[nodiscard]] std::size_t kept() const { return congested() ? pending_.size() + held_.size() : 0; }
+  [[nodiscard]] std::size_t kept() const {
+    return congested() ? pending_.size() + held_.size() : 0;
+  }
   // Calls `resume` once, when the sink is not congested any more, or broken.
   void when_free(Resume resume) { waiting_.push_back(std::move(resume)); }
 
   // Bytes can be spliced from a pipe without a copy, as far as is known.
   [[nodiscard]] bool moves() const { return moves_ && error_.ok(); }
-  // Splices up to `bytes` from a pipe that holds them; returns how many. Reserves the sink until end_move().
-  // 0: call when_writable(), unless moves() has become false.
+  // Splices up to `bytes` from a pipe that holds them; returns how many. Reserves the sink until
+  // end_move(). 0: call when_writable(), unless moves() has become false.
   [[nodiscard]] std::size_t move(int pipe, std::size_t bytes);
   void when_writable(Resume resume);
   // Reserves the sink until end_move(). Not while it is congested.
@@ -83,7 +85,8 @@ class Sink {
   base::Status error_;
 };
 
-// True if both descriptors refer to the same file: one Sink then serves both, so that no line is torn.
+// True if both descriptors refer to the same file: one Sink then serves both, so that no line is
+// torn.
 [[nodiscard]] bool same_file(int a, int b);
 
 // Size to which a busy pipe is enlarged; the default limit for unprivileged users.

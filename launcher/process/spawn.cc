@@ -1,6 +1,6 @@
-// Uses vfork(), since the launcher's pages need no copy: eight members start in a millisecond. The child
-// shares the parent's memory until execve(), so it makes only async-signal-safe calls and reports an error
-// through a variable.
+// Uses vfork(), since the launcher's pages need no copy: eight members start in a millisecond. The
+// child shares the parent's memory until execve(), so it makes only async-signal-safe calls and
+// reports an error through a variable.
 #include "launcher/process/spawn.h"
 
 #include <fcntl.h>
@@ -88,12 +88,15 @@ bool limit_data(const ChildArgs& args) {
 // The program inherits the policy.
 bool set_memory_policy(const MemoryOrder& order) {
   if (order.mode == 0) return true;
-  const unsigned long bits = order.nodes.size() * 8 * sizeof(unsigned long) + 1;  // the kernel subtracts one
-  return ::syscall(SYS_set_mempolicy, order.mode, order.nodes.empty() ? nullptr : order.nodes.data(),
+  const unsigned long bits =
+      order.nodes.size() * 8 * sizeof(unsigned long) + 1;  // the kernel subtracts one
+  return ::syscall(SYS_set_mempolicy, order.mode,
+                   order.nodes.empty() ? nullptr : order.nodes.data(),
                    order.nodes.empty() ? 0 : bits) == 0;
 }
 
-// A file whose beginning holds no byte 0, as shells tell their scripts from programs of another machine.
+// A file whose beginning holds no byte 0, as shells tell their scripts from programs of another
+// machine.
 bool is_text(const char* path) {
   std::array<char, 256> first{};
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -161,11 +164,12 @@ base::Result<pid_t> spawn(const SpawnSpec& spec) {
   const std::vector<char*> shell_argv = pointers(script);
   const std::vector<char*> envp = pointers(spec.environment);
   Failure failure;
-  const pid_t pid = start({spec.path.c_str(), argv.data(), shell_argv.data(), envp.data(), spec.wdir.c_str(),
-                           spec.in, spec.out, spec.err, spec.priority, spec.inherited,
-                           mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t), spec.memory,
-                           spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
-                          failure);
+  const pid_t pid =
+      start({spec.path.c_str(), argv.data(), shell_argv.data(), envp.data(), spec.wdir.c_str(),
+             spec.in, spec.out, spec.err, spec.priority, spec.inherited,
+             mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t), spec.memory,
+             spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
+            failure);
   if (pid < 0) return base::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;
   const bool folder = std::string(failure.call) == "chdir";

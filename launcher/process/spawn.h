@@ -28,9 +28,10 @@ struct SpawnSpec {
   std::uint64_t open_files = 0;  // soft RLIMIT_NOFILE; 0: as the caller
 };
 
-// Starts a process in a process group of its own, with default signal dispositions, no blocked signals and no
-// other descriptors; the kernel kills it when the calling thread ends. Blocks until execve() has happened. An
-// error names the failed call and the program. The caller reaps the process.
+// Starts a process in a process group of its own, with default signal dispositions, no blocked
+// signals and no other descriptors; the kernel kills it when the calling thread ends. Blocks until
+// execve() has happened. An error names the failed call and the program. The caller reaps the
+// process.
 [[nodiscard]] base::Result<pid_t> spawn(const SpawnSpec& spec);
 
 }  // namespace regroup::process

@@ -18,11 +18,15 @@ constexpr std::chrono::milliseconds kForegroundPoll{250};
 }  // namespace
 
 StdinFeed::StdinFeed(boost::asio::io_context& loop, int input, bool own)
-    : readiness_(loop), input_(input), own_(own), terminal_(::isatty(input) == 1), look_again_(loop) {}
+    : readiness_(loop),
+      input_(input),
+      own_(own),
+      terminal_(::isatty(input) == 1),
+      look_again_(loop) {}
 
 void StdinFeed::add(base::Fd pipe) {
-  members_.push_back(std::make_unique<Member>(
-      Member{boost::asio::posix::stream_descriptor(look_again_.get_executor(), pipe.release()), {}}));
+  members_.push_back(std::make_unique<Member>(Member{
+      boost::asio::posix::stream_descriptor(look_again_.get_executor(), pipe.release()), {}}));
 }
 
 void StdinFeed::stop() {
@@ -51,7 +55,8 @@ void StdinFeed::wait_foreground() {
   });
 }
 
-// In the background a read would fail with EIO instead of stopping this process, since SIGTTIN is blocked.
+// In the background a read would fail with EIO instead of stopping this process, since SIGTTIN is
+// blocked.
 void StdinFeed::read() {
   const bool taken = std::any_of(members_.begin(), members_.end(),
                                  [](const auto& member) { return member->pipe.is_open(); });
@@ -76,16 +81,17 @@ void StdinFeed::close_own() {
 
 void StdinFeed::write(Member& member) {
   while (!member.rest.empty() && member.pipe.is_open()) {
-    const ssize_t count = ::write(member.pipe.native_handle(), member.rest.data(), member.rest.size());
+    const ssize_t count =
+        ::write(member.pipe.native_handle(), member.rest.data(), member.rest.size());
     if (count >= 0) {
       member.rest.remove_prefix(static_cast<std::size_t>(count));
     } else if (errno == EAGAIN) {
-      member.pipe.async_wait(member.pipe.wait_write,
-                             [self = shared_from_this(), &member](const boost::system::error_code& error) {
-                               if (error) return;
-                               self->write(member);
-                               self->next_if_taken();
-                             });
+      member.pipe.async_wait(member.pipe.wait_write, [self = shared_from_this(), &member](
+                                                         const boost::system::error_code& error) {
+        if (error) return;
+        self->write(member);
+        self->next_if_taken();
+      });
       return;
     } else if (errno != EINTR) {
       boost::system::error_code ignored;

@@ -16,13 +16,14 @@
 
 namespace regroup::process {
 
-// Every member gets every byte. Reads no more than the slowest member takes; a member that closed its end is
-// left out, and without members reading ends. EOF of the input closes the pipes. A terminal is read only
-// while this process group is in the foreground. Kept alive by its pending operations until stop().
+// Every member gets every byte. Reads no more than the slowest member takes; a member that closed
+// its end is left out, and without members reading ends. EOF of the input closes the pipes. A
+// terminal is read only while this process group is in the foreground. Kept alive by its pending
+// operations until stop().
 class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
  public:
-  // `input` is borrowed. If it is `own`, it becomes /dev/null when no member reads any more, so that its
-  // writer gets SIGPIPE.
+  // `input` is borrowed. If it is `own`, it becomes /dev/null when no member reads any more, so
+  // that its writer gets SIGPIPE.
   StdinFeed(boost::asio::io_context& loop, int input, bool own = false);
   // `pipe` is a non-blocking writing end. Before start() only.
   void add(base::Fd pipe);

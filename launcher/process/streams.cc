@@ -1,5 +1,5 @@
-// Each member has pipes of its own, since only then can its lines be kept whole; pseudo-terminals if the
-// launcher's output is one.
+// Each member has pipes of its own, since only then can its lines be kept whole; pseudo-terminals
+// if the launcher's output is one.
 #include "launcher/process/streams.h"
 #include "base/printable.h"
 
@@ -18,13 +18,14 @@ constexpr int kSmallPipe = 64 << 10;   // the default of the system
 constexpr std::chrono::milliseconds kPromptAfter{200};
 
 int large_pipe(const Place& place) {
-  return std::clamp(kPipesTotal / static_cast<int>(std::max(place.world_size, 1U)), kSmallPipe, kLargePipe);
+  return std::clamp(kPipesTotal / static_cast<int>(std::max(place.world_size, 1U)), kSmallPipe,
+                    kLargePipe);
 }
 
 }  // namespace
 
-Streams::Streams(boost::asio::io_context& loop, spec::OutputRequest output, spec::StdinRequest input,
-                 Sink& out, Sink& err, std::function<void()> changed)
+Streams::Streams(boost::asio::io_context& loop, spec::OutputRequest output,
+                 spec::StdinRequest input, Sink& out, Sink& err, std::function<void()> changed)
     : loop_(loop),
       output_(std::move(output)),
       input_(input),
@@ -82,7 +83,8 @@ void Streams::feed(base::Fd pipe, const Place& place) {
   if (feeding_) feed_->start();
 }
 
-void Streams::listen(base::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks) {
+void Streams::listen(base::Fd pipe, const Place& place, const char* stream,
+                     std::vector<Sink*> sinks) {
   OutputPath path{std::move(sinks), Tag(output_, place, stream), output_.raw, large_pipe(place)};
   if (path.sinks.size() == 1 && path.sinks[0]->terminal() && path.tag.empty())
     path.prompt_after = kPromptAfter;
@@ -90,8 +92,9 @@ void Streams::listen(base::Fd pipe, const Place& place, const char* stream, std:
   if (place.world_size == 1 && path.tag.empty()) {
     path.alone = [this, sinks = path.sinks] {
       const auto shares = [&](const auto& output) {
-        return output->open() &&
-               std::ranges::any_of(sinks, [&](const Sink* sink) { return output->writes_to(sink); });
+        return output->open() && std::ranges::any_of(sinks, [&](const Sink* sink) {
+                 return output->writes_to(sink);
+               });
       };
       return std::ranges::count_if(outputs_, shares) == 1;
     };
@@ -110,8 +113,8 @@ void Streams::finish() {
 }
 
 bool Streams::busy() const {
-  return files_.congested() ||
-         std::any_of(outputs_.begin(), outputs_.end(), [](const auto& output) { return output->open(); });
+  return files_.congested() || std::any_of(outputs_.begin(), outputs_.end(),
+                                           [](const auto& output) { return output->open(); });
 }
 
 void Streams::on_closed() {

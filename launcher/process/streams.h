@@ -36,11 +36,11 @@ struct MemberPipes {
 class Streams {
  public:
   // `changed` is called when an output was closed, or when a congested file has drained.
-  Streams(boost::asio::io_context& loop, spec::OutputRequest output, spec::StdinRequest input, Sink& out,
-          Sink& err, std::function<void()> changed);
+  Streams(boost::asio::io_context& loop, spec::OutputRequest output, spec::StdinRequest input,
+          Sink& out, Sink& err, std::function<void()> changed);
 
-  // Makes the pipes and output files of a member. Standard input goes to the members that start first: the
-  // requested rank or, if all read it, all ranks of the first job.
+  // Makes the pipes and output files of a member. Standard input goes to the members that start
+  // first: the requested rank or, if all read it, all ranks of the first job.
   [[nodiscard]] base::Result<MemberPipes> open(const Place& place);
   // The member has started. Closes its ends of the pipes, so that EOF is seen at its end.
   void start(MemberPipes pipes, const Place& place);

@@ -1,4 +1,5 @@
-// Sources: proc(5); complete_signal() of Linux, which makes SIGKILL pending for each thread of a process.
+// Sources: proc(5); complete_signal() of Linux, which makes SIGKILL pending for each thread of a
+// process.
 #include "launcher/process/stuck_process.h"
 
 #include <fmt/format.h>
@@ -70,8 +71,8 @@ bool is_exiting(pid_t pid) {
 std::optional<std::string> stuck_in(pid_t pid) {
   std::optional<std::string> where;
   std::error_code error;
-  for (fs::directory_iterator at(fmt::format("/proc/{}/task", pid), error), end; !error && at != end;
-       at.increment(error)) {
+  for (fs::directory_iterator at(fmt::format("/proc/{}/task", pid), error), end;
+       !error && at != end; at.increment(error)) {
     const Thread thread = thread_in(at->path());
     if (thread.state == 'Z' || thread.state == 'X') continue;
     const bool hangs = thread.state == 'D' && (thread.exiting || has_sigkill_pending(at->path()));
@@ -85,8 +86,8 @@ std::vector<std::string> threads_besides_first(pid_t pid, std::size_t most) {
   std::vector<std::string> out;
   std::size_t more = 0;
   std::error_code error;
-  for (fs::directory_iterator at(fmt::format("/proc/{}/task", pid), error), end; !error && at != end;
-       at.increment(error)) {
+  for (fs::directory_iterator at(fmt::format("/proc/{}/task", pid), error), end;
+       !error && at != end; at.increment(error)) {
     if (at->path().filename() == std::to_string(pid) || thread_in(at->path()).exiting) continue;
     if (out.size() == most) {
       ++more;

@@ -1,4 +1,5 @@
-// Open MPI names the stream even where there is only a time: "Sat Nov 21 16:56:43 2026<stdout>:line".
+// Open MPI names the stream even where there is only a time: "Sat Nov 21 16:56:43
+// 2026<stdout>:line".
 #include "launcher/process/tag.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,8 @@
 namespace regroup::process {
 namespace {
 
-std::string text_of(const spec::OutputRequest& request, const Place& place, std::string_view stream) {
+std::string text_of(const spec::OutputRequest& request, const Place& place,
+                    std::string_view stream) {
   switch (request.tag) {
     case spec::OutputRequest::Tag::kNone:
       return request.timestamp ? fmt::format("<{}>:", stream) : "";
@@ -31,7 +33,8 @@ std::string_view Tag::at(std::time_t now) {
     std::tm local{};
     std::array<char, 64> date{};
     ::localtime_r(&now, &local);
-    const std::size_t size = std::strftime(date.data(), date.size(), "%a %b %e %H:%M:%S %Y", &local);
+    const std::size_t size =
+        std::strftime(date.data(), date.size(), "%a %b %e %H:%M:%S %Y", &local);
     timed_ = std::string(date.data(), size) + text_;
     time_ = now;
   }

@@ -12,8 +12,8 @@ namespace regroup::process {
 
 class Tag {
  public:
-  // `stream` is stdout or stderr. The format is that of Open MPI 4: "[1,3]<stdout>:", with the time of
-  // ctime() before it; kRank is hydra's.
+  // `stream` is stdout or stderr. The format is that of Open MPI 4: "[1,3]<stdout>:", with the time
+  // of ctime() before it; kRank is hydra's.
   Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream);
   [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
   // The prefix of a line that arrived at `now`; valid until the next call.

@@ -1,4 +1,5 @@
-// One factor for all limits: a user with a slow file system need not know which of them has expired.
+// One factor for all limits: a user with a slow file system need not know which of them has
+// expired.
 #include "launcher/process/time_limit.h"
 
 #include <fmt/format.h>

@@ -20,9 +20,10 @@ struct Resume {
 };
 
 struct CheckpointPlan {
-  std::string directory;  // absolute, the same name on all hosts; empty: the job writes no checkpoints
   std::string
-      shared;  // absolute; checkpoints are copied there, and `directory` is local to each host; empty: none
+      directory;       // absolute, the same name on all hosts; empty: the job writes no checkpoints
+  std::string shared;  // absolute; checkpoints are copied there, and `directory` is local to each
+                       // host; empty: none
   proto::Step every = 0;  // steps; 0: writes none, only resumes
   std::uint32_t keep_last = 3;
   std::uint64_t keep_every = 0;  // steps; 0: keeps no others

@@ -22,7 +22,8 @@ constexpr std::size_t kMostDigits = 12;
 constexpr std::ptrdiff_t kMostBrackets = 8;  // in one name
 
 base::Status too_many(std::string_view word, std::size_t most) {
-  return invalid_argument(fmt::format("'{}': more than {} names", base::printable_word(word), most));
+  return invalid_argument(
+      fmt::format("'{}': more than {} names", base::printable_word(word), most));
 }
 
 base::Status bad(std::string_view word, std::string_view why) {
@@ -55,28 +56,32 @@ void append_number(std::string& out, std::uint64_t number, std::size_t width) {
 }
 
 // "08-10,12"
-Result<Names> bracketed(std::string_view word, std::string_view text, std::size_t most, std::size_t limit) {
+Result<Names> bracketed(std::string_view word, std::string_view text, std::size_t most,
+                        std::size_t limit) {
   Names out;
   for (std::string_view rest = text, piece; base::next_part(rest, ',', piece);) {
     REGROUP_ASSIGN_OR_RETURN(const auto range, read_range(piece));
     if (range.to - range.from >= most - std::min(most, out.size())) return too_many(word, limit);
-    for (std::uint64_t i = range.from; i <= range.to; ++i) append_number(out.emplace_back(), i, range.width);
+    for (std::uint64_t i = range.from; i <= range.to; ++i)
+      append_number(out.emplace_back(), i, range.width);
   }
   if (out.empty()) return bad(text, "empty bracket");
   return out;
 }
 
 // `most`: what brackets before `text` leave of `limit`, which `word` may stand for.
-Result<Names> expand_one(std::string_view word, std::string_view text, std::size_t most, std::size_t limit) {
+Result<Names> expand_one(std::string_view word, std::string_view text, std::size_t most,
+                         std::size_t limit) {
   const std::size_t open = text.find('['), close = text.find(']');
-  if (open == std::string_view::npos && close == std::string_view::npos) return Names{std::string(text)};
+  if (open == std::string_view::npos && close == std::string_view::npos)
+    return Names{std::string(text)};
   if (open == std::string_view::npos || close == std::string_view::npos || close < open)
     return bad(word, "unbalanced bracket");
   REGROUP_ASSIGN_OR_RETURN(const auto numbers,
                            bracketed(word, text.substr(open + 1, close - open - 1), most, limit));
-  REGROUP_ASSIGN_OR_RETURN(
-      const auto rest,
-      expand_one(word, text.substr(close + 1), std::max<std::size_t>(1, most / numbers.size()), limit));
+  REGROUP_ASSIGN_OR_RETURN(const auto rest,
+                           expand_one(word, text.substr(close + 1),
+                                      std::max<std::size_t>(1, most / numbers.size()), limit));
   if (numbers.size() * rest.size() > most) return too_many(word, limit);
   Names out;
   out.reserve(numbers.size() * rest.size());
@@ -118,14 +123,16 @@ Result<Names> expand_host_list(std::string_view text, std::size_t most) {
     if (std::ranges::count(word, '[') > kMostBrackets) return bad(word, "too many brackets");
     if (out.size() >= most) return too_many(text, most);
     REGROUP_ASSIGN_OR_RETURN(auto names, expand_one(word, word, most - out.size(), most));
-    out.insert(out.end(), std::make_move_iterator(names.begin()), std::make_move_iterator(names.end()));
+    out.insert(out.end(), std::make_move_iterator(names.begin()),
+               std::make_move_iterator(names.end()));
   }
   return out;
 }
 
 Result<std::vector<int>> expand_numbers(std::string_view text, std::size_t most) {
   std::vector<int> out;
-  for (std::string_view rest = base::trimmed_word(text), piece; base::next_part(rest, ',', piece);) {
+  for (std::string_view rest = base::trimmed_word(text), piece;
+       base::next_part(rest, ',', piece);) {
     REGROUP_ASSIGN_OR_RETURN(const auto range, read_range(base::trimmed_word(piece)));
     if (range.to > INT32_MAX || range.to - range.from >= most - std::min(most, out.size()))
       return too_many(text, most);

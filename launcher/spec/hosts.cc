@@ -33,7 +33,8 @@ using Index = std::unordered_map<std::string, std::size_t>;
 constexpr std::size_t kLongestName = 255;
 
 bool is_user(std::string_view text) {
-  return !text.empty() && text.front() != '-' && text.find_first_of("=^,;'\"\\") == std::string_view::npos &&
+  return !text.empty() && text.front() != '-' &&
+         text.find_first_of("=^,;'\"\\") == std::string_view::npos &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != 127; });
 }
 
@@ -97,8 +98,8 @@ bool is_relative(std::string_view name) {
   return (name[1] == 'n' || name[1] == 'N') && base::read_number(name.substr(2), number);
 }
 
-// Where a host stands in a list, by any of its names. Of those that share the short form of a name with dots,
-// a name without dots means neither.
+// Where a host stands in a list, by any of its names. Of those that share the short form of a name
+// with dots, a name without dots means neither.
 class NameIndex {
  public:
   explicit NameIndex(const HostAliases& aliases) : aliases_(aliases) {}
@@ -137,7 +138,8 @@ class NameIndex {
   std::unordered_set<std::string> ambiguous_;
 };
 
-// NAME[:SLOTS], where an IPv6 address (two colons or more) has no slots and [address] may have some.
+// NAME[:SLOTS], where an IPv6 address (two colons or more) has no slots and [address] may have
+// some.
 Status read_host(std::string_view word, HostRequest& out) {
   std::string_view name = word;
   std::string_view slots;
@@ -147,7 +149,8 @@ Status read_host(std::string_view word, HostRequest& out) {
     name = word.substr(0, colon);
     slots = word.substr(colon + 1);
     if (slots != "*" && !base::read_number(slots, out.slots))
-      return invalid_argument(fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number", word));
+      return invalid_argument(
+          fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number", word));
     out.no_slots = slots != "*" && out.slots == 0;
   }
   if (const std::size_t at = name.rfind('@'); at != std::string_view::npos) {
@@ -246,8 +249,8 @@ void add_slots(HostRequest& known, const HostRequest& host) {
 }
 
 // What a line adds to what stands already.
-void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::unordered_set<std::string>& unsized,
-         Index& index) {
+void add(std::vector<HostRequest>& hosts, const HostRequest& host,
+         std::unordered_set<std::string>& unsized, Index& index) {
   const std::string key = host_key(host.name);
   const auto [at, fresh] = index.try_emplace(key, hosts.size());
   const bool repeated = unsized.contains(key);
@@ -274,8 +277,8 @@ bool is_host_name(std::string_view text) {
   if (text.find(':') != std::string_view::npos)
     return !address_form(text).empty() && consists_of(text, ".:%_-");
   const char first = text.front();
-  return (std::isalnum(static_cast<unsigned char>(first)) != 0 || first == '_') && consists_of(text, ".-_") &&
-         text.find("..") == std::string_view::npos;
+  return (std::isalnum(static_cast<unsigned char>(first)) != 0 || first == '_') &&
+         consists_of(text, ".-_") && text.find("..") == std::string_view::npos;
 }
 
 std::string host_key(std::string_view name) {
@@ -290,7 +293,8 @@ base::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
   std::vector<HostRequest> hosts;
   for (const std::string& word : base::split(text, ",")) {
     HostRequest host;
-    if (base::trim(word).empty()) return invalid_argument(fmt::format("'{}': a host name is missing", text));
+    if (base::trim(word).empty())
+      return invalid_argument(fmt::format("'{}': a host name is missing", text));
     if (Status status = read_host(base::trim(word), host); !status.ok()) return status;
     if (mentions != nullptr) mentions->push_back(host.name);
     const bool all = word.ends_with(":*") || is_relative(host.name);
@@ -321,7 +325,8 @@ base::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
     if (content.empty()) continue;
     auto line = read_line(content);
     if (!line.ok()) {
-      return invalid_argument(fmt::format("{}, line {}: {}", file, number, line.status().message()));
+      return invalid_argument(
+          fmt::format("{}, line {}: {}", file, number, line.status().message()));
     }
     if (line->exclude) {
       excluded.push_back(host_key(line->host.name));
@@ -351,12 +356,14 @@ base::Result<std::vector<HostRequest>> resolve_relative(const std::vector<HostRe
   const OwnNames own(host_names);
   std::uint32_t number = 0;
   for (HostRequest host : hosts) {
-    if (is_relative(host.name) && base::read_number(std::string_view(host.name).substr(2), number)) {
+    if (is_relative(host.name) &&
+        base::read_number(std::string_view(host.name).substr(2), number)) {
       if (base.empty())
-        return invalid_argument(fmt::format("{}: requires an allocation or a host file", host.name));
-      if (number >= base.size()) {
         return invalid_argument(
-            fmt::format("{}: expected a number below {}, the number of hosts", host.name, base.size()));
+            fmt::format("{}: requires an allocation or a host file", host.name));
+      if (number >= base.size()) {
+        return invalid_argument(fmt::format("{}: expected a number below {}, the number of hosts",
+                                            host.name, base.size()));
       }
       host.name = base[number].name;
       host.here = base[number].here;
@@ -365,15 +372,18 @@ base::Result<std::vector<HostRequest>> resolve_relative(const std::vector<HostRe
     if (!is_relative(host.name)) named.add(host, out.size());
     out.push_back(std::move(host));
   }
-  const auto empty = std::find_if(out.begin(), out.end(), [](const auto& h) { return is_relative(h.name); });
+  const auto empty =
+      std::find_if(out.begin(), out.end(), [](const auto& h) { return is_relative(h.name); });
   if (empty == out.end()) return out;
   const std::size_t most = empty->slots == 0 ? base.size() : empty->slots;
   std::vector<HostRequest> rest;
   for (const HostRequest& host : base) {
-    if (rest.size() < most && !named.find(host)) rest.push_back({.name = host.name, .here = host.here});
+    if (rest.size() < most && !named.find(host))
+      rest.push_back({.name = host.name, .here = host.here});
   }
   if (rest.empty())
-    return invalid_argument(fmt::format("{}: every host is named already; expected one more", empty->name));
+    return invalid_argument(
+        fmt::format("{}: every host is named already; expected one more", empty->name));
   const auto at = empty - out.begin();
   std::erase_if(out, [](const auto& h) { return is_relative(h.name); });
   out.insert(out.begin() + at, rest.begin(), rest.end());
@@ -409,22 +419,24 @@ base::Status drop_without_slots(std::vector<HostRequest>& hosts, bool oversubscr
   std::erase_if(hosts, [](const HostRequest& host) { return host.no_slots; });
   if (!hosts.empty()) return {};
   return invalid_argument(fmt::format(
-      "host {}: no slots (slots=0), expected at least 1 on some host; --oversubscribe needs none", names));
+      "host {}: no slots (slots=0), expected at least 1 on some host; --oversubscribe needs none",
+      names));
 }
 
 base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
                                                     const std::vector<HostRequest>& wanted,
-                                                    bool oversubscribe, const HostAliases& aliases) {
+                                                    bool oversubscribe,
+                                                    const HostAliases& aliases) {
   if (wanted.empty()) return grant.hosts;
   std::vector<HostRequest> out;
   const NameIndex index = index_of(grant.hosts, aliases);
   for (const HostRequest& want : wanted) {
     const auto at = index.find(want);
     if (!at) {
-      return invalid_argument(
-          fmt::format("host {}: not granted by {} (`regroup allocation` shows the granted hosts; --allocator "
-                      "none permits other hosts)",
-                      want.name, grant.by));
+      return invalid_argument(fmt::format(
+          "host {}: not granted by {} (`regroup allocation` shows the granted hosts; --allocator "
+          "none permits other hosts)",
+          want.name, grant.by));
     }
     const HostRequest& found = grant.hosts[*at];
     HostRequest& host = out.emplace_back(found);
@@ -433,8 +445,8 @@ base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
     if (want.slots == 0) continue;
     if (want.slots > found.slots && !oversubscribe) {
       return invalid_argument(
-          fmt::format("host {}: {} slots requested, {} grants {}; --oversubscribe allows more", want.name,
-                      want.slots, grant.by, found.slots));
+          fmt::format("host {}: {} slots requested, {} grants {}; --oversubscribe allows more",
+                      want.name, want.slots, grant.by, found.slots));
     }
     host.slots = want.slots;
   }
@@ -445,7 +457,8 @@ bool is_this_host(const std::vector<std::string>& host_names, const std::string&
   return OwnNames(host_names).contains(given);
 }
 
-std::string unlike_names(const std::vector<std::string>& host_names, const std::vector<HostRequest>& hosts) {
+std::string unlike_names(const std::vector<std::string>& host_names,
+                         const std::vector<HostRequest>& hosts) {
   std::vector<std::string> names, keys;
   const OwnNames own(host_names);
   for (const HostRequest& host : hosts) {
@@ -488,7 +501,8 @@ void spell_as(const std::vector<HostRequest>& hosts, const std::vector<std::stri
 }
 
 std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
-                                     const std::vector<HostRequest>& hosts, const HostAliases& aliases) {
+                                     const std::vector<HostRequest>& hosts,
+                                     const HostAliases& aliases) {
   std::vector<HostRequest> out;
   NameIndex index(aliases);
   const OwnNames own(host_names);

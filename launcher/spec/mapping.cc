@@ -1,5 +1,5 @@
-// Words of mapping, ranking and binding. As in PRRTE they may be shortened while they stay unique and are
-// written in any case; sockets are packages.
+// Words of mapping, ranking and binding. As in PRRTE they may be shortened while they stay unique
+// and are written in any case; sockets are packages.
 #include "launcher/spec/mapping.h"
 
 #include <fmt/format.h>
@@ -172,7 +172,8 @@ Status bind_user(std::string_view text, BindTo& out) {
     for (const std::string& part : base::split(one, "+")) {
       if (Status status = parse_cpu_list(part, list); !status.ok()) return status;
     }
-    if (out.cpu_lists.size() > kLongestCpuList) return invalid_argument("the processor list is too long");
+    if (out.cpu_lists.size() > kLongestCpuList)
+      return invalid_argument("the processor list is too long");
   }
   return {};
 }
@@ -196,10 +197,12 @@ Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out) {
                           : base::read_number(part.substr(0, dash), first) &&
                                 base::read_number(part.substr(dash + 1), last);
     if (!read || last < first) {
-      return invalid_argument(fmt::format("'{}': expected a processor list, for example 0,2-5", text));
+      return invalid_argument(
+          fmt::format("'{}': expected a processor list, for example 0,2-5", text));
     }
     if (out.size() + (last - first) >= kLongestCpuList) {
-      return invalid_argument(fmt::format("'{}': names more than {} processors", part, kLongestCpuList));
+      return invalid_argument(
+          fmt::format("'{}': names more than {} processors", part, kLongestCpuList));
     }
     for (std::uint32_t cpu = first; cpu <= last; ++cpu) out.push_back(cpu);
   }
@@ -271,7 +274,8 @@ Status parse_bind_to(std::string_view text, BindTo& out) {
     if (word == "user" && colon == std::string_view::npos) {
       return invalid_argument("user: expected a processor list, for example user:0+1,2");
     }
-    if (word != "user") return bound.kind = BindTo::Kind::kCpuList, out = std::move(bound), Status();
+    if (word != "user")
+      return bound.kind = BindTo::Kind::kCpuList, out = std::move(bound), Status();
     if (Status status = bind_user(text.substr(colon + 1), bound); !status.ok()) return status;
     return out = std::move(bound), Status();
   }

@@ -1,4 +1,5 @@
-// Where members go within a machine, as mpirun's --map-by, --rank-by, --bind-to and their relatives say it.
+// Where members go within a machine, as mpirun's --map-by, --rank-by, --bind-to and their relatives
+// say it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,16 @@
 namespace regroup::spec {
 
 // Parts of a machine, from the smallest. kPackage is "socket" too.
-enum class Unit : std::uint8_t { kHwThread, kCore, kL1Cache, kL2Cache, kL3Cache, kNuma, kPackage, kNode };
+enum class Unit : std::uint8_t {
+  kHwThread,
+  kCore,
+  kL1Cache,
+  kL2Cache,
+  kL3Cache,
+  kNuma,
+  kPackage,
+  kNode
+};
 
 [[nodiscard]] std::string_view unit_name(Unit unit);
 
@@ -31,7 +41,7 @@ struct MapBy {
     kDistance
   };
   Kind kind = Kind::kDefault;
-  Unit unit = Unit::kCore;     // kUnit: round-robin over these; kPerUnit: `per_unit` on each of these
+  Unit unit = Unit::kCore;  // kUnit: round-robin over these; kPerUnit: `per_unit` on each of these
   std::uint32_t per_unit = 0;  // ppr:N:OBJECT
   std::uint32_t cpus = 0;      // PE=N: cores (or hardware threads) of each member; 0: not said
   bool span = false;           // as if all hosts were one
@@ -65,7 +75,8 @@ struct BindTo {
   bool operator==(const BindTo&) const = default;
 };
 
-// On which GPUs: where rings are fastest, on the fewest hosts, on the most, or what is worth least to others.
+// On which GPUs: where rings are fastest, on the fewest hosts, on the most, or what is worth least
+// to others.
 enum class Packing : std::uint8_t { kBest, kPack, kSpread, kAny };
 
 struct Mapping {
@@ -78,14 +89,15 @@ struct Mapping {
   std::uint32_t gpus = 0;             // --gpus-per-rank: so many; 0: not said
   std::string gpu_label;              // --gpu-label: only GPUs of this label or product; "": any
   MemoryPolicy memory = MemoryPolicy::kKernel;
-  std::string machine;                 // --topology: file that describes each host; "": look at it
-  std::string fabric;                  // --fabric: file that describes the network between hosts; "": none
-  std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
+  std::string machine;  // --topology: file that describes each host; "": look at it
+  std::string fabric;   // --fabric: file that describes the network between hosts; "": none
+  std::vector<std::uint32_t>
+      cpu_set;  // members use no other processors; empty: all of the affinity mask
   bool operator==(const Mapping&) const = default;
 };
 
-// Each changes what `text` speaks of and leaves the rest as it was, so that options may be given one after
-// the other. kInvalidArgument says which word of `text` is not understood.
+// Each changes what `text` speaks of and leaves the rest as it was, so that options may be given
+// one after the other. kInvalidArgument says which word of `text` is not understood.
 [[nodiscard]] base::Status parse_map_by(std::string_view text, MapBy& out);
 [[nodiscard]] base::Status parse_rank_by(std::string_view text, RankBy& out);
 [[nodiscard]] base::Status parse_bind_to(std::string_view text, BindTo& out);

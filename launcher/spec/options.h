@@ -1,5 +1,5 @@
-// A command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun) as plain data; parse.h reads
-// one.
+// A command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun) as plain data;
+// parse.h reads one.
 #pragma once
 
 #include <algorithm>
@@ -57,15 +57,16 @@ struct Options {
   std::vector<std::string> ssh_command{"ssh"};  // reaches a host when its name is appended
   bool fork_agents = false;                     // all run on this one: to try things out
   bool by_ssh = false;                          // the user said so
-  std::string allocator;                    // --allocator; "": whoever is there, "none": this machine alone
-  Grant grant;                              // of it; `hosts` are among its hosts
-  bool growable = false;                    // other hosts may come, although none is needed now
-  DiscoveryRequest discovery;               // names the hosts, in place of the allocator
-  std::string agent_prefix;                 // under which bin/regroup is there, where it is; "": as here
+  std::string allocator;       // --allocator; "": whoever is there, "none": this machine alone
+  Grant grant;                 // of it; `hosts` are among its hosts
+  bool growable = false;       // other hosts may come, although none is needed now
+  DiscoveryRequest discovery;  // names the hosts, in place of the allocator
+  std::string agent_prefix;    // under which bin/regroup is there, where it is; "": as here
   std::optional<std::uint32_t> tree_radix;  // agents that one starts; 0: all are started from here
   Mapping mapping;
   bool oversubscribe = false;
-  bool no_oversubscribe = false;  // --nooversubscribe was said, also where it is the default (hydra)
+  bool no_oversubscribe =
+      false;  // --nooversubscribe was said, also where it is the default (hydra)
   Display display;
   bool do_not_launch = false;
 
@@ -85,20 +86,23 @@ struct Options {
   base::Duration term_grace = std::chrono::seconds(5);
   bool term_grace_said = false;
   NoticeRequest notice;
-  std::optional<base::Duration> notice_grace;       // from a notice to the end; none: as the allocator has it
+  std::optional<base::Duration>
+      notice_grace;  // from a notice to the end; none: as the allocator has it
   std::optional<std::vector<int>> notice_signals;   // in place of those that the allocator has
   std::optional<int> notice_status;                 // exit status of a job that a notice ended
   std::optional<std::vector<int>> forward_signals;  // in place of the default ones
   std::optional<std::uint32_t> max_restarts;
   RestartPolicy restart_policy = RestartPolicy::kEnd;
-  bool keep_going = false;  // a lost member does not end the job (--enable-recovery, -disable-auto-cleanup)
-  bool ulfm = false;        // --with-ft ulfm
+  bool keep_going =
+      false;  // a lost member does not end the job (--enable-recovery, -disable-auto-cleanup)
+  bool ulfm = false;  // --with-ft ulfm
   bool print_exit_codes = false;
   std::string report_pid;  // "-": standard output, "+": standard error, else a file
   CheckpointRequest checkpoint;
-  std::vector<std::string> elastic_options;  // those given that only an elastic job has, as they were written
-  std::vector<std::string> world_options;    // likewise, those of any World whose members join
-  std::vector<std::string> notes;            // a line each, for standard error
+  std::vector<std::string>
+      elastic_options;  // those given that only an elastic job has, as they were written
+  std::vector<std::string> world_options;  // likewise, those of any World whose members join
+  std::vector<std::string> notes;          // a line each, for standard error
 
   std::uint32_t number = 0;  // of a control command: members of resize, or a member's id
   std::string job;           // "": the user's only one
@@ -110,8 +114,8 @@ struct Options {
 
   // Others than this machine are needed, or may come.
   [[nodiscard]] bool several_hosts() const {
-    return growable ||
-           std::any_of(hosts.begin(), hosts.end(), [](const HostRequest& host) { return !host.here; });
+    return growable || std::any_of(hosts.begin(), hosts.end(),
+                                   [](const HostRequest& host) { return !host.here; });
   }
 };
 

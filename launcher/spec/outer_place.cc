@@ -1,4 +1,5 @@
-// By name or by prefix. Done before the user's own changes, so that what the command line says is kept.
+// By name or by prefix. Done before the user's own changes, so that what the command line says is
+// kept.
 #include "launcher/spec/outer_place.h"
 
 #include <algorithm>
@@ -8,10 +9,12 @@
 namespace regroup::spec {
 namespace {
 
-constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "REGROUP_ROLE"};
+constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_",
+                                                       "REGROUP_ROLE"};
 constexpr std::array<std::string_view, 11> kNames = {
-    "RANK",        "WORLD_SIZE",    "LOCAL_RANK",     "LOCAL_WORLD_SIZE", "MASTER_ADDR",       "MASTER_PORT",
-    "REGROUP_JOB", "REGROUP_AGENT", "REGROUP_MEMBER", "REGROUP_WORLD",    "REGROUP_RANK_EXITS"};
+    "RANK",           "WORLD_SIZE",    "LOCAL_RANK",        "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",    "MASTER_PORT",   "REGROUP_JOB",       "REGROUP_AGENT",
+    "REGROUP_MEMBER", "REGROUP_WORLD", "REGROUP_RANK_EXITS"};
 
 bool tells_place(std::string_view name) {
   if (name.starts_with("PMIX_MCA_")) return false;

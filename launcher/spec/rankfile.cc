@@ -65,16 +65,19 @@ base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std:
     if (line.empty()) continue;
     auto place = read_rank_line(line);
     if (!place.ok())
-      return invalid_argument(fmt::format("{}, line {}: {}", file, number, place.status().message()));
+      return invalid_argument(
+          fmt::format("{}, line {}: {}", file, number, place.status().message()));
     if (out.size() == kMostRanks)
       return invalid_argument(fmt::format("{}: more than {} ranks", file, kMostRanks));
     out.push_back(*place);
   }
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.rank < b.rank; });
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (out[i].rank == i) continue;
     const char* const what = out[i].rank < i ? "is given twice" : "is missing";
-    return invalid_argument(fmt::format("{}: rank {} {}", file, std::min<std::size_t>(i, out[i].rank), what));
+    return invalid_argument(
+        fmt::format("{}: rank {} {}", file, std::min<std::size_t>(i, out[i].rank), what));
   }
   if (out.empty()) return invalid_argument(fmt::format("{}: contains no rank", file));
   return out;

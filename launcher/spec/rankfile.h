@@ -19,8 +19,8 @@ struct RankPlace {
   bool operator==(const RankPlace&) const = default;
 };
 
-// "rank 0=host slot=0-2,4", "slot=1:0-1" (package 1), "slot=1:*". Ranks in the order of their numbers, which
-// begin with 0 and have no gap. kInvalidArgument names file, line and field.
+// "rank 0=host slot=0-2,4", "slot=1:0-1" (package 1), "slot=1:*". Ranks in the order of their
+// numbers, which begin with 0 and have no gap. kInvalidArgument names file, line and field.
 [[nodiscard]] base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text,
                                                                    std::string_view file);
 

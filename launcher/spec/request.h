@@ -1,5 +1,5 @@
-// What a command line, an app file or a job file asks for, as plain data: the programs of a job and the rules
-// they run under. Parsers fill it in; launcher/job turns it into processes.
+// What a command line, an app file or a job file asks for, as plain data: the programs of a job and
+// the rules they run under. Parsers fill it in; launcher/job turns it into processes.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,8 @@ struct Limits {
   bool operator==(const Limits&) const = default;
 };
 
-// One program of a job: an app context of mpirun (what stands between colons), or a role of a cluster.
+// One program of a job: an app context of mpirun (what stands between colons), or a role of a
+// cluster.
 struct AppRequest {
   std::string role;                       // "": it has none
   std::optional<std::uint32_t> count;     // of its members; absent: one per slot
@@ -55,12 +56,13 @@ struct AppRequest {
 struct OutputRequest {
   enum class Tag : std::uint8_t { kNone, kJobRank, kRank };  // "", "[1,0]<stdout>:", "[0] "
   Tag tag = Tag::kNone;
-  bool timestamp = false;      // begin each line with the time
-  bool merge_stderr = false;   // members' standard error becomes standard output
-  std::string folder;          // --output-filename: also into FOLDER/1/rank.N/stdout and stderr; "": no
-  bool job_folder = true;      // the "1" in that path
-  bool copy = true;            // ... and to our own output as well
-  std::string stdout_pattern;  // into the file of this name instead of our own; %r is the rank, %h the host
+  bool timestamp = false;     // begin each line with the time
+  bool merge_stderr = false;  // members' standard error becomes standard output
+  std::string folder;      // --output-filename: also into FOLDER/1/rank.N/stdout and stderr; "": no
+  bool job_folder = true;  // the "1" in that path
+  bool copy = true;        // ... and to our own output as well
+  std::string
+      stdout_pattern;  // into the file of this name instead of our own; %r is the rank, %h the host
   std::string stderr_pattern;
   bool terminals = true;  // members write to terminals where our own output is one
   bool raw = false;       // as it comes, not in whole lines; only where lines get no tag
@@ -96,8 +98,8 @@ struct DiscoveryRequest {
   std::uint32_t slots = 0;  // of a host that comes without; 0: as many as it has cores
 };
 
-// --mem-bind: where members' memory comes from. kKernel: as the system does it, from the node of the core
-// that touches it first.
+// --mem-bind: where members' memory comes from. kKernel: as the system does it, from the node of
+// the core that touches it first.
 enum class MemoryPolicy : std::uint8_t { kKernel, kLocal, kBind, kPrefer, kInterleave };
 
 // --checkpoint and what belongs to it.

@@ -1,5 +1,5 @@
-// access(2) asks the device control group too (inode_permission), as open(2) does, but starts no GPU: without
-// a persistence daemon that takes seconds.
+// access(2) asks the device control group too (inode_permission), as open(2) does, but starts no
+// GPU: without a persistence daemon that takes seconds.
 #include "launcher/topology/device_state.h"
 
 #include <fmt/format.h>
@@ -18,14 +18,16 @@ namespace fs = std::filesystem;
 void add_nodes(const fs::path& folder, std::string_view start, std::string& out) {
   for (const std::string& name : names_in(folder)) {
     const fs::path path = folder / name;
-    if (name.starts_with(start) && ::access(path.c_str(), R_OK | W_OK) == 0) out += path.string() + "\n";
+    if (name.starts_with(start) && ::access(path.c_str(), R_OK | W_OK) == 0)
+      out += path.string() + "\n";
   }
 }
 
 // gpuN/mig/giN/ciN below /proc/driver/nvidia/capabilities.
 void add_instances(const fs::path& folder, int depth, std::string& out) {
   for (const std::string& name : names_in(folder)) {
-    if (!name.starts_with("gpu") && name != "mig" && !name.starts_with("gi") && !name.starts_with("ci"))
+    if (!name.starts_with("gpu") && name != "mig" && !name.starts_with("gi") &&
+        !name.starts_with("ci"))
       continue;
     out += (folder / name).string() + "\n";
     if (depth > 1) add_instances(folder / name, depth - 1, out);
@@ -38,8 +40,9 @@ std::string device_state(const SysfsRoots& roots) {
   const fs::path sys(roots.sys), dev(roots.dev);
   std::string out;
   for (const std::string& name : names_in(sys / "bus/pci/devices")) out += name + "\n";
-  for (const auto& [folder, start] : {std::pair(dev, "nvidia"), std::pair(dev / "nvidia-caps", "nvidia-cap"),
-                                      std::pair(dev / "dri", "renderD"), std::pair(dev, "kfd")})
+  for (const auto& [folder, start] :
+       {std::pair(dev, "nvidia"), std::pair(dev / "nvidia-caps", "nvidia-cap"),
+        std::pair(dev / "dri", "renderD"), std::pair(dev, "kfd")})
     add_nodes(folder, start, out);
   add_instances(fs::path(roots.nvidia) / "capabilities", 4, out);
   for (const std::string& name : names_in(sys / "class/net"))

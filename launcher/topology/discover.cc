@@ -1,4 +1,5 @@
-// NVML knows GPUs better than sysfs: its numbers, names and links count; sysfs knows where they sit.
+// NVML knows GPUs better than sysfs: its numbers, names and links count; sysfs knows where they
+// sit.
 #include "launcher/topology/discover.h"
 
 #include <fmt/format.h>
@@ -28,25 +29,26 @@ void leave_out_divided(MachineParts& parts, Nvml::Found& found) {
   std::erase_if(found.gpus, [&](const Gpu& gpu) {
     const bool useless = divided(gpu.bus_id) && gpu.mig.empty();
     if (useless)
-      parts.guesses.push_back(
-          fmt::format("GPU {} ({}) is in MIG mode without MIG devices: not used (nvidia-smi mig creates "
-                      "them, nvidia-smi -mig 0 leaves MIG mode)",
-                      gpu.number, gpu.bus_id));
+      parts.guesses.push_back(fmt::format(
+          "GPU {} ({}) is in MIG mode without MIG devices: not used (nvidia-smi mig creates "
+          "them, nvidia-smi -mig 0 leaves MIG mode)",
+          gpu.number, gpu.bus_id));
     return useless;
   });
 }
 
 void take(MachineParts& parts, Nvml::Found found) {
   leave_out_divided(parts, found);
-  std::erase_if(parts.devices, [&found](const PciDevice& device) {  // one that this process may not see
-    const auto same = [&device](const Gpu& gpu) { return gpu.bus_id == device.link.bus_id; };
-    const bool nvidia = device.gpu && !device.gpu->arch.starts_with("gfx");
-    return nvidia && std::none_of(found.gpus.begin(), found.gpus.end(), same);
-  });
+  std::erase_if(
+      parts.devices, [&found](const PciDevice& device) {  // one that this process may not see
+        const auto same = [&device](const Gpu& gpu) { return gpu.bus_id == device.link.bus_id; };
+        const bool nvidia = device.gpu && !device.gpu->arch.starts_with("gfx");
+        return nvidia && std::none_of(found.gpus.begin(), found.gpus.end(), same);
+      });
   for (Gpu& gpu : found.gpus) {
-    const auto at = std::find_if(parts.devices.begin(), parts.devices.end(), [&gpu](const PciDevice& device) {
-      return device.gpu && device.link.bus_id == gpu.bus_id;
-    });
+    const auto at = std::find_if(
+        parts.devices.begin(), parts.devices.end(),
+        [&gpu](const PciDevice& device) { return device.gpu && device.link.bus_id == gpu.bus_id; });
     if (at != parts.devices.end()) {
       at->gpu = std::move(gpu);
       continue;
@@ -67,9 +69,9 @@ struct Looked {
 Looked look(const DiscoverOptions& options) {
   bool whole = true;
   MachineParts parts = read_sysfs(options.roots);
-  const bool nvidia = std::any_of(parts.devices.begin(), parts.devices.end(), [](const PciDevice& device) {
-    return device.gpu && !device.gpu->arch.starts_with("gfx");
-  });
+  const bool nvidia = std::any_of(
+      parts.devices.begin(), parts.devices.end(),
+      [](const PciDevice& device) { return device.gpu && !device.gpu->arch.starts_with("gfx"); });
   if (nvidia) {
     const auto nvml = Nvml::open(options.nvml);
     auto found = nvml.ok() ? nvml->gpus() : base::Result<Nvml::Found>(nvml.status());
@@ -95,7 +97,8 @@ std::string cache_key(const DiscoverOptions& options) {
   const std::string id = boot.ok() ? std::string(trimmed(*boot)) : std::string();
   if (id.empty()) return "";
   const std::string state = device_state(options.roots);
-  return fmt::format("{}-{:08x}", id, base::crc32c(std::as_bytes(std::span(state.data(), state.size()))));
+  return fmt::format("{}-{:08x}", id,
+                     base::crc32c(std::as_bytes(std::span(state.data(), state.size()))));
 }
 
 }  // namespace

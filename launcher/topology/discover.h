@@ -20,11 +20,11 @@ struct DiscoverOptions {
   std::string source = "this machine";  // of its processors, for errors: machine_source()
 };
 
-// Devices are looked at once for each boot and each set of them that is visible (device_state.h): what was
-// found lies in CACHE_FOLDER/machine.json (docs/guide/topology.md), readable by this user only; a file that
-// is damaged, foreign, of another boot, of other devices or of another version is replaced. What NVML failed
-// to tell is not kept. Processors are always read anew, as control groups leave them. kUnavailable: there is
-// no libhwloc.so.15.
+// Devices are looked at once for each boot and each set of them that is visible (device_state.h):
+// what was found lies in CACHE_FOLDER/machine.json (docs/guide/topology.md), readable by this user
+// only; a file that is damaged, foreign, of another boot, of other devices or of another version is
+// replaced. What NVML failed to tell is not kept. Processors are always read anew, as control
+// groups leave them. kUnavailable: there is no libhwloc.so.15.
 [[nodiscard]] base::Result<Machine> discover_machine(const DiscoverOptions& options);
 
 }  // namespace regroup::topology

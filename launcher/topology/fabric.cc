@@ -28,7 +28,8 @@ FabricPath fabric_path(const Fabric& fabric, std::uint32_t a, std::uint32_t b) {
     out.cls = PathClass::kNet;
     return out;
   }
-  while (left != right && left != kNoPart && right != kNoPart) {  // a parent's number is the smaller one
+  while (left != right && left != kNoPart &&
+         right != kNoPart) {  // a parent's number is the smaller one
     std::uint32_t& lower = left > right ? left : right;
     (left > right ? out.up : out.down).push_back(lower);
     out.gbytes = narrower(out.gbytes, fabric.nodes[lower].up_gbytes);

@@ -9,17 +9,18 @@
 
 namespace regroup::topology {
 
-// kSwitch: a network switch, or a group of rail switches. kBlock: hosts that belong together, nothing more is
-// known. kNvlink: an NVLink domain over hosts, as in a rack of GB200.
+// kSwitch: a network switch, or a group of rail switches. kBlock: hosts that belong together,
+// nothing more is known. kNvlink: an NVLink domain over hosts, as in a rack of GB200.
 enum class FabricKind : std::uint8_t { kSwitch, kBlock, kNvlink };
 
 struct FabricNode {
   std::string name;
   FabricKind kind = FabricKind::kSwitch;
-  std::uint32_t parent = kNoPart;  // index into Fabric::nodes, smaller than this one's; kNoPart: a root
-  std::uint32_t level = 0;         // 0: hosts hang on it, or on nothing below it
-  double up_gbytes = 0;            // GB/s each way of all its links to the parent together; 0: never narrow
-  double host_gbytes = 0;          // kNvlink: GB/s each way of one GPU in it; 0: as the GPU's own links
+  std::uint32_t parent =
+      kNoPart;              // index into Fabric::nodes, smaller than this one's; kNoPart: a root
+  std::uint32_t level = 0;  // 0: hosts hang on it, or on nothing below it
+  double up_gbytes = 0;    // GB/s each way of all its links to the parent together; 0: never narrow
+  double host_gbytes = 0;  // kNvlink: GB/s each way of one GPU in it; 0: as the GPU's own links
   std::uint32_t rails =
       0;  // > 0: NIC i of each host hangs on rail i, rails meet in the parent only (or in NVLink)
   bool operator==(const FabricNode&) const = default;
@@ -42,10 +43,10 @@ struct Fabric {
 
 // What lies between two hosts.
 struct FabricPath {
-  PathClass cls =
-      PathClass::kDis;  // kLoc: the same host; kNvl: one NVLink domain; kNet; kDis: nothing joins them
-  std::uint32_t meet = kNoPart;  // the node where both ways up meet
-  double gbytes = 0;             // of the narrowest link on the way; 0: none is narrow
+  PathClass cls = PathClass::kDis;  // kLoc: the same host; kNvl: one NVLink domain; kNet; kDis:
+                                    // nothing joins them
+  std::uint32_t meet = kNoPart;     // the node where both ways up meet
+  double gbytes = 0;                // of the narrowest link on the way; 0: none is narrow
   std::vector<std::uint32_t> up,
       down;  // nodes whose link to the parent is used, from a's side, from b's side
   bool operator==(const FabricPath&) const = default;

@@ -1,4 +1,5 @@
-// Parents come first in a Fabric, so the tree is laid out from its roots; what is never reached is a cycle.
+// Parents come first in a Fabric, so the tree is laid out from its roots; what is never reached is
+// a cycle.
 #include "launcher/topology/fabric_parts.h"
 
 #include <fmt/format.h>
@@ -43,8 +44,8 @@ class FabricBuilder {
           return fail(part, fmt::format("switch '{}' below '{}' is not defined", child, part.name));
         std::string& parent = parts_[found->second].parent;
         if (!parent.empty() && parent != part.name)
-          return fail(part, fmt::format("'{}' is below '{}' and below '{}'; expected one parent", child,
-                                        parent, part.name));
+          return fail(part, fmt::format("'{}' is below '{}' and below '{}'; expected one parent",
+                                        child, parent, part.name));
         parent = part.name;
       }
     }
@@ -69,10 +70,12 @@ class FabricBuilder {
       const FabricPart& part = parts_[i];
       node_of_[i] = static_cast<std::uint32_t>(out_.nodes.size());
       const std::uint32_t parent = part.parent.empty() ? kNoPart : node_of_[index_.at(part.parent)];
-      out_.nodes.push_back({part.name, part.kind, parent, 0, part.up_gbytes, part.host_gbytes, part.rails});
+      out_.nodes.push_back(
+          {part.name, part.kind, parent, 0, part.up_gbytes, part.host_gbytes, part.rails});
     }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (node_of_[i] == kNoPart) return fail(parts_[i], fmt::format("'{}' is below itself", parts_[i].name));
+      if (node_of_[i] == kNoPart)
+        return fail(parts_[i], fmt::format("'{}' is below itself", parts_[i].name));
     }
     return {};
   }

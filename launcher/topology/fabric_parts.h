@@ -20,9 +20,9 @@ struct FabricPart {
   std::size_t line = 0;
 };
 
-// kInvalidArgument, "SOURCE:LINE: ...": a name twice, a switch without a description, one below two, a cycle,
-// a host at two leaves, more than 200,000 hosts.
-[[nodiscard]] base::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
-                                                const std::string& source);
+// kInvalidArgument, "SOURCE:LINE: ...": a name twice, a switch without a description, one below
+// two, a cycle, a host at two leaves, more than 200,000 hosts.
+[[nodiscard]] base::Result<Fabric> build_fabric(std::vector<FabricPart> parts,
+                                                const Machine& machine, const std::string& source);
 
 }  // namespace regroup::topology

@@ -8,8 +8,8 @@
 
 namespace regroup::topology {
 
-// By NIC of `machine`: the port of the host with its bus id and port number, or with its name where `machine`
-// knows no bus id; one without a name: there is none.
+// By NIC of `machine`: the port of the host with its bus id and port number, or with its name where
+// `machine` knows no bus id; one without a name: there is none.
 [[nodiscard]] std::vector<Nic> host_nics(const Machine& machine, const SysfsRoots& roots);
 
 }  // namespace regroup::topology

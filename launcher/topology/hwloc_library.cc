@@ -28,11 +28,12 @@ base::Result<Hwloc> load_hwloc() {
   return base::unavailable(fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
-constexpr std::pair<hwloc_obj_type_t, spec::Unit> kParts[] = {{HWLOC_OBJ_CORE, spec::Unit::kCore},
-                                                              {HWLOC_OBJ_L1CACHE, spec::Unit::kL1Cache},
-                                                              {HWLOC_OBJ_L2CACHE, spec::Unit::kL2Cache},
-                                                              {HWLOC_OBJ_L3CACHE, spec::Unit::kL3Cache},
-                                                              {HWLOC_OBJ_PACKAGE, spec::Unit::kPackage}};
+constexpr std::pair<hwloc_obj_type_t, spec::Unit> kParts[] = {
+    {HWLOC_OBJ_CORE, spec::Unit::kCore},
+    {HWLOC_OBJ_L1CACHE, spec::Unit::kL1Cache},
+    {HWLOC_OBJ_L2CACHE, spec::Unit::kL2Cache},
+    {HWLOC_OBJ_L3CACHE, spec::Unit::kL3Cache},
+    {HWLOC_OBJ_PACKAGE, spec::Unit::kPackage}};
 
 HwThread read_thread(hwloc_obj_t object, Topology& out) {
   HwThread thread;
@@ -47,7 +48,8 @@ HwThread read_thread(hwloc_obj_t object, Topology& out) {
     for (const auto& [type, unit] : kParts) {
       if (parent->type != type) continue;
       set(unit, parent->logical_index);
-      const auto cache = static_cast<std::size_t>(unit) - static_cast<std::size_t>(spec::Unit::kL1Cache);
+      const auto cache =
+          static_cast<std::size_t>(unit) - static_cast<std::size_t>(spec::Unit::kL1Cache);
       if (cache < out.cache_bytes.size()) out.cache_bytes[cache] = parent->attr->cache.size;
     }
   }
@@ -71,21 +73,25 @@ base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
                         const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use) {
   auto hwloc = load_hwloc();
   if (!hwloc.ok()) return hwloc.status();
-  ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 0);  // read when the topology is made, by hwloc alone
+  ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent",
+           0);  // read when the topology is made, by hwloc alone
   hwloc_topology_t made = nullptr;
-  if (hwloc->topology_init(&made) != 0) return base::system_error("hwloc_topology_init", what, errno);
+  if (hwloc->topology_init(&made) != 0)
+    return base::system_error("hwloc_topology_init", what, errno);
   const auto destroy = [&hwloc](hwloc_topology* topology) { hwloc->topology_destroy(topology); };
   const std::unique_ptr<hwloc_topology, decltype(destroy)> topology(made, destroy);
   hwloc->topology_set_io_types_filter(made, devices);
   hwloc->topology_set_type_filter(made, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc->topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   if (prepare(*hwloc, made) != 0 || hwloc->topology_load(made) != 0) {
-    return base::invalid_argument(fmt::format("hwloc cannot read {}: {}", what, std::strerror(errno)));
+    return base::invalid_argument(
+        fmt::format("hwloc cannot read {}: {}", what, std::strerror(errno)));
   }
   return use(*hwloc, made);
 }
 
-std::vector<hwloc_obj_t> hwloc_objects(const Hwloc& hwloc, hwloc_topology_t from, hwloc_obj_type_t type) {
+std::vector<hwloc_obj_t> hwloc_objects(const Hwloc& hwloc, hwloc_topology_t from,
+                                       hwloc_obj_type_t type) {
   std::vector<hwloc_obj_t> out;
   const int depth = hwloc.get_type_depth(from, type);
   if (depth == HWLOC_TYPE_DEPTH_UNKNOWN || depth == HWLOC_TYPE_DEPTH_MULTIPLE) return out;
@@ -103,7 +109,8 @@ Topology hwloc_processors(const Hwloc& hwloc, hwloc_topology_t from) {
     for (HwThread& thread : out.threads) {
       std::uint32_t& numa = thread.parts[static_cast<std::size_t>(spec::Unit::kNuma)];
       // A thread may be near to two, of fast and of large memory: the first counts.
-      if (numa == kNoPart && hwloc.bitmap_isset(node->cpuset, static_cast<unsigned>(thread.os)) != 0)
+      if (numa == kNoPart &&
+          hwloc.bitmap_isset(node->cpuset, static_cast<unsigned>(thread.os)) != 0)
         numa = node->logical_index;
     }
   }

@@ -1,5 +1,5 @@
-// hwloc behind a table of pointers. Linking it would cost each start 0.3 ms, its plugins (for GPUs and XML
-// libraries, of no use here) and its CPUID backend 10 ms and more of each discovery.
+// hwloc behind a table of pointers. Linking it would cost each start 0.3 ms, its plugins (for GPUs
+// and XML libraries, of no use here) and its CPUID backend 10 ms and more of each discovery.
 #pragma once
 
 #include <hwloc.h>
@@ -39,11 +39,13 @@ struct Hwloc {
 #undef REGROUP_HWLOC_DECLARE
 };
 
-// Reads `what` and hands it to `use`, in a process of its own (read_apart.h): libhwloc trusts what it reads,
-// and this sets HWLOC_PLUGINS_PATH. `prepare` says what to read; 0 for success, as hwloc's own calls.
-[[nodiscard]] base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
-                                      const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
-                                      const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use);
+// Reads `what` and hands it to `use`, in a process of its own (read_apart.h): libhwloc trusts what
+// it reads, and this sets HWLOC_PLUGINS_PATH. `prepare` says what to read; 0 for success, as
+// hwloc's own calls.
+[[nodiscard]] base::Status with_hwloc(
+    const std::string& what, hwloc_type_filter_e devices,
+    const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
+    const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use);
 
 // All objects of one type, in logical order; PCI devices and the like too.
 [[nodiscard]] std::vector<hwloc_obj_t> hwloc_objects(const Hwloc& hwloc, hwloc_topology_t from,

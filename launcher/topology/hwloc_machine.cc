@@ -1,4 +1,5 @@
-// libhwloc reads the XML; what it would not bound, or could not name the line of, is looked at before.
+// libhwloc reads the XML; what it would not bound, or could not name the line of, is looked at
+// before.
 #include "launcher/topology/hwloc_machine.h"
 
 #include <fmt/format.h>
@@ -27,13 +28,15 @@ base::Status check_objects(const XmlInput& xml, const pugi::xml_node& node,
   for (const pugi::xml_node& object : node.children("object")) {
     const auto number = xml.number(object, "os_index", 0, kMaxCpu, 0);
     if (!number.ok()) return number.status();
-    for (const char* name : {"cpuset", "complete_cpuset", "allowed_cpuset", "nodeset", "complete_nodeset"}) {
+    for (const char* name :
+         {"cpuset", "complete_cpuset", "allowed_cpuset", "nodeset", "complete_nodeset"}) {
       if (std::strlen(object.attribute(name).value()) > std::size_t{kMaxCpu} / 2)
         return xml.error(object, fmt::format("{} is too long", name));
     }
     const std::string_view id = object.attribute("pci_busid").value();
     if (!id.empty() && !bus_id(id))
-      return xml.error(object, fmt::format("pci_busid=\"{}\": expected a PCI address", id.substr(0, 40)));
+      return xml.error(object,
+                       fmt::format("pci_busid=\"{}\": expected a PCI address", id.substr(0, 40)));
     if (!id.empty() && !bus_ids.insert(id).second)
       return xml.error(object, fmt::format("bus ID {} is listed twice", id));
     REGROUP_RETURN_IF_ERROR(check_objects(xml, object, bus_ids));  // XmlInput bounds the depth
@@ -64,7 +67,8 @@ class HwlocReader {
     parts_.processors = hwloc_processors(hwloc_, from_);
     parts_.processors.this_machine = false;
     read_processors();
-    for (const hwloc_obj_t pci : hwloc_objects(hwloc_, from_, HWLOC_OBJ_PCI_DEVICE)) read_device(pci);
+    for (const hwloc_obj_t pci : hwloc_objects(hwloc_, from_, HWLOC_OBJ_PCI_DEVICE))
+      read_device(pci);
     read_links("NVLinkBandwidth", LinkKind::kNvlink);
     read_links("XGMIBandwidth", LinkKind::kXgmi);
     return build_machine(std::move(parts_));
@@ -126,10 +130,12 @@ class HwlocReader {
     const PciAttributes& attributes = pci->attr->pcidev;
     const GpuProduct* product = gpu_product(attributes.vendor_id, attributes.device_id);
     Nic nic;
-    for (hwloc_obj_t inside = pci->io_first_child; inside != nullptr; inside = inside->next_sibling) {
+    for (hwloc_obj_t inside = pci->io_first_child; inside != nullptr;
+         inside = inside->next_sibling) {
       if (inside->type != HWLOC_OBJ_OS_DEVICE || inside->name == nullptr) continue;
       const std::string_view name = inside->name;
-      std::uint32_t type;  // in a recording of hwloc 3 a sum of bits, none of the enumeration's values
+      std::uint32_t
+          type;  // in a recording of hwloc 3 a sum of bits, none of the enumeration's values
       static_assert(sizeof type == sizeof inside->attr->osdev.type);
       std::memcpy(&type, &inside->attr->osdev.type, sizeof type);
       if (type == HWLOC_OBJ_OSDEV_OPENFABRICS) nic.name = name;
@@ -141,8 +147,10 @@ class HwlocReader {
         tell(inside, *device.gpu);
       }
     }
-    if (device.gpu && product != nullptr && device.gpu->arch.empty()) device.gpu->arch = product->arch;
-    if (device.gpu && product != nullptr && device.gpu->product.empty()) device.gpu->product = product->name;
+    if (device.gpu && product != nullptr && device.gpu->arch.empty())
+      device.gpu->arch = product->arch;
+    if (device.gpu && product != nullptr && device.gpu->product.empty())
+      device.gpu->product = product->name;
     if (device.gpu || (nic.name.empty() && nic.interface.empty())) return;
     const bool infiniband = attributes.class_id == 0x0207, verbs = !nic.name.empty();
     nic.kind = infiniband                                           ? NicKind::kInfiniband
@@ -194,8 +202,8 @@ class HwlocReader {
     GpuLink link;
     link.kind = kind;
     link.from = from;
-    link.lanes =
-        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(megabytes / one_link(from, kind), 1, 64));
+    link.lanes = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(megabytes / one_link(from, kind), 1, 64));
     const auto gpu = gpus_.find(to);
     if (gpu != gpus_.end()) {
       link.target = gpu->second;
@@ -226,7 +234,8 @@ base::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& tex
   const base::Status status = with_hwloc(
       xml.source(), HWLOC_TYPE_FILTER_KEEP_ALL,
       [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
-        return hwloc.topology_set_xmlbuffer(topology, known.c_str(), static_cast<int>(known.size()) + 1);
+        return hwloc.topology_set_xmlbuffer(topology, known.c_str(),
+                                            static_cast<int>(known.size()) + 1);
       },
       [&](const Hwloc& hwloc, hwloc_topology_t from) {
         out = HwlocReader(xml, hwloc, from).read();

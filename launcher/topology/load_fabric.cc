@@ -30,8 +30,9 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// --- Slurm's topology.conf: Key=Value words, # comments, \ joins lines, keys in any case. What `scontrol
-// show topology` prints has more keys, and names the nodes of all switches below a switch.
+// --- Slurm's topology.conf: Key=Value words, # comments, \ joins lines, keys in any case. What
+// `scontrol show topology` prints has more keys, and names the nodes of all switches below a
+// switch.
 
 struct SlurmLine {
   std::map<std::string, std::string> values;  // by key in lower case
@@ -44,7 +45,8 @@ bool is_prompt(std::string_view line) {
   return line.find("scontrol ") != std::string_view::npos || trimmed(line).ends_with('$');
 }
 
-base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const std::string& source) {
+base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text,
+                                                 const std::string& source) {
   std::vector<SlurmLine> out;
   std::string joined;
   std::size_t number = 0, first = 0;
@@ -64,9 +66,11 @@ base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const 
     for (const std::string_view word : split(joined, ' ')) {
       const std::size_t equals = word.find('=');
       if (equals == std::string_view::npos)
-        return input_error(source, first, fmt::format("'{}': expected KEY=VALUE", word.substr(0, 40)));
+        return input_error(source, first,
+                           fmt::format("'{}': expected KEY=VALUE", word.substr(0, 40)));
       if (!next.values.emplace(lower_case(word.substr(0, equals)), word.substr(equals + 1)).second)
-        return input_error(source, first, fmt::format("'{}' is given twice", word.substr(0, equals)));
+        return input_error(source, first,
+                           fmt::format("'{}' is given twice", word.substr(0, equals)));
     }
     joined.clear();
     if (!next.values.empty()) out.push_back(std::move(next));
@@ -95,26 +99,30 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
     const bool block = line.values.count("blockname") != 0;
     part.kind = block ? FabricKind::kBlock : FabricKind::kSwitch;
     part.name = value(block ? "blockname" : "switchname");
-    if (part.name.empty()) return input_error(source, line.number, "expected SwitchName= or BlockName=");
+    if (part.name.empty())
+      return input_error(source, line.number, "expected SwitchName= or BlockName=");
     for (const auto& [key, names] :
          {std::pair("nodes", &part.hosts), std::pair("switches", &part.children)}) {
       if (!has_names(line, key) || (printed && names == &part.hosts)) continue;
       if (lower_case(value(key)) == "all")
         return input_error(
             source, line.number,
-            fmt::format("{}={}: expected names, since this file does not list all of them", key, value(key)));
+            fmt::format("{}={}: expected names, since this file does not list all of them", key,
+                        value(key)));
       auto expanded = spec::expand_host_list(value(key));
       if (!expanded.ok() || expanded->empty())
         return input_error(source, line.number,
-                           fmt::format("{}={}: expected a host list: {}", key, value(key).substr(0, 60),
-                                       why_none(expanded)));
+                           fmt::format("{}={}: expected a host list: {}", key,
+                                       value(key).substr(0, 60), why_none(expanded)));
       *names = std::move(*expanded);
     }
     for (const auto& [key, ignored] : line.values) {
-      static constexpr std::string_view kKnown[] = {"switchname", "blockname", "nodes",      "switches",
-                                                    "linkspeed",  "level",     "blockindex", "blocksize"};
+      static constexpr std::string_view kKnown[] = {"switchname", "blockname", "nodes",
+                                                    "switches",   "linkspeed", "level",
+                                                    "blockindex", "blocksize"};
       if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
-        return input_error(source, line.number, fmt::format("'{}': unknown word of topology.conf", key));
+        return input_error(source, line.number,
+                           fmt::format("'{}': unknown word of topology.conf", key));
     }
     out.push_back(std::move(part));
   }
@@ -140,7 +148,9 @@ const std::vector<Labels>& known_labels() {
       {{"cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock",
         "cloud.google.com/gce-topology-host"},
        ""},
-      {{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"}, ""},
+      {{"topology.kubernetes.io/region", "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/rack"},
+       ""},
   };
   return kLabels;
 }
@@ -160,7 +170,8 @@ class LabelReader {
     if (json.is_discarded()) return input_error(source_, 0, "expected JSON");
     const auto items = json.is_object() ? json.find("items") : json.end();
     if (items == json.end() || !items->is_array())
-      return input_error(source_, 0, "expected \"items\", as in the output of `kubectl get nodes -o json`");
+      return input_error(source_, 0,
+                         "expected \"items\", as in the output of `kubectl get nodes -o json`");
     std::size_t number = 0;
     for (const nlohmann::json& item : *items) REGROUP_RETURN_IF_ERROR(add(item, number++));
     Parts out;
@@ -228,11 +239,14 @@ class YamlReader {
         const std::string key = entry.first.as<std::string>();
         if (key != "switches" && key != "nvlink")
           return fail(entry.first, fmt::format("'{}': expected switches or nvlink", key));
-        if (!entry.second.IsSequence()) return fail(entry.second, fmt::format("'{}': expected a list", key));
-        for (const YAML::Node& part : entry.second) REGROUP_RETURN_IF_ERROR(add(part, key == "nvlink"));
+        if (!entry.second.IsSequence())
+          return fail(entry.second, fmt::format("'{}': expected a list", key));
+        for (const YAML::Node& part : entry.second)
+          REGROUP_RETURN_IF_ERROR(add(part, key == "nvlink"));
       }
     } catch (const YAML::Exception& error) {  // yaml-cpp's way to say what is wrong
-      return input_error(source_, static_cast<std::size_t>(std::max(error.mark.line, 0)) + 1, error.msg);
+      return input_error(source_, static_cast<std::size_t>(std::max(error.mark.line, 0)) + 1,
+                         error.msg);
     }
     return std::move(parts_);
   }
@@ -265,21 +279,22 @@ class YamlReader {
     } else if (key == "hosts") {
       auto hosts = spec::expand_host_list(value);
       if (!hosts.ok() || hosts->empty())
-        return fail(
-            node, fmt::format("hosts: '{}': expected a host list: {}", value.substr(0, 60), why_none(hosts)));
+        return fail(node, fmt::format("hosts: '{}': expected a host list: {}", value.substr(0, 60),
+                                      why_none(hosts)));
       part.hosts = std::move(*hosts);
     } else if (key == "gbytes") {
       const auto gbytes = real_number(value, 0, 1e9);
       if (!gbytes)
-        return fail(node, fmt::format("gbytes: '{}': expected a number from 0 to 10^9", value.substr(0, 40)));
+        return fail(node, fmt::format("gbytes: '{}': expected a number from 0 to 10^9",
+                                      value.substr(0, 40)));
       (nvlink ? part.host_gbytes : part.up_gbytes) = *gbytes;
     } else if (key == "parent" && !nvlink) {
       part.parent = value;
     } else if (key == "rails" && !nvlink) {
       const auto rails = whole_number(value, 0, 64);
       if (!rails)
-        return fail(node,
-                    fmt::format("rails: '{}': expected a whole number from 0 to 64", value.substr(0, 40)));
+        return fail(node, fmt::format("rails: '{}': expected a whole number from 0 to 64",
+                                      value.substr(0, 40)));
       part.rails = static_cast<std::uint32_t>(*rails);
     } else {
       return fail(node, fmt::format("'{}': unknown setting", key));
@@ -293,7 +308,8 @@ class YamlReader {
 
 bool looks_like_slurm(const std::string& text) {
   const std::string lowered = lower_case(std::string_view(text).substr(0, std::size_t{1} << 16));
-  return lowered.find("switchname=") != std::string::npos || lowered.find("blockname=") != std::string::npos;
+  return lowered.find("switchname=") != std::string::npos ||
+         lowered.find("blockname=") != std::string::npos;
 }
 
 }  // namespace

@@ -26,12 +26,14 @@ base::Result<Machine> parse_xml(const std::string& text, const std::string& sour
   const std::string_view root = xml.root().name();
   if (root == "topology") return read_hwloc_xml(xml, text);
   if (root == kNcclRoot) return read_nccl_xml(xml);
-  return xml.error(xml.root(), fmt::format("<{}>: expected hwloc's <topology> or NCCL's <system>", root));
+  return xml.error(xml.root(),
+                   fmt::format("<{}>: expected hwloc's <topology> or NCCL's <system>", root));
 }
 
 base::Result<Machine> parse_here(const std::string& text, const std::string& source) {
   const std::string_view start = trimmed(text);
-  if (start.empty()) return input_error(source, 0, "the file is empty; expected the topology of a machine");
+  if (start.empty())
+    return input_error(source, 0, "the file is empty; expected the topology of a machine");
   if (start.starts_with('<')) return parse_xml(text, source);
   if (looks_like_nvidia_smi(text)) return parse_nvidia_smi(text, source);
   return parse_machine_text(text, source);
@@ -52,7 +54,8 @@ base::Result<Machine> machine_apart(const std::string& source,
 }  // namespace
 
 base::Result<Machine> parse_machine(const std::string& text, const std::string& source) {
-  const bool foreign = trimmed(text).starts_with('<') && text.find("<topology") != std::string::npos;
+  const bool foreign =
+      trimmed(text).starts_with('<') && text.find("<topology") != std::string::npos;
   if (!foreign) return parse_here(text, source);
   return machine_apart(source, [&] { return parse_here(text, source); });
 }

@@ -18,8 +18,8 @@ std::uint32_t add_node(Machine& machine, NodeKind kind, std::size_t index) {
 }  // namespace
 
 std::string_view path_class_name(PathClass path) {
-  static constexpr std::array<std::string_view, 12> kNames = {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB",
-                                                              "P2C", "PXN", "PHB", "SYS", "NET", "DIS"};
+  static constexpr std::array<std::string_view, 12> kNames = {
+      "LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS"};
   return kNames[static_cast<std::size_t>(path)];
 }
 
@@ -76,7 +76,8 @@ void order_gpus(Machine& machine) {
 void link_numas(Machine& machine, double gbytes) {
   const auto joined = [&machine](std::uint32_t a, std::uint32_t b) {
     return std::any_of(machine.links.begin(), machine.links.end(), [a, b](const Link& link) {
-      return link.kind == LinkKind::kSys && ((link.a == a && link.b == b) || (link.a == b && link.b == a));
+      return link.kind == LinkKind::kSys &&
+             ((link.a == a && link.b == b) || (link.a == b && link.b == a));
     });
   };
   std::vector<std::uint32_t> numas;
@@ -85,7 +86,8 @@ void link_numas(Machine& machine, double gbytes) {
   }
   for (std::size_t i = 0; i < numas.size(); ++i) {
     for (std::size_t j = i + 1; j < numas.size(); ++j) {
-      if (!joined(numas[i], numas[j])) add_link(machine, {LinkKind::kSys, numas[i], numas[j], 0, gbytes});
+      if (!joined(numas[i], numas[j]))
+        add_link(machine, {LinkKind::kSys, numas[i], numas[j], 0, gbytes});
     }
   }
 }

@@ -1,6 +1,6 @@
-// One machine as plain data: processors, GPUs, NICs, what joins them, and the best path between each two
-// ends. Terms and bandwidths are NCCL's (docs/design/topology.md). Bandwidths ignore the sharing of links: a
-// path names its links, so that placement can account for it.
+// One machine as plain data: processors, GPUs, NICs, what joins them, and the best path between
+// each two ends. Terms and bandwidths are NCCL's (docs/design/topology.md). Bandwidths ignore the
+// sharing of links: a path names its links, so that placement can account for it.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct Gpu {
   std::uint32_t numa = kNoPart;     // index into Machine::numas
   std::uint64_t memory_bytes = 0;   // 0: not known
   std::vector<std::string> labels;  // "old", "new": for people and for requests
-  std::vector<MigSlice> mig;        // this GPU is that slice of one that is divided; empty: it is whole
+  std::vector<MigSlice> mig;  // this GPU is that slice of one that is divided; empty: it is whole
   bool operator==(const Gpu&) const = default;
 };
 
@@ -80,13 +80,14 @@ struct Switch {
   bool operator==(const Switch&) const = default;
 };
 
-// kCard: a network card that several ports share, a GPU that MIG slices share. kNvSwitch: all NVSwitches of
-// one NVLink domain, as in NCCL.
+// kCard: a network card that several ports share, a GPU that MIG slices share. kNvSwitch: all
+// NVSwitches of one NVLink domain, as in NCCL.
 enum class NodeKind : std::uint8_t { kGpu, kNic, kNuma, kPciSwitch, kNvSwitch, kCard };
 
 struct MachineNode {
   NodeKind kind = NodeKind::kNuma;
-  std::uint32_t index = 0;  // into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number
+  std::uint32_t index =
+      0;  // into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number
   bool operator==(const MachineNode&) const = default;
 };
 
@@ -109,7 +110,8 @@ struct Hop {
 
 struct Path {
   PathClass cls = PathClass::kDis;
-  double gbytes = 0;  // of its narrowest part, alone in the machine; to a NIC the NIC's own wire counts too
+  double gbytes =
+      0;  // of its narrowest part, alone in the machine; to a NIC the NIC's own wire counts too
   std::vector<Hop> hops;  // from the first end to the second
   bool operator==(const Path&) const = default;
 };
@@ -124,12 +126,14 @@ struct Machine {
   std::vector<Switch> pci_switches, nv_switches;
   std::vector<MachineNode> nodes;
   std::vector<Link> links;
-  std::vector<Path> paths;           // ends() x ends(), row by row; filled by find_paths()
-  std::vector<Path> direct;          // gpus x nics, row by row: without the help of another GPU (PXN)
+  std::vector<Path> paths;   // ends() x ends(), row by row; filled by find_paths()
+  std::vector<Path> direct;  // gpus x nics, row by row: without the help of another GPU (PXN)
   std::vector<std::string> guesses;  // a sentence for each thing that the source did not say
 
   // Ends of paths: all GPUs, then all NICs, then all NUMA nodes.
-  [[nodiscard]] std::uint32_t gpu_end(std::size_t gpu) const { return static_cast<std::uint32_t>(gpu); }
+  [[nodiscard]] std::uint32_t gpu_end(std::size_t gpu) const {
+    return static_cast<std::uint32_t>(gpu);
+  }
   [[nodiscard]] std::uint32_t nic_end(std::size_t nic) const {
     return static_cast<std::uint32_t>(gpus.size() + nic);
   }

@@ -1,5 +1,5 @@
-// Builds a Machine from parts: nodes in the order of their numbers, each link once, gaps filled with a
-// warning.
+// Builds a Machine from parts: nodes in the order of their numbers, each link once, gaps filled
+// with a warning.
 #include "launcher/topology/machine_builder.h"
 
 #include <fmt/format.h>
@@ -24,12 +24,15 @@ class Builder {
     machine_.processors = std::move(parts_.processors);
     machine_.guesses = std::move(parts_.guesses);
     REGROUP_RETURN_IF_ERROR(add_numas());
-    std::stable_sort(
-        parts_.devices.begin(), parts_.devices.end(), [](const PciDevice& a, const PciDevice& b) {
-          const auto key = [](const PciDevice& device) { return device.gpu ? device.gpu->number : INT_MAX; };
-          return key(a) < key(b);
-        });
-    if (parts_.devices.size() > kMaxEnds) return fail(0, fmt::format("more than {} devices", kMaxEnds));
+    std::stable_sort(parts_.devices.begin(), parts_.devices.end(),
+                     [](const PciDevice& a, const PciDevice& b) {
+                       const auto key = [](const PciDevice& device) {
+                         return device.gpu ? device.gpu->number : INT_MAX;
+                       };
+                       return key(a) < key(b);
+                     });
+    if (parts_.devices.size() > kMaxEnds)
+      return fail(0, fmt::format("more than {} devices", kMaxEnds));
     for (PciDevice& device : parts_.devices) REGROUP_RETURN_IF_ERROR(add_device(device));
     if (parts_.links.empty() && !parts_.links_known) fill_in_nvlinks();
     REGROUP_RETURN_IF_ERROR(add_gpu_links());
@@ -51,7 +54,8 @@ class Builder {
     std::sort(parts_.numas.begin(), parts_.numas.end(),
               [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
     if (parts_.numas.empty()) parts_.numas.push_back({});
-    if (parts_.numas.size() > kMaxEnds) return fail(0, fmt::format("more than {} NUMA nodes", kMaxEnds));
+    if (parts_.numas.size() > kMaxEnds)
+      return fail(0, fmt::format("more than {} NUMA nodes", kMaxEnds));
     for (const NumaNode& numa : parts_.numas) {
       if (!numas_.emplace(numa.number, 0).second)
         return fail(0, fmt::format("NUMA node {} is listed twice", numa.number));
@@ -68,8 +72,8 @@ class Builder {
     }
     const auto found = numas_.find(device.numa);
     if (found != numas_.end()) return found->second;
-    return fail(device.line, fmt::format("{} is near NUMA node {}, which does not exist", device.link.bus_id,
-                                         device.numa));
+    return fail(device.line, fmt::format("{} is near NUMA node {}, which does not exist",
+                                         device.link.bus_id, device.numa));
   }
 
   void link_up(std::uint32_t node, std::uint32_t above, const PciUplink& link) {
@@ -138,31 +142,37 @@ class Builder {
       node = add_nic(machine_, port);
       link_up(node, above, device.link);
     }
-    return device.ports.empty() ? base::Status() : take_bus_id(device.link.bus_id, node, device.line);
+    return device.ports.empty() ? base::Status()
+                                : take_bus_id(device.link.bus_id, node, device.line);
   }
 
   // If no NVLink is listed: boards of 8 and 16 GPUs on which all links go to NVSwitches.
   void fill_in_nvlinks() {
-    const GpuProduct* product = machine_.gpus.empty() ? nullptr : gpu_product(machine_.gpus[0].product);
+    const GpuProduct* product =
+        machine_.gpus.empty() ? nullptr : gpu_product(machine_.gpus[0].product);
     if (product == nullptr || product->nvlinks == 0) return;
-    const bool alike = std::all_of(machine_.gpus.begin(), machine_.gpus.end(),
-                                   [&](const Gpu& gpu) { return gpu.product == machine_.gpus[0].product; });
+    const bool alike = std::all_of(machine_.gpus.begin(), machine_.gpus.end(), [&](const Gpu& gpu) {
+      return gpu.product == machine_.gpus[0].product;
+    });
     const bool board = machine_.gpus.size() == 8 || machine_.gpus.size() == 16;
     if (!product->nvswitch || !alike || !board) {
-      guess(fmt::format("no NVLink is listed, and the links between {} {} are unknown: assuming PCIe only",
-                        machine_.gpus.size(), product->name));
+      guess(fmt::format(
+          "no NVLink is listed, and the links between {} {} are unknown: assuming PCIe only",
+          machine_.gpus.size(), product->name));
       return;
     }
     for (const Gpu& gpu : machine_.gpus)
-      parts_.links.push_back({LinkKind::kNvlink, gpu.bus_id, GpuLink::To::kSwitch, "", product->nvlinks, 0});
-    guess(fmt::format("no NVLink is listed: assuming that {} have {} each, to NVSwitches", product->name,
-                      product->nvlinks));
+      parts_.links.push_back(
+          {LinkKind::kNvlink, gpu.bus_id, GpuLink::To::kSwitch, "", product->nvlinks, 0});
+    guess(fmt::format("no NVLink is listed: assuming that {} have {} each, to NVSwitches",
+                      product->name, product->nvlinks));
   }
 
   // The GPU with this bus id; kNoPart: there is none.
   [[nodiscard]] std::uint32_t gpu_at(const std::string& bus_id) const {
     const auto found = nodes_.find(bus_id);
-    if (found == nodes_.end() || machine_.nodes[found->second].kind != NodeKind::kGpu) return kNoPart;
+    if (found == nodes_.end() || machine_.nodes[found->second].kind != NodeKind::kGpu)
+      return kNoPart;
     return found->second;
   }
 
@@ -185,8 +195,9 @@ class Builder {
       }
       if (to == kNoPart) {
         if (!parts_.live)
-          return fail(link.line, fmt::format("{} lists a link to {}, which is not a GPU of this machine",
-                                             link.from, link.target));
+          return fail(link.line,
+                      fmt::format("{} lists a link to {}, which is not a GPU of this machine",
+                                  link.from, link.target));
         guess(fmt::format("{} has a link to {}, which is not visible", link.from, link.target));
         continue;
       }
@@ -223,14 +234,15 @@ class Builder {
       const std::uint32_t gpu = gpu_at(link.from);
       if (link.to == GpuLink::To::kProcessor) {
         const std::uint32_t near = machine_.gpus[machine_.nodes[gpu].index].numa;
-        add_link(machine_,
-                 {link.kind, gpu, near, link.lanes, link.lanes * each(link, gpu)});  // NUMA nodes come first
+        add_link(machine_, {link.kind, gpu, near, link.lanes,
+                            link.lanes * each(link, gpu)});  // NUMA nodes come first
       }
       if (link.to != GpuLink::To::kSwitch) continue;
       to_switch[gpu] += link.lanes;
       const Switch seen{link.target.empty() ? std::string(kNvSwitchesOfBoard) : link.target};
       auto& switches = machine_.nv_switches;
-      if (std::find(switches.begin(), switches.end(), seen) == switches.end()) switches.push_back(seen);
+      if (std::find(switches.begin(), switches.end(), seen) == switches.end())
+        switches.push_back(seen);
     }
     if (to_switch.empty()) return;
     const std::uint32_t domain = add_plain_node(machine_, NodeKind::kNvSwitch);
@@ -247,7 +259,9 @@ class Builder {
 
 }  // namespace
 
-base::Result<Machine> build_machine(MachineParts parts) { return Builder(std::move(parts)).build(); }
+base::Result<Machine> build_machine(MachineParts parts) {
+  return Builder(std::move(parts)).build();
+}
 
 std::vector<PciUplink> switches_among(const std::vector<PciUplink>& bridges) {
   std::vector<PciUplink> out;

@@ -1,5 +1,5 @@
-// What readers of recorded and of live machines have in common: devices on a PCIe tree and NVLinks as each
-// end lists them, in any order, become a Machine.
+// What readers of recorded and of live machines have in common: devices on a PCIe tree and NVLinks
+// as each end lists them, in any order, become a Machine.
 #pragma once
 
 #include <cstddef>
@@ -56,14 +56,14 @@ struct MachineParts {
   std::vector<std::string> guesses;
 };
 
-// GPUs are counted by their number, each MIG slice as one (with the number of its GPU, on whose PCIe link all
-// of its slices are, and without NVLinks), NICs as they come; where no NVLink is listed, those of the product
-// are filled in. kInvalidArgument, "SOURCE:LINE: ...": a bus id twice, a link of one side only, beyond the
-// bounds.
+// GPUs are counted by their number, each MIG slice as one (with the number of its GPU, on whose
+// PCIe link all of its slices are, and without NVLinks), NICs as they come; where no NVLink is
+// listed, those of the product are filled in. kInvalidArgument, "SOURCE:LINE: ...": a bus id twice,
+// a link of one side only, beyond the bounds.
 [[nodiscard]] base::Result<Machine> build_machine(MachineParts parts);
 
-// The switches among the bridges above a device (root port first): as NCCL, each second bridge is a switch's
-// upstream port.
+// The switches among the bridges above a device (root port first): as NCCL, each second bridge is a
+// switch's upstream port.
 [[nodiscard]] std::vector<PciUplink> switches_among(const std::vector<PciUplink>& bridges);
 
 }  // namespace regroup::topology

@@ -47,14 +47,16 @@ std::optional<Machine> read_machine_cache(const std::string& folder, const std::
   return machine.ok() ? std::optional(std::move(*machine)) : std::nullopt;
 }
 
-void write_machine_cache(const std::string& folder, const std::string& key, const Machine& machine) {
+void write_machine_cache(const std::string& folder, const std::string& key,
+                         const Machine& machine) {
   const std::string body = machine_to_json(machine);
   const std::string text = header(key, body) + body;
   std::string name = path_in(folder) + ".XXXXXX";
   const base::Fd file(::mkostemp(name.data(), O_CLOEXEC));  // mode 0600
   if (!file.valid()) return;
   const ssize_t written = ::write(file.get(), text.data(), text.size());
-  if (written != static_cast<ssize_t>(text.size()) || ::rename(name.c_str(), path_in(folder).c_str()) != 0)
+  if (written != static_cast<ssize_t>(text.size()) ||
+      ::rename(name.c_str(), path_in(folder).c_str()) != 0)
     ::unlink(name.c_str());
 }
 

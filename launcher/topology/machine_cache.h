@@ -8,9 +8,10 @@
 
 namespace regroup::topology {
 
-// FOLDER/machine.json if it is a plain file of this user that nobody else may write, whole, of this version
-// and of `key`, one word that says of which boot and devices; paths are found anew.
-[[nodiscard]] std::optional<Machine> read_machine_cache(const std::string& folder, const std::string& key);
+// FOLDER/machine.json if it is a plain file of this user that nobody else may write, whole, of this
+// version and of `key`, one word that says of which boot and devices; paths are found anew.
+[[nodiscard]] std::optional<Machine> read_machine_cache(const std::string& folder,
+                                                        const std::string& key);
 
 // Best effort, whole or not at all: a file beside it, mode 0600, renamed.
 void write_machine_cache(const std::string& folder, const std::string& key, const Machine& machine);

@@ -23,14 +23,16 @@ void from_json(const nlohmann::json& json, HwThread& thread) {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Topology, threads, model, numa_bytes, cache_bytes, this_machine)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MigSlice, uuid, profile, memory_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, number, bus_id, uuid, product, arch, numa, memory_bytes, labels, mig)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Nic, name, bus_id, kind, port, gbits, numa, interface, up, addressed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, number, bus_id, uuid, product, arch, numa, memory_bytes,
+                                   labels, mig)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Nic, name, bus_id, kind, port, gbits, numa, interface, up,
+                                   addressed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NumaNode, number, package, cpus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Switch, name)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MachineNode, kind, index)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, kind, a, b, lanes, gbytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Machine, name, vendor, processors, gpus, nics, numas, pci_switches,
-                                   nv_switches, nodes, links, guesses)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Machine, name, vendor, processors, gpus, nics, numas,
+                                   pci_switches, nv_switches, nodes, links, guesses)
 
 namespace {
 
@@ -56,7 +58,8 @@ bool is_sound(const Machine& machine) {
     seen[end] = true;
   }
   const auto off = [&machine](const Link& link) {
-    return link.a >= machine.nodes.size() || link.b >= machine.nodes.size() || link.kind > LinkKind::kSys;
+    return link.a >= machine.nodes.size() || link.b >= machine.nodes.size() ||
+           link.kind > LinkKind::kSys;
   };
   const auto strange = [&machine](const auto& device) {
     return device.numa != kNoPart && device.numa >= machine.numas.size();
@@ -86,7 +89,8 @@ std::string nics_to_json(const std::vector<Nic>& nics) {
 }
 
 base::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
-  const base::Status refused(base::Code::kDataLoss, "the description of network cards is incomplete");
+  const base::Status refused(base::Code::kDataLoss,
+                             "the description of network cards is incomplete");
   const nlohmann::json json = base::parse_json(text);
   if (!json.is_array() || !base::whole_but(json, kRealOfMachine)) return refused;
   try {

@@ -1,5 +1,5 @@
-// The small language for synthetic machines. Each line is a word, names, and settings "key=value"; a thing
-// hangs on one that stands above it.
+// The small language for synthetic machines. Each line is a word, names, and settings "key=value";
+// a thing hangs on one that stands above it.
 #include "launcher/topology/machine_text.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ class TextReader {
           machine_.links.size() > kMaxLinks)
         return fail("too many GPUs, NICs, NUMA nodes, switches or links");
     }
-    if (machine_.numas.empty()) return fail("expected a line 'numa N' with the machine's processors");
+    if (machine_.numas.empty())
+      return fail("expected a line 'numa N' with the machine's processors");
     link_numas(machine_, numa_gbytes_);
     order_gpus(machine_);
     find_paths(machine_);
@@ -43,7 +44,9 @@ class TextReader {
     std::vector<std::string_view> keys;
   };
 
-  [[nodiscard]] base::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+  [[nodiscard]] base::Status fail(std::string_view what) const {
+    return input_error(source_, line_, what);
+  }
 
   base::Status read_line(std::string_view line) {
     static const std::vector<Row> kRows = {
@@ -76,7 +79,8 @@ class TextReader {
     word_ = pieces[0];
     for (std::size_t i = 1; i < pieces.size(); ++i) REGROUP_RETURN_IF_ERROR(take(*row, pieces[i]));
     if (words_.size() != row->names)
-      return fail(fmt::format("'{}': expected {} name(s), got {}", row->word, row->names, words_.size()));
+      return fail(
+          fmt::format("'{}': expected {} name(s), got {}", row->word, row->names, words_.size()));
     return (this->*row->read)();
   }
 
@@ -100,10 +104,12 @@ class TextReader {
   }
 
   // The setting as a number of [least, most]; `otherwise` if it is not given.
-  base::Result<double> number(std::string_view key, double least, double most, double otherwise) const {
+  base::Result<double> number(std::string_view key, double least, double most,
+                              double otherwise) const {
     if (settings_.count(key) == 0) return otherwise;
     if (const auto value = real_number(setting(key), least, most)) return *value;
-    return fail(fmt::format("{}={}: expected a number from {} to {}", key, setting(key), least, most));
+    return fail(
+        fmt::format("{}={}: expected a number from {} to {}", key, setting(key), least, most));
   }
 
   base::Status read_name() {
@@ -116,7 +122,8 @@ class TextReader {
     if (machine_.vendor != "intel" && machine_.vendor != "amd" && machine_.vendor != "arm" &&
         machine_.vendor != "power")
       return fail(fmt::format("'{}': expected intel, amd, arm or power", words_[0]));
-    REGROUP_ASSIGN_OR_RETURN(const auto sys, number("sys", 0.001, 1e6, numa_gbytes(words_[0], 0, 0)));
+    REGROUP_ASSIGN_OR_RETURN(const auto sys,
+                             number("sys", 0.001, 1e6, numa_gbytes(words_[0], 0, 0)));
     numa_gbytes_ = sys;
     return {};
   }
@@ -166,7 +173,9 @@ class TextReader {
     return {};
   }
 
-  base::Status read_switch() { return hang(words_[0], add_pci_switch(machine_, {std::string(words_[0])})); }
+  base::Status read_switch() {
+    return hang(words_[0], add_pci_switch(machine_, {std::string(words_[0])}));
+  }
 
   base::Status read_card() { return hang(words_[0], add_plain_node(machine_, NodeKind::kCard)); }
 
@@ -184,7 +193,8 @@ class TextReader {
     const std::pair<std::uint32_t, int> here(card && port > 0 ? at->second : kNoPart, port);
     const auto [first, last] = buses_.equal_range(id);
     const bool shared = std::all_of(first, last, [&](const auto& other) {
-      return here.first != kNoPart && other.second.first == here.first && other.second.second != port;
+      return here.first != kNoPart && other.second.first == here.first &&
+             other.second.second != port;
     });
     if (!shared) return fail(fmt::format("bus ID {} is listed twice", id));
     buses_.emplace(id, here);
@@ -210,7 +220,8 @@ class TextReader {
         if (!label.empty()) gpu.labels.emplace_back(label);
       }
       REGROUP_RETURN_IF_ERROR(take_bus(gpu.bus_id, 0));
-      REGROUP_RETURN_IF_ERROR(hang(fmt::format("gpu:{}", number), add_gpu(machine_, std::move(gpu))));
+      REGROUP_RETURN_IF_ERROR(
+          hang(fmt::format("gpu:{}", number), add_gpu(machine_, std::move(gpu))));
       machine_.gpus.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
     }
     return {};
@@ -230,7 +241,8 @@ class TextReader {
     nic.name = words_[0];
     const std::string_view kind = settings_.count("kind") == 0 ? "ethernet" : setting("kind");
     bool known = false;
-    for (const NicKind k : {NicKind::kInfiniband, NicKind::kRoce, NicKind::kEfa, NicKind::kEthernet}) {
+    for (const NicKind k :
+         {NicKind::kInfiniband, NicKind::kRoce, NicKind::kEfa, NicKind::kEthernet}) {
       if (kind != nic_kind_name(k)) continue;
       nic.kind = k;
       known = true;
@@ -276,7 +288,8 @@ class TextReader {
                           : word_ == "xgmi" ? LinkKind::kXgmi
                                             : LinkKind::kC2c;
     const auto twice = [&](const Link& link) {
-      return link.kind == kind && ((link.a == *a && link.b == *b) || (link.a == *b && link.b == *a));
+      return link.kind == kind &&
+             ((link.a == *a && link.b == *b) || (link.a == *b && link.b == *a));
     };
     if (std::any_of(machine_.links.begin(), machine_.links.end(), twice))
       return fail(fmt::format("{} and {} are linked twice", words_[0], words_[1]));
@@ -304,7 +317,8 @@ class TextReader {
   }
 
   base::Status read_sys() {
-    const auto a = place(fmt::format("numa:{}", words_[0])), b = place(fmt::format("numa:{}", words_[1]));
+    const auto a = place(fmt::format("numa:{}", words_[0])),
+               b = place(fmt::format("numa:{}", words_[1]));
     if (!a.ok()) return a.status();
     if (!b.ok()) return b.status();
     if (*a == *b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
@@ -318,8 +332,9 @@ class TextReader {
   std::string_view word_;
   std::vector<std::string_view> words_;
   std::map<std::string_view, std::string_view> settings_;
-  std::map<std::string, std::uint32_t> places_;                      // by name, its node
-  std::multimap<std::string, std::pair<std::uint32_t, int>> buses_;  // its card's node, else kNoPart; port
+  std::map<std::string, std::uint32_t> places_;  // by name, its node
+  std::multimap<std::string, std::pair<std::uint32_t, int>>
+      buses_;  // its card's node, else kNoPart; port
   double numa_gbytes_ = 10;
   Machine machine_;
 };

@@ -1,4 +1,5 @@
-// Tree and matrix. Colours go from green (NVLink) over yellow (PCIe switches) to red (between sockets).
+// Tree and matrix. Colours go from green (NVLink) over yellow (PCIe switches) to red (between
+// sockets).
 #include "launcher/topology/machine_view.h"
 
 #include <fmt/format.h>
@@ -63,7 +64,8 @@ std::string nic_text(const Nic& nic) {
 
 std::string numa_text(const NumaNode& numa) {
   std::string out = fmt::format("NUMA node {}, package {}", numa.number, numa.package);
-  return out + (numa.cpus.empty() ? ", memory without processors" : ", processors " + ranges(numa.cpus));
+  return out +
+         (numa.cpus.empty() ? ", memory without processors" : ", processors " + ranges(numa.cpus));
 }
 
 std::string node_text(const Machine& machine, std::uint32_t node, const ViewOptions& options) {
@@ -96,7 +98,8 @@ struct Tree {
     const auto& below = children[node];
     for (std::size_t i = 0; i < below.size(); ++i) {
       const bool last = i + 1 == below.size();
-      out += fmt::format("{}{} {}  {}\n", indent, last ? "└─" : "├─", node_text(machine, below[i], options),
+      out += fmt::format("{}{} {}  {}\n", indent, last ? "└─" : "├─",
+                         node_text(machine, below[i], options),
                          painted(gbytes_text(up[below[i]]) + " GB/s", "2", options));
       draw(below[i], indent + (last ? "   " : "│  "));
     }
@@ -131,7 +134,8 @@ std::vector<std::vector<std::uint32_t>> pci_children(const Machine& machine) {
   };
   for (auto& below : out) {
     std::sort(below.begin(), below.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return std::pair(is_end(a), machine.nodes[a].index) < std::pair(is_end(b), machine.nodes[b].index);
+      return std::pair(is_end(a), machine.nodes[a].index) <
+             std::pair(is_end(b), machine.nodes[b].index);
     });
   }
   return out;
@@ -173,10 +177,11 @@ std::vector<std::string> gpu_link_lines(const Machine& machine) {
     std::sort(group.to_switch.begin(), group.to_switch.end());
     std::sort(group.to_processor.begin(), group.to_processor.end());
     if (!group.to_switch.empty())
-      out.push_back(
-          fmt::format("{}: GPU {} to {}, {}", name, ranges(group.to_switch), nvswitches_text(machine), each));
+      out.push_back(fmt::format("{}: GPU {} to {}, {}", name, ranges(group.to_switch),
+                                nvswitches_text(machine), each));
     if (!group.to_processor.empty())
-      out.push_back(fmt::format("{}: GPU {} to its processor, {}", name, ranges(group.to_processor), each));
+      out.push_back(
+          fmt::format("{}: GPU {} to its processor, {}", name, ranges(group.to_processor), each));
     if (!group.pairs.empty()) out.push_back(fmt::format("{}:{}, {}", name, group.pairs, each));
   }
   return out;
@@ -190,15 +195,16 @@ std::string machine_tree(const Machine& machine, const ViewOptions& options) {
   }
   std::string out =
       painted(machine.name.empty() ? "machine" : machine.name, "1", options) +
-      fmt::format(": {}, {}, {}\n", counted(machine.gpus.size(), "GPU"), counted(machine.nics.size(), "NIC"),
-                  counted(machine.numas.size(), "NUMA node"));
+      fmt::format(": {}, {}, {}\n", counted(machine.gpus.size(), "GPU"),
+                  counted(machine.nics.size(), "NIC"), counted(machine.numas.size(), "NUMA node"));
   for (std::uint32_t node = 0; node < machine.nodes.size(); ++node) {
     if (machine.nodes[node].kind != NodeKind::kNuma) continue;
     tree.out += node_text(machine, node, options) + "\n";
     tree.draw(node, "");
   }
   out += tree.out;
-  for (const std::string& line : gpu_link_lines(machine)) out += painted(line, "32", options) + "\n";
+  for (const std::string& line : gpu_link_lines(machine))
+    out += painted(line, "32", options) + "\n";
   return out;
 }
 
@@ -210,11 +216,13 @@ std::string machine_matrix(const Machine& machine, const ViewOptions& options) {
   for (std::size_t a = 0; a < ends; ++a) name = std::max(name, end_text(machine, a).size());
   for (std::uint32_t b = 0; b < ends; ++b) {
     width = std::max<std::size_t>(end_text(machine, b).size(), 3);
-    for (std::uint32_t a = 0; a < ends; ++a) width = std::max(width, cell_text(machine.path(a, b)).size());
+    for (std::uint32_t a = 0; a < ends; ++a)
+      width = std::max(width, cell_text(machine.path(a, b)).size());
     columns.push_back(width);
   }
   std::string out = fmt::format("{:{}}", "", name);
-  for (std::size_t b = 0; b < ends; ++b) out += fmt::format("  {:{}}", end_text(machine, b), columns[b]);
+  for (std::size_t b = 0; b < ends; ++b)
+    out += fmt::format("  {:{}}", end_text(machine, b), columns[b]);
   out = out.substr(0, out.find_last_not_of(' ') + 1) + "\n";
   for (std::uint32_t a = 0; a < ends; ++a) {
     out += fmt::format("{:{}}", end_text(machine, a), name);

@@ -1,6 +1,6 @@
-// <system><cpu numaid affinity arch vendor familyid modelid> <pci busid class link_speed link_width> nested,
-// with <gpu dev sm><nvlink target count tclass> or <nic><net name speed port> in the innermost. A <pci> that
-// holds another is a switch.
+// <system><cpu numaid affinity arch vendor familyid modelid> <pci busid class link_speed
+// link_width> nested, with <gpu dev sm><nvlink target count tclass> or <nic><net name speed port>
+// in the innermost. A <pci> that holds another is a switch.
 #include "launcher/topology/nccl_xml.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,8 @@ std::optional<std::vector<int>> cpu_mask(std::string_view text) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i].empty() || words[i].size() > 8) return {};
     std::uint32_t bits = 0;
-    const auto [end, error] = std::from_chars(words[i].data(), words[i].data() + words[i].size(), bits, 16);
+    const auto [end, error] =
+        std::from_chars(words[i].data(), words[i].data() + words[i].size(), bits, 16);
     if (error != std::errc() || end != words[i].data() + words[i].size()) return {};
     for (int bit = 0; bit < 32; ++bit) {
       if ((bits >> bit & 1U) != 0) out.push_back(static_cast<int>(i) * 32 + bit);
@@ -60,7 +61,8 @@ class NcclReader {
   base::Result<Machine> read() {
     parts_.source = xml_.source();
     parts_.name = std::string(attribute(xml_.root(), "name"));
-    for (const pugi::xml_node& cpu : xml_.root().children("cpu")) REGROUP_RETURN_IF_ERROR(read_cpu(cpu));
+    for (const pugi::xml_node& cpu : xml_.root().children("cpu"))
+      REGROUP_RETURN_IF_ERROR(read_cpu(cpu));
     if (parts_.numas.empty()) return xml_.error(xml_.root(), "expected a <cpu>");
     know_machine();
     number_gpus();
@@ -79,7 +81,8 @@ class NcclReader {
     if (!cpus) return xml_.error(cpu, "affinity: expected a processor mask");
     numa_ = static_cast<int>(std::max<std::int64_t>(*id, 0));
     for (const NumaNode& other : parts_.numas) {
-      if (other.number == numa_) return xml_.error(cpu, fmt::format("numaid {} is listed twice", numa_));
+      if (other.number == numa_)
+        return xml_.error(cpu, fmt::format("numaid {} is listed twice", numa_));
     }
     add_threads(*cpus);
     parts_.numas.push_back({numa_, static_cast<std::uint32_t>(numa_), std::move(*cpus)});
@@ -89,7 +92,8 @@ class NcclReader {
                     : vendor == "AuthenticAMD" ? "amd"
                     : vendor == "GenuineIntel" ? "intel"
                                                : "";
-    parts_.numa_gbytes = numa_gbytes(parts_.vendor, static_cast<int>(*family), static_cast<int>(*model));
+    parts_.numa_gbytes =
+        numa_gbytes(parts_.vendor, static_cast<int>(*family), static_cast<int>(*model));
     for (const pugi::xml_node& pci : cpu.children("pci")) REGROUP_RETURN_IF_ERROR(read_pci(pci));
     if (cpu.child("nic")) REGROUP_RETURN_IF_ERROR(read_nic(cpu, {}));
     return {};
@@ -105,7 +109,8 @@ class NcclReader {
       for (const spec::Unit unit : {spec::Unit::kHwThread, spec::Unit::kCore})
         thread.parts[static_cast<std::size_t>(unit)] = number;
       for (const spec::Unit unit : {spec::Unit::kNuma, spec::Unit::kPackage})
-        thread.parts[static_cast<std::size_t>(unit)] = static_cast<std::uint32_t>(parts_.numas.size());
+        thread.parts[static_cast<std::size_t>(unit)] =
+            static_cast<std::uint32_t>(parts_.numas.size());
       thread.parts[static_cast<std::size_t>(spec::Unit::kNode)] = 0;
       parts_.processors.threads.push_back(thread);
     }
@@ -116,8 +121,8 @@ class NcclReader {
   base::Result<PciUplink> uplink(const pugi::xml_node& pci) {
     const auto id = bus_id(attribute(pci, "busid"));
     if (!id)
-      return xml_.error(
-          pci, fmt::format("busid=\"{}\": expected a PCI address", attribute(pci, "busid").substr(0, 40)));
+      return xml_.error(pci, fmt::format("busid=\"{}\": expected a PCI address",
+                                         attribute(pci, "busid").substr(0, 40)));
     REGROUP_ASSIGN_OR_RETURN(const auto width, xml_.number(pci, "link_width", -1, 64, 0));
     const std::string_view speed = attribute(pci, "link_speed");
     const auto transfers = real_number(speed.substr(0, speed.find(' ')), 0, 1024);
@@ -133,7 +138,8 @@ class NcclReader {
       if (!seen_switches_.insert(link.bus_id).second)
         return xml_.error(pci, fmt::format("bus ID {} is listed twice", link.bus_id));
       above_.push_back(std::move(link));
-      for (const pugi::xml_node& below : pci.children("pci")) REGROUP_RETURN_IF_ERROR(read_pci(below));
+      for (const pugi::xml_node& below : pci.children("pci"))
+        REGROUP_RETURN_IF_ERROR(read_pci(below));
       above_.pop_back();
       return {};
     }
@@ -162,7 +168,8 @@ class NcclReader {
       out.gpu->product = product->name;
       out.gpu->arch = product->arch;
     }
-    const auto number = xml_.number(gpu, "dev", 0, 65535, -1), sm = xml_.number(gpu, "sm", 0, 65535, 0);
+    const auto number = xml_.number(gpu, "dev", 0, 65535, -1),
+               sm = xml_.number(gpu, "sm", 0, 65535, 0);
     if (!number.ok()) return number.status();
     if (!sm.ok()) return sm.status();
     out.gpu->number = static_cast<int>(*number);
@@ -174,7 +181,8 @@ class NcclReader {
     } else if (*sm > 0) {
       out.gpu->arch = fmt::format("sm{}", *sm);
     }
-    for (const pugi::xml_node& child : gpu.children()) REGROUP_RETURN_IF_ERROR(read_link(child, link.bus_id));
+    for (const pugi::xml_node& child : gpu.children())
+      REGROUP_RETURN_IF_ERROR(read_link(child, link.bus_id));
     parts_.devices.push_back(std::move(out));
     return {};
   }
@@ -203,7 +211,8 @@ class NcclReader {
 
   base::Status read_nic(const pugi::xml_node& node, const PciUplink& link) {
     PciDevice out = device(node, link);
-    const std::uint32_t vendor = hex(attribute(node, "vendor")), card = hex(attribute(node, "device"));
+    const std::uint32_t vendor = hex(attribute(node, "vendor")),
+                        card = hex(attribute(node, "device"));
     const bool infiniband = hex(attribute(node, "class")) >> 8 == 0x0207;
     for (const pugi::xml_node& nic : node.children("nic")) {
       for (const pugi::xml_node& net : nic.children("net")) {
@@ -232,7 +241,8 @@ class NcclReader {
       if (one.gbits == 0) unnamed_.push_back(parts_.devices.size());
       out.ports.push_back(std::move(one));
     }
-    if (link.bus_id.empty()) out.link.gbytes = 5000;  // no PCIe device is listed: only its wire counts
+    if (link.bus_id.empty())
+      out.link.gbytes = 5000;  // no PCIe device is listed: only its wire counts
     parts_.devices.push_back(std::move(out));
     return {};
   }
@@ -240,7 +250,8 @@ class NcclReader {
   // "0001" is a domain, "16" a device of bus 0.
   static bool named(std::string_view names, const std::string& bus_id) {
     for (const std::string_view name : split(names, ' ')) {
-      if (bus_id == (name.size() == 4 ? fmt::format("{}:00:00.0", name) : fmt::format("0000:00:{}.0", name)))
+      if (bus_id ==
+          (name.size() == 4 ? fmt::format("{}:00:00.0", name) : fmt::format("0000:00:{}.0", name)))
         return true;
     }
     return false;
@@ -256,8 +267,8 @@ class NcclReader {
         gpus += device.gpu && device.gpu->product.empty() && named(known.gpus, device.link.bus_id);
       for (const PciDevice& device : unknown_) classless += named(known.gpus, device.link.bus_id);
       if (gpus + classless != count(known.gpus)) continue;
-      parts_.guesses.push_back(
-          fmt::format("recognised by its bus IDs as {}, whose GPUs and NICs are known", known.name));
+      parts_.guesses.push_back(fmt::format(
+          "recognised by its bus IDs as {}, whose GPUs and NICs are known", known.name));
       if (parts_.name.empty()) parts_.name = known.name;
       take(known);
       return;
@@ -292,8 +303,9 @@ class NcclReader {
     if (std::all_of(gpus.begin(), gpus.end(),
                     [](const PciDevice* device) { return device->gpu->number >= 0; }))
       return;
-    std::sort(gpus.begin(), gpus.end(),
-              [](const PciDevice* a, const PciDevice* b) { return a->link.bus_id < b->link.bus_id; });
+    std::sort(gpus.begin(), gpus.end(), [](const PciDevice* a, const PciDevice* b) {
+      return a->link.bus_id < b->link.bus_id;
+    });
     for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i]->gpu->number = static_cast<int>(i);
   }
 

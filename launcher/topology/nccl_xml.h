@@ -7,8 +7,9 @@
 
 namespace regroup::topology {
 
-// Complete or partial: what a product is known to have is filled in, with a sentence in Machine::guesses.
-// kInvalidArgument, "FILE:LINE: ...": no such XML, a bus id twice, a link that one end only lists.
+// Complete or partial: what a product is known to have is filled in, with a sentence in
+// Machine::guesses. kInvalidArgument, "FILE:LINE: ...": no such XML, a bus id twice, a link that
+// one end only lists.
 [[nodiscard]] base::Result<Machine> read_nccl_xml(const XmlInput& xml);
 
 }  // namespace regroup::topology

@@ -1,5 +1,6 @@
-// The matrix has classes only. Groups of PIX are a switch, groups of PXB switches below one, NUMA nodes are
-// in a column of their own; NV# hides what PCIe does, so such a GPU's place comes from its pairs with NICs.
+// The matrix has classes only. Groups of PIX are a switch, groups of PXB switches below one, NUMA
+// nodes are in a column of their own; NV# hides what PCIe does, so such a GPU's place comes from
+// its pairs with NICs.
 #include "launcher/topology/nvidia_smi.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,8 @@ class MatrixReader {
   base::Result<Machine> read() {
     MachineParts parts;
     parts.source = source_;
-    parts.guesses = {"`nvidia-smi topo -m` lists neither products nor PCIe speeds: assuming generation 3"};
+    parts.guesses = {
+        "`nvidia-smi topo -m` lists neither products nor PCIe speeds: assuming generation 3"};
     parts.guesses.insert(parts.guesses.end(), matrix_.notes.begin(), matrix_.notes.end());
     const std::vector<std::size_t> leaf = smi_groups(matrix_, SmiCell::kPix),
                                    top = smi_groups(matrix_, SmiCell::kPxb);
@@ -42,8 +44,8 @@ class MatrixReader {
   }
 
  private:
-  PciDevice device(std::size_t i, const std::vector<std::size_t>& leaf, const std::vector<std::size_t>& top,
-                   int numa) {
+  PciDevice device(std::size_t i, const std::vector<std::size_t>& leaf,
+                   const std::vector<std::size_t>& top, int numa) {
     PciDevice out;
     out.link.bus_id = rows_[i].name;
     out.numa = numa;
@@ -69,8 +71,8 @@ class MatrixReader {
     return out;
   }
 
-  static bool top_is_wider(const std::vector<std::size_t>& leaf, const std::vector<std::size_t>& top,
-                           std::size_t i) {
+  static bool top_is_wider(const std::vector<std::size_t>& leaf,
+                           const std::vector<std::size_t>& top, std::size_t i) {
     for (std::size_t j = 0; j < top.size(); ++j) {
       if (top[j] == top[i] && leaf[j] != leaf[i]) return true;
     }
@@ -100,11 +102,12 @@ class MatrixReader {
     for (const SmiRow& row : rows_) {
       const std::uint32_t widest = *std::max_element(row.nvlinks.begin(), row.nvlinks.end());
       if (switched && widest > 0)
-        parts.links.push_back({LinkKind::kNvlink, row.name, GpuLink::To::kSwitch, "", widest, row.line});
+        parts.links.push_back(
+            {LinkKind::kNvlink, row.name, GpuLink::To::kSwitch, "", widest, row.line});
       for (std::size_t j = 0; !switched && j < rows_.size(); ++j) {
         if (row.nvlinks[j] > 0)
-          parts.links.push_back(
-              {LinkKind::kNvlink, row.name, GpuLink::To::kGpu, rows_[j].name, row.nvlinks[j], row.line});
+          parts.links.push_back({LinkKind::kNvlink, row.name, GpuLink::To::kGpu, rows_[j].name,
+                                 row.nvlinks[j], row.line});
       }
     }
     if (!arch().empty())
@@ -112,15 +115,17 @@ class MatrixReader {
     if (switched) parts.guesses.emplace_back("more NVLinks than a GPU has: assuming NVSwitches");
   }
 
-  // Checks that the built machine has the classes of the matrix. Ignores two of them: SYS between two devices
-  // whose rows name the same node, which some machines print for root complexes without a common bridge; and
-  // PHB between two whose rows name other processors, which virtual machines print for NUMA nodes over one
-  // bridge.
+  // Checks that the built machine has the classes of the matrix. Ignores two of them: SYS between
+  // two devices whose rows name the same node, which some machines print for root complexes without
+  // a common bridge; and PHB between two whose rows name other processors, which virtual machines
+  // print for NUMA nodes over one bridge.
   base::Status compare(Machine& machine, const std::vector<int>& numa) {
     std::size_t nearer = 0, farther = 0;  // pairs of each kind
     std::map<std::string, std::uint32_t> ends;
-    for (std::size_t i = 0; i < machine.gpus.size(); ++i) ends[machine.gpus[i].bus_id] = machine.gpu_end(i);
-    for (std::size_t i = 0; i < machine.nics.size(); ++i) ends[machine.nics[i].bus_id] = machine.nic_end(i);
+    for (std::size_t i = 0; i < machine.gpus.size(); ++i)
+      ends[machine.gpus[i].bus_id] = machine.gpu_end(i);
+    for (std::size_t i = 0; i < machine.nics.size(); ++i)
+      ends[machine.nics[i].bus_id] = machine.nic_end(i);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         static constexpr PathClass kOf[] = {PathClass::kLoc, PathClass::kNvl, PathClass::kPix,
@@ -135,15 +140,15 @@ class MatrixReader {
         if (wanted == PathClass::kSys && got == PathClass::kPhb && numa[i] == numa[j]) {
           if (nearer++ == 0)
             machine.guesses.push_back(
-                fmt::format("{} to {} is SYS, but both are at NUMA node {}: assuming PHB", rows_[i].name,
-                            rows_[j].name, numa[i]));
+                fmt::format("{} to {} is SYS, but both are at NUMA node {}: assuming PHB",
+                            rows_[i].name, rows_[j].name, numa[i]));
           continue;
         }
         if (wanted == PathClass::kPhb && got == PathClass::kSys && numa[i] != numa[j]) {
           if (farther++ == 0)
-            machine.guesses.push_back(
-                fmt::format("{} to {} is PHB or NODE, but they are at NUMA nodes {} and {}: assuming SYS",
-                            rows_[i].name, rows_[j].name, numa[i], numa[j]));
+            machine.guesses.push_back(fmt::format(
+                "{} to {} is PHB or NODE, but they are at NUMA nodes {} and {}: assuming SYS",
+                rows_[i].name, rows_[j].name, numa[i], numa[j]));
           continue;
         }
         line_ = rows_[i].line;
@@ -155,7 +160,9 @@ class MatrixReader {
     return {};
   }
 
-  [[nodiscard]] base::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+  [[nodiscard]] base::Status fail(std::string_view what) const {
+    return input_error(source_, line_, what);
+  }
 
   const std::string& source_;
   std::size_t line_ = 0;

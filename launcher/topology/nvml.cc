@@ -1,5 +1,5 @@
-// The part of NVML's interface that is used, by its own names and layouts (nvml.h of CUDA 12); what older
-// drivers lack is left out of the answer.
+// The part of NVML's interface that is used, by its own names and layouts (nvml.h of CUDA 12); what
+// older drivers lack is left out of the answer.
 #include "launcher/topology/nvml.h"
 
 #include <dlfcn.h>
@@ -43,7 +43,8 @@ struct Functions {
   Return (*capability)(Device, int*, int*) = nullptr;
   Return (*link_state)(Device, unsigned, unsigned*) = nullptr;
   Return (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
-  Return (*link_type)(Device, unsigned, unsigned*) = nullptr;  // from here on a driver may lack them
+  Return (*link_type)(Device, unsigned,
+                      unsigned*) = nullptr;  // from here on a driver may lack them
   Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   Return (*mig_count)(Device, unsigned*) = nullptr;
   Return (*mig_by_index)(Device, unsigned, Device*) = nullptr;
@@ -65,7 +66,8 @@ const char* find_all(void* handle, Functions& f) {
   if (!find(handle, "nvmlShutdown", f.shutdown)) return "nvmlShutdown";
   if (!find(handle, "nvmlErrorString", f.error)) return "nvmlErrorString";
   if (!find(handle, "nvmlDeviceGetCount_v2", f.count)) return "nvmlDeviceGetCount_v2";
-  if (!find(handle, "nvmlDeviceGetHandleByIndex_v2", f.by_index)) return "nvmlDeviceGetHandleByIndex_v2";
+  if (!find(handle, "nvmlDeviceGetHandleByIndex_v2", f.by_index))
+    return "nvmlDeviceGetHandleByIndex_v2";
   if (!find(handle, "nvmlDeviceGetHandleByUUID", f.by_uuid)) return "nvmlDeviceGetHandleByUUID";
   if (!find(handle, "nvmlDeviceGetPciInfo_v3", f.pci)) return "nvmlDeviceGetPciInfo_v3";
   if (!find(handle, "nvmlDeviceGetName", f.name)) return "nvmlDeviceGetName";
@@ -87,7 +89,8 @@ const char* find_all(void* handle, Functions& f) {
 
 std::string text_of(Return (*get)(Device, char*, unsigned), Device device) {
   std::array<char, 96> buffer{};
-  return get(device, buffer.data(), buffer.size() - 1) == 0 ? std::string(buffer.data()) : std::string();
+  return get(device, buffer.data(), buffer.size() - 1) == 0 ? std::string(buffer.data())
+                                                            : std::string();
 }
 
 // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
@@ -104,7 +107,8 @@ bool is_divided(const Functions& f, Device device) {
 std::vector<MigSlice> mig_slices(const Functions& f, Device device) {
   std::vector<MigSlice> out;
   unsigned count = 0;
-  if (f.mig_count == nullptr || f.mig_by_index == nullptr || f.mig_count(device, &count) != 0) return out;
+  if (f.mig_count == nullptr || f.mig_by_index == nullptr || f.mig_count(device, &count) != 0)
+    return out;
   for (unsigned i = 0; i < count && i < 64; ++i) {
     Device slice = nullptr;
     if (f.mig_by_index(device, i, &slice) != 0) continue;
@@ -114,17 +118,19 @@ std::vector<MigSlice> mig_slices(const Functions& f, Device device) {
   return out;
 }
 
-// Device and vendor of the NVSwitches of V100, A100 and H100 boards, for drivers that do not say what is at
-// a link's other end.
+// Device and vendor of the NVSwitches of V100, A100 and H100 boards, for drivers that do not say
+// what is at a link's other end.
 bool is_nvswitch(unsigned pci_device_id) {
   return pci_device_id == 0x1ac210de || pci_device_id == 0x1af110de || pci_device_id == 0x22a310de;
 }
 
-void add_links(const Functions& f, Device device, const std::string& from, std::vector<GpuLink>& out) {
+void add_links(const Functions& f, Device device, const std::string& from,
+               std::vector<GpuLink>& out) {
   for (unsigned i = 0; i < kMostLinks; ++i) {
     unsigned active = 0, type = kToGpu;
     PciInfo remote{};
-    if (f.link_state(device, i, &active) != 0 || active == 0 || f.link_remote(device, i, &remote) != 0)
+    if (f.link_state(device, i, &active) != 0 || active == 0 ||
+        f.link_remote(device, i, &remote) != 0)
       continue;
     if (f.link_type == nullptr || f.link_type(device, i, &type) != 0)
       type = is_nvswitch(remote.pci_device_id) ? kToSwitch : kToGpu;
@@ -173,12 +179,14 @@ base::Result<Nvml> Nvml::open(const std::string& library) {
 base::Result<Nvml::Found> Nvml::gpus() const {
   const Functions& f = library_->f;
   unsigned count = 0;
-  if (const Return code = f.count(&count); code != 0) return library_->failed("nvmlDeviceGetCount", code);
+  if (const Return code = f.count(&count); code != 0)
+    return library_->failed("nvmlDeviceGetCount", code);
   Found out;
   for (unsigned i = 0; i < count && i < kMaxEnds; ++i) {
     Device device = nullptr;
     PciInfo pci{};
-    if (f.by_index(i, &device) != 0 || f.pci(device, &pci) != 0) continue;  // one that fell off the bus
+    if (f.by_index(i, &device) != 0 || f.pci(device, &pci) != 0)
+      continue;  // one that fell off the bus
     Gpu gpu;
     gpu.number = static_cast<int>(i);
     gpu.bus_id = bus_id(pci.bus_id).value_or("");

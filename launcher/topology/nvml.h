@@ -1,4 +1,5 @@
-// NVIDIA's management library, loaded at run time: what GPUs are, how they are linked, how busy they are.
+// NVIDIA's management library, loaded at run time: what GPUs are, how they are linked, how busy
+// they are.
 #pragma once
 
 #include <cstdint>

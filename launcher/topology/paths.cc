@@ -1,5 +1,5 @@
-// The search and the bandwidths of NCCL (src/graph/paths.cc, topo.h, search.cc), those of xGMI from RCCL's
-// topo.h.
+// The search and the bandwidths of NCCL (src/graph/paths.cc, topo.h, search.cc), those of xGMI from
+// RCCL's topo.h.
 #include "launcher/topology/paths.h"
 
 #include <algorithm>
@@ -34,7 +34,9 @@ Edges edges_of(const Machine& machine) {
   return out;
 }
 
-bool is_nvlink(const Link& link) { return link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi; }
+bool is_nvlink(const Link& link) {
+  return link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi;
+}
 
 // Whether a path that has come to `node` may go on over `edge`.
 bool may_pass(const Machine& machine, std::uint32_t base, std::uint32_t node, const Reach& reach,
@@ -43,8 +45,9 @@ bool may_pass(const Machine& machine, std::uint32_t base, std::uint32_t node, co
   const auto kind = [&machine](std::uint32_t which) { return machine.nodes[which].kind; };
   if (kind(node) == NodeKind::kNic) return false;
   if (kind(node) != NodeKind::kGpu) return true;
-  return kind(base) == NodeKind::kGpu && reach.hops == 1 && is_nvlink(machine.links[reach.last.link]) &&
-         kind(edge.to) == NodeKind::kGpu && is_nvlink(machine.links[edge.hop.link]);
+  return kind(base) == NodeKind::kGpu && reach.hops == 1 &&
+         is_nvlink(machine.links[reach.last.link]) && kind(edge.to) == NodeKind::kGpu &&
+         is_nvlink(machine.links[edge.hop.link]);
 }
 
 // Layer by layer: all nodes that take one hop more, each by its widest way.
@@ -138,7 +141,8 @@ void narrow(const Machine& machine, std::size_t from, std::size_t to, Path& path
     if (wire > 0) path.gbytes = std::min(path.gbytes, wire);
   }
   constexpr double kIntelLoses = 6.0 / 5.0;
-  if (machine.vendor == "intel" && from < gpus && to < gpus && passes(machine, path, NodeKind::kNuma))
+  if (machine.vendor == "intel" && from < gpus && to < gpus &&
+      passes(machine, path, NodeKind::kNuma))
     path.gbytes /= kIntelLoses;
 }
 
@@ -153,7 +157,8 @@ Path reversed(Path path) {
   return path;
 }
 
-// To a NIC over NVLink and the PCIe switches of another GPU, where that is wider or avoids the processors.
+// To a NIC over NVLink and the PCIe switches of another GPU, where that is wider or avoids the
+// processors.
 void try_pxn(Machine& machine, std::uint32_t gpu, std::uint32_t nic) {
   const auto size = static_cast<std::uint32_t>(machine.ends());
   const Path& own = machine.path(gpu, nic);
@@ -161,7 +166,8 @@ void try_pxn(Machine& machine, std::uint32_t gpu, std::uint32_t nic) {
   std::uint32_t through = 0;
   for (std::uint32_t other = 0; other < machine.gpus.size(); ++other) {
     const Path& rest = machine.path(other, nic);
-    if (other == gpu || rest.cls > PathClass::kPxb || machine.path(gpu, other).cls > PathClass::kNvl)
+    if (other == gpu || rest.cls > PathClass::kPxb ||
+        machine.path(gpu, other).cls > PathClass::kNvl)
       continue;
     if (best != nullptr && (rest.gbytes < best->gbytes ||
                             (rest.gbytes == best->gbytes && rest.hops.size() >= best->hops.size())))
@@ -211,7 +217,8 @@ double wire_gbytes(const Machine& machine, std::size_t nic) {
   if (machine.nics[nic].gbits > 0) return machine.nics[nic].gbits / 8;
   double slowest = 0;
   for (const Nic& other : machine.nics) {
-    if (other.up && other.gbits > 0 && (slowest == 0 || other.gbits / 8 < slowest)) slowest = other.gbits / 8;
+    if (other.up && other.gbits > 0 && (slowest == 0 || other.gbits / 8 < slowest))
+      slowest = other.gbits / 8;
   }
   return std::min(kMost, slowest / 2);
 }
@@ -222,13 +229,15 @@ double link_gbytes(std::string_view arch) {
     int from;  // the first number of it that has this speed
     double gbytes;
   };
-  static constexpr Row kRows[] = {{"sm", 100, 40.1}, {"sm", 90, 20.6},   {"sm", 86, 12},     {"sm", 70, 20},
-                                  {"sm", 0, 18},     {"gfx", 0x940, 48}, {"gfx", 0x90a, 36}, {"gfx", 0, 24}};
+  static constexpr Row kRows[] = {{"sm", 100, 40.1},  {"sm", 90, 20.6}, {"sm", 86, 12},
+                                  {"sm", 70, 20},     {"sm", 0, 18},    {"gfx", 0x940, 48},
+                                  {"gfx", 0x90a, 36}, {"gfx", 0, 24}};
   for (const Row& row : kRows) {
     if (!arch.starts_with(row.family)) continue;
     const std::string_view digits = arch.substr(row.family.size());
     int number = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), number, row.family == "sm" ? 10 : 16);
+    std::from_chars(digits.data(), digits.data() + digits.size(), number,
+                    row.family == "sm" ? 10 : 16);
     if (number >= row.from) return row.gbytes;
   }
   return 20;
@@ -237,7 +246,8 @@ double link_gbytes(std::string_view arch) {
 double pci_gbytes(double gigatransfers, std::uint32_t lanes) {
   if (gigatransfers <= 0) gigatransfers = 8;
   if (lanes == 0) lanes = 16;
-  return gigatransfers * lanes * 0.75 / 8;  // what NCCL counts on: 12 GB/s of generation 3, 16 lanes
+  return gigatransfers * lanes * 0.75 /
+         8;  // what NCCL counts on: 12 GB/s of generation 3, 16 lanes
 }
 
 double numa_gbytes(std::string_view vendor, int family, int model) {

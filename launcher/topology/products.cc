@@ -1,4 +1,5 @@
-// Tables: NVLinks by product from NVIDIA's data sheets, PCI ids from pci.ids, machines from the files named.
+// Tables: NVLinks by product from NVIDIA's data sheets, PCI ids from pci.ids, machines from the
+// files named.
 #include "launcher/topology/products.h"
 
 #include <algorithm>
@@ -39,12 +40,12 @@ constexpr GpuProduct kGpus[] = {
 constexpr KnownMachine kMachines[] = {
     // Azure/azhpc-images topology/ndv2-topo.xml: V100 of a cube mesh, but which one is which is not
     // published.
-    {"Azure ND v2", "0001 0002 0003 0004 0005 0006 0007 0008", kNvidia, 0x1db5, "", NicKind::kInfiniband,
-     100},
-    {"Azure ND A100 v4", "0001 0002 0003 0004 000b 000c 000d 000e", kNvidia, 0x20b0, "", NicKind::kInfiniband,
-     200},
-    {"Azure ND H100 v5", "0001 0002 0003 0008 0009 000a 000b 000c", kNvidia, 0x2330, "", NicKind::kInfiniband,
-     400},
+    {"Azure ND v2", "0001 0002 0003 0004 0005 0006 0007 0008", kNvidia, 0x1db5, "",
+     NicKind::kInfiniband, 100},
+    {"Azure ND A100 v4", "0001 0002 0003 0004 000b 000c 000d 000e", kNvidia, 0x20b0, "",
+     NicKind::kInfiniband, 200},
+    {"Azure ND H100 v5", "0001 0002 0003 0008 0009 000a 000b 000c", kNvidia, 0x2330, "",
+     NicKind::kInfiniband, 400},
     // aws/aws-ofi-nccl topology/g5.48xl-topo.xml: bus ids and nothing else.
     {"AWS g5.48xlarge", "16 17 18 19 1a 1b 1c 1d", kNvidia, 0x2237, "15", NicKind::kEfa, 100},
 };
@@ -52,9 +53,10 @@ constexpr KnownMachine kMachines[] = {
 }  // namespace
 
 const GpuProduct* gpu_product(std::uint32_t vendor, std::uint32_t device) {
-  const auto* found = std::find_if(std::begin(kGpus), std::end(kGpus), [=](const GpuProduct& product) {
-    return product.vendor == vendor && product.device == device;
-  });
+  const auto* found =
+      std::find_if(std::begin(kGpus), std::end(kGpus), [=](const GpuProduct& product) {
+        return product.vendor == vendor && product.device == device;
+      });
   return found == std::end(kGpus) ? nullptr : found;
 }
 

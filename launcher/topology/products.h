@@ -11,7 +11,8 @@
 namespace regroup::topology {
 
 namespace pci_vendor {  // vendor ids of PCI
-inline constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f, kMellanox = 0x15b3;
+inline constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f,
+                               kMellanox = 0x15b3;
 }
 
 struct GpuProduct {
@@ -23,7 +24,8 @@ struct GpuProduct {
 
 // nullptr: not known.
 [[nodiscard]] const GpuProduct* gpu_product(std::uint32_t vendor, std::uint32_t device);
-[[nodiscard]] const GpuProduct* gpu_product(std::string_view name);  // as NVML and nvidia-smi say it
+[[nodiscard]] const GpuProduct* gpu_product(
+    std::string_view name);  // as NVML and nvidia-smi say it
 
 // Machines whose published description leaves out what their GPUs and NICs are, known by bus ids.
 struct KnownMachine {

@@ -1,4 +1,5 @@
-// An answer is its length, a code and a text. One that is shorter than it says was cut by the reader's end.
+// An answer is its length, a code and a text. One that is shorter than it says was cut by the
+// reader's end.
 #include "launcher/topology/read_apart.h"
 
 #include <fcntl.h>
@@ -116,15 +117,16 @@ std::string how_it_ended(int status) {
   if (!WIFSIGNALED(status)) return fmt::format("ended with status {}", WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   const char* const name = ::sigabbrev_np(signal);
-  return fmt::format("was killed by {} ({})",
-                     name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal),
-                     ::strsignal(signal));
+  return fmt::format(
+      "was killed by {} ({})",
+      name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal),
+      ::strsignal(signal));
 }
 
 }  // namespace
 
-Answer read_apart(const std::string& source, std::string_view reader, const std::function<Answer()>& read,
-                  base::Duration limit) {
+Answer read_apart(const std::string& source, std::string_view reader,
+                  const std::function<Answer()>& read, base::Duration limit) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", source, errno);
   const base::Fd ours(ends[0]);
@@ -144,13 +146,14 @@ Answer read_apart(const std::string& source, std::string_view reader, const std:
   const std::optional<int> status = reap(child);
   if (found) return std::move(*found);
   if (reading == Reading::kTooLong)
-    return base::invalid_argument(
-        fmt::format("{}: the answer of {} is larger than {} MiB", source, reader, kMostAnswer >> 20));
+    return base::invalid_argument(fmt::format("{}: the answer of {} is larger than {} MiB", source,
+                                              reader, kMostAnswer >> 20));
   if (reading == Reading::kLate)
-    return base::deadline_exceeded(fmt::format("{}: {} did not finish within {:g} s", source, reader,
+    return base::deadline_exceeded(fmt::format("{}: {} did not finish within {:g} s", source,
+                                               reader,
                                                std::chrono::duration<double>(limit).count()));
-  return base::invalid_argument(
-      fmt::format("{}: {} {} while reading it", source, reader, status ? how_it_ended(*status) : "vanished"));
+  return base::invalid_argument(fmt::format("{}: {} {} while reading it", source, reader,
+                                            status ? how_it_ended(*status) : "vanished"));
 }
 
 }  // namespace regroup::topology

@@ -46,8 +46,8 @@ std::string value_of(const spec::Environment& own, const char* name) {
 
 std::string machine_source(const spec::Environment& own) {
   std::string out;
-  for (const char* name :
-       {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_COMPONENTS"}) {
+  for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH",
+                           "HWLOC_COMPONENTS"}) {
     const std::string value = value_of(own, name);
     if (value.empty()) continue;
     out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, base::printable_word(value));
@@ -61,7 +61,8 @@ std::string passed_over_by_hwloc(const spec::Environment& own) {
     out += fmt::format("{}{}={}: {}", out.empty() ? "" : "; ", name,
                        base::printable_word(value_of(own, name)), why);
   };
-  for (const auto& [name, flags] : {std::pair("HWLOC_XMLFILE", 0), std::pair("HWLOC_FSROOT", O_DIRECTORY)}) {
+  for (const auto& [name, flags] :
+       {std::pair("HWLOC_XMLFILE", 0), std::pair("HWLOC_FSROOT", O_DIRECTORY)}) {
     const std::string path = value_of(own, name);
     if (path.empty()) continue;
     const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
@@ -70,7 +71,8 @@ std::string passed_over_by_hwloc(const spec::Environment& own) {
   const std::string synthetic = value_of(own, "HWLOC_SYNTHETIC");
   if (!synthetic.empty()) {
     const auto read = synthetic_topology(synthetic);
-    if (!read.ok() && read.code() == base::Code::kInvalidArgument) add("HWLOC_SYNTHETIC", "not understood");
+    if (!read.ok() && read.code() == base::Code::kInvalidArgument)
+      add("HWLOC_SYNTHETIC", "not understood");
   }
   return out.empty() ? "" : out + ": ignored by hwloc, which describes this machine instead";
 }
@@ -82,7 +84,8 @@ base::Result<Topology> read_this_machine(const std::string& source) {
 base::Result<Topology> parse_hwloc_xml(const std::string& text) {
   const std::string known = as_hwloc2_xml(text);
   auto out = read("this XML", [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
-    return hwloc.topology_set_xmlbuffer(topology, known.c_str(), static_cast<int>(known.size()) + 1);
+    return hwloc.topology_set_xmlbuffer(topology, known.c_str(),
+                                        static_cast<int>(known.size()) + 1);
   });
   if (out.ok()) out->this_machine = false;
   return out;

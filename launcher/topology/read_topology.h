@@ -1,6 +1,6 @@
-// Where a Topology comes from: this machine, a recorded one or a synthetic one. All are read by hwloc, which
-// is loaded at run time, in a process of its own (read_apart.h): a job that needs no topology does not pay
-// for it, and one whose description libhwloc cannot digest gets an error.
+// Where a Topology comes from: this machine, a recorded one or a synthetic one. All are read by
+// hwloc, which is loaded at run time, in a process of its own (read_apart.h): a job that needs no
+// topology does not pay for it, and one whose description libhwloc cannot digest gets an error.
 #pragma once
 
 #include <string>
@@ -11,16 +11,17 @@
 
 namespace regroup::topology {
 
-// "this machine", or what the environment of this process puts in its place: "HWLOC_XMLFILE=machine.xml".
+// "this machine", or what the environment of this process puts in its place:
+// "HWLOC_XMLFILE=machine.xml".
 [[nodiscard]] std::string machine_source(const spec::Environment& own);
 
-// What of that hwloc passes over without a word, describing this machine instead: a file or folder that is
-// not there or that this user may not read, a synthetic description that it does not understand. A sentence
-// for each, one line in all; empty: nothing.
+// What of that hwloc passes over without a word, describing this machine instead: a file or folder
+// that is not there or that this user may not read, a synthetic description that it does not
+// understand. A sentence for each, one line in all; empty: nothing.
 [[nodiscard]] std::string passed_over_by_hwloc(const spec::Environment& own);
 
-// This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC and
-// hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
+// This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC
+// and hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
 // kUnavailable: there is no libhwloc.so.15; kInvalidArgument: hwloc fails, or died of what it read.
 [[nodiscard]] base::Result<Topology> read_this_machine(const std::string& source);
 

@@ -26,7 +26,8 @@ struct Column {
 };
 
 std::vector<Word> words_of(std::string_view line) {
-  while (!line.empty() && (line.front() == '>' || line.front() == ' ')) line.remove_prefix(1);  // of a mail
+  while (!line.empty() && (line.front() == '>' || line.front() == ' '))
+    line.remove_prefix(1);  // of a mail
   std::vector<Word> out;
   std::size_t column = 0, start = 0, start_column = 0;
   bool inside = false;
@@ -53,8 +54,9 @@ struct Class {
 
 std::optional<Class> class_of(std::string_view word) {
   static const std::map<std::string_view, SmiCell> kWords = {
-      {"X", SmiCell::kSelf},    {"PIX", SmiCell::kPix}, {"PXB", SmiCell::kPxb}, {"PHB", SmiCell::kPhb},
-      {"NODE", SmiCell::kNode}, {"SYS", SmiCell::kSys}, {"SOC", SmiCell::kSys}};
+      {"X", SmiCell::kSelf},  {"PIX", SmiCell::kPix},   {"PXB", SmiCell::kPxb},
+      {"PHB", SmiCell::kPhb}, {"NODE", SmiCell::kNode}, {"SYS", SmiCell::kSys},
+      {"SOC", SmiCell::kSys}};
   const auto known = kWords.find(word);
   if (known != kWords.end()) return Class{known->second, 0};
   const auto links = word.starts_with("NV") ? whole_number(word.substr(2), 1, 64) : std::nullopt;
@@ -63,8 +65,8 @@ std::optional<Class> class_of(std::string_view word) {
 }
 
 bool is_header(const std::vector<Word>& words) {
-  return !words.empty() && is_device(words[0].text) && (words.size() == 1 || !class_of(words[1].text)) &&
-         !words[0].text.ends_with(':');
+  return !words.empty() && is_device(words[0].text) &&
+         (words.size() == 1 || !class_of(words[1].text)) && !words[0].text.ends_with(':');
 }
 
 bool is_title(std::string_view word) { return word == "cpu" || word == "numa" || word == "gpu"; }
@@ -99,9 +101,10 @@ class MatrixText {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       if (!is_header(lines_[i])) continue;
       const std::string_view first = lines_[i][0].text;
-      const auto row = std::find_if(lines_.begin() + static_cast<std::ptrdiff_t>(i) + 1, lines_.end(),
-                                    [](const auto& words) { return !words.empty(); });
-      if (row != lines_.end() && row->size() > 1 && (*row)[0].text == first && class_of((*row)[1].text))
+      const auto row = std::find_if(lines_.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                    lines_.end(), [](const auto& words) { return !words.empty(); });
+      if (row != lines_.end() && row->size() > 1 && (*row)[0].text == first &&
+          class_of((*row)[1].text))
         return i;
     }
     return std::nullopt;
@@ -109,8 +112,8 @@ class MatrixText {
 
   // One whose first row is missing is one, too: no other text begins so.
   [[nodiscard]] bool is_matrix() const {
-    const auto first =
-        std::find_if(lines_.begin(), lines_.end(), [](const auto& words) { return !words.empty(); });
+    const auto first = std::find_if(lines_.begin(), lines_.end(),
+                                    [](const auto& words) { return !words.empty(); });
     return header() || (first != lines_.end() && is_header(*first));
   }
 
@@ -132,7 +135,9 @@ class MatrixText {
   }
 
  private:
-  [[nodiscard]] base::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+  [[nodiscard]] base::Status fail(std::string_view what) const {
+    return input_error(source_, line_, what);
+  }
 
   void read_header(const std::vector<Word>& words) {
     std::size_t i = 0;
@@ -155,7 +160,8 @@ class MatrixText {
 
   base::Status read_row(const std::vector<Word>& words) {
     if (columns_[out_.rows.size()] != words[0].text)
-      return fail(fmt::format("row '{}' does not match column {}", words[0].text, out_.rows.size() + 1));
+      return fail(
+          fmt::format("row '{}' does not match column {}", words[0].text, out_.rows.size() + 1));
     if (words.size() <= columns_.size())
       return fail(fmt::format("got {} cells for {} columns", words.size() - 1, columns_.size()));
     SmiRow row;
@@ -169,18 +175,20 @@ class MatrixText {
       row.cells.push_back(cell->cell);
       row.nvlinks.push_back(cell->nvlinks);
     }
-    read_affinity({words.begin() + static_cast<std::ptrdiff_t>(columns_.size()) + 1, words.end()}, row);
+    read_affinity({words.begin() + static_cast<std::ptrdiff_t>(columns_.size()) + 1, words.end()},
+                  row);
     out_.rows.push_back(std::move(row));
     return {};
   }
 
-  // As many words as titles are in their order. Where there are fewer some are empty, and each word is of the
-  // title that it stands nearest to.
+  // As many words as titles are in their order. Where there are fewer some are empty, and each word
+  // is of the title that it stands nearest to.
   void read_affinity(const std::vector<Word>& words, SmiRow& row) {
     std::vector<std::string> values;
     std::vector<std::size_t> at;
     for (const Word& word : words) {
-      const bool goes_on = !values.empty() && (values.back().ends_with(',') || word.text.starts_with(','));
+      const bool goes_on =
+          !values.empty() && (values.back().ends_with(',') || word.text.starts_with(','));
       if (goes_on) {
         values.back() += word.text;
       } else {
@@ -195,8 +203,10 @@ class MatrixText {
       for (std::size_t j = next; j <= last && values.size() < titles_.size(); ++j) {
         if (distance(at[i], titles_[j].at) < distance(at[i], titles_[chosen].at)) chosen = j;
       }
-      if (titles_[chosen].title == Title::kCpus) row.cpus = list_of(values[i], "processors", row.name);
-      if (titles_[chosen].title == Title::kNumas) row.numas = list_of(values[i], "NUMA nodes", row.name);
+      if (titles_[chosen].title == Title::kCpus)
+        row.cpus = list_of(values[i], "processors", row.name);
+      if (titles_[chosen].title == Title::kNumas)
+        row.numas = list_of(values[i], "NUMA nodes", row.name);
       next = chosen + 1;
     }
   }
@@ -231,14 +241,15 @@ class MatrixText {
     for (std::size_t i = 0; i < out_.rows.size(); ++i) {
       const SmiRow& row = out_.rows[i];
       line_ = row.line;
-      if (row.cells[i] != SmiCell::kSelf) return fail(fmt::format("{} to itself: expected X", row.name));
+      if (row.cells[i] != SmiCell::kSelf)
+        return fail(fmt::format("{} to itself: expected X", row.name));
       for (std::size_t j = 0; j < i; ++j) {
         const SmiRow& other = out_.rows[j];
         if (row.cells[j] == other.cells[i] && row.nvlinks[j] == other.nvlinks[i] &&
             row.cells[j] != SmiCell::kSelf)
           continue;
-        return fail(
-            fmt::format("{} to {} differs from {} to {}", row.name, other.name, other.name, row.name));
+        return fail(fmt::format("{} to {} differs from {} to {}", row.name, other.name, other.name,
+                                row.name));
       }
     }
     return {};
@@ -256,7 +267,8 @@ class MatrixText {
 }  // namespace
 
 bool looks_like_nvidia_smi(std::string_view text) {
-  if (text.find("GPU") == std::string_view::npos && text.find("NIC") == std::string_view::npos) return false;
+  if (text.find("GPU") == std::string_view::npos && text.find("NIC") == std::string_view::npos)
+    return false;
   const std::string clean = plain_screen(text);
   return MatrixText(clean, std::string()).is_matrix();
 }

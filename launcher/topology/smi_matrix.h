@@ -31,11 +31,12 @@ struct SmiMatrix {
 // Whether some line is the header of such a matrix and its first row follows.
 [[nodiscard]] bool looks_like_nvidia_smi(std::string_view text);
 
-// Reads a matrix whose columns are separated by tabs or by blanks, with whatever stands before and after it:
-// a prompt, other output, indentation, the quotation marks of mail, escapes of a terminal. The columns behind
-// the devices are known by their titles. kInvalidArgument, "SOURCE:LINE: ...": it is not square, a cell is no
-// class, or the text holds a second matrix.
-[[nodiscard]] base::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string& source);
+// Reads a matrix whose columns are separated by tabs or by blanks, with whatever stands before and
+// after it: a prompt, other output, indentation, the quotation marks of mail, escapes of a
+// terminal. The columns behind the devices are known by their titles. kInvalidArgument,
+// "SOURCE:LINE: ...": it is not square, a cell is no class, or the text holds a second matrix.
+[[nodiscard]] base::Result<SmiMatrix> read_smi_matrix(std::string_view text,
+                                                      const std::string& source);
 
 // By row, the first row that it is joined with by pairs no worse than `worst`.
 [[nodiscard]] std::vector<std::size_t> smi_groups(const SmiMatrix& matrix, SmiCell worst);
@@ -45,8 +46,9 @@ struct SmiNumas {
   std::map<int, std::vector<int>> cpus;  // by number of a node; empty: no row names them
 };
 
-// Rows that name the same processors are at one node, whatever their NUMA column says; one that names the
-// processors of several nodes is at one of them. What a row does not say follows from its pairs.
+// Rows that name the same processors are at one node, whatever their NUMA column says; one that
+// names the processors of several nodes is at one of them. What a row does not say follows from its
+// pairs.
 [[nodiscard]] SmiNumas smi_numas(const SmiMatrix& matrix);
 
 }  // namespace regroup::topology

@@ -1,5 +1,6 @@
-// The NUMA column alone does not distinguish nodes: it may read N/A, or list the nodes without processors
-// that are a GPU's memory (Grace), or all nodes that a virtual machine shows. Processors do.
+// The NUMA column alone does not distinguish nodes: it may read N/A, or list the nodes without
+// processors that are a GPU's memory (Grace), or all nodes that a virtual machine shows. Processors
+// do.
 #include <algorithm>
 #include <bitset>
 #include <numeric>
@@ -52,8 +53,9 @@ class NumaFinder {
     }
     for (Index i = 0; i < rows_.size(); ++i) {
       if (rows_[i].cpus.empty()) continue;
-      const bool holds_another = std::ranges::any_of(
-          of, [&](const Cpus& other) { return other.any() && other != of[i] && within(other, of[i]); });
+      const bool holds_another = std::ranges::any_of(of, [&](const Cpus& other) {
+        return other.any() && other != of[i] && within(other, of[i]);
+      });
       if (holds_another) {
         wide.push_back(i);
       } else {
@@ -148,22 +150,23 @@ class NumaFinder {
 
   [[nodiscard]] bool is_apart(const std::vector<Index>& group, const Node& node) const {
     return std::ranges::any_of(group, [&](Index row) {
-      return std::ranges::any_of(node.rows,
-                                 [&](Index other) { return rows_[row].cells[other] == SmiCell::kSys; });
+      return std::ranges::any_of(
+          node.rows, [&](Index other) { return rows_[row].cells[other] == SmiCell::kSys; });
     });
   }
 
   // The number that a row names alone; else the first of a list that is free; else one beyond all.
   SmiNumas numbered() {
-    std::erase_if(nodes_, [](const Node& node) { return node.rows.empty(); });  // merged into another
+    std::erase_if(nodes_,
+                  [](const Node& node) { return node.rows.empty(); });  // merged into another
     std::set<int> taken;
     for (const Node& node : nodes_) {
       if (node.number) taken.insert(*node.number);
     }
     for (Node& node : nodes_) {
       for (const Index row : node.rows) {
-        const auto free =
-            std::ranges::find_if(rows_[row].numas, [&](int number) { return !taken.contains(number); });
+        const auto free = std::ranges::find_if(rows_[row].numas,
+                                               [&](int number) { return !taken.contains(number); });
         if (!node.number && free != rows_[row].numas.end()) node.number = *free;
       }
       if (node.number) taken.insert(*node.number);

@@ -1,5 +1,6 @@
 // /sys/bus/pci/devices (links into the tree of bridges), /sys/class/infiniband, /sys/class/net,
-// /sys/class/kfd/kfd/topology, /sys/devices/system/node. A file that is missing is no error: kernels differ.
+// /sys/class/kfd/kfd/topology, /sys/devices/system/node. A file that is missing is no error:
+// kernels differ.
 #include "launcher/topology/sysfs.h"
 
 #include <fmt/format.h>
@@ -64,7 +65,8 @@ class SysfsReader {
     const auto field = [&text](std::string_view name) -> std::string_view {
       const std::size_t at = text->find(fmt::format("\n{}\t", name));
       if (at == std::string::npos) return {};
-      const std::string_view line = std::string_view(*text).substr(at + 1, text->find('\n', at + 1) - at - 1);
+      const std::string_view line =
+          std::string_view(*text).substr(at + 1, text->find('\n', at + 1) - at - 1);
       return trimmed(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
     };
     const std::string_view vendor = field("vendor_id");
@@ -82,19 +84,21 @@ class SysfsReader {
   void read_numas() {
     const fs::path nodes = sys_ / "devices/system/node";
     for (const std::string& name : names_in(nodes)) {
-      const auto number = name.starts_with("node") ? whole_number(name.substr(4), 0, kMaxCpu) : std::nullopt;
+      const auto number =
+          name.starts_with("node") ? whole_number(name.substr(4), 0, kMaxCpu) : std::nullopt;
       if (!number) continue;
       NumaNode numa;
       numa.number = static_cast<int>(*number);
-      numa.cpus = number_list(value(nodes / name / "cpulist"), kMaxCpu).value_or(std::vector<int>());
+      numa.cpus =
+          number_list(value(nodes / name / "cpulist"), kMaxCpu).value_or(std::vector<int>());
       if (!numa.cpus.empty()) numa.package = package_of(numa.cpus[0]);
       parts_.numas.push_back(std::move(numa));
     }
   }
 
   std::uint32_t package_of(int cpu) const {
-    const auto package =
-        number_value(sys_ / fmt::format("devices/system/cpu/cpu{}/topology/physical_package_id", cpu), 0);
+    const auto package = number_value(
+        sys_ / fmt::format("devices/system/cpu/cpu{}/topology/physical_package_id", cpu), 0);
     return static_cast<std::uint32_t>(std::max<std::int64_t>(package, 0));
   }
 
@@ -139,8 +143,9 @@ class SysfsReader {
   }
 
   int known_numa(std::int64_t number) const {
-    const bool known = std::any_of(parts_.numas.begin(), parts_.numas.end(),
-                                   [number](const NumaNode& numa) { return numa.number == number; });
+    const bool known =
+        std::any_of(parts_.numas.begin(), parts_.numas.end(),
+                    [number](const NumaNode& numa) { return numa.number == number; });
     return known ? static_cast<int>(number) : -1;
   }
 
@@ -153,9 +158,9 @@ class SysfsReader {
     const std::vector<std::string> chain = chain_to(folder);
     if (chain.empty()) return;
     PciDevice out = device(chain);
-    out.gpu.emplace().number =
-        static_cast<int>(std::count_if(parts_.devices.begin(), parts_.devices.end(),
-                                       [](const PciDevice& other) { return other.gpu.has_value(); }));
+    out.gpu.emplace().number = static_cast<int>(
+        std::count_if(parts_.devices.begin(), parts_.devices.end(),
+                      [](const PciDevice& other) { return other.gpu.has_value(); }));
     if (const GpuProduct* product = gpu_product(vendor, hex_value(folder / "device"))) {
       out.gpu->product = product->name;
       out.gpu->arch = product->arch;
@@ -166,7 +171,8 @@ class SysfsReader {
   // By PCI function: its ports of RDMA, each with the interface that has the same number, else its
   // interfaces.
   void read_cards() {
-    std::map<std::string, std::vector<std::string>> interfaces;  // by canonical folder of the device
+    std::map<std::string, std::vector<std::string>>
+        interfaces;  // by canonical folder of the device
     std::map<std::string, std::vector<std::string>> verbs;
     std::error_code error;
     for (const std::string& name : names_in(sys_ / "class/net")) {
@@ -230,8 +236,8 @@ class SysfsReader {
       break;
     }
     nic.up = port_up(roots_, name, port);
-    nic.addressed =
-        !nic.interface.empty() && interface_up(roots_, nic.interface) && addressed_.contains(nic.interface);
+    nic.addressed = !nic.interface.empty() && interface_up(roots_, nic.interface) &&
+                    addressed_.contains(nic.interface);
     out.ports.push_back(std::move(nic));
   }
 
@@ -246,7 +252,8 @@ class SysfsReader {
       const std::int64_t domain = words.count("domain") != 0 ? words.at("domain") : 0;
       bus_of[node] = fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, location >> 8 & 0xFF,
                                  location >> 3 & 0x1F, location & 7);
-      name_arch(bus_of[node], words.count("gfx_target_version") != 0 ? words.at("gfx_target_version") : 0);
+      name_arch(bus_of[node],
+                words.count("gfx_target_version") != 0 ? words.at("gfx_target_version") : 0);
       name_uuid(bus_of[node], value(nodes / node / "properties"));
     }
     drop_shared_uuids();
@@ -263,7 +270,8 @@ class SysfsReader {
     const std::string text = value(file);
     for (const std::string_view line : split(text, '\n')) {
       const auto words = split(line, ' ');
-      if (words.size() == 2) out[std::string(words[0])] = whole_number(words[1], 0, INT64_MAX).value_or(0);
+      if (words.size() == 2)
+        out[std::string(words[0])] = whole_number(words[1], 0, INT64_MAX).value_or(0);
     }
     return out;
   }
@@ -272,17 +280,20 @@ class SysfsReader {
   void name_arch(const std::string& bus, std::int64_t version) {
     for (PciDevice& device : parts_.devices) {
       if (device.link.bus_id == bus && device.gpu && version > 0)
-        device.gpu->arch = fmt::format("gfx{}{:x}{:x}", version / 10000, version / 100 % 100, version % 100);
+        device.gpu->arch =
+            fmt::format("gfx{}{:x}{:x}", version / 10000, version / 100 % 100, version % 100);
     }
   }
 
-  // As ROCr calls it: GPU- and the kernel's unique_id in 16 hexadecimal digits. 0: the card has none.
+  // As ROCr calls it: GPU- and the kernel's unique_id in 16 hexadecimal digits. 0: the card has
+  // none.
   void name_uuid(const std::string& bus, const std::string& properties) {
     constexpr std::string_view kName = "unique_id ";
     std::uint64_t id = 0;
     for (const std::string_view line : split(properties, '\n')) {
       if (!line.starts_with(kName)) continue;
-      const auto [end, error] = std::from_chars(line.data() + kName.size(), line.data() + line.size(), id);
+      const auto [end, error] =
+          std::from_chars(line.data() + kName.size(), line.data() + line.size(), id);
       if (error != std::errc() || end != line.data() + line.size()) id = 0;
     }
     for (PciDevice& device : parts_.devices) {
@@ -305,7 +316,8 @@ class SysfsReader {
   void add_xgmi(const std::string& from, const std::map<std::string, std::int64_t>& words,
                 const std::map<std::string, std::string>& bus_of) {
     constexpr std::int64_t kXgmi = 11, kOneLink = 50'000;  // MB/s
-    const auto type = words.find("type"), to = words.find("node_to"), width = words.find("max_bandwidth");
+    const auto type = words.find("type"), to = words.find("node_to"),
+               width = words.find("max_bandwidth");
     if (type == words.end() || type->second != kXgmi || to == words.end()) return;
     const auto target = bus_of.find(std::to_string(to->second));
     if (target == bus_of.end()) return;  // a processor
@@ -329,8 +341,9 @@ std::set<std::string> addressed_interfaces() {
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
     if (one->ifa_addr == nullptr) continue;
     const auto* six = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
-    const bool far = one->ifa_addr->sa_family == AF_INET ||
-                     (one->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr));
+    const bool far =
+        one->ifa_addr->sa_family == AF_INET ||
+        (one->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr));
     if (far) out.insert(one->ifa_name);
   }
   ::freeifaddrs(all);

@@ -17,18 +17,19 @@ struct SysfsRoots {
   std::optional<std::set<std::string>> addressed;  // instead of addressed_interfaces()
 };
 
-// Network interfaces of this process's network that have an address which other hosts can reach: IPv4, or
-// IPv6 that is not of the link alone.
+// Network interfaces of this process's network that have an address which other hosts can reach:
+// IPv4, or IPv6 that is not of the link alone.
 [[nodiscard]] std::set<std::string> addressed_interfaces();
 
-// Whether an interface (operstate), a port of an RDMA device (state) below the root is up; true if no file
-// says so.
+// Whether an interface (operstate), a port of an RDMA device (state) below the root is up; true if
+// no file says so.
 [[nodiscard]] bool interface_up(const SysfsRoots& roots, const std::string& interface);
-[[nodiscard]] bool port_up(const SysfsRoots& roots, const std::string& device, const std::string& port);
+[[nodiscard]] bool port_up(const SysfsRoots& roots, const std::string& device,
+                           const std::string& port);
 
-// NUMA nodes, GPUs with their place on PCIe, AMD's xGMI (kfd), network cards: InfiniBand, RoCE, EFA and
-// Ethernet with speed, NUMA node and whether they are up. What a file does not say is left as not known:
-// there is always an answer.
+// NUMA nodes, GPUs with their place on PCIe, AMD's xGMI (kfd), network cards: InfiniBand, RoCE, EFA
+// and Ethernet with speed, NUMA node and whether they are up. What a file does not say is left as
+// not known: there is always an answer.
 [[nodiscard]] MachineParts read_sysfs(const SysfsRoots& roots);
 
 }  // namespace regroup::topology

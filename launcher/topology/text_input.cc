@@ -29,11 +29,13 @@ std::optional<T> number(std::string_view text, T least, T most, int base = 10) {
       return std::from_chars(text.data(), text.data() + text.size(), value, base);
     }
   }();
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) return {};
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    return {};
   return value;
 }
 
-// Behind the sequence whose escape character stands before `at`: "[4m", "(B", "]0;title\a"; within its line.
+// Behind the sequence whose escape character stands before `at`: "[4m", "(B", "]0;title\a"; within
+// its line.
 std::size_t end_of_escape(std::string_view text, std::size_t at) {
   const auto is = [&](char least, char most) {
     return at < text.size() && text[at] >= least && text[at] <= most;
@@ -59,7 +61,8 @@ base::Status input_error(std::string_view source, std::size_t line, std::string_
                                           : fmt::format("{}:{}: {}", source, line, what));
 }
 
-std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least, std::int64_t most) {
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
+                                         std::int64_t most) {
   return number<std::int64_t>(text, least, most);
 }
 
@@ -73,9 +76,11 @@ std::optional<std::vector<int>> number_list(std::string_view text, int most) {
   for (const std::string_view piece : split(text, ',')) {
     const std::size_t dash = piece.find('-');
     const auto first = whole_number(piece.substr(0, dash), 0, most);
-    const auto last = dash == std::string_view::npos ? first : whole_number(piece.substr(dash + 1), 0, most);
+    const auto last =
+        dash == std::string_view::npos ? first : whole_number(piece.substr(dash + 1), 0, most);
     if (!first || !last || *last < *first) return {};
-    if (out.size() + static_cast<std::size_t>(*last - *first) > static_cast<std::size_t>(most)) return {};
+    if (out.size() + static_cast<std::size_t>(*last - *first) > static_cast<std::size_t>(most))
+      return {};
     for (std::int64_t i = *first; i <= *last; ++i) out.push_back(static_cast<int>(i));
   }
   std::sort(out.begin(), out.end());
@@ -124,7 +129,8 @@ std::optional<std::string> bus_id(std::string_view text) {
 }
 
 base::Result<std::string> read_text_file(const std::string& path, std::size_t most) {
-  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
+  const base::Fd file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
   if (!file.valid()) return base::system_error("open", path, errno);
   std::string out;
   char buffer[16384];
@@ -160,7 +166,8 @@ std::string plain_screen(std::string_view text) {
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code error;
-  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
     if (out.size() < kMaxNodes) out.push_back(it->path().filename());
   }
   std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
@@ -173,7 +180,8 @@ base::Status check_machine(const Machine& machine, std::string_view source) {
   const auto beyond = [source](std::size_t count, std::uint32_t most, std::string_view what) {
     return count <= most
                ? base::Status()
-               : input_error(source, 0, fmt::format("{} {}, expected at most {}", count, what, most));
+               : input_error(source, 0,
+                             fmt::format("{} {}, expected at most {}", count, what, most));
   };
   REGROUP_RETURN_IF_ERROR(beyond(machine.ends(), kMaxEnds, "GPUs, NICs and NUMA nodes"));
   REGROUP_RETURN_IF_ERROR(beyond(machine.nodes.size(), kMaxNodes, "nodes"));

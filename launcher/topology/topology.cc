@@ -26,10 +26,11 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
 }
 
 // Groups `threads` by the parts of one kind; threads in none form a group of their own.
-std::vector<std::pair<std::uint32_t, ThreadSet>> split(const Topology& topology, const ThreadSet& threads,
-                                                       spec::Unit unit) {
+std::vector<std::pair<std::uint32_t, ThreadSet>> split(const Topology& topology,
+                                                       const ThreadSet& threads, spec::Unit unit) {
   std::map<std::uint32_t, ThreadSet> found;
-  for (const std::uint32_t thread : threads) found[topology.threads[thread].part(unit)].push_back(thread);
+  for (const std::uint32_t thread : threads)
+    found[topology.threads[thread].part(unit)].push_back(thread);
   return {found.begin(), found.end()};
 }
 
@@ -48,7 +49,8 @@ void describe_caches(const Topology& topology, const ThreadSet& threads, std::st
   }
   for (const auto& [number, set] : split(topology, threads, spec::Unit::kL3Cache)) {
     const std::string cache =
-        number == kNoPart ? "no L3" : fmt::format("L3 {}, {}", number, size_text(topology.cache_bytes[2]));
+        number == kNoPart ? "no L3"
+                          : fmt::format("L3 {}, {}", number, size_text(topology.cache_bytes[2]));
     out += fmt::format("      {}: {}\n", cache, cores_line(topology, set));
   }
 }
@@ -56,7 +58,8 @@ void describe_caches(const Topology& topology, const ThreadSet& threads, std::st
 std::string numa_name(const Topology& topology, std::uint32_t number) {
   if (number >= topology.numa_bytes.size()) return "no NUMA node";
   const std::uint64_t bytes = topology.numa_bytes[number];
-  return fmt::format("NUMA node {}{}{}", number, bytes == 0 ? "" : ", ", bytes == 0 ? "" : size_text(bytes));
+  return fmt::format("NUMA node {}{}{}", number, bytes == 0 ? "" : ", ",
+                     bytes == 0 ? "" : size_text(bytes));
 }
 
 }  // namespace
@@ -105,16 +108,18 @@ std::string describe(const Topology& topology, std::string_view host) {
                   counted(parts_of(topology, spec::Unit::kCore).size(), "core", "cores"),
                   counted(topology.threads.size(), "hardware thread", "hardware threads"));
   for (const ThreadSet& package : parts_of(topology, spec::Unit::kPackage)) {
-    out += fmt::format("  package {}{}{}\n", topology.threads[package[0]].part(spec::Unit::kPackage),
-                       topology.model.empty() ? "" : ": ", topology.model);
+    out +=
+        fmt::format("  package {}{}{}\n", topology.threads[package[0]].part(spec::Unit::kPackage),
+                    topology.model.empty() ? "" : ": ", topology.model);
     for (const auto& [number, numa] : split(topology, package, spec::Unit::kNuma)) {
       out += fmt::format("    {}\n", numa_name(topology, number));
       describe_caches(topology, numa, out);
     }
   }
   if (topology.cache_bytes[0] != 0) {
-    out += fmt::format("  each core: L1 {}{}\n", size_text(topology.cache_bytes[0]),
-                       topology.cache_bytes[1] != 0 ? ", L2 " + size_text(topology.cache_bytes[1]) : "");
+    out += fmt::format(
+        "  each core: L1 {}{}\n", size_text(topology.cache_bytes[0]),
+        topology.cache_bytes[1] != 0 ? ", L2 " + size_text(topology.cache_bytes[1]) : "");
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// The processors of one machine as plain data: packages, NUMA nodes, caches, cores and hardware threads.
+// The processors of one machine as plain data: packages, NUMA nodes, caches, cores and hardware
+// threads.
 #pragma once
 
 #include <array>
@@ -14,13 +15,16 @@ namespace regroup::topology {
 
 inline constexpr std::uint32_t kNoPart = UINT32_MAX;
 
-// A hardware thread, and the number of the part of each kind that it belongs to. Numbers are logical: they
-// count in the order of hwloc, in which neighbours are near.
+// A hardware thread, and the number of the part of each kind that it belongs to. Numbers are
+// logical: they count in the order of hwloc, in which neighbours are near.
 struct HwThread {
   int os = 0;  // number of the operating system
-  std::array<std::uint32_t, static_cast<int>(spec::Unit::kNode) + 1> parts{};  // by Unit; kNoPart: in none
+  std::array<std::uint32_t, static_cast<int>(spec::Unit::kNode) + 1>
+      parts{};  // by Unit; kNoPart: in none
 
-  [[nodiscard]] std::uint32_t part(spec::Unit unit) const { return parts[static_cast<std::size_t>(unit)]; }
+  [[nodiscard]] std::uint32_t part(spec::Unit unit) const {
+    return parts[static_cast<std::size_t>(unit)];
+  }
   bool operator==(const HwThread&) const = default;
 };
 

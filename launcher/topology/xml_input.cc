@@ -1,5 +1,5 @@
-// pugixml neither follows external entities nor expands declared ones; what is left is to bound size and
-// depth.
+// pugixml neither follows external entities nor expands declared ones; what is left is to bound
+// size and depth.
 #include "launcher/topology/xml_input.h"
 
 #include <fmt/format.h>
@@ -32,8 +32,8 @@ base::Result<XmlInput> XmlInput::parse(std::string_view text, const std::string&
   out.source_ = source;
   out.text_ = text;
   out.document_ = std::make_unique<pugi::xml_document>();
-  const pugi::xml_parse_result result = out.document_->load_buffer(out.text_.data(), out.text_.size(),
-                                                                   pugi::parse_default, pugi::encoding_utf8);
+  const pugi::xml_parse_result result = out.document_->load_buffer(
+      out.text_.data(), out.text_.size(), pugi::parse_default, pugi::encoding_utf8);
   if (!result) {
     const auto offset = static_cast<std::size_t>(std::max<std::ptrdiff_t>(result.offset, 0));
     return input_error(source, line_at(text, offset), result.description());
@@ -58,20 +58,21 @@ base::Result<std::int64_t> XmlInput::number(const pugi::xml_node& node, const ch
   const std::string_view text = node.attribute(attribute).value();
   if (text.empty()) return otherwise;
   if (const auto value = whole_number(text, least, most)) return *value;
-  return error(node, fmt::format("{}=\"{}\": expected a number from {} to {}", attribute, text.substr(0, 40),
-                                 least, most));
+  return error(node, fmt::format("{}=\"{}\": expected a number from {} to {}", attribute,
+                                 text.substr(0, 40), least, most));
 }
 
 // Walks without recursion: the depth is what is looked for.
 base::Status XmlInput::check() const {
   std::size_t depth = 1, elements = 0;
   for (pugi::xml_node node = root(); node;) {
-    if (++elements > kMaxElements) return error(node, fmt::format("more than {} elements", kMaxElements));
+    if (++elements > kMaxElements)
+      return error(node, fmt::format("more than {} elements", kMaxElements));
     if (depth > kMaxDepth) return error(node, fmt::format("nested deeper than {}", kMaxDepth));
     for (const pugi::xml_attribute& attribute : node.attributes()) {
       if (std::strlen(attribute.value()) > kMaxAttribute)
-        return error(node,
-                     fmt::format("attribute '{}' is longer than {} bytes", attribute.name(), kMaxAttribute));
+        return error(node, fmt::format("attribute '{}' is longer than {} bytes", attribute.name(),
+                                       kMaxAttribute));
     }
     if (node.first_child()) {
       node = node.first_child();

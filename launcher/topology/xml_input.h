@@ -1,4 +1,5 @@
-// XML that comes from people: bounded, without entities of its own, and with the line of each element.
+// XML that comes from people: bounded, without entities of its own, and with the line of each
+// element.
 #pragma once
 
 #include <memory>
@@ -12,9 +13,10 @@ namespace regroup::topology {
 
 class XmlInput {
  public:
-  // kInvalidArgument, "SOURCE:LINE: ...": cut, not well formed, nested deeper than 64, more than 200,000
-  // elements, an attribute longer than 64 KiB, declarations of entities.
-  [[nodiscard]] static base::Result<XmlInput> parse(std::string_view text, const std::string& source);
+  // kInvalidArgument, "SOURCE:LINE: ...": cut, not well formed, nested deeper than 64, more than
+  // 200,000 elements, an attribute longer than 64 KiB, declarations of entities.
+  [[nodiscard]] static base::Result<XmlInput> parse(std::string_view text,
+                                                    const std::string& source);
 
   [[nodiscard]] pugi::xml_node root() const { return document_->document_element(); }
   [[nodiscard]] std::size_t line(const pugi::xml_node& node) const;

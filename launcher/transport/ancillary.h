@@ -31,7 +31,8 @@ class Ancillary {
   // After recvmsg(): the received descriptor, if any.
   [[nodiscard]] static base::Fd taken(const msghdr& message) {
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return {};
+    if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+      return {};
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     return base::Fd(fd);

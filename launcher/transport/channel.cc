@@ -22,9 +22,10 @@ Channel::Channel(boost::asio::io_context& loop, base::Fd socket, Handler handler
     : socket_(loop, socket.release()), handler_(std::move(handler)), closed_(std::move(closed)) {}
 
 void Channel::wait_read() {
-  socket_.async_wait(socket_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error && self->open()) self->read();
-  });
+  socket_.async_wait(socket_.wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error && self->open()) self->read();
+                     });
 }
 
 void Channel::read() {

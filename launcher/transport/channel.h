@@ -1,5 +1,5 @@
-// Control messages on a connected stream socket, for loops: agent and coordinator, agent and member,
-// coordinator and control command.
+// Control messages on a connected stream socket, for loops: agent and coordinator, agent and
+// member, coordinator and control command.
 #pragma once
 
 #include <utility>
@@ -21,14 +21,15 @@ namespace regroup::transport {
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using Handler = std::function<void(const proto::Message&)>;
-  // `closed` is called once when the peer closes the connection or sends an invalid message; not after
-  // close(). Received descriptors are closed.
+  // `closed` is called once when the peer closes the connection or sends an invalid message; not
+  // after close(). Received descriptors are closed.
   Channel(boost::asio::io_context& loop, base::Fd socket, Handler handler,
           std::function<void(const base::Status&)> closed);
   void start() { wait_read(); }
 
-  // Queues a message, and a duplicate of `fd` unless it is -1. Never blocks. A receiver with more than
-  // kMostQueued bytes pending counts as lost. False: the message exceeds a frame and is not sent.
+  // Queues a message, and a duplicate of `fd` unless it is -1. Never blocks. A receiver with more
+  // than kMostQueued bytes pending counts as lost. False: the message exceeds a frame and is not
+  // sent.
   bool send(const proto::Message& message, int fd = -1);
   // No handler is called after this call.
   void close_when_sent();

@@ -34,13 +34,15 @@ base::Status fill(int fd, std::span<std::byte> bytes, base::Duration limit) {
     pollfd waiting{fd, POLLIN, 0};
     const int ready = ::poll(&waiting, 1, left_until(end));
     if (ready < 0 && errno != EINTR) return base::system_error("poll", "the job's secret", errno);
-    if (ready == 0) return base::deadline_exceeded("no job secret received on standard input in time");
+    if (ready == 0)
+      return base::deadline_exceeded("no job secret received on standard input in time");
     if (ready < 0) continue;
     const ssize_t count = ::read(fd, bytes.data() + got, bytes.size() - got);
     if (count < 0 && errno != EINTR && errno != EAGAIN) {
       return base::system_error("read", "the job's secret", errno);
     }
-    if (count == 0) return base::peer_lost("standard input ended before the job's secret was received");
+    if (count == 0)
+      return base::peer_lost("standard input ended before the job's secret was received");
     got += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
   }
   return {};
@@ -108,8 +110,8 @@ base::Status JobSecret::derive(std::string_view purpose, Key key) const {
   unsigned int size = 0;
   const auto* data = reinterpret_cast<const unsigned char*>(purpose.data());
   auto* out = reinterpret_cast<unsigned char*>(key.data());
-  if (openssl().HMAC(openssl().EVP_sha256(), page_->secret.data(), kBytes, data, purpose.size(), out,
-                     &size) == nullptr ||
+  if (openssl().HMAC(openssl().EVP_sha256(), page_->secret.data(), kBytes, data, purpose.size(),
+                     out, &size) == nullptr ||
       size != kBytes) {
     return base::internal_error(fmt::format("HMAC-SHA256 of {} bytes failed", purpose.size()));
   }

@@ -9,15 +9,16 @@
 namespace regroup::transport {
 namespace {
 
-constexpr const char* kTls = "libssl.so.3";  // depends on libcrypto.so.3, which dlsym() searches, too
+constexpr const char* kTls =
+    "libssl.so.3";  // depends on libcrypto.so.3, which dlsym() searches, too
 
 std::pair<base::Status, OpenSsl> load() {
   OpenSsl out;
   void* handle = ::dlopen(kTls, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return {
-        {base::Code::kUnavailable, fmt::format("connections between hosts require OpenSSL: {}", ::dlerror())},
-        out};
+    return {{base::Code::kUnavailable,
+             fmt::format("connections between hosts require OpenSSL: {}", ::dlerror())},
+            out};
   }
   const char* missing = nullptr;
 #define REGROUP_OPENSSL_FIND(name)                                         \

@@ -1,5 +1,6 @@
-// Loads OpenSSL at run time, when the first secret of a job is made. Linked, libcrypto's 16,000 relocations
-// would cost every start of regroup 1.5 ms, and every fork the pages they touch, even for jobs on one host.
+// Loads OpenSSL at run time, when the first secret of a job is made. Linked, libcrypto's 16,000
+// relocations would cost every start of regroup 1.5 ms, and every fork the pages they touch, even
+// for jobs on one host.
 #pragma once
 
 #include <openssl/bio.h>
@@ -69,8 +70,8 @@ struct OpenSsl {
 #undef REGROUP_OPENSSL_DECLARE
 };
 
-// kUnavailable: OpenSSL is missing or lacks a function. Any thread; the first call loads it for the life of
-// the process.
+// kUnavailable: OpenSSL is missing or lacks a function. Any thread; the first call loads it for the
+// life of the process.
 [[nodiscard]] base::Status load_openssl();
 // Call only after load_openssl() succeeded.
 [[nodiscard]] const OpenSsl& openssl();

@@ -19,8 +19,8 @@ constexpr int kLooks = 5;  // checks per `silence`
 
 }  // namespace
 
-SecureChannel::SecureChannel(boost::asio::io_context& loop, base::Fd socket, std::unique_ptr<TlsSession> tls,
-                             SecureChannelLimits limits)
+SecureChannel::SecureChannel(boost::asio::io_context& loop, base::Fd socket,
+                             std::unique_ptr<TlsSession> tls, SecureChannelLimits limits)
     : socket_(loop, socket.get()),
       tls_(std::move(tls)),
       limits_(limits),
@@ -34,21 +34,20 @@ base::Result<std::shared_ptr<SecureChannel>> SecureChannel::make(
     SecureChannelLimits limits) {
   if (!tls.ok()) return tls.status();
   REGROUP_RETURN_IF_ERROR(prepare(socket.get(), limits.silence));
-  return std::shared_ptr<SecureChannel>(new SecureChannel(loop, std::move(socket), std::move(*tls), limits));
+  return std::shared_ptr<SecureChannel>(
+      new SecureChannel(loop, std::move(socket), std::move(*tls), limits));
 }
 
-base::Result<std::shared_ptr<SecureChannel>> SecureChannel::client(boost::asio::io_context& loop,
-                                                                   std::shared_ptr<const TlsContext> context,
-                                                                   base::Fd socket, proto::NodeId server,
-                                                                   SecureChannelLimits limits) {
+base::Result<std::shared_ptr<SecureChannel>> SecureChannel::client(
+    boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context, base::Fd socket,
+    proto::NodeId server, SecureChannelLimits limits) {
   auto tls = TlsSession::client(std::move(context), socket.get(), server);
   return make(loop, std::move(socket), std::move(tls), limits);
 }
 
-base::Result<std::shared_ptr<SecureChannel>> SecureChannel::server(boost::asio::io_context& loop,
-                                                                   std::shared_ptr<const TlsContext> context,
-                                                                   base::Fd socket,
-                                                                   SecureChannelLimits limits) {
+base::Result<std::shared_ptr<SecureChannel>> SecureChannel::server(
+    boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context, base::Fd socket,
+    SecureChannelLimits limits) {
   auto tls = TlsSession::server(std::move(context), socket.get());
   return make(loop, std::move(socket), std::move(tls), limits);
 }
@@ -66,9 +65,10 @@ void SecureChannel::set_handlers(Handlers handlers) {
 
 void SecureChannel::wait_socket(TlsSession::Want want, void (SecureChannel::*next)()) {
   const auto kind = want == TlsSession::Want::kWrite ? socket_.wait_write : socket_.wait_read;
-  socket_.async_wait(kind, [self = shared_from_this(), next](const boost::system::error_code& error) {
-    if (!error && self->open()) (self.get()->*next)();
-  });
+  socket_.async_wait(kind,
+                     [self = shared_from_this(), next](const boost::system::error_code& error) {
+                       if (!error && self->open()) (self.get()->*next)();
+                     });
 }
 
 void SecureChannel::after(base::Duration delay, void (SecureChannel::*next)()) {
@@ -93,8 +93,9 @@ void SecureChannel::shake_hands() {
 
 void SecureChannel::give_up_handshake() {
   if (authenticated_) return;  // the timer expired before it was set again
-  fail(base::deadline_exceeded(fmt::format("TLS handshake: not complete within {:.1f} s",
-                                           std::chrono::duration<double>(limits_.handshake).count())));
+  fail(base::deadline_exceeded(
+      fmt::format("TLS handshake: not complete within {:.1f} s",
+                  std::chrono::duration<double>(limits_.handshake).count())));
 }
 
 void SecureChannel::on_authenticated() {
@@ -178,7 +179,8 @@ void SecureChannel::queue(std::span<const std::byte> bytes) {
 
 void SecureChannel::send_queued() {
   if (queued() > limits_.most_queued) {
-    return fail_later({base::Code::kResourceExhausted, "the peer does not read: the send queue is full"});
+    return fail_later(
+        {base::Code::kResourceExhausted, "the peer does not read: the send queue is full"});
   }
   if (authenticated_ && !writing_) write();
 }
@@ -246,7 +248,8 @@ void SecureChannel::finish_sending() {
 
 void SecureChannel::set_silence(base::Duration silence) {
   limits_.silence = silence;
-  if (open()) static_cast<void>(prepare(socket_.native_handle(), silence));  // else the connection was lost
+  if (open())
+    static_cast<void>(prepare(socket_.native_handle(), silence));  // else the connection was lost
 }
 
 void SecureChannel::look_after() {

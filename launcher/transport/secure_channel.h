@@ -1,6 +1,6 @@
 // Control messages between hosts: the frames of Channel inside TLS 1.3, with a peer that has
-// proved that it belongs to the job. The handshake has a deadline, queues are bounded, and reading can be
-// paused.
+// proved that it belongs to the job. The handshake has a deadline, queues are bounded, and reading
+// can be paused.
 #pragma once
 
 #include <utility>
@@ -25,13 +25,13 @@ namespace regroup::transport {
 
 struct SecureChannelLimits {
   base::Duration handshake = std::chrono::seconds(5);
-  base::Duration silence =
-      std::chrono::seconds(5);  // sent bytes without a TCP acknowledgement for so long: the peer is lost
+  base::Duration silence = std::chrono::seconds(
+      5);  // sent bytes without a TCP acknowledgement for so long: the peer is lost
   std::size_t most_queued = 8 << 20;  // limit of bytes in the send queue
 };
 
-// Used by the loop's thread; kept alive by its own pending operations until it is closed. Handlers are called
-// from the loop only, never from within one of the functions below.
+// Used by the loop's thread; kept alive by its own pending operations until it is closed. Handlers
+// are called from the loop only, never from within one of the functions below.
 class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
  public:
   using Handler = std::function<void(const proto::Message&)>;
@@ -39,11 +39,13 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   using PayloadHandler = std::function<base::Status(std::span<const std::byte> payload)>;
   struct Handlers {
     Handler message;
-    // Called once when the peer has closed, failed to authenticate, or sent an invalid message; not after
-    // close(). Messages received before were delivered, unless reading was paused.
+    // Called once when the peer has closed, failed to authenticate, or sent an invalid message; not
+    // after close(). Messages received before were delivered, unless reading was paused.
     std::function<void(const base::Status&)> closed;
-    std::function<void()> opened = {};  // called once, when both sides are authenticated. May be empty
-    PayloadHandler payload = {};        // replaces `message` on connections with messages of another format
+    std::function<void()> opened =
+        {};  // called once, when both sides are authenticated. May be empty
+    PayloadHandler payload =
+        {};  // replaces `message` on connections with messages of another format
   };
 
   // `socket` is connected; `server` is the node id expected there.
@@ -60,8 +62,8 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   // Replaces the handlers. Any time, also from within a handler.
   void set_handlers(Handlers handlers);
 
-  // Queues a message, also during the handshake. Never blocks. A receiver with more than most_queued bytes
-  // pending counts as lost: callers that send much check queued() first.
+  // Queues a message, also during the handshake. Never blocks. A receiver with more than
+  // most_queued bytes pending counts as lost: callers that send much check queued() first.
   void send(const proto::Message& message);
   // Sends a frame with this payload, of at most proto::kMaxFrameBytes.
   void send_payload(std::span<const std::byte> payload);
@@ -70,16 +72,17 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   // Calls `ready` once, when at most `bytes` are queued. Replaces an earlier request.
   void when_queued_at_most(std::size_t bytes, std::function<void()> ready);
 
-  // Delivers no message until resume(), not even received ones. At most a frame and the kernel's buffer fill
-  // up here, then the sender's queue grows. The handler is not called after this returns.
+  // Delivers no message until resume(), not even received ones. At most a frame and the kernel's
+  // buffer fill up here, then the sender's queue grows. The handler is not called after this
+  // returns.
   void pause() { paused_ = true; }
   void resume();
 
   // Sets the silence limit: the peer's host is about to pause.
   void set_silence(base::Duration silence);
 
-  // No handler is called after these calls. close_when_sent() sends what is queued, waits until the peer has
-  // received it, and gives up when there is no progress for `silence`.
+  // No handler is called after these calls. close_when_sent() sends what is queued, waits until the
+  // peer has received it, and gives up when there is no progress for `silence`.
   void close_when_sent();
   void close();
   [[nodiscard]] bool open() const { return socket_.is_open(); }

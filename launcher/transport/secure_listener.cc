@@ -1,5 +1,5 @@
-// Under a flood the oldest unauthenticated connection without any proof is closed first: a peer with the
-// secret needs a few milliseconds, a half-open connection shows nothing.
+// Under a flood the oldest unauthenticated connection without any proof is closed first: a peer
+// with the secret needs a few milliseconds, a half-open connection shows nothing.
 #include "launcher/transport/secure_listener.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,9 @@ constexpr std::chrono::milliseconds kRetry{20};
 
 }  // namespace
 
-SecureListener::SecureListener(boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context,
-                               Accepted accepted, SecureListenerLimits limits)
+SecureListener::SecureListener(boost::asio::io_context& loop,
+                               std::shared_ptr<const TlsContext> context, Accepted accepted,
+                               SecureListenerLimits limits)
     : loop_(loop),
       context_(std::move(context)),
       accepted_(std::move(accepted)),
@@ -48,7 +49,8 @@ void SecureListener::wait() {
 
 void SecureListener::accept() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    base::Fd socket(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::Fd socket(
+        ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
       on_accepted(std::move(socket));
     } else if (errno == EAGAIN) {
@@ -91,13 +93,14 @@ void SecureListener::on_accepted(base::Fd socket) {
 
 void SecureListener::evict_one() {
   if (pending_.empty()) return;
-  const auto without_proof =
-      std::find_if(pending_.begin(), pending_.end(), [](const auto& entry) { return !entry->proved(); });
+  const auto without_proof = std::find_if(pending_.begin(), pending_.end(),
+                                          [](const auto& entry) { return !entry->proved(); });
   const auto victim = without_proof != pending_.end() ? without_proof : pending_.begin();
   (*victim)->close();
-  reject(victim, {base::Code::kResourceExhausted,
-                  fmt::format("{}: closed, since there are more than {} unauthenticated connections",
-                              (*victim)->address(), limits_.unauthenticated)});
+  reject(victim,
+         {base::Code::kResourceExhausted,
+          fmt::format("{}: closed, since there are more than {} unauthenticated connections",
+                      (*victim)->address(), limits_.unauthenticated)});
 }
 
 void SecureListener::reject(Pending::iterator entry, base::Status why) {

@@ -1,5 +1,5 @@
-// Accepts connections of processes that belong to the job. Unauthenticated connections are limited in number
-// and time, so a flood of them does not delay a peer that authenticates.
+// Accepts connections of processes that belong to the job. Unauthenticated connections are limited
+// in number and time, so a flood of them does not delay a peer that authenticates.
 #pragma once
 
 #include <utility>
@@ -18,18 +18,19 @@
 namespace regroup::transport {
 
 struct SecureListenerLimits {
-  std::size_t unauthenticated = 64;  // limit of unauthenticated connections; one more closes an earlier one
+  std::size_t unauthenticated =
+      64;  // limit of unauthenticated connections; one more closes an earlier one
   SecureChannelLimits channel;
 };
 
 // Used by the loop's thread.
 class SecureListener {
  public:
-  // Called with an authenticated channel. Call its set_handlers() before returning, else its messages are
-  // discarded.
+  // Called with an authenticated channel. Call its set_handlers() before returning, else its
+  // messages are discarded.
   using Accepted = std::function<void(std::shared_ptr<SecureChannel>)>;
-  SecureListener(boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context, Accepted accepted,
-                 SecureListenerLimits limits = {});
+  SecureListener(boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context,
+                 Accepted accepted, SecureListenerLimits limits = {});
   SecureListener(const SecureListener&) = delete;
   SecureListener& operator=(const SecureListener&) = delete;
   // Closes the connections that were not handed over.

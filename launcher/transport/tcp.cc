@@ -51,7 +51,8 @@ base::Status set_option(int socket, int level, int option, int value, const char
 }
 
 base::Result<base::Fd> listen_on(const Endpoint& endpoint) {
-  base::Fd socket(::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  base::Fd socket(
+      ::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return base::system_error("socket", to_string(endpoint), errno);
   if (endpoint.address().is_v6()) {
     REGROUP_RETURN_IF_ERROR(set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0, "IPV6_V6ONLY"));
@@ -60,15 +61,16 @@ base::Result<base::Fd> listen_on(const Endpoint& endpoint) {
   if (::bind(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) {
     return base::system_error("bind", to_string(endpoint), errno);
   }
-  if (::listen(socket.get(), SOMAXCONN) != 0) return base::system_error("listen", to_string(endpoint), errno);
+  if (::listen(socket.get(), SOMAXCONN) != 0)
+    return base::system_error("listen", to_string(endpoint), errno);
   return socket;
 }
 
 // Head start of an address before the next one, if there are few.
 constexpr std::chrono::milliseconds kHeadStart{250};
 
-// Tries addresses concurrently, so that an address that does not answer costs the others no time, and a lost
-// packet is retransmitted. Kept alive by its pending operations.
+// Tries addresses concurrently, so that an address that does not answer costs the others no time,
+// and a lost packet is retransmitted. Kept alive by its pending operations.
 class Dialer : public std::enable_shared_from_this<Dialer> {
  public:
   Dialer(asio::io_context& loop, std::vector<Endpoint> endpoints,
@@ -81,8 +83,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
 
   void start(base::Duration limit) {
     if (endpoints_.empty()) return finish();
-    const auto half =
-        std::chrono::duration_cast<std::chrono::milliseconds>(limit) / 2;  // left for the last address
+    const auto half = std::chrono::duration_cast<std::chrono::milliseconds>(limit) /
+                      2;  // left for the last address
     head_start_ = std::min(kHeadStart, half / static_cast<int>(endpoints_.size()));
     end_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
     end_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -94,14 +96,16 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
  private:
   // On another host a loopback address leads to another process, so it is tried last.
   void next() {
-    if (at_ == endpoints_.size() || (others_ > 0 && endpoints_[at_].address().is_loopback())) return;
+    if (at_ == endpoints_.size() || (others_ > 0 && endpoints_[at_].address().is_loopback()))
+      return;
     const std::size_t at = at_++;
     ++pending_;
     if (!endpoints_[at].address().is_loopback()) ++others_;
     sockets_.emplace_back(end_.get_executor());
     sockets_.back().async_connect(
-        endpoints_[at],
-        [self = shared_from_this(), at](const boost::system::error_code& error) { self->ended(at, error); });
+        endpoints_[at], [self = shared_from_this(), at](const boost::system::error_code& error) {
+          self->ended(at, error);
+        });
     turn_.expires_after(head_start_);
     turn_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->next();
@@ -118,8 +122,9 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     }
     --pending_;
     if (!endpoints_[at].address().is_loopback()) --others_;
-    failures_[at] = fmt::format("{}: {}", to_string(endpoints_[at]),
-                                error == asio::error::operation_aborted ? "no answer" : error.message());
+    failures_[at] =
+        fmt::format("{}: {}", to_string(endpoints_[at]),
+                    error == asio::error::operation_aborted ? "no answer" : error.message());
     refused_ = refused_ && error == asio::error::connection_refused;
     next();
     if (pending_ == 0) finish();
@@ -136,10 +141,10 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   void finish() {
     stop();
     std::erase(failures_, "");  // addresses that were not tried
-    std::exchange(done_, nullptr)(
-        base::Status(refused_ && !failures_.empty() ? base::Code::kPeerLost : base::Code::kUnavailable,
-                     failures_.empty() ? "connect: no address was given"
-                                       : fmt::format("connect: {}", fmt::join(failures_, "; "))));
+    std::exchange(done_, nullptr)(base::Status(
+        refused_ && !failures_.empty() ? base::Code::kPeerLost : base::Code::kUnavailable,
+        failures_.empty() ? "connect: no address was given"
+                          : fmt::format("connect: {}", fmt::join(failures_, "; "))));
   }
 
   const std::vector<Endpoint> endpoints_;
@@ -191,7 +196,8 @@ base::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
     if (!local) out.push_back(endpoint);
   }
   ::freeifaddrs(list);
-  std::stable_partition(out.begin(), out.end(), [](const Endpoint& e) { return !e.address().is_loopback(); });
+  std::stable_partition(out.begin(), out.end(),
+                        [](const Endpoint& e) { return !e.address().is_loopback(); });
   return out;
 }
 

@@ -1,4 +1,5 @@
-// TCP sockets between hosts: addresses as text, connecting, listening, and liveness of a connection.
+// TCP sockets between hosts: addresses as text, connecting, listening, and liveness of a
+// connection.
 #pragma once
 
 #include <utility>
@@ -18,33 +19,34 @@ namespace regroup::transport {
 
 using Endpoint = boost::asio::ip::tcp::endpoint;
 
-// Parses "10.0.0.1:4711,[fe80::1]:4711": the addresses of one listener. No names, since resolving blocks.
-// kInvalidArgument names the invalid part.
+// Parses "10.0.0.1:4711,[fe80::1]:4711": the addresses of one listener. No names, since resolving
+// blocks. kInvalidArgument names the invalid part.
 [[nodiscard]] base::Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);
 [[nodiscard]] std::string to_string(const std::vector<Endpoint>& endpoints);
 // The addresses of this host's active interfaces, with `port`; loopback last.
 [[nodiscard]] base::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port);
 
-// Connects to the first of `endpoints` that accepts within `limit`, as Happy Eyeballs (RFC 8305): in order,
-// the next one as soon as one has failed or a quarter of a second has passed (sooner if there are many: all
-// are tried in half of `limit`); loopback only if all others have failed. `done` is called once, from the
-// loop; its error names each address: kPeerLost if all refuse, so no process listens, else kUnavailable. The
-// socket is non-blocking.
+// Connects to the first of `endpoints` that accepts within `limit`, as Happy Eyeballs (RFC 8305):
+// in order, the next one as soon as one has failed or a quarter of a second has passed (sooner if
+// there are many: all are tried in half of `limit`); loopback only if all others have failed.
+// `done` is called once, from the loop; its error names each address: kPeerLost if all refuse, so
+// no process listens, else kUnavailable. The socket is non-blocking.
 void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, base::Duration limit,
           std::function<void(base::Result<base::Fd>)> done);
 
-// A non-blocking listening socket on all IPv4 and, if the host has it, IPv6 addresses. `port` 0: any free
-// port.
+// A non-blocking listening socket on all IPv4 and, if the host has it, IPv6 addresses. `port` 0:
+// any free port.
 [[nodiscard]] base::Result<base::Fd> listen_tcp(std::uint16_t port);
 [[nodiscard]] base::Result<std::uint16_t> port_of(const base::Fd& socket);
 // The peer's address, "10.0.0.2:4711", or "an unknown address".
 [[nodiscard]] std::string peer_of(int socket);
 
-// Sets TCP_NODELAY and keep-alive, so that the death of a silent peer's host is detected within `silence`.
-// Does not set TCP_USER_TIMEOUT, which would close connections to peers that live and have stopped reading.
+// Sets TCP_NODELAY and keep-alive, so that the death of a silent peer's host is detected within
+// `silence`. Does not set TCP_USER_TIMEOUT, which would close connections to peers that live and
+// have stopped reading.
 [[nodiscard]] base::Status prepare(int socket, base::Duration silence);
-// kPeerLost: sent bytes were not acknowledged for `silence`, or the connection is broken. A peer that
-// acknowledges and does not read is alive.
+// kPeerLost: sent bytes were not acknowledged for `silence`, or the connection is broken. A peer
+// that acknowledges and does not read is alive.
 [[nodiscard]] base::Status check_alive(int socket, base::Duration silence);
 
 }  // namespace regroup::transport

@@ -1,5 +1,5 @@
-// OpenSSL's socket BIO calls write(), which raises SIGPIPE, and reads without a limit; the BIO here does
-// neither.
+// OpenSSL's socket BIO calls write(), which raises SIGPIPE, and reads without a limit; the BIO here
+// does neither.
 #include "launcher/transport/tls_session.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ namespace regroup::transport {
 namespace {
 
 constexpr std::string_view kPrefix = "regroup1 ";
-constexpr std::string_view kNameLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+constexpr std::string_view kNameLetters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kLongestIdentity = kPrefix.size() + kLongestName + 2 * 11;
 constexpr std::array<unsigned char, 2> kCipher{0x13, 0x02};  // TLS_AES_256_GCM_SHA384
@@ -42,7 +43,9 @@ std::string_view reason_of_openssl() {
 
 }  // namespace
 
-std::string LinkName::to_string() const { return fmt::format("{}{} {} {}", kPrefix, job, from, to); }
+std::string LinkName::to_string() const {
+  return fmt::format("{}{} {} {}", kPrefix, job, from, to);
+}
 
 std::optional<LinkName> LinkName::parse(std::string_view text) {
   if (text.size() > kLongestIdentity || !text.starts_with(kPrefix)) return std::nullopt;
@@ -51,7 +54,8 @@ std::optional<LinkName> LinkName::parse(std::string_view text) {
   name.job = take_word(rest);
   for (proto::NodeId* node : {&name.from, &name.to}) {
     const std::string_view word = take_word(rest);
-    if (std::from_chars(word.data(), word.data() + word.size(), *node).ec != std::errc()) return std::nullopt;
+    if (std::from_chars(word.data(), word.data() + word.size(), *node).ec != std::errc())
+      return std::nullopt;
   }
   // Only the canonical spelling is accepted.
   if (!is_name(name.job) || name.to_string() != text) return std::nullopt;
@@ -86,7 +90,8 @@ struct TlsSession::Callbacks {
   static long control(BIO* bio, int command, long, void*) {
     if (command == BIO_CTRL_FLUSH) return 1;
     if (command != BIO_CTRL_EOF) return 0;
-    return static_cast<TlsSession*>(openssl().BIO_get_data(bio))->failure_ == Failure::kClosed ? 1 : 0;
+    return static_cast<TlsSession*>(openssl().BIO_get_data(bio))->failure_ == Failure::kClosed ? 1
+                                                                                               : 0;
   }
 
   static int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size_t* size,
@@ -98,8 +103,10 @@ struct TlsSession::Callbacks {
     return *key != nullptr ? 1 : 0;
   }
 
-  // Without a key the handshake continues as if none was offered, and fails since there is no certificate.
-  static int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESSION** key) {
+  // Without a key the handshake continues as if none was offered, and fails since there is no
+  // certificate.
+  static int find_key(SSL* ssl, const unsigned char* identity, std::size_t size,
+                      SSL_SESSION** key) {
     auto* self = static_cast<TlsSession*>(openssl().SSL_get_ex_data(ssl, 0));
     *key = nullptr;
     const auto name = LinkName::parse({reinterpret_cast<const char*>(identity), size});
@@ -110,11 +117,12 @@ struct TlsSession::Callbacks {
   }
 };
 
-base::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job, proto::NodeId self,
-                                                                 std::shared_ptr<const JobSecret> secret) {
+base::Result<std::shared_ptr<const TlsContext>> TlsContext::make(
+    std::string job, proto::NodeId self, std::shared_ptr<const JobSecret> secret) {
   if (!is_name(job)) {
-    return base::invalid_argument(fmt::format(
-        "job id of {} bytes: expected 1 to {} letters, digits, '.', '_' or '-'", job.size(), kLongestName));
+    return base::invalid_argument(
+        fmt::format("job id of {} bytes: expected 1 to {} letters, digits, '.', '_' or '-'",
+                    job.size(), kLongestName));
   }
   REGROUP_RETURN_IF_ERROR(load_openssl());
   std::shared_ptr<TlsContext> context(new TlsContext(std::move(job), self, std::move(secret)));
@@ -125,7 +133,8 @@ base::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job
 base::Status TlsContext::set_up() {
   openssl().ERR_clear_error();
   context_ = openssl().SSL_CTX_new(openssl().TLS_method());
-  // A BIO type of its own would serve BIO_find_type() only; BIO_get_new_index() would use up a number.
+  // A BIO type of its own would serve BIO_find_type() only; BIO_get_new_index() would use up a
+  // number.
   socket_method_ = openssl().BIO_meth_new(BIO_TYPE_SOURCE_SINK | 126, "regroup socket");
   if (context_ == nullptr || socket_method_ == nullptr ||
       openssl().BIO_meth_set_read(socket_method_, TlsSession::Callbacks::read) != 1 ||
@@ -137,12 +146,14 @@ base::Status TlsContext::set_up() {
       openssl().SSL_CTX_set1_groups_list(context_, "X25519:P-256") != 1 ||
       openssl().SSL_CTX_set_num_tickets(context_, 0) != 1 ||
       openssl().SSL_CTX_set_max_early_data(context_, 0) != 1) {
-    return base::internal_error(fmt::format("OpenSSL refuses TLS 1.3 with a PSK: {}", reason_of_openssl()));
+    return base::internal_error(
+        fmt::format("OpenSSL refuses TLS 1.3 with a PSK: {}", reason_of_openssl()));
   }
   openssl().SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
   // A server that presents a certificate instead of the PSK is refused: no certificate is trusted.
   openssl().SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
-  openssl().SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+  openssl().SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                           SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                            SSL_MODE_RELEASE_BUFFERS);
   openssl().SSL_CTX_set_read_ahead(context_, 1);
   openssl().SSL_CTX_set_default_read_buffer_len(context_, kReadAhead);
@@ -156,14 +167,16 @@ TlsContext::~TlsContext() {
   openssl().BIO_meth_free(socket_method_);
 }
 
-base::Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const TlsContext> context,
-                                                           int fd) {
+base::Result<std::unique_ptr<TlsSession>> TlsSession::make(
+    std::shared_ptr<const TlsContext> context, int fd) {
   openssl().ERR_clear_error();
   std::unique_ptr<TlsSession> session(new TlsSession(std::move(context), fd));
   session->ssl_ = openssl().SSL_new(session->context_->context_);
-  BIO* bio = session->ssl_ != nullptr ? openssl().BIO_new(session->context_->socket_method_) : nullptr;
+  BIO* bio =
+      session->ssl_ != nullptr ? openssl().BIO_new(session->context_->socket_method_) : nullptr;
   if (bio == nullptr) {
-    return base::resource_exhausted(fmt::format("SSL_new(connection {}): {}", fd, reason_of_openssl()));
+    return base::resource_exhausted(
+        fmt::format("SSL_new(connection {}): {}", fd, reason_of_openssl()));
   }
   openssl().BIO_set_data(bio, session.get());
   openssl().BIO_set_init(bio, 1);
@@ -173,8 +186,8 @@ base::Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const
   return session;
 }
 
-base::Result<std::unique_ptr<TlsSession>> TlsSession::client(std::shared_ptr<const TlsContext> context,
-                                                             int fd, proto::NodeId server) {
+base::Result<std::unique_ptr<TlsSession>> TlsSession::client(
+    std::shared_ptr<const TlsContext> context, int fd, proto::NodeId server) {
   auto session = make(std::move(context), fd);
   if (!session.ok()) return session;
   TlsSession& self = **session;
@@ -184,8 +197,8 @@ base::Result<std::unique_ptr<TlsSession>> TlsSession::client(std::shared_ptr<con
   return session;
 }
 
-base::Result<std::unique_ptr<TlsSession>> TlsSession::server(std::shared_ptr<const TlsContext> context,
-                                                             int fd) {
+base::Result<std::unique_ptr<TlsSession>> TlsSession::server(
+    std::shared_ptr<const TlsContext> context, int fd) {
   auto session = make(std::move(context), fd);
   if (!session.ok()) return session;
   openssl().SSL_set_verify((*session)->ssl_, SSL_VERIFY_NONE,
@@ -201,7 +214,8 @@ SSL_SESSION* TlsSession::make_key(const std::string& identity) const {
   std::array<std::byte, JobSecret::kBytes> key{};
   SSL_SESSION* out = openssl().SSL_SESSION_new();
   const SSL_CIPHER* cipher = openssl().SSL_CIPHER_find(ssl_, kCipher.data());
-  const bool made = out != nullptr && cipher != nullptr && context_->secret_->derive(identity, key).ok() &&
+  const bool made = out != nullptr && cipher != nullptr &&
+                    context_->secret_->derive(identity, key).ok() &&
                     openssl().SSL_SESSION_set1_master_key(
                         out, reinterpret_cast<const unsigned char*>(key.data()), key.size()) == 1 &&
                     openssl().SSL_SESSION_set_cipher(out, cipher) == 1 &&

@@ -1,7 +1,7 @@
 // TLS 1.3 with an external PSK over a connected socket, one step at a time, without an event loop
-// (secure_channel.h adds it). Only processes with the job's secret can connect. No certificates, no tickets,
-// no early data; always (EC)DHE, so recorded traffic stays secret even if the secret leaks later.
-// docs/design/hosts.md.
+// (secure_channel.h adds it). Only processes with the job's secret can connect. No certificates, no
+// tickets, no early data; always (EC)DHE, so recorded traffic stays secret even if the secret leaks
+// later. docs/design/hosts.md.
 #pragma once
 
 #include <openssl/types.h>
@@ -22,8 +22,8 @@ struct ssl_session_st;  // OpenSSL's SSL_SESSION
 
 namespace regroup::transport {
 
-// The PSK identity: job, client and intended server. A server refuses a connection that is not meant for it,
-// so an attacker cannot redirect a node's connection to itself or to another node.
+// The PSK identity: job, client and intended server. A server refuses a connection that is not
+// meant for it, so an attacker cannot redirect a node's connection to itself or to another node.
 struct LinkName {
   std::string job;  // 1 to 64 of [A-Za-z0-9._-]
   proto::NodeId from = 0;
@@ -77,8 +77,8 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();
 
-  // kNothing: both sides are authenticated. kInvalidArgument: the peer failed to authenticate, and why;
-  // kPeerLost: the connection is lost.
+  // kNothing: both sides are authenticated. kInvalidArgument: the peer failed to authenticate, and
+  // why; kPeerLost: the connection is lost.
   [[nodiscard]] base::Result<Want> handshake();
   // Reads up to bytes.size() bytes, at most one record of 16 KiB. kPeerLost: the peer has closed.
   [[nodiscard]] base::Result<Progress> read(std::span<std::byte> bytes);
@@ -87,8 +87,8 @@ class TlsSession {
   // Sends close_notify; lost if the socket takes nothing now.
   void say_end();
 
-  // For the server: the client has shown that it knows the secret, or replays a client that did. The
-  // handshake is not complete yet.
+  // For the server: the client has shown that it knows the secret, or replays a client that did.
+  // The handshake is not complete yet.
   [[nodiscard]] bool proved() const;
   // The peer's node id; meaningful after the handshake.
   [[nodiscard]] proto::NodeId peer() const { return peer_; }
@@ -97,7 +97,8 @@ class TlsSession {
   friend class TlsContext;
   struct Callbacks;
   enum class Failure { kNone, kClosed, kSystem, kTooMuch };
-  TlsSession(std::shared_ptr<const TlsContext> context, int fd) : context_(std::move(context)), fd_(fd) {}
+  TlsSession(std::shared_ptr<const TlsContext> context, int fd)
+      : context_(std::move(context)), fd_(fd) {}
   [[nodiscard]] static base::Result<std::unique_ptr<TlsSession>> make(
       std::shared_ptr<const TlsContext> context, int fd);
   [[nodiscard]] base::Result<Want> want(int returned, std::string_view what);

@@ -13,7 +13,8 @@
 namespace regroup::transport {
 
 base::Status make_private_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return base::system_error("mkdir", path, errno);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return base::system_error("mkdir", path, errno);
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return base::system_error("lstat", path, errno);
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
@@ -38,7 +39,8 @@ base::Status Listener::start(const std::string& path) {
   base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
   ::unlink(path.c_str());
-  if (::bind(socket.get(), address.get(), address.size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+  if (::bind(socket.get(), address.get(), address.size) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0) {
     return base::system_error("bind", path, errno);
   }
   socket_.assign(socket.release());
@@ -49,7 +51,8 @@ base::Status Listener::start(const std::string& path) {
 void Listener::wait() {
   socket_.async_wait(socket_.wait_read, [this](const boost::system::error_code& error) {
     if (error) return;
-    base::Fd client(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::Fd client(
+        ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     ucred peer{};
     socklen_t size = sizeof peer;
     if (client.valid() && ::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&

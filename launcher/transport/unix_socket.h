@@ -1,4 +1,5 @@
-// Named Unix sockets of a job: private folder, listening, connecting. All peers must have this process's uid.
+// Named Unix sockets of a job: private folder, listening, connecting. All peers must have this
+// process's uid.
 #pragma once
 
 #include <utility>
@@ -15,8 +16,8 @@
 
 namespace regroup::transport {
 
-// Creates the folder `path` with mode 0700 unless it exists; kInvalidArgument: it is no folder, belongs to
-// another user, or is open to others.
+// Creates the folder `path` with mode 0700 unless it exists; kInvalidArgument: it is no folder,
+// belongs to another user, or is open to others.
 [[nodiscard]] base::Status make_private_folder(const std::string& path);
 
 // Connects. Blocks only while the listener's queue is full.
@@ -26,7 +27,8 @@ class Listener {
  public:
   // Called on the loop's thread for each connection; `peer`: pid of the process that connected.
   using Handler = std::function<void(base::Fd socket, pid_t peer)>;
-  Listener(boost::asio::io_context& loop, Handler accepted) : socket_(loop), accepted_(std::move(accepted)) {}
+  Listener(boost::asio::io_context& loop, Handler accepted)
+      : socket_(loop), accepted_(std::move(accepted)) {}
   // Listens at `path`; replaces a stale socket of that name.
   [[nodiscard]] base::Status start(const std::string& path);
 

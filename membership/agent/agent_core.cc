@@ -1,5 +1,5 @@
-// The agent's reactions to the coordinator and to members. docs/design/architecture.md sections 3 and 4.
-// agent_lines.cc decides which slots may be reassigned.
+// The agent's reactions to the coordinator and to members. docs/design/architecture.md sections 3
+// and 4. agent_lines.cc decides which slots may be reassigned.
 #include "membership/agent/agent_core.h"
 
 #include <fmt/format.h>
@@ -26,8 +26,9 @@ AgentEffects AgentCore::handle(AgentSender source, const proto::Message& message
   if (source.member) {
     on_member(*source.member, message.body);
   } else if (message.incarnation < incarnation_) {
-    emit(Warn{fmt::format("refused a message of coordinator incarnation {}: incarnation {} is known",
-                          message.incarnation, incarnation_)});
+    emit(
+        Warn{fmt::format("refused a message of coordinator incarnation {}: incarnation {} is known",
+                         message.incarnation, incarnation_)});
   } else {
     incarnation_ = message.incarnation;
     on_coordinator(message.body);
@@ -61,7 +62,8 @@ void AgentCore::on_coordinator(const proto::Body& body) {
   } else if (std::holds_alternative<proto::EndTransfer>(body)) {
     end_transfer();
   } else if (const auto* done = std::get_if<proto::JobDone>(&body)) {
-    if (done->exit_code == kEndedOnNotice) return;  // the members were excluded and end by themselves
+    if (done->exit_code == kEndedOnNotice)
+      return;  // the members were excluded and end by themselves
     for (const auto& [id, member] : members_) {
       if (!member.reaped) emit(KillMember{id});
     }
@@ -104,7 +106,8 @@ void AgentCore::on_ready(proto::MemberId id) {
   emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
 }
 
-// The member is about to end. A failure that ends the job is forwarded at once, before its process has ended.
+// The member is about to end. A failure that ends the job is forwarded at once, before its process
+// has ended.
 void AgentCore::on_failure(proto::MemberId id, const proto::Failure& failure) {
   const auto found = members_.find(id);
   if (found == members_.end() || found->second.reaped) return;
@@ -114,8 +117,8 @@ void AgentCore::on_failure(proto::MemberId id, const proto::Failure& failure) {
   if (known.final) emit(ToCoordinator{known});
 }
 
-// A restarted coordinator asks for the lines: the agent also repeats every fact that it may have missed.
-// Drained members come first, so that the coordinator does not take them for starting ones.
+// A restarted coordinator asks for the lines: the agent also repeats every fact that it may have
+// missed. Drained members come first, so that the coordinator does not take them for starting ones.
 void AgentCore::on_hello() {
   end_transfer();
   for (const auto& [id, member] : members_) {
@@ -124,14 +127,16 @@ void AgentCore::on_hello() {
   }
   proto::HelloReply reply{world_->generation, revoked_, report()};
   for (const auto& [id, member] : members_) {
-    if (!member.slot) reply.lines.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.reaped});
+    if (!member.slot)
+      reply.lines.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.reaped});
   }
   if (first_) reply.declared = *first_;
   emit(ToCoordinator{std::move(reply)});
   send_contacts();
   for (const auto& [id, member] : members_) {
     const bool lives = member.ready && !member.dead;
-    if (lives && world_->rank_of(id) < 0) emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
+    if (lives && world_->rank_of(id) < 0)
+      emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
     if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
     if (member.loss.failure.final) emit(ToCoordinator{member.loss.failure});
   }
@@ -151,8 +156,8 @@ void AgentCore::on_revoke(proto::Generation g) {
 void AgentCore::on_announce(const proto::Announce& announce) {
   const proto::World& world = *announce.world;
   if (world.generation <= world_->generation || world.generation <= revoked_) {
-    emit(Warn{fmt::format("refused World {}: World {} is known, generation {} is revoked", world.generation,
-                          world_->generation, revoked_)});
+    emit(Warn{fmt::format("refused World {}: World {} is known, generation {} is revoked",
+                          world.generation, world_->generation, revoked_)});
     return;
   }
   contacts_ = {world.generation, {}};
@@ -173,10 +178,11 @@ void AgentCore::on_announce(const proto::Announce& announce) {
   retry_joins();
 }
 
-// Contacts are sent once all members of the World on this node have published theirs, since the others need
-// all of them. A member may publish another one later.
+// Contacts are sent once all members of the World on this node have published theirs, since the
+// others need all of them. A member may publish another one later.
 void AgentCore::on_contact(proto::MemberId id, const proto::Contacts& own) {
-  if (own.generation != world_->generation || own.members.size() != 1 || world_->rank_of(id) < 0) return;
+  if (own.generation != world_->generation || own.members.size() != 1 || world_->rank_of(id) < 0)
+    return;
   const proto::Contact contact{id, own.members[0].address};
   const auto known = std::ranges::find(contacts_.members, id, &proto::Contact::member);
   if (known == contacts_.members.end()) {
@@ -219,7 +225,8 @@ void AgentCore::on_notice(proto::MemberId id) {
 void AgentCore::on_kill(const proto::Kill& kill) {
   const auto found = members_.find(kill.member);
   if (found == members_.end() || found->second.reaped) return;
-  if (!kill.gently || !found->second.slot || found->second.dead) return emit(KillMember{kill.member});
+  if (!kill.gently || !found->second.slot || found->second.dead)
+    return emit(KillMember{kill.member});
   emit(ToMember{kill.member, proto::Excluded{kill.reason}});
   emit(ReleaseMember{*found->second.slot});
 }
@@ -230,9 +237,10 @@ void AgentCore::release(proto::SlotIndex slot) {
 }
 
 AgentEffects AgentCore::on_line_dead(proto::SlotIndex slot) {
-  const std::uint32_t owner = arena_.mapped() && slot < arena_.spec().slots
-                                  ? arena_.member_slot(slot).occupied.load(std::memory_order_acquire)
-                                  : 0;
+  const std::uint32_t owner =
+      arena_.mapped() && slot < arena_.spec().slots
+          ? arena_.member_slot(slot).occupied.load(std::memory_order_acquire)
+          : 0;
   if (owner == 0) return {};
   const auto found = members_.find(owner - 1);
   if (found == members_.end() || found->second.dead) return {};
@@ -269,10 +277,12 @@ AgentEffects AgentCore::on_reaped(proto::MemberId id, std::int32_t pid, std::int
   member.reaped = member.loss.reaped = true;
   member.loss.exit_code = exit_code;
   member.loss.signal = signal;
-  const std::string what = signal != 0 ? fmt::format("killed by signal {}{}", signal, abbreviation(signal))
-                                       : fmt::format("exited with status {}", exit_code);
+  const std::string what = signal != 0
+                               ? fmt::format("killed by signal {}{}", signal, abbreviation(signal))
+                               : fmt::format("exited with status {}", exit_code);
   const bool early = signal == 0 && exit_code == 0 && member.ready && !member.loss.finished;
-  member.loss.why = fmt::format("member {} (pid {}): {}{}", id, pid, what, early ? " before finish()" : "");
+  member.loss.why =
+      fmt::format("member {} (pid {}): {}{}", id, pid, what, early ? " before finish()" : "");
   emit(ToCoordinator{member.loss});
   retry_joins();
   return effects();

@@ -1,6 +1,7 @@
-// The agent of one node as a state machine: it owns the arena, assigns its slots to members, closes their
-// state words when a generation is revoked, and publishes Worlds. docs/design/architecture.md, 3
-// and 4. Not thread-safe (one thread of the node revokes), never blocks. The driver performs the effects.
+// The agent of one node as a state machine: it owns the arena, assigns its slots to members, closes
+// their state words when a generation is revoked, and publishes Worlds.
+// docs/design/architecture.md, 3 and 4. Not thread-safe (one thread of the node revokes), never
+// blocks. The driver performs the effects.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,12 @@ struct AgentOptions {
   std::uint32_t slots = 1;
   std::uint32_t shards = 1;  // V
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;         // --reproducible=off
-  std::uint32_t kept_results = 0;       // results in the ring for learners, if the state has at least ...
-  std::uint64_t learn_above = 0;        // ... this many bytes
-  std::string endpoints;                // where other agents fetch a state transfer; "" until one is served
-  bool checkpoints = false;             // reserve a save area for checkpoints ...
+  bool any_fingerprint = false;  // --reproducible=off
+  std::uint32_t kept_results =
+      0;                          // results in the ring for learners, if the state has at least ...
+  std::uint64_t learn_above = 0;  // ... this many bytes
+  std::string endpoints;     // where other agents fetch a state transfer; "" until one is served
+  bool checkpoints = false;  // reserve a save area for checkpoints ...
   std::uint64_t checkpoint_memory = 0;  // ... of at most this many bytes; 0: no limit
   std::string resumed_fingerprint;      // of the checkpoint that the job resumes from; "": none
 };
@@ -40,29 +42,34 @@ class AgentCore {
   explicit AgentCore(AgentOptions options);
   void set_endpoints(std::string endpoints) { options_.endpoints = std::move(endpoints); }
 
-  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, StartSource,
-  // StartTarget, EndTransfer, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure,
-  // Drained; the sender of a Join is the member that it names. Messages of a lower incarnation of the
-  // coordinator than the highest one seen are refused.
+  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill,
+  // StartSource, StartTarget, EndTransfer, JobDone. From a member: Join, Ready, Contacts,
+  // PeerSuspect, Diverged, Failure, Drained; the sender of a Join is the member that it names.
+  // Messages of a lower incarnation of the coordinator than the highest one seen are refused.
   [[nodiscard]] AgentEffects handle(AgentSender source, const proto::Message& message);
 
-  // The robust futex of `slot` fired: its member will store nothing to a result any more. May come before or
-  // after on_reaped(); each counts once.
+  // The robust futex of `slot` fired: its member will store nothing to a result any more. May come
+  // before or after on_reaped(); each counts once.
   [[nodiscard]] AgentEffects on_line_dead(proto::SlotIndex slot);
-  // The member was killed and hangs in the kernel: it stores nothing more, but keeps its slot until reaped.
+  // The member was killed and hangs in the kernel: it stores nothing more, but keeps its slot until
+  // reaped.
   [[nodiscard]] AgentEffects on_stuck(proto::MemberId member, const std::string& why);
-  // The process has ended (or could not be started: exit_code 127). Only now may its slot be reassigned.
-  [[nodiscard]] AgentEffects on_reaped(proto::MemberId member, std::int32_t pid, std::int32_t exit_code,
-                                       std::int32_t signal);
+  // The process has ended (or could not be started: exit_code 127). Only now may its slot be
+  // reassigned.
+  [[nodiscard]] AgentEffects on_reaped(proto::MemberId member, std::int32_t pid,
+                                       std::int32_t exit_code, std::int32_t signal);
   void release(proto::SlotIndex slot);
   void ring(proto::SlotIndex slot) { shmem::ring(arena_.member_slot(slot).bell); }
-  // A member closed its connection. It is killed if it neither finished nor was excluded: others wait for it.
+  // A member closed its connection. It is killed if it neither finished nor was excluded: others
+  // wait for it.
   [[nodiscard]] AgentEffects on_link_closed(proto::MemberId member);
 
-  // While a state transfer runs the driver calls poll_transfer() each millisecond, and at once while *more.
+  // While a state transfer runs the driver calls poll_transfer() each millisecond, and at once
+  // while *more.
   [[nodiscard]] bool transferring() const { return source_.active() || target_.active(); }
   [[nodiscard]] AgentEffects poll_transfer(bool* more);
-  // Source side: what may be sent; and what a reader on another node has received, nothing once it has gone.
+  // Source side: what may be sent; and what a reader on another node has received, nothing once it
+  // has gone.
   [[nodiscard]] const TransferSource& transfer_source() const { return source_; }
   void on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::Received> has);
   // Target side: whether the ring has room for the result of `step`; what has been received.
@@ -114,7 +121,8 @@ class AgentCore {
   // agent_lines.cc
   enum class Use : std::uint8_t { kFree, kVoidable, kNeeded, kTaken };
   void give_line(proto::MemberId id);
-  void refuse(proto::MemberId id, const std::string& reason, const char* kind = proto::kRefusedKind);
+  void refuse(proto::MemberId id, const std::string& reason,
+              const char* kind = proto::kRefusedKind);
   void retry_joins();
   [[nodiscard]] Use use_of(proto::SlotIndex slot) const;
   [[nodiscard]] bool awaits_world() const { return revoked_ > 0 && revoked_ >= world_->generation; }
@@ -131,14 +139,16 @@ class AgentCore {
   proto::Incarnation incarnation_ = 0;
   shmem::Arena arena_;
   std::optional<proto::Join> first_;  // first accepted one: fixes model, fingerprint and shape
-  std::shared_ptr<const proto::World> world_ = std::make_shared<const proto::World>();  // newest announced
-  proto::Generation revoked_ = 0;  // highest generation revoked
-  proto::Contacts contacts_;       // of the members here, in the generation of world_
+  std::shared_ptr<const proto::World> world_ =
+      std::make_shared<const proto::World>();  // newest announced
+  proto::Generation revoked_ = 0;              // highest generation revoked
+  proto::Contacts contacts_;                   // of the members here, in the generation of world_
   std::map<proto::MemberId, Local> members_;
   std::deque<proto::MemberId> waiting_;  // for a slot that a dead member still occupies
   TransferSource source_;
   TransferTarget target_;
-  bool source_is_local_ = false;  // targets read what source_ writes; else fetched_ is what has been received
+  bool source_is_local_ =
+      false;  // targets read what source_ writes; else fetched_ is what has been received
   bool fetching_ = false;
   TransferTarget::Received fetched_;
   proto::Step published_ = 0;  // of fetched_.kept

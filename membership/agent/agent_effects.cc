@@ -5,8 +5,9 @@
 
 namespace regroup {
 
-template class base::Variant<membership::ToCoordinator, membership::ToMember, membership::StartMember,
-                             membership::KillMember, membership::CloseMember, membership::WatchLine,
+template class base::Variant<membership::ToCoordinator, membership::ToMember,
+                             membership::StartMember, membership::KillMember,
+                             membership::CloseMember, membership::WatchLine,
                              membership::ReleaseMember, membership::Ring, membership::Fetch,
                              membership::StopFetch, membership::Warn>;
 

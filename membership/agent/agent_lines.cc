@@ -1,6 +1,6 @@
-// Assigns the slots of the arena to members, and reports what is in them. A dead member's slot is kept until
-// a World without that member is announced and the step that still needs its partial sums is committed.
-// docs/design/architecture.md section 3.
+// Assigns the slots of the arena to members, and reports what is in them. A dead member's slot is
+// kept until a World without that member is announced and the step that still needs its partial
+// sums is committed. docs/design/architecture.md section 3.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,16 +16,21 @@
 namespace regroup::membership {
 namespace {
 
-// The ring gets one part in this many of the free memory, since members have not allocated theirs yet.
+// The ring gets one part in this many of the free memory, since members have not allocated theirs
+// yet.
 constexpr std::uint64_t kShareForResults = 8;
 
-shmem::ArenaSpec with_kept_results(shmem::ArenaSpec spec, std::uint64_t state, const AgentOptions& options) {
+shmem::ArenaSpec with_kept_results(shmem::ArenaSpec spec, std::uint64_t state,
+                                   const AgentOptions& options) {
   if (options.kept_results == 0 || state < options.learn_above) return spec;
   const auto limit = base::memory_limit();
   if (!limit.ok()) return spec;
-  const std::uint64_t left = limit->available - std::min(limit->available, shmem::arena_bytes(spec));
-  const std::uint64_t room = left / kShareForResults / std::max<std::uint64_t>(1, spec.result_bytes());
-  spec.kept_results = static_cast<std::uint32_t>(std::min<std::uint64_t>(options.kept_results, room));
+  const std::uint64_t left =
+      limit->available - std::min(limit->available, shmem::arena_bytes(spec));
+  const std::uint64_t room =
+      left / kShareForResults / std::max<std::uint64_t>(1, spec.result_bytes());
+  spec.kept_results =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(options.kept_results, room));
   return spec;
 }
 
@@ -35,12 +40,12 @@ std::uint64_t save_bytes(std::uint64_t state) { return state + state / 16 + kRoo
 
 }  // namespace
 
-// Before World 1 the job can be relaunched, so the declaration of a launch whose members are all dead is
-// dropped.
+// Before World 1 the job can be relaunched, so the declaration of a launch whose members are all
+// dead is dropped.
 void AgentCore::forget_dead_launch() {
-  const bool over =
-      world_->generation == 0 && std::all_of(members_.begin(), members_.end(),
-                                             [](const auto& m) { return !m.second.slot || m.second.reaped; });
+  const bool over = world_->generation == 0 &&
+                    std::all_of(members_.begin(), members_.end(),
+                                [](const auto& m) { return !m.second.slot || m.second.reaped; });
   if (!over) return;
   for (auto& [id, member] : members_) member.slot.reset();
   first_.reset();
@@ -53,15 +58,16 @@ void AgentCore::on_join(const proto::Join& join) {
       check_resumed(join, options_.resumed_fingerprint, options_.any_fingerprint, &warning);
   if (!resumed.ok()) return refuse(join.member, resumed.message());
   if (!first_) {
-    const shmem::ArenaSpec spec{.slots = options_.slots,
-                                .shards = options_.shards,
-                                .buffers_per_slot = proto::canonical_buffers(options_.shards),
-                                .element_bytes = join.element_bytes,
-                                .elements = join.elements,
-                                .snapshot_bytes = join.state_bytes,
-                                .node = options_.node,
-                                .kept_results = 0,
-                                .save_bytes = options_.checkpoints ? save_bytes(join.state_bytes) : 0};
+    const shmem::ArenaSpec spec{
+        .slots = options_.slots,
+        .shards = options_.shards,
+        .buffers_per_slot = proto::canonical_buffers(options_.shards),
+        .element_bytes = join.element_bytes,
+        .elements = join.elements,
+        .snapshot_bytes = join.state_bytes,
+        .node = options_.node,
+        .kept_results = 0,
+        .save_bytes = options_.checkpoints ? save_bytes(join.state_bytes) : 0};
     if (options_.checkpoint_memory > 0 && spec.save_bytes > options_.checkpoint_memory) {
       return refuse(join.member,
                     fmt::format("--checkpoint-memory {}: a snapshot of this state takes {} bytes",
@@ -73,7 +79,8 @@ void AgentCore::on_join(const proto::Join& join) {
     arena_ = std::move(*arena);
     first_ = join;
   } else {
-    const base::Status status = check_declaration(join, *first_, options_.any_fingerprint, &warning);
+    const base::Status status =
+        check_declaration(join, *first_, options_.any_fingerprint, &warning);
     if (!status.ok()) return refuse(join.member, status.message(), refusal_kind(join, *first_));
   }
   if (!warning.empty()) emit(Warn{warning});
@@ -81,8 +88,8 @@ void AgentCore::on_join(const proto::Join& join) {
   give_line(join.member);
 }
 
-// Prefers a free slot; else, while a regroup is in progress, one whose sums the next plan can then not use;
-// else the member waits if the slot of a dead member will become free, or is refused.
+// Prefers a free slot; else, while a regroup is in progress, one whose sums the next plan can then
+// not use; else the member waits if the slot of a dead member will become free, or is refused.
 void AgentCore::give_line(proto::MemberId id) {
   std::optional<proto::SlotIndex> slots[4];
   for (proto::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
@@ -99,8 +106,8 @@ void AgentCore::give_line(proto::MemberId id) {
   const proto::SlotIndex slot = free ? *free : *voidable;
   if (source_.active()) source_.read_state_words(arena_);
   arena_.assign_slot(slot, id);
-  // assign_slot() knows only the newest World here, but a revoke may concern a generation that never reached
-  // this node.
+  // assign_slot() knows only the newest World here, but a revoke may concern a generation that
+  // never reached this node.
   arena_.member_slot(slot).revoked_up_to.store(std::max(revoked_, world_->generation),
                                                std::memory_order_seq_cst);
   members_.at(id).slot = slot;
@@ -131,12 +138,14 @@ AgentCore::Use AgentCore::use_of(proto::SlotIndex slot) const {
   if (!found->second.reaped || world_->rank_of(owner) >= 0) return Use::kNeeded;
   const proto::Step committed = committed_step();
   const proto::SlotId slot_id{options_.node, slot};
-  const bool planned = committed <= world_->resume.step() &&
-                       std::find(world_->plan.begin(), world_->plan.end(), slot_id) != world_->plan.end();
+  const bool planned =
+      committed <= world_->resume.step() &&
+      std::find(world_->plan.begin(), world_->plan.end(), slot_id) != world_->plan.end();
   if (!awaits_world()) return planned ? Use::kNeeded : Use::kFree;
-  const bool sealed = std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
-    return proto::Seal::unpack(word.load(std::memory_order_acquire)).step > committed;
-  });
+  const bool sealed =
+      std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
+        return proto::Seal::unpack(word.load(std::memory_order_acquire)).step > committed;
+      });
   return planned || sealed ? Use::kVoidable : Use::kFree;
 }
 

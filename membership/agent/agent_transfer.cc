@@ -28,7 +28,8 @@ void AgentCore::on_start_target(const proto::StartTarget& order) {
   std::vector<TransferTarget::LearnerSlot> learners;
   for (const proto::MemberId id : order.members) {
     const auto found = members_.find(id);
-    if (found == members_.end() || !found->second.slot || found->second.dead || world_->rank_of(id) >= 0)
+    if (found == members_.end() || !found->second.slot || found->second.dead ||
+        world_->rank_of(id) >= 0)
       continue;  // the coordinator knows, or will be told
     learners.push_back({id, *found->second.slot});
   }
@@ -36,20 +37,22 @@ void AgentCore::on_start_target(const proto::StartTarget& order) {
   target_.begin({order.transfer, order.step}, learners);
   fetched_ = {.snapshot = false, .kept = order.step, .newest = order.step};
   published_ = order.step;
-  source_is_local_ = std::ranges::any_of(
-      order.sources, [this](const proto::SourceAgent& source) { return source.node == options_.node; });
+  source_is_local_ = std::ranges::any_of(order.sources, [this](const proto::SourceAgent& source) {
+    return source.node == options_.node;
+  });
   if (source_is_local_ && source_.active() && source_.base() == target_.base()) return;
   if (source_is_local_ || order.sources.empty() || arena_.spec().kept_results == 0)
     return report_all(target_.break_off(arena_, "its node cannot fetch the state"));
-  if (snapshot_in_use(arena_)) return report_all(target_.break_off(arena_, "the snapshot is in use"));
+  if (snapshot_in_use(arena_))
+    return report_all(target_.break_off(arena_, "the snapshot is in use"));
   fetching_ = true;
   emit(Fetch{order});
 }
 
 AgentEffects AgentCore::poll_transfer(bool* more) {
   *more = false;
-  // A result that is published after the report could put a learner ahead of the World that is formed from
-  // it.
+  // A result that is published after the report could put a learner ahead of the World that is
+  // formed from it.
   if (awaits_world()) return {};
   *more = source_.poll(arena_, consumed());
   if (!source_.broken().empty()) {
@@ -78,22 +81,25 @@ void AgentCore::report_all(const std::vector<proto::TargetStatus>& news) {
 
 proto::Step AgentCore::consumed() const {
   const bool here = source_is_local_ && target_.active();
-  if (!here && readers_.empty()) return source_.base().step;  // targets on other nodes are still connecting
+  if (!here && readers_.empty())
+    return source_.base().step;  // targets on other nodes are still connecting
   proto::Step least = here ? target_.consumed() : source_.kept();
   for (const auto& [reader, has] : readers_) least = std::min(least, has.kept);
   return std::min(least, source_.kept());
 }
 
 bool AgentCore::snapshot_read() const {
-  return target_.read() && std::ranges::all_of(readers_, [](const auto& r) { return r.second.snapshot; });
+  return target_.read() &&
+         std::ranges::all_of(readers_, [](const auto& r) { return r.second.snapshot; });
 }
 
 bool AgentCore::room_for(proto::Step step) const {
-  return step <=
-         std::max(std::min(target_.consumed(), step), target_.base().step) + arena_.spec().kept_results;
+  return step <= std::max(std::min(target_.consumed(), step), target_.base().step) +
+                     arena_.spec().kept_results;
 }
 
-void AgentCore::on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::Received> has) {
+void AgentCore::on_reader_progress(std::uint64_t reader,
+                                   std::optional<TransferTarget::Received> has) {
   if (has)
     readers_[reader] = *has;
   else
@@ -124,7 +130,8 @@ void AgentCore::on_world_in_transfer(const proto::World& world) {
     if (!source_.broken().empty()) report_all(target_.break_off(arena_, source_.broken()));
     return;
   }
-  if (target_.read() || std::ranges::none_of(world.members, &proto::WorldMember::needs_state)) return;
+  if (target_.read() || std::ranges::none_of(world.members, &proto::WorldMember::needs_state))
+    return;
   stop_fetch();
   report_all(target_.break_off(arena_, "the snapshot is needed for a member that does not learn"));
 }

@@ -1,5 +1,5 @@
-// Failures are equal if kind, location and traceback are; messages may differ. Two errors in one helper
-// function have different tracebacks.
+// Failures are equal if kind, location and traceback are; messages may differ. Two errors in one
+// helper function have different tracebacks.
 #include "membership/agent/printed_failures.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ constexpr std::size_t kMost = 16;
 const PrintedFailures::Printed* PrintedFailures::printed(const proto::Failure& failure) const {
   const auto same = std::ranges::find_if(printed_, [&](const Printed& one) {
     const proto::Failure& other = one.failure;
-    return other.kind == failure.kind && other.place == failure.place && other.trace == failure.trace;
+    return other.kind == failure.kind && other.place == failure.place &&
+           other.trace == failure.trace;
   });
   return same == printed_.end() ? nullptr : &*same;
 }
@@ -36,10 +37,11 @@ proto::Reply PrintedFailures::answer(const proto::Failure& failure) {
   if (final_.contains(failure.member)) return {false, ""};
   if (const Printed* same = printed(failure)) {
     return {false,
-            fmt::format("regroup: member {} ended by {}{}{}, as member {}{} did: its traceback is above",
-                        failure.member, failure.message.empty() ? failure.kind : failure.message,
-                        failure.place.empty() ? "" : " at ", failure.place, same->failure.member,
-                        same->earlier ? " of an earlier launch" : "")};
+            fmt::format(
+                "regroup: member {} ended by {}{}{}, as member {}{} did: its traceback is above",
+                failure.member, failure.message.empty() ? failure.kind : failure.message,
+                failure.place.empty() ? "" : " at ", failure.place, same->failure.member,
+                same->earlier ? " of an earlier launch" : "")};
   }
   add({failure});
   return {};

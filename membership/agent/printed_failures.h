@@ -1,4 +1,5 @@
-// The failures whose reports members of this host have printed, so that equal ones are printed once.
+// The failures whose reports members of this host have printed, so that equal ones are printed
+// once.
 #pragma once
 
 #include <deque>
@@ -12,8 +13,8 @@ namespace regroup::membership {
 
 class PrintedFailures {
  public:
-  // The reply to a failing member. ok: print the full report. Else print the message in its place; an empty
-  // message means that the launcher reports the failure.
+  // The reply to a failing member. ok: print the full report. Else print the message in its place;
+  // an empty message means that the launcher reports the failure.
   [[nodiscard]] proto::Reply answer(const proto::Failure& failure);
   // A member of an earlier launch of the job has printed this failure.
   void restore(proto::Failure failure);

@@ -29,8 +29,8 @@ void for_each_member(const shmem::Arena& arena, Take take) {
 bool snapshot_in_use(const shmem::Arena& arena) {
   bool used = false;
   for_each_member(arena, [&](const shmem::MemberSlot& line) {
-    used |=
-        line.dead.load(std::memory_order_acquire) == 0 && line.adopting.load(std::memory_order_acquire) != 0;
+    used |= line.dead.load(std::memory_order_acquire) == 0 &&
+            line.adopting.load(std::memory_order_acquire) != 0;
   });
   return used;
 }
@@ -51,8 +51,9 @@ base::Result<proto::Step> TransferSource::begin(const shmem::Arena& arena, proto
   if (base.step == 0) base.step = std::max(furthest_, resume) + kAhead;
   if (base.step <= resume) {
     end(arena);
-    return cannot(fmt::format("the World resumes from step {}, so a snapshot of step {} would be too old",
-                              resume, base.step));
+    return cannot(
+        fmt::format("the World resumes from step {}, so a snapshot of step {} would be too old",
+                    resume, base.step));
   }
   arena.snapshot_at().store(base.pack(), std::memory_order_seq_cst);
   read_state_words(arena);
@@ -76,7 +77,8 @@ void TransferSource::read_state_words(const shmem::Arena& arena) {
 
 void TransferSource::check_writers(const shmem::Arena& arena) {
   const auto wrote = [&](const proto::SlotId& slot_id) {
-    return arena.member_slot(slot_id.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
+    return arena.member_slot(slot_id.slot).donated_step.load(std::memory_order_acquire) ==
+           base_.pack();
   };
   const auto dead = [&](const proto::SlotId& slot_id) {
     return arena.member_slot(slot_id.slot).dead.load(std::memory_order_acquire) != 0;
@@ -110,8 +112,8 @@ bool TransferSource::copy_next_chunks(const shmem::Arena& arena) {
     std::copy_n(from.data() + begin, size, to.data() + begin);
     crcs[chunk_] = base::crc32c(to.subspan(begin, size), proto::result_salt(next));
   }
-  // Result next + 2 is written into the same memory, and only by members that have opened that step before.
-  // So the copy is intact if no member is seen there after it.
+  // Result next + 2 is written into the same memory, and only by members that have opened that step
+  // before. So the copy is intact if no member is seen there after it.
   std::atomic_thread_fence(std::memory_order_acquire);
   read_state_words(arena);
   if (furthest_ >= next + 2) {

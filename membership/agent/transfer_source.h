@@ -1,6 +1,6 @@
-// The source side of a state transfer on one node: the snapshot of the state after one step, which the
-// members here write as they pass that step, and the results of the steps after it, which the agent copies
-// into a ring before they are overwritten. docs/design/catch_up.md.
+// The source side of a state transfer on one node: the snapshot of the state after one step, which
+// the members here write as they pass that step, and the results of the steps after it, which the
+// agent copies into a ring before they are overwritten. docs/design/catch_up.md.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,36 @@ namespace regroup::membership {
 // Not thread-safe, never blocks: poll() copies a bounded amount.
 class TransferSource {
  public:
-  // Asks the members of `world` on this node for the snapshot of the state after base.step; 0: after the
-  // first step that none of them can have passed. Returns that step, which is after the one the World resumes
-  // from, so that every member has its state. kUnavailable: the step is passed or too old, no member is here,
-  // no memory is reserved, or the snapshot is in use.
+  // Asks the members of `world` on this node for the snapshot of the state after base.step; 0:
+  // after the first step that none of them can have passed. Returns that step, which is after the
+  // one the World resumes from, so that every member has its state. kUnavailable: the step is
+  // passed or too old, no member is here, no memory is reserved, or the snapshot is in use.
   [[nodiscard]] base::Result<proto::Step> begin(const shmem::Arena& arena, proto::TransferStep base,
                                                 const proto::World& world);
-  // Does the next part of the work. No target needs results up to `consumed` any more. True: call again at
-  // once.
+  // Does the next part of the work. No target needs results up to `consumed` any more. True: call
+  // again at once.
   bool poll(const shmem::Arena& arena, proto::Step consumed);
-  // Call before a member's slot is reassigned: its progress counts, and is readable only until then.
+  // Call before a member's slot is reassigned: its progress counts, and is readable only until
+  // then.
   void read_state_words(const shmem::Arena& arena);
   // A new World is about to be published. `read`: every target has read the snapshot.
   void on_world(const shmem::Arena& arena, const proto::World& world, bool read);
   void end(const shmem::Arena& arena);
 
   [[nodiscard]] bool active() const { return base_.transfer != 0 && broken_.empty(); }
-  [[nodiscard]] proto::TransferStep base() const { return base_; }  // the transfer and the snapshot's step
+  [[nodiscard]] proto::TransferStep base() const {
+    return base_;
+  }  // the transfer and the snapshot's step
   [[nodiscard]] bool snapshot_complete() const { return complete_; }
-  [[nodiscard]] bool snapshot_gone() const { return gone_; }  // overwritten by the donors of a later World
-  [[nodiscard]] proto::Step kept() const { return kept_; }    // the ring has every result up to this step
-  [[nodiscard]] const std::string& broken() const { return broken_; }  // why it failed; empty: it has not
+  [[nodiscard]] bool snapshot_gone() const {
+    return gone_;
+  }  // overwritten by the donors of a later World
+  [[nodiscard]] proto::Step kept() const {
+    return kept_;
+  }  // the ring has every result up to this step
+  [[nodiscard]] const std::string& broken() const {
+    return broken_;
+  }  // why it failed; empty: it has not
 
  private:
   void break_off(const shmem::Arena& arena, std::string why);

@@ -17,18 +17,20 @@ void TransferTarget::begin(proto::TransferStep base, const std::vector<LearnerSl
 
 // Reads a learner's progress. Returns why it failed, or nothing.
 std::string TransferTarget::read_progress(const shmem::Arena& arena, Learner* learner) const {
-  const auto at =
-      proto::TransferStep::unpack(arena.member_slot(learner->slot).replayed.load(std::memory_order_acquire));
+  const auto at = proto::TransferStep::unpack(
+      arena.member_slot(learner->slot).replayed.load(std::memory_order_acquire));
   if (at.transfer != base_.transfer) return "";
   if (at.step == 0) return "the received data does not match its CRC32C";
   learner->replayed = at.step;
   return "";
 }
 
-std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena, const Received& received,
+std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena,
+                                                      const Received& received,
                                                       const proto::World& world) {
   std::vector<proto::TargetStatus> news;
-  const bool announce = received.snapshot && !std::exchange(announced_, announced_ || received.snapshot);
+  const bool announce =
+      received.snapshot && !std::exchange(announced_, announced_ || received.snapshot);
   for (auto it = learners_.begin(); it != learners_.end();) {
     Learner& learner = it->second;
     shmem::MemberSlot& line = arena.member_slot(learner.slot);

@@ -1,5 +1,5 @@
-// The target side of a state transfer on one node: offers the snapshot to its learners, and follows how far
-// each has replayed the results after it. docs/design/catch_up.md.
+// The target side of a state transfer on one node: offers the snapshot to its learners, and follows
+// how far each has replayed the results after it. docs/design/catch_up.md.
 #pragma once
 
 #include <map>
@@ -23,14 +23,18 @@ class TransferTarget {
   void begin(proto::TransferStep base, const std::vector<LearnerSlot>& learners);
   struct Received {  // what this node has of the transfer
     bool snapshot = false;
-    proto::Step kept = 0, newest = 0;  // results: all up to `kept`; the source has them up to `newest`
+    proto::Step kept = 0,
+                newest = 0;  // results: all up to `kept`; the source has them up to `newest`
   };
-  // Returns the reports that are due: a learner has caught up (once), has the state of its World (once), or
-  // has failed.
-  [[nodiscard]] std::vector<proto::TargetStatus> poll(const shmem::Arena& arena, const Received& received,
+  // Returns the reports that are due: a learner has caught up (once), has the state of its World
+  // (once), or has failed.
+  [[nodiscard]] std::vector<proto::TargetStatus> poll(const shmem::Arena& arena,
+                                                      const Received& received,
                                                       const proto::World& world);
-  // Ends the transfer with an error: a report with `why` for every learner that does not have its state yet.
-  [[nodiscard]] std::vector<proto::TargetStatus> break_off(const shmem::Arena& arena, const std::string& why);
+  // Ends the transfer with an error: a report with `why` for every learner that does not have its
+  // state yet.
+  [[nodiscard]] std::vector<proto::TargetStatus> break_off(const shmem::Arena& arena,
+                                                           const std::string& why);
   void forget(proto::MemberId member) { learners_.erase(member); }
   // The newest step that a learner which has caught up may have applied; 0 for any other member.
   [[nodiscard]] proto::Step may_have(proto::MemberId member) const;

@@ -51,9 +51,12 @@ Result<TransferMessage> plain(const fb::TransferChunkT& t) {
   if (t.bytes.size() > shmem::kSnapshotChunk)
     return base::data_loss(fmt::format("TransferChunk: {} bytes", t.bytes.size()));
   const auto* bytes = reinterpret_cast<const std::byte*>(t.bytes.data());
-  return TransferMessage(TransferChunk{t.step, t.chunk, t.last, t.crc, {bytes, bytes + t.bytes.size()}});
+  return TransferMessage(
+      TransferChunk{t.step, t.chunk, t.last, t.crc, {bytes, bytes + t.bytes.size()}});
 }
-Result<TransferMessage> plain(const fb::TransferErrorT& t) { return TransferMessage(TransferError{t.why}); }
+Result<TransferMessage> plain(const fb::TransferErrorT& t) {
+  return TransferMessage(TransferError{t.why});
+}
 
 template <class Table>
 Result<TransferMessage> body(const fb::TransferBodyUnion& in) {
@@ -75,17 +78,20 @@ std::vector<std::byte> encode(const TransferMessage& message) {
 }
 
 Result<TransferMessage> decode_transfer(std::span<const std::byte> payload) {
-  const std::vector<std::byte> aligned(payload.begin(), payload.end());  // numbers are read where they lie
+  const std::vector<std::byte> aligned(payload.begin(),
+                                       payload.end());  // numbers are read where they lie
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyTransferMessageBuffer(verifier)) {
-    return base::data_loss(fmt::format("state transfer message of {} bytes does not verify", payload.size()));
+    return base::data_loss(
+        fmt::format("state transfer message of {} bytes does not verify", payload.size()));
   }
   fb::TransferMessageT wire;
   fb::GetTransferMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kTransferVersion) {
-    return base::invalid_argument(fmt::format(
-        "state transfer: the peer speaks version {}, expected version {}", wire.version, kTransferVersion));
+    return base::invalid_argument(
+        fmt::format("state transfer: the peer speaks version {}, expected version {}", wire.version,
+                    kTransferVersion));
   }
   switch (wire.body.type) {
     case fb::TransferBody::TransferRequest:

@@ -1,4 +1,5 @@
-// The messages between the source and the target agents of a state transfer. docs/design/catch_up.md.
+// The messages between the source and the target agents of a state transfer.
+// docs/design/catch_up.md.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ namespace regroup::catchup {
 
 inline constexpr std::uint16_t kTransferVersion = 1;
 
-// Target -> source, first: requests part `part` of `parts` of the snapshot, and with `results` the results
-// after it.
+// Target -> source, first: requests part `part` of `parts` of the snapshot, and with `results` the
+// results after it.
 struct TransferRequest {
   proto::TransferId transfer = 0;
   std::uint32_t part = 0;

@@ -1,5 +1,6 @@
-// Serves docs/design/catch_up.md. Chunks are copied out of and into the arena one by one, each with its
-// CRC32C, which is checked twice: here, where the sender is known, and by the learner that applies them.
+// Serves docs/design/catch_up.md. Chunks are copied out of and into the arena one by one, each with
+// its CRC32C, which is checked twice: here, where the sender is known, and by the learner that
+// applies them.
 #include "membership/catchup/transfer_service.h"
 
 #include <fmt/format.h>
@@ -34,7 +35,8 @@ std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
 Status wrong(std::string what) { return base::data_loss("state transfer: " + std::move(what)); }
 
 Status wrong_size(const TransferChunk& chunk, std::size_t expected) {
-  return wrong(fmt::format("chunk {}: {} bytes, expected {}", chunk.chunk, chunk.bytes.size(), expected));
+  return wrong(
+      fmt::format("chunk {}: {} bytes, expected {}", chunk.chunk, chunk.bytes.size(), expected));
 }
 
 // The learner checks again, but cannot name the sender.
@@ -43,8 +45,8 @@ Status check_crc(const TransferChunk& chunk, std::uint32_t salt) {
   if (got == chunk.crc) return {};
   const std::string what =
       chunk.step == 0 ? std::string("the state") : fmt::format("the result of step {}", chunk.step);
-  return wrong(
-      fmt::format("chunk {} of {}: expected CRC32C {:08x}, got {:08x}", chunk.chunk, what, chunk.crc, got));
+  return wrong(fmt::format("chunk {} of {}: expected CRC32C {:08x}, got {:08x}", chunk.chunk, what,
+                           chunk.crc, got));
 }
 
 }  // namespace
@@ -89,9 +91,11 @@ void TransferService::on_reader(Channel channel) {
                          .closed = [this, id](const Status&) { drop_reader(id, ""); },
                          .opened = {},
                          .payload = [this, id](std::span<const std::byte> payload) -> Status {
-                           REGROUP_ASSIGN_OR_RETURN(auto message, catchup::decode_transfer(payload));
+                           REGROUP_ASSIGN_OR_RETURN(auto message,
+                                                    catchup::decode_transfer(payload));
                            const auto* request = std::get_if<catchup::TransferRequest>(&message);
-                           if (request == nullptr) return wrong("expected TransferRequest from a reader");
+                           if (request == nullptr)
+                             return wrong("expected TransferRequest from a reader");
                            on_request(id, *request);
                            return {};
                          }});
@@ -122,17 +126,18 @@ void TransferService::pump(std::uint64_t id) {
   Reader& reader = found->second;
   const membership::TransferSource& source = core_->transfer_source();
   if (!source.active() || source.base().transfer != reader.request->transfer)
-    return drop_reader(id, source.broken().empty() ? "the state transfer has ended" : source.broken());
+    return drop_reader(id,
+                       source.broken().empty() ? "the state transfer has ended" : source.broken());
   for (int n = 0; n < kChunksInTurn && reader.channel->queued() < kQueued; ++n) {
     auto more = send_next(reader);
     if (!more.ok()) return drop_reader(id, more.status().message());
     if (!*more) break;
   }
   core_->on_reader_progress(
-      id, membership::TransferTarget::Received{.snapshot = reader.step != 0,
-                                               .kept = reader.request->results
-                                                           ? std::max(reader.step, source.base().step + 1) - 1
-                                                           : source.kept()});
+      id, membership::TransferTarget::Received{
+              .snapshot = reader.step != 0,
+              .kept = reader.request->results ? std::max(reader.step, source.base().step + 1) - 1
+                                              : source.kept()});
   if (reader.channel->queued() < kQueued) return;
   reader.waiting = true;
   reader.channel->when_queued_at_most(kQueued / 2, [this, id] {
@@ -153,8 +158,8 @@ base::Result<bool> TransferService::send_snapshot(Reader& reader) {
   if (!source.snapshot_complete()) return false;
   if (source.snapshot_gone()) return wrong("the snapshot was overwritten before it was read");
   const shmem::Arena& arena = core_->arena();
-  const std::uint64_t used =
-      std::min<std::uint64_t>(arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
+  const std::uint64_t used = std::min<std::uint64_t>(
+      arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
   const std::uint64_t chunks = chunks_of(used), parts = reader.request->parts;
   const std::uint64_t end = chunks * (reader.request->part + 1) / parts;
   if (!std::exchange(reader.length_sent, true)) {
@@ -267,8 +272,9 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   if (length == nullptr) return wrong("unexpected TransferRequest from a source");
   if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
     if (length->newest > received_.kept + proto::kMaxKeptResults)
-      return wrong(fmt::format("the newest result is of step {}, but the last received one of step {}",
-                               length->newest, received_.kept));
+      return wrong(
+          fmt::format("the newest result is of step {}, but the last received one of step {}",
+                      length->newest, received_.kept));
     received_.newest = std::max(received_.newest, length->newest);
   }
   if (length->bytes == 0) return {};
@@ -280,7 +286,8 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
 }
 
 Status TransferService::take(Source& source, const TransferChunk& chunk) {
-  REGROUP_RETURN_IF_ERROR(chunk.step == 0 ? take_snapshot(source, chunk) : take_result(source, chunk));
+  REGROUP_RETURN_IF_ERROR(chunk.step == 0 ? take_snapshot(source, chunk)
+                                          : take_result(source, chunk));
   core_->on_fetched(received_);
   return {};
 }
@@ -288,7 +295,8 @@ Status TransferService::take(Source& source, const TransferChunk& chunk) {
 Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk) {
   const shmem::Arena& arena = core_->arena();
   if (source.whole || source.bytes == 0 || chunk.chunk >= chunks_of(source.bytes))
-    return wrong(fmt::format("unexpected chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
+    return wrong(
+        fmt::format("unexpected chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
   if (!chunk.bytes.empty()) {
     const auto to = chunk_of(arena.snapshot().first(source.bytes), chunk.chunk);
     if (to.size() != chunk.bytes.size()) return wrong_size(chunk, to.size());
@@ -297,8 +305,9 @@ Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk
     arena.snapshot_crcs()[chunk.chunk].store(chunk.crc, std::memory_order_relaxed);
   }
   source.whole = chunk.last;
-  const bool same = std::ranges::all_of(
-      sources_, [&](const Source& other) { return other.bytes == 0 || other.bytes == source.bytes; });
+  const bool same = std::ranges::all_of(sources_, [&](const Source& other) {
+    return other.bytes == 0 || other.bytes == source.bytes;
+  });
   if (!same) return wrong("the sources have states of different sizes");
   if (!std::ranges::all_of(sources_, &Source::whole)) return {};
   arena.snapshot_used().store(source.bytes, std::memory_order_relaxed);
@@ -308,11 +317,13 @@ Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk
 
 Status TransferService::take_result(Source& source, const TransferChunk& chunk) {
   const shmem::Arena& arena = core_->arena();
-  const bool turn = &source == &sources_.front() && source.whole && chunk.step == received_.kept + 1;
+  const bool turn =
+      &source == &sources_.front() && source.whole && chunk.step == received_.kept + 1;
   if (!turn || !core_->room_for(chunk.step))
     return wrong(fmt::format("unexpected result of step {}", chunk.step));
   const auto crcs = arena.kept_crcs(chunk.step);
-  if (chunk.chunk >= crcs.size()) return wrong(fmt::format("unexpected chunk {} of a result", chunk.chunk));
+  if (chunk.chunk >= crcs.size())
+    return wrong(fmt::format("unexpected chunk {} of a result", chunk.chunk));
   const auto to = chunk_of(arena.kept(chunk.step), chunk.chunk);
   if (to.size() != chunk.bytes.size()) return wrong_size(chunk, to.size());
   REGROUP_RETURN_IF_ERROR(check_crc(chunk, proto::result_salt(chunk.step)));

@@ -1,6 +1,6 @@
-// State transfers between nodes: serves the snapshot and the ring of results of this node's arena to agents
-// of other nodes, and fetches theirs into it. Over TLS with the job's secret, on connections of its own.
-// docs/design/catch_up.md.
+// State transfers between nodes: serves the snapshot and the ring of results of this node's arena
+// to agents of other nodes, and fetches theirs into it. Over TLS with the job's secret, on
+// connections of its own. docs/design/catch_up.md.
 #pragma once
 
 #include <utility>
@@ -27,11 +27,13 @@ class TransferService {
  public:
   using Perform = std::function<void(const membership::AgentEffects&)>;
 
-  TransferService(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context)
+  TransferService(boost::asio::io_context& loop,
+                  std::shared_ptr<const transport::TlsContext> context)
       : loop_(loop), context_(std::move(context)) {}
   ~TransferService();
 
-  // Opens a port for targets. Call before the first transfer is served here; further calls have no effect.
+  // Opens a port for targets. Call before the first transfer is served here; further calls have no
+  // effect.
   [[nodiscard]] base::Status listen();
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   // Call once, before the agent handles any message of the coordinator.
@@ -85,8 +87,8 @@ class TransferService {
   Perform perform_;
   std::map<std::uint64_t, Reader> readers_;
   std::uint64_t last_reader_ = 0;
-  std::vector<Source> sources_;                                 // of the transfer that is fetched
-  std::uint64_t attempt_ = 0;                                   // grows: events of an earlier one are ignored
+  std::vector<Source> sources_;  // of the transfer that is fetched
+  std::uint64_t attempt_ = 0;    // grows: events of an earlier one are ignored
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after this object
   proto::TransferId transfer_ = 0;
   membership::TransferTarget::Received received_;

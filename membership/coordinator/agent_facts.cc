@@ -10,9 +10,9 @@
 namespace regroup::membership {
 namespace {
 
-// A generation is on disk before it is announced, so no agent can know one above the journal's newest. A few
-// are tolerated for a coordinator whose journal has lost its end. A lying agent can so waste only a few of
-// the two million numbers.
+// A generation is on disk before it is announced, so no agent can know one above the journal's
+// newest. A few are tolerated for a coordinator whose journal has lost its end. A lying agent can
+// so waste only a few of the two million numbers.
 constexpr proto::Generation kGenerationTolerance = 16;
 
 }  // namespace
@@ -20,11 +20,14 @@ constexpr proto::Generation kGenerationTolerance = 16;
 bool is_agent_message(const proto::Body& body) {
   return std::holds_alternative<proto::MemberReady>(body) ||
          std::holds_alternative<proto::MemberDrained>(body) ||
-         std::holds_alternative<proto::MemberLost>(body) || std::holds_alternative<proto::Report>(body) ||
-         std::holds_alternative<proto::HelloReply>(body) || std::holds_alternative<proto::Contacts>(body) ||
+         std::holds_alternative<proto::MemberLost>(body) ||
+         std::holds_alternative<proto::Report>(body) ||
+         std::holds_alternative<proto::HelloReply>(body) ||
+         std::holds_alternative<proto::Contacts>(body) ||
          std::holds_alternative<proto::PeerSuspect>(body) ||
          std::holds_alternative<proto::SourceStatus>(body) ||
-         std::holds_alternative<proto::TargetStatus>(body) || std::holds_alternative<proto::Diverged>(body) ||
+         std::holds_alternative<proto::TargetStatus>(body) ||
+         std::holds_alternative<proto::Diverged>(body) ||
          std::holds_alternative<proto::Failure>(body);
 }
 
@@ -36,7 +39,8 @@ bool may_report(const Known& known, proto::NodeId node, proto::MemberId member) 
 
 std::vector<proto::SlotReport> lines_of_host(const Known& known, proto::NodeId node,
                                              std::vector<proto::SlotReport> lines) {
-  std::erase_if(lines, [&](const proto::SlotReport& line) { return !may_report(known, node, line.member); });
+  std::erase_if(
+      lines, [&](const proto::SlotReport& line) { return !may_report(known, node, line.member); });
   return lines;
 }
 

@@ -16,13 +16,13 @@ struct Known {
   const MemberTable& members;
   const proto::World& world;
   proto::Generation highest = 0;  // the highest generation that was announced to any agent
-  bool one_agent = false;         // in this process, so trusted with ids that the journal has not reserved
+  bool one_agent = false;  // in this process, so trusted with ids that the journal has not reserved
 };
 
 // True for the message types that agents send to the coordinator.
 [[nodiscard]] bool is_agent_message(const proto::Body& body);
-// True if `member` runs on `node`, or is unknown and may have been started by an earlier incarnation, whose
-// journal reserved its id.
+// True if `member` runs on `node`, or is unknown and may have been started by an earlier
+// incarnation, whose journal reserved its id.
 [[nodiscard]] bool may_report(const Known& known, proto::NodeId node, proto::MemberId member);
 // The lines and the contacts among the given ones that `node` may report.
 [[nodiscard]] std::vector<proto::SlotReport> lines_of_host(const Known& known, proto::NodeId node,

@@ -1,4 +1,5 @@
-// Messages of agents and control commands to the coordinator. docs/design/architecture.md sections 2 and 4.
+// Messages of agents and control commands to the coordinator. docs/design/architecture.md sections
+// 2 and 4.
 #include "membership/coordinator/coordinator.h"
 
 #include <fmt/format.h>
@@ -84,7 +85,8 @@ void Coordinator::journal(Intent intent) {
   emit(Journal{std::move(intent)});
 }
 
-// Called at least once a second: a longer gap means that this process was stopped, and does not count.
+// Called at least once a second: a longer gap means that this process was stopped, and does not
+// count.
 void Coordinator::pass_to(base::TimePoint now) {
   awake_ += std::min<base::Duration>(now - now_, std::chrono::seconds(1));
   now_ = now;
@@ -110,15 +112,17 @@ Effects Coordinator::handle(base::TimePoint now, Sender source, const proto::Mes
   pass_to(now);
   if (source.kind == Sender::Kind::kClient) {
     emit(ToClient{source.id, answer(message.body)});
-  } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<proto::NodeId>(source.id))) {
+  } else if (!done() && !on_nodes(message.body) &&
+             nodes_.contains(static_cast<proto::NodeId>(source.id))) {
     on_agent(static_cast<proto::NodeId>(source.id), message);
   }
   if (!done() && begun_) advance();
   return finish_call();
 }
 
-// Losses are journaled after the Revoke, which so does not wait for the disk. A successor that does not find
-// them in the journal finds the lost members in the journaled World, and their agents report them again.
+// Losses are journaled after the Revoke, which so does not wait for the disk. A successor that does
+// not find them in the journal finds the lost members in the journaled World, and their agents
+// report them again.
 Effects Coordinator::finish_call() {
   if (!done() && losses_due_) journal_intent();
   members_.end_edits();
@@ -160,16 +164,17 @@ void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
   }
 }
 
-// Adds a member that an earlier incarnation started and that an agent reports. Dead ones that belong neither
-// to the World nor to the present launch have been dealt with.
+// Adds a member that an earlier incarnation started and that an agent reports. Dead ones that
+// belong neither to the World nor to the present launch have been dealt with.
 MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool alive) {
   MemberInfo& r = members_.add(id, node, now_);
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   const bool launched = world_.generation == 0 && id >= first_member_;
   const std::vector<bool> used = members_.used_slots();
   if (launched) r.first_rank = id - first_member_;
-  r.restart_slot =
-      launched ? r.first_rank : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
+  r.restart_slot = launched
+                       ? r.first_rank
+                       : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
   if (launched || (alive && world_.generation > 0)) return r;
   r.state = MemberState::kGone;
   r.dismissed = true;
@@ -192,14 +197,14 @@ void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) 
   r->state = MemberState::kWarm;
   r->slot_id = {node, ready.slot};
   r->warm_order = ++ready_count_;
-  r->learning =
-      world_.generation > 0 && policy_.kept_results > 0 && ready.join.state_bytes >= policy_.learn_above;
+  r->learning = world_.generation > 0 && policy_.kept_results > 0 &&
+                ready.join.state_bytes >= policy_.learn_above;
   on_first_ready();
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
 
-// From the first Ready on, members are replaced one by one, and a launch of fewer than the target is filled
-// up.
+// From the first Ready on, members are replaced one by one, and a launch of fewer than the target
+// is filled up.
 void Coordinator::on_first_ready() {
   if (first_ready_) return;
   first_ready_ = now_;
@@ -234,7 +239,8 @@ void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
   }
   if (stage_ == Stage::kRegrouping && report.generation >= highest_)
     lines_[node] = lines_of_host(known(), node, report.lines);
-  if (stage_ == Stage::kSteady && report.generation >= world_.generation && has_member_on(world_, node)) {
+  if (stage_ == Stage::kSteady && report.generation >= world_.generation &&
+      has_member_on(world_, node)) {
     start_regroup(fmt::format("node {} closed generation {}", node, report.generation));
   }
 }
@@ -250,7 +256,8 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
   }
   for (const proto::MemberId id : members_.on_node(node)) {
     const auto has = [&](const proto::SlotReport& line) { return line.member == id; };
-    if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
+    if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has))
+      continue;
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->state = MemberState::kLost;
@@ -297,8 +304,10 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
   if (members > policy_.slots && !policy_.grows) {
     return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
   }
-  if (members_.any_finished()) return {false, fmt::format("resize {}: the job is finishing", members)};
-  // Relaunches depend on the size of the first launch, which must not change before a member has joined.
+  if (members_.any_finished())
+    return {false, fmt::format("resize {}: the job is finishing", members)};
+  // Relaunches depend on the size of the first launch, which must not change before a member has
+  // joined.
   if (!first_ready_ && world_.generation == 0) {
     return {false, fmt::format("resize {}: no member has joined yet", members)};
   }
@@ -316,15 +325,16 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
 proto::Reply Coordinator::notice(proto::MemberId id) {
   MemberInfo* r = members_.edit(id);
   if (r == nullptr || r->state >= MemberState::kLost) {
-    return {false, fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
+    return {false,
+            fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
   }
   if (!first_ready_) return {false, fmt::format("notice {}: no member has joined yet", id)};
   if (r->leave_wanted || r->state > MemberState::kActive) {
     return {true, fmt::format("member {} is leaving already", id)};
   }
   if (!policy_.replace && r->state == MemberState::kActive && members_.staying() <= policy_.min) {
-    return {false,
-            fmt::format("notice {}: at least {} members are needed and none is replaced", id, policy_.min)};
+    return {false, fmt::format("notice {}: at least {} members are needed and none is replaced", id,
+                               policy_.min)};
   }
   ask_to_leave(r);
   const bool waits = r->state == MemberState::kActive;
@@ -335,7 +345,8 @@ proto::Reply Coordinator::notice(proto::MemberId id) {
 proto::Reply Coordinator::kill(proto::MemberId id) {
   MemberInfo* r = members_.edit(id);
   if (r == nullptr || r->state >= MemberState::kLost) {
-    return {false, fmt::format("kill-member {}: no such member; there are {}", id, members_.ids_of_living())};
+    return {false, fmt::format("kill-member {}: no such member; there are {}", id,
+                               members_.ids_of_living())};
   }
   r->kill_asked = true;
   r->cause = "killed by regroup kill-member";

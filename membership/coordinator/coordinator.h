@@ -1,5 +1,6 @@
-// The coordinator of an elastic job as a state machine: messages and time in, effects out, which the driver
-// performs in order. docs/design/architecture.md sections 2 and 4. Not thread-safe, never blocks.
+// The coordinator of an elastic job as a state machine: messages and time in, effects out, which
+// the driver performs in order. docs/design/architecture.md sections 2 and 4. Not thread-safe,
+// never blocks.
 #pragma once
 
 #include <map>
@@ -29,8 +30,9 @@ class Coordinator {
   // coordinator first sends Hello to all agents. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past = {});
 
-  // From agents: facts about members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
-  // closes the link of a node that is sent a NodeLost: NodeUp, NodeSilent, NodeLost, NodesKnown.
+  // From agents: facts about members, Report, HelloReply, SourceStatus, TargetStatus. From the
+  // driver, which closes the link of a node that is sent a NodeLost: NodeUp, NodeSilent, NodeLost,
+  // NodesKnown.
   [[nodiscard]] Effects handle(base::TimePoint now, Sender source, const proto::Message& message);
   [[nodiscard]] Effects tick(base::TimePoint now);  // first, and after each next_deadline()
   // When to call tick() next, at most a second ahead; nothing once the job is done.
@@ -41,7 +43,15 @@ class Coordinator {
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
 
  private:
-  enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRegrouping, kDone };
+  enum class Stage : std::uint8_t {
+    kNodes,
+    kHello,
+    kStarting,
+    kRelaunching,
+    kSteady,
+    kRegrouping,
+    kDone
+  };
   [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
   void on_agent(proto::NodeId node, const proto::Message& message);
   MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
@@ -86,10 +96,12 @@ class Coordinator {
   [[nodiscard]] StateTransfers::Context transfer_context();
   void regroup_to_copy(const StateTransfers::RegroupReason& why);
   void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
-  [[nodiscard]] bool assign_donors(std::vector<proto::WorldMember>* members, proto::Position resume) const;
+  [[nodiscard]] bool assign_donors(std::vector<proto::WorldMember>* members,
+                                   proto::Position resume) const;
   void enter(const proto::World& world);
   void end_if_over();
-  void end(std::int32_t exit_code, const std::string& reason, StateLeft left = StateLeft::kWithMembers);
+  void end(std::int32_t exit_code, const std::string& reason,
+           StateLeft left = StateLeft::kWithMembers);
   void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
@@ -121,27 +133,33 @@ class Coordinator {
   const JobInfo job_;
   const proto::Incarnation incarnation_;
   Stage stage_;
-  base::TimePoint now_{}, began_{};                          // of the call in progress; of the job
-  base::Duration awake_{};                                   // time in which this process was not stopped
-  bool begun_ = false, agreed_ = true, losses_due_ = false;  // replies fit the journal; desired_ < journaled_
+  base::TimePoint now_{}, began_{};  // of the call in progress; of the job
+  base::Duration awake_{};           // time in which this process was not stopped
+  bool begun_ = false, agreed_ = true,
+       losses_due_ = false;           // replies fit the journal; desired_ < journaled_
   proto::World world_;                // newest formed (or journaled); generation 0 before World 1
   base::TimePoint progress_since_{};  // when a World began that resumes later than the one before
   proto::Generation highest_ = 0;     // highest generation that any agent knows
   MemberTable members_;
   RestartBudget budget_;
-  std::uint32_t desired_, journaled_ = 0, launched_ = 0;  // members to keep; on disk; of this launch, or 0
+  std::uint32_t desired_, journaled_ = 0,
+                          launched_ = 0;  // members to keep; on disk; of this launch, or 0
   std::uint64_t ready_count_ = 0;
-  proto::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; ids below are reserved on disk
+  proto::MemberId first_member_ = 0,
+                  promised_ids_ = 0;  // of that launch; ids below are reserved on disk
   Relaunches relaunches_;
   NodeTable nodes_;
   StateTransfers transfers_;
   ProgressWatch watch_;
-  std::optional<proto::Join> declared_;                            // by the first member
-  std::map<proto::NodeId, std::vector<proto::SlotReport>> lines_;  // reported in this regroup, by node
-  std::string held_;                                               // why no World is formed, for status
-  std::optional<base::TimePoint> below_min_since_, straggling_since_, first_ready_;  // no member has joined
+  std::optional<proto::Join> declared_;  // by the first member
+  std::map<proto::NodeId, std::vector<proto::SlotReport>>
+      lines_;         // reported in this regroup, by node
+  std::string held_;  // why no World is formed, for status
+  std::optional<base::TimePoint> below_min_since_, straggling_since_,
+      first_ready_;  // no member has joined
   base::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = base::TimePoint::max();
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>> decided_;  // decided_recently()
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>>
+      decided_;  // decided_recently()
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

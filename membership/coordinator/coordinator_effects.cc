@@ -5,7 +5,7 @@
 
 namespace regroup {
 
-template class base::Variant<membership::ToAgent, membership::ToClient, membership::Journal, membership::Say,
-                             membership::Done>;
+template class base::Variant<membership::ToAgent, membership::ToClient, membership::Journal,
+                             membership::Say, membership::Done>;
 
 }  // namespace regroup

@@ -1,5 +1,5 @@
-// Inputs and effects of Coordinator, as plain data. The driver (launcher/job, or a simulation) performs the
-// effects in order.
+// Inputs and effects of Coordinator, as plain data. The driver (launcher/job, or a simulation)
+// performs the effects in order.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace regroup::membership {
 
-// The number of this launch of the job, and how the earlier ones ended: preempted, failed, or killed without
-// a record.
+// The number of this launch of the job, and how the earlier ones ended: preempted, failed, or
+// killed without a record.
 struct Attempt {
   std::uint32_t number = 1, preempted = 0, failed = 0, killed = 0;
 };
@@ -22,15 +22,15 @@ struct Attempt {
 struct JobInfo {
   std::string id;
   std::uint64_t seed = 0;
-  // Nodes for members, with one agent each. Empty: the driver reports nodes by NodeUp and NodeLost, and the
-  // coordinator waits for NodesKnown, which says that the first ones are complete.
+  // Nodes for members, with one agent each. Empty: the driver reports nodes by NodeUp and NodeLost,
+  // and the coordinator waits for NodesKnown, which says that the first ones are complete.
   std::vector<proto::NodeId> nodes{0};
   Attempt attempt = {};                    // for status
   std::vector<proto::NodeId> placed = {};  // the node of each rank, in a World of fixed size
 };
 
-// The sender of a message: the agent of node `id` (for messages about nodes: the driver, which holds the
-// connections), or the control command that the driver numbered `id`.
+// The sender of a message: the agent of node `id` (for messages about nodes: the driver, which
+// holds the connections), or the control command that the driver numbered `id`.
 struct Sender {
   enum class Kind : std::uint8_t { kAgent, kClient };
   Kind kind = Kind::kAgent;
@@ -45,7 +45,8 @@ struct ToClient {
   std::uint64_t client = 0;
   proto::Body body;
 };
-struct Journal {  // on disk before any later effect is performed; a World or an Intent with fdatasync
+struct Journal {  // on disk before any later effect is performed; a World or an Intent with
+                  // fdatasync
   JournalEntry entry;
 };
 struct Say {  // a line for the user's terminal

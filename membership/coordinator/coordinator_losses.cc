@@ -1,5 +1,5 @@
-// What the loss of a member means for its slot, its launch and the job. restart_budget.h and relaunch.h
-// decide.
+// What the loss of a member means for its slot, its launch and the job. restart_budget.h and
+// relaunch.h decide.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +56,8 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
     const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
     r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
     r->since = now_;
-    // Its training thread is dead, so the rest of the process must end; after finish() it may still clean up.
+    // Its training thread is dead, so the rest of the process must end; after finish() it may still
+    // clean up.
     if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
     if (stayed) {
       budget_.put_off(now_, r->restart_slot, members_.staying() >= policy_.min);
@@ -67,7 +68,8 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   if (r->reaped && !r->charged) charge(r);
 }
 
-// The next World shows the members lost during one regroup; a successor finds them in the journaled World.
+// The next World shows the members lost during one regroup; a successor finds them in the journaled
+// World.
 void Coordinator::not_replaced(const MemberInfo& lost) {
   if (policy_.replace || desired_ == 0) return;
   --desired_;
@@ -80,7 +82,8 @@ void Coordinator::charge(MemberInfo* r) {
   if (r->kill_asked && !r->stood_still) return;  // by a user, so it is no failure
   if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
   // Before World 1 a new member of the same program would be refused as well.
-  if (r->failure.kind == kOtherModelKind && world_.generation == 0 && members_.staying() < policy_.min)
+  if (r->failure.kind == kOtherModelKind && world_.generation == 0 &&
+      members_.staying() < policy_.min)
     return end(r->status != 0 ? r->status : 1, r->failure.message);
   std::set<std::uint32_t> others;
   for (const proto::WorldMember& m : world_.members) {
@@ -89,31 +92,34 @@ void Coordinator::charge(MemberInfo* r) {
   }
   const FailureRow before = budget_.row();
   const bool was_in = r->entered != base::TimePoint{};
-  const auto verdict = budget_.on_ending(
-      now_,
-      {.member = r->id,
-       .slot = r->restart_slot,
-       .failure = r->failure,
-       .cause = r->cause,
-       .outside = r->reaped && !r->stood_still && !r->failure.known() && ended_from_outside(r->status),
-       .ready = r->warm_order > 0,
-       .learning = r->learning && !was_in,
-       .lived = was_in ? now_ - r->entered : base::Duration{},
-       .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
-       .at = std::max(r->step, world_.resume.step())},
-      others);
+  const auto verdict =
+      budget_.on_ending(now_,
+                        {.member = r->id,
+                         .slot = r->restart_slot,
+                         .failure = r->failure,
+                         .cause = r->cause,
+                         .outside = r->reaped && !r->stood_still && !r->failure.known() &&
+                                    ended_from_outside(r->status),
+                         .ready = r->warm_order > 0,
+                         .learning = r->learning && !was_in,
+                         .lived = was_in ? now_ - r->entered : base::Duration{},
+                         .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
+                         .at = std::max(r->step, world_.resume.step())},
+                        others);
   if (budget_.row() != before) emit(Journal{budget_.row()});
   if (verdict.what == RestartBudget::What::kRestart) return;
   const std::int32_t status = r->status != 0 ? r->status : 1;
   if (verdict.what == RestartBudget::What::kEndJob)
-    return end(status, verdict.why,
-               r->failure.kind == proto::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
+    return end(
+        status, verdict.why,
+        r->failure.kind == proto::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
   // On a single host no further slots can come, and before World 1 no progress is lost by ending.
-  const bool more = budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
+  const bool more =
+      budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
     return note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
-  end(status,
-      fmt::format("{}: {} of at least {} members are left", verdict.why, members_.staying(), policy_.min));
+  end(status, fmt::format("{}: {} of at least {} members are left", verdict.why, members_.staying(),
+                          policy_.min));
 }
 
 void Coordinator::forget_failures() {
@@ -137,15 +143,16 @@ void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& w
     return;
   }
   if (stage_ == Stage::kRelaunching) return;  // it ended because the launch was dismissed
-  // A refused member may be the only one: the others may still be accepted. If all are refused, another
-  // launch would be refused for the same reason.
+  // A refused member may be the only one: the others may still be accepted. If all are refused,
+  // another launch would be refused for the same reason.
   const bool others = members_.count(MemberState::kStarting) > 0;
   if (refused(member) && others) return not_replaced(member);
   if (refused(member) && std::ranges::all_of(members_.all(), [&](const auto& one) {
         return one.first < first_member_ || refused(one.second);
       }))
     return end(member.status, fmt::format("every member was refused: {}", member.failure.message));
-  const auto verdict = relaunches_.on_failure(now_, member.first_rank, member.status, what, member.failure);
+  const auto verdict =
+      relaunches_.on_failure(now_, member.first_rank, member.status, what, member.failure);
   if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
   relaunch_due_ = verdict.due;
   note(verdict.sentence);

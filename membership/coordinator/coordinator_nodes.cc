@@ -15,8 +15,8 @@ namespace {
 
 // How long a member's report that it cannot reach another counts.
 constexpr base::Duration kSuspicion = std::chrono::seconds(5);
-// Longer than the detection of a lost agent and of a lost relay, and the reconnection by another way,
-// together.
+// Longer than the detection of a lost agent and of a lost relay, and the reconnection by another
+// way, together.
 constexpr base::Duration kAnswer = std::chrono::seconds(20);
 constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
@@ -67,18 +67,20 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
   const bool beyond = up.leased && !policy_.target_follows && !policy_.oversubscribe;
   std::uint32_t leased = 0;
-  if (beyond && later) leased = nodes_.lease(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
+  if (beyond && later)
+    leased = nodes_.lease(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
   if (beyond && !later) nodes_.lease_again(up.node);
   if (stage_ == Stage::kNodes) return;
   grow(leased);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, proto::Hello{}});
-  // The regroup waits for a report of every node, so also for this one, which has no member of the World.
+  // The regroup waits for a report of every node, so also for this one, which has no member of the
+  // World.
   if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, proto::Revoke{highest_}});
 }
 
-// The allocator takes slots of this host back: members above its slots leave as on a notice, the newest
-// first.
+// The allocator takes slots of this host back: members above its slots leave as on a notice, the
+// newest first.
 void Coordinator::leave_node(proto::NodeId node) {
   const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
   const bool for_now = nodes_.find(node)->for_now;
@@ -86,7 +88,8 @@ void Coordinator::leave_node(proto::NodeId node) {
   const std::uint32_t wanted = without(leased, desired_, policy_.min);
   const auto all = members_.on_node(node);
   std::vector<proto::MemberId> there(all.begin(), all.end());
-  std::erase_if(there, [&](proto::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
+  std::erase_if(there,
+                [&](proto::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
   if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
   std::ranges::sort(there);
   bool asked = false;
@@ -97,16 +100,16 @@ void Coordinator::leave_node(proto::NodeId node) {
     asked = true;
   }
   if (!asked && wanted == before) return;  // or they were asked before, when the size was adjusted
-  // A member that leaves with its host is replaced if there is room elsewhere. Slots that were leased with
-  // the host make the job smaller, wherever members run.
+  // A member that leaves with its host is replaced if there is room elsewhere. Slots that were
+  // leased with the host make the job smaller, wherever members run.
   const std::uint32_t room = for_now ? wanted : policy_.slots;
   policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, room));
   journal_intent();
   if (wanted < before) shrink();
 }
 
-// Slots that are missing temporarily make the job smaller once it is known that they will not return, unless
-// there is room elsewhere by then.
+// Slots that are missing temporarily make the job smaller once it is known that they will not
+// return, unless there is room elsewhere by then.
 void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
   const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
   if (node->for_now) {
@@ -119,10 +122,12 @@ void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
   journal_intent();
 }
 
-// A job without a requested size grows with its hosts; others grow by the slots that are leased to them.
+// A job without a requested size grows with its hosts; others grow by the slots that are leased to
+// them.
 void Coordinator::grow(std::uint32_t leased) {
-  const std::uint32_t size =
-      policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + leased;
+  const std::uint32_t size = policy_.target_follows
+                                 ? std::clamp(policy_.slots, policy_.min, policy_.max)
+                                 : desired_ + leased;
   if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
   policy_.target = desired_ = size;
   forget_failures();
@@ -131,8 +136,8 @@ void Coordinator::grow(std::uint32_t leased) {
 
 void Coordinator::count_slots() {
   if (!job_.nodes.empty()) return;
-  policy_.slots =
-      policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max + policy_.spares) : nodes_.slots();
+  policy_.slots = policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max + policy_.spares)
+                                        : nodes_.slots();
 }
 
 // The known nodes decide the size of the first launch.
@@ -185,8 +190,8 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
   dismiss_launch();
 }
 
-// The coordinator does not wait for the processes of a lost node: its agent kills them, and the node's id,
-// which is never used again, fences them off.
+// The coordinator does not wait for the processes of a lost node: its agent kills them, and the
+// node's id, which is never used again, fences them off.
 void Coordinator::lose_with_node(MemberInfo* r) {
   const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
   r->reaped = true;
@@ -201,10 +206,13 @@ void Coordinator::lose_with_node(MemberInfo* r) {
 // Counts only if the reporting node has a member in the World. Recorded once per suspicion.
 void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect) {
   MemberInfo* r = members_.edit(suspect.member);
-  if (r == nullptr || !r->lives_in_world() || r->slot_id.node == node || !has_member_on(world_, node)) return;
+  if (r == nullptr || !r->lives_in_world() || r->slot_id.node == node ||
+      !has_member_on(world_, node))
+    return;
   const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
   r->suspected = now_;
-  if (!known) remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
+  if (!known)
+    remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
   drop_suspected_nodes();
 }
 
@@ -228,17 +236,21 @@ void Coordinator::drop_suspected_nodes() {
   }
 }
 
-// Drops agents whose heartbeats come but that do not send what the next World waits for. A job on one host
-// has no other agent to continue with.
+// Drops agents whose heartbeats come but that do not send what the next World waits for. A job on
+// one host has no other agent to continue with.
 void Coordinator::drop_unresponsive_nodes() {
-  if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
+  if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() ||
+      !job_.nodes.empty())
+    return;
   std::vector<std::pair<proto::NodeId, std::string>> unresponsive;
   for (const auto& [id, node] : nodes_.all()) {
-    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer) unresponsive.emplace_back(id, node.name);
+    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer)
+      unresponsive.emplace_back(id, node.name);
   }
   for (const auto& [id, name] : unresponsive) {
     if (!done())
-      drop_node(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
+      drop_node(id,
+                fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
   }
 }
 
@@ -264,7 +276,8 @@ void Coordinator::on_contacts(proto::NodeId node, const proto::Contacts& contact
 bool Coordinator::accept_declaration(MemberInfo* r, const proto::Join& join) {
   if (!declared_) declared_ = join;
   std::string warning;
-  const base::Status status = check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
+  const base::Status status =
+      check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
   if (status.ok()) return true;
   note(status.message());
   dismiss(r, false, status.message());

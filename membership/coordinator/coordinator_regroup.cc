@@ -39,7 +39,8 @@ void Coordinator::decide_next() {
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
   if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_)) {
     if (stage_ == Stage::kStarting)
-      held_ = still_starting(members_.count(MemberState::kWarm), members_.count(MemberState::kStarting));
+      held_ = still_starting(members_.count(MemberState::kWarm),
+                             members_.count(MemberState::kStarting));
     return;
   }
   Roster roster = members_.roster(world_, below_min_since_.value_or(base::TimePoint{}));
@@ -60,19 +61,21 @@ void Coordinator::decide_next() {
   }
 }
 
-// True if no member has changed since the last decision. Once a second it is made again, for its sentence.
+// True if no member has changed since the last decision. Once a second it is made again, for its
+// sentence.
 bool Coordinator::decided_recently() {
   if (decided_) {
     const auto [version, target, at] = *decided_;
-    if (version == members_.version() && target == policy_.target && now_ < at + std::chrono::seconds(1))
+    if (version == members_.version() && target == policy_.target &&
+        now_ < at + std::chrono::seconds(1))
       return true;
   }
   decided_ = {members_.version(), policy_.target, now_};
   return false;
 }
 
-// Below min with every slot in use, a drained member makes room for its successor, provided that another
-// member has the state.
+// Below min with every slot in use, a drained member makes room for its successor, provided that
+// another member has the state.
 void Coordinator::make_room() {
   if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
   for (auto& [id, r] : members_.edit_all()) {
@@ -90,7 +93,8 @@ void Coordinator::end_hello() {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled this may have died before it sent the Notice.
-    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.slot_id.node, proto::Notice{id}});
+    if (r.state == MemberState::kDraining && !r.drained)
+      emit(ToAgent{r.slot_id.node, proto::Notice{id}});
     if (r.drained) settle_drained(&r);
   }
   shrink();
@@ -102,8 +106,8 @@ void Coordinator::end_hello() {
     note(fmt::format("incarnation {} of the coordinator continues with generation {}", incarnation_,
                      highest_));
   } else {
-    start_regroup(
-        fmt::format("incarnation {} of the coordinator found generation {} over", incarnation_, highest_));
+    start_regroup(fmt::format("incarnation {} of the coordinator found generation {} over",
+                              incarnation_, highest_));
   }
 }
 
@@ -125,14 +129,16 @@ void Coordinator::end_hello_before_world_1() {
   relaunches_.adopt(now_, launched_);
   for (const auto& [id, r] : members_.all()) {
     const bool counts = r.reaped && !r.dismissed && !first_ready_;
-    if (counts && stage_ == Stage::kStarting) launch_lost_one(r, fmt::format("member {}: {}", id, r.cause));
+    if (counts && stage_ == Stage::kStarting)
+      launch_lost_one(r, fmt::format("member {}: {}", id, r.cause));
   }
 }
 
 void Coordinator::watch_minimum() {
   const bool plain = !first_ready_ || members_.any_finished();
-  const auto able = world_.generation > 0 ? members_.count(MemberState::kWarm, MemberState::kDraining)
-                                          : members_.count(MemberState::kStarting, MemberState::kWarm);
+  const auto able = world_.generation > 0
+                        ? members_.count(MemberState::kWarm, MemberState::kDraining)
+                        : members_.count(MemberState::kStarting, MemberState::kWarm);
   if (plain || able >= least(nodes_, policy_)) {
     below_min_since_.reset();
   } else if (!below_min_since_) {
@@ -146,7 +152,8 @@ void Coordinator::start_regroup(const std::string& why) {
   held_.clear();
   decided_.reset();
   nodes_.ask_all(awake_);
-  for (auto& [id, r] : members_.edit_all()) r.learning &= !r.caught_up;  // caught-up learners join now
+  for (auto& [id, r] : members_.edit_all())
+    r.learning &= !r.caught_up;  // caught-up learners join now
   to_agents(proto::Revoke{highest_});
   remember(why);
 }
@@ -164,8 +171,10 @@ void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
 }
 
 void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
-  proto::World w{
-      .incarnation = incarnation_, .generation = highest_ + 1, .shards = policy_.shards, .why = why};
+  proto::World w{.incarnation = incarnation_,
+                 .generation = highest_ + 1,
+                 .shards = policy_.shards,
+                 .why = why};
   if (w.generation > proto::kMaxGeneration) return end(1, "no generation number is left");
   w.resume = std::max(resume_of(world_, lines_), proto::Position::of(policy_.resume));
   for (proto::MemberId id : next) {
@@ -179,7 +188,8 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
                 StateLeft::kNone);
   }
   const proto::Step open = w.resume.step() + 1;
-  const auto before = world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::SlotId>{};
+  const auto before =
+      world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::SlotId>{};
   w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
   if (journaled_ != desired_) journal_intent();
   emit(Journal{w});
@@ -187,9 +197,10 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
   enter(w);
 }
 
-// Sets for each member whether it has the state of `resume`, replays to it or copies it. False: no member has
-// it.
-bool Coordinator::assign_donors(std::vector<proto::WorldMember>* members, proto::Position resume) const {
+// Sets for each member whether it has the state of `resume`, replays to it or copies it. False: no
+// member has it.
+bool Coordinator::assign_donors(std::vector<proto::WorldMember>* members,
+                                proto::Position resume) const {
   const bool first = world_.generation == 0;
   bool donor = false;
   proto::WorldMember* holder = nullptr;
@@ -213,8 +224,8 @@ bool Coordinator::assign_donors(std::vector<proto::WorldMember>* members, proto:
     if (holder == nullptr) holder = &m;
   }
   if (donor) return true;
-  // Before the first step every member has the initial state, or reads it from the checkpoint. Later a
-  // newcomer that has proved its copy can be the donor.
+  // Before the first step every member has the initial state, or reads it from the checkpoint.
+  // Later a newcomer that has proved its copy can be the donor.
   if (holder == nullptr && resume.step() == policy_.resume) holder = members->data();
   if (holder == nullptr) return false;
   holder->needs_state = false;
@@ -271,8 +282,8 @@ void Coordinator::end_if_over() {
     if (r.finished && status == 0) status = r.status;
   }
   if (members_.any_finished()) {
-    end(status,
-        status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
+    end(status, status == 0 ? "finished"
+                            : fmt::format("a member ended with status {} after finish()", status));
   } else if (lost) {
     const std::string what =
         well ? "the program ended without session.finish(), with status 0, in all members of"
@@ -280,7 +291,8 @@ void Coordinator::end_if_over() {
     fail(fmt::format("{} generation {}{}", what, world_.generation, well ? "" : " are lost"),
          StateLeft::kNone);
   } else {
-    // JobDone goes first, so that agents ask the members, which stand at a step boundary, for their state.
+    // JobDone goes first, so that agents ask the members, which stand at a step boundary, for their
+    // state.
     end(kEndedOnNotice, "all members left on notice");
     const Effect done = effects_.back();
     effects_.pop_back();
@@ -296,7 +308,9 @@ void Coordinator::fail(const std::string& what, StateLeft left) {
   const MemberInfo* first = members_.first_failure(progress_since_);
   if (first == nullptr) return end(1, what, left);
   end(first->status,
-      fmt::format("{}, first member {} ({})", what, first->id, what_of(first->failure, first->cause)), left);
+      fmt::format("{}, first member {} ({})", what, first->id,
+                  what_of(first->failure, first->cause)),
+      left);
 }
 
 void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
@@ -304,7 +318,8 @@ void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLe
   remember(reason);
   const proto::JobDone done{exit_code, reason, left == StateLeft::kNone,
                             exit_code > 0 && left == StateLeft::kWithMembers};
-  // The revoke frees members that wait for a lost one in a collective, so that their state can be saved.
+  // The revoke frees members that wait for a lost one in a collective, so that their state can be
+  // saved.
   if (done.save_state && highest_ > 0) to_agents(proto::Revoke{highest_});
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
     emit(ToAgent{0, done});

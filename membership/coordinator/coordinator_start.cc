@@ -1,5 +1,5 @@
-// The processes of the job: first launch, replacements, relaunches of programs that never join, time limits,
-// and requests to leave.
+// The processes of the job: first launch, replacements, relaunches of programs that never join,
+// time limits, and requests to leave.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -34,11 +34,13 @@ std::string missing_ranks(const MemberTable& members, std::uint32_t size, long s
                      fmt::join(missing, ", "));
 }
 
-std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have_state, const Policy& policy) {
+std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have_state,
+                           const Policy& policy) {
   if (!found.minority) return "they are more than half of the members";
   if (!others_have_state) return "no other member has the state";
   return fmt::format(
-      "it has not taken two steps yet, and may be loading data or compiling; it is killed after {:g} s "
+      "it has not taken two steps yet, and may be loading data or compiling; it is killed after "
+      "{:g} s "
       "without progress",
       5 * std::chrono::duration<double>(policy.hung_after).count());
 }
@@ -65,18 +67,20 @@ void Coordinator::start_members() {
   }
 }
 
-void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
+void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
+                            std::uint32_t restart_slot) {
   const proto::MemberId id = members_.next_id();
   if (members_.find(id) != nullptr) return end(1, "no member ID is left");
-  // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells its
-  // successor that the id was used.
+  // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells
+  // its successor that the id was used.
   if (job_.nodes.empty() && id >= promised_ids_) {
     const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
     promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
     journal_intent();
   }
   members_.end_edits();
-  for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
+  for (const auto& [changed, processes] : members_.take_loads())
+    nodes_.set_load(changed, processes);
   const proto::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
   MemberInfo& member = members_.add(id, node, now_);
   member.first_rank = rank;
@@ -99,12 +103,13 @@ void Coordinator::launch() {
   launched_ = desired_ = relaunches_.launch(now_, job_.nodes.empty() ? policy_.slots : kUnlimited);
   first_member_ = members_.next_id();
   stage_ = Stage::kStarting;
-  // Journaled before they start: a successor learns nothing else about members that die before the first
-  // join.
+  // Journaled before they start: a successor learns nothing else about members that die before the
+  // first join.
   Intent ahead = intent();
   promised_ids_ = ahead.next_member += launched_;
   journal(std::move(ahead));
-  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank) start_one(rank, launched_, rank);
+  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank)
+    start_one(rank, launched_, rank);
 }
 
 void Coordinator::relaunch() {
@@ -115,9 +120,9 @@ void Coordinator::relaunch() {
 void Coordinator::enforce_limits() {
   if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
-    return end(1,
-               fmt::format("{} of at least {} members for {} s (--min-members-timeout)",
-                           members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
+    return end(1, fmt::format("{} of at least {} members for {} s (--min-members-timeout)",
+                              members_.count(MemberState::kWarm, MemberState::kDraining),
+                              policy_.min, seconds));
   }
   if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
     for (auto& [id, r] : members_.edit_all()) {
@@ -127,12 +132,14 @@ void Coordinator::enforce_limits() {
   if (now_ >= members_.earliest_kill()) kill_overdue();
   if (first_ready_ && now_ >= first_unready_due_) end_unready_members();
   if (done()) return;
-  for (const proto::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.edit(id));
+  for (const proto::MemberId id : std::set(members_.waiting_to_leave()))
+    ask_to_leave(members_.edit(id));
   end_straggling_finish();
   if (now_ >= next_query_ && world_.generation > 0) {
     const bool waits = !members_.waiting_to_leave().empty();
     next_query_ =
-        now_ + (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
+        now_ +
+        (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
     to_agents(proto::Query{});
     watch_progress();
   }
@@ -151,7 +158,8 @@ void Coordinator::kill_overdue() {
 }
 
 void Coordinator::end_unready_members() {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
   first_unready_due_ = base::TimePoint::max();
   for (auto& [id, r] : members_.edit_all()) {
     if (r.state != MemberState::kStarting) continue;
@@ -168,14 +176,14 @@ void Coordinator::end_unready_members() {
     charge(&r);
     if (done()) return;
     if (world_.generation == 0 && members_.staying() < policy_.min) {
-      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id, seconds,
-                                members_.staying(), policy_.min));
+      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members",
+                                id, seconds, members_.staying(), policy_.min));
     }
   }
 }
 
-// A member that still waits for one that has finished and exited needs a new World to learn that everything
-// is committed.
+// A member that still waits for one that has finished and exited needs a new World to learn that
+// everything is committed.
 void Coordinator::end_straggling_finish() {
   if (stage_ != Stage::kSteady || !members_.any_unfinished() || !members_.any_finished()) {
     straggling_since_.reset();
@@ -201,7 +209,9 @@ void Coordinator::watch_progress() {
   if (!found) return;
   if (found->members.empty())
     return note(found->why +
-                (policy_.kill_hung ? "; which of them hangs is unknown, so none is killed (--on-hang)" : ""));
+                (policy_.kill_hung
+                     ? "; which of them hangs is unknown, so none is killed (--on-hang)"
+                     : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
   for (const proto::MemberId id : found->members) {
@@ -213,11 +223,12 @@ void Coordinator::watch_progress() {
   const std::size_t more = found->members.size() - names.size();
   const bool have = others_have_state(members_, world_, found->members);
   const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && long_quiet));
-  note(fmt::format("member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
-                   more > 0 ? fmt::format(" and {} more", more) : "", found->why,
-                   kills               ? "; killed (--on-hang)"
-                   : policy_.kill_hung ? "; not killed (--on-hang): " + why_not_killed(*found, have, policy_)
-                                       : ""));
+  note(fmt::format(
+      "member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
+      more > 0 ? fmt::format(" and {} more", more) : "", found->why,
+      kills               ? "; killed (--on-hang)"
+      : policy_.kill_hung ? "; not killed (--on-hang): " + why_not_killed(*found, have, policy_)
+                          : ""));
   if (!kills) return;
   for (const proto::MemberId id : found->members) {
     MemberInfo* r = members_.edit(id);
@@ -232,8 +243,8 @@ void Coordinator::watch_progress() {
   if (policy_.drop_hung) journal_intent();
 }
 
-// Reduces the job to `desired_` members: first those outside the World that are no spares, then the highest
-// ranks.
+// Reduces the job to `desired_` members: first those outside the World that are no spares, then the
+// highest ranks.
 void Coordinator::shrink() {
   for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
     std::vector<MemberInfo*> newest;
@@ -257,12 +268,13 @@ void Coordinator::shrink() {
   }
 }
 
-// A member that leaves lowers the target, down to min. A member whose state is still needed, or without which
-// the World would be too small, gets its notice once the others can do without it.
+// A member that leaves lowers the target, down to min. A member whose state is still needed, or
+// without which the World would be too small, gets its notice once the others can do without it.
 void Coordinator::ask_to_leave(MemberInfo* member) {
   const bool spare = !member->in_world() && members_.staying() > desired_;
   if (!member->leave_wanted && !spare) {
-    policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
+    policy_.target = desired_ =
+        std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
     member->leave_wanted = true;
     journal_intent();
   }
@@ -273,11 +285,12 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
   const bool room = nodes_.slots() > 0 && world_.size() < policy_.max &&
                     (members_.processes() < policy_.slots ||
                      members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  // The last member with the state stays until another has it, unless no other can come because all hosts are
-  // being taken back.
+  // The last member with the state stays until another has it, unless no other can come because all
+  // hosts are being taken back.
   const bool more =
       nodes_.slots() > 0 && policy_.replace && budget_.any_left(desired_, members_.used_slots());
-  if (members_.holders() == 0 && (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
+  if (members_.holders() == 0 &&
+      (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
     return;
   }
   // A drained member does not vote and so holds the others up: it does not wait for a successor.

@@ -1,5 +1,5 @@
-// The entries of the coordinator's journal, from which a restarted coordinator recovers. Plain data;
-// docs/reference/formats/journal.md has the bytes.
+// The entries of the coordinator's journal, from which a restarted coordinator recovers. Plain
+// data; docs/reference/formats/journal.md has the bytes.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct Intent {
     bool operator==(const Mark&) const = default;
   };
 
-  base::TimePoint began{};           // when the job began
-  std::uint32_t target = 0;          // --initial-size, or the size after the last `resize` or notice
-  std::uint32_t desired = 0;         // the target less the lost members that are not replaced
-  std::uint32_t restarts = 0;        // relaunches so far
-  proto::MemberId next_member = 0;   // ids below this may be in use
+  base::TimePoint began{};          // when the job began
+  std::uint32_t target = 0;         // --initial-size, or the size after the last `resize` or notice
+  std::uint32_t desired = 0;        // the target less the lost members that are not replaced
+  std::uint32_t restarts = 0;       // relaunches so far
+  proto::MemberId next_member = 0;  // ids below this may be in use
   proto::MemberId first_member = 0;  // first id of the present launch
-  std::uint32_t said = 0;            // the requested target, without leased slots; 0: none was requested
+  std::uint32_t said = 0;  // the requested target, without leased slots; 0: none was requested
   std::vector<Mark> marks;
   bool operator==(const Intent&) const = default;
 };

@@ -50,7 +50,9 @@ std::uint32_t MemberTable::traits_of(const MemberInfo& r) {
   const auto warm = r.state == MemberState::kWarm, active = r.state == MemberState::kActive;
   const bool stays = r.state <= MemberState::kActive && !r.leave_wanted;
   std::uint32_t traits = 1U << static_cast<unsigned>(r.state);
-  const auto add = [&](Trait trait, bool has) { traits |= static_cast<std::uint32_t>(has) << trait; };
+  const auto add = [&](Trait trait, bool has) {
+    traits |= static_cast<std::uint32_t>(has) << trait;
+  };
   add(kStays, stays);
   add(kStaysActive, stays && active);
   add(kHolds, stays && active && r.has_state());
@@ -96,7 +98,9 @@ void MemberTable::count(const MemberInfo& r) const {
 
 std::uint32_t MemberTable::count(MemberState first, MemberState last) const {
   count();
-  const auto at = [this](MemberState state) { return counts_.begin() + static_cast<std::ptrdiff_t>(state); };
+  const auto at = [this](MemberState state) {
+    return counts_.begin() + static_cast<std::ptrdiff_t>(state);
+  };
   return std::accumulate(at(first), at(last) + 1, 0U);
 }
 
@@ -116,7 +120,8 @@ MemberCounts MemberTable::counts(const proto::World& world) const {
 std::map<proto::NodeId, std::uint32_t> MemberTable::take_loads() {
   count();
   std::map<proto::NodeId, std::uint32_t> loads;
-  for (const proto::NodeId node : std::exchange(load_changed_, {})) loads[node] = nodes_[node].processes;
+  for (const proto::NodeId node : std::exchange(load_changed_, {}))
+    loads[node] = nodes_[node].processes;
   return loads;
 }
 

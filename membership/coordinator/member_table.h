@@ -18,14 +18,14 @@
 namespace regroup::membership {
 
 struct MemberInfo : Member {
-  base::TimePoint since{};                     // when its start was requested; if lost, when it was lost
-  std::uint64_t warm_order = 0;                // 0: never ready
-  std::uint32_t first_rank = 0;                // RANK at its start
-  bool reaped = false;                         // the process has ended, `status` is known
-  bool drained = false;                        // stopped at a step boundary
-  bool dismissed = false;                      // ended by the coordinator: not replaced, not a failure
-  bool kill_asked = false;                     // by a KillRequest, or because it hung
-  bool stood_still = false;                    // it hung while the others waited for it
+  base::TimePoint since{};       // when its start was requested; if lost, when it was lost
+  std::uint64_t warm_order = 0;  // 0: never ready
+  std::uint32_t first_rank = 0;  // RANK at its start
+  bool reaped = false;           // the process has ended, `status` is known
+  bool drained = false;          // stopped at a step boundary
+  bool dismissed = false;        // ended by the coordinator: not replaced, not a failure
+  bool kill_asked = false;       // by a KillRequest, or because it hung
+  bool stood_still = false;      // it hung while the others waited for it
   std::optional<base::TimePoint> kill_at;      // SIGKILL if it still runs then
   std::optional<base::TimePoint> suspected{};  // when another member last reported it unreachable
   std::int32_t status = 0;                     // as a shell would give it: 128 + signal
@@ -45,7 +45,9 @@ struct MemberInfo : Member {
   double loss = 0.0;
   std::uint64_t reports = 0;  // number of reports, so that a reader can tell a new one
 
-  [[nodiscard]] bool in_world() const { return state >= MemberState::kActive && state <= MemberState::kLost; }
+  [[nodiscard]] bool in_world() const {
+    return state >= MemberState::kActive && state <= MemberState::kLost;
+  }
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }
   // It had the state when its World was formed, or has proved its copy since.
   [[nodiscard]] bool has_state() const { return proved || !(entry.needs_state || entry.replays); }
@@ -57,8 +59,9 @@ struct MemberInfo : Member {
   mutable std::uint32_t counted_ = 0;  // its traits
 };
 
-// Counts are updated as members change, so that a query costs the same with ten thousand members as with ten.
-// A reference from add(), edit() or edit_all() may be written until end_edits(). Not thread-safe.
+// Counts are updated as members change, so that a query costs the same with ten thousand members as
+// with ten. A reference from add(), edit() or edit_all() may be written until end_edits(). Not
+// thread-safe.
 class MemberTable {
  public:
   MemberInfo& add(proto::MemberId id, proto::NodeId node, base::TimePoint now);
@@ -89,7 +92,9 @@ class MemberTable {
   [[nodiscard]] bool any_lacks_results() const { return of(kLacksResults) > 0; }
   [[nodiscard]] bool any_suspected() const { return of(kSuspected) > 0; }  // and lives in the World
   // Active, and leave_wanted.
-  [[nodiscard]] const std::set<proto::MemberId>& waiting_to_leave() const { return count(), waiting_; }
+  [[nodiscard]] const std::set<proto::MemberId>& waiting_to_leave() const {
+    return count(), waiting_;
+  }
   [[nodiscard]] MemberCounts counts(const proto::World& world) const;
   // No kill_at is before this; none at all: TimePoint::max(). earliest_kill_is() corrects it.
   [[nodiscard]] base::TimePoint earliest_kill() const { return count(), earliest_kill_; }
@@ -104,7 +109,8 @@ class MemberTable {
   // By RestartBudget's slots: whether a member stays, or starts, in it.
   [[nodiscard]] std::vector<bool> used_slots() const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
-  // The member that was the first to end with an abnormal status, undismissed, at or after `since`; or null.
+  // The member that was the first to end with an abnormal status, undismissed, at or after `since`;
+  // or null.
   [[nodiscard]] const MemberInfo* first_failure(base::TimePoint since) const;
 
  private:

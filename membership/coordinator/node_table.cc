@@ -76,7 +76,8 @@ NodeTable::LoadKey NodeTable::load_key(proto::NodeId id) const {
   return {room, room != Room::kFree || by_node_ ? used : 0, id};
 }
 
-std::optional<proto::Contacts> NodeTable::gather(proto::NodeId from, const proto::Contacts& contacts,
+std::optional<proto::Contacts> NodeTable::gather(proto::NodeId from,
+                                                 const proto::Contacts& contacts,
                                                  const proto::World& world) {
   if (contacts.generation != world.generation) return std::nullopt;
   if (generation_ != world.generation) {

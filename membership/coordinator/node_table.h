@@ -1,4 +1,5 @@
-// The nodes of the job with their slots, and the addresses that their members published in one generation.
+// The nodes of the job with their slots, and the addresses that their members published in one
+// generation.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ class NodeTable {
   void add(proto::NodeId id, const Node& node);
   void erase(proto::NodeId id);
   void resize(proto::NodeId id, std::uint32_t slots);
-  // Leases the slots of a node, less those that fill the `lacked` members, to the job: returns by how many
-  // members it grows, at most `most`, until take_leased().
+  // Leases the slots of a node, less those that fill the `lacked` members, to the job: returns by
+  // how many members it grows, at most `most`, until take_leased().
   std::uint32_t lease(proto::NodeId id, std::uint32_t lacked, std::uint32_t most);
   std::uint32_t take_leased(proto::NodeId id);
   // Restores the leases of an earlier incarnation: nodes take their part of them by lease_again().
@@ -53,19 +54,21 @@ class NodeTable {
   [[nodiscard]] base::Duration asked_all() const { return asked_all_; }  // the last time
 
   void set_load(proto::NodeId id, std::uint32_t processes);
-  // The node for the next process; the table must not be empty. If all slots are in use: the node with the
-  // fewest processes.
+  // The node for the next process; the table must not be empty. If all slots are in use: the node
+  // with the fewest processes.
   [[nodiscard]] proto::NodeId next() const { return std::get<2>(*by_load_.begin()); }
 
-  // Adds the addresses of the members of `world` on node `from`. Returns all addresses once every node of the
-  // World has sent its own.
-  [[nodiscard]] std::optional<proto::Contacts> gather(proto::NodeId from, const proto::Contacts& contacts,
+  // Adds the addresses of the members of `world` on node `from`. Returns all addresses once every
+  // node of the World has sent its own.
+  [[nodiscard]] std::optional<proto::Contacts> gather(proto::NodeId from,
+                                                      const proto::Contacts& contacts,
                                                       const proto::World& world);
 
  private:
-  enum class Room : std::uint8_t { kFree, kFull, kNone };          // kNone: no slots
-  using LoadKey = std::tuple<Room, std::uint32_t, proto::NodeId>;  // the middle one: processes that matter;
-                                                                   // the smallest key is next
+  enum class Room : std::uint8_t { kFree, kFull, kNone };  // kNone: no slots
+  using LoadKey =
+      std::tuple<Room, std::uint32_t, proto::NodeId>;  // the middle one: processes that matter;
+                                                       // the smallest key is next
   [[nodiscard]] LoadKey load_key(proto::NodeId id) const;
 
   const bool by_node_;

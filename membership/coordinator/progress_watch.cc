@@ -10,13 +10,14 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kSteps = 31;                // of whose durations the median is taken
-constexpr std::size_t kMeasured = 3;              // measured steps of the job, at least, for Stall::sure
-constexpr unsigned kTaken = 2;                    // completed steps of a member, at least, for Stall::sure
-constexpr int kMedians = 10;                      // without progress of any member
-constexpr int kAgainAfter = 5;                    // times the silence before the first report
-constexpr std::chrono::seconds kHeard(3);         // lines are queried each second
-constexpr std::chrono::milliseconds kGrain(500);  // the lines of one query arrive one after the other
+constexpr std::size_t kSteps = 31;         // of whose durations the median is taken
+constexpr std::size_t kMeasured = 3;       // measured steps of the job, at least, for Stall::sure
+constexpr unsigned kTaken = 2;             // completed steps of a member, at least, for Stall::sure
+constexpr int kMedians = 10;               // without progress of any member
+constexpr int kAgainAfter = 5;             // times the silence before the first report
+constexpr std::chrono::seconds kHeard(3);  // lines are queried each second
+constexpr std::chrono::milliseconds kGrain(
+    500);  // the lines of one query arrive one after the other
 
 // In the order in which a member passes through them.
 enum class Activity : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
@@ -39,16 +40,18 @@ Shares shares_in(const proto::World& world, proto::Step step) {
   return out;
 }
 
-bool has_sealed(const proto::SlotReport& line, proto::Step step, const std::vector<std::uint32_t>& leaves) {
+bool has_sealed(const proto::SlotReport& line, proto::Step step,
+                const std::vector<std::uint32_t>& leaves) {
   return std::ranges::all_of(leaves, [&](std::uint32_t leaf) {
-    return std::ranges::any_of(
-        line.seals, [&](const proto::Seal& s) { return s.step == step && s.leaves.contains(leaf); });
+    return std::ranges::any_of(line.seals, [&](const proto::Seal& s) {
+      return s.step == step && s.leaves.contains(leaf);
+    });
   });
 }
 
 // The progress of a line that is in no collective section. `shares` caches the steps seen.
-Progress progress_of(const proto::SlotReport& line, const proto::World& world, proto::SlotId slot_id,
-                     std::map<proto::Step, Shares>* shares) {
+Progress progress_of(const proto::SlotReport& line, const proto::World& world,
+                     proto::SlotId slot_id, std::map<proto::Step, Shares>* shares) {
   const proto::StateWord& word = line.state;
   const proto::Step step = word.position.step();
   const bool open = word.phase != proto::Phase::kCommitted;
@@ -92,9 +95,9 @@ void ProgressWatch::update(base::Duration at, const proto::SlotReport& line) {
   Seen& seen = entry->second;
   seen.at = at;
   const proto::SlotReport& before = seen.line;
-  if (!is_new && before.state == line.state && before.step == line.step && before.seals == line.seals &&
-      before.finished == line.finished && before.proved == line.proved &&
-      before.caught_up_to == line.caught_up_to)
+  if (!is_new && before.state == line.state && before.step == line.step &&
+      before.seals == line.seals && before.finished == line.finished &&
+      before.proved == line.proved && before.caught_up_to == line.caught_up_to)
     return;
   if (!is_new && line.step > before.step) ++steps_of_[line.member];
   seen.line = line;
@@ -128,17 +131,20 @@ std::optional<base::Duration> ProgressWatch::median_step() const {
 
 bool ProgressWatch::is_quiet(base::Duration at, base::Duration least) const {
   const base::Duration quiet = at - quiet_since_;
-  return !reported_ && quiet >= least && quiet >= kMedians * median_step().value_or(base::Duration());
+  return !reported_ && quiet >= least &&
+         quiet >= kMedians * median_step().value_or(base::Duration());
 }
 
 bool ProgressWatch::is_long_quiet(base::Duration at, base::Duration least) {
   const base::Duration quiet = at - quiet_since_;
   if (!reported_ || reported_again_ || quiet < kAgainAfter * least) return false;
-  return reported_again_ = quiet >= kAgainAfter * kMedians * median_step().value_or(base::Duration());
+  return reported_again_ =
+             quiet >= kAgainAfter * kMedians * median_step().value_or(base::Duration());
 }
 
 std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
-    base::Duration at, const proto::World& world, const std::function<bool(proto::MemberId)>& takes_part) {
+    base::Duration at, const proto::World& world,
+    const std::function<bool(proto::MemberId)>& takes_part) {
   std::vector<std::pair<Progress, proto::MemberId>> all;
   std::map<proto::Step, Shares> shares;
   for (const proto::WorldMember& member : world.members) {
@@ -159,9 +165,10 @@ std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
   const std::string took = step ? fmt::format(" (a step takes {})", seconds(*step)) : "";
   if (last == first) {
     if (last.activity != Activity::kWaits) return std::nullopt;
-    return Stall{{},
-                 fmt::format("all {} members have waited for each other in step {} for {}{}", all.size(),
-                             proto::Position{last.position}.step(), seconds(quiet), took)};
+    return Stall{
+        {},
+        fmt::format("all {} members have waited for each other in step {} for {}{}", all.size(),
+                    proto::Position{last.position}.step(), seconds(quiet), took)};
   }
   Stall out;
   for (const auto& [progress, id] : all) {
@@ -171,7 +178,8 @@ std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
   const bool one = out.members.size() == 1;
   out.minority = out.members.size() <= others;
   out.sure = out.minority && steps_.size() >= kMeasured &&
-             std::ranges::all_of(out.members, [this](proto::MemberId id) { return steps_of_[id] >= kTaken; });
+             std::ranges::all_of(out.members,
+                                 [this](proto::MemberId id) { return steps_of_[id] >= kTaken; });
   out.why = fmt::format("{} {} other{} waiting for {}{}: {} {}", one ? "keeps" : "keep", others,
                         others == 1 ? "" : "s", seconds(quiet), took, one ? "it" : "each",
                         where(last, first, world));

@@ -1,5 +1,5 @@
-// Two failures are equal if exception and location are, whatever progress lies between them. If only exit
-// statuses are known, they are equal only if the job made no step between them.
+// Two failures are equal if exception and location are, whatever progress lies between them. If
+// only exit statuses are known, they are equal only if the job made no step between them.
 #include "membership/coordinator/restart_budget.h"
 
 #include <fmt/format.h>
@@ -18,9 +18,13 @@ constexpr std::size_t kMostNames = 8;
 constexpr base::Duration kFirst = std::chrono::milliseconds(100);
 constexpr base::Duration kLongest = std::chrono::seconds(10);
 
-bool of_program(std::int32_t signal) { return std::ranges::find(kOfProgram, signal) != kOfProgram.end(); }
+bool of_program(std::int32_t signal) {
+  return std::ranges::find(kOfProgram, signal) != kOfProgram.end();
+}
 
-bool is_used(const std::vector<bool>& used, std::uint32_t slot) { return slot < used.size() && used[slot]; }
+bool is_used(const std::vector<bool>& used, std::uint32_t slot) {
+  return slot < used.size() && used[slot];
+}
 
 base::Duration delay_after(std::uint32_t failures) {
   return std::min<base::Duration>(kFirst * (1 << std::min(failures, 10U)), kLongest);
@@ -57,9 +61,9 @@ RestartBudget::Verdict RestartBudget::on_ending(base::TimePoint now, const Endin
     slot = {.endings = endings, .free_at = std::max(slot.free_at, due)};
     return {};
   }
-  const std::string failure = ending.failure.known()
-                                  ? fmt::format("{} at {}", ending.failure.kind, ending.failure.place)
-                                  : ending.cause;
+  const std::string failure =
+      ending.failure.known() ? fmt::format("{} at {}", ending.failure.kind, ending.failure.place)
+                             : ending.cause;
   ++slot.failures, ++slot.endings;
   slot.unready = ending.ready ? 0 : slot.unready + 1;
   slot.same = failure == slot.last ? slot.same + 1 : 1;
@@ -69,7 +73,8 @@ RestartBudget::Verdict RestartBudget::on_ending(base::TimePoint now, const Endin
   if (!ending.outside && meets_all(others)) return {What::kEndJob, ends_why(ending)};
   const bool same = slot.same >= kInARow && ending.failure.known();
   const bool spared = ending.outside && ending.learning;  // no member waits for it
-  if (!same && slot.unready < kInARow && (spared || slot.failures <= policy_.max_restarts)) return {};
+  if (!same && slot.unready < kInARow && (spared || slot.failures <= policy_.max_restarts))
+    return {};
   slot.disabled = true;
   const std::string last = what_of(ending.failure, ending.cause);
   if (slot.unready >= kInARow)
@@ -77,13 +82,15 @@ RestartBudget::Verdict RestartBudget::on_ending(base::TimePoint now, const Endin
             fmt::format("slot {}: {} members in a row ended before they were ready, the last: {}",
                         ending.slot, slot.unready, last)};
   if (same)
-    return {What::kDisableSlot, fmt::format("slot {}: {} members in a row failed in the same way: {}",
-                                            ending.slot, slot.same, last)};
-  return {
-      What::kDisableSlot,
-      fmt::format("slot {}: its member was replaced {} without progress (--max-restarts), the last: {}",
-                  ending.slot,
-                  policy_.max_restarts == 1 ? "once" : fmt::format("{} times", policy_.max_restarts), last)};
+    return {What::kDisableSlot,
+            fmt::format("slot {}: {} members in a row failed in the same way: {}", ending.slot,
+                        slot.same, last)};
+  return {What::kDisableSlot,
+          fmt::format(
+              "slot {}: its member was replaced {} without progress (--max-restarts), the last: {}",
+              ending.slot,
+              policy_.max_restarts == 1 ? "once" : fmt::format("{} times", policy_.max_restarts),
+              last)};
 }
 
 void RestartBudget::lengthen_row(const Ending& ending, const std::string& what) {
@@ -109,7 +116,8 @@ std::string RestartBudget::ends_why(const Ending& ending) const {
     return fmt::format("{} members in a row, in {} launches of the job, failed in the same way: {}",
                        row_.length, row_.launches, last);
   return fmt::format("{} members in a row ({}{}) failed in the same way: {}", row_.length,
-                     row_.length > row_.members.size() ? "..., " : "", fmt::join(row_.members, ", "), last);
+                     row_.length > row_.members.size() ? "..., " : "",
+                     fmt::join(row_.members, ", "), last);
 }
 
 void RestartBudget::put_off(base::TimePoint now, std::uint32_t number, bool survivors_go_on) {
@@ -123,7 +131,8 @@ std::optional<std::uint32_t> RestartBudget::next(base::TimePoint now, std::uint3
   for (std::uint32_t number = 0; number < slots; ++number) {
     if (is_used(used, number)) continue;
     const auto known = slots_.find(number);
-    if (known == slots_.end() || (!known->second.disabled && known->second.free_at <= now)) return number;
+    if (known == slots_.end() || (!known->second.disabled && known->second.free_at <= now))
+      return number;
   }
   return std::nullopt;
 }
@@ -139,7 +148,8 @@ bool RestartBudget::any_left(std::uint32_t slots, const std::vector<bool>& used)
 std::optional<base::TimePoint> RestartBudget::next_change(base::TimePoint now) const {
   std::optional<base::TimePoint> next;
   for (const auto& [number, slot] : slots_) {
-    if (!slot.disabled && slot.free_at > now && (!next || slot.free_at < *next)) next = slot.free_at;
+    if (!slot.disabled && slot.free_at > now && (!next || slot.free_at < *next))
+      next = slot.free_at;
   }
   return next;
 }

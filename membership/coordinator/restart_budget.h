@@ -1,5 +1,5 @@
-// Restart policy: how often and when a failed member is replaced, when its slot is disabled, and when the job
-// ends. Pure.
+// Restart policy: how often and when a failed member is replaced, when its slot is disabled, and
+// when the job ends. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct Ending {
   std::string cause;            // "killed by signal 11"
   bool outside = false;         // caused by something else: SIGKILL, a lost host
   bool ready = false;           // it had joined
-  bool learning = false;        // it had joined, but was not in a World yet: the others trained meanwhile
-  base::Duration lived{};       // time in Worlds
-  proto::Step steps = 0;        // completed by this member
-  proto::Step at = 0;           // the last step of the job that it knew
+  bool learning = false;  // it had joined, but was not in a World yet: the others trained meanwhile
+  base::Duration lived{};  // time in Worlds
+  proto::Step steps = 0;   // completed by this member
+  proto::Step at = 0;      // the last step of the job that it knew
 };
 
 // True for the exit status, as a shell reports it, of a process that was ended from outside.
@@ -36,8 +36,8 @@ struct Ending {
 // "ValueError: bad at train.py:6", or the cause.
 [[nodiscard]] std::string what_of(const proto::Failure& failure, const std::string& cause);
 
-// Equal failures in a row, over all slots. It is journaled, and passed on to a restarted coordinator and to
-// the next launch of the job.
+// Equal failures in a row, over all slots. It is journaled, and passed on to a restarted
+// coordinator and to the next launch of the job.
 struct FailureRow {
   proto::Failure failure = {};  // the last of them; unknown: only `what` is known
   std::string what;             // "ValueError at train.py:12", or the cause
@@ -49,16 +49,16 @@ struct FailureRow {
   bool passed_on = false;      // by an earlier launch, without a failure of the present one
   bool operator==(const FailureRow&) const = default;
 };
-// The row that the next launch begins with. Only a row of exceptions is passed on: a bare exit status, or a
-// checkpoint that could not be read, says nothing about the next launch.
+// The row that the next launch begins with. Only a row of exceptions is passed on: a bare exit
+// status, or a checkpoint that could not be read, says nothing about the next launch.
 [[nodiscard]] FailureRow passed_on(FailureRow row);
 
-// Each slot has a budget of RelaunchPolicy::max_restarts. A member that trains well (a minute and ten steps,
-// or one step if it was then ended from outside) restores it; a member that lived for ten seconds resets the
-// back-off. A learner that is ended from outside does not use the budget up. A slot is disabled when its
-// members fail three times in the same way, or three times before they are ready. The job ends when the same
-// failure has met the members of all slots, at least three times in a row, since the next member would meet
-// it too.
+// Each slot has a budget of RelaunchPolicy::max_restarts. A member that trains well (a minute and
+// ten steps, or one step if it was then ended from outside) restores it; a member that lived for
+// ten seconds resets the back-off. A learner that is ended from outside does not use the budget up.
+// A slot is disabled when its members fail three times in the same way, or three times before they
+// are ready. The job ends when the same failure has met the members of all slots, at least three
+// times in a row, since the next member would meet it too.
 class RestartBudget {
  public:
   explicit RestartBudget(RelaunchPolicy policy) : policy_(policy) {}
@@ -69,9 +69,10 @@ class RestartBudget {
     std::string why;  // unless kRestart
   };
   // `others`: the slots of the members that remain in the World.
-  Verdict on_ending(base::TimePoint now, const Ending& ending, const std::set<std::uint32_t>& others);
-  // A member of `slot` was lost, the cause is not known yet: delays its successor by 0.1 s, doubled with each
-  // failure up to 10 s, and by at least 0.3 s if survivors continue.
+  Verdict on_ending(base::TimePoint now, const Ending& ending,
+                    const std::set<std::uint32_t>& others);
+  // A member of `slot` was lost, the cause is not known yet: delays its successor by 0.1 s, doubled
+  // with each failure up to 10 s, and by at least 0.3 s if survivors continue.
   void put_off(base::TimePoint now, std::uint32_t slot, bool survivors_go_on);
   void restore(FailureRow row) { row_ = std::move(row); }
   [[nodiscard]] const FailureRow& row() const { return row_; }

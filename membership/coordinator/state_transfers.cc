@@ -10,7 +10,8 @@
 namespace regroup::membership {
 namespace {
 
-constexpr base::Duration kPause = std::chrono::milliseconds(200);  // between a state transfer and the next
+constexpr base::Duration kPause =
+    std::chrono::milliseconds(200);  // between a state transfer and the next
 constexpr proto::TransferId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
 constexpr std::uint32_t kMaxFailedTransfers = 3;  // then the member is copied to inside the regroup
@@ -24,11 +25,11 @@ std::string lost(const std::string& host) {
   return fmt::format("host {} was lost while it served the state", host);
 }
 
-// Why a source node cannot serve the state any more, or empty. `host` is passed, since a lost node is in no
-// table. `writing`: the World is still the one whose members write the snapshot, so all of them have the
-// state then.
-std::string why_unable(const StateTransfers::Context& context, proto::NodeId node, const std::string& host,
-                       bool writing) {
+// Why a source node cannot serve the state any more, or empty. `host` is passed, since a lost node
+// is in no table. `writing`: the World is still the one whose members write the snapshot, so all of
+// them have the state then.
+std::string why_unable(const StateTransfers::Context& context, proto::NodeId node,
+                       const std::string& host, bool writing) {
   if (!context.nodes.contains(node)) return lost(host);
   const bool gives = std::ranges::any_of(context.members.on_node(node), [&](proto::MemberId id) {
     const MemberInfo& r = *context.members.find(id);
@@ -54,8 +55,8 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
     for (auto& [id, r] : context.members.edit_all()) {
       if (!r.lacks_results() || (transfer_ && transfer_->learners.contains(id))) continue;
       r.caught_up = false;
-      return fmt::format("member {} is copied to inside the regroup: no source has the results that it lacks",
-                         id);
+      return fmt::format(
+          "member {} is copied to inside the regroup: no source has the results that it lacks", id);
     }
   }
   if (!transfer_) {
@@ -75,7 +76,8 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
   for (const auto& [node, host] : transfer_->asked) {
     if (!context.nodes.contains(node)) return end(context, lost(host));
   }
-  if (std::ranges::all_of(transfer_->learners, [](const auto& learner) { return learner.second; })) {
+  if (std::ranges::all_of(transfer_->learners,
+                          [](const auto& learner) { return learner.second; })) {
     for (const auto& [id, caught_up] : transfer_->learners) {
       MemberInfo& r = *context.members.edit(id);
       if (std::exchange(r.learning, false))
@@ -118,7 +120,8 @@ void StateTransfers::ask(const Context& context, proto::NodeId node) {
   context.effects.emplace_back(ToAgent{node, proto::StartSource{transfer_->id, transfer_->step}});
 }
 
-StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& context, proto::NodeId node,
+StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& context,
+                                                               proto::NodeId node,
                                                                const proto::SourceStatus& status) {
   if (!transfer_ || status.transfer != transfer_->id) return {};
   const bool first = transfer_->step == 0;
@@ -129,8 +132,8 @@ StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& co
   const bool same = first ? status.step > 0 : status.step == transfer_->step;
   if (!status.why.empty() || !reached || (asked && !same)) {
     const std::string why = !status.why.empty() ? status.why
-                            : !reached          ? "its agent has no address that other hosts can reach"
-                                                : "it serves another step";
+                            : !reached ? "its agent has no address that other hosts can reach"
+                                       : "it serves another step";
     if (first || !asked)  // else the transfer continues without this node
       return end(context, at_host(context.nodes.all().at(node).name, why));
   } else if (asked) {
@@ -166,7 +169,8 @@ void StateTransfers::start_targets(Context context) {
 
 StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
                                                                const proto::TargetStatus& status) {
-  if (!transfer_ || status.transfer != transfer_->id || !transfer_->learners.contains(status.member))
+  if (!transfer_ || status.transfer != transfer_->id ||
+      !transfer_->learners.contains(status.member))
     return {};
   MemberInfo& r = *context.members.edit(status.member);
   const bool in_world = r.lacks_results();
@@ -179,7 +183,8 @@ StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
   transfer_->learners.erase(r.id);
   r.caught_up = false;
   if (++r.failed_transfers >= kMaxFailedTransfers) r.learning = false;
-  context.remember(fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
+  context.remember(
+      fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
   if (!in_world) return {};
   return fmt::format("member {} is copied to inside the regroup: {}", r.id, status.why);
 }

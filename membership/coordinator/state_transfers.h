@@ -1,6 +1,6 @@
-// The coordinator's side of state transfers, by which joining members catch up while the others train:
-// chooses the source nodes and the learners, and admits the learners once all have caught up.
-// docs/design/catch_up.md.
+// The coordinator's side of state transfers, by which joining members catch up while the others
+// train: chooses the source nodes and the learners, and admits the learners once all have caught
+// up. docs/design/catch_up.md.
 #pragma once
 
 #include <functional>
@@ -35,11 +35,11 @@ class StateTransfers {
     Effects& effects;
     std::function<void(const std::string&)> remember;  // for `regroup status`
   };
-  // Each call may return why the coordinator must regroup: a learner in `world` cannot replay to its state,
-  // so the next World copies it.
+  // Each call may return why the coordinator must regroup: a learner in `world` cannot replay to
+  // its state, so the next World copies it.
   using RegroupReason = std::optional<std::string>;
-  // Begins a transfer if a member is to catch up, admits learners that have, ends a transfer without
-  // learners.
+  // Begins a transfer if a member is to catch up, admits learners that have, ends a transfer
+  // without learners.
   [[nodiscard]] RegroupReason poll(Context context);
   [[nodiscard]] RegroupReason on_source_status(const Context& context, proto::NodeId node,
                                                const proto::SourceStatus& status);
@@ -49,9 +49,10 @@ class StateTransfers {
  private:
   struct Transfer {
     proto::TransferId id = 0;
-    proto::Generation generation = 0;            // of the World whose members write the snapshot
-    proto::Step step = 0;                        // of the snapshot; 0: the first source has not answered
-    std::map<proto::NodeId, std::string> asked;  // nodes that have not answered: the names of their hosts
+    proto::Generation generation = 0;  // of the World whose members write the snapshot
+    proto::Step step = 0;              // of the snapshot; 0: the first source has not answered
+    std::map<proto::NodeId, std::string>
+        asked;  // nodes that have not answered: the names of their hosts
     std::map<proto::NodeId, proto::SourceAgent> sources;  // nodes that serve the state
     std::map<proto::MemberId, bool> learners;             // whether each has caught up
     bool begun = false;                                   // the learners' agents have been started

@@ -31,9 +31,11 @@ json member_json(const MemberInfo& r) {
 }  // namespace
 
 std::string Coordinator::status_json(base::TimePoint now) const {
-  static constexpr const char* kStages[] = {"waiting for hosts", "hello", "starting", "relaunching", "steady",
-                                            "regrouping",        "done"};
-  const auto seconds = [&](base::TimePoint at) { return std::chrono::duration<double>(at - began_).count(); };
+  static constexpr const char* kStages[] = {
+      "waiting for hosts", "hello", "starting", "relaunching", "steady", "regrouping", "done"};
+  const auto seconds = [&](base::TimePoint at) {
+    return std::chrono::duration<double>(at - began_).count();
+  };
   json out{{"job", job_.id},
            {"incarnation", incarnation_},
            {"generation", world_.generation},
@@ -64,7 +66,8 @@ std::string Coordinator::status_json(base::TimePoint now) const {
   out["step"] = step;
   out["nodes"] = json::array();
   for (const auto& [id, node] : nodes_.all()) {
-    out["nodes"].push_back({{"id", id}, {"name", node.name}, {"slots", node.slots}, {"silent", node.silent}});
+    out["nodes"].push_back(
+        {{"id", id}, {"name", node.name}, {"slots", node.slots}, {"silent", node.silent}});
   }
   out["round"] = nullptr;
   if (stage_ == Stage::kRegrouping) {
@@ -75,8 +78,10 @@ std::string Coordinator::status_json(base::TimePoint now) const {
     out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};
   }
   out["history"] = json::array();
-  for (const auto& [at, text] : history_) out["history"].push_back({{"at", seconds(at)}, {"why", text}});
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);  // a member's text is whatever it is
+  for (const auto& [at, text] : history_)
+    out["history"].push_back({{"at", seconds(at)}, {"why", text}});
+  return out.dump(-1, ' ', false,
+                  json::error_handler_t::replace);  // a member's text is whatever it is
 }
 
 }  // namespace regroup::membership

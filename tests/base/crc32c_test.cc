@@ -59,7 +59,8 @@ TEST_P(Crc32cTest, EqualsPortableAtAllLengthsAndAlignments) {
     const auto from = static_cast<std::uint32_t>(begin * 0x9e3779b9U);
     std::uint32_t expected = from;
     for (std::size_t size = 0; size <= 4096; ++size) {
-      ASSERT_EQ(crc(std::span(bytes).subspan(begin, size), from), expected) << size << " bytes at " << begin;
+      ASSERT_EQ(crc(std::span(bytes).subspan(begin, size), from), expected)
+          << size << " bytes at " << begin;
       expected = crc32c_portable(std::span(bytes).subspan(begin + size, 1), expected);
     }
   }

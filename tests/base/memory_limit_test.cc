@@ -1,4 +1,5 @@
-// Memory limits in recorded trees: a machine without cgroups, cgroup v1, v2, both at once, and damaged files.
+// Memory limits in recorded trees: a machine without cgroups, cgroup v1, v2, both at once, and
+// damaged files.
 #include "base/memory_limit.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ class MemoryLimitTest : public testing::Test {
     const std::string folder = "sys/fs/cgroup" + group;
     put(folder + "/memory.max", max + "\n");
     put(folder + "/memory.current", std::to_string(current) + "\n");
-    put(folder + "/memory.stat", "anon 1\nfile 2\ninactive_file " + std::to_string(inactive) + "\n");
+    put(folder + "/memory.stat",
+        "anon 1\nfile 2\ninactive_file " + std::to_string(inactive) + "\n");
   }
   MemoryLimit limit() {
     auto found = memory_limit(root_.string());
@@ -82,8 +84,8 @@ TEST_F(MemoryLimitTest, V1FindsItsControllerAmongOthers) {
   EXPECT_EQ(limit().source, "cgroup /jobs/a: memory.limit_in_bytes = 67108864");
 }
 
-// Inside a container the path of /proc/self/cgroup is the host's, and the container's own limit stands in the
-// root of the mount.
+// Inside a container the path of /proc/self/cgroup is the host's, and the container's own limit
+// stands in the root of the mount.
 TEST_F(MemoryLimitTest, TheMountsRootCountsToo) {
   put("proc/self/cgroup", "4:memory:/docker/123\n0::/\n");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(30 * kMiB));

@@ -34,7 +34,8 @@ TEST(Status, SystemErrorNamesCallObjectCauseAndAdvice) {
                {EAGAIN, Code::kUnavailable},     {ECONNRESET, Code::kPeerLost},
                {EACCES, Code::kInvalidArgument}, {ETIMEDOUT, Code::kDeadlineExceeded},
                {EXDEV, Code::kInternal}};
-  for (const auto& row : kRows) EXPECT_EQ(system_error("open", "x", row.error).code(), row.code) << row.error;
+  for (const auto& row : kRows)
+    EXPECT_EQ(system_error("open", "x", row.error).code(), row.code) << row.error;
   EXPECT_EQ(system_error("open", "/a/b", ENOENT).to_string(),
             "not found: open(/a/b): No such file or directory");
 }

@@ -1,5 +1,5 @@
-// Times reading what allocators grant: usage allocator_cases SAMPLES. Prints "CASE NANOSECONDS" for each
-// sample; each case checks its answer first and ends with 1 where it is wrong.
+// Times reading what allocators grant: usage allocator_cases SAMPLES. Prints "CASE NANOSECONDS" for
+// each sample; each case checks its answer first and ends with 1 where it is wrong.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -34,8 +34,9 @@ std::string lines(const std::string& format, std::size_t times = 1) {
 }
 
 std::vector<Case> cases() {
-  const std::string flux = R"({"version": 1, "execution": {"R_lite": [{"rank": "0-9999", "children": )"
-                           R"({"core": "0-7", "gpu": "0-3"}}], "nodelist": ["n[0-9999]"]}})";
+  const std::string flux =
+      R"({"version": 1, "execution": {"R_lite": [{"rank": "0-9999", "children": )"
+      R"({"core": "0-7", "gpu": "0-3"}}], "nodelist": ["n[0-9999]"]}})";
   return {
       {"slurm",
        "",
@@ -50,7 +51,9 @@ std::vector<Case> cases() {
       {"lsf", "", {{"LSB_JOBID", "1"}, {"LSB_MCPU_HOSTS", lines("n{} 8 ")}}},
       {"lsf, host file", lines("n{}\n", kSlots), {{"LSB_JOBID", "1"}, {"LSB_DJOB_HOSTFILE", "f"}}},
       {"pbs", lines("n{}\n", kSlots), {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "f"}}},
-      {"gridengine", lines("n{0} 8 all.q@n{0} UNDEFINED\n"), {{"JOB_ID", "1"}, {"PE_HOSTFILE", "f"}}},
+      {"gridengine",
+       lines("n{0} 8 all.q@n{0} UNDEFINED\n"),
+       {{"JOB_ID", "1"}, {"PE_HOSTFILE", "f"}}},
       {"flux", flux, {{"FLUX_URI", "local:///"}}},
       {"kubernetes",
        lines("w-{}.j.default.svc slots=8\n"),
@@ -83,7 +86,9 @@ std::uint64_t read(const Case& each) {
     if (path != "f") return base::not_found(path);
     return each.text;
   };
-  input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return each.text; };
+  input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> {
+    return each.text;
+  };
   const auto granted = alloc::find_allocation(input, "");
   return granted.ok() ? granted->reading.allocation.slots() : 0;
 }
@@ -103,7 +108,8 @@ int main(int argc, char** argv) {
       const std::uint64_t slots = read(each);
       const auto took = std::chrono::steady_clock::now() - begin;
       if (slots == 0) return 1;
-      fmt::print("{}\t{}\n", each.name, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+      fmt::print("{}\t{}\n", each.name,
+                 std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
     }
   }
 }

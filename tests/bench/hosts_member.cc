@@ -2,7 +2,8 @@
 // usage: hosts_member FOLDER NODE HOSTS MEMBERS BYTES:TIMES...
 //   FOLDER   where addresses lie; all hosts see it
 //   MEMBERS  of each host
-// Rank 0 prints "BYTES NANOSECONDS" for each allreduce; all verify one of each size before, and the last.
+// Rank 0 prints "BYTES NANOSECONDS" for each allreduce; all verify one of each size before, and the
+// last.
 #include <fmt/format.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): SIGKILL for prctl
 #include <sys/prctl.h>
@@ -50,9 +51,9 @@ proto::World make_world(int hosts, int members) {
   proto::World world;
   world.generation = 1;
   for (int r = 0; r < hosts * members; ++r) {
-    world.members.push_back(
-        {.id = static_cast<proto::MemberId>(r),
-         .slot_id = {static_cast<proto::NodeId>(r / members), static_cast<proto::SlotIndex>(r % members)}});
+    world.members.push_back({.id = static_cast<proto::MemberId>(r),
+                             .slot_id = {static_cast<proto::NodeId>(r / members),
+                                         static_cast<proto::SlotIndex>(r % members)}});
   }
   return world;
 }
@@ -105,8 +106,9 @@ void measure(collective::Communicator& comm, std::size_t bytes, int times) {
   const auto deadline = base::SystemClock().now() + std::chrono::seconds(60);
   for (int i = -2; i < times; ++i) {
     const auto began = bench::now_ns();
-    const Status status = comm.allreduce(std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)),
-                                         collective::Dtype::kFloat32, deadline);
+    const Status status =
+        comm.allreduce(std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)),
+                       collective::Dtype::kFloat32, deadline);
     const auto took = bench::now_ns() - began;
     if (!status.ok()) stop(status);
     if (i == -2 || i + 1 == times) expect(out, comm.size());
@@ -118,7 +120,8 @@ void live(const shmem::Arena& arena, const proto::World& world, int rank, char**
   const std::filesystem::path folder(argv[1]);
   const auto ucx = must(collective::open_ucx({.config = {{"TLS", "tcp"}}}));
   const proto::SlotId slot_id = world.members[static_cast<std::size_t>(rank)].slot_id;
-  auto mesh = must(collective::open_peer_mesh(ucx, arena, world, slot_id, addresses_in(folder, rank)));
+  auto mesh =
+      must(collective::open_peer_mesh(ucx, arena, world, slot_id, addresses_in(folder, rank)));
   await_addresses(folder, world.size());
   const auto comm = must(collective::open_communicator({arena, world, slot_id, std::move(mesh)}));
   for (int i = 5; i < argc; ++i) {
@@ -134,7 +137,8 @@ void live(const shmem::Arena& arena, const proto::World& world, int rank, char**
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 6) stop(base::invalid_argument("usage: hosts_member FOLDER NODE HOSTS MEMBERS BYTES:TIMES..."));
+  if (argc < 6)
+    stop(base::invalid_argument("usage: hosts_member FOLDER NODE HOSTS MEMBERS BYTES:TIMES..."));
   const int node = std::stoi(argv[2]);
   const int members = std::stoi(argv[4]);
   const proto::World world = make_world(std::stoi(argv[3]), members);

@@ -1,5 +1,5 @@
-// Writes MB megabytes of 80-byte lines, "rank R line N xxx...", as fast as a program can that buffers: 64 KiB
-// at a time, without regard to line ends. usage: output_member MB
+// Writes MB megabytes of 80-byte lines, "rank R line N xxx...", as fast as a program can that
+// buffers: 64 KiB at a time, without regard to line ends. usage: output_member MB
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -32,7 +32,8 @@ bool write_all(const char* bytes, std::size_t size) {
 }
 
 void set_number(char* digits, std::size_t number) {
-  for (std::size_t i = kDigits; i-- > 0; number /= 10) digits[i] = static_cast<char>('0' + number % 10);
+  for (std::size_t i = kDigits; i-- > 0; number /= 10)
+    digits[i] = static_cast<char>('0' + number % 10);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The member that `./dev bench overhead` runs: alternating blocks of steps of a Session that computes
-// nothing, and of allreduces of as many bytes by the same kind of Communicator without the transaction.
-// usage: overhead_member DIR BLOCKS STEPS_PER_BLOCK BYTES
+// The member that `./dev bench overhead` runs: alternating blocks of steps of a Session that
+// computes nothing, and of allreduces of as many bytes by the same kind of Communicator without the
+// transaction. usage: overhead_member DIR BLOCKS STEPS_PER_BLOCK BYTES
 //   DIR/overhead.RANK   one line per operation of this member: "session NS" or "communicator NS"
 #include <cstdio>
 #include <cstdlib>
@@ -77,7 +77,8 @@ Status plain_block(collective::Communicator& communicator, int steps, std::size_
 
 int main(int argc, char** argv) {
   if (argc != 5)
-    stop(regroup::base::invalid_argument("usage: overhead_member DIR BLOCKS STEPS_PER_BLOCK BYTES"));
+    stop(
+        regroup::base::invalid_argument("usage: overhead_member DIR BLOCKS STEPS_PER_BLOCK BYTES"));
   const int blocks = std::stoi(argv[2]);
   const int steps = std::stoi(argv[3]);
   std::vector<float> weights(std::stoull(argv[4]) / sizeof(float));
@@ -93,8 +94,9 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> with, without;
   for (int block = 0; block < blocks; ++block) {
     for (int i = 0; i < steps; ++i) with.push_back(one_step(*session, shards));
-    const Status plain = session->collective(
-        [&](collective::Communicator& c) { return plain_block(c, steps, weights.size(), &without); });
+    const Status plain = session->collective([&](collective::Communicator& c) {
+      return plain_block(c, steps, weights.size(), &without);
+    });
     if (!plain.ok()) stop(plain);
   }
   std::ofstream file(std::string(argv[1]) + "/overhead." + std::to_string(session->world().rank));

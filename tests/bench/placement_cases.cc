@@ -1,6 +1,6 @@
-// Times placement: usage placement_cases SAMPLES. Prints "CASE NANOSECONDS" for each sample; each case checks
-// its answer first and ends with 1 where it is wrong. Every sample starts from nothing: no PlacementScorer is
-// kept.
+// Times placement: usage placement_cases SAMPLES. Prints "CASE NANOSECONDS" for each sample; each
+// case checks its answer first and ends with 1 where it is wrong. Every sample starts from nothing:
+// no PlacementScorer is kept.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -65,7 +65,8 @@ Fabric cluster(std::size_t hosts) {
   out.nodes.push_back({.name = "root", .level = 1});
   for (std::size_t i = 0; i < hosts; ++i) {
     if (i % 32 == 0) out.nodes.push_back({.name = fmt::format("leaf{}", i / 32), .parent = 0});
-    out.hosts.push_back({fmt::format("h{}", i), 0, static_cast<std::uint32_t>(out.nodes.size() - 1)});
+    out.hosts.push_back(
+        {fmt::format("h{}", i), 0, static_cast<std::uint32_t>(out.nodes.size() - 1)});
   }
   return out;
 }
@@ -80,14 +81,16 @@ std::vector<HostShare> half_busy(const Fabric& fabric) {
 
 // "": it is right.
 std::string check(const Case& one, const DevicePlacement& placement) {
-  if (placement.ranks.size() != one.request.sets) return fmt::format("{} ranks", placement.ranks.size());
+  if (placement.ranks.size() != one.request.sets)
+    return fmt::format("{} ranks", placement.ranks.size());
   if (placement.predicted.gbytes < one.least * (1 - 1e-6))
     return fmt::format("{} GB/s, {} are possible", placement.predicted.gbytes, one.least);
   std::map<std::uint32_t, GpuSet> seen;
   for (const DeviceSlot& slot : placement.ranks) {
     const GpuSet gpu = bit_of(slot.gpus.at(0));
     if ((seen[slot.host] & gpu) != 0) return fmt::format("a GPU of host {} twice", slot.host);
-    if ((one.allocation[slot.host].free & gpu) == 0) return fmt::format("a busy GPU of host {}", slot.host);
+    if ((one.allocation[slot.host].free & gpu) == 0)
+      return fmt::format("a busy GPU of host {}", slot.host);
     seen[slot.host] |= gpu;
   }
   return "";
@@ -124,7 +127,8 @@ bool run_discovery(int samples) {
     const auto found = discover_machine({});
     const auto took = std::chrono::steady_clock::now() - from;
     if (!found.ok() || found->processors.threads.empty() || found->numas.empty()) {
-      fmt::print(stderr, "discovery: {}\n", found.ok() ? "no processors" : found.status().message());
+      fmt::print(stderr, "discovery: {}\n",
+                 found.ok() ? "no processors" : found.status().message());
       return false;
     }
     fmt::print("discovery of this machine\t{}\n", std::chrono::nanoseconds(took).count());
@@ -142,7 +146,8 @@ int main(int argc, char** argv) {
       make("64 ranks on 279 x 8 GPUs, idle", cluster(279), false, 64, 0.75 * nics),
       make("64 ranks on 279 x 8 GPUs, half of the hosts busy", cluster(279), true, 64, 0.75 * nics),
       make("1024 ranks on 12500 x 8 GPUs, idle", cluster(12500), false, 1024, 0.75 * nics),
-      make("1024 ranks on 12500 x 8 GPUs, half of the hosts busy", cluster(12500), true, 1024, 0.75 * nics)};
+      make("1024 ranks on 12500 x 8 GPUs, half of the hosts busy", cluster(12500), true, 1024,
+           0.75 * nics)};
   for (const Case& one : cases) {
     if (!run(one, samples)) return 1;
   }

@@ -1,7 +1,8 @@
-// The member that `./dev bench recovery` runs: a flat model of MB megabytes, a fixed busy time per shard, and
-// in every generation of full size one member that kills itself by a timer, at a random moment of a step.
-// usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS
-//   DIR/timeline.PID   see tests/bench/timeline.h; "kill" lines carry the moment for which the timer was set
+// The member that `./dev bench recovery` runs: a flat model of MB megabytes, a fixed busy time per
+// shard, and in every generation of full size one member that kills itself by a timer, at a random
+// moment of a step. usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS
+//   DIR/timeline.PID   see tests/bench/timeline.h; "kill" lines carry the moment for which the
+//   timer was set
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,8 @@ namespace elastic = regroup::elastic;
 
 namespace {
 
-constexpr std::uint64_t kSettleSteps = 15;  // undisturbed steps of a generation before the next kill
+constexpr std::uint64_t kSettleSteps =
+    15;  // undisturbed steps of a generation before the next kill
 
 [[noreturn]] void stop(const Status& status) {
   std::fprintf(stderr, "recovery_member: %s\n", status.to_string().c_str());
@@ -63,7 +65,8 @@ void busy(double milliseconds) {
   }
 }
 
-// Whose turn it is to die, when and where; decided by each member for itself from (seed, generation).
+// Whose turn it is to die, when and where; decided by each member for itself from (seed,
+// generation).
 struct Fate {
   Fate(std::uint64_t seed, const elastic::WorldInfo& world)
       : random(elastic::mix(seed, world.generation)),
@@ -71,7 +74,9 @@ struct Fate {
         in_reduction(random / 8 % 3 == 0),
         after(kSettleSteps + random / 64 % 8) {}
   // Uniform in [0, 1).
-  [[nodiscard]] double moment() const { return static_cast<double>(random >> 11) / 9007199254740992.0; }
+  [[nodiscard]] double moment() const {
+    return static_cast<double>(random >> 11) / 9007199254740992.0;
+  }
   std::uint64_t random;
   bool mine;
   bool in_reduction;
@@ -95,7 +100,9 @@ class Member {
     options.elements = weights_.size();
     options.state = &state;
     options.model = state.describe();
-    options.observer = [this](elastic::StepEvent event, regroup::proto::Step step) { observe(event, step); };
+    options.observer = [this](elastic::StepEvent event, regroup::proto::Step step) {
+      observe(event, step);
+    };
     session_ = must(elastic::Session::join(options));
     note("entered", 0);
     while (session_->last_step() < steps_) one_step();
@@ -107,7 +114,8 @@ class Member {
     const auto step = must(session_->next_step());
     step_began_ = note("open", step->step);
     const elastic::WorldInfo world = session_->world();
-    if (world.generation != generation_) generation_ = world.generation, generation_began_ = step->step;
+    if (world.generation != generation_)
+      generation_ = world.generation, generation_began_ = step->step;
     const Fate fate(seed_, world);
     doomed_ = fate.mine && world.size == workers_ && step->step + 40 < steps_ &&
               step->step == generation_began_ + fate.after;
@@ -121,11 +129,12 @@ class Member {
     }
     apply(step->step, must(session_->commit()), world.shards);
     note("applied", step->step);
-    if (!doomed_) step_ns_ = (3 * step_ns_ + static_cast<double>(bench::now_ns() - step_began_)) / 4;
+    if (!doomed_)
+      step_ns_ = (3 * step_ns_ + static_cast<double>(bench::now_ns() - step_began_)) / 4;
   }
 
-  // A power of two times a small integer: every sum is exact, so any order gives the value that apply()
-  // checks.
+  // A power of two times a small integer: every sum is exact, so any order gives the value that
+  // apply() checks.
   static float value(std::uint64_t step, std::uint32_t leaf) {
     return static_cast<float>((step * 31 + leaf * 7) % 64) / 1024.0F;
   }
@@ -185,7 +194,8 @@ class Member {
 
 int main(int argc, char** argv) {
   if (argc != 7)
-    stop(regroup::base::invalid_argument("usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS"));
+    stop(regroup::base::invalid_argument(
+        "usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS"));
   Member(argv).run();
   return 0;
 }

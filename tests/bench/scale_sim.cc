@@ -34,10 +34,10 @@ void print(const ClusterOptions& options, const Cluster& cluster, const Cost& co
       R"("worlds": {}, "members": {}, "coordinator_in": {}, "coordinator_out": {}, "coordinator_busy": {:.6f}, )"
       R"("controller_in": {}, "controller_out": {}, "controller_bytes_out": {}, "controller_busy": {:.6f}, "agent_most": {}, "peak_gib": {:.2f}}})"
       "\n",
-      options.agents, options.radix, cluster.levels(), cost.change, cost.seconds, cost.depth, cost.worlds,
-      cost.members, cost.coordinator.messages_in, cost.coordinator.messages_out, busy(cost.coordinator),
-      cost.controller.messages_in, cost.controller.messages_out, cost.controller.bytes_out,
-      busy(cost.controller), cost.most_messages, peak_gib());
+      options.agents, options.radix, cluster.levels(), cost.change, cost.seconds, cost.depth,
+      cost.worlds, cost.members, cost.coordinator.messages_in, cost.coordinator.messages_out,
+      busy(cost.coordinator), cost.controller.messages_in, cost.controller.messages_out,
+      cost.controller.bytes_out, busy(cost.controller), cost.most_messages, peak_gib());
   std::fflush(stdout);
 }
 

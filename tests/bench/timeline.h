@@ -18,11 +18,12 @@ inline std::int64_t now_ns() { return base::SystemClock().now().time_since_epoch
 class Timeline {
  public:
   explicit Timeline(const std::string& dir)
-      : fd_(::open(fmt::format("{}/timeline.{}", dir, ::getpid()).c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                   0644)) {}
+      : fd_(::open(fmt::format("{}/timeline.{}", dir, ::getpid()).c_str(),
+                   O_WRONLY | O_CREAT | O_APPEND, 0644)) {}
 
   // "at_ns what step generation size"; false if it could not be written.
-  bool add(std::int64_t at, const char* what, std::uint64_t step, std::uint32_t generation, int size) const {
+  bool add(std::int64_t at, const char* what, std::uint64_t step, std::uint32_t generation,
+           int size) const {
     const std::string line = fmt::format("{} {} {} {} {}\n", at, what, step, generation, size);
     return ::write(fd_, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   }

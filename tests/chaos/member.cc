@@ -1,9 +1,9 @@
-// A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail that
-// survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]], bytes of state and of
-// each gradient beside the model's; the state's change with each step. PACE_US: how long a shard takes, until
-// DIR/../hurry exists; "Ncpu": how much processor time.
-//   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf sample...
-//   DIR/stood.PID      one line per step begun: step generation rank members
+// A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail
+// that survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]], bytes of
+// state and of each gradient beside the model's; the state's change with each step. PACE_US: how
+// long a shard takes, until DIR/../hurry exists; "Ncpu": how much processor time.
+//   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf
+//   sample... DIR/stood.PID      one line per step begun: step generation rank members
 //   DIR/weights.PID    hex of the final weights and velocity, of each member that finished
 //   DIR/left.PID       of each member that was let go before the end
 #include <fcntl.h>
@@ -47,7 +47,8 @@ void write_whole(const std::string& path, const std::string& text) {
   const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   write_all(fd, text);
   ::close(fd);
-  if (std::rename(part.c_str(), path.c_str()) != 0) stop(regroup::base::system_error("rename", part, errno));
+  if (std::rename(part.c_str(), path.c_str()) != 0)
+    stop(regroup::base::system_error("rename", part, errno));
 }
 
 // Takes results apart. A member that is let go says so and ends here.
@@ -119,8 +120,8 @@ void weigh_down(std::span<float> ballast, std::uint32_t seed) {
 }
 
 // Takes its time, so that kills meet a member that computes.
-void compute(digits::Model& model, const std::vector<digits::Sample>& samples, const elastic::StepInfo& step,
-             const elastic::Shard& shard, const Pace& pace) {
+void compute(digits::Model& model, const std::vector<digits::Sample>& samples,
+             const elastic::StepInfo& step, const elastic::Shard& shard, const Pace& pace) {
   const auto since = pace.now();
   const std::span whole(reinterpret_cast<float*>(shard.gradient.data()),
                         shard.gradient.size() / sizeof(float));
@@ -133,9 +134,11 @@ void compute(digits::Model& model, const std::vector<digits::Sample>& samples, c
 }
 
 std::string hex_of(digits::Model& model, std::span<const float> ballast, std::uint32_t sums) {
-  std::string text = fmt::format("{:08x}{:08x}", regroup::base::crc32c(std::as_bytes(ballast)), sums);
+  std::string text =
+      fmt::format("{:08x}{:08x}", regroup::base::crc32c(std::as_bytes(ballast)), sums);
   for (const auto values : {model.weights(), model.velocity()}) {
-    for (const std::byte b : std::as_bytes(values)) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+    for (const std::byte b : std::as_bytes(values))
+      text += fmt::format("{:02x}", static_cast<unsigned>(b));
   }
   return text + "\n";
 }
@@ -144,7 +147,8 @@ std::string hex_of(digits::Model& model, std::span<const float> ballast, std::ui
 
 int main(int argc, char** argv) {
   if (argc < 5 || argc > 7)
-    stop(regroup::base::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]]"));
+    stop(regroup::base::invalid_argument(
+        "usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]]"));
   const std::string dir = argv[2];
   const std::vector<digits::Sample> samples = digits::load(argv[1]);
   digits::Model model(1);

@@ -58,7 +58,8 @@ TEST(Box, RunsBringEveryElementToItsPlace) {
     }
     for (std::size_t i = 0; i < memory.size(); ++i) {
       const bool there = std::ranges::find(source, wanted[i]) != source.end();
-      ASSERT_EQ(memory[i], there ? wanted[i] : UINT64_MAX) << to_string(from) << " to " << to_string(to);
+      ASSERT_EQ(memory[i], there ? wanted[i] : UINT64_MAX)
+          << to_string(from) << " to " << to_string(to);
     }
   }
 }
@@ -77,7 +78,8 @@ TEST(Box, Tilings) {
   EXPECT_FALSE(why({{{0, 0}, {4, 1}}, {{0, 1}, {1, 2}}, {{1, 1}, {3, 2}}}));
   EXPECT_FALSE(why({{{0, 0}, {0, 3}}, {{0, 0}, {4, 3}}}));  // an empty piece
   EXPECT_TRUE(why({{{0, 0}, {3, 3}}}));
-  EXPECT_TRUE(why({{{0, 0}, {2, 3}}, {{1, 0}, {2, 3}}}));  // as many elements as the tensor has, two twice
+  EXPECT_TRUE(
+      why({{{0, 0}, {2, 3}}, {{1, 0}, {2, 3}}}));  // as many elements as the tensor has, two twice
   EXPECT_TRUE(why({whole(shape), whole(shape)}));
   EXPECT_TRUE(why({{{0, 0}, {5, 3}}}));
   EXPECT_FALSE(why_no_tiling({}, std::vector<Box>{{{}, {}}}));

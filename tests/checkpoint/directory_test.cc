@@ -150,7 +150,8 @@ TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("newer-step-00000015")});
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});
   for (const proto::Step step : {15, 20, 25}) ASSERT_TRUE(save(step).ok());
-  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});  // of step 20 or later there are two
+  EXPECT_EQ(*prune_aside(root_, {3, 0}),
+            std::vector<std::string>{});  // of step 20 or later there are two
   ASSERT_TRUE(save(30).ok());
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("newer-step-00000020")});
   ASSERT_EQ(*prepare_local(root_, 25), Steps{30});  // a second one of step 30
@@ -165,7 +166,8 @@ TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
 
 TEST_F(DirectoryTest, WhatWasDamagedGoesOnceEnoughIsCommittedAgain) {
   for (const proto::Step step : {1, 2, 3, 4, 5}) ASSERT_TRUE(save(step).ok());
-  for (const proto::Step step : {2, 3, 4, 5}) std::ofstream(path(name_of_step(step) + "/a.h5")) << "dat!";
+  for (const proto::Step step : {2, 3, 4, 5})
+    std::ofstream(path(name_of_step(step) + "/a.h5")) << "dat!";
   ASSERT_EQ((*newest_good(root_, true, [](const std::string&) {}))->step, 1);
   // No more of them than checkpoints are kept, the newest.
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("damaged-step-00000002")});
@@ -191,7 +193,8 @@ TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {
   const auto newest = [&](const std::vector<Place>& places) {
     said.clear(), read = 0;
     const auto found = newest_good(
-        places, [&](const std::string& s) { said.push_back(s); }, [&](const Progress&) { read += 4; });
+        places, [&](const std::string& s) { said.push_back(s); },
+        [&](const Progress&) { read += 4; });
     return found.ok() && found->has_value() ? (*found)->path : found.status().message();
   };
   EXPECT_EQ(newest({{root_, true}, {other, false}}), path("step-00000002"));

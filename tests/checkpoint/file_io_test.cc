@@ -25,7 +25,8 @@ std::size_t cached(int fd) {
   std::vector<unsigned char> pages(kBytes / kPage);
   const bool asked = at != MAP_FAILED && ::mincore(at, kBytes, pages.data()) == 0;
   ::munmap(at, kBytes);
-  return asked ? static_cast<std::size_t>(std::ranges::count_if(pages, [](auto p) { return (p & 1) != 0; }))
+  return asked ? static_cast<std::size_t>(
+                     std::ranges::count_if(pages, [](auto p) { return (p & 1) != 0; }))
                : 0;
 }
 
@@ -39,7 +40,8 @@ TEST(ReadAhead, BringsWhatIsNotThereAlsoBehindWhatIs) {
   ASSERT_TRUE(sync(fd.get(), name).ok());
   // All but the first page: a part that is there in part only.
   ASSERT_EQ(::posix_fadvise(fd.get(), kPage, 0, POSIX_FADV_DONTNEED), 0);
-  if (cached(fd.get()) > kBytes / kPage / 2) GTEST_SKIP() << "this file system has nothing but a cache";
+  if (cached(fd.get()) > kBytes / kPage / 2)
+    GTEST_SKIP() << "this file system has nothing but a cache";
   ReadAhead(fd.get(), kBytes).reached(0);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (cached(fd.get()) < kBytes / kPage && std::chrono::steady_clock::now() < end)

@@ -1,5 +1,6 @@
-// Bit flips: in every byte of a small checkpoint, and at random in a large one (REGROUP_TEST_FULL: 20,000).
-// Each is found by verify(); and what is loaded all the same is what was written, or is refused.
+// Bit flips: in every byte of a small checkpoint, and at random in a large one (REGROUP_TEST_FULL:
+// 20,000). Each is found by verify(); and what is loaded all the same is what was written, or is
+// refused.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,8 +34,8 @@ class Flips : public testing::Test {
     fs::remove_all(directory_, error);
   }
 
-  // A tensor of `rows` x 1,000, in two pieces, and some of those that are stored in other ways; by two
-  // writers.
+  // A tensor of `rows` x 1,000, in two pieces, and some of those that are stored in other ways; by
+  // two writers.
   void save(std::uint64_t rows) {
     std::mt19937_64 random(1);
     large_.resize(rows * 1000 * 4);
@@ -49,8 +50,11 @@ class Flips : public testing::Test {
       snapshot.writers = 2;
       const Box box = share_of_rows({rows, 1000}, writer, 2);
       const auto bytes = std::span<const std::byte>(large_);
-      snapshot.pieces.push_back(
-          {"w", "float32", {rows, 1000}, box, bytes.subspan(box.start[0] * 4000, box.count[0] * 4000)});
+      snapshot.pieces.push_back({"w",
+                                 "float32",
+                                 {rows, 1000},
+                                 box,
+                                 bytes.subspan(box.start[0] * 4000, box.count[0] * 4000)});
       if (writer == 1) {
         snapshot.pieces.push_back({"b", "bfloat16", {3}, whole({3}), bytes.first(6)});
         snapshot.pieces.push_back({"s", "int64", {}, whole({}), bytes.first(8)});
@@ -95,7 +99,8 @@ class Flips : public testing::Test {
 
   void expect_found(const std::string& file, std::uint64_t at, int bit) {
     flip(file, at, bit);
-    EXPECT_EQ(verify(path_).code(), base::Code::kDataLoss) << file << " byte " << at << " bit " << bit;
+    EXPECT_EQ(verify(path_).code(), base::Code::kDataLoss)
+        << file << " byte " << at << " bit " << bit;
     load();
     flip(file, at, bit);
   }
@@ -144,9 +149,11 @@ TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
   save(5000);
   const auto opened = Checkpoint::open(path_);
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-  const base::Status verified = verify(path_, [this](const Progress&) { fs::resize_file(files_[3], 5); });
+  const base::Status verified =
+      verify(path_, [this](const Progress&) { fs::resize_file(files_[3], 5); });
   EXPECT_EQ(verified.code(), base::Code::kDataLoss);
-  EXPECT_NE(verified.message().find("cannot be read: " + files_[3] + ": unexpected end of file at byte 5"),
+  EXPECT_NE(verified.message().find("cannot be read: " + files_[3] +
+                                    ": unexpected end of file at byte 5"),
             std::string::npos)
       << verified.message();
   loaded_.resize(large_.size());
@@ -161,9 +168,12 @@ TEST_F(Flips, WhatSeveralThreadsLoadIsWhole) {
   if (cores() < 2) GTEST_SKIP() << "one thread loads on one core";
   save(20'000);
   const std::string file = files_[2];
-  if (!in_page_cache(base::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)).get(), 0, fs::file_size(file)))
-    GTEST_SKIP() << "one thread loads: the file is not in the page cache, or this kernel does not say so";
-  for (const std::uint64_t at : {std::uint64_t{5000}, std::uint64_t{9} << 20, fs::file_size(file) - 5000}) {
+  if (!in_page_cache(base::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)).get(), 0,
+                     fs::file_size(file)))
+    GTEST_SKIP()
+        << "one thread loads: the file is not in the page cache, or this kernel does not say so";
+  for (const std::uint64_t at :
+       {std::uint64_t{5000}, std::uint64_t{9} << 20, fs::file_size(file) - 5000}) {
     flip(file, at, 3);
     const std::string why = load();
     EXPECT_NE(why.find(file + ": bytes "), std::string::npos) << at << ": " << why;
@@ -184,7 +194,8 @@ TEST_F(Flips, LargeBoxesComeToAnyAddress) {
     const auto out = std::span(loaded_).subspan(begin, bytes);
     ASSERT_TRUE(opened->read(*opened->find("w"), box, out).ok());
     EXPECT_TRUE(std::equal(out.begin(), out.end(), large_.begin() + 4000)) << begin;
-    EXPECT_TRUE(std::ranges::all_of(std::span(loaded_).first(begin), [](auto b) { return b == kUntouched; }));
+    EXPECT_TRUE(std::ranges::all_of(std::span(loaded_).first(begin),
+                                    [](auto b) { return b == kUntouched; }));
     EXPECT_EQ(loaded_[begin + bytes], kUntouched);
   }
 }

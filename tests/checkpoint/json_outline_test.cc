@@ -35,7 +35,8 @@ TEST(JsonOutline, CountsOutsideStrings) {
 // 100,000 tensors took minutes: the parser went through all tensors again after each.
 TEST(JsonOutline, AManifestOfManyTensorsIsParsedInLinearTime) {
   Manifest manifest;
-  for (int i = 0; i < 100'000; ++i) manifest.tensors.push_back({std::to_string(i), "uint8", {0}, {}});
+  for (int i = 0; i < 100'000; ++i)
+    manifest.tensors.push_back({std::to_string(i), "uint8", {0}, {}});
   const std::string text = encode(manifest);
   const auto begin = std::chrono::steady_clock::now();
   const auto back = parse_manifest(std::as_bytes(std::span(text)), "MANIFEST");

@@ -56,10 +56,12 @@ TEST(Manifest, RefusesWhatCannotBe) {
       {"a byte covered by nothing", [](Manifest& m) { m.files[0].rest[1].bytes -= 1; }},
       {"a byte covered twice", [](Manifest& m) { m.files[0].rest[0].bytes += 1; }},
       {"beyond the file", [](Manifest& m) { m.tensors[0].pieces[0].range.offset = 990; }},
-      {"an offset that overflows", [](Manifest& m) { m.tensors[0].pieces[0].range.offset = UINT64_MAX; }},
+      {"an offset that overflows",
+       [](Manifest& m) { m.tensors[0].pieces[0].range.offset = UINT64_MAX; }},
       {"too few checksums", [](Manifest& m) { m.tensors[0].pieces[0].range.crcs.clear(); }},
       {"a piece that is missing", [](Manifest& m) { m.tensors[0].pieces.pop_back(); }},
-      {"bytes that do not fit the box", [](Manifest& m) { m.tensors[0].pieces[0].range.bytes = 20; }},
+      {"bytes that do not fit the box",
+       [](Manifest& m) { m.tensors[0].pieces[0].range.bytes = 20; }},
       {"an unknown type", [](Manifest& m) { m.tensors[0].dtype = "float31"; }},
       {"a tensor twice", [](Manifest& m) { m.tensors.push_back(m.tensors[2]); }},
       {"a size that overflows",
@@ -78,7 +80,8 @@ TEST(Manifest, RefusesWhatCannotBe) {
 
 std::string with_checksum(const std::string& body) {
   char trailer[32];
-  std::snprintf(trailer, sizeof trailer, "crc32c=%08x\n", base::crc32c(std::as_bytes(std::span(body))));
+  std::snprintf(trailer, sizeof trailer, "crc32c=%08x\n",
+                base::crc32c(std::as_bytes(std::span(body))));
   return body + trailer;
 }
 
@@ -117,7 +120,8 @@ TEST(Manifest, PartsOfWritersMakeOne) {
   EXPECT_EQ(merge(parts).code(), base::Code::kDataLoss);
 }
 
-// Version 1 as the first release wrote it. Never make this file anew: what changes it makes version 2.
+// Version 1 as the first release wrote it. Never make this file anew: what changes it makes
+// version 2.
 TEST(Manifest, ReadsTheGoldenFileOfEveryVersion) {
   std::ifstream file("tests/golden/checkpoint/version-1", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -49,10 +49,12 @@ class Mapped : public testing::Test {
 };
 
 TEST_F(Mapped, SumsWhatIsInThePageCache) {
-  if (!in_page_cache(fd_.get(), 0, kMappedBytes)) GTEST_SKIP() << "this kernel does not say what is there";
+  if (!in_page_cache(fd_.get(), 0, kMappedBytes))
+    GTEST_SKIP() << "this kernel does not say what is there";
   const BusGuard guard;
   for (const std::size_t offset : {0UL, 1UL, 2048UL, 4096UL, 70001UL}) {
-    for (const std::size_t bytes : {kMappedBytes - offset, kMappedBytes / 2, kMappedBytes / 3 + 7}) {
+    for (const std::size_t bytes :
+         {kMappedBytes - offset, kMappedBytes / 2, kMappedBytes / 3 + 7}) {
       EXPECT_EQ(sum_mapped(guard, fd_.get(), offset, bytes),
                 base::crc32c(std::span(bytes_).subspan(offset, bytes)))
           << offset << " " << bytes;
@@ -86,7 +88,8 @@ TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
 }
 
 TEST_F(Mapped, SumsByThreadsWhileTheFileChangesItsSize) {
-  if (!in_page_cache(fd_.get(), 0, kMappedBytes)) GTEST_SKIP() << "this kernel does not say what is there";
+  if (!in_page_cache(fd_.get(), 0, kMappedBytes))
+    GTEST_SKIP() << "this kernel does not say what is there";
   const BusGuard guard;
   const std::uint32_t whole = base::crc32c(bytes_);
   std::atomic<int> cuts = 0, none = 0, wrong = 0;

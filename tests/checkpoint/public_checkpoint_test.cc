@@ -37,13 +37,17 @@ class PublicCheckpoint : public testing::Test {
   std::vector<std::uint32_t> crc(std::size_t offset, std::size_t bytes) const {
     return {base::crc32c(std::span(bytes_).subspan(offset, bytes))};
   }
-  std::string path_of(proto::Step step) const { return (folder_ / checkpoint::name_of_step(step)).string(); }
+  std::string path_of(proto::Step step) const {
+    return (folder_ / checkpoint::name_of_step(step)).string();
+  }
   void save(proto::Step step) const {
     checkpoint::Manifest manifest;
     manifest.step = step, manifest.job = "5e2f";
-    manifest.files = {{"shard-0000-of-0001.h5", bytes_.size(), {{0, 8, crc(0, 8)}, {36, 28, crc(36, 28)}}}};
-    manifest.tensors = {{"weight", "float32", {2, 3}, {{0, "weight", {{0, 0}, {2, 3}}, {8, 24, crc(8, 24)}}}},
-                        {"count", "int32", {}, {{0, "count", {{}, {}}, {32, 4, crc(32, 4)}}}}};
+    manifest.files = {
+        {"shard-0000-of-0001.h5", bytes_.size(), {{0, 8, crc(0, 8)}, {36, 28, crc(36, 28)}}}};
+    manifest.tensors = {
+        {"weight", "float32", {2, 3}, {{0, "weight", {{0, 0}, {2, 3}}, {8, 24, crc(8, 24)}}}},
+        {"count", "int32", {}, {{0, "count", {{}, {}}, {32, 4, crc(32, 4)}}}}};
     ASSERT_TRUE(checkpoint::check(manifest).ok()) << checkpoint::check(manifest).message();
     fs::create_directory(path_of(step));
     std::ofstream(path_of(step) + "/MANIFEST", std::ios::binary) << checkpoint::encode(manifest);
@@ -51,7 +55,8 @@ class PublicCheckpoint : public testing::Test {
   }
   void write(proto::Step step, const std::vector<std::byte>& bytes) const {
     std::ofstream file(path_of(step) + "/shard-0000-of-0001.h5", std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
   }
 
   fs::path folder_;
@@ -68,7 +73,8 @@ TEST_F(PublicCheckpoint, TheNewestIsReadByNames) {
   EXPECT_EQ(tensor.dtype, "float32");
   EXPECT_THAT(tensor.shape, ElementsAre(2, 3));
   std::vector<float> values(6);
-  ASSERT_TRUE(opened->read(*opened->find("weight"), std::as_writable_bytes(std::span(values))).ok());
+  ASSERT_TRUE(
+      opened->read(*opened->find("weight"), std::as_writable_bytes(std::span(values))).ok());
   EXPECT_THAT(values, ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_FALSE(opened->find("bias"));
 }

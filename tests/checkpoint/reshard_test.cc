@@ -55,7 +55,9 @@ TEST(Reshard, PiecesOfOtherDimensions) {
 
 TEST(Reshard, SaysWhatDoesNotFit) {
   const Layout from = rows_over({{4}}, 2);
-  const auto refused = [&](const LaidTensor& wanted) { return plan(from, {wanted}).status().message(); };
+  const auto refused = [&](const LaidTensor& wanted) {
+    return plan(from, {wanted}).status().message();
+  };
   EXPECT_NE(refused({"x", "float32", {4}, {}}).find("tensor x: missing"), std::string::npos);
   EXPECT_NE(refused({"t0", "float64", {4}, {}}).find("got type float32, expected float64"),
             std::string::npos);

@@ -1,14 +1,16 @@
 // A member for black-box tests: real steps whose sums are checked, no data.
-//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS [FAULT]]]]]
+//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS
+//   [FAULT]]]]]
 // LAST_STEP: leaves the program with exit status 0 after it, before finish(); 0 is never.
-// FAULT: "bad-load", a state copied from others lands here with one bit wrong; "linger", it drops its session
-// after LAST_STEP and sleeps instead of leaving the program; "gates=DIR", it runs a region after LAST_STEP
-// and goes on ("regions": after every step, without a word), but at each PLACE says "PLACE ID" (ID: its
-// REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there: "body" within the region, before its vote,
-// "finish" before finish(), "end" behind it; "leaf" in the midst of each, without a word. Prints
-// "step S size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the end.
-// Once there is the file XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what it waited for
-// need not wait for the rest of the training.
+// FAULT: "bad-load", a state copied from others lands here with one bit wrong; "linger", it drops
+// its session after LAST_STEP and sleeps instead of leaving the program; "gates=DIR", it runs a
+// region after LAST_STEP and goes on ("regions": after every step, without a word), but at each
+// PLACE says "PLACE ID" (ID: its REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there:
+// "body" within the region, before its vote, "finish" before finish(), "end" behind it; "leaf" in
+// the midst of each, without a word. Prints "step S size N" for each step at rank 0, "region SUM
+// runs N", and "finished W" with the weight at the end. Once there is the file
+// XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what it waited for need not wait
+// for the rest of the training.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -96,7 +98,8 @@ void compute_for(std::chrono::milliseconds time) {
   for (auto left = end - std::chrono::steady_clock::now(); left.count() > 0;
        left = end - std::chrono::steady_clock::now()) {
     if (!hurry.empty() && std::filesystem::exists(hurry)) return;
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(20)));
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(20)));
   }
 }
 
@@ -107,9 +110,10 @@ void count_in_region(regroup::elastic::Session& session, const Gates& gates, boo
   int runs = 0;
   const auto body = [&](regroup::collective::Communicator& all) -> regroup::base::Status {
     runs += 1;
-    REGROUP_RETURN_IF_ERROR(all.allreduce(
-        std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)),
-        regroup::collective::Dtype::kFloat32, regroup::base::SystemClock().now() + std::chrono::minutes(1)));
+    REGROUP_RETURN_IF_ERROR(
+        all.allreduce(std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)),
+                      regroup::collective::Dtype::kFloat32,
+                      regroup::base::SystemClock().now() + std::chrono::minutes(1)));
     gates.pass("body");
     return {};
   };
@@ -150,7 +154,8 @@ int main(int argc, char** argv) {
     const auto* values = reinterpret_cast<const float*>(sum.data());
     for (std::size_t i = 0; i < kElements; ++i) weights[i] += values[i];
     if (session->world().rank == 0) {
-      std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step), session->world().size);
+      std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step),
+                  session->world().size);
     }
     if (fault == "regions") count_in_region(*session, gates, true);
     if (step->step == last_step && fault == "linger") {

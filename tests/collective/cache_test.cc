@@ -24,7 +24,8 @@ class Cache : public ::testing::Test {
     std::ofstream(cache / "size") << size << "\n";
   }
 
-  const fs::path folder_ = fs::path(::testing::TempDir()) / ("cache_test." + std::to_string(::getpid()));
+  const fs::path folder_ =
+      fs::path(::testing::TempDir()) / ("cache_test." + std::to_string(::getpid()));
 };
 
 TEST_F(Cache, TheHighestLevelCounts) {

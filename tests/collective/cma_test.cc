@@ -1,5 +1,5 @@
-// Cross-memory attach: a read returns the exposed memory of the member that exposed it, and fails once
-// that member has withdrawn or died.
+// Cross-memory attach: a read returns the exposed memory of the member that exposed it, and fails
+// once that member has withdrawn or died.
 #include "collective/shm/cma.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kMany = 3 << 20;
 
-// A process that runs `body` and then waits to be killed; the constructor returns when `body` is done.
+// A process that runs `body` and then waits to be killed; the constructor returns when `body` is
+// done.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) {
@@ -57,8 +58,8 @@ class Child {
 class Exposed {
  public:
   Exposed() {
-    void* page =
-        ::mmap(nullptr, sizeof(RemoteBuffer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* page = ::mmap(nullptr, sizeof(RemoteBuffer), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(page, MAP_FAILED);
     memory_ = new (page) RemoteBuffer;
   }
@@ -75,7 +76,8 @@ TEST(Cma, ReadsAStoppedProcessButNotADeadOne) {
   const Exposed exposed;
   Child child([&] {
     static LivenessCanary canary;
-    void* memory = ::mmap(nullptr, 2 * kMany, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, 2 * kMany, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(memory, 0x5a, kMany);
     ::munmap(static_cast<std::byte*>(memory) + kMany, kMany);
     *exposed = canary.expose(Input(static_cast<std::byte*>(memory), kMany));

@@ -42,7 +42,8 @@ proto::World make_job_world(proto::Generation g, int ranks, const std::vector<in
 }
 
 Conformance::Conformance() : job_(GetParam().backend.make(GetParam().ranks)) {
-  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   EXPECT_NE(memory, MAP_FAILED);
   board_ = new (memory) Board();
 }
@@ -80,7 +81,8 @@ TEST_P(Conformance, EveryReductionOfEveryType) {
           for (std::size_t elements : {1, 7, 600}) {
             for (bool in_place : {false, true}) {
               if (!is_sampled(++seed)) continue;
-              const Shape shape{kind, dtype, op, static_cast<int>(seed) % comm.size(), elements, in_place};
+              const Shape shape{kind,     dtype,   op, static_cast<int>(seed) % comm.size(),
+                                elements, in_place};
               const auto status = run_checked(comm, shape, seed, soon());
               ASSERT_TRUE(status.ok()) << status.to_string();
             }
@@ -98,14 +100,17 @@ TEST_P(Conformance, EveryOperationOfEverySize) {
     std::uint64_t seed = 0;
     for (Kind kind : kCollectives) {
       const auto pieces = static_cast<std::size_t>(
-          kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast ? 1 : comm.size());
+          kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast
+              ? 1
+              : comm.size());
       for (std::size_t bytes : {0, 4, 8, 56, 60, 64, 4096, 16'388, 131'072, 131'076, 300'004}) {
         for (bool in_place : {false, true}) {
           if (!is_sampled(++seed)) continue;
           const Dtype dtype = bytes % 8 == 0 ? Dtype::kInt64 : Dtype::kFloat32;
           const std::size_t elements =
               bytes > 20'000 ? bytes / size_of(dtype) / pieces : bytes / size_of(dtype);
-          const Shape shape{kind, dtype, Op::kSum, static_cast<int>(seed) % comm.size(), elements, in_place};
+          const Shape shape{kind,     dtype,   Op::kSum, static_cast<int>(seed) % comm.size(),
+                            elements, in_place};
           dawdle(random);
           const auto status = run_checked(comm, shape, seed, soon());
           ASSERT_TRUE(status.ok()) << status.to_string();
@@ -115,7 +120,8 @@ TEST_P(Conformance, EveryOperationOfEverySize) {
   });
 }
 
-// Any operations in sequence, each rank at its own speed: nothing is overwritten that is still read.
+// Any operations in sequence, each rank at its own speed: nothing is overwritten that is still
+// read.
 TEST_P(Conformance, RandomOperationsOneAfterTheOther) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
@@ -126,7 +132,8 @@ TEST_P(Conformance, RandomOperationsOneAfterTheOther) {
       const std::size_t elements = common() % (common() % 8 == 0 ? 40'000 : 300);
       const int root = static_cast<int>(common() % static_cast<std::uint64_t>(comm.size()));
       dawdle(random);
-      const auto status = run_checked(comm, {kind, dtype, Op::kSum, root, elements, k % 2 == 0}, k, soon());
+      const auto status =
+          run_checked(comm, {kind, dtype, Op::kSum, root, elements, k % 2 == 0}, k, soon());
       ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
     }
   });
@@ -138,7 +145,8 @@ TEST_P(Conformance, StartedOperationsEndInAnyOrderOfWaiting) {
     std::vector<Exchange> exchanges;
     std::vector<Request> requests;
     for (std::uint64_t k = 0; k < 20; ++k) {
-      const Shape shape{kCollectives[k % std::size(kCollectives)], Dtype::kInt32, Op::kMax, 0, k * 900};
+      const Shape shape{kCollectives[k % std::size(kCollectives)], Dtype::kInt32, Op::kMax, 0,
+                        k * 900};
       exchanges.emplace_back(shape, comm.rank(), comm.size(), k);
     }
     for (const Exchange& exchange : exchanges) {
@@ -191,9 +199,9 @@ TEST_P(Conformance, MessagesBetweenAllPairs) {
         start(Operation::receive(memory.back(), peer));
       }
     }
-    ASSERT_EQ(
-        run_checked(comm, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 50'000}, 3, soon()).to_string(),
-        "ok");  // concurrently
+    ASSERT_EQ(run_checked(comm, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 50'000}, 3, soon())
+                  .to_string(),
+              "ok");  // concurrently
     for (Request& request : requests) ASSERT_EQ(request.wait().to_string(), "ok");
     for (const auto& [index, bytes] : wanted) ASSERT_EQ(memory[index], bytes);
   });
@@ -237,7 +245,8 @@ double seconds_told(const std::string& message) {
   return seconds;
 }
 
-// A rank that only polls now and then also learns it: what it waited for, and how long since the start.
+// A rank that only polls now and then also learns it: what it waited for, and how long since the
+// start.
 TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
   if (ranks() == 1) GTEST_SKIP() << "nobody can be missing";
   for (const bool message : {false, true}) {
@@ -250,11 +259,13 @@ TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
       if (comm.rank() == 0) {
         constexpr std::chrono::milliseconds kTimeout{30};
         Bytes data(1000);
-        const auto seconds = [](base::Duration time) { return std::chrono::duration<double>(time).count(); };
+        const auto seconds = [](base::Duration time) {
+          return std::chrono::duration<double>(time).count();
+        };
         const base::TimePoint begin = base::SystemClock().now();
-        auto request = comm.start(
-            message ? Operation::receive(data, late) : Operation::allreduce(data, data, Dtype::kUint8),
-            begin + kTimeout);
+        auto request = comm.start(message ? Operation::receive(data, late)
+                                          : Operation::allreduce(data, data, Dtype::kUint8),
+                                  begin + kTimeout);
         const base::TimePoint started = base::SystemClock().now();
         ASSERT_TRUE(request.ok()) << request.status().to_string();
         auto done = request->test();
@@ -263,8 +274,8 @@ TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
         EXPECT_GE(end - begin, kTimeout);
         EXPECT_EQ(done.code(), base::Code::kDeadlineExceeded) << done.status().to_string();
         const std::string& why = done.status().message();
-        const std::string who =
-            fmt::format("rank [^a-z]*{}( of {} did not arrive| did not send) after", late, comm.size());
+        const std::string who = fmt::format(
+            "rank [^a-z]*{}( of {} did not arrive| did not send) after", late, comm.size());
         EXPECT_THAT(why, ::testing::ContainsRegex(who));
         EXPECT_GE(seconds_told(why), seconds(begin + kTimeout - started) - 0.001) << why;
         EXPECT_LE(seconds_told(why), seconds(end - begin) + 0.001) << why;

@@ -1,8 +1,9 @@
 // The conformance suite: what every backend of Communicator promises. A backend joins it so:
 //   constexpr Backend kMine{"Mine", /*processes=*/true, make_my_job};
-//   INSTANTIATE_TEST_SUITE_P(Mine, Conformance, ::testing::ValuesIn(sizes_of(kMine)), name_of_setting);
-//   INSTANTIATE_TEST_SUITE_P(Mine, Sums, ::testing::ValuesIn(sizes_to_nine_of(kMine)), name_of_setting);
-//   INSTANTIATE_TEST_SUITE_P(Mine, Failures, ::testing::Values(Setting{kMine, 4}), name_of_setting);
+//   INSTANTIATE_TEST_SUITE_P(Mine, Conformance, ::testing::ValuesIn(sizes_of(kMine)),
+//   name_of_setting); INSTANTIATE_TEST_SUITE_P(Mine, Sums,
+//   ::testing::ValuesIn(sizes_to_nine_of(kMine)), name_of_setting); INSTANTIATE_TEST_SUITE_P(Mine,
+//   Failures, ::testing::Values(Setting{kMine, 4}), name_of_setting);
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,10 +62,12 @@ class Sums : public Conformance {};
 class Failures : public Conformance {
  protected:
   // In a rank: leaves `g` and runs an operation in g + 1, without `absent`.
-  void next_generation_works(Job& job, proto::Generation g, int rank, const std::vector<int>& absent);
+  void next_generation_works(Job& job, proto::Generation g, int rank,
+                             const std::vector<int>& absent);
   // A new job and an empty board.
   void reset();
-  // A member is killed in a row of operations of `kind`, at rank 0's operation `moment`; whether in one.
+  // A member is killed in a row of operations of `kind`, at rank 0's operation `moment`; whether in
+  // one.
   [[nodiscard]] bool kill_in(Kind kind, std::uint64_t moment);
   // A member stops, or leaves, and the others report the rank for which they wait.
   void names_the_absent(bool leaves);

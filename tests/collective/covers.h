@@ -28,7 +28,8 @@ struct Sealed {
 [[nodiscard]] inline std::vector<Sealed> seal(Dtype dtype, std::span<const Bytes> leaves,
                                               std::mt19937_64& random) {
   std::vector<Sealed> out;
-  for (const proto::Interval node : random_cover_of(dtype, static_cast<std::uint32_t>(leaves.size()), random))
+  for (const proto::Interval node :
+       random_cover_of(dtype, static_cast<std::uint32_t>(leaves.size()), random))
     out.push_back({node, reference_sum(dtype, leaves, node)});
   return out;
 }

@@ -75,8 +75,8 @@ proto::World world_of(Generation g) {
   world.generation = g;
   for (int r = 0; r < kSize; ++r) {
     if (is_in(r, g))
-      world.members.push_back(
-          {.id = static_cast<proto::MemberId>(r), .slot_id = {0, static_cast<proto::SlotIndex>(r)}});
+      world.members.push_back({.id = static_cast<proto::MemberId>(r),
+                               .slot_id = {0, static_cast<proto::SlotIndex>(r)}});
   }
   return world;
 }
@@ -121,15 +121,17 @@ void live(Job& job, Board& board, int rank, Generation first, const Cycles& cycl
     const Holdings now = holdings();
     if (rank != kVictim && g > cycles.settled) {
       if (!before) before = now;
-      ASSERT_LE(now.descriptors, before->descriptors + cycles.slack_descriptors) << "generation " << g;
+      ASSERT_LE(now.descriptors, before->descriptors + cycles.slack_descriptors)
+          << "generation " << g;
       ASSERT_LE(now.threads, before->threads) << "generation " << g;
       ASSERT_LE(now.shared, before->shared) << "generation " << g;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory for a while
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they keep freed memory for a while
       ASSERT_LE(now.kib, before->kib + cycles.slack_kib) << "generation " << g;
 #endif
     }
-    const Status status =
-        rank == kVictim ? run_to_death(*comm, g, board) : run_generation(*comm, g, board.through[rank]);
+    const Status status = rank == kVictim ? run_to_death(*comm, g, board)
+                                          : run_generation(*comm, g, board.through[rank]);
     ASSERT_EQ(status.code(), Code::kRevoked) << "generation " << g << ": " << status.to_string();
     job.leave(g, rank);
     board.left[rank] = g;
@@ -188,8 +190,10 @@ class Agent {
     return true;
   }
   void await(Generation g, std::uint64_t operations) {
-    ASSERT_TRUE(eventually([&] { return all(g, [&](int r) { return board_.through[r] >= operations; }); }))
-        << "generation " << g;
+    ASSERT_TRUE(eventually([&] {
+      return all(g, [&](int r) { return board_.through[r] >= operations; });
+    })) << "generation "
+        << g;
   }
   void end(Generation g) {
     job_.revoke(g);
@@ -209,7 +213,8 @@ class Agent {
 }  // namespace
 
 void run_cycles(Job& job, const Cycles& cycles) {
-  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   Agent(job, *new (memory) Board(), cycles).run();
   ::munmap(memory, sizeof(Board));

@@ -1,4 +1,5 @@
-// What every operation and message guarantees when the ranks run different operations, or one runs none.
+// What every operation and message guarantees when the ranks run different operations, or one runs
+// none.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -34,21 +35,41 @@ struct Row {
   const char* usual_says;
 };
 constexpr Row kRows[] = {
-    {"size", {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 999}, kUsual, " 3996 bytes", " 4000 bytes"},
+    {"size",
+     {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 999},
+     kUsual,
+     " 3996 bytes",
+     " 4000 bytes"},
     {"size, small",
      {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 3},
      {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 2},
      " 12 bytes",
      " 8 bytes"},
-    {"nothing", {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 0}, kUsual, " 0 bytes", " 4000 bytes"},
+    {"nothing",
+     {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 0},
+     kUsual,
+     " 0 bytes",
+     " 4000 bytes"},
     {"one large",
      {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 200'000},
      kUsual,
      " 800000 bytes",
      " 4000 bytes"},
-    {"type", {Kind::kAllreduce, Dtype::kInt32, Op::kSum, 0, 1000}, kUsual, "(int32, sum", "(float32, sum"},
-    {"op", {Kind::kAllreduce, Dtype::kFloat32, Op::kMin, 0, 1000}, kUsual, "(float32, min", "(float32, sum"},
-    {"kind", {Kind::kReduce, Dtype::kFloat32, Op::kSum, 0, 1000}, kUsual, "in reduce of", "in allreduce of"},
+    {"type",
+     {Kind::kAllreduce, Dtype::kInt32, Op::kSum, 0, 1000},
+     kUsual,
+     "(int32, sum",
+     "(float32, sum"},
+    {"op",
+     {Kind::kAllreduce, Dtype::kFloat32, Op::kMin, 0, 1000},
+     kUsual,
+     "(float32, min",
+     "(float32, sum"},
+    {"kind",
+     {Kind::kReduce, Dtype::kFloat32, Op::kSum, 0, 1000},
+     kUsual,
+     "in reduce of",
+     "in allreduce of"},
     {"barrier",
      {Kind::kBarrier},
      {Kind::kBroadcast, Dtype::kUint8, Op::kSum, 0, 40'000},
@@ -66,7 +87,8 @@ constexpr Row kRows[] = {
      " 40 bytes"},
 };
 
-// One rank runs another operation: an error in every rank, long before the deadline, that names both.
+// One rank runs another operation: an error in every rank, long before the deadline, that names
+// both.
 TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.what);
@@ -77,7 +99,8 @@ TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
       const Exchange exchange(mine, rank, ranks(), 1);
       const base::TimePoint begin = base::SystemClock().now();
       Status status = (*comm)->run(exchange.operation(), soon());
-      const bool exited = may_exit_eagerly(mine, rank) && status.ok();  // and left before it could learn it
+      const bool exited =
+          may_exit_eagerly(mine, rank) && status.ok();  // and left before it could learn it
       if (exited) status = (*comm)->barrier(soon());
       EXPECT_LT(base::SystemClock().now() - begin, 10s);
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
@@ -89,7 +112,8 @@ TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
       next_generation_works(job, kFirst, rank, {});
     };
     const auto agent = [&] {
-      EXPECT_TRUE(eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks()); }));
+      EXPECT_TRUE(
+          eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks()); }));
       job_->revoke(kFirst);
       board_->announced = kFirst;
     };
@@ -114,7 +138,8 @@ TEST_P(Failures, AMessageThatNobodyReceivesMeetsItsDeadlineOrTheRevoke) {
     auto comm = job.open(make_job_world(kFirst, ranks()), rank);
     Bytes data(100'000);
     if (rank == 0) {
-      const Status status = (*comm)->run(Operation::send(data, 1), base::SystemClock().now() + 30ms);
+      const Status status =
+          (*comm)->run(Operation::send(data, 1), base::SystemClock().now() + 30ms);
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       board_->mark[0] = 1;
     }

@@ -44,8 +44,8 @@ std::pair<std::size_t, std::size_t> blocks_of(const Shape& s, int rank, int size
 }  // namespace
 
 std::string Shape::to_string() const {
-  return fmt::format("{} of {} {} ({}, root {}{})", name_of(kind), elements, name_of(dtype), name_of(op),
-                     root, in_place ? ", in place" : "");
+  return fmt::format("{} of {} {} ({}, root {}{})", name_of(kind), elements, name_of(dtype),
+                     name_of(op), root, in_place ? ", in place" : "");
 }
 
 Inputs make_inputs(const Shape& shape, int size, std::uint64_t seed) {
@@ -74,7 +74,8 @@ Exchange::Exchange(const Shape& shape, int rank, int size, Inputs inputs, const 
 }
 
 // Makes the painted area `index`; what is inside its guards.
-std::span<std::byte> Exchange::area(std::size_t index, std::span<std::byte> room, std::size_t bytes) {
+std::span<std::byte> Exchange::area(std::size_t index, std::span<std::byte> room,
+                                    std::size_t bytes) {
   if (room.empty()) {
     own_[index].resize(bytes + 2 * kGuard);
     room = own_[index];
@@ -90,13 +91,14 @@ std::string Exchange::verify() const {
   const auto painted = [](std::byte b) { return b == kPaint; };
   for (const auto& area : areas_) {
     if (area.empty()) continue;
-    const bool intact =
-        std::ranges::all_of(area.first(kGuard), painted) && std::ranges::all_of(area.last(kGuard), painted);
+    const bool intact = std::ranges::all_of(area.first(kGuard), painted) &&
+                        std::ranges::all_of(area.last(kGuard), painted);
     if (!intact) return shape_.to_string() + ": memory beside the output was touched";
   }
   const Bytes& mine = (*inputs_)[static_cast<std::size_t>(rank_)];
   const bool apart = !areas_[1].empty();
-  if (apart && !std::ranges::equal(operation_.in, mine)) return shape_.to_string() + ": the input changed";
+  if (apart && !std::ranges::equal(operation_.in, mine))
+    return shape_.to_string() + ": the input changed";
   return {};
 }
 

@@ -1,5 +1,5 @@
-// One collective operation with data, as a rank of the conformance suite runs it: inputs that every rank can
-// compute, buffers that lie askew, the expected output.
+// One collective operation with data, as a rank of the conformance suite runs it: inputs that every
+// rank can compute, buffers that lie askew, the expected output.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ inline constexpr Kind kCollectives[] = {Kind::kAllreduce, Kind::kReduce,    Kind
 using Inputs = std::shared_ptr<const std::vector<Bytes>>;
 [[nodiscard]] Inputs make_inputs(const Shape& shape, int size, std::uint64_t seed);
 
-// Memory in which an Exchange shall lie, some of it painted; where it is empty, ordinary memory. Both in
-// place or both of a broadcast: in `out`.
+// Memory in which an Exchange shall lie, some of it painted; where it is empty, ordinary memory.
+// Both in place or both of a broadcast: in `out`.
 struct Room {
   std::span<std::byte> in;
   std::span<std::byte> out;
@@ -46,8 +46,8 @@ class Exchange {
   [[nodiscard]] const Operation& operation() const { return operation_; }
   // Empty if the output is right and the memory around it untouched; else the fault.
   [[nodiscard]] std::string verify() const;
-  // Change all of the memory, as the caller may once the operation is done; the first leaves an input alone
-  // that lies in the output.
+  // Change all of the memory, as the caller may once the operation is done; the first leaves an
+  // input alone that lies in the output.
   void spoil_input();
   void spoil_output();
 
@@ -58,12 +58,13 @@ class Exchange {
   int rank_;
   Inputs inputs_;
   Bytes own_[2];
-  std::span<std::byte> areas_[2];  // with their guards: of the output, of the input unless it lies in that
+  std::span<std::byte>
+      areas_[2];  // with their guards: of the output, of the input unless it lies in that
   Operation operation_;
 };
 
 // Runs it and verifies.
-[[nodiscard]] base::Status run_checked(Communicator& communicator, const Shape& shape, std::uint64_t seed,
-                                       base::TimePoint deadline);
+[[nodiscard]] base::Status run_checked(Communicator& communicator, const Shape& shape,
+                                       std::uint64_t seed, base::TimePoint deadline);
 
 }  // namespace regroup::collective::testing

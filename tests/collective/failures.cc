@@ -23,7 +23,8 @@ void Failures::next_generation_works(Job& job, proto::Generation g, int rank,
   auto next = job.open(make_job_world(g + 1, ranks(), absent), rank);
   ASSERT_TRUE(next.ok()) << next.status().to_string();
   for (Kind kind : sampled(kCollectives)) {
-    const Status status = run_checked(**next, {kind, Dtype::kFloat64, Op::kSum, 0, 3000}, g, soon());
+    const Status status =
+        run_checked(**next, {kind, Dtype::kFloat64, Op::kSum, 0, 3000}, g, soon());
     ASSERT_TRUE(status.ok()) << "after " << g << ": " << status.to_string();
   }
   job.leave(g + 1, rank);
@@ -49,8 +50,8 @@ constexpr proto::Generation kFirst = 1;
 
 Shape shape_of(Kind kind) { return {kind, Dtype::kFloat32, Op::kSum, 0, 60'000}; }
 
-// What the others do when a member fails them: an operation of all, one of a group of all, or each a message
-// to the victim or from it.
+// What the others do when a member fails them: an operation of all, one of a group of all, or each
+// a message to the victim or from it.
 struct Deed {
   Kind kind;
   bool in_group;
@@ -110,8 +111,8 @@ bool await_death(const Board& board, int rank) {
   return ::waitid(P_PID, pid, &info, WEXITED | WNOWAIT) == 0;
 }
 
-// Kills the process of `rank`, which must have written its id: kill(0) would signal the whole process
-// group.
+// Kills the process of `rank`, which must have written its id: kill(0) would signal the whole
+// process group.
 void kill_marked(const Board& board, int rank) {
   const auto pid = static_cast<pid_t>(board.mark[rank].load());
   if (pid == 0) return ADD_FAILURE() << "rank " << rank << " has not begun";
@@ -126,9 +127,12 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
     const auto body = [&](Job& job, int rank) {
       if (rank == kVictim) board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
       const Opened opened = open_for(deed, job, ranks(), rank);
-      ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(), "ok");
+      ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(),
+                "ok");
       ++board_->through;
-      const auto all_through = [&] { return board_->through == static_cast<std::uint64_t>(ranks()); };
+      const auto all_through = [&] {
+        return board_->through == static_cast<std::uint64_t>(ranks());
+      };
       if (rank == kVictim) {
         EXPECT_TRUE(eventually(all_through));  // its last messages could be lost with it
         die(processes());
@@ -140,7 +144,8 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
       next_generation_works(job, kFirst, rank, {kVictim});
     };
     const auto agent = [&] {
-      EXPECT_TRUE(eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks()); }));
+      EXPECT_TRUE(
+          eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks()); }));
       EXPECT_TRUE(!processes() || await_death(*board_, kVictim));
       bury_and_revoke(kVictim, kFirst);
     };
@@ -148,7 +153,8 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
   }
 }
 
-// It lives on without its communicator, which was in the operation or not: then the others can be through.
+// It lives on without its communicator, which was in the operation or not: then the others can be
+// through.
 TEST_P(Failures, AMemberLeavesDuringAnOperation) {
   const auto all = static_cast<std::uint64_t>(ranks());
   for (const Deed& deed : sampled(all_deeds())) {
@@ -158,12 +164,13 @@ TEST_P(Failures, AMemberLeavesDuringAnOperation) {
       reset();
       const auto body = [&](Job& job, int rank) {
         Opened opened = open_for(deed, job, ranks(), rank);
-        ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(), "ok");
+        ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(),
+                  "ok");
         ++board_->through;
         ASSERT_TRUE(eventually([&] { return board_->through >= all; }));
         if (rank == kVictim) {
-          const Exchange exchange(deed.is_message() ? Shape{Kind::kBarrier} : shape_of(deed.kind), rank,
-                                  ranks(), 2);
+          const Exchange exchange(deed.is_message() ? Shape{Kind::kBarrier} : shape_of(deed.kind),
+                                  rank, ranks(), 2);
           if (begun) {
             EXPECT_TRUE(opened.comm().start(exchange.operation(), soon()).ok());
           }
@@ -175,14 +182,16 @@ TEST_P(Failures, AMemberLeavesDuringAnOperation) {
         }
         board_->mark[rank] = 1;
         const Status status = perform(opened.comm(), deed, 2, soon());
-        EXPECT_TRUE(status.code() == Code::kRevoked || (begun && status.ok())) << status.to_string();
+        EXPECT_TRUE(status.code() == Code::kRevoked || (begun && status.ok()))
+            << status.to_string();
         EXPECT_EQ(opened.comm().barrier(soon()).code(), Code::kRevoked);
         next_generation_works(job, kFirst, rank, {kVictim});
         ++board_->through;
       };
       run(body, [&] {
         EXPECT_TRUE(eventually([&] {
-          return std::all_of(board_->mark, board_->mark + ranks(), [](auto& mark) { return mark == 1; });
+          return std::all_of(board_->mark, board_->mark + ranks(),
+                             [](auto& mark) { return mark == 1; });
         }));
         job_->revoke(kFirst);
       });
@@ -209,7 +218,8 @@ bool Failures::kill_in(Kind kind, std::uint64_t moment) {
     next_generation_works(job, kFirst, rank, {kVictim});
   };
   const auto agent = [&] {
-    EXPECT_TRUE(eventually([&] { return board_->through >= moment && board_->mark[kVictim] != 0; }));
+    EXPECT_TRUE(
+        eventually([&] { return board_->through >= moment && board_->mark[kVictim] != 0; }));
     kill_marked(*board_, kVictim);
     bury_and_revoke(kVictim, kFirst);
   };
@@ -236,8 +246,8 @@ TEST_P(Failures, AMemberDiesInsideAnOperation) {
   }
 }
 
-// A rank that returns from an operation has done its part, so the others return from it too. With a backend
-// that may lose the last messages of a dead rank, a rank that misses one sees the revoke.
+// A rank that returns from an operation has done its part, so the others return from it too. With a
+// backend that may lose the last messages of a dead rank, a rank that misses one sees the revoke.
 TEST_P(Failures, AMemberDiesAfterAnOperation) {
   const bool messages_may_be_lost = GetParam().backend.messages_may_be_lost;
   std::uint64_t cut_short = 0;  // operations
@@ -259,10 +269,12 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
     const auto agent = [&] {
       const base::TimePoint late = base::SystemClock().now() + 10s;
       const auto through = [&] {
-        return std::all_of(board_->mark, board_->mark + ranks(), [](auto& mark) { return mark == 1; });
+        return std::all_of(board_->mark, board_->mark + ranks(),
+                           [](auto& mark) { return mark == 1; });
       };
       const auto cut = [&] {
-        return messages_may_be_lost && board_->mark[kVictim] == 1 && base::SystemClock().now() > late;
+        return messages_may_be_lost && board_->mark[kVictim] == 1 &&
+               base::SystemClock().now() > late;
       };
       EXPECT_TRUE(eventually([&] { return through() || cut(); }));
       cut_short += through() ? 0 : 1;
@@ -294,8 +306,9 @@ void Failures::names_the_absent(bool leaves) {
       const Status status = perform(opened.comm(), deed, 1, begin + 60ms);
       EXPECT_GE(base::SystemClock().now() - begin, 60ms);
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-      EXPECT_THAT(status.message(),
-                  ContainsRegex("rank [^a-z]*2[^a-z]* (of 4 did not arrive|did not send|did not receive)"));
+      EXPECT_THAT(
+          status.message(),
+          ContainsRegex("rank [^a-z]*2[^a-z]* (of 4 did not arrive|did not send|did not receive)"));
       EXPECT_EQ(opened.comm().barrier(soon()).message(), status.message());  // final
       ++board_->through;
       EXPECT_TRUE(eventually([&] { return board_->announced == kFirst; }));

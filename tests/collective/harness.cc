@@ -34,8 +34,8 @@ void cover(proto::Interval node, std::mt19937_64& random, std::vector<proto::Int
   cover({middle, node.end}, random, out);
 }
 
-void run_processes(int count, const std::function<void(int)>& body, const std::function<void()>& meanwhile,
-                   int may_die) {
+void run_processes(int count, const std::function<void(int)>& body,
+                   const std::function<void()>& meanwhile, int may_die) {
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
@@ -172,7 +172,8 @@ std::vector<proto::Interval> random_cover(std::uint32_t leaves, std::mt19937_64&
 void dawdle(std::mt19937_64& random) {
   const std::uint64_t dice = random() % 16;
   const auto time = dice == 0 ? 200us : dice < 4 ? 20us : 0us;
-  for (const auto end = base::SystemClock().now() + time; base::SystemClock().now() < end;) ::sched_yield();
+  for (const auto end = base::SystemClock().now() + time; base::SystemClock().now() < end;)
+    ::sched_yield();
 }
 
 }  // namespace regroup::collective::testing

@@ -1,5 +1,5 @@
-// Runs the ranks of a World over one arena, as threads or as processes, and plays the agent: leaves, revokes,
-// bells.
+// Runs the ranks of a World over one arena, as threads or as processes, and plays the agent:
+// leaves, revokes, bells.
 #pragma once
 
 #include <sys/types.h>
@@ -43,8 +43,9 @@ void leave_all(const shmem::Arena& arena, proto::Generation g);
 // Rendezvous at which the owner of `channel` has arrived in the instance it is in.
 [[nodiscard]] std::uint64_t arrivals_in(const shmem::Channel& channel);
 
-// An emulated processor is some thirty times slower. Where REGROUP_TEST_SCALE is N (tools/dev/arm64.sh), each
-// case goes through an Nth of its rounds and combinations, and has N times as long. 1 without the variable.
+// An emulated processor is some thirty times slower. Where REGROUP_TEST_SCALE is N
+// (tools/dev/arm64.sh), each case goes through an Nth of its rounds and combinations, and has N
+// times as long. 1 without the variable.
 [[nodiscard]] std::uint64_t test_scale();
 [[nodiscard]] std::uint64_t rounds(std::uint64_t all);     // at least one
 [[nodiscard]] bool is_sampled(std::uint64_t combination);  // its number: all ranks must count alike
@@ -66,22 +67,24 @@ template <class List>
 [[nodiscard]] std::vector<int> own_cores();
 void bind_to(int core);
 
-// A process that calls `body(rank)` and exits with 1 if an expectation failed in it. The caller waits for it.
+// A process that calls `body(rank)` and exits with 1 if an expectation failed in it. The caller
+// waits for it.
 [[nodiscard]] pid_t fork_rank(int rank, const std::function<void(int)>& body);
-// Calls `body(rank)` for the ranks 0..count-1 at once, each in a thread or a process, and `meanwhile()` in
-// the calling thread; returns when all are done. A failed expectation in a process fails the test, as does
-// its death by a signal unless it is `may_die`.
+// Calls `body(rank)` for the ranks 0..count-1 at once, each in a thread or a process, and
+// `meanwhile()` in the calling thread; returns when all are done. A failed expectation in a process
+// fails the test, as does its death by a signal unless it is `may_die`.
 void run_all(
     Ranks kind, int count, const std::function<void(int)>& body,
     const std::function<void()>& meanwhile = [] {}, int may_die = -1);
 // Likewise `body(arena, rank)`; threads share `arena`, processes map its memfd anew.
 void run_ranks(
     const shmem::Arena& arena, Ranks kind, int count,
-    const std::function<void(const shmem::Arena&, int)>& body, const std::function<void()>& meanwhile = [] {},
-    int may_die = -1);
+    const std::function<void(const shmem::Arena&, int)>& body,
+    const std::function<void()>& meanwhile = [] {}, int may_die = -1);
 
 // A random set of canonical nodes that covers 0..leaves-1, in random order.
-[[nodiscard]] std::vector<proto::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random);
+[[nodiscard]] std::vector<proto::Interval> random_cover(std::uint32_t leaves,
+                                                        std::mt19937_64& random);
 // Spins a random time, now and then long enough that others overtake.
 void dawdle(std::mt19937_64& random);
 

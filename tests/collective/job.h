@@ -1,5 +1,6 @@
-// What a backend provides to the conformance suite: a job whose ranks are threads or processes. The test
-// acts as its agent. A backend joins the suite with one Backend and one INSTANTIATE_TEST_SUITE_P.
+// What a backend provides to the conformance suite: a job whose ranks are threads or processes. The
+// test acts as its agent. A backend joins the suite with one Backend and one
+// INSTANTIATE_TEST_SUITE_P.
 #pragma once
 
 #include <functional>
@@ -37,8 +38,8 @@ struct Backend {
   const char* name;
   bool processes;  // ranks are processes, which can be killed and stopped
   std::unique_ptr<Job> (*make)(int ranks);
-  // A rank that dies right after an operation may take messages with it that others need (docs/design/ucx.md,
-  // Acks).
+  // A rank that dies right after an operation may take messages with it that others need
+  // (docs/design/ucx.md, Acks).
   bool messages_may_be_lost = false;
 };
 

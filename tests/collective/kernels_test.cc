@@ -1,5 +1,5 @@
-// Every instruction set of this processor gives the bits of the definition, for every type and operation,
-// NaN, infinities, denormals and -0 included, at any length and alignment.
+// Every instruction set of this processor gives the bits of the definition, for every type and
+// operation, NaN, infinities, denormals and -0 included, at any length and alignment.
 #include "collective/reduce/kernels.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ std::vector<Simd> levels() {
 
 class Kernel : public ::testing::TestWithParam<Simd> {};
 
-Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::size_t skew, Stores stores) {
+Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::size_t skew,
+             Stores stores) {
   std::vector<proto::Interval> nodes;
   std::vector<Bytes> moved;
   std::vector<const std::byte*> inputs;
@@ -41,7 +42,8 @@ Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::
   Bytes out(leaves[0].size() + 128);
   const std::size_t at = 64 - reinterpret_cast<std::uintptr_t>(out.data()) % 64 + skew;
   const std::span<std::byte> to = std::span(out).subspan(at, leaves[0].size());
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(to.data()) % 64, skew);  // 0: kStream goes past the cache
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(to.data()) % 64,
+            skew);  // 0: kStream goes past the cache
   fold->run(inputs, {0, to.size()}, to.data(), dtype, op, stores);
   return {to.begin(), to.end()};
 }
@@ -119,7 +121,8 @@ TEST_P(Kernel, CopiesAnyLengthAtAnyAlignmentAndNothingBeyond) {
     for (std::size_t bytes = 0; bytes + skew <= 1300; bytes += bytes < 600 ? 1 : 97) {
       Bytes to(2000, std::byte{0xa5});
       Bytes want = to;
-      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(skew), bytes, want.begin() + 64 - skew);
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(skew), bytes,
+                  want.begin() + 64 - skew);
       kernels.copy(to.data() + 64 - skew, from.data() + skew, bytes);
       ASSERT_EQ(to, want) << bytes << " bytes, skew " << skew;
     }

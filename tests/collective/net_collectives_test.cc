@@ -1,4 +1,5 @@
-// The operations over several hosts without a network, a mesh or an arena: NetWorld passes their messages.
+// The operations over several hosts without a network, a mesh or an arena: NetWorld passes their
+// messages.
 #include "collective/net/collectives.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +17,10 @@
 namespace regroup::collective::testing::net_collectives {
 namespace {
 
-const std::vector<std::vector<proto::NodeId>> kNodes = {{0},          {0, 0},       {0, 1},
-                                                        {0, 1, 2},    {0, 1, 2, 3}, {0, 1, 2, 3, 4},
-                                                        {0, 0, 1, 1}, {0, 0, 1},    {0, 1, 0, 2, 0, 1, 0}};
+const std::vector<std::vector<proto::NodeId>> kNodes = {
+    {0},          {0, 0},       {0, 1},
+    {0, 1, 2},    {0, 1, 2, 3}, {0, 1, 2, 3, 4},
+    {0, 0, 1, 1}, {0, 0, 1},    {0, 1, 0, 2, 0, 1, 0}};
 
 std::string name_of(const std::vector<proto::NodeId>& nodes) {
   std::string name = "hosts";
@@ -64,7 +66,8 @@ TEST(NetCollectives, CutLargeOperations) {
     SCOPED_TRACE(name_of(nodes));
     for (const Kind kind : kCollectives) {
       const std::size_t elements = kind == Kind::kBroadcast ? 700'001 : 200'001;
-      EXPECT_EQ(run(nodes, {kind, Dtype::kInt16, Op::kAvg, 0, elements}), "") << collective::name_of(kind);
+      EXPECT_EQ(run(nodes, {kind, Dtype::kInt16, Op::kAvg, 0, elements}), "")
+          << collective::name_of(kind);
     }
   }
 }
@@ -75,7 +78,8 @@ TEST(NetCollectives, OfOneHostSendNothing) {
   std::vector<Bytes> out(3, Bytes(8));
   const std::string fault = world.run([&](collective::Exchange& x, int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    return run_collective(x, Operation::allreduce(std::span(data).subspan(r * 8, 8), out[r], Dtype::kInt64));
+    return run_collective(
+        x, Operation::allreduce(std::span(data).subspan(r * 8, 8), out[r], Dtype::kInt64));
   });
   EXPECT_EQ(fault, "");
   EXPECT_EQ(world.messages(), 0U);
@@ -98,11 +102,12 @@ class TreeSums : public ::testing::Test {
       }
       auto here = plan_merge(std::span(&list, 1), leaves);
       if (!here.ok()) return here.status().message();
-      sums.push_back({leaves, results_[node], collective::Arithmetic::of(dtype, Op::kSum), blocks_, 1,
-                      std::move(*here), std::move(inputs)});
+      sums.push_back({leaves, results_[node], collective::Arithmetic::of(dtype, Op::kSum), blocks_,
+                      1, std::move(*here), std::move(inputs)});
     }
-    return world.run(
-        [&](collective::Exchange& x, int rank) { return tree_sum(x, *std::next(sums.begin(), rank)); });
+    return world.run([&](collective::Exchange& x, int rank) {
+      return tree_sum(x, *std::next(sums.begin(), rank));
+    });
   }
 
   const SumBlocks blocks_;
@@ -118,7 +123,8 @@ TEST_F(TreeSums, HaveTheSameBitsWhichHostHoldsWhat) {
       const Dtype dtype = kDtypes[random() % std::size(kDtypes)];
       std::vector<Bytes> leaves;
       const std::size_t elements = 1 + random() % 500;
-      for (std::uint32_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, random(), true));
+      for (std::uint32_t i = 0; i < count; ++i)
+        leaves.push_back(make_leaf(dtype, elements, random(), true));
       std::vector<std::vector<Sealed>> held(std::ranges::max(nodes) + 1U);
       for (Sealed& part : seal(dtype, leaves, random))
         held[random() % held.size()].push_back(std::move(part));
@@ -131,7 +137,8 @@ TEST_F(TreeSums, HaveTheSameBitsWhichHostHoldsWhat) {
 
 TEST_F(TreeSums, FailIfTheHostsTogetherLackALeaf) {
   const std::vector<std::vector<Sealed>> held = {{{{0, 1}, Bytes(8)}}, {{{2, 3}, Bytes(8)}}};
-  EXPECT_EQ(run({0, 1}, 3, 8, Dtype::kInt64, held), "sum: the hosts together hold [0,1) [2,3) of 3 leaves");
+  EXPECT_EQ(run({0, 1}, 3, 8, Dtype::kInt64, held),
+            "sum: the hosts together hold [0,1) [2,3) of 3 leaves");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Nothing runs before it is awaited for: the ranks that wait are resumed one after the other, round after
-// round, until a round changes nothing.
+// Nothing runs before it is awaited for: the ranks that wait are resumed one after the other, round
+// after round, until a round changes nothing.
 #include "tests/collective/net_world.h"
 
 #include <fmt/format.h>
@@ -49,13 +49,15 @@ struct Condition {
 
 class NetWorld::Rank final : public Messenger {
  public:
-  Rank(NetWorld& world, Layout layout) : world_(world), state_(*world.state_), layout_(std::move(layout)) {}
+  Rank(NetWorld& world, Layout layout)
+      : world_(world), state_(*world.state_), layout_(std::move(layout)) {}
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
 
   Task send(int to, MessageTag tag, Input data) override {
     const std::tuple key(layout_.rank, to, tag.pack());
-    if (state_.arrived.contains(key)) state_.failed = "two messages with the same tag are under way";
+    if (state_.arrived.contains(key))
+      state_.failed = "two messages with the same tag are under way";
     state_.arrived[key] = Bytes(data.begin(), data.end());
     world_.messages_ += 1;
     if (!tag.needs_ack()) co_return;
@@ -67,10 +69,13 @@ class NetWorld::Rank final : public Messenger {
     Bytes message;
     Task received = take(from, tag, &message);
     co_await received;
-    if (message.size() != data.size()) state_.failed = "a message of another size than its receiver wants";
-    if (!data.empty()) std::memcpy(data.data(), message.data(), std::min(data.size(), message.size()));
+    if (message.size() != data.size())
+      state_.failed = "a message of another size than its receiver wants";
+    if (!data.empty())
+      std::memcpy(data.data(), message.data(), std::min(data.size(), message.size()));
   }
-  Task receive_up_to(std::size_t limit, int from, MessageTag tag, std::vector<std::byte>* data) override {
+  Task receive_up_to(std::size_t limit, int from, MessageTag tag,
+                     std::vector<std::byte>* data) override {
     Task received = take(from, tag, data);
     co_await received;
     if (data->size() > limit) state_.failed = "a message above its limit";
@@ -81,7 +86,8 @@ class NetWorld::Rank final : public Messenger {
     Condition arrived{state_.waiting, [this, key] { return state_.arrived.contains(key); }};
     co_await arrived;
     const Bytes& message = state_.arrived[key];
-    if (message.size() != bytes) state_.failed = "a partial sum of another size than its receiver wants";
+    if (message.size() != bytes)
+      state_.failed = "a partial sum of another size than its receiver wants";
     out->borrowed = ++received_ % 2 == 0;
     out->data = message.data();
     if (out->borrowed) co_return;
@@ -91,7 +97,8 @@ class NetWorld::Rank final : public Messenger {
     state_.arrived.erase(key);
   }
   void release(int from, MessageTag tag) override {
-    if (state_.arrived.erase({from, layout_.rank, tag.pack()}) != 1) state_.failed = "released twice";
+    if (state_.arrived.erase({from, layout_.rank, tag.pack()}) != 1)
+      state_.failed = "released twice";
   }
   Task run_locally(Operation operation) override {
     auto& rounds = state_.rounds[layout_.host];
@@ -127,7 +134,8 @@ class NetWorld::Rank final : public Messenger {
     const Operation& first = round.operations.begin()->second;
     std::vector<Bytes> inputs;
     for (const auto& [rank, o] : round.operations) {
-      if (o.kind != first.kind || o.dtype != first.dtype || o.op != first.op || o.root != first.root)
+      if (o.kind != first.kind || o.dtype != first.dtype || o.op != first.op ||
+          o.root != first.root)
         state_.failed = fmt::format("local rank {} runs another operation", rank);
       const Input in = contribution_of(o);
       inputs.emplace_back(in.begin(), in.end());
@@ -170,7 +178,8 @@ std::string NetWorld::run(const std::function<Task(collective::Exchange&, int ra
   }
   for (bool moved = true; moved && state_->failed.empty();) {
     moved = false;
-    for (auto at = state_->waiting.begin(); at != state_->waiting.end() && state_->failed.empty();) {
+    for (auto at = state_->waiting.begin();
+         at != state_->waiting.end() && state_->failed.empty();) {
       if (!at->ready()) {
         ++at;
         continue;
@@ -184,7 +193,8 @@ std::string NetWorld::run(const std::function<Task(collective::Exchange&, int ra
   for (std::size_t r = 0; r < tasks.size() && state_->failed.empty(); ++r) {
     if (!tasks[r].done()) state_->failed = fmt::format("rank {} waits for ever", r);
   }
-  if (state_->failed.empty() && !state_->arrived.empty()) state_->failed = "a message was not received";
+  if (state_->failed.empty() && !state_->arrived.empty())
+    state_->failed = "a message was not received";
   return state_->failed;
 }
 

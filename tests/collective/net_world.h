@@ -1,5 +1,6 @@
-// Ranks on several hosts in one thread, without a network: each rank runs its part of an operation as a task,
-// and a Messenger of this file passes messages and runs the local operations by their definitions.
+// Ranks on several hosts in one thread, without a network: each rank runs its part of an operation
+// as a task, and a Messenger of this file passes messages and runs the local operations by their
+// definitions.
 #pragma once
 
 #include <cstdint>

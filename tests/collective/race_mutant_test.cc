@@ -1,5 +1,5 @@
-// Shows that the silence of ThreadSanitizer means something: it is silent about the communicator as shipped
-// and reports the data race when the store that publishes data is no longer a release.
+// Shows that the silence of ThreadSanitizer means something: it is silent about the communicator as
+// shipped and reports the data race when the store that publishes data is no longer a release.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,6 +1,7 @@
 // A short run of the shared-memory communicator with four ranks as threads over one mapping, for
-// ThreadSanitizer to watch. Built twice: as shipped, and with the publishing store weakened to relaxed.
-// Exit status 0 if every operation succeeded; ThreadSanitizer changes it when it has seen a race.
+// ThreadSanitizer to watch. Built twice: as shipped, and with the publishing store weakened to
+// relaxed. Exit status 0 if every operation succeeded; ThreadSanitizer changes it when it has seen
+// a race.
 #include <cstdio>
 #include <thread>
 

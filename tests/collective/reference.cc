@@ -19,7 +19,8 @@ struct Bfloat {
   std::uint16_t bits;
 };
 
-// Sign, exponent and mantissa of a 16-bit float with `kMantissa` bits and the least exponent `kLeast`.
+// Sign, exponent and mantissa of a 16-bit float with `kMantissa` bits and the least exponent
+// `kLeast`.
 std::uint16_t rounded(float value, int mantissa, int least) {
   if (std::isnan(value)) return mantissa == 10 ? 0x7e00 : 0x7fc0;
   const double size = std::fabs(static_cast<double>(value));
@@ -135,9 +136,14 @@ T random_element(Random& random, bool odd) {
   } else {
     using Value = typename Arithmetic<T>::Value;
     using Limits = std::numeric_limits<Value>;
-    const Value odds[] = {
-        Limits::quiet_NaN(),  Limits::infinity(),          -Limits::infinity(), Value(-0.0), Value(0),
-        Limits::denorm_min(), static_cast<Value>(0x1p-20), -Limits::max()};
+    const Value odds[] = {Limits::quiet_NaN(),
+                          Limits::infinity(),
+                          -Limits::infinity(),
+                          Value(-0.0),
+                          Value(0),
+                          Limits::denorm_min(),
+                          static_cast<Value>(0x1p-20),
+                          -Limits::max()};
     if (odd && bits % 16 == 0) return Arithmetic<T>::store(odds[bits / 16 % 8]);
     // 2^-20 to 2^19 times a number below 1.
     const auto scale = std::bit_cast<double>((1023 - 20 + bits % 40) << 52);
@@ -185,7 +191,9 @@ Bytes with_type(Dtype dtype, Use use) {
   return {};
 }
 
-void append(Bytes* to, std::span<const std::byte> from) { to->insert(to->end(), from.begin(), from.end()); }
+void append(Bytes* to, std::span<const std::byte> from) {
+  to->insert(to->end(), from.begin(), from.end());
+}
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Expected results, straight from the definitions, one element after the other; shares no code with the
-// kernels.
+// Expected results, straight from the definitions, one element after the other; shares no code with
+// the kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,14 @@ namespace regroup::collective::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// Reproducible elements whose reductions depend on the order: mixed magnitudes and signs for the floating
-// ones, all bits for the integers. Every 16th element of a float is one of NaN, infinity, denormal, -0 if
-// `odd`.
-[[nodiscard]] Bytes make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed, bool odd = false);
+// Reproducible elements whose reductions depend on the order: mixed magnitudes and signs for the
+// floating ones, all bits for the integers. Every 16th element of a float is one of NaN, infinity,
+// denormal, -0 if `odd`.
+[[nodiscard]] Bytes make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed,
+                              bool odd = false);
 
-// The reduction of leaves[interval] over the canonical tree; an average divides by the number of leaves.
+// The reduction of leaves[interval] over the canonical tree; an average divides by the number of
+// leaves.
 [[nodiscard]] Bytes reference_fold(Dtype dtype, Op op, std::span<const Bytes> leaves,
                                    proto::Interval interval);
 [[nodiscard]] inline Bytes reference_sum(Dtype dtype, std::span<const Bytes> leaves,
@@ -27,7 +29,8 @@ using Bytes = std::vector<std::byte>;
 }
 
 // The output that `rank` must find, given all contributions; empty if it gets none.
-[[nodiscard]] Bytes reference_output(const Operation& operation, std::span<const Bytes> inputs, int rank);
+[[nodiscard]] Bytes reference_output(const Operation& operation, std::span<const Bytes> inputs,
+                                     int rank);
 
 [[nodiscard]] float value_of_half(std::uint16_t half);
 [[nodiscard]] std::uint16_t half_of(float value);  // to nearest even
@@ -36,7 +39,8 @@ using Bytes = std::vector<std::byte>;
 inline constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat64, Dtype::kInt32,
                                     Dtype::kInt64,   Dtype::kFloat16, Dtype::kBfloat16,
                                     Dtype::kInt8,    Dtype::kInt16,   Dtype::kUint8};
-inline constexpr Op kOperators[] = {Op::kSum, Op::kProd, Op::kMin, Op::kMax, Op::kAvg, Op::kBand, Op::kBor};
+inline constexpr Op kOperators[] = {Op::kSum, Op::kProd, Op::kMin, Op::kMax,
+                                    Op::kAvg, Op::kBand, Op::kBor};
 
 [[nodiscard]] constexpr bool is_floating(Dtype dtype) {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64 || dtype == Dtype::kFloat16 ||

@@ -1,5 +1,6 @@
 // Memory in the arena, of all ranks or of some, inputs or outputs or both: the same results as with
-// ordinary memory. A rank that is done may change its memory while others are still in the operation.
+// ordinary memory. A rank that is done may change its memory while others are still in the
+// operation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,9 +20,10 @@ namespace {
 // Bytes of a contribution: at and around every limit between two algorithms.
 constexpr std::size_t kWholes[] = {4,    56,     60,     1024,   1028,   3000,    4096,   4100,
                                    9000, 16'384, 16'388, 32'768, 32'772, 131'076, 300'004};
-constexpr std::size_t kFewRanks = 4;              // more than so many do without the largest
-constexpr std::size_t kSkews[] = {0, 27, 1, 91};  // with the guard of an Exchange 27 is a multiple of 64
-constexpr std::size_t kSkew = 128;                // more than any
+constexpr std::size_t kFewRanks = 4;  // more than so many do without the largest
+constexpr std::size_t kSkews[] = {0, 27, 1,
+                                  91};  // with the guard of an Exchange 27 is a multiple of 64
+constexpr std::size_t kSkew = 128;      // more than any
 
 // Whose memory lies in the arena.
 enum class Where { kNobodys, kAll, kInputs, kOutputs, kFirsts, kLasts, kEvens, kAny };
@@ -62,8 +64,8 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
 
 using Params = std::tuple<std::size_t, SingleCopyMode, StorePolicy>;
 
-// One thread advances all members, one call at a time in random order: a rank that is done continues
-// while the others are anywhere in the operation.
+// One thread advances all members, one call at a time in random order: a rank that is done
+// continues while the others are anywhere in the operation.
 class ShmArena : public ::testing::TestWithParam<Params> {
  protected:
   explicit ShmArena(std::size_t largest = 0)
@@ -79,7 +81,8 @@ class ShmArena : public ::testing::TestWithParam<Params> {
   }
 
   [[nodiscard]] std::size_t largest() const { return largest_; }
-  [[nodiscard]] std::span<std::byte> buffer(std::size_t rank, std::uint32_t index, std::uint64_t seed) const {
+  [[nodiscard]] std::span<std::byte> buffer(std::size_t rank, std::uint32_t index,
+                                            std::uint64_t seed) const {
     return arena_.buffer(static_cast<proto::SlotIndex>(rank), index)
         .subspan(kSkews[seed % std::size(kSkews)]);
   }
@@ -87,8 +90,8 @@ class ShmArena : public ::testing::TestWithParam<Params> {
 
   const std::size_t ranks_ = std::get<0>(GetParam());
   const std::size_t largest_;
-  const shmem::Arena arena_ = make_arena(
-      {.slots = static_cast<std::uint32_t>(ranks_), .elements = (ranks_ * (largest() + 4) + 2 * kSkew) / 4});
+  const shmem::Arena arena_ = make_arena({.slots = static_cast<std::uint32_t>(ranks_),
+                                          .elements = (ranks_ * (largest() + 4) + 2 * kSkew) / 4});
   const proto::World world_ = make_world(1, static_cast<std::uint32_t>(ranks_));
   std::vector<std::unique_ptr<Communicator>> members_;
   std::mt19937_64 random_{5};
@@ -132,7 +135,8 @@ TEST_P(ShmArena, EveryOperationWhereverTheMemoryLies) {
             const InArena mine = in_arena(where, r, ranks_, random_);
             const Room room{mine.in ? buffer(r, 0, seed) : std::span<std::byte>(),
                             mine.out ? buffer(r, 1, seed) : std::span<std::byte>()};
-            exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs, room);
+            exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs,
+                                   room);
           }
           SCOPED_TRACE(shape.to_string() + ", arena " + std::to_string(static_cast<int>(where)));
           run(exchanges, false);
@@ -156,8 +160,10 @@ TEST_P(ShmArena, OneSharedResult) {
         std::vector<Exchange> exchanges;
         for (std::size_t r = ranks_; r-- > 0;) {  // rank 0 last: its input stays in the result
           shape.in_place = first_in_place && r == 0;
-          const Room room{in_arena(where, r, ranks_, random_).in ? buffer(r, 0, seed) : Room().in, result};
-          exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs, room);
+          const Room room{in_arena(where, r, ranks_, random_).in ? buffer(r, 0, seed) : Room().in,
+                          result};
+          exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs,
+                                 room);
         }
         std::ranges::reverse(exchanges);
         SCOPED_TRACE(shape.to_string() + ", arena " + std::to_string(static_cast<int>(where)));
@@ -174,8 +180,8 @@ class ShmArenaPieces : public ShmArena {
   ShmArenaPieces() : ShmArena(2 * kPiece + 36) {}
 };
 
-// A result for each rank, in the arena like all inputs, in place or not: slices are folded where they belong,
-// piece by piece.
+// A result for each rank, in the arena like all inputs, in place or not: slices are folded where
+// they belong, piece by piece.
 TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
   std::uint64_t seed = 0;
   for (const std::size_t whole : {33'000UL, kPiece - 4, kPiece, kPiece + 4, largest()}) {
@@ -189,7 +195,8 @@ TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
         for (std::size_t r = 0; r < ranks_; ++r) {
           shape.in_place = (in_place >> r & 1) != 0;
           const Room room{buffer(r, 0, seed), buffer(r, 1, seed)};
-          exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs, room);
+          exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs,
+                                 room);
         }
         SCOPED_TRACE(shape.to_string() + ", in place " + std::to_string(in_place));
         run(exchanges, false);
@@ -210,8 +217,10 @@ std::vector<Params> params() {
   for (std::size_t ranks = 1; ranks < 10; ++ranks) {
     for (const auto single_copy : {SingleCopyMode::kNever, SingleCopyMode::kAlways}) {
       for (const auto store_policy : {StorePolicy::kPlain, StorePolicy::kStream}) {
-        const bool usual = single_copy == SingleCopyMode::kNever && store_policy == StorePolicy::kPlain;
-        if (full || usual || ranks == 2 || ranks == 5) all.emplace_back(ranks, single_copy, store_policy);
+        const bool usual =
+            single_copy == SingleCopyMode::kNever && store_policy == StorePolicy::kPlain;
+        if (full || usual || ranks == 2 || ranks == 5)
+          all.emplace_back(ranks, single_copy, store_policy);
       }
     }
   }
@@ -228,14 +237,16 @@ const auto kBothStagings = ::testing::Values(StorePolicy::kPlain, StorePolicy::k
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena, ::testing::ValuesIn(params()), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaPieces,
                          ::testing::Combine(::testing::Values<std::size_t>(2, 3, 4),
-                                            ::testing::Values(SingleCopyMode::kNever), kBothStagings),
+                                            ::testing::Values(SingleCopyMode::kNever),
+                                            kBothStagings),
                          kNameOfParam);
 
 struct Case {
   Ranks kind;
   int size;
 };
-// Empty if it went and the result is right, else what is wrong. Changes the memory as soon as it is done.
+// Empty if it went and the result is right, else what is wrong. Changes the memory as soon as it is
+// done.
 std::string run_and_spoil(Communicator& comm, Exchange& exchange) {
   const auto status = comm.run(exchange.operation(), soon());
   std::string wrong = status.ok() ? exchange.verify() : status.to_string();
@@ -251,8 +262,8 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
   const int size = GetParam().size;
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t kMost = 140'000;
-  const shmem::Arena arena =
-      make_arena({.slots = static_cast<std::uint32_t>(size), .elements = (ranks * kMost + 2 * kSkew) / 4});
+  const shmem::Arena arena = make_arena(
+      {.slots = static_cast<std::uint32_t>(size), .elements = (ranks * kMost + 2 * kSkew) / 4});
   const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
   run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
     const auto slot = static_cast<proto::SlotIndex>(rank);
@@ -279,7 +290,8 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
 // A result for each rank, everybody at its own pace, with pieces to go and, later, groups about.
 TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
   const int size = GetParam().size;
-  const std::size_t most = std::max<std::size_t>(1 << 20, static_cast<std::size_t>(size) << 18) + 36;
+  const std::size_t most =
+      std::max<std::size_t>(1 << 20, static_cast<std::size_t>(size) << 18) + 36;
   const shmem::Arena arena =
       make_arena({.slots = static_cast<std::uint32_t>(size), .elements = (most + 2 * kSkew) / 4});
   const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
@@ -290,8 +302,10 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
     std::unique_ptr<Communicator> group;
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     for (std::uint64_t k = 0; k < rounds(12); ++k) {
-      const Shape shape = shape_of(Kind::kAllreduce, k % 3 == 0 ? most : most >> k, 1, 0, random() % 2 == 0);
-      const Room room{mine.buffer(slot, 0), mine.buffer(slot, 1).subspan(kSkews[k % std::size(kSkews)])};
+      const Shape shape =
+          shape_of(Kind::kAllreduce, k % 3 == 0 ? most : most >> k, 1, 0, random() % 2 == 0);
+      const Room room{mine.buffer(slot, 0),
+                      mine.buffer(slot, 1).subspan(kSkews[k % std::size(kSkews)])};
       Exchange exchange(shape, rank, size, make_inputs(shape, size, k), room);
       dawdle(random);
       ASSERT_EQ(run_and_spoil(**comm, exchange), "") << k;
@@ -303,11 +317,12 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
   });
 }
 
-// The results take turns, as in training: what is written at k + 2 was read before k + 1 began. From some
-// size on one rank writes each line; all of them write small results, the same bytes.
+// The results take turns, as in training: what is written at k + 2 was read before k + 1 began.
+// From some size on one rank writes each line; all of them write small results, the same bytes.
 TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
   const int size = GetParam().size;
-  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(size), .elements = 20'000});
+  const shmem::Arena arena =
+      make_arena({.slots = static_cast<std::uint32_t>(size), .elements = 20'000});
   const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
   run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
     auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
@@ -322,7 +337,8 @@ TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
 #endif
       std::vector<Bytes> leaves;
       for (int r = 0; r < size; ++r)
-        leaves.push_back(make_leaf(Dtype::kFloat32, elements, k * 100 + static_cast<std::uint64_t>(r)));
+        leaves.push_back(
+            make_leaf(Dtype::kFloat32, elements, k * 100 + static_cast<std::uint64_t>(r)));
       const Bytes& own = leaves[static_cast<std::size_t>(rank)];
       const auto in = mine.buffer(static_cast<proto::SlotIndex>(rank), 0).first(own.size());
       std::ranges::copy(own, in.begin());
@@ -331,7 +347,8 @@ TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
       const auto status = (*comm)->allreduce(in, out, Dtype::kFloat32, soon());
       ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
       std::ranges::fill(in, std::byte{0x42});
-      const Bytes want = reference_sum(Dtype::kFloat32, leaves, {0, static_cast<std::uint32_t>(size)});
+      const Bytes want =
+          reference_sum(Dtype::kFloat32, leaves, {0, static_cast<std::uint32_t>(size)});
       ASSERT_TRUE(std::ranges::equal(out, want)) << k;
     }
   });
@@ -349,7 +366,8 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ShmArenaRanks, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return (info.param.kind == Ranks::kThreads ? "Threads" : "Processes") + std::to_string(info.param.size);
+  return (info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
+         std::to_string(info.param.size);
 });
 
 }  // namespace

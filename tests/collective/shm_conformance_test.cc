@@ -1,6 +1,6 @@
-// What every operation guarantees when nothing fails, for 1 to 9 ranks, which are threads or processes:
-// the bits of the canonical tree for every partition, data of any size, order. Delays are random, seeds
-// fixed.
+// What every operation guarantees when nothing fails, for 1 to 9 ranks, which are threads or
+// processes: the bits of the canonical tree for every partition, data of any size, order. Delays
+// are random, seeds fixed.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,7 +17,8 @@ namespace regroup::collective::testing::shm_conformance {
 namespace {
 
 constexpr proto::Generation kGeneration = 1;
-constexpr std::size_t kMostElements = 3000;  // of a result in these tests; several slices of cache lines
+constexpr std::size_t kMostElements =
+    3000;  // of a result in these tests; several slices of cache lines
 
 struct Case {
   Ranks kind;
@@ -31,7 +32,8 @@ class Shm : public ::testing::TestWithParam<Case> {
   // Runs `body` in every rank of a fresh world.
   void run(const Body& body) {
     const auto size = static_cast<std::uint32_t>(GetParam().size);
-    const shmem::Arena arena = make_arena({.slots = size, .shards = 64, .elements = 2 * kMostElements});
+    const shmem::Arena arena =
+        make_arena({.slots = size, .shards = 64, .elements = 2 * kMostElements});
     const proto::World world = make_world(kGeneration, size);
     run_ranks(arena, GetParam().kind, GetParam().size, [&](const shmem::Arena& mine, int rank) {
       auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
@@ -48,10 +50,11 @@ class Shm : public ::testing::TestWithParam<Case> {
 };
 thread_local const shmem::Arena* Shm::own_arena = nullptr;
 
-std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count, std::size_t elements,
-                                                std::uint64_t seed) {
+std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count,
+                                                std::size_t elements, std::uint64_t seed) {
   std::vector<std::vector<std::byte>> leaves;
-  for (std::size_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, seed * 1000 + i, true));
+  for (std::size_t i = 0; i < count; ++i)
+    leaves.push_back(make_leaf(dtype, elements, seed * 1000 + i, true));
   return leaves;
 }
 
@@ -60,18 +63,22 @@ TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
     std::uint64_t seed = 0;
     for (Dtype dtype : {Dtype::kFloat32, Dtype::kInt64}) {
       const std::size_t chunk = kChunk / size_of(dtype);
-      for (std::size_t elements : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{16},
-                                   std::size_t{17}, std::size_t{1023}, chunk / 8 + 1, chunk, 2 * chunk + 9}) {
-        const auto leaves = make_leaves(dtype, static_cast<std::size_t>(comm.size()), elements, ++seed);
+      for (std::size_t elements :
+           {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{16}, std::size_t{17},
+            std::size_t{1023}, chunk / 8 + 1, chunk, 2 * chunk + 9}) {
+        const auto leaves =
+            make_leaves(dtype, static_cast<std::size_t>(comm.size()), elements, ++seed);
         const auto& mine = leaves[static_cast<std::size_t>(comm.rank())];
         std::vector<std::byte> out(mine.size() + 1);
         const std::size_t skew = seed % 2;  // of any alignment, and in place as well
         std::span<std::byte> target(out.data() + skew, mine.size());
         if (skew == 1 && !mine.empty()) std::memcpy(target.data(), mine.data(), mine.size());
         dawdle(random);
-        const auto status = comm.allreduce(skew == 1 ? target : std::span(mine), target, dtype, soon());
+        const auto status =
+            comm.allreduce(skew == 1 ? target : std::span(mine), target, dtype, soon());
         ASSERT_TRUE(status.ok()) << status.to_string();
-        const auto want = reference_sum(dtype, leaves, {0, static_cast<std::uint32_t>(comm.size())});
+        const auto want =
+            reference_sum(dtype, leaves, {0, static_cast<std::uint32_t>(comm.size())});
         ASSERT_TRUE(std::ranges::equal(target, want)) << elements << " elements";
       }
     }
@@ -101,13 +108,15 @@ TEST_P(Shm, BroadcastCopiesFromEveryRoot) {
   run([](Communicator& comm, std::mt19937_64& random) {
     for (int root = 0; root < comm.size(); ++root) {
       for (std::size_t bytes : {0, 1, 63, 64, 1000, 262'144, 600'001}) {
-        const auto want = make_leaf(Dtype::kInt64, bytes / 8 + 1, bytes + static_cast<std::size_t>(root));
+        const auto want =
+            make_leaf(Dtype::kInt64, bytes / 8 + 1, bytes + static_cast<std::size_t>(root));
         std::vector<std::byte> data(bytes);
         if (comm.rank() == root && bytes > 0) std::memcpy(data.data(), want.data(), bytes);
         dawdle(random);
         const auto status = comm.broadcast(data, root, soon());
         ASSERT_TRUE(status.ok()) << status.to_string();
-        ASSERT_TRUE(std::ranges::equal(data, std::span(want).first(bytes))) << bytes << " from " << root;
+        ASSERT_TRUE(std::ranges::equal(data, std::span(want).first(bytes)))
+            << bytes << " from " << root;
       }
     }
   });
@@ -160,7 +169,8 @@ TEST_P(Shm, RandomOperationsOneAfterTheOther) {
     for (int k = 0; k < 100; ++k) {
       const std::uint64_t seed = common();
       const std::size_t elements = seed % 8 == 0 ? 70'000 + seed % 70'000 : seed % 4000;
-      const auto leaves = make_leaves(Dtype::kInt32, static_cast<std::size_t>(comm.size()), elements, seed);
+      const auto leaves =
+          make_leaves(Dtype::kInt32, static_cast<std::size_t>(comm.size()), elements, seed);
       std::vector<std::byte> mine = leaves[static_cast<std::size_t>(comm.rank())];
       const int root = static_cast<int>(common() % static_cast<std::uint64_t>(comm.size()));
       const std::uint64_t operation = common() % 5;
@@ -172,7 +182,8 @@ TEST_P(Shm, RandomOperationsOneAfterTheOther) {
         ASSERT_EQ(mine, leaves[static_cast<std::size_t>(root)]) << "operation " << k;
       } else {
         ASSERT_TRUE(comm.allreduce(mine, mine, Dtype::kInt32, soon()).ok());
-        const auto want = reference_sum(Dtype::kInt32, leaves, {0, static_cast<std::uint32_t>(comm.size())});
+        const auto want =
+            reference_sum(Dtype::kInt32, leaves, {0, static_cast<std::uint32_t>(comm.size())});
         ASSERT_EQ(mine, want) << "operation " << k;
       }
     }
@@ -191,7 +202,8 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return (info.param.kind == Ranks::kThreads ? "Threads" : "Processes") + std::to_string(info.param.size);
+  return (info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
+         std::to_string(info.param.size);
 });
 
 }  // namespace

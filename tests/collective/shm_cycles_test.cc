@@ -13,8 +13,8 @@ namespace {
 TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_shm_job(kCycleRanks);
-  run_cycles(*job,
-             full ? Cycles{1000, 20, 256} : Cycles{static_cast<proto::Generation>(rounds(50)), 20, 256});
+  run_cycles(*job, full ? Cycles{1000, 20, 256}
+                        : Cycles{static_cast<proto::Generation>(rounds(50)), 20, 256});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Members that leave an operation before their peers arrive: errors surface in their next operation, and
-// a slow reader never sees data that was written later.
+// Members that leave an operation before their peers arrive: errors surface in their next
+// operation, and a slow reader never sees data that was written later.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ struct Case {
 // The last rank but one is the root; the last one is absent where a rank is.
 class ShmEagerExit : public ::testing::TestWithParam<Case> {
  protected:
-  [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int slot) {
+  [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena,
+                                                               int slot) {
     ShmOptions options;
     options.inline_mode = GetParam().inline_mode;
     options.store_policy = GetParam().store_policy;
@@ -60,13 +61,15 @@ TEST_P(ShmEagerExit, ReportsTheMissingRankInItsNextOperation) {
     EXPECT_EQ(status.ok(), gives) << status.to_string();
     if (gives) status = comm->barrier(soon_enough());
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-    const std::string missing = fmt::format("broadcast: rank {} of {} did not arrive", absent_, ranks_);
+    const std::string missing =
+        fmt::format("broadcast: rank {} of {} did not arrive", absent_, ranks_);
     EXPECT_THAT(status.message(), ::testing::HasSubstr(missing));
     over.release();
   });
 }
 
-// Readers are late, and so is the root; or a reader does not wait in the call that starts the operation.
+// Readers are late, and so is the root; or a reader does not wait in the call that starts the
+// operation.
 TEST_P(ShmEagerExit, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
   constexpr int kRounds = 40;
   run_all(Ranks::kThreads, ranks_, [&](int rank) {
@@ -81,7 +84,8 @@ TEST_P(ShmEagerExit, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
       } else {
         ASSERT_EQ(comm->broadcast(data, root_, soon()).to_string(), "ok");
       }
-      const auto wrong = std::ranges::count_if(data, [&](std::byte b) { return b != std::byte(round); });
+      const auto wrong =
+          std::ranges::count_if(data, [&](std::byte b) { return b != std::byte(round); });
       ASSERT_EQ(wrong, 0) << "round " << round;
       std::ranges::fill(data, std::byte(0xee));  // at the root too: nobody reads it any more
       if (round != kRounds / 2) continue;
@@ -97,17 +101,17 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
                      info.param.store_policy == StorePolicy::kStream ? "PastTheCache" : "");
 }
 
-// In the arrival, in inline chunks, in one chunk, in several. Two ranks use another path for small data.
-INSTANTIATE_TEST_SUITE_P(Cases, ShmEagerExit,
-                         ::testing::Values(Case{40}, Case{1000}, Case{16'000}, Case{300'000}, Case{40, 2},
-                                           Case{90, 2}, Case{1000, 2}, Case{4096, 2}, Case{16'000, 2},
-                                           Case{300'000, 2}, Case{1000, 2, InlineMode::kAlways},
-                                           Case{90, 2, InlineMode::kNever},
-                                           Case{1000, 3, InlineMode::kAlways},
-                                           Case{1000, 3, InlineMode::kNever},
-                                           Case{1000, 2, InlineMode::kNever, StorePolicy::kStream},
-                                           Case{16'000, 2, InlineMode::kAuto, StorePolicy::kStream}),
-                         name_of_case);
+// In the arrival, in inline chunks, in one chunk, in several. Two ranks use another path for small
+// data.
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ShmEagerExit,
+    ::testing::Values(Case{40}, Case{1000}, Case{16'000}, Case{300'000}, Case{40, 2}, Case{90, 2},
+                      Case{1000, 2}, Case{4096, 2}, Case{16'000, 2}, Case{300'000, 2},
+                      Case{1000, 2, InlineMode::kAlways}, Case{90, 2, InlineMode::kNever},
+                      Case{1000, 3, InlineMode::kAlways}, Case{1000, 3, InlineMode::kNever},
+                      Case{1000, 2, InlineMode::kNever, StorePolicy::kStream},
+                      Case{16'000, 2, InlineMode::kAuto, StorePolicy::kStream}),
+    name_of_case);
 
 }  // namespace
 }  // namespace regroup::collective::testing::shm_eager_exit

@@ -1,6 +1,6 @@
-// What every operation guarantees when something fails: a revoke ends each wait at once, a deadline names
-// the missing ranks, and the arena serves the next generation. The test is the agent; it acts once it has
-// seen in the arena that the ranks are where it wants them.
+// What every operation guarantees when something fails: a revoke ends each wait at once, a deadline
+// names the missing ranks, and the arena serves the next generation. The test is the agent; it acts
+// once it has seen in the arena that the ranks are where it wants them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -75,7 +75,8 @@ const std::vector<Operation>& operations() {
 // True once each slot but `late` has arrived `times` times in generation g.
 bool have_arrived(const shmem::Arena& arena, proto::Generation g, int late, std::uint64_t times) {
   for (int slot = 0; slot < kSize; ++slot) {
-    const shmem::Channel& channel = arena.member_slot(static_cast<proto::SlotIndex>(slot)).channels[0];
+    const shmem::Channel& channel =
+        arena.member_slot(static_cast<proto::SlotIndex>(slot)).channels[0];
     if (slot == late) continue;
     if (channel.instance.load() != static_cast<std::uint64_t>(g) << 40) return false;
     if (arrivals_in(channel) < times) return false;
@@ -88,8 +89,8 @@ class ShmFailure : public ::testing::TestWithParam<Ranks> {
   shmem::Arena arena_ = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
 };
 
-// Rank 2 passes the first operation and stays away from the second; the others wait in it when the revoke
-// comes.
+// Rank 2 passes the first operation and stays away from the second; the others wait in it when the
+// revoke comes.
 TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
   proto::Generation g = 0;
   for (const Operation& operation : operations()) {
@@ -111,13 +112,16 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
     };
     base::TimePoint revoked_at;
     auto agent = [&] {
-      auto ready = [&] { return arena_.member_slot(2).step.load() == g && have_arrived(arena_, g, 2, 3); };
+      auto ready = [&] {
+        return arena_.member_slot(2).step.load() == g && have_arrived(arena_, g, 2, 3);
+      };
       EXPECT_TRUE(eventually(ready)) << operation.name;
       revoke_all(arena_, g);
       revoked_at = base::SystemClock().now();
     };
     run_ranks(arena_, GetParam(), kSize, body, agent);
-    EXPECT_LT(base::SystemClock().now() - revoked_at, 20s) << operation.name;  // not the minute of soon()
+    EXPECT_LT(base::SystemClock().now() - revoked_at, 20s)
+        << operation.name;  // not the minute of soon()
     leave_all(arena_, g);
   }
 }
@@ -130,7 +134,8 @@ TEST_P(ShmFailure, RevokeAtAnyMoment) {
     auto body = [&](const shmem::Arena& arena, int rank) {
       auto comm = open_comm(arena, g, rank);
       Status status;
-      for (std::size_t k = 0; status.ok(); ++k) status = operations()[k % 5].run(*comm, arena, soon());
+      for (std::size_t k = 0; status.ok(); ++k)
+        status = operations()[k % 5].run(*comm, arena, soon());
       ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
     };
     auto agent = [&] {
@@ -155,8 +160,8 @@ TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
   EXPECT_EQ(open_comm(arena_, 3, 0, alone)->barrier(soon()).code(), Code::kRevoked);
 }
 
-// The generation fence: rank 3 has not left generation 1, so nobody writes in generation 2, and a revoke
-// ends that wait.
+// The generation fence: rank 3 has not left generation 1, so nobody writes in generation 2, and a
+// revoke ends that wait.
 TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   leave_all(arena_, 1);
   arena_.member_slot(3).left.store(0);
@@ -165,9 +170,11 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
     auto comm = open_comm(arena, 2, rank);
     const Status late = sum_leaves(*comm, arena, base::SystemClock().now() + 20ms);
     ASSERT_EQ(late.code(), Code::kDeadlineExceeded);
-    ASSERT_THAT(late.message(), ::testing::MatchesRegex("tree_reduce: slot 3 \\(left 0\\) did not leave the "
-                                                        "generations before after 0.*s in generation 2"));
-    ASSERT_EQ(open_comm(arena, 2, rank)->allreduce({}, {}, Dtype::kInt32, soon()).code(), Code::kOk);
+    ASSERT_THAT(late.message(),
+                ::testing::MatchesRegex("tree_reduce: slot 3 \\(left 0\\) did not leave the "
+                                        "generations before after 0.*s in generation 2"));
+    ASSERT_EQ(open_comm(arena, 2, rank)->allreduce({}, {}, Dtype::kInt32, soon()).code(),
+              Code::kOk);
     std::vector<std::byte> data(8);
     arena.member_slot(static_cast<proto::SlotIndex>(rank))
         .step.store(1);  // tells the agent that the last operation begins
@@ -176,7 +183,8 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   };
   auto agent = [&] {
     auto asleep = [&](proto::SlotIndex slot) {
-      return arena_.member_slot(slot).step.load() == 1 && arena_.member_slot(slot).bell.sleeping.load() != 0;
+      return arena_.member_slot(slot).step.load() == 1 &&
+             arena_.member_slot(slot).bell.sleeping.load() != 0;
     };
     EXPECT_TRUE(eventually([&] { return asleep(0) && asleep(1) && asleep(2) && asleep(3); }));
     revoke_all(arena_, 2);
@@ -225,8 +233,9 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
       const Status status = operation.run(*comm, mine, begin + 50ms);
       ASSERT_GE(base::SystemClock().now() - begin, 50ms);
       ASSERT_EQ(status.code(), Code::kDeadlineExceeded);
-      ASSERT_THAT(status.message(), ::testing::StartsWith(std::string(operation.name) +
-                                                          ": rank 1, 3 (dead) of 4 did not arrive after "));
+      ASSERT_THAT(status.message(),
+                  ::testing::StartsWith(std::string(operation.name) +
+                                        ": rank 1, 3 (dead) of 4 did not arrive after "));
       ASSERT_THAT(status.message(), ::testing::EndsWith(" s in generation 1"));
       ASSERT_EQ(operation.run(*comm, mine, soon()).message(), status.message());
       revoke_all(mine, 1);
@@ -292,15 +301,19 @@ TEST(ShmFactory, RefusesWhatCannotWork) {
   };
   CommunicatorOptions options;
   options.ranks = {0};
-  EXPECT_EQ(why({0, 1}, options), "make_shm: node 0 slot 1 is not among the 1 members of generation 1");
+  EXPECT_EQ(why({0, 1}, options),
+            "make_shm: node 0 slot 1 is not among the 1 members of generation 1");
   for (const auto& ranks : {std::vector<int>{1, 0}, {0, 0}, {-1, 0}, {0, 2}}) {
     options.ranks = ranks;
-    EXPECT_EQ(why({0, 0}, options), "communicator: the ranks must be ascending and of a World of 2 members");
+    EXPECT_EQ(why({0, 0}, options),
+              "communicator: the ranks must be ascending and of a World of 2 members");
   }
   world.members[1].slot_id.slot = 2;
-  EXPECT_EQ(why({0, 0}), "make_shm: rank 1 is at node 0 slot 2, not in the arena of node 0 with 2 slots");
+  EXPECT_EQ(why({0, 0}),
+            "make_shm: rank 1 is at node 0 slot 2, not in the arena of node 0 with 2 slots");
   world.members[1].slot_id = {7, 1};
-  EXPECT_EQ(why({0, 0}), "make_shm: rank 1 is at node 7 slot 1, not in the arena of node 0 with 2 slots");
+  EXPECT_EQ(why({0, 0}),
+            "make_shm: rank 1 is at node 7 slot 1, not in the arena of node 0 with 2 slots");
 }
 
 INSTANTIATE_TEST_SUITE_P(As, ShmFailure, ::testing::Values(Ranks::kThreads, Ranks::kProcesses),

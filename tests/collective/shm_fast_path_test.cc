@@ -1,6 +1,6 @@
-// Repeated small operations, more of them than the plan cache holds: each runs by its own plan, and a
-// mismatch of the ranks is reported correctly. Every kind, with every root, in place and not, at the
-// previous address and at others.
+// Repeated small operations, more of them than the plan cache holds: each runs by its own plan, and
+// a mismatch of the ranks is reported correctly. Every kind, with every root, in place and not, at
+// the previous address and at others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int slot, int
   return std::move(comm).value();
 }
 
-// Allreduces of bytes that are all 3 in one rank and all 5 in the other. Up to 56 bytes travel in the
-// arrival.
+// Allreduces of bytes that are all 3 in one rank and all 5 in the other. Up to 56 bytes travel in
+// the arrival.
 struct Case {
   Dtype dtype;
   Op op;
@@ -54,14 +54,15 @@ TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
     Bytes to(from.size());
     std::mt19937_64 random(11);
     for (int round = 0; round < kRounds; ++round) {
-      const std::size_t at =
-          (round < kRounds / 2 ? random() : static_cast<std::size_t>(round)) % (kPlaces * std::size(kCases));
+      const std::size_t at = (round < kRounds / 2 ? random() : static_cast<std::size_t>(round)) %
+                             (kPlaces * std::size(kCases));
       const Case& c = kCases[at / kPlaces];
       const auto in = std::span(from).subspan(at % kPlaces, c.bytes);
       const auto out = std::span(to).subspan(at % kPlaces, c.bytes);
       std::ranges::fill(in, rank == 0 ? std::byte{3} : std::byte{5});
       std::ranges::fill(out, std::byte{0xee});
-      ASSERT_EQ(comm->run(Operation::allreduce(in, out, c.dtype, c.op), soon()).to_string(), "ok") << round;
+      ASSERT_EQ(comm->run(Operation::allreduce(in, out, c.dtype, c.op), soon()).to_string(), "ok")
+          << round;
       ASSERT_EQ(Bytes(out.begin(), out.end()), Bytes(c.bytes, c.expected))
           << "round " << round << ", case " << at;
       if (random() % 5 != 0) continue;
@@ -84,7 +85,8 @@ TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
       }
       const std::size_t bytes = rank == 0 ? 16 : 8;
       const base::Status status = comm->run(
-          Operation::allreduce(Input(in).first(bytes), Output(out).first(bytes), Dtype::kInt32), soon());
+          Operation::allreduce(Input(in).first(bytes), Output(out).first(bytes), Dtype::kInt32),
+          soon());
       EXPECT_EQ(status.code(), Code::kInvalidArgument);
       std::string seen = status.message();
       if (const auto at = seen.find(" is in "); at != std::string::npos) seen.erase(at, 3);
@@ -182,25 +184,24 @@ constexpr Member in_chunks(int ranks, std::size_t elements) {
   return {ranks, elements, false, InlineMode::kNever};
 }
 
-// In the arrival, in two inline chunks, in many, in the bounce buffer; on one core without inline chunks,
-// and in the bounce buffer what elsewhere takes several synchronisation points. InlineChunks, InChunks:
-// also where this processor would choose otherwise.
-INSTANTIATE_TEST_SUITE_P(Shapes, ShmFastPathKinds,
-                         ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
-                                           Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
-                                           Member{5, 1}, Member{2, 2, true}, Member{2, 20, true},
-                                           Member{5, 14, true}, Member{2, 4000, true}, Member{2, 8000, true},
-                                           Member{5, 8000, true}, in_lines(2, 20), in_lines(2, 200),
-                                           in_lines(3, 20), in_lines(5, 14), in_chunks(2, 20),
-                                           in_chunks(2, 200), in_chunks(3, 20), in_chunks(5, 14)),
-                         [](const auto& info) {
-                           return std::to_string(info.param.ranks) + "RanksOf" +
-                                  std::to_string(info.param.elements) +
-                                  (info.param.on_one_core ? "OnOneCore" : "") +
-                                  (info.param.inline_mode == InlineMode::kAlways  ? "InlineChunks"
-                                   : info.param.inline_mode == InlineMode::kNever ? "InChunks"
-                                                                                  : "");
-                         });
+// In the arrival, in two inline chunks, in many, in the bounce buffer; on one core without inline
+// chunks, and in the bounce buffer what elsewhere takes several synchronisation points.
+// InlineChunks, InChunks: also where this processor would choose otherwise.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, ShmFastPathKinds,
+    ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200}, Member{2, 450},
+                      Member{2, 1500}, Member{3, 3}, Member{3, 20}, Member{5, 1},
+                      Member{2, 2, true}, Member{2, 20, true}, Member{5, 14, true},
+                      Member{2, 4000, true}, Member{2, 8000, true}, Member{5, 8000, true},
+                      in_lines(2, 20), in_lines(2, 200), in_lines(3, 20), in_lines(5, 14),
+                      in_chunks(2, 20), in_chunks(2, 200), in_chunks(3, 20), in_chunks(5, 14)),
+    [](const auto& info) {
+      return std::to_string(info.param.ranks) + "RanksOf" + std::to_string(info.param.elements) +
+             (info.param.on_one_core ? "OnOneCore" : "") +
+             (info.param.inline_mode == InlineMode::kAlways  ? "InlineChunks"
+              : info.param.inline_mode == InlineMode::kNever ? "InChunks"
+                                                             : "");
+    });
 
 }  // namespace
 }  // namespace regroup::collective::testing::shm_fast_path

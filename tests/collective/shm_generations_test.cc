@@ -1,5 +1,6 @@
-// Successive and concurrent communicators on one arena: a member killed in the middle of an operation,
-// then the survivors in the next generation; regions with a channel and instances of their own.
+// Successive and concurrent communicators on one arena: a member killed in the middle of an
+// operation, then the survivors in the next generation; regions with a channel and instances of
+// their own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,8 +18,8 @@ namespace {
 using base::Code;
 using base::Status;
 
-std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, const proto::World& world, int slot,
-                                        const CommunicatorOptions& options = {}) {
+std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, const proto::World& world,
+                                        int slot, const CommunicatorOptions& options = {}) {
   auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
@@ -28,18 +29,21 @@ std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, const proto::
 Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t elements) {
   std::vector<std::vector<std::byte>> leaves;
   for (int i = 0; i < comm.size(); ++i) {
-    leaves.push_back(make_leaf(Dtype::kFloat32, elements, seed * 100 + static_cast<std::uint64_t>(i)));
+    leaves.push_back(
+        make_leaf(Dtype::kFloat32, elements, seed * 100 + static_cast<std::uint64_t>(i)));
   }
   std::vector<std::byte> out(elements * 4);
-  Status status = comm.allreduce(leaves[static_cast<std::size_t>(comm.rank())], out, Dtype::kFloat32, soon());
+  Status status =
+      comm.allreduce(leaves[static_cast<std::size_t>(comm.rank())], out, Dtype::kFloat32, soon());
   if (status.ok()) {
-    EXPECT_EQ(out, reference_sum(Dtype::kFloat32, leaves, {0, static_cast<std::uint32_t>(comm.size())}));
+    EXPECT_EQ(out,
+              reference_sum(Dtype::kFloat32, leaves, {0, static_cast<std::uint32_t>(comm.size())}));
   }
   return status;
 }
 
-// A member of slot 0..3. It reports to the agent by one word of its member slot: its process, and whether
-// it is in an operation.
+// A member of slot 0..3. It reports to the agent by one word of its member slot: its process, and
+// whether it is in an operation.
 constexpr std::uint64_t kInside = 1ULL << 32;
 
 Status run_until_revoked(Communicator& comm, shmem::MemberSlot& member_slot) {
@@ -55,8 +59,9 @@ Status run_until_revoked(Communicator& comm, shmem::MemberSlot& member_slot) {
   return status;
 }
 
-// Members 0..3; the agent kills one somewhere in generation 1, reaps it and revokes; the survivors leave,
-// join generation 2 without it and go on with the same arena. True if it died in an operation.
+// Members 0..3; the agent kills one somewhere in generation 1, reaps it and revokes; the survivors
+// leave, join generation 2 without it and go on with the same arena. True if it died in an
+// operation.
 bool kill_one(std::uint64_t seed) {
   std::mt19937_64 common(seed);
   const shmem::Arena arena = make_arena({.slots = 4});
@@ -106,8 +111,8 @@ TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
 
 class ShmRegions : public ::testing::TestWithParam<Ranks> {};
 
-// Steps on one channel with everybody; between them regions of a subset (a newcomer is no party to them),
-// some with one operation, some with none, each a new communicator with a later instance.
+// Steps on one channel with everybody; between them regions of a subset (a newcomer is no party to
+// them), some with one operation, some with none, each a new communicator with a later instance.
 TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
   constexpr int kSize = 5;
   const shmem::Arena arena = make_arena({.slots = kSize});
@@ -121,7 +126,8 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
       ASSERT_TRUE(steps->barrier(soon()).ok());
       const std::uint64_t members = common() % 31 + 1;  // a bit for each rank
       for (unsigned region = 1; region <= common() % 4; ++region) {
-        CommunicatorOptions options{shmem::ChannelKind::kRegions, proto::Position::of(step, region), {}};
+        CommunicatorOptions options{
+            shmem::ChannelKind::kRegions, proto::Position::of(step, region), {}};
         for (int i = 0; i < kSize; ++i) {
           if (members >> i & 1) options.ranks.push_back(i);
         }
@@ -144,13 +150,15 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
   });
 }
 
-// A region that another rank has already left counts as passed, and an instance cannot be opened twice.
+// A region that another rank has already left counts as passed, and an instance cannot be opened
+// twice.
 TEST_P(ShmRegions, ALaterInstanceHasArrivedAndNoneOpensTwice) {
   const shmem::Arena arena = make_arena({.slots = 2});
   const proto::World world = make_world(1, 2);
   run_ranks(arena, GetParam(), 2, [&](const shmem::Arena& mine, int slot) {
     auto region = [&](unsigned k) {
-      return open_comm(mine, world, slot, {shmem::ChannelKind::kRegions, proto::Position::of(1, k), {}});
+      return open_comm(mine, world, slot,
+                       {shmem::ChannelKind::kRegions, proto::Position::of(1, k), {}});
     };
     ASSERT_TRUE(slot != 0 || region(1)->barrier(soon()).ok());
     ASSERT_TRUE(region(2)->barrier(soon()).ok());

@@ -27,7 +27,8 @@ class InlineChunks : public ::testing::Test {
 };
 
 TEST_F(InlineChunks, HoldWhatWasWrittenWithTheMark) {
-  for (const std::size_t bytes : {std::size_t{1}, kPayload - 1, kPayload, kPayload + 1, kMost * kPayload}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, kPayload - 1, kPayload, kPayload + 1, kMost * kPayload}) {
     const Bytes data = make_leaf(Dtype::kUint8, bytes, bytes);
     const ChunkTag mark{7, bytes};
     EXPECT_EQ(read(mark, bytes), Bytes()) << "before";
@@ -57,12 +58,14 @@ TEST_F(InlineChunks, AreReadWhileTheyAreWritten) {
   std::thread writer([&] {
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       while (read_up_to.load(std::memory_order_acquire) < round) std::this_thread::yield();
-      write_inline_chunks(chunks_.data(), tag_of(round), Bytes(kBytes, static_cast<std::byte>(round % 251)));
+      write_inline_chunks(chunks_.data(), tag_of(round),
+                          Bytes(kBytes, static_cast<std::byte>(round % 251)));
     }
   });
   Bytes data(kBytes);
   for (std::uint64_t round = 0; round < kRounds; ++round) {
-    const bool came = eventually([&] { return read_inline_chunks(chunks_.data(), tag_of(round), data); });
+    const bool came =
+        eventually([&] { return read_inline_chunks(chunks_.data(), tag_of(round), data); });
     EXPECT_TRUE(came) << round;
     EXPECT_EQ(data, Bytes(kBytes, static_cast<std::byte>(round % 251))) << round;
     read_up_to.store(round + 1, std::memory_order_release);

@@ -50,12 +50,15 @@ class ShmJob final : public Job {
 };
 
 std::unique_ptr<Job> make_job(int ranks, SingleCopyMode single_copy) {
-  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}), single_copy);
+  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}),
+                                  single_copy);
 }
 
 }  // namespace
 
 std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, SingleCopyMode::kAuto); }
-std::unique_ptr<Job> make_single_copy_job(int ranks) { return make_job(ranks, SingleCopyMode::kAlways); }
+std::unique_ptr<Job> make_single_copy_job(int ranks) {
+  return make_job(ranks, SingleCopyMode::kAlways);
+}
 
 }  // namespace regroup::collective::testing

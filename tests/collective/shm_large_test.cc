@@ -1,7 +1,7 @@
-// More than 4 GiB: of a contribution, of a block, and in the arena. Only with REGROUP_TEST_FULL. Ordinary
-// memory costs little here: a block is one piece of memory mapped again and again, of a length that does not
-// divide 4 GiB, and another piece at its end; an offset computed in 32 bits yields wrong data, or
-// corrupts the beginning.
+// More than 4 GiB: of a contribution, of a block, and in the arena. Only with REGROUP_TEST_FULL.
+// Ordinary memory costs little here: a block is one piece of memory mapped again and again, of a
+// length that does not divide 4 GiB, and another piece at its end; an offset computed in 32 bits
+// yields wrong data, or corrupts the beginning.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -39,8 +39,10 @@ std::size_t available_memory() {
 // `blocks` consecutive blocks.
 class Memory {
  public:
-  explicit Memory(std::size_t blocks) : bytes_(std::max<std::size_t>(blocks, 1) * kBlock), blocks_(blocks) {
-    void* base = ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  explicit Memory(std::size_t blocks)
+      : bytes_(std::max<std::size_t>(blocks, 1) * kBlock), blocks_(blocks) {
+    void* base =
+        ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     EXPECT_NE(base, MAP_FAILED);
     base_ = static_cast<std::byte*>(base);
     for (std::size_t block = 0; block < blocks; ++block) map(base_ + block * kBlock);
@@ -64,9 +66,9 @@ class Memory {
     ASSERT_EQ(::ftruncate(fd.get(), 2 * kPiece), 0);
     for (std::size_t piece = 0; piece < kPieces; ++piece) {
       const off_t from = piece + 1 == kPieces ? kPiece : 0;
-      ASSERT_NE(
-          ::mmap(at + piece * kPiece, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), from),
-          MAP_FAILED);
+      ASSERT_NE(::mmap(at + piece * kPiece, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                       fd.get(), from),
+                MAP_FAILED);
     }
   }
 
@@ -92,8 +94,9 @@ constexpr int kRoot = 1;
 class ShmLarge : public ::testing::TestWithParam<Row> {};
 
 Bytes piece_of(int rank, std::size_t block, int part) {
-  return make_leaf(Dtype::kInt32, kPiece / 4,
-                   1000 * static_cast<std::uint64_t>(rank) + 10 * block + static_cast<std::uint64_t>(part));
+  return make_leaf(
+      Dtype::kInt32, kPiece / 4,
+      1000 * static_cast<std::uint64_t>(rank) + 10 * block + static_cast<std::uint64_t>(part));
 }
 
 // What the ranks bring, of one piece of each block.
@@ -103,8 +106,8 @@ std::vector<Bytes> inputs_of(const Row& row, int part) {
     const std::size_t blocks = row.kind == Kind::kBroadcast && r == kRoot ? 1 : row.ins[r];
     for (std::size_t block = 0; block < blocks; ++block) {
       const Bytes piece = piece_of(r, block, part);
-      inputs[static_cast<std::size_t>(r)].insert(inputs[static_cast<std::size_t>(r)].end(), piece.begin(),
-                                                 piece.end());
+      inputs[static_cast<std::size_t>(r)].insert(inputs[static_cast<std::size_t>(r)].end(),
+                                                 piece.begin(), piece.end());
     }
   }
   return inputs;
@@ -140,7 +143,8 @@ TEST_P(ShmLarge, EveryOperationAbove4GiB) {
     if (row.kind == Kind::kSend && rank == kRoot) operation = Operation::receive(out.all(), 0);
     auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const auto status = (*comm)->run(operation, base::SystemClock().now() + std::chrono::minutes(5));
+    const auto status =
+        (*comm)->run(operation, base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
     for (int part : {0, 1}) {
       const Bytes want = row.kind == Kind::kSend ? (rank == kRoot ? inputs[part][0] : Bytes())
@@ -174,13 +178,14 @@ TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
   const std::span<std::byte> out(base + kBlock, kBlock);
   ASSERT_TRUE(arena->offset_of(out).has_value());
   const Bytes piece = piece_of(0, 0, 0);
-  for (std::size_t at = 0; at < kBlock; at += kPiece) std::memcpy(in.data() + at, piece.data(), kPiece);
+  for (std::size_t at = 0; at < kBlock; at += kPiece)
+    std::memcpy(in.data() + at, piece.data(), kPiece);
   const proto::World world = make_world(1, kRanks);
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
     auto comm = make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const auto status =
-        (*comm)->allreduce(in, out, Dtype::kInt32, base::SystemClock().now() + std::chrono::minutes(5));
+    const auto status = (*comm)->allreduce(in, out, Dtype::kInt32,
+                                           base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
   });
   const std::vector<Bytes> leaves{piece, piece};
@@ -193,7 +198,8 @@ TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
 // Elements that tell where they are: a block has less than 2^32.
 void count_up(std::span<std::byte> memory, std::uint32_t factor) {
   const std::span elements(reinterpret_cast<std::uint32_t*>(memory.data()), memory.size() / 4);
-  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint32_t>(i) * factor;
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    elements[i] = static_cast<std::uint32_t>(i) * factor;
 }
 
 // Each rank has memory of its own, all of it real.
@@ -203,24 +209,27 @@ TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
   const shmem::Arena arena = make_arena({.slots = kRanks});
   const proto::World world = make_world(1, kRanks);
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
-    void* memory = ::mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(memory, MAP_FAILED);
     const std::span<std::byte> data(static_cast<std::byte*>(memory), kBlock);
     count_up(data, static_cast<std::uint32_t>(rank) + 1);
     auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const auto status =
-        (*comm)->allreduce(data, data, Dtype::kInt32, base::SystemClock().now() + std::chrono::minutes(5));
+    const auto status = (*comm)->allreduce(data, data, Dtype::kInt32,
+                                           base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
     const std::span sums(static_cast<const std::uint32_t*>(memory), kBlock / 4);
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < sums.size(); ++i) wrong += sums[i] != static_cast<std::uint32_t>(i) * 3;
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      wrong += sums[i] != static_cast<std::uint32_t>(i) * 3;
     EXPECT_EQ(wrong, 0U) << "rank " << rank;
     ::munmap(memory, kBlock);
   });
 }
 
-// Both ranks bring the same 4 GiB of the arena, half a block for each, and have an output of as many there.
+// Both ranks bring the same 4 GiB of the arena, half a block for each, and have an output of as
+// many there.
 TEST(ShmLargeArena, AlltoallAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   if (available_memory() < (1 + kRanks) * kBlock + kMargin) GTEST_SKIP() << "too little memory";
@@ -237,12 +246,13 @@ TEST(ShmLargeArena, AlltoallAbove4GiB) {
     ASSERT_TRUE(arena->offset_of(out).has_value());
     auto comm = make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const auto status =
-        (*comm)->run(Operation::alltoall(in, out), base::SystemClock().now() + std::chrono::minutes(5));
+    const auto status = (*comm)->run(Operation::alltoall(in, out),
+                                     base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
     const std::size_t half = kBlock / kRanks;
     for (std::size_t from = 0; from < kRanks; ++from)
-      EXPECT_EQ(std::memcmp(out.data() + from * half, in.data() + self * half, half), 0) << "rank " << rank;
+      EXPECT_EQ(std::memcmp(out.data() + from * half, in.data() + self * half, half), 0)
+          << "rank " << rank;
   });
 }
 

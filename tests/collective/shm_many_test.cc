@@ -1,5 +1,5 @@
-// As many ranks as a large node has, on few cores: every kind, in arrivals, in inline chunks and copies,
-// and chunk by chunk.
+// As many ranks as a large node has, on few cores: every kind, in arrivals, in inline chunks and
+// copies, and chunk by chunk.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct Round {
 
   // Large reductions take long to verify: one rank in eight does.
   [[nodiscard]] bool is_verified_by(int rank) const {
-    const bool reduces =
-        shape.kind == Kind::kAllreduce || shape.kind == Kind::kReduce || shape.kind == Kind::kReduceScatter;
+    const bool reduces = shape.kind == Kind::kAllreduce || shape.kind == Kind::kReduce ||
+                         shape.kind == Kind::kReduceScatter;
     return !reduces || (*inputs)[0].size() < 100'000 || rank % 8 == 0;
   }
 };
@@ -29,7 +29,8 @@ struct Round {
 std::vector<Round> rounds_of(int ranks) {
   std::vector<Round> rounds;
   for (const Kind kind : kCollectives) {
-    const bool whole = kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast;
+    const bool whole =
+        kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast;
     for (const std::size_t bytes : {8, 2048, 200'000}) {
       const std::size_t pieces = whole || bytes == 8 ? 1 : static_cast<std::size_t>(ranks);
       const Shape shape{kind, Dtype::kFloat32, Op::kSum, ranks / 2,

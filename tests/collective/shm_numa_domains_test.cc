@@ -1,5 +1,5 @@
-// Ranks on several NUMA nodes: the node of a member, and the two-level reduction, which must produce the
-// bits of the canonical tree.
+// Ranks on several NUMA nodes: the node of a member, and the two-level reduction, which must
+// produce the bits of the canonical tree.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSmallest = 256 << 10;  // results that are reduced in two levels
 
 TEST(NumaNodes, TheOneThatAllCoresAreOf) {
-  const fs::path folder = fs::path(::testing::TempDir()) / ("domains_test." + std::to_string(::getpid()));
+  const fs::path folder =
+      fs::path(::testing::TempDir()) / ("domains_test." + std::to_string(::getpid()));
   const auto add = [&](const std::string& node, const std::string& core) {
     fs::create_directories(folder / node / core);
   };
@@ -67,7 +68,9 @@ struct Case {
 
 class ShmNumaDomains : public ::testing::TestWithParam<Case> {
  protected:
-  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(GetParam().nodes.size()); }
+  [[nodiscard]] std::uint32_t size() const {
+    return static_cast<std::uint32_t>(GetParam().nodes.size());
+  }
 
   const shmem::Arena arena_ = make_arena({.slots = size(), .elements = 420'000});
   const proto::World world_ = make_world(1, size());
@@ -82,64 +85,70 @@ class ShmNumaDomains : public ::testing::TestWithParam<Case> {
 
 // One after the other, at random speeds; inputs change as soon as their owner is done.
 TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
-  run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const shmem::Arena& arena, int rank) {
-    const auto comm = open(arena, rank);
-    ASSERT_NE(comm, nullptr);
-    const auto slot = static_cast<proto::SlotIndex>(rank);
-    std::mt19937_64 random(static_cast<std::uint64_t>(rank));
-    std::uint64_t k = 0;
-    for (const Dtype dtype : kDtypes) {
-      if (!is_sampled(k)) {
-        ++k;
-        continue;
-      }
-      const Op op = std::array{Op::kSum, Op::kAvg, Op::kMax}[k % 3];
-      const std::size_t width = size_of(dtype);
-      const std::size_t more = k % 4 == 0 ? 1'200'000 : 40'000;
-      const std::size_t elements = (kSmallest + (k * 317'919 + 700'000) % more) / width + k % 3;
-      std::vector<Bytes> leaves;
-      for (std::uint64_t r = 0; r < size(); ++r)
-        leaves.push_back(make_leaf(dtype, elements, 100 * k + r, true));
-      const Bytes& own = leaves[static_cast<std::size_t>(rank)];
-      const auto in = arena.buffer(slot, 0).subspan(k % 5, own.size());
-      const auto out = arena.result(k).subspan(k % 3, own.size());
-      std::ranges::copy(own, in.begin());
-      dawdle(random);
-      const std::uint64_t before = arrivals_in(arena.member_slot(slot).channels[0]);
-      const auto status = comm->run(Operation::allreduce(in, out, dtype, op), soon());
-      ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
-      const bool rounded = width == 2 && is_floating(dtype);
-      const std::uint64_t sync_points = arrivals_in(arena.member_slot(slot).channels[0]) - before;
-      EXPECT_EQ(sync_points > 2, !rounded) << sync_points << " sync_points, " << k;
-      std::ranges::fill(in, std::byte{0x42});
-      const Bytes want = reference_fold(dtype, op, leaves, {0, size()});
-      ASSERT_TRUE(std::ranges::equal(out, want)) << k << ": " << name_of(dtype) << " " << name_of(op);
-      ++k;
-    }
-  });
+  run_ranks(
+      arena_, GetParam().kind, static_cast<int>(size()), [&](const shmem::Arena& arena, int rank) {
+        const auto comm = open(arena, rank);
+        ASSERT_NE(comm, nullptr);
+        const auto slot = static_cast<proto::SlotIndex>(rank);
+        std::mt19937_64 random(static_cast<std::uint64_t>(rank));
+        std::uint64_t k = 0;
+        for (const Dtype dtype : kDtypes) {
+          if (!is_sampled(k)) {
+            ++k;
+            continue;
+          }
+          const Op op = std::array{Op::kSum, Op::kAvg, Op::kMax}[k % 3];
+          const std::size_t width = size_of(dtype);
+          const std::size_t more = k % 4 == 0 ? 1'200'000 : 40'000;
+          const std::size_t elements = (kSmallest + (k * 317'919 + 700'000) % more) / width + k % 3;
+          std::vector<Bytes> leaves;
+          for (std::uint64_t r = 0; r < size(); ++r)
+            leaves.push_back(make_leaf(dtype, elements, 100 * k + r, true));
+          const Bytes& own = leaves[static_cast<std::size_t>(rank)];
+          const auto in = arena.buffer(slot, 0).subspan(k % 5, own.size());
+          const auto out = arena.result(k).subspan(k % 3, own.size());
+          std::ranges::copy(own, in.begin());
+          dawdle(random);
+          const std::uint64_t before = arrivals_in(arena.member_slot(slot).channels[0]);
+          const auto status = comm->run(Operation::allreduce(in, out, dtype, op), soon());
+          ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
+          const bool rounded = width == 2 && is_floating(dtype);
+          const std::uint64_t sync_points =
+              arrivals_in(arena.member_slot(slot).channels[0]) - before;
+          EXPECT_EQ(sync_points > 2, !rounded) << sync_points << " sync_points, " << k;
+          std::ranges::fill(in, std::byte{0x42});
+          const Bytes want = reference_fold(dtype, op, leaves, {0, size()});
+          ASSERT_TRUE(std::ranges::equal(out, want))
+              << k << ": " << name_of(dtype) << " " << name_of(op);
+          ++k;
+        }
+      });
 }
 
 // A group of the remaining members has other nodes of the tree.
 TEST_P(ShmNumaDomains, GroupsHaveLevelsOfTheirOwn) {
-  run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const shmem::Arena& arena, int rank) {
-    const auto comm = open(arena, rank);
-    ASSERT_NE(comm, nullptr);
-    const bool first = rank == 0;
-    auto group = comm->split(first ? 1 : 0, soon());
-    ASSERT_TRUE(group.ok()) << group.status().to_string();
-    if (first) return;
-    const std::size_t elements = 150'000;
-    std::vector<Bytes> leaves;
-    for (std::uint64_t r = 1; r < size(); ++r)
-      leaves.push_back(make_leaf(Dtype::kFloat32, elements, r, true));
-    const Bytes& own = leaves[static_cast<std::size_t>(rank) - 1];
-    const auto in = arena.buffer(static_cast<proto::SlotIndex>(rank), 0).first(own.size());
-    const auto out = arena.result(1).first(own.size());
-    std::ranges::copy(own, in.begin());
-    const auto status = (*group)->run(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
-    ASSERT_TRUE(status.ok()) << status.to_string();
-    EXPECT_TRUE(std::ranges::equal(out, reference_fold(Dtype::kFloat32, Op::kSum, leaves, {0, size() - 1})));
-  });
+  run_ranks(
+      arena_, GetParam().kind, static_cast<int>(size()), [&](const shmem::Arena& arena, int rank) {
+        const auto comm = open(arena, rank);
+        ASSERT_NE(comm, nullptr);
+        const bool first = rank == 0;
+        auto group = comm->split(first ? 1 : 0, soon());
+        ASSERT_TRUE(group.ok()) << group.status().to_string();
+        if (first) return;
+        const std::size_t elements = 150'000;
+        std::vector<Bytes> leaves;
+        for (std::uint64_t r = 1; r < size(); ++r)
+          leaves.push_back(make_leaf(Dtype::kFloat32, elements, r, true));
+        const Bytes& own = leaves[static_cast<std::size_t>(rank) - 1];
+        const auto in = arena.buffer(static_cast<proto::SlotIndex>(rank), 0).first(own.size());
+        const auto out = arena.result(1).first(own.size());
+        std::ranges::copy(own, in.begin());
+        const auto status =
+            (*group)->run(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        EXPECT_TRUE(std::ranges::equal(
+            out, reference_fold(Dtype::kFloat32, Op::kSum, leaves, {0, size() - 1})));
+      });
 }
 
 std::vector<Case> cases() {

@@ -83,7 +83,8 @@ TEST(ShmPlan, LetsOnlyRanksThatReceiveNothingExitEagerly) {
   const auto exits = [&](Kind kind, int rank, int root) {
     Operation o = operation_of(kind, memory, kKiB, 3);
     o.root = root;
-    return plan_of(o, {rank, 3, false, InlineMode::kNever, SlotRing::kLargeRing}, false, false).exits_eagerly;
+    return plan_of(o, {rank, 3, false, InlineMode::kNever, SlotRing::kLargeRing}, false, false)
+        .exits_eagerly;
   };
   EXPECT_TRUE(exits(Kind::kBroadcast, 1, 1));
   EXPECT_FALSE(exits(Kind::kBroadcast, 0, 1));
@@ -97,7 +98,8 @@ TEST(ShmPlan, CutsSmallerChunksForFewRanks) {
   const Bytes memory(4 << 20);
   const Operation o = operation_of(Kind::kAllreduce, memory, 1 << 20, 4);
   const auto piece = [&](int ranks, bool is_part) {
-    return plan_of(o, {0, ranks, false, InlineMode::kNever, SlotRing::kLargeRing}, false, is_part).piece;
+    return plan_of(o, {0, ranks, false, InlineMode::kNever, SlotRing::kLargeRing}, false, is_part)
+        .piece;
   };
   EXPECT_EQ(piece(4, false), kChunk / 2);
   EXPECT_EQ(piece(5, false), kChunk);

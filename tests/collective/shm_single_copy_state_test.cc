@@ -1,4 +1,5 @@
-// When copies by CMA are tried, and how the members agree on whether they worked; without a communicator.
+// When copies by CMA are tried, and how the members agree on whether they worked; without a
+// communicator.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -63,7 +64,8 @@ TEST(ShmSingleCopyState, SkipsAWhileAfterARankExposedNothing) {
   const auto payloads = announced(canary.expose(data), 1);
   SingleCopy mine(SingleCopyMode::kAuto);
   ASSERT_TRUE(mine.tries(Kind::kScatter, kBlock, kRanks));
-  EXPECT_TRUE(mine.collect({.kind = Kind::kScatter, .root = 0}, kRanks, in(payloads))) << "1 is not the root";
+  EXPECT_TRUE(mine.collect({.kind = Kind::kScatter, .root = 0}, kRanks, in(payloads)))
+      << "1 is not the root";
   EXPECT_FALSE(mine.collect({.kind = Kind::kScatter, .root = 1}, kRanks, in(payloads)));
   int skipped = 0;
   while (!mine.tries(Kind::kScatter, kBlock, kRanks)) ++skipped;

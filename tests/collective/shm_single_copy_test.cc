@@ -1,5 +1,5 @@
-// Single copies by CMA from other members' memory: that they are used, what happens where the kernel
-// refuses, and when a member dies or gives up before it was read.
+// Single copies by CMA from other members' memory: that they are used, what happens where the
+// kernel refuses, and when a member dies or gives up before it was read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -34,8 +34,8 @@ std::unique_ptr<ShmCommunicator> open_comm(const shmem::Arena& arena, int rank,
                                            SingleCopyMode single_copy = SingleCopyMode::kAlways) {
   ShmOptions options;
   options.single_copy = single_copy;
-  auto comm = open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<proto::SlotIndex>(rank)}, {},
-                       options);
+  auto comm = open_shm(arena, make_world(1, arena.spec().slots),
+                       {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -60,8 +60,8 @@ struct Setting {
 };
 class ShmSingleCopy : public ::testing::TestWithParam<Setting> {};
 
-// Every operation from every root, with some memory in the arena; every rank changes its memory as soon
-// as it is done.
+// Every operation from every root, with some memory in the arena; every rank changes its memory as
+// soon as it is done.
 TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
   const Setting& setting = GetParam();
   constexpr std::uint64_t kElements = (kSize * kLarge + 200) / 4;
@@ -71,8 +71,9 @@ TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
     for (std::uint64_t round = 0; round < 12; ++round) {
       const bool all_can = !setting.refused || round < 2;
       if (setting.refused && round == 2 && rank == 0) refuse_reads();
-      const Shape shape{kKinds[round % 5], Dtype::kUint8, Op::kSum, static_cast<int>(round % kSize), kLarge,
-                        round % 4 == 3};
+      const Shape shape{
+          kKinds[round % 5], Dtype::kUint8, Op::kSum, static_cast<int>(round % kSize), kLarge,
+          round % 4 == 3};
       Room room;
       if (round % 6 == 5 && rank == 1) room.in = mine.buffer(1, 0);
       Exchange exchange(shape, rank, kSize, make_inputs(shape, kSize, round), room);
@@ -103,20 +104,22 @@ std::vector<Setting> settings() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Settings, ShmSingleCopy, ::testing::ValuesIn(settings()), [](const auto& info) {
-  return std::string(info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
-         (info.param.single_copy == SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
-         (info.param.refused ? "Refused" : "");
-});
+INSTANTIATE_TEST_SUITE_P(
+    Settings, ShmSingleCopy, ::testing::ValuesIn(settings()), [](const auto& info) {
+      return std::string(info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
+             (info.param.single_copy == SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
+             (info.param.refused ? "Refused" : "");
+    });
 
 // Synchronises the communicators, so that the next operation exposes memory at its first point.
 void synchronise(Communicator& comm) {
-  const Status status = run_checked(comm, {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, 4000}, 1, soon());
+  const Status status =
+      run_checked(comm, {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, 4000}, 1, soon());
   ASSERT_TRUE(status.ok()) << status.to_string();
 }
 
-// Rank 1 exposes its memory and dies before a peer has read it. The others see it as any dead peer: a
-// deadline names it, a revoke ends the wait.
+// Rank 1 exposes its memory and dies before a peer has read it. The others see it as any dead peer:
+// a deadline names it, a revoke ends the wait.
 class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
  protected:
   void await_and_revoke() {
@@ -150,8 +153,10 @@ TEST_P(ShmSingleCopyDeath, AMemberThatDiedBeforeItWasReadDidNotArrive) {
       ::raise(SIGKILL);
     }
     ASSERT_TRUE(eventually([&] { return arena.member_slot(1).dead.load() != 0; }));
-    const Status status = comm->run(broadcast, revoked ? soon() : base::SystemClock().now() + 300ms);
-    EXPECT_EQ(status.code(), revoked ? Code::kRevoked : Code::kDeadlineExceeded) << status.to_string();
+    const Status status =
+        comm->run(broadcast, revoked ? soon() : base::SystemClock().now() + 300ms);
+    EXPECT_EQ(status.code(), revoked ? Code::kRevoked : Code::kDeadlineExceeded)
+        << status.to_string();
     const char* why = revoked ? "generation 1 is over" : "1 (dead) of 3 did not arrive";
     EXPECT_THAT(status.message(), ::testing::HasSubstr(why));
     EXPECT_EQ(comm->single_copies(), 0U);
@@ -167,8 +172,8 @@ INSTANTIATE_TEST_SUITE_P(Ends, ShmSingleCopyDeath, ::testing::Bool(),
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmSingleCopyDeath);
 #endif
 
-// Rank 1 has read and reported it, then its deadline passes and its caller changes its memory, which rank
-// 0 has not read yet.
+// Rank 1 has read and reported it, then its deadline passes and its caller changes its memory,
+// which rank 0 has not read yet.
 TEST(ShmSingleCopyGiveUp, DataOfAMemberThatGaveUpIsNotUsed) {
   const shmem::Arena arena = make_arena({.slots = 2});
   std::unique_ptr<ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
@@ -181,7 +186,8 @@ TEST(ShmSingleCopyGiveUp, DataOfAMemberThatGaveUpIsNotUsed) {
   auto late = comms[1]->start(Operation::allgather(in[1], out[1]), deadline);
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(late->wait().code(), Code::kDeadlineExceeded);
-  EXPECT_EQ(std::ranges::count(out[1], std::byte{10}), static_cast<std::ptrdiff_t>(kLarge)) << "had not read";
+  EXPECT_EQ(std::ranges::count(out[1], std::byte{10}), static_cast<std::ptrdiff_t>(kLarge))
+      << "had not read";
   std::ranges::fill(in[1], std::byte{12});
   for (int i = 0; i < 100; ++i) {
     const auto tested = slow->test();

@@ -1,5 +1,5 @@
-// SlotRing of collective/shm/bounce_buffer.h: the data of three consecutive epochs never overlaps, in
-// bounce buffers of any size.
+// SlotRing of collective/shm/bounce_buffer.h: the data of three consecutive epochs never overlaps,
+// in bounce buffers of any size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ TEST(SlotRing, DataOfThreeEpochsDoesNotOverlap) {
     SlotRing ring(stage);
     std::deque<Placed> last;
     for (std::uint64_t epoch = 5; epoch < 5000; ++epoch) {
-      const std::size_t bytes = random() % 4 == 0 ? kChunk : 1 + random() % (kChunk >> random() % 8);
+      const std::size_t bytes =
+          random() % 4 == 0 ? kChunk : 1 + random() % (kChunk >> random() % 8);
       const bool compact = random() % 2 == 0;
       const std::size_t expected = ring.next(epoch, bytes, compact);
       ring.place(epoch, bytes, compact);
@@ -31,7 +32,8 @@ TEST(SlotRing, DataOfThreeEpochsDoesNotOverlap) {
       ASSERT_LE(sizeof(BounceBuffer) + BounceBuffer::kSkews + here.end, stage) << slots << " slots";
       for (std::size_t ago = 0; ago < last.size(); ++ago) {
         const Placed& other = last[ago];
-        ASSERT_TRUE(here.end <= other.begin || other.end <= here.begin) << slots << " slots, time " << epoch;
+        ASSERT_TRUE(here.end <= other.begin || other.end <= here.begin)
+            << slots << " slots, time " << epoch;
         ASSERT_EQ(ring.at(epoch - 1 - ago), other.begin);
       }
       last.push_front(here);

@@ -17,8 +17,8 @@ struct Machine {
   unsigned lag = 0;
   std::deque<Stores> under_way = {};
 
-  // Returns how many of `chunks` used streaming stores. Interrupted: all but one of `spares`, alternately
-  // of each kind.
+  // Returns how many of `chunks` used streaming stores. Interrupted: all but one of `spares`,
+  // alternately of each kind.
   int run(StoreTuner& tuner, int chunks, int spares = 0) {
     int streams = 0;
     for (int i = 0; i < chunks; ++i) {
@@ -27,7 +27,8 @@ struct Machine {
       if (under_way.size() <= lag) continue;
       const Stores stores = under_way.front();
       under_way.pop_front();
-      const bool hits = spares > 0 && i % spares != 0 && (i / 97 % 2 == 0) == (stores == Stores::kPlain);
+      const bool hits =
+          spares > 0 && i % spares != 0 && (i / 97 % 2 == 0) == (stores == Stores::kPlain);
       const std::uint64_t ticks = stores == Stores::kStream ? stream : plain;
       tuner.record(stores, ticks + (hits ? kInterrupted : 0), kBytes);
     }
@@ -107,7 +108,8 @@ TEST(StoreTuner, TriesAtTheSameTimeAsOthers) {
 constexpr std::uint64_t kLoops = 10'000;  // long enough for any clock
 
 // A chunk, begun and ended at once. Plain stores take `times` times as long.
-Stores stage(StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t epoch, std::uint64_t times) {
+Stores stage(StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t epoch,
+             std::uint64_t times) {
   const Stores stores = tuners.begin(kind, placed, epoch);
   tuners.measure(epoch, [&] {
     const std::uint64_t count = stores == Stores::kPlain ? times * kLoops : kLoops;

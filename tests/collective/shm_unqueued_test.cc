@@ -1,6 +1,6 @@
-// Blocking operations that need several synchronisation points: repeated ones use cached plans, and all
-// run without the queue while the peers answer within the spin limit. Tested: the number of points,
-// changing places of the peers' memory, failures.
+// Blocking operations that need several synchronisation points: repeated ones use cached plans, and
+// all run without the queue while the peers answer within the spin limit. Tested: the number of
+// points, changing places of the peers' memory, failures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,16 +41,16 @@ TEST_P(ShmLimits, CopiedDataNeedsOneSyncPoint) {
   if (!limit.on_one_core && cores.size() < static_cast<std::size_t>(ranks))
     GTEST_SKIP() << cores.size() << " cores";
   const std::size_t most = 4 * (limit.copied + 64);
-  const shmem::Arena arena = make_arena(
-      {.slots = static_cast<std::uint32_t>(ranks), .elements = static_cast<std::size_t>(ranks) * most});
+  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks),
+                                         .elements = static_cast<std::size_t>(ranks) * most});
   run_all(Ranks::kThreads, ranks, [&](int rank) {
     bind_to(cores[limit.on_one_core ? 0 : static_cast<std::size_t>(rank)]);
     const auto slot = static_cast<proto::SlotIndex>(rank);
     const auto comm = open_comm(arena, rank);
     ASSERT_TRUE(comm->barrier(soon()).ok());  // now the members know their cores
     for (const bool is_more : {false, true}) {
-      const Shape shape =
-          shape_of(limit.kind, limit.copied + (is_more ? 4U * static_cast<unsigned>(ranks) : 0), ranks);
+      const Shape shape = shape_of(
+          limit.kind, limit.copied + (is_more ? 4U * static_cast<unsigned>(ranks) : 0), ranks);
       for (std::uint64_t time = 0; time < 3; ++time) {
         const Room room{arena.buffer(slot, 0), arena.buffer(slot, 1)};
         Exchange exchange(shape, rank, ranks, make_inputs(shape, ranks, time), room);
@@ -58,7 +58,8 @@ TEST_P(ShmLimits, CopiedDataNeedsOneSyncPoint) {
         ASSERT_EQ(comm->run(exchange.operation(), soon()).to_string(), "ok");
         const std::uint64_t sync_points = arrivals_in(arena.member_slot(slot).channels[0]) - before;
         ASSERT_EQ(exchange.verify(), "");
-        EXPECT_EQ(sync_points > 1, is_more || time == 0) << shape.to_string();  // the first one synchronises
+        EXPECT_EQ(sync_points > 1, is_more || time == 0)
+            << shape.to_string();  // the first one synchronises
       }
     }
   });
@@ -75,21 +76,23 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ShmLimits,
                                            Limit{Kind::kAllgather, 2, true, 32 * kKiB},
                                            Limit{Kind::kReduceScatter, 4, true, 32 * kKiB}),
                          [](const auto& info) {
-                           return std::string(name_of(info.param.kind)) + std::to_string(info.param.ranks) +
+                           return std::string(name_of(info.param.kind)) +
+                                  std::to_string(info.param.ranks) +
                                   (info.param.on_one_core ? "OnOneCore" : "");
                          });
 
 class ShmUnqueued : public ::testing::TestWithParam<Ranks> {};
 
-// Rank 0 repeats the same operations, so it uses cached plans; the place of its peers' memory selects the
-// algorithm each time.
+// Rank 0 repeats the same operations, so it uses cached plans; the place of its peers' memory
+// selects the algorithm each time.
 TEST_P(ShmUnqueued, TheOthersMemoryIsElsewhereEachTime) {
-  constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kReduce,    Kind::kReduceScatter, Kind::kAllgather,
-                             Kind::kAlltoall,  Kind::kBroadcast, Kind::kGather,        Kind::kScatter};
+  constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kReduce,   Kind::kReduceScatter,
+                             Kind::kAllgather, Kind::kAlltoall, Kind::kBroadcast,
+                             Kind::kGather,    Kind::kScatter};
   constexpr std::size_t kWholes[] = {40'000, 200'000};
   for (const int ranks : {2, 3}) {
-    const shmem::Arena arena = make_arena(
-        {.slots = static_cast<std::uint32_t>(ranks), .elements = static_cast<std::size_t>(ranks) * 51'000});
+    const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks),
+                                           .elements = static_cast<std::size_t>(ranks) * 51'000});
     run_ranks(arena, GetParam(), ranks, [&](const shmem::Arena& mine, int rank) {
       const auto slot = static_cast<proto::SlotIndex>(rank);
       const auto comm = open_comm(mine, rank);
@@ -102,7 +105,8 @@ TEST_P(ShmUnqueued, TheOthersMemoryIsElsewhereEachTime) {
             if (rank > 0 && (time & 2) != 0) room.out = {};
             if (rank > 1 && (time & 4) != 0) room = {};
             Exchange exchange(shape, rank, ranks, make_inputs(shape, ranks, time), room);
-            ASSERT_EQ(comm->run(exchange.operation(), soon()).to_string(), "ok") << shape.to_string();
+            ASSERT_EQ(comm->run(exchange.operation(), soon()).to_string(), "ok")
+                << shape.to_string();
             ASSERT_EQ(exchange.verify(), "") << shape.to_string() << ", time " << time;
             exchange.spoil_input();
             exchange.spoil_output();

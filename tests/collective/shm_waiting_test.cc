@@ -1,5 +1,5 @@
-// How a member waits: it spins only where every rank can have a core of its own, and uses no processor
-// time while it is blocked. Threads bind to cores like processes.
+// How a member waits: it spins only where every rank can have a core of its own, and uses no
+// processor time while it is blocked. Threads bind to cores like processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -55,7 +55,8 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
       if (to != kFree) bind_to(cores[static_cast<std::size_t>(to)]);
       const auto comm = open_comm(arena, rank);
       ASSERT_TRUE(comm->barrier(soon()).ok());
-      EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).engine().spins(), row.spins) << "rank " << rank;
+      EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).engine().spins(), row.spins)
+          << "rank " << rank;
     });
   }
 }
@@ -91,8 +92,8 @@ std::uint64_t sleeps_of(const Communicator& comm) {
   return static_cast<const ShmCommunicator&>(comm).engine().sleeps();
 }
 
-// The time that the spin limits of this thread's member read stands still, so the member never sleeps. With
-// `first_sleep` it passes at once until the member has slept once more than `before`.
+// The time that the spin limits of this thread's member read stands still, so the member never
+// sleeps. With `first_sleep` it passes at once until the member has slept once more than `before`.
 struct FirstSleep {
   const Communicator& comm;
   std::uint64_t before = 0;
@@ -116,8 +117,8 @@ ShmOptions with_spin_clock() {
   return options;
 }
 
-// Rank 1 comes after rank 0 has slept at the first synchronisation point; at each of the next ones rank 0
-// spins first.
+// Rank 1 comes after rank 0 has slept at the first synchronisation point; at each of the next ones
+// rank 0 spins first.
 TEST(ShmSpin, ASleepIsForOneSyncPointNotForAnOperation) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr std::size_t kChunks = 256;
@@ -141,8 +142,8 @@ TEST(ShmSpin, ASleepIsForOneSyncPointNotForAnOperation) {
   });
 }
 
-// Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in several. For
-// the spin limit of rank 0 that is no time at all.
+// Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in
+// several. For the spin limit of rank 0 that is no time at all.
 TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr auto kLate = 20us;
@@ -168,8 +169,8 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
   }
 }
 
-// The limit restarts at each progress, however long all of them take: a member does not leave its core at
-// each chunk of a long operation.
+// The limit restarts at each progress, however long all of them take: a member does not leave its
+// core at each chunk of a long operation.
 TEST(SpinLimit, CountsFromTheLastProgress) {
   constexpr auto kAlmost = SpinLimit::kAfterProgress - 1us;
   SpinLimit limit;
@@ -224,7 +225,8 @@ TEST(ShmSpin, ABlockedMemberLeavesItsCoreToOthersInTheMidstToo) {
       auto receive = comm->start(Operation::receive(message, 1), soon());
       clock = own_clock();
       waits = true;
-      EXPECT_EQ(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).to_string(), "ok");
+      EXPECT_EQ(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).to_string(),
+                "ok");
       EXPECT_EQ(receive->wait().to_string(), "ok");
       return;
     }
@@ -269,7 +271,8 @@ TEST_P(ShmWaiting, ABlockedMemberLeavesItsCoreToOthers) {
       std::uint64_t mine = over ? 0 : 1;
       const auto in = std::as_bytes(std::span(&mine, 1));
       const auto out = std::as_writable_bytes(std::span(&go_on, 1));
-      ASSERT_TRUE((*others)->run(Operation::allreduce(in, out, Dtype::kInt64, Op::kMin), soon()).ok());
+      ASSERT_TRUE(
+          (*others)->run(Operation::allreduce(in, out, Dtype::kInt64, Op::kMin), soon()).ok());
     }
     if (rank == 0) clock = own_clock();
     if (rank == 0) waits = true;
@@ -288,11 +291,12 @@ INSTANTIATE_TEST_SUITE_P(Settings, ShmWaiting,
                          ::testing::Values(Setting{2, false}, Setting{8, false}, Setting{4, true},
                                            Setting{64, false}),
                          [](const auto& info) {
-                           return std::to_string(info.param.ranks) + (info.param.busy ? "Busy" : "Idle");
+                           return std::to_string(info.param.ranks) +
+                                  (info.param.busy ? "Busy" : "Idle");
                          });
 
-// The last member to arrive finds the other asleep and rings it: a sleeper would poll again by itself,
-// but late.
+// The last member to arrive finds the other asleep and rings it: a sleeper would poll again by
+// itself, but late.
 class ShmSleeper : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(ShmSleeper, IsRungByTheLastToArrive) {
@@ -303,8 +307,9 @@ TEST_P(ShmSleeper, IsRungByTheLastToArrive) {
   run_all(Ranks::kThreads, 2, [&](int rank) {
     const auto comm = open_comm(arena, rank);
     Bytes out(in.size());
-    const Operation operations[] = {Operation::allreduce(in, out, Dtype::kUint8), Operation::barrier(),
-                                    Operation::broadcast(out, 1), Operation::broadcast(out, 0)};
+    const Operation operations[] = {Operation::allreduce(in, out, Dtype::kUint8),
+                                    Operation::barrier(), Operation::broadcast(out, 1),
+                                    Operation::broadcast(out, 0)};
     ASSERT_TRUE(comm->barrier(soon()).ok());
     int done = 0;
     for (const Operation& operation : operations) {
@@ -346,12 +351,13 @@ TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
       std::uint64_t sum = 0;
       const auto in = std::as_writable_bytes(std::span(&mine, 1));
       const auto out = std::as_writable_bytes(std::span(&sum, 1));
-      const base::Status status = round % 3 == 0
-                                      ? comm->broadcast(in, round % 2, soon())
-                                      : comm->run(Operation::allreduce(in, out, Dtype::kInt64), soon());
+      const base::Status status =
+          round % 3 == 0 ? comm->broadcast(in, round % 2, soon())
+                         : comm->run(Operation::allreduce(in, out, Dtype::kInt64), soon());
       ASSERT_EQ(status.to_string(), "ok");
       const auto base = static_cast<std::uint64_t>(round);
-      ASSERT_EQ(round % 3 == 0 ? mine : sum, round % 3 == 0 ? base + base % 2 : 2 * base + 1) << round;
+      ASSERT_EQ(round % 3 == 0 ? mine : sum, round % 3 == 0 ? base + base % 2 : 2 * base + 1)
+          << round;
     }
   });
 }

@@ -1,7 +1,7 @@
-// Random histories of a sum that is cut short again and again, with the real marks. Three hosts have two
-// members, each of which has one block; hosts are excluded and come back, are replaced, or have no leaves.
-// Leaves have other bits in each generation, so that a host that keeps a block which another host does not
-// have is found.
+// Random histories of a sum that is cut short again and again, with the real marks. Three hosts
+// have two members, each of which has one block; hosts are excluded and come back, are replaced, or
+// have no leaves. Leaves have other bits in each generation, so that a host that keeps a block
+// which another host does not have is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,7 +81,8 @@ class History {
   bool whole() { return all(0, Member::kDone) && all(1, Member::kDone); }
 
   void step() {
-    const std::uint32_t h = world_[below(static_cast<std::uint32_t>(world_.size()))], b = below(kBlocks);
+    const std::uint32_t h = world_[below(static_cast<std::uint32_t>(world_.size()))],
+                        b = below(kBlocks);
     Member& m = member(h, b);
     m.dead |= !chance(100);
     if (m.dead || m.stage == Member::kDone) return;
@@ -106,7 +107,8 @@ class History {
         if (!all(b, Member::kExchange)) return false;
         m->common = m->progress.completed;
         for (const std::uint32_t other : world_)
-          m->common = common_blocks({{}, m->common, m->progress.generation}, member(other, b).progress);
+          m->common =
+              common_blocks({{}, m->common, m->progress.generation}, member(other, b).progress);
         return true;
       case Member::kBegin:
         begin_sum(host.blocks(), g_, m->common);

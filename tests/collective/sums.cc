@@ -1,5 +1,5 @@
-// What every backend promises of partial sums: the bits of the canonical tree, whatever the cover, whichever
-// host holds which part of it, and with any number of ranks from 1 to 9.
+// What every backend promises of partial sums: the bits of the canonical tree, whatever the cover,
+// whichever host holds which part of it, and with any number of ranks from 1 to 9.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -43,12 +43,14 @@ TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
   run([&](Job& job, int rank) {
     auto comm = job.open(make_job_world(1, ranks()), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const auto host = static_cast<std::size_t>(std::ranges::find(hosts, job.host_of(rank)) - hosts.begin());
+    const auto host =
+        static_cast<std::size_t>(std::ranges::find(hosts, job.host_of(rank)) - hosts.begin());
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     std::mt19937_64 common(static_cast<std::uint64_t>(ranks()));
     for (std::uint32_t count = 1; count <= 64; ++count) {
       if (!is_sampled(count)) continue;
-      const Dtype dtype = kDtypes[(count + static_cast<std::uint32_t>(ranks())) % std::size(kDtypes)];
+      const Dtype dtype =
+          kDtypes[(count + static_cast<std::uint32_t>(ranks())) % std::size(kDtypes)];
       const std::size_t elements = 1 + common() % (count % 8 == 0 ? 2000 : 40);
       std::vector<Bytes> leaves;
       for (std::uint32_t i = 0; i < count; ++i)

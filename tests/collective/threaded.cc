@@ -1,5 +1,5 @@
-// Rounds: operation k of a communicator is one round, in which each rank leaves its operation. Messages are
-// rounds of two, one for each pair and number.
+// Rounds: operation k of a communicator is one round, in which each rank leaves its operation.
+// Messages are rounds of two, one for each pair and number.
 #include "tests/collective/threaded.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,8 @@ struct Hub {
   std::mutex mutex;
   std::condition_variable changed;
   proto::Generation over = 0;
-  std::map<std::tuple<Name, std::uint64_t, int, int>, std::shared_ptr<Round>> rounds;  // number, from, to
+  std::map<std::tuple<Name, std::uint64_t, int, int>, std::shared_ptr<Round>>
+      rounds;  // number, from, to
 };
 
 bool same_call(const Operation& a, const Operation& b, int size) {
@@ -49,11 +50,12 @@ bool same_call(const Operation& a, const Operation& b, int size) {
 }
 
 std::string describe(const Operation& o, int size) {
-  return fmt::format("{} of {} bytes ({}, {}, root {})", name_of(o.kind), o.block(size), name_of(o.dtype),
-                     name_of(o.op), o.root);
+  return fmt::format("{} of {} bytes ({}, {}, root {})", name_of(o.kind), o.block(size),
+                     name_of(o.dtype), name_of(o.op), o.root);
 }
 
-// Of `node`, from the partial sums that there are of it. All leaves at once: 16-bit types round once.
+// Of `node`, from the partial sums that there are of it. All leaves at once: 16-bit types round
+// once.
 Bytes sum_of(std::span<const Partial> partials, proto::Interval node, Dtype dtype) {
   const auto known = std::ranges::find(partials, node, &Partial::leaves);
   if (known != partials.end()) return {known->data.begin(), known->data.end()};
@@ -73,7 +75,11 @@ Bytes sum_of(std::span<const Partial> partials, proto::Interval node, Dtype dtyp
 class Threaded final : public Communicator, private TreeReducer {
  public:
   Threaded(std::shared_ptr<Hub> hub, proto::Generation generation, Name name, int rank, int size)
-      : hub_(std::move(hub)), generation_(generation), name_(std::move(name)), rank_(rank), size_(size) {}
+      : hub_(std::move(hub)),
+        generation_(generation),
+        name_(std::move(name)),
+        rank_(rank),
+        size_(size) {}
   ~Threaded() override {
     const std::lock_guard lock(hub_->mutex);
     for (auto& [ticket, pending] : pending_) spoil(*pending.round);
@@ -92,8 +98,8 @@ class Threaded final : public Communicator, private TreeReducer {
     base::TimePoint started;
     base::TimePoint deadline;
   };
-  Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result, Dtype dtype,
-                base::TimePoint deadline, const SumBlocks& blocks) override;
+  Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result,
+                Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) override;
   Result<bool> test(std::uint64_t ticket) override;
   Status wait(std::uint64_t ticket) override;
   Result<std::uint64_t> enter(const Operation& operation, base::TimePoint deadline);
@@ -122,8 +128,8 @@ void Threaded::execute(Round& round) const {
   std::vector<Bytes> inputs;
   for (const auto& [rank, o] : round.operations) {
     if (!same_call(first, o, size_)) {
-      round.failed = base::invalid_argument(
-          fmt::format("rank 0 is in {}, rank {} in {}", describe(first, size_), rank, describe(o, size_)));
+      round.failed = base::invalid_argument(fmt::format(
+          "rank 0 is in {}, rank {} in {}", describe(first, size_), rank, describe(o, size_)));
       return;
     }
     const Input in = o.kind == Kind::kBroadcast ? Input(o.out) : o.in;
@@ -140,8 +146,8 @@ void Threaded::execute_message(Round& round, int from, int to) const {
   const Operation& send = round.operations[from];
   const Operation& receive = round.operations[to];
   if (send.in.size() != receive.out.size()) {
-    round.failed = base::invalid_argument(fmt::format("rank {} sends {} bytes, rank {} wants {}", from,
-                                                      send.in.size(), to, receive.out.size()));
+    round.failed = base::invalid_argument(fmt::format(
+        "rank {} sends {} bytes, rank {} wants {}", from, send.in.size(), to, receive.out.size()));
     return;
   }
   if (!send.in.empty()) std::memcpy(receive.out.data(), send.in.data(), send.in.size());
@@ -157,8 +163,8 @@ Result<std::uint64_t> Threaded::enter(const Operation& operation, base::TimePoin
     failed_ = {Code::kRevoked, fmt::format("generation {} is over", generation_)};
   }
   REGROUP_RETURN_IF_ERROR(failed_);
-  const auto key =
-      message ? std::tuple(name_, messages_[{from, to}]++, from, to) : std::tuple(name_, round_++, -1, -1);
+  const auto key = message ? std::tuple(name_, messages_[{from, to}]++, from, to)
+                           : std::tuple(name_, round_++, -1, -1);
   auto& round = hub_->rounds[key];
   if (round == nullptr) round = std::make_shared<Round>();
   round->operations[rank_] = operation;
@@ -205,12 +211,14 @@ Result<bool> Threaded::outcome(std::uint64_t ticket) {
   }
   const base::TimePoint now = base::SystemClock().now();
   if (failed_.ok() && now >= pending.deadline) {
-    failed_ = base::deadline_exceeded(fmt::format(
-        "{}: {} after {:.3f} s in generation {}", name_of(pending.operation.kind), waits_for(pending),
-        std::chrono::duration<double>(now - pending.started).count(), generation_));
+    failed_ = base::deadline_exceeded(
+        fmt::format("{}: {} after {:.3f} s in generation {}", name_of(pending.operation.kind),
+                    waits_for(pending),
+                    std::chrono::duration<double>(now - pending.started).count(), generation_));
   }
   if (failed_.ok()) return false;
-  for (auto& [number, other] : pending_) spoil(*other.round);  // nobody shall write into our memory now
+  for (auto& [number, other] : pending_)
+    spoil(*other.round);  // nobody shall write into our memory now
   return failed_;
 }
 
@@ -242,9 +250,9 @@ Status Threaded::reduce(std::span<const Partial> partials, std::uint32_t leaf_co
 Result<std::unique_ptr<Communicator>> Threaded::split(int color, base::TimePoint deadline) {
   const std::uint64_t number = splits_++;
   std::vector<int> colors(static_cast<std::size_t>(size_));
-  REGROUP_RETURN_IF_ERROR(run(
-      Operation::allgather(std::as_bytes(std::span(&color, 1)), std::as_writable_bytes(std::span(colors))),
-      deadline));
+  REGROUP_RETURN_IF_ERROR(run(Operation::allgather(std::as_bytes(std::span(&color, 1)),
+                                                   std::as_writable_bytes(std::span(colors))),
+                              deadline));
   if (color < 0) return std::unique_ptr<Communicator>();
   Name name = name_;
   name.push_back(number);
@@ -260,9 +268,9 @@ class ThreadedJob final : public Job {
   explicit ThreadedJob(std::shared_ptr<Hub> hub) : hub_(std::move(hub)) {}
 
   Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
-    return std::unique_ptr<Communicator>(
-        std::make_unique<Threaded>(hub_, world.generation, Name{world.generation},
-                                   world.rank_of(proto::MemberId(rank)), static_cast<int>(world.size())));
+    return std::unique_ptr<Communicator>(std::make_unique<Threaded>(
+        hub_, world.generation, Name{world.generation}, world.rank_of(proto::MemberId(rank)),
+        static_cast<int>(world.size())));
   }
   void leave(proto::Generation, int) override {}
   void revoke(proto::Generation g) override {
@@ -280,6 +288,8 @@ class ThreadedJob final : public Job {
 
 }  // namespace
 
-std::unique_ptr<Job> make_threaded_job(int) { return std::make_unique<ThreadedJob>(std::make_shared<Hub>()); }
+std::unique_ptr<Job> make_threaded_job(int) {
+  return std::make_unique<ThreadedJob>(std::make_shared<Hub>());
+}
 
 }  // namespace regroup::collective::testing

@@ -1,5 +1,5 @@
-// The reference backend: ranks are threads, the last one that starts an operation computes all outputs from
-// the definitions, under one lock. Slow, and simple enough to be right.
+// The reference backend: ranks are threads, the last one that starts an operation computes all
+// outputs from the definitions, under one lock. Slow, and simple enough to be right.
 #pragma once
 
 #include "tests/collective/job.h"

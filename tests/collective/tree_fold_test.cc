@@ -86,8 +86,8 @@ TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
   EXPECT_EQ(out, reference_sum(Dtype::kFloat64, leaves, {0, proto::kMaxShards - 1}));
 }
 
-// Inputs and output anywhere in memory, part of the range, both kinds of stores; nothing beside it is
-// touched.
+// Inputs and output anywhere in memory, part of the range, both kinds of stores; nothing beside it
+// is touched.
 TEST(TreeFold, AnyAlignmentAnyRange) {
   std::mt19937_64 random(3);
   for (std::size_t round = 0; round < 900; ++round) {
@@ -97,7 +97,8 @@ TEST(TreeFold, AnyAlignmentAnyRange) {
     const auto count = static_cast<std::uint32_t>(1 + random() % 9);
     const auto nodes = random_cover_of(dtype, count, random);
     std::vector<std::vector<std::byte>> leaves;
-    for (std::uint32_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, random(), true));
+    for (std::uint32_t i = 0; i < count; ++i)
+      leaves.push_back(make_leaf(dtype, elements, random(), true));
     std::vector<std::vector<std::byte>> sums;
     std::vector<const std::byte*> inputs;
     for (Interval node : nodes) {
@@ -129,7 +130,8 @@ TEST(TreeFold, AnyNumberOfLeavesOfAnyType) {
     for (std::uint32_t count = 1; count <= 64; ++count) {
       std::vector<std::vector<std::byte>> leaves;
       const std::size_t elements = 1 + random() % 40;
-      for (std::uint32_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, random(), true));
+      for (std::uint32_t i = 0; i < count; ++i)
+        leaves.push_back(make_leaf(dtype, elements, random(), true));
       const auto want = reference_sum(dtype, leaves, {0, count});
       for (int turn = 0; turn < 3; ++turn) {
         const std::vector<Sealed> parts = seal(dtype, leaves, random);
@@ -154,8 +156,8 @@ T sum_of_two(T a, T b, Dtype dtype) {
   const std::vector<Interval> nodes{{0, 1}, {1, 2}};
   const std::byte* inputs[] = {reinterpret_cast<std::byte*>(&a), reinterpret_cast<std::byte*>(&b)};
   T out{};
-  TreeFold::compile(nodes, 2)->run(inputs, {0, sizeof(T)}, reinterpret_cast<std::byte*>(&out), dtype,
-                                   Op::kSum, Stores::kPlain);
+  TreeFold::compile(nodes, 2)->run(inputs, {0, sizeof(T)}, reinterpret_cast<std::byte*>(&out),
+                                   dtype, Op::kSum, Stores::kPlain);
   return out;
 }
 

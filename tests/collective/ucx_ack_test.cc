@@ -1,4 +1,5 @@
-// Messages without an ack of their own: how many are unacked, and that the end of a mesh waits for acks.
+// Messages without an ack of their own: how many are unacked, and that the end of a mesh waits for
+// acks.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -23,7 +24,8 @@ struct Board {
 class UcxAck : public ::testing::Test {
  protected:
   UcxAck() {
-    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     board_ = new (memory) Board();
   }
@@ -52,7 +54,8 @@ class UcxAck : public ::testing::Test {
   static const PeerMesh& mesh_of(const Communicator& comm) {
     return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
   }
-  // Runs the operation; returns the number of unacked messages to each rank when all ranks have returned.
+  // Runs the operation; returns the number of unacked messages to each rank when all ranks have
+  // returned.
   std::vector<std::uint64_t> unacked_after(Communicator& comm, const Shape& shape) {
     EXPECT_EQ(run_checked(comm, shape, 1, soon()).to_string(), "ok") << shape.to_string();
     barrier(comm.size());
@@ -83,8 +86,8 @@ constexpr Shape to_root(std::size_t bytes) {
 constexpr Shape kBarrier{Kind::kBarrier};
 constexpr Shape kGather{Kind::kGather, Dtype::kUint8, Op::kSum, 0, 8};
 
-// A rank that returns has received its partner's messages, and acks them in its next message. After a swap
-// one message each way is unacked.
+// A rank that returns has received its partner's messages, and acks them in its next message. After
+// a swap one message each way is unacked.
 TEST_F(UcxAck, OfTwoHostsComeWithTheNextMessage) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
@@ -100,7 +103,8 @@ TEST_F(UcxAck, OfTwoHostsComeWithTheNextMessage) {
   });
 }
 
-// With halving, a result is sent once the partner's half has arrived; nothing answers the last results.
+// With halving, a result is sent once the partner's half has arrived; nothing answers the last
+// results.
 TEST_F(UcxAck, OfHalvesComeWithTheResults) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
@@ -131,8 +135,9 @@ TEST_F(UcxAck, ComeAtTheEndOfTheMesh) {
   });
 }
 
-// Rank 0 returns and leaves 400 ms before rank 1 reads on, while a part of its message is still in its
-// kernel, because the receive buffer is full. UCX reads once more after a close, which is not all of it.
+// Rank 0 returns and leaves 400 ms before rank 1 reads on, while a part of its message is still in
+// its kernel, because the receive buffer is full. UCX reads once more after a close, which is not
+// all of it.
 TEST_F(UcxAck, AreWaitedForWhileAMessageIsNotDelivered) {
   constexpr int kThrough = 60, kClosed = 61;
   const auto body = [&](int rank, auto& comm) {
@@ -150,7 +155,8 @@ TEST_F(UcxAck, AreWaitedForWhileAMessageIsNotDelivered) {
     }
     EXPECT_TRUE(eventually([&] { return board_->stages[kThrough] == 1; }));
     const base::TimePoint end = base::SystemClock().now() + std::chrono::milliseconds(400);
-    EXPECT_TRUE(eventually([&] { return base::SystemClock().now() > end || board_->stages[kClosed] == 1; }));
+    EXPECT_TRUE(eventually(
+        [&] { return base::SystemClock().now() > end || board_->stages[kClosed] == 1; }));
     EXPECT_EQ(request->wait().to_string(), "ok");
     EXPECT_EQ(out, Bytes(in.size(), std::byte{2}));
   };

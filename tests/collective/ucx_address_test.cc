@@ -67,13 +67,15 @@ TEST(UcxAddress, HasPortsOfARange) {
   EXPECT_EQ(read("0"), std::pair(0, 0));
   EXPECT_EQ(read("20000-20099"), std::pair(20000, 20099));
   EXPECT_EQ(read("65535-65535"), std::pair(65535, 65535));
-  for (const char* text : {"-", "20000", "20000-", "-20000", "20099-20000", "0-9", "1-65536", "1-2 ", "a-b"})
+  for (const char* text :
+       {"-", "20000", "20000-", "-20000", "20099-20000", "0-9", "1-65536", "1-2 ", "a-b"})
     EXPECT_EQ(read(text), std::pair(-1, -1)) << text;
   EXPECT_EQ(read_port_range("9-1").status().message(),
             "UCX_TCP_PORT_RANGE=9-1: ports as in 20000-20999 are wanted, or 0 for any");
 }
 
-// The bridge of containers has one address on all hosts, so a member that connects to it reaches itself.
+// The bridge of containers has one address on all hosts, so a member that connects to it reaches
+// itself.
 TEST(UcxAddress, ANearOneIsTriedFirstAndAnOwnOneLast) {
   const PeerAddress bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
   const PeerAddress far{AF_INET, 4000, 24, {10, 1, 0, 7}}, near{AF_INET, 4000, 24, {10, 0, 0, 2}};

@@ -1,5 +1,5 @@
-// Members whose first addresses do not lead to them: nothing listens there, no packet comes back, or another
-// process accepts the connection and sends nothing, or nonsense.
+// Members whose first addresses do not lead to them: nothing listens there, no packet comes back,
+// or another process accepts the connection and sends nothing, or nonsense.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -32,8 +32,11 @@ class DeadAddress {
  public:
   DeadAddress() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     SocketAddress address = to_socket_address(address_);
-    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes), 0);
-    EXPECT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.bytes), 0);
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes),
+              0);
+    EXPECT_EQ(
+        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.bytes),
+        0);
     address_.port = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
   }
   [[nodiscard]] const PeerAddress& address() const { return address_; }
@@ -45,11 +48,12 @@ class DeadAddress {
       connections_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       const SocketAddress address = to_socket_address(address_);
       static_cast<void>(::connect(connections_.back().get(),
-                                  reinterpret_cast<const sockaddr*>(&address.storage), address.bytes));
+                                  reinterpret_cast<const sockaddr*>(&address.storage),
+                                  address.bytes));
     }
   }
-  // Answers every connection with `text` until the object ends. A process of its own does so, because ranks
-  // that are forked later do not inherit threads.
+  // Answers every connection with `text` until the object ends. A process of its own does so,
+  // because ranks that are forked later do not inherit threads.
   void answer(const std::string& text) {
     listen(64);
     server_ = fork_rank(0, [this, text](int) {
@@ -101,8 +105,8 @@ class UcxConnect : public ::testing::TestWithParam<Row> {
  protected:
   // Each rank is on a host of its own; calls `body` with the open communicator.
   static void run(DeadAddress& number, const std::function<void(Communicator&)>& body) {
-    const auto job =
-        make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.address()}, true));
+    const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}},
+                                  before_theirs({number.address()}, true));
     run_all(Ranks::kProcesses, kRanks, [&](int rank) {
       number.close_connections();
       const auto mine = job->in_child();
@@ -137,7 +141,8 @@ TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
     kRows[i].prepare(numbers[i]);
     wrong.push_back(numbers[i].address());
   }
-  const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs(wrong, true));
+  const auto job =
+      make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs(wrong, true));
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
     for (DeadAddress& number : numbers) number.close_connections();
     const auto mine = job->in_child();
@@ -150,8 +155,8 @@ TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
 TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
   DeadAddress number;
   GetParam().prepare(number);
-  const auto job =
-      make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.address()}, false));
+  const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}},
+                                before_theirs({number.address()}, false));
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
@@ -169,7 +174,8 @@ TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
 // As behind a firewall that lets these ports through, on one of several networks.
 TEST(UcxListener, ListensWhereTheUserSays) {
   const auto job = make_ucx_job(
-      {0, 1, 2}, {.config = {{"TLS", "tcp"}, {"NET_DEVICES", "lo"}, {"TCP_PORT_RANGE", "21000-21063"}}});
+      {0, 1, 2},
+      {.config = {{"TLS", "tcp"}, {"NET_DEVICES", "lo"}, {"TCP_PORT_RANGE", "21000-21063"}}});
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
@@ -184,7 +190,9 @@ TEST(UcxListener, ListensWhereTheUserSays) {
     elsewhere.address[3] = 2;
     const base::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const SocketAddress address = to_socket_address(elsewhere);
-    EXPECT_NE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
+    EXPECT_NE(
+        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes),
+        0);
   });
 }
 
@@ -195,8 +203,8 @@ TEST(UcxListener, SaysThatNoPortIsFreeOrNoneIsMeant) {
   run_all(Ranks::kProcesses, 1, [&](int) {  // in a forked process, since UCX starts threads
     const auto full = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", port + "-" + port}}});
     ASSERT_FALSE(full.ok());
-    EXPECT_EQ(full.status().message(),
-              "ucp_listener_create(ports " + port + "-" + port + " of UCX_TCP_PORT_RANGE): Device is busy");
+    EXPECT_EQ(full.status().message(), "ucp_listener_create(ports " + port + "-" + port +
+                                           " of UCX_TCP_PORT_RANGE): Device is busy");
     const auto odd = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", "9-1"}}});
     ASSERT_FALSE(odd.ok());
     EXPECT_THAT(odd.status().message(), HasSubstr("UCX_TCP_PORT_RANGE=9-1"));

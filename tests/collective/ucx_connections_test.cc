@@ -1,5 +1,5 @@
-// Members connect only to members that they exchange messages with, because each connection costs UCX a
-// millisecond or more on both sides.
+// Members connect only to members that they exchange messages with, because each connection costs
+// UCX a millisecond or more on both sides.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -54,7 +54,9 @@ class UcxConnections : public ::testing::Test {
     }
 
    private:
-    static void expect_ok(const base::Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); }
+    static void expect_ok(const base::Status& status) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    }
 
     Communicator& comm_;
     Counts& counts_;
@@ -62,14 +64,15 @@ class UcxConnections : public ::testing::Test {
   };
 
   UcxConnections() {
-    void* memory = ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     counts_ = new (memory) Counts();
   }
   ~UcxConnections() override { ::munmap(counts_, sizeof(Counts)); }
 
-  // Runs `body` in ranks on `nodes`. However long an operation takes, ranks probe only those that they are
-  // connected to.
+  // Runs `body` in ranks on `nodes`. However long an operation takes, ranks probe only those that
+  // they are connected to.
   void run(const std::vector<proto::NodeId>& nodes, const std::function<void(Rank&)>& body) {
     const auto ranks = static_cast<int>(nodes.size());
     const auto job = make_ucx_job(nodes, {.config = {{"TLS", "tcp"}}, .probe_interval = 1h});
@@ -88,7 +91,9 @@ class UcxConnections : public ::testing::Test {
   Counts* counts_;
 };
 
-Shape sum_of(std::size_t bytes) { return {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4}; }
+Shape sum_of(std::size_t bytes) {
+  return {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4};
+}
 constexpr Shape kBarrier{Kind::kBarrier};
 
 TEST_F(UcxConnections, FourHostsOfOneConnectWithTheirPartnersOnly) {
@@ -99,7 +104,8 @@ TEST_F(UcxConnections, FourHostsOfOneConnectWithTheirPartnersOnly) {
     }
   };
   run({0, 1, 2, 3}, body);
-  for (int stage = 0; stage < 3; ++stage) EXPECT_THAT(seen(stage, 4), ElementsAreArray({2, 2, 2, 2}));
+  for (int stage = 0; stage < 3; ++stage)
+    EXPECT_THAT(seen(stage, 4), ElementsAreArray({2, 2, 2, 2}));
 }
 
 TEST_F(UcxConnections, ABarrierOfFourHostsTakesNoMore) {
@@ -111,8 +117,8 @@ TEST_F(UcxConnections, ABarrierOfFourHostsTakesNoMore) {
   EXPECT_THAT(seen(0, 4), ElementsAreArray({2, 2, 2, 2}));
 }
 
-// Small sums go through the first rank of each host, a large one in slices through each rank; a message
-// connects its sender and its receiver, whichever of them must connect.
+// Small sums go through the first rank of each host, a large one in slices through each rank; a
+// message connects its sender and its receiver, whichever of them must connect.
 TEST_F(UcxConnections, ThreeHostsOfTwoConnectOwnersOfSlices) {
   const auto body = [](Rank& rank) {
     for (const Shape& shape : {sum_of(64), kBarrier}) {

@@ -1,12 +1,12 @@
-// The members of one host of several. tests/hosts/test_collective.py starts it and is the coordinator.
-// usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S
+// The members of one host of several. tests/hosts/test_collective.py starts it and is the
+// coordinator. usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S
 //   FOLDER  shared by all hosts: addresses, in one file per generation and member
 //   NODE    index of this host; the COUNTs are the numbers of members of all hosts
-// Commands on standard input, one per line: "open G", "revoke G"; its end ends the program. Answers on
-// standard output, one per line:
+// Commands on standard input, one per line: "open G", "revoke G"; its end ends the program. Answers
+// on standard output, one per line:
 //   digest G RANK HEX                 results of the first operations, over all their bytes
-//   silent G RANK PEER 0|1 TIME WHY   on_peer_silent, with host_answers and seconds of CLOCK_MONOTONIC
-//   ended G RANK TIME STATUS          of the operation that failed
+//   silent G RANK PEER 0|1 TIME WHY   on_peer_silent, with host_answers and seconds of
+//   CLOCK_MONOTONIC ended G RANK TIME STATUS          of the operation that failed
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is not in <csignal>
@@ -68,7 +68,9 @@ proto::World world_of(const Host& host, proto::Generation g) {
 }
 
 Addresses addresses_in(const std::filesystem::path& folder, proto::Generation g, int rank) {
-  const auto file = [folder, g](proto::MemberId member) { return folder / fmt::format("{}.{}", g, member); };
+  const auto file = [folder, g](proto::MemberId member) {
+    return folder / fmt::format("{}.{}", g, member);
+  };
   return {
       .publish =
           [file, rank](std::span<const std::byte> address) {
@@ -90,8 +92,8 @@ Addresses addresses_in(const std::filesystem::path& folder, proto::Generation g,
       .on_peer_lost = {},
       .on_peer_silent =
           [g, rank](proto::MemberId peer, bool host_answers, const std::string& why) {
-            print_line(fmt::format("silent {} {} {} {} {:.6f} {}", g, rank, peer, host_answers ? 1 : 0,
-                                   seconds(), why));
+            print_line(fmt::format("silent {} {} {} {} {:.6f} {}", g, rank, peer,
+                                   host_answers ? 1 : 0, seconds(), why));
           },
   };
 }
@@ -159,7 +161,8 @@ void run_agent(const Host& host, const shmem::Arena& arena, Board& board) {
       if (bytes <= 0) return;
       command.append(buffer, static_cast<std::size_t>(bytes));
     }
-    for (std::size_t end = 0; (end = command.find('\n')) != std::string::npos; command.erase(0, end + 1)) {
+    for (std::size_t end = 0; (end = command.find('\n')) != std::string::npos;
+         command.erase(0, end + 1)) {
       std::istringstream words(command.substr(0, end));
       std::string verb;
       proto::Generation g = 0;
@@ -174,7 +177,8 @@ void run_agent(const Host& host, const shmem::Arena& arena, Board& board) {
 void run(const Host& host) {
   const auto mine = static_cast<std::uint32_t>(std::ranges::count(host.nodes, host.node));
   const shmem::Arena arena = make_arena({.slots = mine});
-  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* const board = new (memory) Board();
   std::vector<pid_t> members;
   for (int rank = 0; rank < static_cast<int>(host.nodes.size()); ++rank) {

@@ -22,7 +22,8 @@ constexpr std::size_t kGenerations = 8;  // at a time
 
 struct AddressCard {
   std::atomic<std::uint64_t> generation;
-  std::atomic<std::uint64_t> writes;  // a member that fails since the ranks disagree publishes once more
+  std::atomic<std::uint64_t>
+      writes;  // a member that fails since the ranks disagree publishes once more
   std::size_t bytes;
   std::byte data[4096];
 };
@@ -31,8 +32,8 @@ struct AddressBook {
 };
 
 std::shared_ptr<AddressBook> make_book() {
-  void* memory =
-      ::mmap(nullptr, sizeof(AddressBook), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(AddressBook), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   EXPECT_NE(memory, MAP_FAILED);
   return {new (memory) AddressBook(), [](AddressBook* book) { ::munmap(book, sizeof *book); }};
 }
@@ -55,8 +56,9 @@ class UcxJob final : public Job {
     if (context_ == nullptr) {
       REGROUP_ASSIGN_OR_RETURN(context_, open_ucx(settings_));
     }
-    REGROUP_ASSIGN_OR_RETURN(auto mesh, open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank),
-                                                       addresses(world.generation, rank)));
+    REGROUP_ASSIGN_OR_RETURN(auto mesh,
+                             open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank),
+                                            addresses(world.generation, rank)));
     return open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
   }
   void leave(proto::Generation g, int rank) override {
@@ -94,9 +96,12 @@ class UcxJob final : public Job {
  private:
   [[nodiscard]] proto::SlotId slot_id_of(int rank) const {
     const proto::NodeId node = nodes_[static_cast<std::size_t>(rank)];
-    return {node, static_cast<proto::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
+    return {node,
+            static_cast<proto::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
   }
-  [[nodiscard]] shmem::Arena& arena_of(int rank) { return arenas_[nodes_[static_cast<std::size_t>(rank)]]; }
+  [[nodiscard]] shmem::Arena& arena_of(int rank) {
+    return arenas_[nodes_[static_cast<std::size_t>(rank)]];
+  }
   [[nodiscard]] shmem::MemberSlot& line(int rank) {
     return arena_of(rank).member_slot(slot_id_of(rank).slot);
   }
@@ -110,7 +115,8 @@ class UcxJob final : public Job {
         .publish =
             [this, cards, g, rank](std::span<const std::byte> address) {
               AddressCard& card = cards[rank];
-              if (address.size() > sizeof card.data) return base::internal_error("an address is too long");
+              if (address.size() > sizeof card.data)
+                return base::internal_error("an address is too long");
               card.generation = 0;
               ++card.writes;
               card.bytes = address.size();
@@ -125,7 +131,8 @@ class UcxJob final : public Job {
           if (card.generation != g) return std::nullopt;
           std::vector address(card.data, card.data + std::min(card.bytes, sizeof card.data));
           std::atomic_thread_fence(std::memory_order_acquire);
-          if (card.generation != g || card.writes != writes) return std::nullopt;  // it is being written
+          if (card.generation != g || card.writes != writes)
+            return std::nullopt;  // it is being written
           return readdress_ ? readdress_(address) : address;
         },
         .on_peer_lost = {},
@@ -156,11 +163,13 @@ std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes, const UcxSet
     const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));
     arenas.push_back(make_arena({.slots = std::max(slots, 1U)}));
   }
-  return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(readdress), std::move(arenas),
-                                  make_book());
+  return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(readdress),
+                                  std::move(arenas), make_book());
 }
 
-std::uint64_t local_barriers(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).barriers(rank); }
+std::uint64_t local_barriers(Job& job, int rank) {
+  return dynamic_cast<UcxJob&>(job).barriers(rank);
+}
 
 std::optional<std::vector<std::byte>> address_in(Job& job, proto::Generation g, int rank) {
   return dynamic_cast<UcxJob&>(job).address_in(g, rank);
@@ -173,7 +182,9 @@ std::unique_ptr<Job> make_ucx_apart(int ranks) {
   return make(ranks, [](int r) { return static_cast<proto::NodeId>(r); });
 }
 std::unique_ptr<Job> make_ucx_uneven(int ranks) {
-  return make(ranks, [](int r) { return static_cast<proto::NodeId>(r % 2 == 0 ? 0 : r % 4 == 1 ? 1 : 2); });
+  return make(ranks, [](int r) {
+    return static_cast<proto::NodeId>(r % 2 == 0 ? 0 : r % 4 == 1 ? 1 : 2);
+  });
 }
 
 }  // namespace regroup::collective::testing

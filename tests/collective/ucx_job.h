@@ -1,5 +1,5 @@
-// Ranks on several hosts, simulated on one machine: each host has an arena of its own, and its members
-// exchange messages with those of other hosts over UCX. The test is the agent of all hosts.
+// Ranks on several hosts, simulated on one machine: each host has an arena of its own, and its
+// members exchange messages with those of other hosts over UCX. The test is the agent of all hosts.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,16 @@ namespace regroup::collective::testing {
 using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
 
 // Rank r is on host `nodes[r]`. Every process loads UCX itself.
-[[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes, const UcxSettings& settings,
+[[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes,
+                                                const UcxSettings& settings,
                                                 Readdress readdress = {});
 
 // For a job of make_ucx_job(): the number of local barriers at which a rank has arrived.
 [[nodiscard]] std::uint64_t local_barriers(Job& job, int rank);
 
 // For a job of make_ucx_job(): the address that a rank has published in a generation, if it has.
-[[nodiscard]] std::optional<std::vector<std::byte>> address_in(Job& job, proto::Generation g, int rank);
+[[nodiscard]] std::optional<std::vector<std::byte>> address_in(Job& job, proto::Generation g,
+                                                               int rank);
 
 [[nodiscard]] std::unique_ptr<Job> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...
 [[nodiscard]] std::unique_ptr<Job> make_ucx_apart(int ranks);   // each on its own

@@ -1,4 +1,5 @@
-// Ranks disagree, wait a moment for one that is late, and leave: the late rank learns it when it arrives.
+// Ranks disagree, wait a moment for one that is late, and leave: the late rank learns it when it
+// arrives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -39,7 +40,8 @@ class UcxLate : public ::testing::TestWithParam<Row> {};
 
 TEST_P(UcxLate, LearnsThatTheOthersDisagreed) {
   const Row& row = GetParam();
-  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto* const board = new (memory) Board();
   const auto job = make_ucx_job({0, 1, 2, 3}, {.config = {{"TLS", "tcp"}}});

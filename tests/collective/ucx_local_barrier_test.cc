@@ -1,5 +1,5 @@
-// The number of local barriers of an operation over several hosts: with more ranks than cores, each one is a
-// context switch.
+// The number of local barriers of an operation over several hosts: with more ranks than cores, each
+// one is a context switch.
 #include <gtest/gtest.h>
 
 #include "tests/collective/exchange.h"
@@ -27,8 +27,8 @@ TEST(UcxLocalBarrier, AnAllreduceTakesFew) {
     auto communicator = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
     const auto allreduce = [&](std::size_t bytes) {
-      return run_checked(**communicator, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4}, 1,
-                         soon());
+      return run_checked(**communicator,
+                         {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4}, 1, soon());
     };
     ASSERT_TRUE(allreduce(8).ok());  // the first operation has one more barrier
     for (const auto& row : kRows) {

@@ -1,6 +1,6 @@
-// Checks of message headers and of the nodes that hosts send; and the golden files, with which the fuzz
-// targets of this folder begin: a file that the parser no longer accepted would leave the code after it
-// untested.
+// Checks of message headers and of the nodes that hosts send; and the golden files, with which the
+// fuzz targets of this folder begin: a file that the parser no longer accepted would leave the code
+// after it untested.
 #include <gtest/gtest.h>
 
 #include "collective/net/merge.h"
@@ -53,7 +53,8 @@ Bytes bytes_of(const Seed& seed) {
 }
 
 std::vector<Seed> addresses() {
-  const std::vector<PeerAddress> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
+  const std::vector<PeerAddress> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
+                                         {AF_INET6, 4001, 64, {0xfd}}};
   return {{"one", {}, encode(kNonce, std::span(both).first(1))},
           {"two", {}, encode(kNonce, both)},
           {"with_failure", {}, encode(kNonce, both, "rank 2 does a sum of 20")},
@@ -71,7 +72,8 @@ std::vector<Seed> nodes() {
     }
     return out;
   };
-  return {seed("one_of_one", 1, {{{0, 1}}, {}, {}, {}}), seed("two_of_two", 2, {{{0, 1}}, {{1, 2}}, {}, {}}),
+  return {seed("one_of_one", 1, {{{0, 1}}, {}, {}, {}}),
+          seed("two_of_two", 2, {{{0, 1}}, {{1, 2}}, {}, {}}),
           seed("three_of_five", 5, {{{0, 2}}, {{2, 4}}, {{4, 5}}, {}}),
           seed("four_mixed", 8, {{{0, 1}, {4, 6}}, {{1, 2}}, {{2, 4}, {7, 8}}, {{6, 7}}}),
           seed("twice", 2, {{{0, 1}}, {{0, 1}}, {}, {}})};
@@ -114,7 +116,8 @@ TEST(UcxNodes, OfHostsThatHoldAllLeavesOnceArePlanned) {
       rest = rest.subspan(seed.numbers[host]);
     }
     const auto plan = plan_halving(0, by_host, seed.numbers[0]);
-    EXPECT_EQ(plan.ok(), std::string(seed.name) != "twice") << seed.name << plan.status().to_string();
+    EXPECT_EQ(plan.ok(), std::string(seed.name) != "twice")
+        << seed.name << plan.status().to_string();
   }
   EXPECT_EQ(nodes_in(Bytes(8 + 7)).size(), 1U);
 }

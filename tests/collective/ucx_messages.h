@@ -28,7 +28,8 @@ inline constexpr CommunicatorId kAllRanks{proto::Position().value, 0,
 [[nodiscard]] inline Bytes bytes_of(const MessageHeader& header) {
   Bytes bytes(sizeof header);
   const auto put = [&](const auto& member) {
-    const auto at = reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&header);
+    const auto at =
+        reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&header);
     std::memcpy(bytes.data() + at, &member, sizeof member);
   };
   put(header.key.communicator), put(header.key.kind), put(header.key.number), put(header.key.tag),
@@ -40,15 +41,17 @@ inline constexpr CommunicatorId kAllRanks{proto::Position().value, 0,
 inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
 
 // The header of rank `from` in its first operation or point-to-point message, which has 8 bytes.
-[[nodiscard]] inline MessageHeader header_of(MessageKind kind, int from, std::uint64_t nonce = kNonce) {
+[[nodiscard]] inline MessageHeader header_of(MessageKind kind, int from,
+                                             std::uint64_t nonce = kNonce) {
   static Bytes eight(8);
   const bool message = kind == MessageKind::kReadyToReceive || kind == MessageKind::kPointToPoint;
-  const Operation o =
-      message ? Operation::send(eight, 0) : Operation::allreduce(eight, eight, Dtype::kFloat32, Op::kSum);
+  const Operation o = message ? Operation::send(eight, 0)
+                              : Operation::allreduce(eight, eight, Dtype::kFloat32, Op::kSum);
   return {{kAllRanks, kind, 1, 0, from}, signature_of(o, 3), 1, nonce};
 }
 
-[[nodiscard]] inline std::vector<RawMessage> valid_messages(int from, std::uint64_t nonce = kNonce) {
+[[nodiscard]] inline std::vector<RawMessage> valid_messages(int from,
+                                                            std::uint64_t nonce = kNonce) {
   const auto one = [&](const char* what, MessageKind kind, std::size_t bytes) {
     return RawMessage{what, bytes_of(header_of(kind, from, nonce)), bytes};
   };
@@ -62,7 +65,8 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
 }
 
 // Messages to a member of a World of three from a process that knows its nonce.
-[[nodiscard]] inline std::vector<RawMessage> invalid_messages(int from, std::uint64_t nonce = kNonce) {
+[[nodiscard]] inline std::vector<RawMessage> invalid_messages(int from,
+                                                              std::uint64_t nonce = kNonce) {
   std::vector<RawMessage> out;
   const auto add = [&](const char* what, MessageKind kind, std::size_t bytes, auto change) {
     MessageHeader header = header_of(kind, from, nonce);
@@ -75,21 +79,25 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
   out.push_back({"a short header", {whole.begin(), whole.end() - 1}});
   out.push_back({"a long header", whole});
   out.back().header.emplace_back();
-  for (const int kind : {7, 255}) add("an unknown kind", static_cast<MessageKind>(kind), 0, nothing);
+  for (const int kind : {7, 255})
+    add("an unknown kind", static_cast<MessageKind>(kind), 0, nothing);
   for (const int rank : {-1, 3, INT_MIN, INT_MAX}) {
     for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kHandshake})
       add("of no rank", kind, 0, [rank](MessageHeader& header) { header.key.from = rank; });
   }
   for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kData}) {
     add("an unknown operation", kind, 0, [](MessageHeader& header) { header.signature.what = 12; });
-    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.signature.what = 255; });
-    add("an unknown dtype", kind, 0, [](MessageHeader& header) { header.signature.what = 1 | 9 << 8; });
-    add("an unknown op", kind, 0, [](MessageHeader& header) { header.signature.what = 1 | 7 << 16; });
+    add("an unknown operation", kind, 0,
+        [](MessageHeader& header) { header.signature.what = 255; });
+    add("an unknown dtype", kind, 0,
+        [](MessageHeader& header) { header.signature.what = 1 | 9 << 8; });
+    add("an unknown op", kind, 0,
+        [](MessageHeader& header) { header.signature.what = 1 | 7 << 16; });
   }
   for (const std::size_t bytes : {7, 9, 4096})
     add("of another size", MessageKind::kPointToPoint, bytes, nothing);
-  for (const MessageKind kind :
-       {MessageKind::kProbe, MessageKind::kReadyToReceive, MessageKind::kAck, MessageKind::kHandshake})
+  for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kReadyToReceive,
+                                 MessageKind::kAck, MessageKind::kHandshake})
     add("with data that its kind has not", kind, 8, nothing);
   return out;
 }

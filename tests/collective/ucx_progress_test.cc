@@ -1,4 +1,5 @@
-// The progress of an allreduce that a revoke has cut short, and its resumption in a later generation.
+// The progress of an allreduce that a revoke has cut short, and its resumption in a later
+// generation.
 #include "collective/net/allreduce_progress.h"
 
 #include <gmock/gmock.h>
@@ -27,8 +28,9 @@ std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<Range>&
 
 TEST(UcxProgress, WhatIsEncodedComesBack) {
   const AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
-  for (const AllreduceProgress& one : {progress, AllreduceProgress{progress.nodes},
-                                       AllreduceProgress{{}, progress.completed, 0}, AllreduceProgress{}}) {
+  for (const AllreduceProgress& one :
+       {progress, AllreduceProgress{progress.nodes}, AllreduceProgress{{}, progress.completed, 0},
+        AllreduceProgress{}}) {
     const auto intervals = encode(one);
     EXPECT_LE(std::as_bytes(std::span(intervals)).size(), max_encoded_bytes(2, 9));
     const AllreduceProgress back = decode_progress(std::as_bytes(std::span(intervals)), 9);
@@ -116,8 +118,8 @@ struct HostMemory {
 class UcxResume : public ::testing::Test {
  protected:
   UcxResume() {
-    void* memory =
-        ::mmap(nullptr, 3 * sizeof(HostMemory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory = ::mmap(nullptr, 3 * sizeof(HostMemory), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     hosts_ = new (memory) HostMemory[3];
   }
@@ -125,8 +127,8 @@ class UcxResume : public ::testing::Test {
 
   HostMemory& host_of(int rank) { return hosts_[kNodes.at(static_cast<std::size_t>(rank))]; }
   SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
-  // In a rank: the sum in generation `g`, with leaves whose elements are all `value`. Ends when all ranks
-  // have called `check`.
+  // In a rank: the sum in generation `g`, with leaves whose elements are all `value`. Ends when all
+  // ranks have called `check`.
   void sum(testing::Job& job, proto::Generation g, int rank, float value,
            const std::function<void()>& check) {
     const auto comm = job.open(make_world(g, kRanks), rank);
@@ -147,14 +149,19 @@ class UcxResume : public ::testing::Test {
     ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     job.leave(g, rank);
   }
-  // Checks the result: elements of the first `blocks` blocks are `before`, the others `after`; those of the
-  // block that is never marked are `always`. All other blocks are marked.
-  void expect(proto::Generation g, int rank, std::size_t blocks, float before, float after, float always) {
+  // Checks the result: elements of the first `blocks` blocks are `before`, the others `after`;
+  // those of the block that is never marked are `always`. All other blocks are marked.
+  void expect(proto::Generation g, int rank, std::size_t blocks, float before, float after,
+              float always) {
     const auto& result = host_of(rank).result;
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < kElements; ++i) {
       const std::size_t block = i / kWidth;
-      wrong += result.at(i) != (block == kSharedCoreTime ? always : block < blocks ? before : after) ? 1 : 0;
+      wrong += result.at(i) != (block == kSharedCoreTime ? always
+                                : block < blocks         ? before
+                                                         : after)
+                   ? 1
+                   : 0;
     }
     EXPECT_EQ(wrong, 0U) << "rank " << rank;
     EXPECT_EQ(host_of(rank).generation, g);
@@ -166,7 +173,8 @@ class UcxResume : public ::testing::Test {
   HostMemory* hosts_;
 };
 
-// In a job, leaves have the same bits in all generations. Here they differ, which shows what is summed again.
+// In a job, leaves have the same bits in all generations. Here they differ, which shows what is
+// summed again.
 TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
   const auto job = make_ucx_job({kNodes.begin(), kNodes.end()}, {.config = {{"TLS", "tcp"}}});
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
@@ -182,7 +190,8 @@ TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
   });
 }
 
-// The members of a single host mark no blocks, so the next generation ignores what other hosts have.
+// The members of a single host mark no blocks, so the next generation ignores what other hosts
+// have.
 TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
   const auto job = make_ucx_job({1, 1}, {.config = {{"TLS", "tcp"}}});
   mark(blocks_of(1), {0, kBlocks});

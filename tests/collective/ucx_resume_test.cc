@@ -1,7 +1,7 @@
-// A sum over several hosts in two generations. In the second one the leaves have other values, which shows
-// what is summed again (in a job they have the same bits). However the first generation ends, and whichever
-// members the second one has, all hosts end with the same result, and each element is of the first or the
-// second generation.
+// A sum over several hosts in two generations. In the second one the leaves have other values,
+// which shows what is summed again (in a job they have the same bits). However the first generation
+// ends, and whichever members the second one has, all hosts end with the same result, and each
+// element is of the first or the second generation.
 #include <gmock/gmock.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is not in <csignal>
 #include <sys/mman.h>
@@ -41,11 +41,13 @@ struct Memory {
   std::atomic<pid_t> victim;
 };
 
-using Split = std::vector<std::vector<Interval>>;  // by host: the nodes of the canonical tree that it holds
+using Split =
+    std::vector<std::vector<Interval>>;  // by host: the nodes of the canonical tree that it holds
 
 struct Case {
   const char* name;
-  std::vector<proto::NodeId> nodes;  // by rank; the last rank is in the first generation only if `loses`
+  std::vector<proto::NodeId>
+      nodes;  // by rank; the last rank is in the first generation only if `loses`
   bool loses;
   std::uint32_t leaves;
   Split first, then;
@@ -72,7 +74,8 @@ std::vector<std::byte> filled(Dtype dtype, float value) {
 class UcxResume : public ::testing::TestWithParam<Case> {
  protected:
   UcxResume() {
-    void* memory = ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     memory_ = static_cast<Memory*>(memory);
     start_anew();
@@ -81,7 +84,9 @@ class UcxResume : public ::testing::TestWithParam<Case> {
 
   static int ranks() { return static_cast<int>(GetParam().nodes.size()); }
   static int last() { return ranks() - 1; }
-  static proto::NodeId node_of(int rank) { return GetParam().nodes.at(static_cast<std::size_t>(rank)); }
+  static proto::NodeId node_of(int rank) {
+    return GetParam().nodes.at(static_cast<std::size_t>(rank));
+  }
   static proto::World world(proto::Generation g) {
     return make_world(g, static_cast<std::uint32_t>(ranks()) - (g > 1 && GetParam().loses ? 1 : 0));
   }
@@ -94,17 +99,20 @@ class UcxResume : public ::testing::TestWithParam<Case> {
     std::vector<Partial> partials;
     for (const Interval& node : split.at(node_of(rank)))
       data.push_back(filled(GetParam().dtype, value * static_cast<float>(node.size())));
-    for (std::size_t i = 0; i < data.size(); ++i) partials.push_back({split.at(node_of(rank))[i], data[i]});
+    for (std::size_t i = 0; i < data.size(); ++i)
+      partials.push_back({split.at(node_of(rank))[i], data[i]});
     HostMemory& host = memory_->hosts.at(node_of(rank));
-    return comm.tree_reducer().reduce(partials, GetParam().leaves, result_on(node_of(rank)), GetParam().dtype,
-                                      soon(), {host.marks, &host.generation, kSum});
+    return comm.tree_reducer().reduce(partials, GetParam().leaves, result_on(node_of(rank)),
+                                      GetParam().dtype, soon(),
+                                      {host.marks, &host.generation, kSum});
   }
   // In a rank: the first generation, unless `whole` possibly revoked, then the second.
   void both(Job& job, int rank, bool whole) {
     auto comm = job.open(world(1), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const base::Status status = sum(**comm, GetParam().first, rank, kFirst);
-    ASSERT_TRUE(status.ok() || (!whole && status.code() == base::Code::kRevoked)) << status.to_string();
+    ASSERT_TRUE(status.ok() || (!whole && status.code() == base::Code::kRevoked))
+        << status.to_string();
     if (whole) {
       ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     }
@@ -158,7 +166,8 @@ TEST_P(UcxResume, AfterAWholeSumNearlyNothingIsSummedAgain) {
   EXPECT_GE(kept(), kElements - 4 * block);
 }
 
-// The agent watches the marks of the first host, then revokes; a rank that is lost is killed at that moment.
+// The agent watches the marks of the first host, then revokes; a rank that is lost is killed at
+// that moment.
 TEST_P(UcxResume, CutShortAnywhere) {
   std::mt19937_64 random(11);
   int in_the_midst = 0;
@@ -175,7 +184,9 @@ TEST_P(UcxResume, CutShortAnywhere) {
       if (GetParam().loses) {
         EXPECT_EQ(::kill(memory_->victim, SIGKILL), 0);
         siginfo_t info{};
-        EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(memory_->victim.load()), &info, WEXITED | WNOWAIT), 0);
+        EXPECT_EQ(
+            ::waitid(P_PID, static_cast<id_t>(memory_->victim.load()), &info, WEXITED | WNOWAIT),
+            0);
         job_->bury(last());
       }
       job_->revoke(1);

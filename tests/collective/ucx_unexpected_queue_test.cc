@@ -34,14 +34,16 @@ class UcxUnexpectedQueue : public ::testing::Test {
 TEST_F(UcxUnexpectedQueue, LimitsTheMessagesOfEachSender) {
   EXPECT_EQ(fill(MessageKind::kReadyToReceive, 1, 0), UnexpectedQueue::kMaxMessages);
   EXPECT_EQ(last_.code(), base::Code::kResourceExhausted);
-  EXPECT_THAT(last_.message(),
-              HasSubstr("rank 1: unexpected-message limit exceeded (65536 messages, 0 bytes queued)"));
+  EXPECT_THAT(
+      last_.message(),
+      HasSubstr("rank 1: unexpected-message limit exceeded (65536 messages, 0 bytes queued)"));
   EXPECT_EQ(fill(MessageKind::kAck, 2, 0), UnexpectedQueue::kMaxMessages);
 }
 
 TEST_F(UcxUnexpectedQueue, LimitsTheBytesOfEachSenderButForOneMessage) {
   EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4 - 1), 5U);
-  EXPECT_THAT(last_.message(), HasSubstr("rank 1: unexpected-message limit exceeded (5 messages, "));
+  EXPECT_THAT(last_.message(),
+              HasSubstr("rank 1: unexpected-message limit exceeded (5 messages, "));
   EXPECT_TRUE(queue_.put(message(MessageKind::kData, 0, 2, std::size_t{1} << 40)).ok());
   EXPECT_FALSE(queue_.put(message(MessageKind::kData, 1, 2, 0)).ok());
 }
@@ -77,11 +79,12 @@ TEST_F(UcxUnexpectedQueue, AcceptsAnyMessageForWhichAReceiveIsPosted) {
   EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes), 1U);
   EXPECT_FALSE(queue_.put(message(MessageKind::kPointToPoint, 1, 1, 8)).ok());
   queue_.post_receive(1);
-  EXPECT_TRUE(queue_.put(message(MessageKind::kPointToPoint, 1, 1, UnexpectedQueue::kMaxBytes)).ok());
+  EXPECT_TRUE(
+      queue_.put(message(MessageKind::kPointToPoint, 1, 1, UnexpectedQueue::kMaxBytes)).ok());
   EXPECT_FALSE(queue_.put(message(MessageKind::kPointToPoint, 2, 1, 8)).ok());
   static_cast<void>(queue_.remove({kCommunicator, MessageKind::kPointToPoint, 1, 0, 1}));
-  EXPECT_FALSE(
-      queue_.put(message(MessageKind::kData, 1, 1, 1)).ok());  // removing the message has freed nothing
+  EXPECT_FALSE(queue_.put(message(MessageKind::kData, 1, 1, 1))
+                   .ok());  // removing the message has freed nothing
 }
 
 // Data that is still at its sender takes no memory here.

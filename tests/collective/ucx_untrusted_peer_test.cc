@@ -1,7 +1,7 @@
-// A process that speaks UCX at the port of a member, which is open to anybody. Without the nonce of the
-// member, all its messages are rejected. A process with the nonce is a member, but may be a faulty one:
-// messages that no correct member sends are rejected, and the operation goes on, or fails with a message that
-// says why.
+// A process that speaks UCX at the port of a member, which is open to anybody. Without the nonce of
+// the member, all its messages are rejected. A process with the nonce is a member, but may be a
+// faulty one: messages that no correct member sends are rejected, and the operation goes on, or
+// fails with a message that says why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -41,8 +41,8 @@ class UntrustedPeer {
     worker.client_id = client_id_of(kGeneration, static_cast<std::size_t>(rank));
     EXPECT_EQ(ucp().ucp_worker_create(context_->handle(), &worker, &worker_), UCS_OK);
     ucp_am_handler_param_t handler{};
-    handler.field_mask =
-        UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                         UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = kMessageId;
     handler.cb = [](void* accepted, const void*, std::size_t, void*, std::size_t, const auto*) {
       *static_cast<bool*>(accepted) = true;
@@ -75,8 +75,8 @@ class UntrustedPeer {
     endpoint.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
     endpoint.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
     EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoints_.emplace_back()), UCS_OK);
-    EXPECT_TRUE(
-        try_send(bytes_of(header_of(MessageKind::kHandshake, rank, nonce_)), {}, UCP_AM_SEND_FLAG_REPLY));
+    EXPECT_TRUE(try_send(bytes_of(header_of(MessageKind::kHandshake, rank, nonce_)), {},
+                         UCP_AM_SEND_FLAG_REPLY));
   }
   void progress() { ucp().ucp_worker_progress(worker_); }
   // The member has answered the handshake.
@@ -126,14 +126,15 @@ struct Board {
 class UcxUntrustedPeer : public ::testing::Test {
  protected:
   UcxUntrustedPeer() {
-    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     board_ = new (memory) Board();
   }
   ~UcxUntrustedPeer() override { ::munmap(board_, sizeof(Board)); }
 
-  // The peer takes the place of rank 0 of a World, with the nonce of the last rank, and executes `script`;
-  // the other ranks execute `body(rank, comm)`.
+  // The peer takes the place of rank 0 of a World, with the nonce of the last rank, and executes
+  // `script`; the other ranks execute `body(rank, comm)`.
   void run(int ranks, const std::function<void(UntrustedPeer&)>& script,
            const std::function<void(int, Communicator&)>& body) {
     const auto job = make_ucx_apart(ranks);
@@ -147,10 +148,11 @@ class UcxUntrustedPeer : public ::testing::Test {
       EXPECT_TRUE(progress_until(peer, [&] { return board_->through == ranks - 1; }));
     });
   }
-  // Rank 0 starts a sum once rank 1, which has started it, has rejected `messages` messages and called
-  // `then`.
+  // Rank 0 starts a sum once rank 1, which has started it, has rejected `messages` messages and
+  // called `then`.
   void sum_once_rejected(
-      int rank, Communicator& comm, std::uint64_t messages, const std::function<void()>& then = [] {});
+      int rank, Communicator& comm, std::uint64_t messages,
+      const std::function<void()>& then = [] {});
   // A World of two, and a peer with a wrong nonce that connects to rank 1 as rank 0.
   void run_beside(const std::function<void(UntrustedPeer&)>& script,
                   const std::function<void(int, Communicator&)>& body) {
@@ -185,7 +187,8 @@ class UcxUntrustedPeer : public ::testing::Test {
   Board* board_;
 
  private:
-  void run_member(Job& job, int ranks, int rank, const std::function<void(int, Communicator&)>& body) {
+  void run_member(Job& job, int ranks, int rank,
+                  const std::function<void(int, Communicator&)>& body) {
     const auto comm = job.open(make_world(kGeneration, static_cast<std::uint32_t>(ranks)), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     body(rank, **comm);
@@ -193,13 +196,14 @@ class UcxUntrustedPeer : public ::testing::Test {
   }
   static Bytes address_of(Job& job, int rank) {
     std::optional<Bytes> address;
-    EXPECT_TRUE(eventually([&] { return (address = address_in(job, kGeneration, rank)).has_value(); }));
+    EXPECT_TRUE(
+        eventually([&] { return (address = address_in(job, kGeneration, rank)).has_value(); }));
     return address.value_or(Bytes());
   }
 };
 
-// Also with the rank of another member: the point-to-point message that rank 2 waits for, and the next
-// operation.
+// Also with the rank of another member: the point-to-point message that rank 2 waits for, and the
+// next operation.
 TEST_F(UcxUntrustedPeer, IsRejectedIfItsMessagesAreInvalid) {
   const auto script = [](UntrustedPeer& peer) {
     for (const int from : {0, 1}) {
@@ -262,16 +266,18 @@ TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
     const auto bytes = std::as_bytes(std::span(nodes));
     return Bytes(bytes.begin(), bytes.end());
   };
-  const Row rows[] = {{"too much", Bytes(1 << 20), "message of 1048576 bytes exceeds the maximum of 16"},
-                      {"ours", as_nodes({{1, 2}}), "not disjoint nodes"},
-                      {"backwards", as_nodes({{1, 0}}), "not disjoint nodes"},
-                      {"beyond", as_nodes({{2, 3}}), "not disjoint nodes"},
-                      {"nothing", {}, "hold [1,2) of 2 leaves"}};
+  const Row rows[] = {
+      {"too much", Bytes(1 << 20), "message of 1048576 bytes exceeds the maximum of 16"},
+      {"ours", as_nodes({{1, 2}}), "not disjoint nodes"},
+      {"backwards", as_nodes({{1, 0}}), "not disjoint nodes"},
+      {"beyond", as_nodes({{2, 3}}), "not disjoint nodes"},
+      {"nothing", {}, "hold [1,2) of 2 leaves"}};
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     board_->through = 0;
     const auto script = [&](UntrustedPeer& peer) {
-      MessageHeader header{{kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kNodes}.pack(), 0}, sum};
+      MessageHeader header{
+          {kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kNodes}.pack(), 0}, sum};
       header.nonce = peer.nonce();
       peer.send(bytes_of(header), row.nodes);
       header.key.kind = MessageKind::kAck;  // for the nodes of the member
@@ -325,8 +331,8 @@ void UcxUntrustedPeer::sum_once_rejected(int rank, Communicator& comm, std::uint
   EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
 }
 
-// As a member of another job, or of an earlier generation, that had this port: everything is right but the
-// nonce.
+// As a member of another job, or of an earlier generation, that had this port: everything is right
+// but the nonce.
 TEST_F(UcxUntrustedPeer, IsRejectedInTheNameOfAMemberThatConnectsLater) {
   constexpr std::uint64_t kSent = 2 + 7;
   const auto script = [](UntrustedPeer& peer) {
@@ -347,7 +353,8 @@ TEST_F(UcxUntrustedPeer, ThatConnectsAgainAndAgainKeepsNoMemberOut) {
   const auto script = [](UntrustedPeer& peer) {
     for (int i = 1; i < kConnections; ++i) peer.connect(0);
   };
-  run_beside(script, [&](int rank, Communicator& comm) { sum_once_rejected(rank, comm, kConnections); });
+  run_beside(script,
+             [&](int rank, Communicator& comm) { sum_once_rejected(rank, comm, kConnections); });
 }
 
 TEST_F(UcxUntrustedPeer, ThatNeverStopsDoesNotDelayTheDeadline) {
@@ -375,8 +382,9 @@ TEST_F(UcxUntrustedPeer, ThatExceedsItsLimitEndsTheGenerationAndIsNamed) {
   run(2, script, [&](int, Communicator& comm) {
     const base::Status status = comm.run(Operation::barrier(), soon());
     EXPECT_EQ(status.code(), base::Code::kResourceExhausted) << status.to_string();
-    EXPECT_THAT(status.message(),
-                HasSubstr("generation 1: rank 0: unexpected-message limit exceeded (65536 messages"));
+    EXPECT_THAT(
+        status.message(),
+        HasSubstr("generation 1: rank 0: unexpected-message limit exceeded (65536 messages"));
   });
 }
 

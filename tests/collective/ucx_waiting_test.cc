@@ -1,5 +1,5 @@
-// A member spins only where every member of its host can have a core for itself: the decision of the local
-// communicator, which knows the cores of all.
+// A member spins only where every member of its host can have a core for itself: the decision of
+// the local communicator, which knows the cores of all.
 #include <gtest/gtest.h>
 
 #include "collective/ucx/communicator.h"

@@ -22,11 +22,15 @@ std::string make_path() {
   return folder + "/agent";
 }
 
-shmem::Arena make_arena(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes) {
-  auto arena = shmem::Arena::create(
-      {.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes, .save_bytes = save_bytes});
+shmem::Arena make_arena(std::uint32_t members, std::uint64_t snapshot_bytes,
+                        std::uint64_t save_bytes) {
+  auto arena = shmem::Arena::create({.slots = members,
+                                     .elements = 1,
+                                     .snapshot_bytes = snapshot_bytes,
+                                     .save_bytes = save_bytes});
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  for (std::uint32_t i = 0; i < members; ++i) arena->assign_slot(static_cast<proto::SlotIndex>(i), i);
+  for (std::uint32_t i = 0; i < members; ++i)
+    arena->assign_slot(static_cast<proto::SlotIndex>(i), i);
   return std::move(*arena);
 }
 
@@ -54,7 +58,8 @@ Agent::Agent(shmem::Arena arena) : path_(make_path()), arena_(std::move(arena)) 
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+            0);
   EXPECT_EQ(::listen(listener_.get(), 16), 0);
 }
 
@@ -77,7 +82,8 @@ void Agent::welcome() {
 }
 
 void Agent::announce(proto::Generation g, const std::set<proto::SlotIndex>& donors,
-                     const std::set<proto::SlotIndex>& newcomers, const std::set<proto::SlotIndex>& learners,
+                     const std::set<proto::SlotIndex>& newcomers,
+                     const std::set<proto::SlotIndex>& learners,
                      const std::vector<proto::SlotIndex>& owners) {
   proto::World world;
   world.incarnation = 1;

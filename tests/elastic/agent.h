@@ -1,5 +1,5 @@
-// The agent as far as participants see it, in the hands of a test: it hands out the lines of a real arena
-// over a real socket and announces Worlds. Expectations fail the test.
+// The agent as far as participants see it, in the hands of a test: it hands out the lines of a real
+// arena over a real socket and announces Worlds. Expectations fail the test.
 #pragma once
 
 #include <set>
@@ -22,17 +22,22 @@ class Agent {
   ~Agent();
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
-  [[nodiscard]] shmem::MemberSlot& line(proto::SlotIndex slot) const { return arena_.member_slot(slot); }
+  [[nodiscard]] shmem::MemberSlot& line(proto::SlotIndex slot) const {
+    return arena_.member_slot(slot);
+  }
   [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
-  [[nodiscard]] bool sleeps(proto::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
+  [[nodiscard]] bool sleeps(proto::SlotIndex slot) const {
+    return line(slot).bell.sleeping.load() != 0;
+  }
 
   // Accepts connections until all members, or the given one, have sent Ready.
   void welcome_all();
   void welcome();
-  // Generation `g` of these members; everything up to `resume` is committed. Leaf i of the next step is that
-  // of owners[i % owners.size()], by slots; none: of slot 0.
+  // Generation `g` of these members; everything up to `resume` is committed. Leaf i of the next
+  // step is that of owners[i % owners.size()], by slots; none: of slot 0.
   void announce(proto::Generation g, const std::set<proto::SlotIndex>& donors,
-                const std::set<proto::SlotIndex>& newcomers, const std::set<proto::SlotIndex>& learners = {},
+                const std::set<proto::SlotIndex>& newcomers,
+                const std::set<proto::SlotIndex>& learners = {},
                 const std::vector<proto::SlotIndex>& owners = {0});
   // Closes all connections: a member that waits for a World gives up within a second or so.
   void hang_up() { links_.clear(); }

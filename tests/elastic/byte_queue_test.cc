@@ -1,4 +1,5 @@
-// ByteQueue keeps the order of the bytes and its bound, and a producer that hangs writes nothing late.
+// ByteQueue keeps the order of the bytes and its bound, and a producer that hangs writes nothing
+// late.
 #include "elastic/byte_queue.h"
 
 #include <gtest/gtest.h>

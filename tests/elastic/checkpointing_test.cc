@@ -1,5 +1,5 @@
-// Snapshots for checkpoints: which member copies which part of a state into the save area, and when the agent
-// is rung.
+// Snapshots for checkpoints: which member copies which part of a state into the save area, and when
+// the agent is rung.
 #include "elastic/checkpointing.h"
 
 #include <gtest/gtest.h>
@@ -62,8 +62,8 @@ struct Members {
   }
   void start_all(const std::function<void(Participant&, State&)>& body) {
     for (const SlotIndex slot : all)
-      threads.push_back(
-          start(agent, slot, [&state = states[slot], body](Participant& self) { body(self, state); }));
+      threads.push_back(start(
+          agent, slot, [&state = states[slot], body](Participant& self) { body(self, state); }));
     agent.welcome_all();
     agent.announce(1, all, {});
   }
@@ -105,7 +105,8 @@ TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
   }
 }
 
-// The kernel maps each page of the arena at the join: no snapshot, the first one either, waits for that.
+// The kernel maps each page of the arena at the join: no snapshot, the first one either, waits for
+// that.
 TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the sanitizer keeps pages of its own for each of ours";
@@ -217,10 +218,12 @@ struct Model {
   // The next step of training, which brings into `plan` what it computes.
   void step(SavePlan* plan) {
     const std::vector<float> gradient(weight.size(), 0.25F);
-    const Stepped first = stepped(plan, "weight", weight), second = stepped(plan, "momentum", momentum);
+    const Stepped first = stepped(plan, "weight", weight),
+                  second = stepped(plan, "momentum", momentum);
     EXPECT_TRUE(sgd_step(first, gradient, second, false, {.lr = 0.5, .momentum = 0.5}).ok());
     const Stepped third = stepped(plan, "bias", bias);
-    EXPECT_TRUE(sgd_step(third, std::span(gradient).first(bias.size()), {}, false, {.lr = 0.5}).ok());
+    EXPECT_TRUE(
+        sgd_step(third, std::span(gradient).first(bias.size()), {}, false, {.lr = 0.5}).ok());
     text = {std::byte{'8'}};
   }
   static Stepped stepped(SavePlan* plan, const std::string& name, std::vector<float>& values) {
@@ -228,7 +231,9 @@ struct Model {
       if (part.target.name != name) continue;
       part.saved = true;
       auto* memory = reinterpret_cast<float*>(part.target.memory.data());
-      return {values, {memory, part.target.memory.size() / sizeof(float)}, part.target.begin / sizeof(float)};
+      return {values,
+              {memory, part.target.memory.size() / sizeof(float)},
+              part.target.begin / sizeof(float)};
     }
     return {values, {}};
   }
@@ -268,7 +273,8 @@ struct Stepping {
     const auto description = description_of(agent);
     for (const auto& tensor : description["tensors"]) {
       if (tensor["name"] != name) continue;
-      const auto* got = reinterpret_cast<const T*>(agent.arena().at(tensor["offset"].get<std::uint64_t>()));
+      const auto* got =
+          reinterpret_cast<const T*>(agent.arena().at(tensor["offset"].get<std::uint64_t>()));
       ASSERT_EQ(tensor["shape"][0], wanted.size());
       EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got)) << name;
       return;
@@ -336,8 +342,9 @@ TEST(Checkpointing, AStepThatMovesTensorsCostsTheSnapshotOnly) {
     model.state.track("new", std::span(model.momentum));
     model.state.track("weight", std::span(model.weight));
   });
-  EXPECT_EQ(description_of(job.agent)["error"],
-            "checkpoint: the layout of the state changed in the step that wrote it into the save area");
+  EXPECT_EQ(
+      description_of(job.agent)["error"],
+      "checkpoint: the layout of the state changed in the step that wrote it into the save area");
   EXPECT_EQ(job.counts().copied, 0U);
 }
 

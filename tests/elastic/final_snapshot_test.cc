@@ -1,5 +1,5 @@
-// The last snapshot: which member copies the state when the agent requests it, whatever the members are
-// doing.
+// The last snapshot: which member copies the state when the agent requests it, whatever the members
+// are doing.
 #include "elastic/final_snapshot.h"
 #include "base/clock.h"
 
@@ -38,7 +38,8 @@ class FinalSnapshotTest : public ::testing::Test {
   FinalSnapshotTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
     for (SlotIndex slot = 0; slot < 2; ++slot) states_.emplace_back(pattern(kBytes, slot + 1));
   }
-  // Both stand after step 7; the second is let go, and gone_ once it may. The first stays until then.
+  // Both stand after step 7; the second is let go, and gone_ once it may. The first stays until
+  // then.
   void start_and_let_second_go() {
     start_both([this](Participant& self, State& state) {
       FinalSnapshot save;
@@ -155,11 +156,13 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
 }
 
 TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
-  set_mark({Phase::kWanted, 8});  // in a generation that is over: the other one died before its share
+  set_mark(
+      {Phase::kWanted, 8});  // in a generation that is over: the other one died before its share
   start_both([&](Participant& self, State& state) {
     if (self.slot_id().slot == 1) return;
     FinalSnapshot save;
-    EXPECT_TRUE(eventually([&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
+    EXPECT_TRUE(
+        eventually([&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
   });
   ask(What::kNow);
@@ -275,8 +278,8 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
   }
 }
 
-// Rank 0 has just requested shares of another step: their count overlaps that of the member that copies
-// alone.
+// Rank 0 has just requested shares of another step: their count overlaps that of the member that
+// copies alone.
 TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   ask(What::kAtBoundary);
   std::atomic<int> saves = 0;

@@ -14,7 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-base::Result<std::optional<Launch>> find(const Variables& own, const std::vector<Ancestor>& above = {}) {
+base::Result<std::optional<Launch>> find(const Variables& own,
+                                         const std::vector<Ancestor>& above = {}) {
   return find_launch(
       [&](const std::string& name) {
         const auto found = own.find(name);
@@ -94,7 +95,12 @@ TEST(LaunchTest, VariablesAndTheProcessesAboveTellTheLauncher) {
       {"mpirun", openmpi(1, 4, 4), {{9, "5", "mpirun", {}}}, "mpirun", 1, 4},
       {"mpirun on hosts", openmpi(1, 4, 2), {}, "mpirun", 1, 4, false},
       {"mpirun -np 1", openmpi(0, 1, 1), {}, ""},
-      {"regroup", openmpi(1, 2, 2, "regroup-ab.0") + Variables{{"REGROUP_JOB", "ab"}}, {}, "regroup", 1, 2},
+      {"regroup",
+       openmpi(1, 2, 2, "regroup-ab.0") + Variables{{"REGROUP_JOB", "ab"}},
+       {},
+       "regroup",
+       1,
+       2},
       {"hydra", hydra(2, 3, 3), {}, "mpiexec", 2, 3},
       {"hydra on hosts", hydra(2, 3, 2), {}, "mpiexec", 2, 3, false},
       {"srun", srun(1, 2, 1), {}, "srun", 1, 2},
@@ -111,7 +117,10 @@ TEST(LaunchTest, VariablesAndTheProcessesAboveTellTheLauncher) {
        "mpirun",
        0,
        2},
-      {"mpirun -np 1 in an srun", openmpi(0, 1, 1) + srun(1, 2, 1), {{9, "", "mpirun", srun(1, 2, 1)}}, ""},
+      {"mpirun -np 1 in an srun",
+       openmpi(0, 1, 1) + srun(1, 2, 1),
+       {{9, "", "mpirun", srun(1, 2, 1)}},
+       ""},
       {"srun in an mpirun",
        openmpi(0, 3, 3) + srun(1, 2, 1),
        {{9, "", "slurmstepd", openmpi(0, 3, 3)}},
@@ -141,7 +150,10 @@ TEST(LaunchTest, VariablesAndTheProcessesAboveTellTheLauncher) {
        1,
        2},
       {"pods of a PyTorchJob",
-       {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "train-master-0"}, {"MASTER_PORT", "23456"}},
+       {{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "train-master-0"},
+        {"MASTER_PORT", "23456"}},
        {},
        "a launcher that sets RANK and WORLD_SIZE",
        1,
@@ -174,7 +186,8 @@ std::string key(const Variables& own, const std::vector<Ancestor>& above = {}) {
 
 TEST(LaunchTest, RanksOfOneLaunchHaveOneKeyAndOthersHaveNot) {
   EXPECT_EQ(key(openmpi(0, 2, 2)), key(openmpi(1, 2, 2)));
-  EXPECT_NE(key(openmpi(0, 2, 2, "a")), key(openmpi(0, 2, 2, "b")));  // two jobs, or a world that was spawned
+  EXPECT_NE(key(openmpi(0, 2, 2, "a")),
+            key(openmpi(0, 2, 2, "b")));  // two jobs, or a world that was spawned
   EXPECT_EQ(key(torchrun(0, 2, 2)), key(torchrun(1, 2, 2)));
   EXPECT_NE(key(torchrun(0, 2, 2, 0)), key(torchrun(0, 2, 2, 1)));  // --max-restarts
   EXPECT_NE(key(srun(0, 2, 1, "0")), key(srun(0, 2, 1, "1")));
@@ -228,7 +241,8 @@ TEST(LaunchTest, ARankOfAnUnknownNumberIsRefused) {
 }
 
 TEST(LaunchTest, HorovodrunIsKnown) {
-  const auto launch = find({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}});
+  const auto launch =
+      find({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}});
   ASSERT_TRUE(launch.ok() && launch->has_value());
   EXPECT_EQ((*launch)->by, "horovodrun");
   EXPECT_EQ((*launch)->rank, 1U);
@@ -238,7 +252,8 @@ TEST(LaunchTest, HorovodrunIsKnown) {
 TEST(LaunchTest, VariablesThatContradictEachOtherAreNamed) {
   const auto launch = find(openmpi(4, 2, 2));
   EXPECT_EQ(launch.code(), base::Code::kInvalidArgument);
-  EXPECT_THAT(launch.status().message(), HasSubstr("OMPI_COMM_WORLD_RANK=4, OMPI_COMM_WORLD_SIZE=2"));
+  EXPECT_THAT(launch.status().message(),
+              HasSubstr("OMPI_COMM_WORLD_RANK=4, OMPI_COMM_WORLD_SIZE=2"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Buffers, seals and folding: whatever the order and however few buffers, the reduced bits are those of the
-// tree.
+// Buffers, seals and folding: whatever the order and however few buffers, the reduced bits are
+// those of the tree.
 #include "elastic/leaves.h"
 
 #include <gtest/gtest.h>
@@ -113,7 +113,8 @@ TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {
   EXPECT_FALSE(sealed_partials(arena, 2, std::vector<proto::SlotId>(2)));
 }
 
-// Without it a node that is only partly this member's hides the missing leaf from both reader and author.
+// Without it a node that is only partly this member's hides the missing leaf from both reader and
+// author.
 TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
   shmem::Arena arena = make_arena(4, 2);
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
@@ -134,8 +135,8 @@ TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
   expect_canonical(*partials);
 }
 
-// The reader's scan races an author that folds and uses a buffer again: without the second look at the seals
-// a third of the sums was wrong here.
+// The reader's scan races an author that folds and uses a buffer again: without the second look at
+// the seals a third of the sums was wrong here.
 TEST(SealedPartials, AreOfOneInstantWhileTheAuthorFolds) {
   constexpr std::uint32_t kShards = 16;
   constexpr proto::Step kSteps = 4000;
@@ -150,7 +151,8 @@ TEST(SealedPartials, AreOfOneInstantWhileTheAuthorFolds) {
       leaves.begin(step);
       for (std::uint32_t leaf = 0; leaf < 8; ++leaf) {
         const std::span<std::byte> buffer = leaves.acquire(leaf);
-        std::fill_n(reinterpret_cast<float*>(buffer.data()), kElements, static_cast<float>(1U << leaf));
+        std::fill_n(reinterpret_cast<float*>(buffer.data()), kElements,
+                    static_cast<float>(1U << leaf));
         leaves.seal();
       }
       while (read.load() < step) std::this_thread::yield();

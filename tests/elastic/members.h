@@ -1,5 +1,6 @@
-// Members for tests of donors and newcomers: real participants, one thread (or process) each, over one arena.
-// The test is the agent: it assigns slots, announces Worlds, revokes them, and marks members dead.
+// Members for tests of donors and newcomers: real participants, one thread (or process) each, over
+// one arena. The test is the agent: it assigns slots, announces Worlds, revokes them, and marks
+// members dead.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +28,8 @@ inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed)
   return bytes;
 }
 
-// Bytes in two pieces, so that chunks and pieces overlap; the test looks in when they are saved or loaded.
+// Bytes in two pieces, so that chunks and pieces overlap; the test looks in when they are saved or
+// loaded.
 class Bytes final : public State {
  public:
   explicit Bytes(std::vector<std::byte> bytes = {}) : bytes_(std::move(bytes)) {}
@@ -44,7 +46,8 @@ class Bytes final : public State {
     if (on_load) on_load(bytes_);
     return {};
   }
-  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override {
+  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(
+      std::uint64_t bytes) override {
     if (!in_place) return std::nullopt;
     if (on_memory) on_memory();
     bytes_.resize(bytes);
@@ -89,12 +92,14 @@ inline void await(Agent& agent, const std::function<bool()>& moment) {
   agent.hang_up();
 }
 
-inline std::jthread start(Agent& agent, proto::SlotIndex slot, std::function<void(Participant&)> body) {
+inline std::jthread start(Agent& agent, proto::SlotIndex slot,
+                          std::function<void(Participant&)> body) {
   return std::jthread([&agent, slot, body = std::move(body)] { live(agent.path(), slot, body); });
 }
 
 // A donor of `state` from generation 1 on: of 1 alone, and of 2 if `again`.
-inline std::jthread start_donor(Agent& agent, proto::SlotIndex slot, State& state, bool again = false) {
+inline std::jthread start_donor(Agent& agent, proto::SlotIndex slot, State& state,
+                                bool again = false) {
   return start(agent, slot, [&state, again](Participant& self) {
     const base::Status donated = donate_state(self, state);
     ASSERT_TRUE(donated.ok()) << donated.to_string();

@@ -46,7 +46,8 @@ std::jthread start_twice(
   });
 }
 
-// One donor is done, the other is not, when the generation ends; `between` looks at the newcomer then.
+// One donor is done, the other is not, when the generation ends; `between` looks at the newcomer
+// then.
 void end_in_the_middle(
     Agent& agent, Bytes& mine, const std::function<void()>& between = [] {}) {
   Bytes first(random_bytes(4 * kSnapshotChunk, 1)), second = first;
@@ -66,8 +67,8 @@ void end_in_the_middle(
   agent.welcome_all();
   agent.announce(1, {0, 1}, {2});
   await(agent, [&] {
-    return saving.load() && agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 &&
-           agent.sleeps(2);
+    return saving.load() && agent.line(0).donated.load() == 1 &&
+           agent.line(2).adopting.load() == 1 && agent.sleeps(2);
   });
   revoke_all(agent.arena(), 1);
   revoked = true;
@@ -78,8 +79,9 @@ void end_in_the_middle(
 
 // True: a newcomer's state is copied to its place while it arrives.
 class MigrateRevokeTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(State, MigrateRevokeTest, ::testing::Bool(),
-                         [](const auto& which) { return std::string(which.param ? "InPlace" : "AsAWhole"); });
+INSTANTIATE_TEST_SUITE_P(State, MigrateRevokeTest, ::testing::Bool(), [](const auto& which) {
+  return std::string(which.param ? "InPlace" : "AsAWhole");
+});
 
 TEST_P(MigrateRevokeTest, EndsDonorsAndNewcomersInTheMiddle) {
   Agent agent(3, 4 * kSnapshotChunk);
@@ -143,8 +145,8 @@ TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
     const auto in_second = [&] {
       return shmem::load_state<shmem::RealPolicy>(agent.line(0).state).generation == 2;
     };
-    EXPECT_TRUE(
-        eventually([&] { return agent.line(0).donated.load() == 2 || (in_second() && agent.sleeps(0)); }));
+    EXPECT_TRUE(eventually(
+        [&] { return agent.line(0).donated.load() == 2 || (in_second() && agent.sleeps(0)); }));
     EXPECT_EQ(agent.line(0).donated.load(), 1U);
   };
   std::jthread donor = start_donor(agent, 0, theirs, true);
@@ -173,7 +175,8 @@ TEST_P(MigrateRevokeTest, ADonorThatDiesIsReplacedByTheOthers) {
   EXPECT_EQ(::waitpid(victim, &status, 0), victim);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   await(agent, [&] {
-    return agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 && agent.sleeps(2);
+    return agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 &&
+           agent.sleeps(2);
   });
   agent.line(1).dead = 1;
   revoke_all(agent.arena(), 1);

@@ -31,8 +31,8 @@ using testing::start;
 using testing::start_donor;
 
 void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size, bool in_place) {
-  SCOPED_TRACE(::testing::Message() << donors << " donors, " << newcomers << " newcomers, " << size
-                                    << " bytes");
+  SCOPED_TRACE(::testing::Message()
+               << donors << " donors, " << newcomers << " newcomers, " << size << " bytes");
   Agent agent(donors + newcomers, size);
   std::vector<Bytes> states(donors, Bytes(random_bytes(size, size)));
   states.resize(donors + newcomers);
@@ -62,11 +62,12 @@ void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size, bool in_
 
 TEST(Migrate, NewcomersGetTheBytesOfAllDonors) {
   for (SlotIndex donors = 1; donors <= 3; ++donors) {
-    for (const std::size_t size :
-         {std::size_t{1}, kSnapshotChunk - 1, kSnapshotChunk, 3 * kSnapshotChunk, 5 * kSnapshotChunk + 7}) {
+    for (const std::size_t size : {std::size_t{1}, kSnapshotChunk - 1, kSnapshotChunk,
+                                   3 * kSnapshotChunk, 5 * kSnapshotChunk + 7}) {
       for (const bool in_place : {false, true}) hand_over(donors, 1, size, in_place);
     }
-    for (const bool in_place : {false, true}) hand_over(donors, 2, 2 * kSnapshotChunk + 1, in_place);
+    for (const bool in_place : {false, true})
+      hand_over(donors, 2, 2 * kSnapshotChunk + 1, in_place);
   }
 }
 
@@ -108,9 +109,11 @@ TEST(Migrate, EveryDonorWritesAnEqualShare) {
   std::vector<Bytes> states;
   std::vector<std::jthread> members;
   for (SlotIndex slot = 0; slot < 3; ++slot) states.emplace_back(pattern(size, slot));
-  for (SlotIndex slot = 0; slot < 3; ++slot) members.push_back(start_donor(agent, slot, states[slot]));
+  for (SlotIndex slot = 0; slot < 3; ++slot)
+    members.push_back(start_donor(agent, slot, states[slot]));
   Bytes mine;
-  members.push_back(start(agent, 3, [&](Participant& self) { EXPECT_TRUE(adopt_state(self, mine).ok()); }));
+  members.push_back(
+      start(agent, 3, [&](Participant& self) { EXPECT_TRUE(adopt_state(self, mine).ok()); }));
   agent.welcome_all();
   agent.announce(1, {0, 1, 2}, {3});
   members.clear();
@@ -166,7 +169,8 @@ TEST_F(MigrateFaultTest, OneWrongBitIsFoundBeforeItIsLoaded) {
 
 TEST_F(MigrateFaultTest, OneWrongBitIsFoundWhereItLandedInPlace) {
   newcomer_.in_place = true;
-  const Status status = adopt_after([&] { agent_.arena().snapshot()[kSnapshotChunk] ^= std::byte{4}; });
+  const Status status =
+      adopt_after([&] { agent_.arena().snapshot()[kSnapshotChunk] ^= std::byte{4}; });
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("state: chunk 1 of the snapshot has CRC32C "));
   expect_not_proved();
@@ -183,7 +187,8 @@ class Overlapping final : public State {
   [[nodiscard]] Status load(std::span<const std::byte>) override {
     return base::internal_error("not called");
   }
-  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) override {
+  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(
+      std::uint64_t /*bytes*/) override {
     const std::span<std::byte> all(bytes_);
     const auto twice = all.subspan(kSnapshotChunk, 8);
     return std::vector{all.first(kSnapshotChunk), twice, twice, all.subspan(kSnapshotChunk + 16)};

@@ -1,5 +1,5 @@
-// Optimizers: the same bits for every instruction set and with a snapshot or without; a snapshot that is
-// whole when the step returns. Against torch.optim: tests/python/test_optim.py.
+// Optimizers: the same bits for every instruction set and with a snapshot or without; a snapshot
+// that is whole when the step returns. Against torch.optim: tests/python/test_optim.py.
 #include "regroup/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,9 @@ bool same_bits(const Floats& a, const Floats& b) {
 struct Buffers {
   Floats parameter, first, second;
   explicit Buffers(std::size_t count)
-      : parameter(random_floats(count, 1)), first(random_floats(count, 2)), second(random_floats(count, 3)) {
+      : parameter(random_floats(count, 1)),
+        first(random_floats(count, 2)),
+        second(random_floats(count, 3)) {
     for (float& value : second) value *= value;
   }
   friend bool operator==(const Buffers& a, const Buffers& b) {
@@ -54,15 +56,16 @@ TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
         const SgdScalars by{-0.1F, 0.9F, 0.8F, nesterov ? 0.01F : 0, nesterov, false};
         for (const bool with_momentum : {false, true}) {
           Buffers one(count), other(count);
-          kernels.sgd(one.parameter.data(), gradient.data(), with_momentum ? one.first.data() : nullptr,
-                      count, by);
+          kernels.sgd(one.parameter.data(), gradient.data(),
+                      with_momentum ? one.first.data() : nullptr, count, by);
           all_kernels().back().sgd(other.parameter.data(), gradient.data(),
                                    with_momentum ? other.first.data() : nullptr, count, by);
           EXPECT_EQ(one, other) << kernels.name << " sgd " << count;
         }
       }
       Buffers one(count), other(count);
-      kernels.adam(one.parameter.data(), gradient.data(), one.first.data(), one.second.data(), count, kAdam);
+      kernels.adam(one.parameter.data(), gradient.data(), one.first.data(), one.second.data(),
+                   count, kAdam);
       all_kernels().back().adam(other.parameter.data(), gradient.data(), other.first.data(),
                                 other.second.data(), count, kAdam);
       EXPECT_EQ(one, other) << kernels.name << " adam " << count;
@@ -97,9 +100,9 @@ TEST(Optimizer, ASnapshotIsWholeWhenTheStepReturns) {
     const Floats gradient = random_floats(count, 4);
     Buffers live(count), unfused(count), copy(count);
     const AdamOptions adam{.lr = 0.1, .weight_decay = 0.1, .decoupled = true};
-    ASSERT_TRUE(
-        adam_step({unfused.parameter, {}}, gradient, {unfused.first, {}}, {unfused.second, {}}, 3, adam)
-            .ok());
+    ASSERT_TRUE(adam_step({unfused.parameter, {}}, gradient, {unfused.first, {}},
+                          {unfused.second, {}}, 3, adam)
+                    .ok());
     ASSERT_TRUE(adam_step({live.parameter, copy.parameter}, gradient, {live.first, copy.first},
                           {live.second, copy.second}, 3, adam)
                     .ok());
@@ -111,12 +114,14 @@ TEST(Optimizer, ASnapshotIsWholeWhenTheStepReturns) {
     const SgdOptions sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
     Buffers moving(count), still(count);
     ASSERT_TRUE(sgd_step({still.parameter, {}}, gradient, {still.first, {}}, false, sgd).ok());
-    ASSERT_TRUE(
-        sgd_step({moving.parameter, copy.parameter}, gradient, {moving.first, copy.first}, false, sgd).ok());
+    ASSERT_TRUE(sgd_step({moving.parameter, copy.parameter}, gradient, {moving.first, copy.first},
+                         false, sgd)
+                    .ok());
     EXPECT_EQ(moving, still);
     std::ranges::fill(moving.parameter, -1e30F);
     std::ranges::fill(moving.first, -1e30F);
-    EXPECT_TRUE(same_bits(copy.parameter, still.parameter) && same_bits(copy.first, still.first)) << count;
+    EXPECT_TRUE(same_bits(copy.parameter, still.parameter) && same_bits(copy.first, still.first))
+        << count;
   }
 }
 
@@ -125,7 +130,8 @@ TEST(Optimizer, ACopyOfAPartHasThatPartAndNothingElseIsTouched) {
   constexpr std::size_t kCount = 5000;
   const Floats gradient = random_floats(kCount, 4);
   Buffers live(kCount);
-  for (const auto& [begin, count] : {std::pair{0UL, 16UL}, {16UL, 1500UL}, {1024UL, 1024UL}, {4999UL, 1UL}}) {
+  for (const auto& [begin, count] :
+       {std::pair{0UL, 16UL}, {16UL, 1500UL}, {1024UL, 1024UL}, {4999UL, 1UL}}) {
     Floats memory(count + 2, -1);
     const std::span<float> copy = std::span(memory).subspan(1, count);
     ASSERT_TRUE(sgd_step({live.parameter, copy, begin}, gradient, {live.first, {}}, false,
@@ -142,10 +148,14 @@ TEST(Optimizer, RefusesWhatCannotBe) {
   EXPECT_EQ(sgd_step({five, four, 2}, five, {}, true, {}).code(), base::Code::kInvalidArgument);
   EXPECT_EQ(sgd_step({four, {}}, five, {}, true, {}).code(), base::Code::kInvalidArgument);
   EXPECT_EQ(sgd_step({four, five}, four, {}, true, {}).code(), base::Code::kInvalidArgument);
-  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.momentum = 0.9}).code(), base::Code::kInvalidArgument);
-  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.nesterov = true}).code(), base::Code::kInvalidArgument);
-  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {five, {}}, 1, {}).code(), base::Code::kInvalidArgument);
-  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {four, {}}, 0, {}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.momentum = 0.9}).code(),
+            base::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.nesterov = true}).code(),
+            base::Code::kInvalidArgument);
+  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {five, {}}, 1, {}).code(),
+            base::Code::kInvalidArgument);
+  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {four, {}}, 0, {}).code(),
+            base::Code::kInvalidArgument);
 }
 
 }  // namespace

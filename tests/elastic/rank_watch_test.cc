@@ -69,10 +69,11 @@ TEST(RankWatchTest, NamesARankThatItsLauncherSaysHasEnded) {
   RankWatch watch(3, kStart);
   const RankScan told = parse_exits("0 10\n2 12\n");
   EXPECT_FALSE(watch.check(kStart, parse_exits(""), {0, 1}));
-  EXPECT_FALSE(watch.check(kStart, told, {0, 2}));  // they wait: what has ended is what started them
-  EXPECT_EQ(
-      watch.check(kStart, told, {0, 1}),
-      "rank 2 (process 12) ended with status 0 without calling join(), while 2 of 3 ranks wait in join()");
+  EXPECT_FALSE(
+      watch.check(kStart, told, {0, 2}));  // they wait: what has ended is what started them
+  EXPECT_EQ(watch.check(kStart, told, {0, 1}),
+            "rank 2 (process 12) ended with status 0 without calling join(), while 2 of 3 ranks "
+            "wait in join()");
 }
 
 using Variables = std::map<std::string, std::string>;
@@ -92,10 +93,11 @@ Variables rank(int number, int size = 2) {
 }
 
 TEST(SeeRanksTest, ARankIsAnyProcessWithItsVariables) {
-  const auto seen = scan_ranks(hydra(), {{10, 5, false, rank(0)},
-                                         {11, 5, true, {}},  // ended
-                                         {20, 10, false, rank(0)},
-                                         {21, 20, false, rank(1, 9)}});  // of another launch, inside rank 0
+  const auto seen =
+      scan_ranks(hydra(), {{10, 5, false, rank(0)},
+                           {11, 5, true, {}},  // ended
+                           {20, 10, false, rank(0)},
+                           {21, 20, false, rank(1, 9)}});  // of another launch, inside rank 0
   EXPECT_EQ(seen.living, (std::map<std::uint32_t, pid_t>{{0, 10}}));
   EXPECT_FALSE(seen.hidden);
   EXPECT_EQ(seen.started, Started::kAll);
@@ -108,7 +110,8 @@ TEST(SeeRanksTest, AChildThatIsNoRankYetMayBecomeOne) {
   EXPECT_TRUE(scan_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {}}}).hidden);
   Launch by_hand = hydra();
   by_hand.by_launcher = false;
-  EXPECT_EQ(scan_ranks(by_hand, {{10, 5, false, rank(0)}, {11, 5, true, {}}}).started, Started::kUnknown);
+  EXPECT_EQ(scan_ranks(by_hand, {{10, 5, false, rank(0)}, {11, 5, true, {}}}).started,
+            Started::kUnknown);
 }
 
 }  // namespace

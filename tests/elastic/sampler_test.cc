@@ -1,4 +1,5 @@
-// The sampler is a bijection per epoch, whatever the shards, and only an epoch's last batch is short.
+// The sampler is a bijection per epoch, whatever the shards, and only an epoch's last batch is
+// short.
 #include "elastic/sampler.h"
 
 #include <gtest/gtest.h>
@@ -40,8 +41,8 @@ TEST(Permuted, SpreadsNeighbours) {
   constexpr std::uint64_t kSize = 10'000;
   double distance = 0.0;
   for (std::uint64_t i = 0; i + 1 < kSize; ++i) {
-    distance +=
-        std::abs(static_cast<double>(permuted(i, kSize, 3)) - static_cast<double>(permuted(i + 1, kSize, 3)));
+    distance += std::abs(static_cast<double>(permuted(i, kSize, 3)) -
+                         static_cast<double>(permuted(i + 1, kSize, 3)));
   }
   EXPECT_NEAR(distance / static_cast<double>(kSize - 1), kSize / 3.0, kSize / 20.0);
 }
@@ -56,7 +57,8 @@ TEST(Sampler, UsesEverySampleOncePerEpochWhateverTheShards) {
       for (proto::Step step = epoch * 29 + 1; step <= (epoch + 1) * 29; ++step) {
         ASSERT_EQ(sampler.batch_of(step).epoch, epoch);
         for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {
-          for (const std::uint64_t sample : sampler.samples_of(step, leaf)) seen.insert(sample), ++count;
+          for (const std::uint64_t sample : sampler.samples_of(step, leaf))
+            seen.insert(sample), ++count;
         }
       }
       EXPECT_EQ(count, 1797U);
@@ -84,7 +86,8 @@ TEST(Sampler, ABatchDoesNotDependOnV) {
   std::vector<std::uint64_t> whole = Sampler(7, 1797, 64, 1).samples_of(3, 0);
   std::vector<std::uint64_t> parts;
   for (std::uint32_t leaf = 0; leaf < 6; ++leaf) {
-    for (const std::uint64_t sample : Sampler(7, 1797, 64, 6).samples_of(3, leaf)) parts.push_back(sample);
+    for (const std::uint64_t sample : Sampler(7, 1797, 64, 6).samples_of(3, leaf))
+      parts.push_back(sample);
   }
   EXPECT_EQ(whole, parts);
 }

@@ -68,7 +68,8 @@ TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
   float out = 0.0F;
   const auto body = [&](collective::Communicator& c) {
     return c.allreduce(std::as_bytes(std::span(&in, 1)), std::as_writable_bytes(std::span(&out, 1)),
-                       collective::Dtype::kFloat32, base::SystemClock().now() + std::chrono::seconds(5));
+                       collective::Dtype::kFloat32,
+                       base::SystemClock().now() + std::chrono::seconds(5));
   };
   EXPECT_TRUE((*session)->collective(body).ok());
   EXPECT_EQ(out, 3.0F);
@@ -88,7 +89,8 @@ TEST_F(SessionTest, RefusesARegionWithinAStep) {
 TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
-  EXPECT_EQ((*session)->next_shard().status().message(), "next_shard() called without an open step");
+  EXPECT_EQ((*session)->next_shard().status().message(),
+            "next_shard() called without an open step");
   ASSERT_TRUE((*session)->next_step().ok());
   EXPECT_EQ((*session)->next_step().status().message(),
             "next_step() called before the previous step was committed");
@@ -106,11 +108,13 @@ TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
   std::vector<base::Status> answers;
   int ran = 0;
   std::jthread([&] {
-    for (int i = 0; i < 8; ++i) answers.push_back(own.next_shard().status());  // more than there are leaves
+    for (int i = 0; i < 8; ++i)
+      answers.push_back(own.next_shard().status());  // more than there are leaves
     answers.push_back(own.next_step().status());
     answers.push_back(own.commit().status());
     answers.push_back(own.save_targets().status());
-    answers.push_back(own.collective([&](collective::Communicator&) { return ++ran, base::Status(); }));
+    answers.push_back(
+        own.collective([&](collective::Communicator&) { return ++ran, base::Status(); }));
     answers.push_back(own.finish());
   }).join();
   for (const base::Status& answer : answers) {
@@ -128,7 +132,8 @@ TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
 
 TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
   options_.elements = 0;
-  EXPECT_EQ(Session::join(options_).status().message(), "join: expected at least 1 gradient element, got 0");
+  EXPECT_EQ(Session::join(options_).status().message(),
+            "join: expected at least 1 gradient element, got 0");
   options_.elements = 8;
   options_.state = nullptr;
   EXPECT_EQ(Session::join(options_).status().message(), "join: Options::state is null");

@@ -1,5 +1,5 @@
-// Sessions in Worlds that the test announces: who is behind a World has a part in none of its steps until it
-// has the state of the others. Rules jfetch, behind and learnvote of tests/model.
+// Sessions in Worlds that the test announces: who is behind a World has a part in none of its steps
+// until it has the state of the others. Rules jfetch, behind and learnvote of tests/model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -114,7 +114,8 @@ class Trainee {
 
 float after(Step steps) {
   float weight = 0;
-  for (Step step = 1; step <= steps; ++step) weight = 2 * weight + static_cast<float>(20 * step + 1);
+  for (Step step = 1; step <= steps; ++step)
+    weight = 2 * weight + static_cast<float>(20 * step + 1);
   return weight;
 }
 
@@ -190,8 +191,10 @@ TEST_F(SessionWorld, TheOthersWaitForTheVoteOfALearnerThatIsBehind) {
   await_standstill(3);  // nothing is missing but its vote
   ASSERT_FALSE(HasFailure());
   EXPECT_EQ(donor_.passed(), 2U);
-  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kDonor).state).phase, proto::Phase::kOpen);
-  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kLate).state).phase, proto::Phase::kCommitted);
+  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kDonor).state).phase,
+            proto::Phase::kOpen);
+  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kLate).state).phase,
+            proto::Phase::kCommitted);
   EXPECT_EQ(agent_.line(kLate).proved.load(), 0U);
   keep_result();
   expect_both_passed();

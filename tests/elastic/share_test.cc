@@ -1,4 +1,5 @@
-// Lengths of a state, as writers on another host say them, and the files from which fuzz_share begins.
+// Lengths of a state, as writers on another host say them, and the files from which fuzz_share
+// begins.
 #include "elastic/share.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +46,8 @@ TEST(Share, OfWhatDoesNotFitOrIsNotTheSameIsRefused) {
     EXPECT_EQ(status.code(), base::Code::kDataLoss);
     EXPECT_THAT(status.message(), HasSubstr("rank 2")) << length;
   }
-  EXPECT_THAT(check_length(*arena, 2, 7, 8).message(), HasSubstr("a state of 7 bytes, other ranks one of 8"));
+  EXPECT_THAT(check_length(*arena, 2, 7, 8).message(),
+              HasSubstr("a state of 7 bytes, other ranks one of 8"));
 }
 
 TEST(Share, OfAllWritersAreTheStateAndItsCrcs) {

@@ -33,7 +33,8 @@ class Parts final : public State {
     return base::internal_error("not asked for");
   }
   [[nodiscard]] base::Status load(std::span<const std::byte>) override { return {}; }
-  [[nodiscard]] base::Status replicated(const std::function<void(const StatePart&)>& take) override {
+  [[nodiscard]] base::Status replicated(
+      const std::function<void(const StatePart&)>& take) override {
     ++taken;
     for (const auto& [name, text] : values) take({name, std::as_bytes(std::span(text)), true});
     for (const auto& [name, numbers] : tensors) take({name, std::as_bytes(std::span(numbers))});
@@ -41,7 +42,8 @@ class Parts final : public State {
   }
 
   std::map<std::string, std::string> values{{"lr", "0.1"}, {"momentum", "0.9"}};
-  std::map<std::string, std::vector<float>> tensors{{"a", {1, 2}}, {"b", {3}}, {"c", {4, 5, 6}}, {"d", {7}}};
+  std::map<std::string, std::vector<float>> tensors{
+      {"a", {1, 2}}, {"b", {3}}, {"c", {4, 5, 6}}, {"d", {7}}};
   int taken = 0;
 };
 
@@ -53,7 +55,8 @@ proto::World world_of(std::uint32_t size) {
   return world;
 }
 
-// The result of each rank after step 320 when `change` was made to its state; "equal" if nothing differs.
+// The result of each rank after step 320 when `change` was made to its state; "equal" if nothing
+// differs.
 std::vector<std::string> compare(int ranks, const std::function<void(int, Parts&)>& change) {
   const auto arena = collective::testing::make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   std::vector<std::string> told(static_cast<std::size_t>(ranks));
@@ -76,7 +79,9 @@ std::vector<std::string> compare(int ranks, const std::function<void(int, Parts&
 TEST(StateCheck, EqualStatesAreEqualForAll) {
   EXPECT_EQ(compare(3, [](int, Parts&) {})[0], "equal");
   // Bits count: a NaN is equal to itself.
-  const auto nan = [](int, Parts& p) { p.tensors["b"][0] = std::numeric_limits<float>::quiet_NaN(); };
+  const auto nan = [](int, Parts& p) {
+    p.tensors["b"][0] = std::numeric_limits<float>::quiet_NaN();
+  };
   EXPECT_EQ(compare(2, nan)[0], "equal");
 }
 
@@ -84,9 +89,10 @@ TEST(StateCheck, OfThreeTheOddOneOutIsNamedWithTheFirstTensorThatDiffers) {
   const auto told = compare(3, [](int rank, Parts& p) {
     if (rank == 1) p.tensors["c"][2] = -6, p.tensors["d"][0] = 0;
   });
-  EXPECT_THAT(told[0], AllOf(HasSubstr("after step 320 member 11 has another state than members 10 and 12"),
-                             HasSubstr("the first tensor that differs is c;"), HasSubstr("extra=[...]"),
-                             Not(HasSubstr("lr"))));
+  EXPECT_THAT(told[0],
+              AllOf(HasSubstr("after step 320 member 11 has another state than members 10 and 12"),
+                    HasSubstr("the first tensor that differs is c;"), HasSubstr("extra=[...]"),
+                    Not(HasSubstr("lr"))));
 }
 
 TEST(StateCheck, OfTwoBothAreNamedWithTheValueThatDiffers) {
@@ -100,7 +106,8 @@ TEST(StateCheck, OfTwoBothAreNamedWithTheValueThatDiffers) {
 
 TEST(StateCheck, EachPlaceOfTheListIsFound) {
   for (const char* name : {"a", "b", "c", "d"}) {
-    const auto told = compare(2, [&](int rank, Parts& p) { p.tensors[name][0] += static_cast<float>(rank); });
+    const auto told =
+        compare(2, [&](int rank, Parts& p) { p.tensors[name][0] += static_cast<float>(rank); });
     EXPECT_THAT(told[0], HasSubstr(std::string("the first tensor that differs is ") + name + ";"));
   }
 }
@@ -117,7 +124,8 @@ TEST(StateCheck, ATensorThatOneMemberLacksIsNamed) {
 }
 
 TEST(StateCheck, ZerosOfAnotherSignDiffer) {
-  const auto told = compare(2, [](int rank, Parts& p) { p.tensors["b"][0] = rank == 0 ? 0.0F : -0.0F; });
+  const auto told =
+      compare(2, [](int rank, Parts& p) { p.tensors["b"][0] = rank == 0 ? 0.0F : -0.0F; });
   EXPECT_THAT(told[0], HasSubstr("the first tensor that differs is b;"));
 }
 
@@ -130,7 +138,8 @@ TEST(StateCheck, NamesCannotSteerATerminal) {
 TEST(StateCheck, LongListsOfMembersAreCut) {
   EXPECT_EQ(list_members({3}), "member 3");
   EXPECT_EQ(list_members({1, 4, 5}), "members 1, 4 and 5");
-  EXPECT_EQ(list_members({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), "members 0, 1, 2, 3, 4, 5, 6, 7 and 3 more");
+  EXPECT_EQ(list_members({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}),
+            "members 0, 1, 2, 3, 4, 5, 6, 7 and 3 more");
 }
 
 TEST(StateCheck, MostAgreeOrTheLowestRankDecides) {

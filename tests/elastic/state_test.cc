@@ -1,5 +1,5 @@
-// What TrackedState saves is what it loads. The hand-over between processes is tested in tests/cli and
-// tests/chaos.
+// What TrackedState saves is what it loads. The hand-over between processes is tested in tests/cli
+// and tests/chaos.
 #include "regroup/state.h"
 
 #include <gtest/gtest.h>

@@ -31,8 +31,8 @@ constexpr TransferStep kMark{5, 7};
 
 class TransferTest : public ::testing::Test {
  protected:
-  // Slots 0 and 1, of which one got its state in this World, pass step 7; then `damage`; then slot 2 learns
-  // from what the agent announces.
+  // Slots 0 and 1, of which one got its state in this World, pass step 7; then `damage`; then slot
+  // 2 learns from what the agent announces.
   Result<Step> learn_after(const std::function<void()>& damage) {
     std::atomic<bool> damaged{false};
     Result<Step> learned = Step{0};
@@ -53,7 +53,8 @@ class TransferTest : public ::testing::Test {
     agent_.arena().snapshot_at().store(kMark.pack());
     agent_.announce(1, {0}, {1});
     members.clear();
-    for (const SlotIndex slot : {0, 1}) EXPECT_EQ(agent_.line(slot).donated_step.load(), kMark.pack());
+    for (const SlotIndex slot : {0, 1})
+      EXPECT_EQ(agent_.line(slot).donated_step.load(), kMark.pack());
     agent_.announce(2, {0, 1}, {2});
     agent_.line(2).transfer.store(kMark.pack());
     damage();
@@ -101,19 +102,24 @@ TEST_F(TransferTest, ATransferThatIsCalledOffIsNotTaken) {
   EXPECT_EQ(agent_.line(2).replayed.load(), 0U);
 }
 
-// A chunk of another state transfer has a CRC that is right for its bytes, and is refused all the same.
+// A chunk of another state transfer has a CRC that is right for its bytes, and is refused all the
+// same.
 TEST_F(TransferTest, AChunkOfAnotherTransferDoesNotPass) {
   const auto step = learn_after([&] {
     auto chunk = agent_.arena().snapshot().first(kSnapshotChunk);
     std::ranges::fill(chunk, std::byte{9});
-    agent_.arena().snapshot_crcs()[0].store(base::crc32c(chunk, proto::snapshot_salt(kMark.transfer - 1)));
+    agent_.arena().snapshot_crcs()[0].store(
+        base::crc32c(chunk, proto::snapshot_salt(kMark.transfer - 1)));
   });
   EXPECT_EQ(step.code(), Code::kDataLoss);
 }
 
 TEST(KeptResults, OneWrongBitIsFound) {
-  auto arena = shmem::Arena::create(
-      {.slots = 1, .shards = 2, .elements = kSnapshotChunk / 2, .snapshot_bytes = 8, .kept_results = 2});
+  auto arena = shmem::Arena::create({.slots = 1,
+                                     .shards = 2,
+                                     .elements = kSnapshotChunk / 2,
+                                     .snapshot_bytes = 8,
+                                     .kept_results = 2});
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   const auto bytes = arena->kept(9);
   for (std::size_t chunk = 0; chunk < arena->kept_crcs(9).size(); ++chunk) {

@@ -60,7 +60,8 @@ TEST_F(WorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNamed) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  EXPECT_EQ(refusal(waits), fmt::format("process {} ended in join(): the World of 2 cannot form", child));
+  EXPECT_EQ(refusal(waits),
+            fmt::format("process {} ended in join(): the World of 2 cannot form", child));
 }
 
 TEST_F(WorldServerTest, AProcessThatOnlyLooksChangesNothing) {

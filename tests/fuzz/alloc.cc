@@ -1,6 +1,6 @@
-// Any bytes as the environment and files of an allocator: refused or understood, and what is understood is
-// consistent. The input is cut at each byte 0: the first part is what every file holds and every command
-// prints, the rest are NAME=VALUE.
+// Any bytes as the environment and files of an allocator: refused or understood, and what is
+// understood is consistent. The input is cut at each byte 0: the first part is what every file
+// holds and every command prints, the rest are NAME=VALUE.
 #include <cstdint>
 #include <set>
 #include <string>
@@ -34,7 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   alloc::AllocInput input;
   input.host_name = "n1";
   input.read_file = [&](const std::string&) -> base::Result<std::string> { return parts[0]; };
-  input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return parts[0]; };
+  input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> {
+    return parts[0];
+  };
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::size_t equals = parts[i].find('=');
     if (equals != std::string::npos)

@@ -1,5 +1,5 @@
-// Manifests, with the checksum made good so that the content is looked at: whatever comes, it is refused, or
-// it makes sense and survives a round trip.
+// Manifests, with the checksum made good so that the content is looked at: whatever comes, it is
+// refused, or it makes sense and survives a round trip.
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,6 @@
-// The controller of a job and an agent that has its secret and means harm, with two hosts below it in the
-// tree: the frames of its link, and what is in them, are the input's. Whatever it says, another agent's host
-// stays as it is, and what the user is told is one line each.
+// The controller of a job and an agent that has its secret and means harm, with two hosts below it
+// in the tree: the frames of its link, and what is in them, are the input's. Whatever it says,
+// another agent's host stays as it is, and what the user is told is one line each.
 #include "launcher/agent/hosts.h"
 
 #include <fcntl.h>
@@ -25,11 +25,13 @@ using transport::SecureChannel;
 
 namespace {
 
-constexpr proto::NodeId kHostile = 1, kHonest = 2, kNodes = 6;  // 3 and 4 are below 1; there is no 5
+constexpr proto::NodeId kHostile = 1, kHonest = 2,
+                        kNodes = 6;  // 3 and 4 are below 1; there is no 5
 constexpr std::size_t kOfHostile = 0, kOfHonest = 1, kHosts = 4;
 
 bool one_line(std::string_view text) {
-  return std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  return std::ranges::none_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
 class Job {
@@ -71,7 +73,8 @@ class Job {
   HostAccess access() {
     HostAccess access;
     access.before = {"fake"};
-    access.make = [this](std::shared_ptr<const transport::JobSecret> secret, agent::SpawnEvents events) {
+    access.make = [this](std::shared_ptr<const transport::JobSecret> secret,
+                         agent::SpawnEvents events) {
       secret_ = std::move(secret);
       auto made = std::make_unique<agent::FakeSpawner>(loop_, std::move(events));
       spawner_ = made.get();
@@ -114,7 +117,8 @@ class Job {
 
   std::shared_ptr<SecureChannel> connect(proto::NodeId self) {
     const std::string& endpoints = spawner_->orders().at(0).arguments.at(4);
-    const auto port = static_cast<std::uint16_t>(std::stoul(endpoints.substr(endpoints.rfind(':') + 1)));
+    const auto port =
+        static_cast<std::uint16_t>(std::stoul(endpoints.substr(endpoints.rfind(':') + 1)));
     base::Fd socket = transport::connect_to(port);
     const linger at_once{1, 0};  // no port waits for what may still come
     require(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
@@ -133,7 +137,9 @@ class Job {
     return channel;
   }
 
-  static void say(SecureChannel& channel, const Message& message) { part(channel, 0, encode(message)); }
+  static void say(SecureChannel& channel, const Message& message) {
+    part(channel, 0, encode(message));
+  }
   static void part(SecureChannel& channel, std::uint8_t flag, std::span<const std::byte> bytes) {
     std::vector<std::byte> payload(1, std::byte{flag});
     payload.insert(payload.end(), bytes.begin(), bytes.end());
@@ -146,16 +152,21 @@ class Job {
       say(*hostile_, ChildEvent{ChildEvent::Kind::kConnected, below, "10.0.0.2"});
       say(*hostile_, Relayed{{below}, encode(Hello{"1", "below", 1, 0}), false, {1}});
     }
-    require(happens([this] { return hosts_->is_up(kOfHostile) && hosts_->is_up(2) && hosts_->is_up(3); }));
+    require(happens(
+        [this] { return hosts_->is_up(kOfHostile) && hosts_->is_up(2) && hosts_->is_up(3); }));
   }
 
   void serve() {
     agent::NodeEvents events;
-    events.started = [](std::uint32_t, const base::Status& status) { require(one_line(status.message())); };
+    events.started = [](std::uint32_t, const base::Status& status) {
+      require(one_line(status.message()));
+    };
     events.exited = [](const process::MemberExit& exit) { require(exit.host != "node2"); };
     events.mpi = [](std::uint32_t host, const pmi::Message&) { require(host != kOfHonest + 1); };
     events.said = [](const std::string& said) { require(one_line(said)); };
-    events.used = [](const std::string& host, const std::string&, const auto&) { require(host != "node2"); };
+    events.used = [](const std::string& host, const std::string&, const auto&) {
+      require(host != "node2");
+    };
     hosts_->serve(
         events,
         [](std::size_t index, const base::Status& why) {
@@ -185,7 +196,8 @@ class Job {
         return ChildEvent{static_cast<ChildEvent::Kind>(choices_.below(4)), choices_.below(kNodes),
                           "a\nb\x1b[2J"};
       case 2:
-        return ChildEvent{ChildEvent::Kind::kLost, choices_.below(kNodes), "a\nb", base::Code::kPeerLost};
+        return ChildEvent{ChildEvent::Kind::kLost, choices_.below(kNodes), "a\nb",
+                          base::Code::kPeerLost};
       case 3:
         return Exited{{.member = choices_.below(kNodes)}};
       case 4:
@@ -235,7 +247,8 @@ class Job {
   void step() {
     switch (choices_.below(7)) {
       case 0:
-        part(*hostile_, static_cast<std::uint8_t>(choices_.below(4)), std::as_bytes(choices_.some()));
+        part(*hostile_, static_cast<std::uint8_t>(choices_.below(4)),
+             std::as_bytes(choices_.some()));
         break;
       case 1:
         say(*hostile_, word());

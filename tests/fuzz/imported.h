@@ -1,4 +1,5 @@
-// What holds of tensors that a reader of a foreign format understood: a checkpoint can be written of them.
+// What holds of tensors that a reader of a foreign format understood: a checkpoint can be written
+// of them.
 #pragma once
 
 #include <nlohmann/json.hpp>

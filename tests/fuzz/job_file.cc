@@ -1,5 +1,5 @@
-// Bytes of job files: whatever comes is refused with a message that begins with the file's name, or makes a
-// job whose roles can be given to every member.
+// Bytes of job files: whatever comes is refused with a message that begins with the file's name, or
+// makes a job whose roles can be given to every member.
 #include "launcher/job/job_file.h"
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// What the controller of a job says to `regroup join` through whatever command leads there: lines, and behind
-// some of them the job's secret. Whatever comes, each line is read as it was sent, the secret is in none of
-// them, and no agent is started but on a host of the allocation, of which there is none here.
+// What the controller of a job says to `regroup join` through whatever command leads there: lines,
+// and behind some of them the job's secret. Whatever comes, each line is read as it was sent, the
+// secret is in none of them, and no agent is started but on a host of the allocation, of which
+// there is none here.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -58,14 +59,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (;;) {
     const auto outcome = reader.receive(door.ours.get());
     if (outcome == SocketLineReader::Outcome::kEnd) break;
-    if (outcome == SocketLineReader::Outcome::kNothing) continue;  // a longer line than is looked at at once
+    if (outcome == SocketLineReader::Outcome::kNothing)
+      continue;  // a longer line than is looked at at once
     const std::string line = reader.take();
     require(line == left.substr(0, left.find('\n') + 1));
     left.remove_prefix(line.size());
     const auto about_agents = agents.on_line(line, door.ours.get());
     const auto start = lease::parse_agent_start(line);
     if (start.ok() && !lease::parse_agent_end(line).ok()) {
-      const bool secret = left.size() >= transport::JobSecret::kMessageBytes && left.starts_with(kMark);
+      const bool secret =
+          left.size() >= transport::JobSecret::kMessageBytes && left.starts_with(kMark);
       require(about_agents.ok() == (!start->secret || secret));
       if (!about_agents.ok()) return 0;
       if (start->secret) left.remove_prefix(transport::JobSecret::kMessageBytes);

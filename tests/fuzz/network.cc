@@ -1,7 +1,7 @@
-// Bytes that come from the network before and after a peer has proved itself: whatever they are, a listener
-// and a dialler refuse them or hold the truth. The input is taken three ways: as what a stranger sends to
-// either side; as edits (position: 3 bytes, value: 1 byte) that somebody on the wire makes to a good
-// connection; and as the texts that name peers.
+// Bytes that come from the network before and after a peer has proved itself: whatever they are, a
+// listener and a dialler refuse them or hold the truth. The input is taken three ways: as what a
+// stranger sends to either side; as edits (position: 3 bytes, value: 1 byte) that somebody on the
+// wire makes to a good connection; and as the texts that name peers.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ std::shared_ptr<const transport::TlsContext> context_of(proto::NodeId self) {
 
 std::unique_ptr<TlsSession> session(bool server, const Pair& pair) {
   static const auto kServer = context_of(0), kClient = context_of(1);
-  auto made =
-      server ? TlsSession::server(kServer, pair.ours.get()) : TlsSession::client(kClient, pair.ours.get(), 0);
+  auto made = server ? TlsSession::server(kServer, pair.ours.get())
+                     : TlsSession::client(kClient, pair.ours.get(), 0);
   return std::move(made).value();
 }
 
@@ -54,7 +54,8 @@ void stranger(bool server, std::span<const std::uint8_t> bytes) {
   const auto tls = session(server, pair);
   require(!done(*tls));
   for (const auto part : {bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2)}) {
-    if (!part.empty()) static_cast<void>(::send(pair.wire.get(), part.data(), part.size(), MSG_NOSIGNAL));
+    if (!part.empty())
+      static_cast<void>(::send(pair.wire.get(), part.data(), part.size(), MSG_NOSIGNAL));
     require(!done(*tls));
   }
 }
@@ -68,7 +69,8 @@ void carry(const Pair& from, const Pair& to, const std::map<std::size_t, std::ui
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i, ++position) {
       if (const auto edit = edits.find(position); edit != edits.end()) bytes.at(i) ^= edit->second;
     }
-    static_cast<void>(::send(to.wire.get(), bytes.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL));
+    static_cast<void>(
+        ::send(to.wire.get(), bytes.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL));
   }
 }
 

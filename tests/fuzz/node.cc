@@ -1,5 +1,5 @@
-// Bytes of an agent, or of a controller: whatever they are, they are refused or they are a message that
-// survives.
+// Bytes of an agent, or of a controller: whatever they are, they are refused or they are a message
+// that survives.
 #include <cstdint>
 #include <span>
 

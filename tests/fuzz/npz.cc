@@ -1,5 +1,5 @@
-// Any bytes as a file of numpy.savez(), and as one array of it, which a CRC-32 guards in the archive: refused
-// with a reason, or tensors of which a checkpoint can be written.
+// Any bytes as a file of numpy.savez(), and as one array of it, which a CRC-32 guards in the
+// archive: refused with a reason, or tensors of which a checkpoint can be written.
 #include "tools/checkpoint/npz.h"
 
 #include <cstdint>
@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const char* dtype : {"", "bfloat16", "float8_e5m2"}) {
     const auto array = checkpoint_tool::read_npy("a", file, dtype);
     if (array.ok())
-      fuzz::require_writable({array->piece}, array->converted ? std::span<const std::byte>() : file);
+      fuzz::require_writable({array->piece},
+                             array->converted ? std::span<const std::byte>() : file);
     if (!array.ok()) fuzz::require(!array.status().message().empty());
   }
   return 0;

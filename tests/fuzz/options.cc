@@ -1,6 +1,6 @@
-// Any bytes as a command line with its host file, app file and tuning file: refused or understood, never a
-// crash, and what is understood is consistent. The input is cut at each byte 0: the first part is all of the
-// files, the rest are the arguments.
+// Any bytes as a command line with its host file, app file and tuning file: refused or understood,
+// never a crash, and what is understood is consistent. The input is cut at each byte 0: the first
+// part is all of the files, the rest are the arguments.
 #include "launcher/cli/parse.h"
 
 #include <cstdint>
@@ -36,11 +36,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string file = args[0];
   args.erase(args.begin());
   for (const char* program : {"regroup", "mpirun", "mpiexec.hydra"}) {
-    const cli::ParseContext context{program,
-                                    {{"PATH", "/bin"}, {"A", "1"}},
-                                    {"here.local"},
-                                    [&file](const std::string&) { return base::Result<std::string>(file); },
-                                    [](const std::string& path) { return path.size() % 2 == 0; }};
+    const cli::ParseContext context{
+        program,
+        {{"PATH", "/bin"}, {"A", "1"}},
+        {"here.local"},
+        [&file](const std::string&) { return base::Result<std::string>(file); },
+        [](const std::string& path) { return path.size() % 2 == 0; }};
     auto options = cli::parse_command_line(args, context);
     require(options.ok() || !options.status().message().empty());
     if (options.ok()) check(*options);

@@ -1,6 +1,6 @@
 // Any bytes as the words of `regroup place`, cut at each byte 0: refused or understood, and what is
-// understood is placed on a small cluster, or refused with a sentence, never so that two ranks have one GPU.
-// The same bytes as what a host says of itself.
+// understood is placed on a small cluster, or refused with a sentence, never so that two ranks have
+// one GPU. The same bytes as what a host says of itself.
 #include <cstdint>
 #include <set>
 #include <string>
@@ -23,9 +23,12 @@ constexpr std::uint32_t kMostRanks = 64;
 const topology::Fabric& cluster() {
   static const topology::Fabric kCluster = [] {
     auto machine = topology::parse_machine_text(
-        "cpu intel sys=10\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\nswitch p0 at=numa:0\nswitch p1 at=numa:1\n"
-        "gpu 0-1 at=p0 model=A arch=sm80 memory=8 label=old\ngpu 2-3 at=p1 model=B arch=sm80 memory=8\n"
-        "nic mlx5_0 at=p0 kind=ib speed=100\nnic mlx5_1 at=p1 kind=ib speed=100\nnvlink 0 1\nnvlink 2 3 "
+        "cpu intel sys=10\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\nswitch p0 at=numa:0\nswitch p1 "
+        "at=numa:1\n"
+        "gpu 0-1 at=p0 model=A arch=sm80 memory=8 label=old\ngpu 2-3 at=p1 model=B arch=sm80 "
+        "memory=8\n"
+        "nic mlx5_0 at=p0 kind=ib speed=100\nnic mlx5_1 at=p1 kind=ib speed=100\nnvlink 0 "
+        "1\nnvlink 2 3 "
         "links=2\n",
         "fuzz");
     require(machine.ok());
@@ -59,7 +62,8 @@ void check_inventory(const placement::HostInventory& inventory) {
   require(again.ok() && placement::inventory_to_json(*again) == text);
   require((placement::idle_gpus(inventory) & ~inventory.free) == 0);
   require(!topology::machine_view(inventory.machine, {}).empty());
-  for (const topology::Nic& nic : inventory.nics) require(!topology::nic_kind_name(nic.kind).empty());
+  for (const topology::Nic& nic : inventory.nics)
+    require(!topology::nic_kind_name(nic.kind).empty());
   for (const auto& [gpu, by] : inventory.claimed)
     require(!placement::claim_name(inventory.machine.gpus.at(gpu)).empty());
 }
@@ -68,7 +72,8 @@ void check_inventory(const placement::HostInventory& inventory) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const auto command = placement::parse_place_command(base::split(bytes, std::string_view("\0", 1)));
+  const auto command =
+      placement::parse_place_command(base::split(bytes, std::string_view("\0", 1)));
   require(command.ok() || !command.status().message().empty());
   if (command.ok() && !command->help) place(*command);
   if (const auto inventory = placement::inventory_from_json(bytes); inventory.ok())

@@ -1,4 +1,5 @@
-// Bytes of a PMI-1 client, read whole and cut in two: whatever they are, they are answered or refused.
+// Bytes of a PMI-1 client, read whole and cut in two: whatever they are, they are answered or
+// refused.
 #include <cstdint>
 #include <string_view>
 
@@ -23,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (!command.ok()) require(reader.next().status().message() == command.status().message());
       if (!command.ok() || !command->has_value()) break;
       for (const Effect& effect : group.on_command(rank, **command)) {
-        if (const auto* answer = std::get_if<Answer>(&effect)) require(answer->text.ends_with('\n'));
+        if (const auto* answer = std::get_if<Answer>(&effect))
+          require(answer->text.ends_with('\n'));
       }
       rank = (rank + 1) % group.size();
     }

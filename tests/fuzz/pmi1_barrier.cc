@@ -1,6 +1,7 @@
-// What processes of other hosts are said to have put before a barrier of PMI-1: whatever it is, those of this
-// host leave the barrier, and no answer to them is more than its line. The input is taken as such values, and
-// as commands whose values then go to a second host, which must find what the first one holds.
+// What processes of other hosts are said to have put before a barrier of PMI-1: whatever it is,
+// those of this host leave the barrier, and no answer to them is more than its line. The input is
+// taken as such values, and as commands whose values then go to a second host, which must find what
+// the first one holds.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -34,13 +35,15 @@ struct Host {
   void barrier(std::string_view values) {
     const Effects effects = group.barrier_done(values);
     require(effects.size() == here.size());
-    for (const Effect& effect : effects) require(std::get<Answer>(effect).text == "cmd=barrier_out\n");
+    for (const Effect& effect : effects)
+      require(std::get<Answer>(effect).text == "cmd=barrier_out\n");
   }
   // All of the space that every process begins with.
   std::string held() {
     std::string out;
     for (int i = 0;; ++i) {
-      const Effects got = tell(here[0], {"getbyidx", {{"kvsname", "kvs"}, {"idx", std::to_string(i)}}});
+      const Effects got =
+          tell(here[0], {"getbyidx", {{"kvsname", "kvs"}, {"idx", std::to_string(i)}}});
       const std::string& line = std::get<Answer>(got.at(0)).text;
       if (line.find(" rc=0 ") == std::string::npos) return out;
       out += line;

@@ -1,6 +1,6 @@
-// Packets on the socket between an agent and regroup-pmi, some with descriptors beside them: whatever they
-// are, a message that is told is one that can be said again, the first that is none ends the link, and no
-// descriptor is left open.
+// Packets on the socket between an agent and regroup-pmi, some with descriptors beside them:
+// whatever they are, a message that is told is one that can be said again, the first that is none
+// ends the link, and no descriptor is left open.
 #include "launcher/pmi/link.h"
 
 #include <fcntl.h>
@@ -39,7 +39,8 @@ void send(int socket, std::span<const std::uint8_t> packet, std::size_t descript
     message.msg_control = room.data();
     message.msg_controllen = CMSG_LEN(descriptors * sizeof(int));
     auto* header = reinterpret_cast<cmsghdr*>(room.data());
-    *header = {.cmsg_len = message.msg_controllen, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    *header = {
+        .cmsg_len = message.msg_controllen, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     for (std::size_t i = 0; i < descriptors; ++i)
       std::memcpy(CMSG_DATA(header) + i * sizeof socket, &socket, sizeof socket);
   }

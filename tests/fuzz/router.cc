@@ -1,6 +1,6 @@
-// What agents below one say to it, and what comes from above for them: whatever it is, nobody speaks for
-// those who are not below them, all that may be said goes up once and in its order, and nobody is waited for
-// for ever.
+// What agents below one say to it, and what comes from above for them: whatever it is, nobody
+// speaks for those who are not below them, all that may be said goes up once and in its order, and
+// nobody is waited for for ever.
 #include "launcher/agent/router.h"
 
 #include <cstdint>
@@ -20,13 +20,15 @@ using regroup::fuzz::require;
 namespace {
 
 constexpr proto::NodeId kSelf = 1;
-constexpr std::uint32_t kNodes = 10;  // 2 .. 6 are there at first, and 7 .. 9 are given children or unknown
-using Serial = proto::Generation;     // of what is said, by which it is known again
+constexpr std::uint32_t kNodes =
+    10;  // 2 .. 6 are there at first, and 7 .. 9 are given children or unknown
+using Serial = proto::Generation;  // of what is said, by which it is known again
 
 class Agent {
  public:
   explicit Agent(Choices choices) : choices_(choices), router_(kSelf) {
-    for (const auto& [node, parent] : {std::pair{2U, kSelf}, {3U, kSelf}, {4U, 2U}, {5U, 2U}, {6U, 5U}})
+    for (const auto& [node, parent] :
+         {std::pair{2U, kSelf}, {3U, kSelf}, {4U, 2U}, {5U, 2U}, {6U, 5U}})
       require(tree().add(node, parent));
   }
 
@@ -46,7 +48,8 @@ class Agent {
   proto::NodeId node() { return choices_.below(kNodes); }
   proto::NodeId child() {
     const auto children = tree().children(kSelf);
-    return children.empty() ? 2 : children[choices_.below(static_cast<std::uint32_t>(children.size()))];
+    return children.empty() ? 2
+                            : children[choices_.below(static_cast<std::uint32_t>(children.size()))];
   }
 
   void step() {
@@ -82,7 +85,8 @@ class Agent {
   static Serial serial_of(const Message& message) {
     const auto* membership = std::get_if<Membership>(&message);
     if (membership == nullptr) return 0;
-    if (const auto* report = std::get_if<proto::Report>(&membership->message.body)) return report->generation;
+    if (const auto* report = std::get_if<proto::Report>(&membership->message.body))
+      return report->generation;
     const auto* lost = std::get_if<proto::MemberLost>(&membership->message.body);
     return lost == nullptr ? 0 : lost->member;
   }
@@ -92,7 +96,8 @@ class Agent {
     const Message inside = word();
     for (std::uint32_t n = choices_.below(8) == 0 ? 1 + choices_.below(4) : 1; n > 0; --n) {
       relayed.nodes.push_back(node());
-      if (choices_.below(2) == 0 || !relayed.numbers.empty()) relayed.numbers.resize(relayed.nodes.size(), 7);
+      if (choices_.below(2) == 0 || !relayed.numbers.empty())
+        relayed.numbers.resize(relayed.nodes.size(), 7);
     }
     relayed.message = encode(inside);
     relayed.answered = choices_.below(4) == 0 ? choices_.below(2) == 0 : is_answer(inside);
@@ -120,7 +125,8 @@ class Agent {
   }
 
   void said(proto::NodeId from, const Message& message, const std::vector<Relayed>& all) {
-    const bool good = std::ranges::all_of(all, [&](const Relayed& each) { return may(from, each); });
+    const bool good =
+        std::ranges::all_of(all, [&](const Relayed& each) { return may(from, each); });
     for (const Relayed& each : all) {
       const auto inside = decode(each.message);
       const Serial serial = good && inside.ok() ? serial_of(*inside) : 0;

@@ -1,6 +1,6 @@
-// Any bytes as a safetensors file, and as one whose length of the header is made good: refused with a reason,
-// or tensors of which a checkpoint can be written, and which are the same when they are exported and read
-// again.
+// Any bytes as a safetensors file, and as one whose length of the header is made good: refused with
+// a reason, or tensors of which a checkpoint can be written, and which are the same when they are
+// exported and read again.
 #include "tools/checkpoint/safetensors.h"
 
 #include <algorithm>

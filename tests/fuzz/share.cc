@@ -1,5 +1,5 @@
-// What the writers of a snapshot on another host say of its length, one after the other: refused, or their
-// shares lie in the arena, one behind the other. The input is these numbers, 8 bytes each.
+// What the writers of a snapshot on another host say of its length, one after the other: refused,
+// or their shares lie in the arena, one behind the other. The input is these numbers, 8 bytes each.
 #include "elastic/share.h"
 
 #include <cstdint>
@@ -38,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t writer = 0; writer < writers; ++writer) {
     std::uint64_t length = 0;
     std::memcpy(&length, data + writer * sizeof length, sizeof length);
-    const base::Status status = elastic::check_length(arena(), static_cast<int>(writer), length, told);
+    const base::Status status =
+        elastic::check_length(arena(), static_cast<int>(writer), length, told);
     require(status.ok() == (length <= kRoom && length == told.value_or(length)));
     if (!status.ok()) return 0;
     told = length;

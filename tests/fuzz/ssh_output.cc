@@ -1,5 +1,6 @@
-// What ssh writes before and after an agent has proved itself, in reads of any size: each byte is told once,
-// in lines that no terminal obeys, and nothing but its own words is taken for an answer of the shell there.
+// What ssh writes before and after an agent has proved itself, in reads of any size: each byte is
+// told once, in lines that no terminal obeys, and nothing but its own words is taken for an answer
+// of the shell there.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// Tensors that the input makes up, as the pickle of a .pt file: a reader of protocol 2 finds them again, with
-// the shapes, strides and sizes that a contiguous tensor has. Files of torch.save() are read by torch alone;
-// tests/python replays tests/fuzz/corpus/torch_load through that.
+// Tensors that the input makes up, as the pickle of a .pt file: a reader of protocol 2 finds them
+// again, with the shapes, strides and sizes that a contiguous tensor has. Files of torch.save() are
+// read by torch alone; tests/python replays tests/fuzz/corpus/torch_load through that.
 #include "tools/checkpoint/torch_pickle.h"
 
 #include <cstdint>
@@ -16,7 +16,8 @@ using regroup::fuzz::require;
 
 namespace {
 
-constexpr const char* kTypes[] = {"float32", "bfloat16", "float8_e4m3fn", "int64", "bool", "complex128"};
+constexpr const char* kTypes[] = {"float32", "bfloat16", "float8_e4m3fn",
+                                  "int64",   "bool",     "complex128"};
 
 // The opcodes that torch_pickle() uses, each of which must be the next one.
 class Reader {
@@ -101,7 +102,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   in.literal(
       "\x80\x02"
       "ccollections\nOrderedDict\n)R(");
-  for (std::size_t i = 0; i < manifest.tensors.size(); ++i) require_tensor(in, manifest.tensors[i], i);
+  for (std::size_t i = 0; i < manifest.tensors.size(); ++i)
+    require_tensor(in, manifest.tensors[i], i);
   in.literal("u.");
   require(in.at_end());
   return 0;

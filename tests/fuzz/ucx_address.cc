@@ -1,5 +1,5 @@
-// Any bytes as the address of another member: rejected, or decoded to addresses that can be connected to and
-// that encode to the same bytes.
+// Any bytes as the address of another member: rejected, or decoded to addresses that can be
+// connected to and that encode to the same bytes.
 #include "collective/ucx/peer_address.h"
 
 #include <algorithm>
@@ -18,10 +18,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(reason.size() <= size);
   if (addresses.empty()) return 0;
   require(std::ranges::equal(encode(nonce_in(bytes), addresses, reason), bytes));
-  const std::vector<PeerAddress> mine = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4000, 64, {0xfd}}};
+  const std::vector<PeerAddress> mine = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
+                                         {AF_INET6, 4000, 64, {0xfd}}};
   const std::vector<PeerAddress> sorted = nearest_first(addresses, mine);
   require(std::ranges::is_permutation(sorted, addresses));
-  require(nearest_first(addresses, addresses).size() == addresses.size());  // with arbitrary prefixes
+  require(nearest_first(addresses, addresses).size() ==
+          addresses.size());  // with arbitrary prefixes
   for (const PeerAddress& contact : sorted) {
     const SocketAddress address = to_socket_address(contact);
     require(address.storage.ss_family == contact.family && address.bytes <= sizeof address.storage);

@@ -1,6 +1,7 @@
-// Any bytes as the header of a message, as anybody may send it to the port of a member: rejected, or from a
-// rank of the World, with an operation that can be described, and with no more data than its kind allows. The
-// input is the nonce of the receiver, the size of the data, the number of ranks, and the header.
+// Any bytes as the header of a message, as anybody may send it to the port of a member: rejected,
+// or from a rank of the World, with an operation that can be described, and with no more data than
+// its kind allows. The input is the nonce of the receiver, the size of the data, the number of
+// ranks, and the header.
 #include "collective/ucx/active_message.h"
 
 #include <cstdint>

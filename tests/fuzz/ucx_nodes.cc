@@ -1,6 +1,6 @@
-// The nodes and the completed blocks that hosts send: rejected, or a plan that reads nothing but their
-// inputs, and blocks of the result. The input is the number of leaves, the size of each of four lists in
-// bytes, and the lists.
+// The nodes and the completed blocks that hosts send: rejected, or a plan that reads nothing but
+// their inputs, and blocks of the result. The input is the number of leaves, the size of each of
+// four lists in bytes, and the lists.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -96,6 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_missing(all->completed);
     rest = rest.subspan(list.size());
   }
-  for (std::size_t hosts = 1; hosts <= kHosts; ++hosts) plan(std::span(by_host).first(hosts), input.leaves);
+  for (std::size_t hosts = 1; hosts <= kHosts; ++hosts)
+    plan(std::span(by_host).first(hosts), input.leaves);
   return 0;
 }

@@ -1,5 +1,5 @@
-// Any bytes as what an agent says of its members' usage, and of the ports that it holds: refused, or the same
-// when it is said again.
+// Any bytes as what an agent says of its members' usage, and of the ports that it holds: refused,
+// or the same when it is said again.
 #include <cstdint>
 #include <string>
 #include <string_view>

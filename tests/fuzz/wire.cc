@@ -1,6 +1,6 @@
-// Bytes of control messages and of Worlds: whatever comes, it is refused or decoded, and what was decoded
-// makes sense and survives a round trip. The input is taken as a payload, as a World and as a stream of
-// frames cut in two.
+// Bytes of control messages and of Worlds: whatever comes, it is refused or decoded, and what was
+// decoded makes sense and survives a round trip. The input is taken as a payload, as a World and as
+// a stream of frames cut in two.
 #include "proto/wire.h"
 
 #include <cstdint>
@@ -32,7 +32,8 @@ void one_payload(std::span<const std::byte> bytes) {
   if (auto message = decode(payload); message.ok()) {
     const auto frame = encode(*message);
     require(decode(std::span(frame).subspan(sizeof(std::uint32_t))).ok());
-    if (const auto* announce = std::get_if<Announce>(&message->body)) require_usable(*announce->world);
+    if (const auto* announce = std::get_if<Announce>(&message->body))
+      require_usable(*announce->world);
   }
   if (auto world = decode_world(payload); world.ok()) {
     require(decode_world(encode_world(*world)).ok());
@@ -60,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span bytes{reinterpret_cast<const std::byte*>(data), size};
   one_payload(bytes);
   one_stream(bytes);
-  if (size >= sizeof(std::uint32_t)) one_payload(bytes.subspan(sizeof(std::uint32_t)));  // of a golden frame
+  if (size >= sizeof(std::uint32_t))
+    one_payload(bytes.subspan(sizeof(std::uint32_t)));  // of a golden frame
   return 0;
 }

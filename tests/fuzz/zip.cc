@@ -1,5 +1,5 @@
-// Any bytes as an archive, as .npz and .pt files are: refused with a reason, or its members lie in it, none
-// over another.
+// Any bytes as an archive, as .npz and .pt files are: refused with a reason, or its members lie in
+// it, none over another.
 #include "tools/checkpoint/zip.h"
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The kernel of gradient.h: each thread has one weight, so that no order of additions is left to chance.
+// The kernel of gradient.h: each thread has one weight, so that no order of additions is left to
+// chance.
 #include "tests/gpu/gradient.h"
 
 #include <cuda_runtime.h>
@@ -14,7 +15,8 @@ constexpr int kTerms = 64;  // of each weight's sum
 constexpr int kThreads = 256;
 
 void check(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
 }
 
 __device__ float pseudo_random(std::uint64_t x) {
@@ -56,12 +58,14 @@ Gradient::~Gradient() {
 }
 
 void Gradient::set_weights(const float* weights) {
-  check(cudaMemcpy(weights_, weights, count_ * sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check(cudaMemcpy(weights_, weights, count_ * sizeof(float), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
 }
 
 void Gradient::compute(std::uint64_t step, std::uint32_t leaf, float* out) {
   const auto blocks = static_cast<unsigned>((count_ + kThreads - 1) / kThreads);
-  gradient<<<blocks, kThreads>>>(weights_, out_, count_, (step << 40) ^ (std::uint64_t{leaf} << 32));
+  gradient<<<blocks, kThreads>>>(weights_, out_, count_,
+                                 (step << 40) ^ (std::uint64_t{leaf} << 32));
   check(cudaGetLastError(), "a kernel");
   check(cudaMemcpy(pinned_, out_, count_ * sizeof(float), cudaMemcpyDeviceToHost), "cudaMemcpy");
   std::memcpy(out, pinned_, count_ * sizeof(float));

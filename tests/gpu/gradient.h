@@ -6,18 +6,20 @@
 
 namespace regroup::gpu {
 
-// On device 0 of those that this process sees; C++17, for CUDA compilers that know no more. Errors throw
-// std::runtime_error with CUDA's own words.
+// On device 0 of those that this process sees; C++17, for CUDA compilers that know no more. Errors
+// throw std::runtime_error with CUDA's own words.
 class Gradient {
  public:
-  // Takes `held` bytes of the device's memory beside what `weights` need, and writes to each of them.
+  // Takes `held` bytes of the device's memory beside what `weights` need, and writes to each of
+  // them.
   Gradient(std::size_t weights, std::size_t held);
   ~Gradient();
   Gradient(const Gradient&) = delete;
   Gradient& operator=(const Gradient&) = delete;
 
   void set_weights(const float* weights);
-  // Of the last weights set; the same bits for the same weights, step and leaf, on each GPU of one kind.
+  // Of the last weights set; the same bits for the same weights, step and leaf, on each GPU of one
+  // kind.
   void compute(std::uint64_t step, std::uint32_t leaf, float* out);
 
  private:

@@ -1,5 +1,5 @@
-// An elastic member whose gradients a GPU computes; it holds as much of the GPU's memory as it is told to.
-// usage: gpu_member DIR STEPS MB HELD_GIB
+// An elastic member whose gradients a GPU computes; it holds as much of the GPU's memory as it is
+// told to. usage: gpu_member DIR STEPS MB HELD_GIB
 //   DIR/timeline.PID   see tests/bench/timeline.h; "weights-CRC32C" after each 50th step
 #include <cstdio>
 #include <cstdlib>

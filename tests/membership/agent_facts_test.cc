@@ -1,5 +1,5 @@
-// What an agent that has the secret may say, and what is not heard: docs/guide/security.md. Host b means
-// harm.
+// What an agent that has the secret may say, and what is not heard: docs/guide/security.md. Host b
+// means harm.
 #include "membership/coordinator/agent_facts.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,8 @@ class AgentFactsTest : public testing::Test {
     job.nodes.clear();
     coordinator_.emplace(policy, job, incarnation, std::move(past));
     (void)coordinator_->tick(now_);
-    for (const proto::NodeId node : {kA, kB, kC}) (void)from(node, proto::NodeUp{node, name(node), 1});
+    for (const proto::NodeId node : {kA, kB, kC})
+      (void)from(node, proto::NodeUp{node, name(node), 1});
     return from(kA, proto::NodesKnown{});
   }
   // Members 0, 1 ... on hosts a, b ...; World 1 is of them.
@@ -56,17 +57,20 @@ class AgentFactsTest : public testing::Test {
   // An incarnation that finds World 3, of members 4 on a and 5 on b.
   void restart(proto::MemberId promised = 0, std::uint32_t target = 2) {
     Past past;
-    past.world = proto::World{.incarnation = 1,
-                              .generation = 3,
-                              .resume = Position::of(7),
-                              .shards = 2,
-                              .members = {{.id = 4, .slot_id = {kA, 0}}, {.id = 5, .slot_id = {kB, 0}}},
-                              .plan = {{kA, 0}, {kB, 0}}};
-    past.intent = Intent{.began = now_, .target = target, .desired = target, .next_member = promised};
+    past.world =
+        proto::World{.incarnation = 1,
+                     .generation = 3,
+                     .resume = Position::of(7),
+                     .shards = 2,
+                     .members = {{.id = 4, .slot_id = {kA, 0}}, {.id = 5, .slot_id = {kB, 0}}},
+                     .plan = {{kA, 0}, {kB, 0}}};
+    past.intent =
+        Intent{.began = now_, .target = target, .desired = target, .next_member = promised};
     ASSERT_EQ(told<proto::Hello>(begin(2, std::move(past), 2)).size(), 1U);
   }
   Effects from(proto::NodeId node, proto::Body body) {
-    return coordinator_->handle(now_, {Sender::Kind::kAgent, node}, {incarnation_, std::move(body), node});
+    return coordinator_->handle(now_, {Sender::Kind::kAgent, node},
+                                {incarnation_, std::move(body), node});
   }
   static proto::MemberReady ready(proto::MemberId id, proto::SlotIndex slot = 0) {
     return {slot, {.member = id, .elements = 1, .model = "m"}};
@@ -74,7 +78,9 @@ class AgentFactsTest : public testing::Test {
   static proto::SlotReport line(proto::MemberId id, proto::SlotIndex slot = 0) {
     return {.member = id, .slot = slot, .state = {Phase::kOpen, false, 3, Position::of(8)}};
   }
-  static std::string name(proto::NodeId node) { return std::string(1, static_cast<char>('a' + node - 1)); }
+  static std::string name(proto::NodeId node) {
+    return std::string(1, static_cast<char>('a' + node - 1));
+  }
   std::string status() const { return coordinator_->status_json(now_); }
 
   // Those that live, and the host of each.
@@ -95,7 +101,8 @@ class AgentFactsTest : public testing::Test {
     std::vector<std::pair<proto::NodeId, proto::NodeLost>> out;
     for (int i = 0; i < seconds; ++i) {
       now_ += std::chrono::seconds(1);
-      for (auto& lost : told<proto::NodeLost>(coordinator_->tick(now_))) out.push_back(std::move(lost));
+      for (auto& lost : told<proto::NodeLost>(coordinator_->tick(now_)))
+        out.push_back(std::move(lost));
     }
     return out;
   }
@@ -110,7 +117,8 @@ TEST_F(AgentFactsTest, OfMembersThatNobodyStartedNothingIsHeard) {
   const std::string before = status();
   const auto all = [&](proto::MemberId id) {
     EXPECT_TRUE(
-        from(kB, proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}).empty());
+        from(kB, proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true})
+            .empty());
     EXPECT_TRUE(from(kB, proto::MemberDrained{id}).empty());
     EXPECT_TRUE(from(kB, ready(id)).empty());
     EXPECT_TRUE(from(kB, proto::TargetStatus{1, id, 9, ""}).empty());
@@ -157,9 +165,11 @@ TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
 
 TEST_F(AgentFactsTest, ContactsAreOfTheMembersOfTheHostThatSpeaks) {
   run(2);
-  const proto::Contact first{0, {std::byte{1}}}, second{1, {std::byte{2}}}, forged{0, {std::byte{3}}};
+  const proto::Contact first{0, {std::byte{1}}}, second{1, {std::byte{2}}},
+      forged{0, {std::byte{3}}};
   EXPECT_TRUE(told<proto::Contacts>(from(kA, proto::Contacts{1, {first}})).empty());
-  const auto all = told<proto::Contacts>(from(kB, proto::Contacts{1, {second, forged, {kLastId, {}}}}));
+  const auto all =
+      told<proto::Contacts>(from(kB, proto::Contacts{1, {second, forged, {kLastId, {}}}}));
   ASSERT_EQ(all.size(), 1U);
   EXPECT_THAT(all[0].second.members, ElementsAre(first, second));
 }
@@ -177,15 +187,16 @@ TEST_F(AgentFactsTest, ALongContactGoesAlone) {
 }
 
 TEST_F(AgentFactsTest, WhoHasHeardOfAGenerationThatIsInNoJournalIsGivenUp) {
-  for (const proto::HelloReply& reply :
-       {proto::HelloReply{proto::kMaxGeneration, 0, {line(5)}}, proto::HelloReply{3, 20, {line(5)}}}) {
+  for (const proto::HelloReply& reply : {proto::HelloReply{proto::kMaxGeneration, 0, {line(5)}},
+                                         proto::HelloReply{3, 20, {line(5)}}}) {
     restart();
     (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
     (void)from(kC, proto::HelloReply{3, 0, {}});
     const auto given_up = told<proto::NodeLost>(from(kB, reply));
     ASSERT_EQ(given_up.size(), 1U);
     EXPECT_EQ(given_up[0].first, kB);
-    EXPECT_THAT(given_up[0].second.why, HasSubstr("host b: its agent says that it has heard of generation"));
+    EXPECT_THAT(given_up[0].second.why,
+                HasSubstr("host b: its agent says that it has heard of generation"));
     (void)from(kA, proto::Report{3, {line(4)}});
     (void)from(kC, proto::Report{3, {}});
     EXPECT_EQ(coordinator_->world().generation, 4U) << status();
@@ -197,7 +208,8 @@ TEST_F(AgentFactsTest, WhoClosesAGenerationThatThereIsNotIsGivenUp) {
   run(2);
   const auto given_up = told<proto::NodeLost>(from(kB, proto::Report{2, {line(1)}}));
   ASSERT_EQ(given_up.size(), 1U);
-  EXPECT_EQ(given_up[0].second.why, "host b: its agent says that generation 2 is over, the newest is 1");
+  EXPECT_EQ(given_up[0].second.why,
+            "host b: its agent says that generation 2 is over, the newest is 1");
 }
 
 TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
@@ -251,7 +263,8 @@ TEST_F(AgentFactsTest, ACoordinatorThatWasStoppedBlamesNobody) {
   ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {line(0)}})).size(), 1U);
   now_ += std::chrono::minutes(5);
   EXPECT_TRUE(told<proto::NodeLost>(coordinator_->tick(now_)).empty());
-  for (const proto::NodeId node : {kA, kB, kC}) (void)from(node, proto::Report{1, {line(node - 1)}});
+  for (const proto::NodeId node : {kA, kB, kC})
+    (void)from(node, proto::Report{1, {line(node - 1)}});
   EXPECT_EQ(coordinator_->world().generation, 2U) << status();
   EXPECT_EQ(coordinator_->world().size(), 3U);
 }
@@ -280,7 +293,8 @@ TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
   EXPECT_TRUE(coordinator_->done());
   const auto ends = told<proto::JobDone>(effects);
   ASSERT_EQ(ends.size(), 1U);
-  EXPECT_EQ(ends[0].second, (proto::JobDone{1, "members 0 and 1 have different states"}));  // no restart,
+  EXPECT_EQ(ends[0].second,
+            (proto::JobDone{1, "members 0 and 1 have different states"}));  // no restart,
   EXPECT_FALSE(ends[0].second.save_state);  // and nothing to be saved
 }
 
@@ -303,7 +317,8 @@ TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
   (void)from(kB, proto::PeerSuspect{0, "first"});
   const std::string before = status();
   EXPECT_THAT(before, HasSubstr("member 0 cannot be reached by another: first"));
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(from(kB, proto::PeerSuspect{0, std::to_string(i)}).empty());
+  for (int i = 0; i < 100; ++i)
+    EXPECT_TRUE(from(kB, proto::PeerSuspect{0, std::to_string(i)}).empty());
   EXPECT_EQ(status(), before);
 }
 
@@ -318,7 +333,8 @@ TEST_F(AgentFactsTest, WhatIsSaidOfAMemberNamesIt) {
     return out;
   };
   run(3);
-  EXPECT_EQ(said(0, "member 0 (pid 7): exited with status 3"), "member 0 (pid 7): exited with status 3");
+  EXPECT_EQ(said(0, "member 0 (pid 7): exited with status 3"),
+            "member 0 (pid 7): exited with status 3");
   EXPECT_EQ(said(1, "host a: its agent is gone"), "member 1: exited with status 3");
   EXPECT_EQ(said(2, "member 21: it is gone"), "member 2: exited with status 3");
 }
@@ -350,7 +366,8 @@ TEST_F(AgentFactsTest, WhoWasNotAskedForATransferDoesNotEndIt) {
   const proto::TransferId transfer = asked[0].second.transfer;
   EXPECT_TRUE(from(kC, proto::SourceStatus{transfer, 0, "", "forged"}).empty());
   EXPECT_TRUE(from(kC, proto::SourceStatus{transfer, 7, "elsewhere", ""}).empty());
-  const auto learn = told<proto::StartTarget>(from(kA, proto::SourceStatus{transfer, 7, "there", ""}));
+  const auto learn =
+      told<proto::StartTarget>(from(kA, proto::SourceStatus{transfer, 7, "there", ""}));
   ASSERT_EQ(learn.size(), 1U);
   EXPECT_EQ(learn[0].second.sources, (std::vector<proto::SourceAgent>{{kA, "there", "a"}}));
 }

@@ -18,7 +18,8 @@ class AgentTest : public testing::Test {
   }
   AgentEffects from(MemberId id, Body body) { return agent_.handle({id}, {0, std::move(body)}); }
   AgentEffects join(MemberId id,
-                    Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
+                    Join join = {
+                        .elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
     (void)tell(proto::Start{.member = id});
     join.member = id;
     return from(id, join);
@@ -55,7 +56,9 @@ class AgentTest : public testing::Test {
   void set_state(proto::SlotIndex slot, Phase phase, proto::Generation g, Position at) {
     line(slot).state.store(StateWord{phase, false, g, at}.pack());
   }
-  StateWord state(proto::SlotIndex slot) { return shmem::load_state<shmem::RealPolicy>(line(slot).state); }
+  StateWord state(proto::SlotIndex slot) {
+    return shmem::load_state<shmem::RealPolicy>(line(slot).state);
+  }
 
   AgentCore agent_{{.slots = 3, .shards = 4, .seed = 99}};
 };
@@ -114,7 +117,8 @@ TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
   for (MemberId id : {0U, 1U}) {
     (void)loose.handle({}, {1, proto::Start{.member = id}});
     const auto effects = loose.handle(
-        {id}, {0, Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
+        {id},
+        {0, Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
     EXPECT_TRUE(sent<proto::Welcome>(effects));
     if (id == 1) {
       EXPECT_THAT(warning(effects), HasSubstr("--reproducible=off"));
@@ -134,7 +138,8 @@ TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
   EXPECT_THAT(sent<proto::Refused>(from(8, Join{.member = 8}))->reason,
               HasSubstr("not started by this agent"));
   for (MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<proto::Welcome>(join(id)));
-  EXPECT_THAT(sent<proto::Refused>(from(1, Join{.member = 1}))->reason, HasSubstr("has joined before"));
+  EXPECT_THAT(sent<proto::Refused>(from(1, Join{.member = 1}))->reason,
+              HasSubstr("has joined before"));
   EXPECT_THAT(sent<proto::Refused>(join(3))->reason, HasSubstr("all 3 slots of node 0 are in use"));
 }
 
@@ -152,8 +157,10 @@ TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
 TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
   for (MemberId id : {0U, 1U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  for (const proto::Step step : {1U, 2U}) std::ranges::fill(agent_.arena().result(step), std::byte(step));
-  const std::byte* const results[] = {agent_.arena().result(1).data(), agent_.arena().result(2).data()};
+  for (const proto::Step step : {1U, 2U})
+    std::ranges::fill(agent_.arena().result(step), std::byte(step));
+  const std::byte* const results[] = {agent_.arena().result(1).data(),
+                                      agent_.arena().result(2).data()};
   for (MemberId id : {0U, 1U}) (void)agent_.on_reaped(id, 1000, 0, 9);  // nobody is left
   (void)tell(proto::Revoke{1});
   ASSERT_TRUE(sent<proto::Welcome>(join(2)));
@@ -180,7 +187,8 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_TRUE(agent_.on_reaped(0, 4711, 0, 9).empty());
 
   const auto count = line(1).bell.count.load();
-  auto only = sent<proto::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
+  auto only =
+      sent<proto::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
   EXPECT_EQ(only->why, "member 1 (pid 4712): exited with status 0 before finish()");
   EXPECT_EQ(line(1).dead.load(), 1U);
   EXPECT_GT(line(1).bell.count.load(), count);
@@ -213,9 +221,11 @@ TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
     return sent<proto::Contacts>(from(id, proto::Contacts{1, {{id, {address}}}}));
   };
   EXPECT_FALSE(give(0, std::byte{10}));
-  EXPECT_EQ(give(1, std::byte{11}), (proto::Contacts{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
+  EXPECT_EQ(give(1, std::byte{11}),
+            (proto::Contacts{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
   EXPECT_FALSE(give(1, std::byte{11}));
-  EXPECT_EQ(give(0, std::byte{20}), (proto::Contacts{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
+  EXPECT_EQ(give(0, std::byte{20}),
+            (proto::Contacts{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
 }
 
 TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
@@ -243,17 +253,20 @@ TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
   ready(0);
   (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})}, 3);
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
-  EXPECT_THAT(warning(tell(proto::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)), HasSubstr("incarnation 2"));
-  EXPECT_THAT(warning(tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("refused World 2: "));
+  EXPECT_THAT(warning(tell(proto::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)),
+              HasSubstr("incarnation 2"));
+  EXPECT_THAT(warning(tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)),
+              HasSubstr("refused World 2: "));
   (void)tell(proto::Revoke{4}, 3);
-  EXPECT_THAT(warning(tell(proto::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("4 is revoked"));
+  EXPECT_THAT(warning(tell(proto::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)),
+              HasSubstr("4 is revoked"));
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
   EXPECT_TRUE(sent<proto::HelloReply>(tell(proto::Hello{}, 5)));
   EXPECT_EQ(agent_.incarnation(), 5U);
 }
 
-// Rule leasetold of tests/model: whatever closed its members, an agent says so to every coordinator that
-// asks.
+// Rule leasetold of tests/model: whatever closed its members, an agent says so to every coordinator
+// that asks.
 TEST_F(AgentTest, ARevokeIsToldToEveryCoordinatorThatAsks) {
   ready(0);
   (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})});
@@ -278,7 +291,8 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
   (void)tell(proto::Revoke{1});
   auto g2 = world(2, {0, 2}, {0, 0, 1, 2});
-  EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Announce{g2})));  // waits: leaf 2 of step 1 lies there
+  EXPECT_FALSE(
+      sent<proto::Welcome>(tell(proto::Announce{g2})));  // waits: leaf 2 of step 1 lies there
   EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Query{})));
   set_state(0, Phase::kCommitted, 2, Position::of(1));
   const auto welcome = sent<proto::Welcome>(tell(proto::Query{}));
@@ -300,7 +314,8 @@ TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
   EXPECT_EQ(welcome->slot, 1);
 }
 
-// Rule lineuse of tests/model: of the dead member's word resume may depend, though no sum of it counts.
+// Rule lineuse of tests/model: of the dead member's word resume may depend, though no sum of it
+// counts.
 TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 2, 2})});
@@ -314,7 +329,8 @@ TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
   EXPECT_EQ(welcome->slot, 1);
 }
 
-// Rule newline of tests/model: a member that gets a slot now enters none of the revoked generations.
+// Rule newline of tests/model: a member that gets a slot now enters none of the revoked
+// generations.
 TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
   ready(0);
   (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})});
@@ -359,7 +375,8 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   agent_.release(std::get<ReleaseMember>(gently[1]).slot);
   EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kNow));
   EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{0, false, ""}).at(0)).member, 0U);
-  EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
+  EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{1, true, ""}).at(0)).member,
+            1U);  // it has no ear yet
   (void)agent_.on_reaped(0, 1, 0, 0);
   EXPECT_TRUE(tell(proto::Kill{0, false, ""}).empty());
 }
@@ -383,7 +400,8 @@ TEST_F(AgentTest, HelloTellsEverythingAgain) {
   (void)agent_.on_reaped(1, 7, 3, 0);
   (void)from(0, proto::Drained{});
   const auto effects = tell(proto::Hello{}, 2);
-  EXPECT_TRUE(std::holds_alternative<proto::MemberDrained>(std::get<ToCoordinator>(effects[0]).body));
+  EXPECT_TRUE(
+      std::holds_alternative<proto::MemberDrained>(std::get<ToCoordinator>(effects[0]).body));
   const auto reply = std::get<proto::HelloReply>(std::get<ToCoordinator>(effects[1]).body);
   EXPECT_EQ(reply.world, 1U);
   EXPECT_EQ(reply.revoked_up_to, 0U);

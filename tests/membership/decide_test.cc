@@ -14,8 +14,10 @@ using Ids = std::vector<proto::MemberId>;
 constexpr base::TimePoint kNow{std::chrono::seconds(1000)};
 
 Member in(proto::MemberId id, S state, std::string cause = "") {
-  return {
-      .id = id, .slot_id = {0, static_cast<proto::SlotIndex>(id)}, .state = state, .cause = std::move(cause)};
+  return {.id = id,
+          .slot_id = {0, static_cast<proto::SlotIndex>(id)},
+          .state = state,
+          .cause = std::move(cause)};
 }
 Member finished(proto::MemberId id, S state) {
   Member m = in(id, state);
@@ -169,7 +171,8 @@ TEST(Decide, Table) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.name);
     Roster roster{.members = row.members, .started = row.started, .revoked = row.revoked};
-    if (row.below_min_for > 0) roster.below_min_since = kNow - std::chrono::seconds(row.below_min_for);
+    if (row.below_min_for > 0)
+      roster.below_min_since = kNow - std::chrono::seconds(row.below_min_for);
     const Verdict v = decide(kNow, roster, kPolicy);
     EXPECT_EQ(v.next.value_or(Ids{}), row.next);
     EXPECT_EQ(v.next.has_value(), !row.next.empty());
@@ -181,18 +184,22 @@ TEST(Decide, Table) {
 TEST(Decide, TheWaitIsRoundedUpAndNeverNegative) {
   Roster roster{.members = {in(0, S::kActive), in(1, S::kLost)}, .started = true};
   roster.below_min_since = kNow - std::chrono::milliseconds(29001);
-  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 1 s of --min-members-timeout left"), std::string::npos);
+  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 1 s of --min-members-timeout left"),
+            std::string::npos);
   roster.below_min_since = kNow - std::chrono::hours(1);
-  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 0 s of --min-members-timeout left"), std::string::npos);
+  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 0 s of --min-members-timeout left"),
+            std::string::npos);
 }
 
 TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
   proto::World w{.generation = 2, .resume = proto::Position::of(4), .shards = 1};
   for (proto::MemberId id : {0U, 1U, 2U}) {
-    w.members.push_back(
-        {.id = id, .slot_id = {0, static_cast<proto::SlotIndex>(id)}, .from_step = id == 2 ? 5U : 0U});
+    w.members.push_back({.id = id,
+                         .slot_id = {0, static_cast<proto::SlotIndex>(id)},
+                         .from_step = id == 2 ? 5U : 0U});
   }
-  const auto line = [](proto::MemberId id, proto::Phase phase, proto::Position at, bool alive = true) {
+  const auto line = [](proto::MemberId id, proto::Phase phase, proto::Position at,
+                       bool alive = true) {
     return proto::SlotReport{.member = id,
                              .slot = static_cast<proto::SlotIndex>(id),
                              .alive = alive,
@@ -219,7 +226,8 @@ TEST(Decide, NamesTheFirstOfManyReasons) {
   for (proto::MemberId id = 2; id < 1000; ++id) roster.members.push_back(in(id, S::kLost));
   const Verdict verdict = decide(kNow, roster, kPolicy);
   EXPECT_EQ(verdict.next, (Ids{0, 1}));
-  EXPECT_TRUE(verdict.why.ends_with("member 9 was lost, 990 more: 1000 -> 2 members")) << verdict.why;
+  EXPECT_TRUE(verdict.why.ends_with("member 9 was lost, 990 more: 1000 -> 2 members"))
+      << verdict.why;
 }
 
 MemberCounts census_of(const Roster& roster) {
@@ -240,7 +248,9 @@ MemberCounts census_of(const Roster& roster) {
 // Whatever the roster: where the counts says that there is nothing to decide, nothing is decided.
 TEST(Decide, TheCensusKnowsWhereNothingIsToBeDecided) {
   std::mt19937 random(5);
-  const auto below = [&](unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random); };
+  const auto below = [&](unsigned n) {
+    return std::uniform_int_distribution<unsigned>(0, n - 1)(random);
+  };
   unsigned quiet = 0, next = 0;
   for (int trial = 0; trial < 20000; ++trial) {
     Roster roster{.started = below(4) != 0};

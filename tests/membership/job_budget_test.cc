@@ -1,4 +1,5 @@
-// Members that fail again and again: their slots are given up and the others go on, or the job ends.
+// Members that fail again and again: their slots are given up and the others go on, or the job
+// ends.
 #include <gmock/gmock.h>
 
 #include "tests/membership/job_fixture.h"
@@ -17,7 +18,8 @@ class BudgetTest : public JobTest {
     const auto next = [&] {
       for (auto& [id, m] : job.members) {
         if (!m.alive) continue;
-        if (m.world.generation != job.generation() || !m.settled) return -1;  // or the state is lost with it
+        if (m.world.generation != job.generation() || !m.settled)
+          return -1;  // or the state is lost with it
         if (m.applied <= m.world.resume.step()) return -1;
         if (bad(m)) return static_cast<int>(id);
       }
@@ -34,7 +36,8 @@ class BudgetTest : public JobTest {
   static bool any(const SimMember&) { return true; }
   static bool third(const SimMember& m) { return m.start.member >= 2; }
 
-  const proto::Failure log_{.kind = "OSError", .place = "train.py:6", .message = "OSError: no 'log'"};
+  const proto::Failure log_{
+      .kind = "OSError", .place = "train.py:6", .message = "OSError: no 'log'"};
 };
 
 TEST_F(BudgetTest, AMemberThatAlwaysFailsIsGivenUpAndTheOthersFinish) {
@@ -52,8 +55,9 @@ TEST_F(BudgetTest, AMemberThatAlwaysFailsIsGivenUpAndTheOthersFinish) {
     }
     EXPECT_EQ(failures, says_why ? 3 : 4);
     EXPECT_TRUE(job.heard(
-        says_why ? "slot 2: 3 members in a row failed in the same way: OSError: no 'log' at train.py:6"
-                 : "slot 2: its member was replaced 3 times without progress (--max-restarts)"));
+        says_why
+            ? "slot 2: 3 members in a row failed in the same way: OSError: no 'log' at train.py:6"
+            : "slot 2: its member was replaced 3 times without progress (--max-restarts)"));
     expect_success(job);
     EXPECT_EQ(job.journal->size(), 2U);
   }
@@ -68,7 +72,8 @@ TEST_F(BudgetTest, WhatMeetsEveryMemberEndsTheJob) {
   EXPECT_EQ(failures, 3);
   EXPECT_EQ(job.end->exit_code, 7);
   EXPECT_THAT(job.end->reason, HasSubstr("3 members in a row ("));
-  EXPECT_THAT(job.end->reason, HasSubstr(") failed in the same way: OSError: no 'log' at train.py:6"));
+  EXPECT_THAT(job.end->reason,
+              HasSubstr(") failed in the same way: OSError: no 'log' at train.py:6"));
 }
 
 TEST_F(BudgetTest, WithoutRestartsTheFirstFailureBelowMinEndsTheJob) {
@@ -123,7 +128,8 @@ TEST_F(BudgetTest, AMemberThatAlwaysExceedsItsMemoryIsGivenUp) {
   }
   ASSERT_TRUE(job.run_until([&] {
     return job.heard(
-        "slot 2: 3 members in a row failed in the same way: was killed for exceeding its memory limit of 64 "
+        "slot 2: 3 members in a row failed in the same way: was killed for exceeding its memory "
+        "limit of 64 "
         "MiB");
   }));
   expect_success(job);
@@ -141,8 +147,10 @@ TEST_F(BudgetTest, AResizeTriesASlotAgainThatWasGivenUp) {
 
 TEST_F(BudgetTest, WhatNoMemberCanDoEndsTheJobWhenItIsSaid) {
   SimJob& job = start();
-  proto::Failure final{
-      .member = 1, .kind = "refused checkpoint", .message = "checkpoint c: w is float32 [10]", .final = true};
+  proto::Failure final{.member = 1,
+                       .kind = "refused checkpoint",
+                       .message = "checkpoint c: w is float32 [10]",
+                       .final = true};
   job.fail(final);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 1);

@@ -1,4 +1,5 @@
-// A job that has begun, for the tests of one that runs. Each ends with no invariant of SimJob broken.
+// A job that has begun, for the tests of one that runs. Each ends with no invariant of SimJob
+// broken.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,8 @@ class JobTest : public testing::Test {
   SimJob& start(SimOptions options = {}) {
     options.steps = 100;
     job_.emplace(std::move(options));
-    EXPECT_TRUE(job_->steady(1, job_->options.policy.target)) << job_->coordinator->status_json(job_->now);
+    EXPECT_TRUE(job_->steady(1, job_->options.policy.target))
+        << job_->coordinator->status_json(job_->now);
     return *job_;
   }
   void TearDown() override {

@@ -215,9 +215,9 @@ TEST_F(HostsTest, WithAllThatHeldTheStateTheJobIsLost) {
   EXPECT_NE(job.end->exit_code, 0);
 }
 
-// Rules of the lease of tests/model: their counterexamples need a World that goes on without any member of
-// the one before, next to hosts that were dropped but live. Whichever host comes, at whatever moment both
-// hosts of the World are lost, and under whichever coordinator, there is none.
+// Rules of the lease of tests/model: their counterexamples need a World that goes on without any
+// member of the one before, next to hosts that were dropped but live. Whichever host comes, at
+// whatever moment both hosts of the World are lost, and under whichever coordinator, there is none.
 TEST_F(HostsTest, NobodyGoesOnFromTheSnapshotAfterTheWorldIsGone) {
   bool learned = false;
   for (int moment = 0; !learned; ++moment) {
@@ -248,7 +248,8 @@ TEST_F(HostsTest, AHostThatWasGivenUpIsHeardNoMore) {
   job.lose_host(1);
   ASSERT_TRUE(job.steady(2, 4));
   const auto say = [&](proto::Body body) {
-    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 1}, {job.incarnation, std::move(body)});
+    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 1},
+                                   {job.incarnation, std::move(body)});
   };
   EXPECT_TRUE(say(proto::Report{2, {}}).empty());
   EXPECT_TRUE(say(proto::MemberReady{0, {.member = 98, .elements = 1, .model = "m"}}).empty());
@@ -261,7 +262,8 @@ TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(2));
   const auto tell = [&](proto::Body body) {
-    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0}, {job.incarnation, std::move(body)});
+    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0},
+                                   {job.incarnation, std::move(body)});
   };
   EXPECT_TRUE(tell(proto::NodeSilent{1, true}).empty());
   const Effects effects = tell(proto::PeerSuspect{2, "no answer"});
@@ -275,10 +277,11 @@ TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
 
 TEST_F(HostsTest, AMembersWordAboutAHostThatIsHeardIsNot) {
   SimJob& job = start_on(three_hosts(), 6);
-  const auto effects = job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0},
-                                               {job.incarnation, proto::PeerSuspect{2, "no answer"}});
-  EXPECT_TRUE(std::none_of(effects.begin(), effects.end(),
-                           [](const Effect& effect) { return std::holds_alternative<ToAgent>(effect); }));
+  const auto effects = job.coordinator->handle(
+      job.now, {Sender::Kind::kAgent, 0}, {job.incarnation, proto::PeerSuspect{2, "no answer"}});
+  EXPECT_TRUE(std::none_of(effects.begin(), effects.end(), [](const Effect& effect) {
+    return std::holds_alternative<ToAgent>(effect);
+  }));
 }
 
 TEST(CoordinatorOfHosts, GoesOnFromWhatTheHostsHaveHadASayIn) {
@@ -309,7 +312,8 @@ TEST_F(HostsTest, WhoDeclaresAnotherModelOnAnotherHostIsRefused) {
   EXPECT_TRUE(job.heard("member 2 is refused: its model is 'another', the job's is 'm'"));
 }
 
-// Who has the state ends its step and leaves, so that the state can be saved: no other member can come.
+// Who has the state ends its step and leaves, so that the state can be saved: no other member can
+// come.
 TEST_F(HostsTest, BelowMinWhatIsLeftLeavesWhenTheEndOfTheJobIsAnnounced) {
   for (const bool announced_first : {true, false}) {
     SimOptions o = three_hosts();

@@ -1,5 +1,5 @@
-// A member stands still while the others wait for it: it is named, and replaced or dropped where the user
-// wants that.
+// A member stands still while the others wait for it: it is named, and replaced or dropped where
+// the user wants that.
 #include "tests/membership/job_fixture.h"
 
 namespace regroup::membership {
@@ -35,8 +35,9 @@ TEST_F(HungTest, IsNamedOnceAndTheJobGoesOnWhenItDoes) {
   EXPECT_FALSE(job.heard("--on-hang"));
   const base::TimePoint said = job.now;
   ASSERT_TRUE(job.run_until([&] { return job.now > said + 30s; }));
-  EXPECT_EQ(
-      std::ranges::count_if(job.says, [](const auto& s) { return s.find("keeps") != std::string::npos; }), 1);
+  EXPECT_EQ(std::ranges::count_if(
+                job.says, [](const auto& s) { return s.find("keeps") != std::string::npos; }),
+            1);
   EXPECT_EQ(job.generation(), 1U);
   EXPECT_NE(job.coordinator->status_json(job.now).find(kKeeps), std::string::npos);
   job.member(1).hangs = false;
@@ -55,8 +56,8 @@ TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
   EXPECT_EQ(job.journal->size(), 3U);
 }
 
-// It may compile its first step, or load its data; but not for so much longer than the members that wait for
-// it.
+// It may compile its first step, or load its data; but not for so much longer than the members that
+// wait for it.
 TEST_F(HungTest, InItsFirstStepItIsReplacedLater) {
   SimOptions o = watched();
   o.policy.kill_hung = true;

@@ -51,23 +51,26 @@ TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
 }
 
 TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
-  proto::World w{.incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
+  proto::World w{
+      .incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
   Coordinator coordinator({.shards = 2}, {}, 2, Past{.world = w});
   const base::TimePoint now{seconds(5)};
   const auto begin = coordinator.tick(now);
   EXPECT_TRUE(std::holds_alternative<proto::Hello>(std::get<ToAgent>(begin.at(1)).body));
-  const proto::SlotReport line{.member = 4,
-                               .state = {proto::Phase::kCommitted, false, 3, proto::Position::of(8)}};
+  const proto::SlotReport line{
+      .member = 4, .state = {proto::Phase::kCommitted, false, 3, proto::Position::of(8)}};
   const auto told = coordinator.handle(now, {}, {2, proto::HelloReply{5, 6, {line}}});
   EXPECT_EQ(std::get<proto::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);
-  EXPECT_TRUE(
-      coordinator.handle(now, {}, {1, proto::Report{6, {line}}}).empty());  // to an earlier incarnation
+  EXPECT_TRUE(coordinator.handle(now, {}, {1, proto::Report{6, {line}}})
+                  .empty());  // to an earlier incarnation
   (void)coordinator.handle(now, {}, {2, proto::Report{6, {line}}});
   EXPECT_EQ(coordinator.world().generation, 7U);
   EXPECT_EQ(coordinator.world().resume, proto::Position::of(8));
 }
 
-nlohmann::json status_of(SimJob& job) { return nlohmann::json::parse(job.coordinator->status_json(job.now)); }
+nlohmann::json status_of(SimJob& job) {
+  return nlohmann::json::parse(job.coordinator->status_json(job.now));
+}
 
 TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
   SimOptions o;
@@ -79,7 +82,8 @@ TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
   const auto status = status_of(job);
   EXPECT_EQ(status["target"], 3);
   EXPECT_EQ(status["history"][0]["why"], "the first 2 members are ready");
-  EXPECT_EQ(status["history"][1]["why"], "incarnation 2 of the coordinator continues with generation 1");
+  EXPECT_EQ(status["history"][1]["why"],
+            "incarnation 2 of the coordinator continues with generation 1");
   EXPECT_GE(status["history"][0]["at"], 0.0);
   EXPECT_LT(status["history"][0]["at"], status["history"][1]["at"]);
   job.kill(1);
@@ -108,7 +112,8 @@ TEST_F(JobTest, ANoticeLowersTheTargetOnceWhateverDies) {
   for (int restarts = 0; job.generation() < 2; ++restarts) {
     ASSERT_LT(restarts, 50);
     job.restart_coordinator(restarts % 2 == 0);
-    (void)job.run_until([&, moves = 0]() mutable { return ++moves > 4 + restarts || job.generation() > 1; });
+    (void)job.run_until(
+        [&, moves = 0]() mutable { return ++moves > 4 + restarts || job.generation() > 1; });
   }
   job.restart_coordinator(true);
   ASSERT_TRUE(job.reach(job.member(0).applied + 3));
@@ -214,7 +219,8 @@ TEST_F(RelaunchTest, ALaunchOfWhichSomeNeverHeardIsMadeAgain) {
   job_->restart_coordinator(true);
   ASSERT_TRUE(job_->run_until([&] { return job_->members.size() == 5; }));
   EXPECT_FALSE(job_->member(0).alive || job_->member(1).alive);
-  EXPECT_EQ(job_->member(3).start, (proto::Start{3, 0, 3, 0}));  // no failure: all three, the first time
+  EXPECT_EQ(job_->member(3).start,
+            (proto::Start{3, 0, 3, 0}));  // no failure: all three, the first time
   EXPECT_TRUE(job_->heard("the coordinator ended in the middle of a launch: it is made again"));
 }
 
@@ -223,8 +229,8 @@ TEST_F(JobTest, AReadyMemberThatDiedBeforeWorld1RelaunchesNobody) {
   o.never_join = {2};
   job_.emplace(o);
   SimJob& job = *job_;
-  ASSERT_TRUE(
-      job.run_until([&] { return job.members.size() == 3 && job.member(0).ready && job.member(1).ready; }));
+  ASSERT_TRUE(job.run_until(
+      [&] { return job.members.size() == 3 && job.member(0).ready && job.member(1).ready; }));
   job.kill(0);
   job.bury();
   job.restart_coordinator(true);
@@ -240,10 +246,12 @@ TEST_F(JobTest, ADeathThatIsOverIsNotToldAgainAndDecidesNothing) {
   job.exit(1, 9);
   ASSERT_TRUE(job.steady(3, 3));
   job.restart_coordinator(true);
-  ASSERT_TRUE(job.run_until([&] { return job.heard("incarnation 2 of the coordinator continues"); }));
+  ASSERT_TRUE(
+      job.run_until([&] { return job.heard("incarnation 2 of the coordinator continues"); }));
   while (job.deliver_to_agent() || job.deliver_to_coordinator()) {
   }
-  EXPECT_EQ(std::count(job.says.begin(), job.says.end(), "member 1 (pid 1001): exited with status 9"), 1);
+  EXPECT_EQ(
+      std::count(job.says.begin(), job.says.end(), "member 1 (pid 1001): exited with status 9"), 1);
   job.pass(std::chrono::milliseconds(1));
   for (proto::MemberId id : {0U, 2U, 3U}) job.exit(id, 5);
   ASSERT_TRUE(job.run_to_end());

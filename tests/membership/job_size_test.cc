@@ -1,4 +1,5 @@
-// How large a job on several hosts is: what was said, what is leased, what is gone for now or for good.
+// How large a job on several hosts is: what was said, what is leased, what is gone for now or for
+// good.
 #include <gmock/gmock.h>
 
 #include "tests/membership/hosts_fixture.h"
@@ -22,7 +23,8 @@ TEST_F(HostsTest, WhoseSizeNobodySaidGrowsWithItsHosts) {
   expect_success(job);
 }
 
-// Who lends a host to a job whose size was said wants it used: the job is larger as long as it is there.
+// Who lends a host to a job whose size was said wants it used: the job is larger as long as it is
+// there.
 TEST_F(HostsTest, WhatAUserLendsComesBeyondTheSizeThatWasSaid) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
@@ -79,7 +81,8 @@ TEST_F(HostsTest, AHostThatIsSuspendedKeepsItsPlacesInTheJob) {
   expect_success(job);
 }
 
-// Part of a host, which its allocator wants back: whether it gets it is known once members have left.
+// Part of a host, which its allocator wants back: whether it gets it is known once members have
+// left.
 TEST_F(HostsTest, SlotsThatAreGoneForNowMakeTheJobSmallerOnceTheyAreGoneForGood) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.ask(proto::ResizeRequest{6}).ok);

@@ -95,7 +95,8 @@ TEST_F(StartTest, AnotherModelIsRefusedAndTheOthersGoOn) {
   SimJob& job = make(o);
   ASSERT_TRUE(job.run_until([&] { return job.generation() == 1; }));
   EXPECT_EQ(job.journal->size(), 2U);
-  EXPECT_NE(job.member(2).refused.find("its model is 'other', the job's is 'm'"), std::string::npos);
+  EXPECT_NE(job.member(2).refused.find("its model is 'other', the job's is 'm'"),
+            std::string::npos);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 0);
 }
@@ -129,7 +130,8 @@ TEST_F(StartTest, AJoinerThatNeverBecomesReadyIsKilledAndNamed) {
   }
   EXPECT_FALSE(job.member(3).alive);
   EXPECT_TRUE(job.heard("member 3 was not ready within 300 s"));
-  ASSERT_TRUE(job.run_until([&] { return job.journal->rank_of(proto::MemberId{4}) >= 0; }));  // another try
+  ASSERT_TRUE(
+      job.run_until([&] { return job.journal->rank_of(proto::MemberId{4}) >= 0; }));  // another try
 }
 
 TEST_F(StartTest, AtTheStartThoseThatAreReadyGoAheadWithoutTheOneThatIsNot) {
@@ -185,7 +187,8 @@ TEST_F(StartTest, ACrashingProgramIsNotRestartedInAHotLoop) {
   EXPECT_GE(starts[0] - killed, milliseconds(300));  // while survivors recover
   EXPECT_GE(starts[1] - starts[0], milliseconds(100));
   EXPECT_GE(starts[2] - starts[1], milliseconds(200));
-  ASSERT_TRUE(job.run_until([&] { return job.heard("3 members in a row ended before they were ready"); }));
+  ASSERT_TRUE(
+      job.run_until([&] { return job.heard("3 members in a row ended before they were ready"); }));
   const base::TimePoint later = job.now + seconds(60);
   (void)job.run_until([&] {
     job.pass(milliseconds(500));
@@ -213,8 +216,9 @@ TEST_F(StartTest, AResizeBeforeAnybodyJoinedIsRefused) {
   SimJob& job = make(options);
   ASSERT_TRUE(running(3));
   for (std::uint32_t size : {2U, 4U}) {
-    EXPECT_EQ(job.ask(proto::ResizeRequest{size}),
-              (proto::Reply{false, "resize " + std::to_string(size) + ": no member has joined yet"}));
+    EXPECT_EQ(
+        job.ask(proto::ResizeRequest{size}),
+        (proto::Reply{false, "resize " + std::to_string(size) + ": no member has joined yet"}));
   }
 }
 

@@ -54,7 +54,8 @@ TEST_F(JobTest, Fault21_AKillAtEveryMomentOfTheJobAndAnotherInItsRound) {
       moves = 0;
       (void)moment(second);
       if (!job.end) job.kill(2);
-      ASSERT_TRUE(job.run_to_end()) << first << " " << second << job.coordinator->status_json(job.now);
+      ASSERT_TRUE(job.run_to_end())
+          << first << " " << second << job.coordinator->status_json(job.now);
       ASSERT_EQ(job.broken, std::vector<std::string>{}) << first << " " << second;
       ASSERT_EQ(job.end->exit_code, 0) << job.end->reason;
     }
@@ -89,7 +90,8 @@ TEST_F(JobTest, Fault6_BelowMinHoldsThenFails) {
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 1);
   EXPECT_EQ(job.end->reason, "1 of at least 2 members for 30 s (--min-members-timeout)");
-  EXPECT_TRUE(job.heard("1 of at least 2 members: holding the state, 30 s of --min-members-timeout left"));
+  EXPECT_TRUE(
+      job.heard("1 of at least 2 members: holding the state, 30 s of --min-members-timeout left"));
   EXPECT_GE(job.now - before, seconds(30));
   EXPECT_LE(job.now - before, seconds(32));
   EXPECT_EQ(job.worlds.size(), 1U);
@@ -122,7 +124,8 @@ TEST_F(JobTest, Fault4_WhenAllDieTheFirstStatusIsTheJobs) {
   job.kill(2);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 7);
-  EXPECT_EQ(job.end->reason, "all members of generation 2 are lost, first member 1 (exited with status 7)");
+  EXPECT_EQ(job.end->reason,
+            "all members of generation 2 are lost, first member 1 (exited with status 7)");
 }
 
 TEST_F(JobTest, WhenAllExitWithZeroBeforeFinishTheLastLineSaysSo) {
@@ -131,10 +134,9 @@ TEST_F(JobTest, WhenAllExitWithZeroBeforeFinishTheLastLineSaysSo) {
   for (const proto::MemberId member : {0, 1, 2}) job.exit(member, 0);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 1);
-  EXPECT_EQ(job.end->reason,
-            fmt::format(
-                "the program ended without session.finish(), with status 0, in all members of generation {}",
-                job.generation()));
+  EXPECT_EQ(job.end->reason, fmt::format("the program ended without session.finish(), with status "
+                                         "0, in all members of generation {}",
+                                         job.generation()));
 }
 
 TEST_F(JobTest, ExitZeroBeforeFinishIsALoss) {
@@ -162,7 +164,8 @@ TEST_F(JobTest, ANoticeAtTheMinimumWaitsForASuccessor) {
   SimOptions o;
   o.policy.target = 2;
   SimJob& job = start(o);
-  EXPECT_EQ(job.ask(proto::NoticeRequest{0}).message, "member 0 leaves as soon as it can be spared");
+  EXPECT_EQ(job.ask(proto::NoticeRequest{0}).message,
+            "member 0 leaves as soon as it can be spared");
   ASSERT_TRUE(job.run_until([&] { return !job.member(0).alive; }));
   ASSERT_GE(job.worlds.size(), 3U);
   EXPECT_EQ(job.worlds[1].size(), 3U);

@@ -1,5 +1,5 @@
-// Who joins learns while the others train; and whatever dies at whatever moment of a state transfer.
-// docs/design/catch_up.md.
+// Who joins learns while the others train; and whatever dies at whatever moment of a state
+// transfer. docs/design/catch_up.md.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -11,8 +11,8 @@ namespace {
 using testing::ContainsRegex;
 using Hosts = std::vector<std::uint32_t>;
 
-// Several hosts give from the second World of a job on: in the first, one member gave its state to the
-// others.
+// Several hosts give from the second World of a job on: in the first, one member gave its state to
+// the others.
 bool several(const Hosts& hosts) { return hosts.size() > 2; }
 
 // One member more leaves before the state transfer, where several give.
@@ -30,8 +30,8 @@ SimOptions learning(const Hosts& hosts, std::uint32_t members = 2) {
 // `members` train, and the next one that comes learns; its id, or 0.
 proto::MemberId begin(SimJob& job, std::uint32_t members = 2) {
   if (!several(job.options.hosts)) return job.steady(1, members) ? members : 0;
-  const bool shrunk =
-      job.steady(1, members + 1) && job.ask(proto::ResizeRequest{members}).ok && job.steady(2, members);
+  const bool shrunk = job.steady(1, members + 1) && job.ask(proto::ResizeRequest{members}).ok &&
+                      job.steady(2, members);
   return shrunk ? members + 1 : 0;
 }
 
@@ -106,8 +106,8 @@ struct Layout {
   Victim last = Victim::kOtherHost;
 };
 
-// Moments are moves of a job in which everybody moves in turn: from the resize to two steps after the World
-// with the learner. How many of them were between the parts of several sources.
+// Moments are moves of a job in which everybody moves in turn: from the resize to two steps after
+// the World with the learner. How many of them were between the parts of several sources.
 int strike_at_every_moment(const Layout& layout, Victim victim) {
   int halfway = 0;
   for (int moment = 1; moment < 150; moment += layout.every) {
@@ -120,8 +120,8 @@ int strike_at_every_moment(const Layout& layout, Victim victim) {
     const bool between = several(layout.hosts) && job.transfer_is_halfway(2);
     halfway += between ? 1 : 0;
     strike(job, victim, learner);
-    const std::string where =
-        fmt::format("{} hosts, victim {}, moment {}", layout.hosts.size(), static_cast<int>(victim), moment);
+    const std::string where = fmt::format("{} hosts, victim {}, moment {}", layout.hosts.size(),
+                                          static_cast<int>(victim), moment);
     EXPECT_TRUE(job.run_to_end()) << where << job.coordinator->status_json(job.now);
     EXPECT_EQ(job.broken, std::vector<std::string>{}) << where;
     if (testing::Test::HasFailure()) break;

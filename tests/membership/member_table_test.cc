@@ -38,7 +38,8 @@ class MemberTableTest : public testing::Test {
   void expect_all_counted() {
     for (const S state :
          {S::kStarting, S::kWarm, S::kActive, S::kDraining, S::kDrained, S::kLost, S::kGone}) {
-      EXPECT_EQ(table_.count(state), counted([&](const MemberInfo& r) { return r.state == state; }));
+      EXPECT_EQ(table_.count(state),
+                counted([&](const MemberInfo& r) { return r.state == state; }));
     }
     const auto stays = [](const MemberInfo& r) { return r.state <= S::kActive && !r.leave_wanted; };
     EXPECT_EQ(table_.staying(), counted(stays));
@@ -49,7 +50,8 @@ class MemberTableTest : public testing::Test {
               }));
     EXPECT_EQ(table_.processes(), counted([](const MemberInfo& r) { return !r.reaped; }));
     EXPECT_EQ(table_.any_finished(), counted([](const MemberInfo& r) { return r.finished; }) > 0);
-    EXPECT_EQ(table_.any_lacks_results(), counted([](const MemberInfo& r) { return r.lacks_results(); }) > 0);
+    EXPECT_EQ(table_.any_lacks_results(),
+              counted([](const MemberInfo& r) { return r.lacks_results(); }) > 0);
     EXPECT_EQ(table_.waiting_to_leave().size(),
               counted([](const MemberInfo& r) { return r.state == S::kActive && r.leave_wanted; }));
     for (const auto& [id, r] : table_.all()) {
@@ -102,7 +104,9 @@ TEST_F(MemberTableTest, TheVersionTellsOfEveryChangeAndOfNothingElse) {
 // Against the rule itself: full ones last, then (by node) the fewest processes, then the lowest id.
 TEST(NodeTable, TheNextPlaceIsThatOfTheRule) {
   std::mt19937 random(3);
-  const auto below = [&](unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random); };
+  const auto below = [&](unsigned n) {
+    return std::uniform_int_distribution<unsigned>(0, n - 1)(random);
+  };
   for (const bool by_node : {false, true}) {
     NodeTable nodes(by_node);
     std::map<proto::NodeId, std::uint32_t> used;

@@ -25,8 +25,8 @@ std::vector<SlotId> slot_ids(const std::vector<proto::SlotIndex>& slots) {
   for (proto::SlotIndex s : slots) out.push_back({0, s});
   return out;
 }
-proto::SlotReport line(proto::SlotIndex slot, const std::vector<proto::Interval>& sealed, bool alive = true,
-                       proto::Step step = kStep) {
+proto::SlotReport line(proto::SlotIndex slot, const std::vector<proto::Interval>& sealed,
+                       bool alive = true, proto::Step step = kStep) {
   proto::SlotReport out{.member = slot, .slot = slot, .alive = alive};
   for (proto::Interval i : sealed) out.seals.push_back({step, i});
   return out;
@@ -39,16 +39,19 @@ TEST(Plan, TheFirstWorldSharesEvenly) {
 
 TEST(Plan, KeepsWhatIsSealedAlsoByTheDead) {
   const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{4, 5}}, false)}}};
-  EXPECT_EQ(plan_leaves(kStep, 8, slot_ids({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, lines),
-            slot_ids({0, 0, 0, 0, 1, 0, 2, 2}));
+  EXPECT_EQ(
+      plan_leaves(kStep, 8, slot_ids({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, lines),
+      slot_ids({0, 0, 0, 0, 1, 0, 2, 2}));
 }
 
 TEST(Plan, SealsOfAnotherStepAreVoid) {
   const Lines lines{{0, {line(1, {{0, 4}}, false, kStep - 1)}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, slot_ids({1, 1, 1, 1}), {member(0)}, lines), slot_ids({0, 0, 0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 4, slot_ids({1, 1, 1, 1}), {member(0)}, lines),
+            slot_ids({0, 0, 0, 0}));
 }
 
-// A host that is lost is in no report, so what it sealed is computed again (rule seedhost of tests/model).
+// A host that is lost is in no report, so what it sealed is computed again (rule seedhost of
+// tests/model).
 TEST(Plan, SealsOfALostHostAreVoid) {
   const std::vector<SlotId> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
   const proto::WorldMember left = member(0);
@@ -67,9 +70,9 @@ TEST(Plan, SealsOnANodeWithoutAMemberOfTheNextWorldAreVoid) {
 
 TEST(Plan, GivesTheLeavesOfTheLostToThoseWithTheFewestLeft) {
   const Lines lines{{0, {line(0, {{0, 2}, {2, 3}})}}};  // one left to compute; 1 has four
-  EXPECT_EQ(
-      plan_leaves(kStep, 12, slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}), {member(0), member(1)}, lines),
-      slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 12, slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}),
+                        {member(0), member(1)}, lines),
+            slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
 }
 
 TEST(Plan, NewcomersGetNoLeaves) {
@@ -83,8 +86,8 @@ TEST(Plan, OfTwoSumsOverALeafTheLargerIsKeptWhole) {
 }
 
 TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
-  // Every other leaf sealed by the dead: a lone survivor cannot fold any two of the 16 others, and has 9
-  // buffers.
+  // Every other leaf sealed by the dead: a lone survivor cannot fold any two of the 16 others, and
+  // has 9 buffers.
   std::vector<proto::Interval> odd;
   for (std::uint32_t leaf = 1; leaf < 32; leaf += 2) odd.push_back({leaf, leaf + 1});
   const Lines lines{{0, {line(1, odd, false)}}};
@@ -163,14 +166,16 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
     }
     bool all_kept = true;
     std::vector<SlotId> shares(c.shards);
-    const auto candidates = static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
+    const auto candidates =
+        static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
     for (std::uint32_t rank = 0; rank < candidates; ++rank) {
       const proto::Interval share = proto::share_of_rank(c.shards, candidates, rank);
       std::fill(shares.begin() + share.begin, shares.begin() + share.end, c.next[rank].slot_id);
     }
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
       const bool is_sealed = sealed[plan[leaf]].contains(leaf);
-      ASSERT_TRUE(is_sealed || lives[plan[leaf]]) << "leaf " << leaf << " lies with the dead, not sealed";
+      ASSERT_TRUE(is_sealed || lives[plan[leaf]])
+          << "leaf " << leaf << " lies with the dead, not sealed";
       if (!is_sealed) ++load[plan[leaf]];
       all_kept &= is_sealed || !sealed[c.before[leaf]].contains(leaf);
     }
@@ -179,10 +184,12 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
       if (m.needs_state) {
         ASSERT_EQ(load[m.slot_id], 0U);
       }
-      if (plan == shares) continue;  // what anybody's buffers can hold, once void seals are withdrawn
+      if (plan == shares)
+        continue;  // what anybody's buffers can hold, once void seals are withdrawn
       std::set<std::uint32_t> held;
       for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
-        if (all_kept && plan[leaf] == m.slot_id && sealed[m.slot_id].contains(leaf)) held.insert(leaf);
+        if (all_kept && plan[leaf] == m.slot_id && sealed[m.slot_id].contains(leaf))
+          held.insert(leaf);
       }
       for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
         if (plan[leaf] != m.slot_id || !held.insert(leaf).second) continue;
@@ -193,7 +200,8 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
       }
     }
     if (!all_kept) continue;
-    // A member that received a leaf of a lost one has at most one more to compute than any other candidate.
+    // A member that received a leaf of a lost one has at most one more to compute than any other
+    // candidate.
     std::map<SlotId, std::uint32_t> own;
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf)
       own[plan[leaf]] += plan[leaf] == c.before[leaf] && !sealed[plan[leaf]].contains(leaf);

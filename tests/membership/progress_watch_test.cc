@@ -50,8 +50,8 @@ class ProgressWatchTest : public testing::Test {
     for (; at_ <= begin + most; at_ += 1s) {
       if (!watch_.is_quiet(at_, kLeast)) continue;
       for (const auto& [id, line] : lines_) watch_.update(at_, line);  // asked for each second
-      auto found =
-          watch_.find_stall(at_, world_, [this](proto::MemberId id) { return members_.contains(id); });
+      auto found = watch_.find_stall(at_, world_,
+                                     [this](proto::MemberId id) { return members_.contains(id); });
       if (found) waited_ = at_ - begin;
       if (found) return found;
     }
@@ -84,10 +84,12 @@ TEST_F(ProgressWatchTest, NamesThoseThatHaveNotBegunTheStep) {
   const auto found = wait();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->members, (Ids{1, 3}));
-  EXPECT_EQ(found->why, "keep 2 others waiting for 60 s (a step takes 1 s): each has not begun step 21");
+  EXPECT_EQ(found->why,
+            "keep 2 others waiting for 60 s (a step takes 1 s): each has not begun step 21");
 }
 
-// In a collective section a member that computes looks like one that waits, and a newcomer takes no part.
+// In a collective section a member that computes looks like one that waits, and a newcomer takes no
+// part.
 TEST_F(ProgressWatchTest, SaysNothingWhileAnybodyIsInARegion) {
   train(20);
   for (const proto::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(20, 1));
@@ -111,7 +113,8 @@ TEST_F(ProgressWatchTest, WaitsForTenMedianSteps) {
   const auto found = wait();
   ASSERT_TRUE(found);
   EXPECT_EQ(waited_, 300s);
-  EXPECT_EQ(found->why, "keeps 3 others waiting for 300 s (a step takes 30 s): it has not begun step 21");
+  EXPECT_EQ(found->why,
+            "keeps 3 others waiting for 300 s (a step takes 30 s): it has not begun step 21");
 }
 
 TEST_F(ProgressWatchTest, TakesTheMedianNotTheMeanOfTheLastSteps) {
@@ -129,7 +132,8 @@ TEST_F(ProgressWatchTest, SaysThatAllWaitWhereNothingTellsForWhom) {
   const auto found = wait();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->members, Ids{});
-  EXPECT_EQ(found->why, "all 4 members have waited for each other in step 21 for 60 s (a step takes 1 s)");
+  EXPECT_EQ(found->why,
+            "all 4 members have waited for each other in step 21 for 60 s (a step takes 1 s)");
 }
 
 TEST_F(ProgressWatchTest, SaysNothingWhereNobodyWaits) {

@@ -1,5 +1,5 @@
-// Thousands of random schedules of kills, notices, resizes and coordinator restarts. Whatever the order of
-// moves: the invariants of SimJob hold, and the job ends.
+// Thousands of random schedules of kills, notices, resizes and coordinator restarts. Whatever the
+// order of moves: the invariants of SimJob hold, and the job ends.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -111,15 +111,16 @@ std::string story(SimJob& job) {
   for (const std::string& what : job.broken) out += "broken: " + what + "\n";
   for (const std::string& what : job.says) out += "  " + what + "\n";
   for (const auto& [id, m] : job.members) {
-    out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}", id,
-                       m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
+    out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}",
+                       id, m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
     if (m.slot) {
       const shmem::MemberSlot& line = job.agent(m.node).arena().member_slot(*m.slot);
       const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(line.state);
-      out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
-                         static_cast<int>(line.occupied.load()) - 1, static_cast<int>(word.phase),
-                         word.generation, word.position.step(), word.position.region(),
-                         line.revoked_up_to.load(), line.left.load(), line.leave_request.load());
+      out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}",
+                         *m.slot, static_cast<int>(line.occupied.load()) - 1,
+                         static_cast<int>(word.phase), word.generation, word.position.step(),
+                         word.position.region(), line.revoked_up_to.load(), line.left.load(),
+                         line.leave_request.load());
     }
     out += "\n";
   }
@@ -127,10 +128,12 @@ std::string story(SimJob& job) {
 }
 
 struct Learned {
-  std::uint64_t transfers = 0, results = 0, of_several = 0;  // jobs with a state transfer of several sources
+  std::uint64_t transfers = 0, results = 0,
+                of_several = 0;  // jobs with a state transfer of several sources
 };
 
-void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes, Learned* learned = nullptr) {
+void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes,
+           Learned* learned = nullptr) {
   for (unsigned seed = first; seed < first + count; ++seed) {
     RandomJob run(seed, menu);
     const bool ended = run.run();
@@ -173,7 +176,12 @@ TEST(RandomSchedules, CoordinatorRestarts) {
 
 TEST(RandomSchedules, Fault21_FaultsDuringRecoveryOfEveryKind) {
   unsigned successes = 0;
-  sweep({.kill = true, .notice = true, .resize = true, .restart = true, .early_exit = true, .faults = 8},
+  sweep({.kill = true,
+         .notice = true,
+         .resize = true,
+         .restart = true,
+         .early_exit = true,
+         .faults = 8},
         20000, 1500, &successes);
   EXPECT_GT(successes, 400U);
 }

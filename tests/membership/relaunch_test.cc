@@ -9,7 +9,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-base::TimePoint at(double s) { return base::TimePoint{} + milliseconds(static_cast<int>(s * 1000)); }
+base::TimePoint at(double s) {
+  return base::TimePoint{} + milliseconds(static_cast<int>(s * 1000));
+}
 
 TEST(Relaunches, LeavesTheFailedSlotOutWhileTheRestSuffices) {
   Relaunches job({}, 2, 4);
@@ -49,7 +51,8 @@ TEST(Relaunches, ASlotComesBackAfterItsBackOff) {
   EXPECT_EQ(job.launch(at(0)), 3U);
   EXPECT_EQ(job.on_failure(at(1), 2, 1, "rank 2").members, 2U);
   EXPECT_EQ(job.launch(at(1)), 2U);
-  EXPECT_EQ(job.on_failure(at(20), 1, 1, "rank 1").members, 2U);  // slot 2 is free again, slot 1 is not
+  EXPECT_EQ(job.on_failure(at(20), 1, 1, "rank 1").members,
+            2U);  // slot 2 is free again, slot 1 is not
 }
 
 TEST(Relaunches, TheBackOffHasALimit) {

@@ -1,5 +1,5 @@
-// When a member that failed is replaced, when its slot is given up, and when the job ends: which failures are
-// the same, and what counts as progress.
+// When a member that failed is replaced, when its slot is given up, and when the job ends: which
+// failures are the same, and what counts as progress.
 #include "membership/coordinator/restart_budget.h"
 
 #include <gmock/gmock.h>
@@ -19,23 +19,28 @@ using Slots = std::set<std::uint32_t>;
 
 const proto::Failure kLog{
     .kind = "FileNotFoundError", .place = "train.py:6", .message = "FileNotFoundError: no 'log'"};
-const proto::Failure kOther{.kind = "ValueError", .place = "train.py:9", .message = "ValueError: 7"};
+const proto::Failure kOther{
+    .kind = "ValueError", .place = "train.py:9", .message = "ValueError: 7"};
 
 class Budget : public testing::Test {
  protected:
   // The next member of `slot` ends after `lived`, in which it and the job took `steps` steps.
   RestartBudget::Verdict end(std::uint32_t slot, const proto::Failure& failure, proto::Step steps,
                              base::Duration lived, const Slots& others = {0, 1, 2, 3}) {
-    return end(
-        {.slot = slot, .failure = failure, .cause = "exited with status 1", .lived = lived, .steps = steps},
-        others);
+    return end({.slot = slot,
+                .failure = failure,
+                .cause = "exited with status 1",
+                .lived = lived,
+                .steps = steps},
+               others);
   }
   RestartBudget::Verdict by_status(std::uint32_t slot, const char* cause, proto::Step steps,
                                    const Slots& others = {0, 1, 2, 3}) {
     return end({.slot = slot, .cause = cause, .lived = seconds(1), .steps = steps}, others);
   }
   RestartBudget::Verdict killed(std::uint32_t slot, proto::Step steps) {
-    return end({.slot = slot, .cause = "killed by signal 9", .outside = true, .steps = steps}, {0, 1, 2, 3});
+    return end({.slot = slot, .cause = "killed by signal 9", .outside = true, .steps = steps},
+               {0, 1, 2, 3});
   }
   RestartBudget::Verdict end(Ending ending, Slots others) {
     now_ += ending.lived + seconds(20);
@@ -66,7 +71,8 @@ TEST_F(Budget, TheSameExceptionInOneSlotGivesUpThatSlotOnly) {
   const auto third = end(2, kLog, 50, seconds(1));
   EXPECT_EQ(third.what, What::kDisableSlot);
   EXPECT_EQ(third.why,
-            "slot 2: 3 members in a row failed in the same way: FileNotFoundError: no 'log' at train.py:6");
+            "slot 2: 3 members in a row failed in the same way: FileNotFoundError: no 'log' at "
+            "train.py:6");
   EXPECT_EQ(budget_.next(now_ + hours(1), 4, {true, true, false, true}), std::nullopt);
   EXPECT_FALSE(budget_.any_left(4, {true, true, false, true}));
   EXPECT_EQ(budget_.next(now_ + hours(1), 4, {true, false, false, true}), 1U);
@@ -80,7 +86,8 @@ TEST_F(Budget, AnExceptionThatMeetsTheMembersOfAllSlotsEndsTheJob) {
   const auto third = end(0, kLog, 50, seconds(1), {0, 1});
   EXPECT_EQ(third.what, What::kEndJob);
   EXPECT_EQ(third.why,
-            "3 members in a row (4, 5, 6) failed in the same way: FileNotFoundError: no 'log' at train.py:6");
+            "3 members in a row (4, 5, 6) failed in the same way: FileNotFoundError: no 'log' at "
+            "train.py:6");
 }
 
 TEST_F(Budget, ARowOfExceptionsGoesOnInTheNextLaunch) {
@@ -129,7 +136,8 @@ TEST_F(Budget, ACheckpointThatCannotBeReadSaysNothingOfTheNextLaunch) {
 }
 
 TEST_F(Budget, OneThatSomeMembersNeverMeetDoesNot) {
-  for (std::uint32_t slot : {2U, 3U, 2U, 3U}) EXPECT_EQ(end(slot, kLog, 50, seconds(1)).what, What::kRestart);
+  for (std::uint32_t slot : {2U, 3U, 2U, 3U})
+    EXPECT_EQ(end(slot, kLog, 50, seconds(1)).what, What::kRestart);
   EXPECT_EQ(end(2, kLog, 50, seconds(1)).what, What::kDisableSlot);
   EXPECT_EQ(end(3, kLog, 50, seconds(1)).what, What::kDisableSlot);
 }
@@ -166,8 +174,12 @@ TEST_F(Budget, WithoutAnExceptionTheSameStatusCountsWhereTheJobMadeNoStep) {
 TEST_F(Budget, AMemberThatIsEndedFromOutsideAgainAndAgainIsPutOffLongerEachTimeAndNeverGivenUp) {
   const auto kill = [&](base::Duration lived) {
     now_ += lived;
-    const Ending ending{
-        .slot = 1, .cause = "killed by signal 9", .outside = true, .ready = true, .lived = lived, .steps = 3};
+    const Ending ending{.slot = 1,
+                        .cause = "killed by signal 9",
+                        .outside = true,
+                        .ready = true,
+                        .lived = lived,
+                        .steps = 3};
     EXPECT_EQ(budget_.on_ending(now_, ending, {0}).what, What::kRestart);
     return budget_.next_change(now_).value_or(now_) - now_;
   };
@@ -232,12 +244,14 @@ TEST_F(Budget, LearnersAreReplacedHoweverOftenTheyAreKilled) {
     EXPECT_EQ(verdict.what, What::kRestart);
     EXPECT_FALSE(budget_.next(now_, 3, {true, false, true})) << "it is put off";
   }
-  EXPECT_EQ(end({.slot = 1, .cause = "exit status 1", .learning = true}, {0, 2}).what, What::kDisableSlot);
+  EXPECT_EQ(end({.slot = 1, .cause = "exit status 1", .learning = true}, {0, 2}).what,
+            What::kDisableSlot);
 }
 
 TEST_F(Budget, KillsDoNotEndTheJob) {
   for (std::uint32_t slot : {0U, 1U, 0U, 1U, 0U, 1U}) {
-    const auto verdict = end({.slot = slot, .cause = "killed by signal 9", .outside = true}, {0, 1});
+    const auto verdict =
+        end({.slot = slot, .cause = "killed by signal 9", .outside = true}, {0, 1});
     EXPECT_EQ(verdict.what, What::kRestart);
   }
 }

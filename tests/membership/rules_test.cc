@@ -1,5 +1,5 @@
-// Rules of the protocol model (tests/model/README.md) of which no other test is about: what a coordinator of
-// several hosts waits for, and in which order it acts.
+// Rules of the protocol model (tests/model/README.md) of which no other test is about: what a
+// coordinator of several hosts waits for, and in which order it acts.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -19,16 +19,18 @@ proto::SlotReport line(proto::MemberId id, Phase phase, Position at, bool alive 
   return {.member = id, .slot = 0, .alive = alive, .state = {phase, false, 3, at}};
 }
 
-// A restarted coordinator whose journal says that World 3 is of member 4 on node 0 and member 5 on node 1.
+// A restarted coordinator whose journal says that World 3 is of member 4 on node 0 and member 5 on
+// node 1.
 class RulesTest : public testing::Test {
  protected:
   RulesTest() {
-    const proto::World world{.incarnation = 1,
-                             .generation = 3,
-                             .resume = Position::of(7),
-                             .shards = 2,
-                             .members = {{.id = 4, .slot_id = {0, 0}}, {.id = 5, .slot_id = {1, 0}}},
-                             .plan = {{0, 0}, {1, 0}}};
+    const proto::World world{
+        .incarnation = 1,
+        .generation = 3,
+        .resume = Position::of(7),
+        .shards = 2,
+        .members = {{.id = 4, .slot_id = {0, 0}}, {.id = 5, .slot_id = {1, 0}}},
+        .plan = {{0, 0}, {1, 0}}};
     coordinator_.emplace(Policy{.shards = 2}, JobInfo{.nodes = {0, 1}}, 2, Past{.world = world});
     EXPECT_EQ(nodes_told<proto::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
   }
@@ -51,8 +53,10 @@ class RulesTest : public testing::Test {
   // Both agents agree with the journal but for what is said here.
   Effects hello(proto::Generation revoked_on_node_1) {
     const proto::HelloReply first{3, 0, {line(4, Phase::kOpen, Position::of(8))}};
-    EXPECT_EQ(nodes_told<proto::Revoke>(from(0, first)), Nodes{}) << "before the other one answered";
-    return from(1, proto::HelloReply{3, revoked_on_node_1, {line(5, Phase::kOpen, Position::of(8))}});
+    EXPECT_EQ(nodes_told<proto::Revoke>(from(0, first)), Nodes{})
+        << "before the other one answered";
+    return from(1,
+                proto::HelloReply{3, revoked_on_node_1, {line(5, Phase::kOpen, Position::of(8))}});
   }
   std::optional<Coordinator> coordinator_;
 };
@@ -79,15 +83,17 @@ TEST_F(RulesTest, AWorldIsFormedOfTheReportsOfAllHosts) {
 
 TEST_F(RulesTest, AnAgentSpeaksForItsOwnMembersOnly) {
   (void)hello(0);
-  EXPECT_EQ(nodes_told<proto::Revoke>(from(0, proto::MemberLost{.member = 5, .joined = true, .signal = 9})),
+  EXPECT_EQ(nodes_told<proto::Revoke>(
+                from(0, proto::MemberLost{.member = 5, .joined = true, .signal = 9})),
             Nodes{});
   (void)from(0, proto::MemberDrained{5});
-  EXPECT_EQ(nodes_told<proto::Revoke>(from(1, proto::MemberLost{.member = 5, .joined = true, .signal = 9})),
+  EXPECT_EQ(nodes_told<proto::Revoke>(
+                from(1, proto::MemberLost{.member = 5, .joined = true, .signal = 9})),
             (Nodes{0, 1}))
       << "it is as alive as before";
-  (void)from(
-      0, proto::Report{
-             3, {line(4, Phase::kClosed, Position::of(8)), line(5, Phase::kCommitted, Position::of(90))}});
+  (void)from(0, proto::Report{3,
+                              {line(4, Phase::kClosed, Position::of(8)),
+                               line(5, Phase::kCommitted, Position::of(90))}});
   (void)from(1, proto::Report{3, {line(5, Phase::kClosed, Position::of(8), false)}});
   EXPECT_EQ(coordinator_->world().generation, 4U);
   EXPECT_EQ(coordinator_->world().resume.step(), 7U);

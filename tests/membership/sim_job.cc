@@ -63,8 +63,8 @@ void SimJob::resize_host(proto::NodeId node, std::uint32_t slots, bool for_now) 
 }
 
 std::size_t SimJob::living_on(proto::NodeId node) const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(members, [&](const auto& m) { return m.second.node == node && m.second.alive; }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      members, [&](const auto& m) { return m.second.node == node && m.second.alive; }));
 }
 
 std::vector<proto::NodeId> SimJob::hosts() const {
@@ -121,7 +121,8 @@ void SimJob::perform(proto::NodeId id, AgentEffects effects) {
   Node& node = nodes_.at(id);
   for (AgentEffect& effect : effects) {
     if (auto* send = std::get_if<ToCoordinator>(&effect)) {
-      if (node.up) node.to_coordinator.push_back({node.agent.incarnation(), std::move(send->body), id});
+      if (node.up)
+        node.to_coordinator.push_back({node.agent.incarnation(), std::move(send->body), id});
     } else if (auto* start = std::get_if<StartMember>(&effect)) {
       if (members.contains(start->start.member)) violated("a MemberId was used twice");
       members[start->start.member].start = start->start;
@@ -135,7 +136,8 @@ void SimJob::perform(proto::NodeId id, AgentEffects effects) {
     } else if (auto* fetch = std::get_if<Fetch>(&effect)) {
       end_fetch(id);
       node.fetch = fetch->transfer;
-      node.received = {.snapshot = false, .kept = fetch->transfer.step, .newest = fetch->transfer.step};
+      node.received = {
+          .snapshot = false, .kept = fetch->transfer.step, .newest = fetch->transfer.step};
     } else if (std::holds_alternative<StopFetch>(effect)) {
       end_fetch(id);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {
@@ -156,7 +158,9 @@ void SimJob::check_world(const proto::World& w) {
   if (!worlds.empty()) {
     if (w.generation <= worlds.back().generation) violated("a generation number did not grow");
     if (w.resume < worlds.back().resume) violated("resume went back");
-    const auto stayed = [&](const proto::WorldMember& m) { return worlds.back().rank_of(m.id) >= 0; };
+    const auto stayed = [&](const proto::WorldMember& m) {
+      return worlds.back().rank_of(m.id) >= 0;
+    };
     if (std::ranges::none_of(w.members, stayed))
       violated(fmt::format("World {} has no member of the one before", w.generation));
   }
@@ -200,7 +204,8 @@ bool SimJob::deliver_to_coordinator(std::optional<proto::NodeId> at) {
   if (node == nullptr) return false;
   const proto::Message message = std::move(node->to_coordinator.front());
   node->to_coordinator.pop_front();
-  if (const auto* lost = std::get_if<proto::MemberLost>(&message.body)) known_lost_.insert(lost->member);
+  if (const auto* lost = std::get_if<proto::MemberLost>(&message.body))
+    known_lost_.insert(lost->member);
   perform(coordinator->handle(now, {Sender::Kind::kAgent, message.node}, message));
   return true;
 }
@@ -263,7 +268,8 @@ void SimJob::restart_coordinator(bool lose_messages) {
 void SimJob::pass(base::Duration time) {
   now += time;
   if (end) return;
-  if (const auto at = coordinator->next_deadline(); at && now >= *at) perform(coordinator->tick(now));
+  if (const auto at = coordinator->next_deadline(); at && now >= *at)
+    perform(coordinator->tick(now));
 }
 
 bool SimJob::run_until(const std::function<bool()>& done) {

@@ -1,6 +1,6 @@
-// A whole job in one process and without a clock: the shipped Coordinator, AgentCore and Arena, and members
-// that play their part through the functions of shmem/, one small move at a time. Who moves when is the
-// caller's choice, so every schedule can be had, and had again.
+// A whole job in one process and without a clock: the shipped Coordinator, AgentCore and Arena, and
+// members that play their part through the functions of shmem/, one small move at a time. Who moves
+// when is the caller's choice, so every schedule can be had, and had again.
 #pragma once
 
 #include <deque>
@@ -23,17 +23,19 @@ class SimJob {
  public:
   explicit SimJob(SimOptions options);
 
-  // Lets everybody move in turn, a millisecond each round, until `done`; false after ten minutes of that
-  // time.
+  // Lets everybody move in turn, a millisecond each round, until `done`; false after ten minutes of
+  // that time.
   bool run_until(const std::function<bool()>& done);
   bool run_to_end() {
     return run_until([&] { return end.has_value(); });
   }
-  bool steady(proto::Generation g, std::uint32_t size);  // run until every member is at work in World g
+  bool steady(proto::Generation g,
+              std::uint32_t size);  // run until every member is at work in World g
   void bury();  // the agent learns of all deaths; nothing is delivered to the coordinator yet
   bool reach(proto::Step step);  // run until everybody alive has applied it
 
-  // One move of each kind, on one node or on the first that has one; false if there was nothing to do.
+  // One move of each kind, on one node or on the first that has one; false if there was nothing to
+  // do.
   bool deliver_to_agent(std::optional<proto::NodeId> node = {});
   bool deliver_to_coordinator(std::optional<proto::NodeId> node = {});
   bool report_death(std::optional<proto::NodeId> node = {});
@@ -47,7 +49,8 @@ class SimJob {
   proto::Reply ask(const proto::Body& request);  // as a control command
   void restart_coordinator(bool lose_messages);  // from the journal
 
-  // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody speaks for it.
+  // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody
+  // speaks for it.
   proto::NodeId add_host(std::uint32_t slots, bool leased = false);
   void lose_host(proto::NodeId node);
   void resize_host(proto::NodeId node, std::uint32_t slots, bool for_now = false);
@@ -59,7 +62,9 @@ class SimJob {
   SimMember& member(proto::MemberId id) { return members.at(id); }
   AgentCore& agent(proto::NodeId node = 0) { return nodes_.at(node).agent; }
   const shmem::Arena& arena_of(const SimMember& m) { return agent(m.node).arena(); }
-  shmem::MemberSlot& line(proto::MemberId id) { return arena_of(member(id)).member_slot(*member(id).slot); }
+  shmem::MemberSlot& line(proto::MemberId id) {
+    return arena_of(member(id)).member_slot(*member(id).slot);
+  }
   proto::Generation generation() const { return journal ? journal->generation : 0; }
   bool heard(const std::string& words) const;  // some sentence said to the user contains them
 

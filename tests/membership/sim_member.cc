@@ -1,4 +1,5 @@
-// The moves of a simulated member: as elastic/participant.cc and session.cc make them, but one at a time.
+// The moves of a simulated member: as elastic/participant.cc and session.cc make them, but one at a
+// time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,12 +86,14 @@ bool SimJob::enter(SimMember& m, const proto::World& w) {
     if (shmem::accept_commit<RealPolicy>(line.state, from)) committed(m, from.position);
     return true;
   }
-  const proto::Step at = from.phase == Phase::kClosed ? from.position.before().step() : from.position.step();
+  const proto::Step at =
+      from.phase == Phase::kClosed ? from.position.before().step() : from.position.step();
   if (at != w.resume.step() && !(from.phase == Phase::kClosed && from.position.region() != 0)) {
-    violated(fmt::format("member {} after step {} enters World {} that resumes after {}", m.start.member, at,
-                         w.generation, w.resume.step()));
+    violated(fmt::format("member {} after step {} enters World {} that resumes after {}",
+                         m.start.member, at, w.generation, w.resume.step()));
   }
-  if (!shmem::join_generation<RealPolicy>(line.state, line.revoked_up_to, from, w.generation)) return true;
+  if (!shmem::join_generation<RealPolicy>(line.state, line.revoked_up_to, from, w.generation))
+    return true;
   m.world = w;
   m.settled = false;
   line.left.store(w.generation - 1);
@@ -110,8 +113,8 @@ bool SimJob::settle(SimMember& m) {
       write_snapshot(m, 0);
     }
     if (m.applied != m.world.resume.step()) {
-      violated(fmt::format("member {} has applied {} and is to give the state of {}", m.start.member,
-                           m.applied, m.world.resume.step()));
+      violated(fmt::format("member {} has applied {} and is to give the state of {}",
+                           m.start.member, m.applied, m.world.resume.step()));
     }
     line.donated.store(g);
     m.settled = true;
@@ -140,7 +143,9 @@ bool SimJob::old_readers(const SimMember& m) {
 }
 
 bool SimJob::meet(SimMember& m) {
-  const auto elsewhere = [&](const proto::WorldMember& other) { return other.slot_id.node != m.node; };
+  const auto elsewhere = [&](const proto::WorldMember& other) {
+    return other.slot_id.node != m.node;
+  };
   if (std::none_of(m.world.members.begin(), m.world.members.end(), elsewhere)) return true;
   const proto::Generation g = m.world.generation;
   if (m.contacts != g) {
@@ -215,7 +220,8 @@ bool SimJob::all_sealed(const std::vector<proto::SlotId>& owners, proto::Step st
 void SimJob::committed(SimMember& m, Position at) {
   if (at.region() != 0) return;
   if (at.step() != m.applied + 1) {
-    violated(fmt::format("member {} applies step {} after {}", m.start.member, at.step(), m.applied));
+    violated(
+        fmt::format("member {} applies step {} after {}", m.start.member, at.step(), m.applied));
   }
   m.applied = at.step();
   line(m.start.member).step.store(m.applied);

@@ -1,7 +1,7 @@
 // State transfers of a simulated job: what members write for them, what a learner does
 // (elastic/session_join.cc), and how a fetch carries them between nodes
-// (membership/catchup/transfer_service.cc), one small move at a time. The state is the number of the last
-// step applied, over and over; so is a result, once.
+// (membership/catchup/transfer_service.cc), one small move at a time. The state is the number of
+// the last step applied, over and over; so is a result, once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,14 +46,16 @@ void SimJob::write_snapshot(const SimMember& m, std::uint32_t salt) {
 }
 
 void SimJob::write_result(const proto::World& world, Step step) {
-  for (const proto::WorldMember& m : world.members) write(agent(m.slot_id.node).arena().result(step), step);
+  for (const proto::WorldMember& m : world.members)
+    write(agent(m.slot_id.node).arena().result(step), step);
 }
 
 // As it passes the step of a state transfer.
 bool SimJob::donate(SimMember& m) {
   shmem::MemberSlot& line = this->line(m.start.member);
   const auto mark = TransferStep::unpack(arena_of(m).snapshot_at().load());
-  if (mark.transfer == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
+  if (mark.transfer == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack())
+    return false;
   if (m.applied <= m.world.resume.step()) return false;
   write_snapshot(m, proto::snapshot_salt(mark.transfer));
   line.donated_step.store(mark.pack());
@@ -77,8 +79,8 @@ bool SimJob::load_transfer(SimMember& m) {
   }
   const auto mark = TransferStep::unpack(m.transfer);
   const bool stale = m.transfer == 0 || line.transfer.load() != m.transfer;
-  const bool sound =
-      base::crc32c(arena.snapshot(), proto::snapshot_salt(mark.transfer)) == arena.snapshot_crcs()[0].load();
+  const bool sound = base::crc32c(arena.snapshot(), proto::snapshot_salt(mark.transfer)) ==
+                     arena.snapshot_crcs()[0].load();
   line.adopting.store(0);
   if (stale) return true;
   line.replayed.store(TransferStep{mark.transfer, sound ? mark.step : 0}.pack());
@@ -140,7 +142,8 @@ bool SimJob::carry_part(proto::NodeId id, std::size_t index) {
   const std::uint32_t salt = proto::snapshot_salt(node.fetch->transfer);
   if (base::crc32c(theirs.snapshot(), salt) != theirs.snapshot_crcs()[0].load()) return false;
   const std::size_t words = theirs.snapshot().size() / sizeof(Step);
-  const std::size_t begin = words * index / sources.size(), end = words * (index + 1) / sources.size();
+  const std::size_t begin = words * index / sources.size(),
+                    end = words * (index + 1) / sources.size();
   const auto part = theirs.snapshot().subspan(begin * sizeof(Step), (end - begin) * sizeof(Step));
   std::ranges::copy(part, ours.snapshot().subspan(begin * sizeof(Step)).begin());
   node.gave.insert(sources[index].node);
@@ -155,7 +158,8 @@ bool SimJob::carry_part(proto::NodeId id, std::size_t index) {
 // The next result that the first source has; why it is not to be had any more.
 std::string SimJob::carry_result(proto::NodeId id) {
   Node& node = nodes_.at(id);
-  const shmem::Arena &theirs = agent(node.fetch->sources.front().node).arena(), &ours = node.agent.arena();
+  const shmem::Arena &theirs = agent(node.fetch->sources.front().node).arena(),
+                     &ours = node.agent.arena();
   const Step next = node.received.kept + 1;
   if (theirs.kept_step(next).load() != next) return "the result is kept no more";
   ours.kept_step(next).store(0);

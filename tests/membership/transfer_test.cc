@@ -1,5 +1,5 @@
-// TransferSource and TransferTarget on a real arena, whose members are this test, and an agent that has both.
-// docs/design/catch_up.md.
+// TransferSource and TransferTarget on a real arena, whose members are this test, and an agent that
+// has both. docs/design/catch_up.md.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ class TransferTest : public testing::Test {
 
   void stands(Phase phase, Step step) {
     for (proto::SlotIndex slot = 0; slot < 2; ++slot)
-      arena_.member_slot(slot).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
+      arena_.member_slot(slot).state.store(
+          proto::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
   // Members commit `step` with a result of that many in each byte.
   void commit(Step step) {
@@ -63,7 +64,8 @@ class TransferTest : public testing::Test {
   }
   bool sound(Step step) {
     const auto bytes = arena_.kept(step);
-    return std::ranges::all_of(bytes, [&](std::byte b) { return b == static_cast<std::byte>(step); }) &&
+    return std::ranges::all_of(bytes,
+                               [&](std::byte b) { return b == static_cast<std::byte>(step); }) &&
            arena_.kept_crcs(step)[0] ==
                base::crc32c(bytes.first(shmem::kSnapshotChunk), proto::result_salt(step));
   }
@@ -74,7 +76,8 @@ class TransferTest : public testing::Test {
   TransferTarget target_;
 };
 
-// No step of a World commits without the votes of all its members, so each has the state, also a newcomer.
+// No step of a World commits without the votes of all its members, so each has the state, also a
+// newcomer.
 TEST_F(TransferTest, AllOfTheWorldWriteAndNoStepThatItResumesFrom) {
   world_.resume = Position::of(5);
   world_.members[1].needs_state = true;
@@ -98,7 +101,8 @@ TEST_F(TransferTest, TheStepIsOneThatNobodyCanHavePassed) {
 
 TEST_F(TransferTest, AStepThatSomebodyHasOpenedIsTooLate) {
   stands(Phase::kOpen, 5);
-  EXPECT_THAT(source_.begin(arena_, {1, 5}, world_).status().message(), HasSubstr("passed already"));
+  EXPECT_THAT(source_.begin(arena_, {1, 5}, world_).status().message(),
+              HasSubstr("passed already"));
   EXPECT_EQ(arena_.snapshot_at().load(), 0U);
   EXPECT_FALSE(source_.active());
 }
@@ -220,8 +224,8 @@ class TransferOfAgentTest : public testing::Test {
   TransferOfAgentTest() {
     for (const proto::MemberId id : {0U, 1U}) {
       (void)tell(proto::Start{.member = id});
-      (void)agent_.handle({id},
-                          {0, proto::Join{.member = id, .elements = 4, .state_bytes = 64, .model = "m"}});
+      (void)agent_.handle(
+          {id}, {0, proto::Join{.member = id, .elements = 4, .state_bytes = 64, .model = "m"}});
       (void)agent_.handle({id}, {0, proto::Ready{}});
       if (id == 0) (void)tell(proto::Announce{world(1)});
     }
@@ -245,12 +249,15 @@ class TransferOfAgentTest : public testing::Test {
     line(0).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
   static proto::World world(proto::Generation g) {
-    proto::World w{.incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .slot_id = {0, 0}}}};
+    proto::World w{
+        .incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .slot_id = {0, 0}}}};
     w.plan.assign(4, {0, 0});
     return w;
   }
   static proto::Step caught_up_to(const AgentEffects& effects) {
-    return std::get<proto::Report>(std::get<ToCoordinator>(effects.at(0)).body).lines.at(1).caught_up_to;
+    return std::get<proto::Report>(std::get<ToCoordinator>(effects.at(0)).body)
+        .lines.at(1)
+        .caught_up_to;
   }
 
   AgentCore agent_{{.slots = 3, .shards = 4, .kept_results = 4}};

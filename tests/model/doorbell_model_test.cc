@@ -1,6 +1,6 @@
-// All interleavings of shmem/doorbell.h: publishers and one sleeper, and members that meet, under sequential
-// consistency and under x86 store buffers. Each mutant of the code next to it loses a wake-up, and the search
-// finds it.
+// All interleavings of shmem/doorbell.h: publishers and one sleeper, and members that meet, under
+// sequential consistency and under x86 store buffers. Each mutant of the code next to it loses a
+// wake-up, and the search finds it.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -150,8 +150,8 @@ struct NeverSaysThatItSleeps : Shipped {
   }
 };
 
-// publishers[k] is how many data fiber k publishes, one after the other; the last fiber sleeps until all are
-// there.
+// publishers[k] is how many data fiber k publishes, one after the other; the last fiber sleeps
+// until all are there.
 template <class Code>
 class Publishing final : public Scenario {
  public:
@@ -183,7 +183,9 @@ class Publishing final : public Scenario {
     Code::publish(shared_.data[first + static_cast<int>(local.count)], shared_.bell);
     return static_cast<int>(++local.count) < publishers_[fiber];
   }
-  [[nodiscard]] std::string stuck(std::size_t, const Local&) override { return "all data are published"; }
+  [[nodiscard]] std::string stuck(std::size_t, const Local&) override {
+    return "all data are published";
+  }
 
  private:
   bool all_there() const {
@@ -205,7 +207,8 @@ template <class Code>
 Findings search(std::vector<int> publishers, bool tso) {
   Publishing<Code> scenario(std::move(publishers));
   Findings found = explore(scenario, {.tso = tso});
-  std::printf("%zu states, %zu steps%s\n", found.states, found.steps, found.complete ? ", complete" : "");
+  std::printf("%zu states, %zu steps%s\n", found.states, found.steps,
+              found.complete ? ", complete" : "");
   if (!found.violation.empty()) std::printf("  %s after\n", found.violation.c_str());
   for (std::size_t i = 0; i < found.trace.size(); ++i)
     std::printf("  %2zu. %s\n", i + 1, found.trace[i].c_str());
@@ -235,7 +238,9 @@ void expect_caught(const std::vector<int>& publishers = {1}, bool tso = false) {
 TEST(DoorbellModel, LosesNoWakeUp) { expect_holds<Shipped>(); }
 
 TEST(DoorbellModel, RingingSleepersOnlyLosesNoWakeUp) { expect_holds<RingsSleepersOnly>(); }
-TEST(DoorbellModel, MutantDoesNotLookAgainBeforeItSleeps) { expect_caught<DoesNotLookAgainBeforeItSleeps>(); }
+TEST(DoorbellModel, MutantDoesNotLookAgainBeforeItSleeps) {
+  expect_caught<DoesNotLookAgainBeforeItSleeps>();
+}
 TEST(DoorbellModel, MutantRingsSleepersOnlyBehindAReleaseStore) {
   expect_caught<RingsSleepersOnlyBehindAReleaseStore>({1}, true);
 }
@@ -245,7 +250,9 @@ TEST(DoorbellModel, MutantWakeWithoutCounting) { expect_caught<WakeWithoutCounti
 TEST(DoorbellModel, MutantLooksForSleepersBeforeCountingNeedsStoreBuffers) {
   expect_caught<LooksForSleepersBeforeCounting>({1}, true);
 }
-TEST(DoorbellModel, MutantChecksBeforeReadingTheWord) { expect_caught<ChecksBeforeReadingTheWord>(); }
+TEST(DoorbellModel, MutantChecksBeforeReadingTheWord) {
+  expect_caught<ChecksBeforeReadingTheWord>();
+}
 TEST(DoorbellModel, MutantWaitsOnAFreshWord) { expect_caught<WaitsOnAFreshWord>(); }
 TEST(DoorbellModel, MutantNeverSaysThatItSleeps) { expect_caught<NeverSaysThatItSleeps>(); }
 TEST(DoorbellModel, MutantCountsInTwoAccesses) { expect_caught<CountsInTwoAccesses>({2, 1}); }
@@ -258,8 +265,8 @@ TEST(DoorbellModel, MutantCountsWithAReleaseStoreNeedsStoreBuffers) {
   expect_caught<CountsWithAReleaseStore>({1}, true);
 }
 
-// The synchronisation of collective/shm/sync_points.cc: publish the arrival, poll, then ring(); or fence,
-// poll again and sleep.
+// The synchronisation of collective/shm/sync_points.cc: publish the arrival, poll, then ring(); or
+// fence, poll again and sleep.
 struct Synchronises {
   static constexpr bool kFencesBeforeItRings = true;
   static constexpr bool kPollsAfterItsFence = true;
@@ -326,13 +333,15 @@ template <class Code>
 Findings search_sync_point(std::size_t members, int polls) {
   SyncPoint<Code> scenario(members, polls);
   Findings found = explore(scenario, {.tso = true});
-  std::printf("%zu states, %zu steps%s\n", found.states, found.steps, found.complete ? ", complete" : "");
+  std::printf("%zu states, %zu steps%s\n", found.states, found.steps,
+              found.complete ? ", complete" : "");
   return found;
 }
 
 TEST(SyncPointModel, LosesNoWakeUp) {
   for (const auto& [members, polls] : {std::pair{2, 0}, {2, 1}, {2, 2}, {3, 0}, {3, 1}}) {
-    const Findings found = search_sync_point<Synchronises>(static_cast<std::size_t>(members), polls);
+    const Findings found =
+        search_sync_point<Synchronises>(static_cast<std::size_t>(members), polls);
     EXPECT_TRUE(found.complete || found.cut);
     EXPECT_EQ(found.violation, "") << members << " members, " << polls << " polls";
   }

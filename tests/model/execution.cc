@@ -22,8 +22,8 @@ struct Execution::Plainly {
   Execution* saved;
 };
 
-Execution::Execution(std::span<std::byte> memory, std::vector<Fiber>& fibers, std::size_t self, bool tso,
-                     bool tell)
+Execution::Execution(std::span<std::byte> memory, std::vector<Fiber>& fibers, std::size_t self,
+                     bool tso, bool tell)
     : memory_(memory), fibers_(fibers), self_(self), tso_(tso), tell_(tell) {
   g_current = this;
 }
@@ -32,8 +32,9 @@ Execution::~Execution() { g_current = nullptr; }
 
 Execution* Execution::current() { return g_current; }
 
-std::uint64_t Execution::access(Access kind, const void* cell, std::uint32_t size, std::uint64_t value,
-                                std::uint64_t expected, std::memory_order order) {
+std::uint64_t Execution::access(Access kind, const void* cell, std::uint32_t size,
+                                std::uint64_t value, std::uint64_t expected,
+                                std::memory_order order) {
   constexpr unsigned kTurn = 2;  // the wait, and the store that says "awake"
   if (is_wait_loop_ && since_wait_ == kTurn) {
     me().results.clear();
@@ -42,15 +43,17 @@ std::uint64_t Execution::access(Access kind, const void* cell, std::uint32_t siz
   if (since_wait_ > 0 || kind == Access::kWait) ++since_wait_;
   if (next_ < me().results.size()) return me().results[next_++];
   if (std::exchange(moved_, true)) throw Yield{};
-  const auto offset = static_cast<std::uint32_t>(static_cast<const std::byte*>(cell) - memory_.data());
+  const auto offset =
+      static_cast<std::uint32_t>(static_cast<const std::byte*>(cell) - memory_.data());
   const std::uint64_t result = perform(kind, offset, size, value, expected, order);
   me().results.push_back(result);
   ++next_;
   return result;
 }
 
-std::uint64_t Execution::perform(Access kind, std::uint32_t offset, std::uint32_t size, std::uint64_t value,
-                                 std::uint64_t expected, std::memory_order order) {
+std::uint64_t Execution::perform(Access kind, std::uint32_t offset, std::uint32_t size,
+                                 std::uint64_t value, std::uint64_t expected,
+                                 std::memory_order order) {
   const bool buffered = tso_ && kind == Access::kStore && order != std::memory_order_seq_cst;
   if (kind != Access::kLoad && !buffered) drain();
   const std::uint64_t before = read(offset, size);
@@ -130,7 +133,8 @@ void Execution::drain() {
 
 void Execution::drain_one() {
   const BufferedStore store = me().stores.front();
-  if (tell_) label += fmt::format("+{} becomes visible: {}; ", store.offset, show(store.size, store.value));
+  if (tell_)
+    label += fmt::format("+{} becomes visible: {}; ", store.offset, show(store.size, store.value));
   write(store);
   me().stores.erase(me().stores.begin());
 }

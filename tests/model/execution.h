@@ -1,10 +1,11 @@
-// Runs shipped lock-free code one shared access at a time. A fiber is a plain function of what it has read:
-// it is run again from the start of its round with its recorded results, makes one new access, and is left by
-// an exception at the next. So a state is plain data (memory + what each fiber has read), can be copied,
-// hashed and kept in a queue.
+// Runs shipped lock-free code one shared access at a time. A fiber is a plain function of what it
+// has read: it is run again from the start of its round with its recorded results, makes one new
+// access, and is left by an exception at the next. So a state is plain data (memory + what each
+// fiber has read), can be copied, hashed and kept in a queue.
 //
-// Memory is sequentially consistent or, with `tso`, that of x86: a store weaker than seq_cst waits in a
-// buffer of its fiber until the scheduler, a read-modify-write, a seq_cst store or a system call drains it.
+// Memory is sequentially consistent or, with `tso`, that of x86: a store weaker than seq_cst waits
+// in a buffer of its fiber until the scheduler, a read-modify-write, a seq_cst store or a system
+// call drains it.
 #pragma once
 
 #include <atomic>
@@ -47,22 +48,28 @@ class Execution {
   struct Yield {};    // leaves the fiber at its next access
   struct Blocked {};  // what it waits for is not there: this is no step
 
-  // Lets fiber `self` of `fibers` make its next access to `memory`. Installs itself for this thread.
-  Execution(std::span<std::byte> memory, std::vector<Fiber>& fibers, std::size_t self, bool tso, bool tell);
+  // Lets fiber `self` of `fibers` make its next access to `memory`. Installs itself for this
+  // thread.
+  Execution(std::span<std::byte> memory, std::vector<Fiber>& fibers, std::size_t self, bool tso,
+            bool tell);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
-  // The one that runs on this thread; nullptr outside of steps, where memory is read and written plainly.
+  // The one that runs on this thread; nullptr outside of steps, where memory is read and written
+  // plainly.
   static Execution* current();
 
-  // `value`: what to store or add, `expected`: of a swap or a wait. A swap returns what was there before.
+  // `value`: what to store or add, `expected`: of a swap or a wait. A swap returns what was there
+  // before.
   std::uint64_t access(Access kind, const void* cell, std::uint32_t size, std::uint64_t value,
                        std::uint64_t expected, std::memory_order order);
   void await(const std::function<bool()>& fact);  // an event that comes from outside of memory
-  void note(const std::function<void()>& ghost);  // bookkeeping of the test, once, together with the step
+  void note(
+      const std::function<void()>& ghost);  // bookkeeping of the test, once, together with the step
   void begin_round() { next_ = 0, since_wait_ = 0, is_wait_loop_ = false; }
-  // This round is one call of wait_until(): each turn of its loop begins like the first, so what was read in
-  // earlier turns is forgotten. (With relax() and now() constant the loop keeps nothing.)
+  // This round is one call of wait_until(): each turn of its loop begins like the first, so what
+  // was read in earlier turns is forgotten. (With relax() and now() constant the loop keeps
+  // nothing.)
   void round_is_wait_loop() { is_wait_loop_ = true; }
   void drain_one();
 
@@ -126,7 +133,9 @@ struct Policy {
   static void wait(Atomic<std::uint32_t>& word, std::uint32_t seen, base::TimePoint) {
     word.go(Access::kWait, 0, seen, std::memory_order_seq_cst);
   }
-  static void wake(Atomic<std::uint32_t>& word) { word.go(Access::kWake, 0, 0, std::memory_order_seq_cst); }
+  static void wake(Atomic<std::uint32_t>& word) {
+    word.go(Access::kWake, 0, 0, std::memory_order_seq_cst);
+  }
   static base::TimePoint now() { return {}; }
   static bool relax(unsigned) { return false; }
 };

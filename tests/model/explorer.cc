@@ -56,7 +56,8 @@ Key key_of(const State& state) {
   for (const Fiber& f : state.fibers) {
     key.add(static_cast<std::uint64_t>(f.local.pc) << 32 | f.local.generation);
     key.add(static_cast<std::uint64_t>(f.local.position) << 32 | f.local.count);
-    key.add(static_cast<std::uint64_t>(f.asleep_on) << 2 | (f.finished ? 2U : 0U) | (f.dead ? 1U : 0U));
+    key.add(static_cast<std::uint64_t>(f.asleep_on) << 2 | (f.finished ? 2U : 0U) |
+            (f.dead ? 1U : 0U));
     key.add(f.results.size());
     for (const std::uint64_t r : f.results) key.add(r);
     key.add(f.stores.size());
@@ -111,22 +112,24 @@ class Search {
       const Fiber& fiber = state.fibers[f];
       if (fiber.dead || fiber.finished) continue;
       if (std::string why = scenario_.stuck(f, fiber.local); !why.empty()) {
-        return report(
-            scenario_.name(f) + (fiber.asleep_on == kAwake ? " waits" : " sleeps") + " for ever: " + why, at,
-            {});
+        return report(scenario_.name(f) + (fiber.asleep_on == kAwake ? " waits" : " sleeps") +
+                          " for ever: " + why,
+                      at, {});
       }
     }
     return false;
   }
 
-  // False if the choice does not exist in this state. Leaves the scenario's memory as it is after the choice.
+  // False if the choice does not exist in this state. Leaves the scenario's memory as it is after
+  // the choice.
   bool apply(State& state, Choice choice, std::string* failure, std::string* label) {
     Fiber& fiber = state.fibers[choice.fiber];
     if (fiber.dead) return false;
     load(state);
     switch (choice.deed) {
       case Deed::kStep:
-        if (fiber.finished || fiber.asleep_on != kAwake || !step(state, choice.fiber, failure, label))
+        if (fiber.finished || fiber.asleep_on != kAwake ||
+            !step(state, choice.fiber, failure, label))
           return false;
         break;
       case Deed::kDrain:
@@ -179,7 +182,9 @@ class Search {
     queue_.push_back(std::move(state));
   }
 
-  void load(const State& state) { std::copy(state.memory.begin(), state.memory.end(), memory_.begin()); }
+  void load(const State& state) {
+    std::copy(state.memory.begin(), state.memory.end(), memory_.begin());
+  }
 
   bool report(const std::string& what, std::uint32_t at, std::optional<Choice> last) {
     findings_.violation = what;
@@ -199,7 +204,8 @@ class Search {
   [[nodiscard]] std::string named(std::string label) const {
     for (std::size_t at = 0; (at = label.find('+', at)) != std::string::npos; ++at) {
       const std::size_t end = label.find_first_not_of("0123456789", at + 1);
-      const std::string digits = label.substr(at + 1, end == std::string::npos ? end : end - at - 1);
+      const std::string digits =
+          label.substr(at + 1, end == std::string::npos ? end : end - at - 1);
       if (digits.empty()) continue;
       const auto cell = scenario_.cells.find(std::stoul(digits));
       if (cell != scenario_.cells.end()) label.replace(at, digits.size() + 1, cell->second);
@@ -219,6 +225,8 @@ class Search {
 
 }  // namespace
 
-Findings explore(Scenario& scenario, const Limits& limits) { return Search(scenario, limits).run(); }
+Findings explore(Scenario& scenario, const Limits& limits) {
+  return Search(scenario, limits).run();
+}
 
 }  // namespace regroup::model

@@ -1,6 +1,6 @@
-// Tries every interleaving of a scenario's fibers, breadth first, so that the first violation found is a
-// shortest one. States that differ in nothing that matters later (memory, what each fiber has read in its
-// round, sleepers, store buffers) are visited once.
+// Tries every interleaving of a scenario's fibers, breadth first, so that the first violation found
+// is a shortest one. States that differ in nothing that matters later (memory, what each fiber has
+// read in its round, sleepers, store buffers) are visited once.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ class Scenario {
   // constructor.
   virtual std::span<std::byte> memory() = 0;
   [[nodiscard]] virtual std::vector<Local> start() const = 0;  // one per fiber
-  // Runs one round of a fiber: shipped code between two points where `local` says all that it remembers.
-  // False: it has nothing left to do. Called again and again with the same `local`; deterministic.
+  // Runs one round of a fiber: shipped code between two points where `local` says all that it
+  // remembers. False: it has nothing left to do. Called again and again with the same `local`;
+  // deterministic.
   virtual bool round(std::size_t fiber, Local& local) = 0;
   [[nodiscard]] virtual std::string name(std::size_t fiber) const = 0;
 

@@ -1,7 +1,7 @@
-// An explicit-state model of sections 3 and 4 of docs/design/architecture.md: members, agents, messages and
-// one coordinator. protocol_check.cc searches it breadth first; README.md says what is abstracted. Every rule
-// of the page that was found necessary is a Rule (protocol_rules.h): `-off NAME` removes it, and the search
-// finds a counterexample.
+// An explicit-state model of sections 3 and 4 of docs/design/architecture.md: members, agents,
+// messages and one coordinator. protocol_check.cc searches it breadth first; README.md says what is
+// abstracted. Every rule of the page that was found necessary is a Rule (protocol_rules.h): `-off
+// NAME` removes it, and the search finds a counterexample.
 #pragma once
 
 #include <cstddef>
@@ -48,11 +48,12 @@ enum Phase : Byte { kNone, kOpen, kCommitted, kClosed };
 struct Member {
   Byte pc, phase, generation, step, marked;  // the state word
   Byte revoked_up_to, world, at, applied;    // `at`: step it works on
-  Byte sealed_step, data, sealed;  // its leaf buffers: what the seals say, what is in them, which intervals
-  Byte value, donor;               // read for the result; of the copy
-  Byte zombie, torn, late;         // dead but not reaped; threads in its buffers; a store to a result left
-  Byte line, exited;               // dead member + 1 whose line it got; exited with status 0
-  Byte ring, restarts, bad;        // of a learner: last result in its ring; full rings; a byte is wrong
+  Byte sealed_step, data,
+      sealed;         // its leaf buffers: what the seals say, what is in them, which intervals
+  Byte value, donor;  // read for the result; of the copy
+  Byte zombie, torn, late;  // dead but not reaped; threads in its buffers; a store to a result left
+  Byte line, exited;        // dead member + 1 whose line it got; exited with status 0
+  Byte ring, restarts, bad;  // of a learner: last result in its ring; full rings; a byte is wrong
 };
 struct World {
   Byte generation, incarnation, members, resume, source[4];
@@ -81,7 +82,8 @@ struct State {
   World w[kWorlds];
   Agent a[kHosts];
   Byte vote[kGenerations][kMembers], done[kGenerations][kMembers];
-  Byte result[kHosts][2][3];  // slices of two buffers: the step whose right bytes are there, or garbage
+  Byte result[kHosts][2]
+             [3];  // slices of two buffers: the step whose right bytes are there, or garbage
   Byte worlds, at, incarnation, world, journaled, next, sent, reported, report[kMembers];
   Byte excluded, unreapable, wanted, faults, joined, differs, restarted;
   Byte guardian_dead, ended;  // hosts whose agents ended their members for want of a coordinator
@@ -98,8 +100,8 @@ struct Successor {
 // Everything that can happen next; `violation` is set if some of it breaks a promise.
 void successors(const Options& o, const State& s, bool labels, std::vector<Successor>* out,
                 std::string* violation);
-// Nothing is left to be done: all members of the World have done all steps, or there is nobody left to do
-// them.
+// Nothing is left to be done: all members of the World have done all steps, or there is nobody left
+// to do them.
 [[nodiscard]] bool goal(const Options& o, const State& s);
 // Which rule has this name; kRules if none.
 [[nodiscard]] Rule rule_named(std::string_view name);

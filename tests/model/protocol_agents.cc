@@ -6,9 +6,11 @@
 namespace regroup::model::protocol {
 namespace {
 
-// One step of the revoke that agent `h` is working off: per word first the state, then the doorbell.
+// One step of the revoke that agent `h` is working off: per word first the state, then the
+// doorbell.
 const char* close_word(const Moves& moves, const Agent& a, Member* n) {
-  const bool match = moves.has(kRevokeOld) ? n->generation <= a.revoking : n->generation == a.revoking;
+  const bool match =
+      moves.has(kRevokeOld) ? n->generation <= a.revoking : n->generation == a.revoking;
   if (n->phase == kOpen && match) {
     n->phase = kClosed, n->generation = a.revoking;
     return "open -> closed";
@@ -23,7 +25,8 @@ const char* close_word(const Moves& moves, const Agent& a, Member* n) {
     return "committed, marked revoked";
   }
   if (n->phase == kCommitted) return "compare-and-swap fails: committed";
-  return n->phase == kOpen ? "compare-and-swap fails: word is of another generation" : "nothing to close";
+  return n->phase == kOpen ? "compare-and-swap fails: word is of another generation"
+                           : "nothing to close";
 }
 
 void report(const Moves& moves, int h) {

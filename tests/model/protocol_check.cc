@@ -1,13 +1,15 @@
-// Breadth-first search over the protocol model: no promise broken, no deadlock, and from every state a way to
-// the end without a further fault. Prints the shortest trace of what goes wrong.
-//   usage: protocol_check [-h0 N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host] [-lines]
-//                         [-finish] [-ring N] [-lease] [-heals] [-off RULE]... [-on RULE]... [-none]
+// Breadth-first search over the protocol model: no promise broken, no deadlock, and from every
+// state a way to the end without a further fault. Prints the shortest trace of what goes wrong.
+//   usage: protocol_check [-h0 N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host]
+//   [-lines]
+//                         [-finish] [-ring N] [-lease] [-heals] [-off RULE]... [-on RULE]...
+//                         [-none]
 //                         [-nbuf N] [-planrev] [-fence] [-votebystep] [-max states] [-nolive]
 //                         [-expect holds|fails] [-reach WORDS] [-full]
-// kinds of faults: protocol_faults.cc; rules: protocol_rules.h. Exit status 0: as expected (default: holds).
-// -reach: a move with these words in its label counts as a violation: the run does come there.
-// -full: skip (77) unless REGROUP_TEST_FULL is set.
-// A build for a sanitizer looks at fewer states: most_states.h.
+// kinds of faults: protocol_faults.cc; rules: protocol_rules.h. Exit status 0: as expected
+// (default: holds). -reach: a move with these words in its label counts as a violation: the run
+// does come there. -full: skip (77) unless REGROUP_TEST_FULL is set. A build for a sanitizer looks
+// at fewer states: most_states.h.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -62,7 +64,8 @@ class Search {
       queue_.pop_front();
       successors(o_, s, !reach_.empty(), &next, &violation);
       for (const Successor& n : next) {
-        if (!reach_.empty() && n.label.find(reach_) != std::string::npos) violation = "reached: " + n.label;
+        if (!reach_.empty() && n.label.find(reach_) != std::string::npos)
+          violation = "reached: " + n.label;
       }
       if (!violation.empty()) return violated(s, violation);
       if (!follow(next) && !goal(o_, s)) return stuck("DEADLOCK (I4)", at_);
@@ -214,8 +217,9 @@ std::string parse(int argc, char** argv, Arguments* out) {
       {"-reach", [&](const std::string& v) { return out->reach = v, !v.empty(); }},
       {"-off", rule(true)},
       {"-on", rule(false)},
-      {"-expect",
-       [&](const std::string& v) { return out->expect_holds = v == "holds", v == "holds" || v == "fails"; }}};
+      {"-expect", [&](const std::string& v) {
+         return out->expect_holds = v == "holds", v == "holds" || v == "fails";
+       }}};
   const std::map<std::string, std::function<void()>> plain = {
       {"-full", [&] { out->full = true; }},
       {"-lines", [&] { o.reuse_lines = true; }},
@@ -236,12 +240,14 @@ std::string parse(int argc, char** argv, Arguments* out) {
     const auto it = with_value.find(name);
     if (it == with_value.end() || i + 1 == argc || !it->second(argv[++i])) return name;
   }
-  const bool fits = o.on_host[0] >= 0 && o.on_host[0] <= 2 && o.on_host[1] >= 0 && o.on_host[1] <= 2 &&
-                    o.joiner_host >= 0 && o.joiner_host < kHosts && o.result_buffers >= 1 &&
-                    o.result_buffers <= 2 && o.ring >= 0;
+  const bool fits = o.on_host[0] >= 0 && o.on_host[0] <= 2 && o.on_host[1] >= 0 &&
+                    o.on_host[1] <= 2 && o.joiner_host >= 0 && o.joiner_host < kHosts &&
+                    o.result_buffers >= 1 && o.result_buffers <= 2 && o.ring >= 0;
   if (!fits) return "a number";
   // Without time nobody would ever end or go on.
-  return !o.lease && o.kinds.find_first_of("gs") != std::string::npos ? "fault g or s without -lease" : "";
+  return !o.lease && o.kinds.find_first_of("gs") != std::string::npos
+             ? "fault g or s without -lease"
+             : "";
 }
 
 }  // namespace
@@ -249,9 +255,10 @@ std::string parse(int argc, char** argv, Arguments* out) {
 int main(int argc, char** argv) {
   Arguments arguments;
   if (const std::string wrong = parse(argc, argv, &arguments); !wrong.empty()) {
-    std::fprintf(stderr,
-                 "protocol_check: %s is not understood; the head of protocol_check.cc has the usage\n",
-                 wrong.c_str());
+    std::fprintf(
+        stderr,
+        "protocol_check: %s is not understood; the head of protocol_check.cc has the usage\n",
+        wrong.c_str());
     return 2;
   }
   if (arguments.full && std::getenv("REGROUP_TEST_FULL") == nullptr) {

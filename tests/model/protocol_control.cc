@@ -31,7 +31,8 @@ struct Coordinator {
   [[nodiscard]] bool admits() const {
     if (moves.o.ring == 0) return moves.learner_ready();
     const bool learns = s.m[kJoiner].pc == kLearner || moves.learner_ready();
-    return !in_world(kJoiner) && s.report[kJoiner] != 0 && learns && moves.reachable_member(kJoiner);
+    return !in_world(kJoiner) && s.report[kJoiner] != 0 && learns &&
+           moves.reachable_member(kJoiner);
   }
   [[nodiscard]] int learned() const {
     return moves.o.ring > 0 && !in_world(kJoiner) ? s.report[kJoiner] - 1 : s.m[kJoiner].applied;
@@ -52,7 +53,8 @@ bool Coordinator::wants_change() const {
   for (int k = 0; has(kSeedHost) && k < moves.o.intervals(); ++k) {
     if (!moves.reachable_member(world.source[k])) return true;
   }
-  return moves.learner_ready() && !in_world(kJoiner) && !(has(kFinishJoin) && finished(world.resume));
+  return moves.learner_ready() && !in_world(kJoiner) &&
+         !(has(kFinishJoin) && finished(world.resume));
 }
 
 void Coordinator::watch() const {
@@ -84,13 +86,15 @@ void Coordinator::revoke() const {
     moves.emit(t, "coordinator sends revoke g{} to agent {}", world.generation, h);
   }
   const int needed = moves.hosts_needed();
-  if ((s.reported & needed) == needed && s.worlds < kWorlds && world.generation + 1 < kGenerations) decide();
+  if ((s.reported & needed) == needed && s.worlds < kWorlds && world.generation + 1 < kGenerations)
+    decide();
 }
 
 int Coordinator::survivors() const {
   int bits = 0;
   for (int i = 0; i < kMembers; ++i) {
-    if (in_world(i) && s.m[i].pc != kDead && moves.reachable_member(i) && (s.excluded >> i & 1) == 0)
+    if (in_world(i) && s.m[i].pc != kDead && moves.reachable_member(i) &&
+        (s.excluded >> i & 1) == 0)
       bits |= 1 << i;
   }
   return bits;
@@ -118,8 +122,8 @@ void Coordinator::kill_excluded(State* t) const {
 void Coordinator::plan(State* t, int survivors, int resume) const {
   World& x = t->w[t->worlds];
   x = {};
-  x.generation =
-      s.restarted != 0 && !has(kNewNumber) ? world.generation : static_cast<Byte>(world.generation + 1);
+  x.generation = s.restarted != 0 && !has(kNewNumber) ? world.generation
+                                                      : static_cast<Byte>(world.generation + 1);
   x.incarnation = s.incarnation;
   x.members = static_cast<Byte>(survivors);
   x.resume = static_cast<Byte>(resume);
@@ -133,7 +137,8 @@ void Coordinator::plan(State* t, int survivors, int resume) const {
     int holder = -1;
     for (int i = 0; i < kMembers && holder < 0; ++i) {
       const Member& m = s.m[i];
-      if (m.sealed_step == resume + 1 && (m.sealed >> k & 1) != 0 && moves.reachable_member(i)) holder = i;
+      if (m.sealed_step == resume + 1 && (m.sealed >> k & 1) != 0 && moves.reachable_member(i))
+        holder = i;
     }
     if (holder < 0) {
       const int next = turn++ % n;
@@ -152,7 +157,8 @@ void Coordinator::check(const State& t, int survivors, int resume) const {
     }
     const bool success = s.m[i].exited != 0 && moves.reachable_member(i);
     if (success && !finished(resume)) {
-      moves.violate(fmt::format("I7: m{} exited with success, and a World goes on after {}", i, resume));
+      moves.violate(
+          fmt::format("I7: m{} exited with success, and a World goes on after {}", i, resume));
     }
   }
   if (finished(resume) && (survivors >> kJoiner & 1) != 0 && !in_world(kJoiner)) {
@@ -191,8 +197,8 @@ void Coordinator::decide() const {
   std::memset(t.report, 0, sizeof t.report);
   if (!has(kJournal)) t.world = t.next;
   check(t, left, resume);
-  moves.emit(t, "coordinator decides World g{}: members {:#x}, resume {}", t.w[t.next].generation, left,
-             resume);
+  moves.emit(t, "coordinator decides World g{}: members {:#x}, resume {}", t.w[t.next].generation,
+             left, resume);
 }
 
 void Coordinator::announce() const {
@@ -209,16 +215,18 @@ void Coordinator::announce() const {
 
 void Coordinator::restart() const {
   if (s.guardian_dead != 0) return;
-  if (s.ended != 0) moves.violate("I9: members are ended, and the guardian restarts the coordinator");
+  if (s.ended != 0)
+    moves.violate("I9: members are ended, and the guardian restarts the coordinator");
   State t = s;
-  t.incarnation = static_cast<Byte>((has(kIncarnation) ? s.incarnation : s.w[s.journaled].incarnation) + 1);
+  t.incarnation =
+      static_cast<Byte>((has(kIncarnation) ? s.incarnation : s.w[s.journaled].incarnation) + 1);
   t.world = t.next = s.journaled;
   t.sent = t.reported = t.differs = 0;
   t.restarted = 1;
   t.joined = moves.contains(s.journaled, kJoiner) ? 1 : 0;
   t.at = has(kHello) ? kSayHello : kSteady;
-  moves.emit(t, "guardian restarts the coordinator: incarnation {}, journal says g{}", t.incarnation,
-             moves.generation(s.journaled));
+  moves.emit(t, "guardian restarts the coordinator: incarnation {}, journal says g{}",
+             t.incarnation, moves.generation(s.journaled));
 }
 
 void Coordinator::hello() const {
@@ -227,7 +235,8 @@ void Coordinator::hello() const {
     t.sent |= static_cast<Byte>(1 << h);
     if (has(kFence)) t.a[h].incarnation = s.incarnation;
     t.a[h].lease_over = 0;
-    if (s.a[h].world != s.journaled || s.a[h].revoked >= moves.generation(s.journaled)) t.differs = 1;
+    if (s.a[h].world != s.journaled || s.a[h].revoked >= moves.generation(s.journaled))
+      t.differs = 1;
     return moves.emit(t, "agent {} says hello: World g{}, revoked up to g{}", h,
                       moves.generation(s.a[h].world), s.a[h].revoked);
   }

@@ -1,9 +1,9 @@
-// What may go wrong, and what dead members leave behind. Kinds of faults: k a member killed and reaped at
-// once, d a member killed whose death is known before its reap, j the joiner killed, h a host lost with its
-// arena, x a living member excluded, u one excluded that hangs in the kernel when it is killed, c the
-// coordinator killed, p a host cut off but alive, r a regroup without a cause, l the joiner's host lost, b a
-// byte of the learner's copy wrong, g the guardian killed, s the agent of a host stopped while its members
-// run.
+// What may go wrong, and what dead members leave behind. Kinds of faults: k a member killed and
+// reaped at once, d a member killed whose death is known before its reap, j the joiner killed, h a
+// host lost with its arena, x a living member excluded, u one excluded that hangs in the kernel
+// when it is killed, c the coordinator killed, p a host cut off but alive, r a regroup without a
+// cause, l the joiner's host lost, b a byte of the learner's copy wrong, g the guardian killed, s
+// the agent of a host stopped while its members run.
 #include <cstring>
 
 #include "tests/model/protocol_moves.h"
@@ -138,7 +138,8 @@ void end_coordinator(const Moves& moves, State* t) {
   t->world = t->next = t->journaled;
   if (t->from_snapshot > t->w[t->journaled].generation) t->from_snapshot = 0;
   Member& joiner = t->m[kJoiner];
-  const bool idle = joiner.pc == kIdle && joiner.phase == kNone && !moves.contains(t->journaled, kJoiner);
+  const bool idle =
+      joiner.pc == kIdle && joiner.phase == kNone && !moves.contains(t->journaled, kJoiner);
   if (idle || joiner.pc == kLearnerStopped) joiner.pc = kLearner;
   for (Agent& a : t->a) {
     for (int i = 0; i < a.n; ++i) {
@@ -169,7 +170,8 @@ void leftover_moves(const Moves& moves) {
       moves.emit(t, "another thread of dead m{} stores its slice of result {}", i, m.at);
     }
     const Member& heir = moves.s.m[kJoiner];
-    if (m.torn == 0 || heir.line != i + 1 || (heir.pc != kComputing && heir.sealed_step == 0)) continue;
+    if (m.torn == 0 || heir.line != i + 1 || (heir.pc != kComputing && heir.sealed_step == 0))
+      continue;
     State t = moves.s;
     t.m[i].torn = 0;
     if (heir.pc == kComputing)

@@ -1,6 +1,7 @@
-// What a joiner does until it is a member, and its copy inside the regroup. Without a ring it reads the
-// results of the members; with one (-ring N) it is the learner of section 4 rule 6: it copies the snapshot of
-// a step, its agent stores each result committed since, it replays them and proves what it has.
+// What a joiner does until it is a member, and its copy inside the regroup. Without a ring it reads
+// the results of the members; with one (-ring N) it is the learner of section 4 rule 6: it copies
+// the snapshot of a step, its agent stores each result committed since, it replays them and proves
+// what it has.
 #include <algorithm>
 
 #include "tests/model/protocol_moves.h"
@@ -39,7 +40,8 @@ struct Learner {
   void copy_in_world() const;
 };
 
-// A World that may still be in force counts on the word of dead member `d`, or its plan on its seals.
+// A World that may still be in force counts on the word of dead member `d`, or its plan on its
+// seals.
 bool counts_on(const Moves& moves, int d) {
   const State& s = moves.s;
   int newest = 0;
@@ -77,7 +79,8 @@ void Learner::take_line() const {
     if ((has(kReapLine) && x.zombie != 0) || (has(kLineUse) && counts_on(moves, d))) continue;
     State t = with([&](Member& n) { n.line = static_cast<Byte>(d + 1); });
     Member& old = t.m[d];
-    old.phase = old.generation = old.step = old.marked = old.sealed_step = old.data = old.sealed = 0;
+    old.phase = old.generation = old.step = old.marked = old.sealed_step = old.data = old.sealed =
+        0;
     moves.emit(t, "agent gives the joiner the line and the buffers of m{}", d);
   }
 }
@@ -99,7 +102,8 @@ void Learner::begin() const {
   }
 }
 
-// With a ring the donor's agent keeps state k in its snapshot buffer; without, the donor must stay there.
+// With a ring the donor's agent keeps state k in its snapshot buffer; without, the donor must stay
+// there.
 void Learner::copy() const {
   const bool stays = is_donor(m.donor) && s.m[m.donor].applied == m.applied;
   const bool whole = moves.o.ring > 0 ? moves.reachable_member(m.donor) : stays;
@@ -114,7 +118,8 @@ void Learner::replay_from_members() const {
   if (s.joined != 0) return;
   const int k = m.applied + 1;
   bool known = false;
-  for (int d = 0; d < kJoiner; ++d) known |= moves.alive(moves.o.host_of(d)) && moves.committed(d) >= k;
+  for (int d = 0; d < kJoiner; ++d)
+    known |= moves.alive(moves.o.host_of(d)) && moves.committed(d) >= k;
   if (!known || k > moves.o.steps) return;
   for (int h = 0; h < kHosts; ++h) {
     if (!moves.reachable(h) || !moves.whole_result(s, h, k)) continue;
@@ -148,7 +153,8 @@ void Learner::replay_from_ring() const {
   if (m.ring - m.applied > moves.o.ring) {
     moves.violate("I10: the learner replays from a place of the ring where a later result stands");
   }
-  moves.emit(with([](Member& n) { ++n.applied; }), "learner replays result {} of its ring", m.applied + 1);
+  moves.emit(with([](Member& n) { ++n.applied; }), "learner replays result {} of its ring",
+             m.applied + 1);
 }
 
 // With the digest of any member that has been there.
@@ -158,7 +164,8 @@ void Learner::prove() const {
   if (!known && has(kProve)) return;
   if (m.bad != 0 && has(kProve))
     return moves.emit(again(false), "learner's digest of state {} differs: again", m.applied);
-  moves.emit(with([](Member& n) { n.pc = kLearnerReady; }), "learner is ready with state {}", m.applied);
+  moves.emit(with([](Member& n) { n.pc = kLearnerReady; }), "learner is ready with state {}",
+             m.applied);
 }
 
 void Learner::copy_in_world() const {

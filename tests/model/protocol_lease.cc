@@ -1,9 +1,10 @@
-// Time without a coordinator. After 3 s an agent's lease is over and its members are closed; after the orphan
-// time-out it ends them. A coordinator that can reach nobody with the state waits out the lease of every host
-// whose death is not proved, then goes on from the snapshot of step 0 with a new member on host 2.
+// Time without a coordinator. After 3 s an agent's lease is over and its members are closed; after
+// the orphan time-out it ends them. A coordinator that can reach nobody with the state waits out
+// the lease of every host whose death is not proved, then goes on from the snapshot of step 0 with
+// a new member on host 2.
 //
-// Time is an order of events: the coordinator has waited long enough when every such lease is over; a restart
-// takes less than the orphan time-out.
+// Time is an order of events: the coordinator has waited long enough when every such lease is over;
+// a restart takes less than the orphan time-out.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +20,9 @@ struct Time {
   const Agent& a = s.a[h];
 
   [[nodiscard]] bool has(Rule rule) const { return moves.has(rule); }
-  [[nodiscard]] bool without_coordinator() const { return a.cut != kLinked || s.at == kCoordinatorDead; }
+  [[nodiscard]] bool without_coordinator() const {
+    return a.cut != kLinked || s.at == kCoordinatorDead;
+  }
   // The agent closes its members as by a revoke that nobody sent.
   void close(State* t) const {
     Agent& b = t->a[h];
@@ -63,7 +66,8 @@ void Time::go_on() const {
   moves.emit(t, "agent {} is continued", h);
 }
 
-// The agent says hello. Who is in no World that counts is ended, the others' letters are sent again.
+// The agent says hello. Who is in no World that counts is ended, the others' letters are sent
+// again.
 void Time::heal() const {
   if (a.cut != kLinkDown || s.at == kCoordinatorDead || s.at == kEnd) return;
   State t = s;
@@ -126,7 +130,8 @@ void snapshot_moves(const Moves& moves) {
   t.joined = 1;
   t.from_snapshot = x.generation;
   t.at = kDecided;
-  moves.emit(t, "coordinator goes on from the snapshot of step 0: World g{}, a new member on host 2",
+  moves.emit(t,
+             "coordinator goes on from the snapshot of step 0: World g{}, a new member on host 2",
              x.generation);
 }
 

@@ -78,20 +78,22 @@ void Self::enter_world() const {
       moves.violate("I3: result of the resume step not readable on own host");
     accept();
     n.pc = kCatchingUp;
-    moves.emit(t, "m{} reads World g{} (resume {}), starts to apply it from its arena", i, g, resume);
+    moves.emit(t, "m{} reads World g{} (resume {}), starts to apply it from its arena", i, g,
+               resume);
   } else if (n.applied < resume && i == kJoiner) {
     n.pc = kJoinerCopy;
     moves.emit(t, "joiner reads World g{} (resume {}), will copy", g, resume);
   } else {
-    moves.violate(fmt::format("I1/I2: m{} enters World g{} with resume {} but has applied {}", i, g, resume,
-                              n.applied));
+    moves.violate(fmt::format("I1/I2: m{} enters World g{} with resume {} but has applied {}", i, g,
+                              resume, n.applied));
     moves.emit(t, "m{} reads World g{}", i, g);
   }
 }
 
 void Self::catch_up() const {
   const int resume = world.resume;
-  if (!moves.whole_result(moves.s, host, resume)) moves.violate("I3: result overwritten while catching up");
+  if (!moves.whole_result(moves.s, host, resume))
+    moves.violate("I3: result overwritten while catching up");
   if (m.applied != resume - 1) moves.violate("I1: applied twice");
   moves.emit(with([&](Member& n) { n.applied = static_cast<Byte>(resume), n.pc = kOpening; }),
              "m{} finished applying {} (catch-up)", i, resume);
@@ -153,7 +155,8 @@ void Self::reduce() const {
   for (int k = 0; k < moves.o.intervals(); ++k) {
     const int source = moves.source(m.world, m.at, k);
     const Member& x = moves.s.m[source];
-    if (!moves.alive(moves.o.host_of(source)) || x.sealed_step != m.at || (x.sealed >> k & 1) == 0) return;
+    if (!moves.alive(moves.o.host_of(source)) || x.sealed_step != m.at || (x.sealed >> k & 1) == 0)
+      return;
     if (x.data != m.at) value = kGarbage;
   }
   const auto left = [&](int k) {
@@ -162,8 +165,8 @@ void Self::reduce() const {
     return !here || moves.generation(x.world) >= world.generation;
   };
   if (has(kGate) && !all_of_world(left)) return;
-  moves.emit(with([&](Member& n) { n.pc = kWrite, n.value = value; }), "m{} reads all seals of step {}", i,
-             m.at);
+  moves.emit(with([&](Member& n) { n.pc = kWrite, n.value = value; }),
+             "m{} reads all seals of step {}", i, m.at);
 }
 
 void Self::write() const {
@@ -202,17 +205,19 @@ void Self::commit() const {
     moves.violate("I6: a cut-off host commits after the coordinator gave the World up");
   }
   const Pc next = m.pc == kCommitWait ? kApply : kFinished;
-  moves.emit(with([&](Member& n) { n.phase = kCommitted, n.pc = next; }), "m{} commits {} (g{})", i, m.at,
-             world.generation);
+  moves.emit(with([&](Member& n) { n.phase = kCommitted, n.pc = next; }), "m{} commits {} (g{})", i,
+             m.at, world.generation);
 }
 
 void Self::apply() const {
   if (!moves.whole_result(moves.s, host, m.at)) {
-    moves.violate("I3/bits: result of the committed step is not whole or not the right bits while applying");
+    moves.violate(
+        "I3/bits: result of the committed step is not whole or not the right bits while applying");
   }
   if (m.applied != m.at - 1) moves.violate("I1: applied twice or skipped");
   const Pc next = m.at == moves.o.last() ? kDone : kNext;
-  moves.emit(with([&](Member& n) { n.applied = m.at, n.pc = next; }), "m{} finished applying {}", i, m.at);
+  moves.emit(with([&](Member& n) { n.applied = m.at, n.pc = next; }), "m{} finished applying {}", i,
+             m.at);
 }
 
 void Self::open_next() const {
@@ -225,7 +230,8 @@ void Self::open_next() const {
                       "m{} stores open(g{}, step {})", i, world.generation, next);
   }
   if (next > moves.o.steps && !has(kFinishFirst)) {
-    return moves.emit(with([](Member& n) { n.pc = kDead, n.exited = 1; }), "m{} exits with status 0", i);
+    return moves.emit(with([](Member& n) { n.pc = kDead, n.exited = 1; }),
+                      "m{} exits with status 0", i);
   }
   if (has(kReopen)) {
     if (m.marked != 0) return moves.emit(at(kIdle), "m{} may not open {}: revoked", i, next);
@@ -259,10 +265,11 @@ void write_slice(const Moves& moves, State* t, int member) {
   for (int k = 0; k < moves.o.intervals(); ++k) {
     const int source = moves.source(m.world, m.at, k);
     const Member& x = moves.s.m[source];
-    // Bytes received from another host stay good until the next World uses the receive buffers again.
-    const bool stale = moves.o.host_of(source) == host
-                           ? x.sealed_step != m.at || x.data != m.at
-                           : moves.generation(moves.s.a[host].world) > moves.s.w[m.world].generation;
+    // Bytes received from another host stay good until the next World uses the receive buffers
+    // again.
+    const bool stale = moves.o.host_of(source) == host ? x.sealed_step != m.at || x.data != m.at
+                                                       : moves.generation(moves.s.a[host].world) >
+                                                             moves.s.w[m.world].generation;
     if (stale) value = kGarbage;
   }
   for (int k = 0; k < 3; ++k) {

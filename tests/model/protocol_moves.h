@@ -1,5 +1,5 @@
-// What the parts of the protocol model share: the state that is left, the successors that are found, and
-// readings of it.
+// What the parts of the protocol model share: the state that is left, the successors that are
+// found, and readings of it.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,8 @@ struct Moves {
   template <class... Values>
   void emit(State t, fmt::format_string<Values...> text, Values&&... values) const {
     canonical(&t);
-    out->push_back({labels ? fmt::format(text, std::forward<Values>(values)...) : std::string(), t, false});
+    out->push_back(
+        {labels ? fmt::format(text, std::forward<Values>(values)...) : std::string(), t, false});
   }
   void violate(const std::string& what) const {
     if (violation->empty()) *violation = what;
@@ -31,9 +32,13 @@ struct Moves {
 
   [[nodiscard]] bool has(Rule rule) const { return o.has(rule); }
   [[nodiscard]] int generation(int world) const { return s.w[world].generation; }
-  [[nodiscard]] bool contains(int world, int member) const { return (s.w[world].members >> member & 1) != 0; }
+  [[nodiscard]] bool contains(int world, int member) const {
+    return (s.w[world].members >> member & 1) != 0;
+  }
   [[nodiscard]] bool alive(int host) const { return s.a[host].alive != 0; }
-  [[nodiscard]] bool reachable(int host) const { return s.a[host].alive != 0 && s.a[host].cut == 0; }
+  [[nodiscard]] bool reachable(int host) const {
+    return s.a[host].alive != 0 && s.a[host].cut == 0;
+  }
   [[nodiscard]] bool reachable_member(int member) const { return reachable(o.host_of(member)); }
   [[nodiscard]] int committed(int member) const;
   // Who holds or computes interval `k` of `step`.
@@ -44,7 +49,9 @@ struct Moves {
   [[nodiscard]] bool learner_ready() const;
   [[nodiscard]] bool state_on(int host) const;  // members that can go on, were they let
   [[nodiscard]] bool lease_is_out(int host) const;
-  [[nodiscard]] int votes_of(int world) const { return o.votes_by_generation ? s.w[world].generation : 0; }
+  [[nodiscard]] int votes_of(int world) const {
+    return o.votes_by_generation ? s.w[world].generation : 0;
+  }
 };
 
 void member_moves(const Moves& m);

@@ -10,20 +10,20 @@ namespace regroup::model::protocol {
 inline constexpr int kJoiner = 4;
 
 enum Rule : std::uint8_t {
-  kReopen,       // revoke marks committed words too, and only an unmarked one may open the next step
-  kCatchUp,      // who applies the result of `resume` says so in its word; resume never decreases
-  kJoinFails,    // joining g fails if g is revoked already ("revoked up to" only grows)
-  kUnseal,       // a seal is withdrawn before its buffer is written again
-  kRevokeOld,    // a revoke of g closes words of earlier generations too
-  kHello,        // a restarted coordinator asks the agents what they know
-  kNewNumber,    // after a restart the next generation is above every journaled one
-  kAllWords,     // resume counts the words of dead members and of learners
-  kJournal,      // a World is journaled before it is announced
-  kSeqVote,      // (no effect here: votes are monotonic)
-  kGate,         // nobody writes a result of g+1 before all of g on its host left g
-  kFence,        // agents refuse lower incarnations and older Worlds
-  kSeedHost,     // a host that holds seals of the plan counts as lost like one with members
-  kJoinFetch,    // a joiner behind resume copies the result from a member
+  kReopen,     // revoke marks committed words too, and only an unmarked one may open the next step
+  kCatchUp,    // who applies the result of `resume` says so in its word; resume never decreases
+  kJoinFails,  // joining g fails if g is revoked already ("revoked up to" only grows)
+  kUnseal,     // a seal is withdrawn before its buffer is written again
+  kRevokeOld,  // a revoke of g closes words of earlier generations too
+  kHello,      // a restarted coordinator asks the agents what they know
+  kNewNumber,  // after a restart the next generation is above every journaled one
+  kAllWords,   // resume counts the words of dead members and of learners
+  kJournal,    // a World is journaled before it is announced
+  kSeqVote,    // (no effect here: votes are monotonic)
+  kGate,       // nobody writes a result of g+1 before all of g on its host left g
+  kFence,      // agents refuse lower incarnations and older Worlds
+  kSeedHost,   // a host that holds seals of the plan counts as lost like one with members
+  kJoinFetch,  // a joiner behind resume copies the result from a member
   kIncarnation,  // the guardian counts incarnations
   kLastWrite,    // only the thread that holds the robust futex writes results
   kReapLine,     // a dead member's buffers are used again only after its reap
@@ -32,7 +32,8 @@ enum Rule : std::uint8_t {
   kFinishWord,   // the word of a member that finished still counts
   kFinishJoin,   // no joiner is admitted once finish() committed
   kLeaseClose,   // an agent without a coordinator closes its members
-  kLeaseWait,    // nobody goes on from a snapshot before that has happened wherever no death is proved
+  kLeaseWait,    // nobody goes on from a snapshot before that has happened wherever no death is
+                 // proved
   kLeaseWord,    // the lease's end stands in the arena, and members look there before they commit
   kLeaseTold,    // an agent whose lease has ended says so as of a revoke
   kLeaseFresh,   // and takes no World that was sent before it did
@@ -63,8 +64,9 @@ struct Options {
   int joiner_host = 2;
   bool reuse_lines = false;  // the joiner may get the line of a dead member
   bool finish = false;       // finish() follows the last step
-  int ring = 0;              // results that a learner's ring holds; 0: it reads those of the members
-  bool lease = false;  // time passes for agents without a coordinator, and there is a snapshot of step 0
+  int ring = 0;  // results that a learner's ring holds; 0: it reads those of the members
+  bool lease =
+      false;  // time passes for agents without a coordinator, and there is a snapshot of step 0
   bool heals = false;  // a link that is down may come back
   int result_buffers = 2;
   bool votes_by_generation = true;
@@ -74,7 +76,9 @@ struct Options {
   bool liveness = true;
 
   [[nodiscard]] bool has(Rule rule) const { return (off >> rule & 1) == 0; }
-  [[nodiscard]] int host_of(int member) const { return member == kJoiner ? joiner_host : member / 2; }
+  [[nodiscard]] int host_of(int member) const {
+    return member == kJoiner ? joiner_host : member / 2;
+  }
   [[nodiscard]] int intervals() const { return on_host[0] + on_host[1]; }
   [[nodiscard]] int last() const {
     return steps + (finish ? 1 : 0);

@@ -26,7 +26,8 @@ int canonical_members(const Options& o, State* t) {
       m.donor = m.revoked_up_to = m.ring = m.restarts = m.bad = 0;
       if (m.late == 0) m.world = m.at = m.value = 0;
     } else {
-      if (!is_learner(m.pc) && m.pc != kIdle) oldest = std::min<int>(oldest, t->w[m.world].generation);
+      if (!is_learner(m.pc) && m.pc != kIdle)
+        oldest = std::min<int>(oldest, t->w[m.world].generation);
       if (m.pc == kIdle || m.pc == kDone) m.at = 0;
       if (m.pc != kWrite) m.value = 0;
     }
@@ -180,7 +181,8 @@ bool goal(const Options& o, const State& s) {
   if (s.at != kSteady) return false;
   for (int i = 0; i < kMembers; ++i) {
     if ((s.w[s.world].members >> i & 1) == 0) continue;
-    const bool done = o.finish ? s.m[i].exited != 0 : s.m[i].pc == kDone && s.m[i].applied == o.steps;
+    const bool done =
+        o.finish ? s.m[i].exited != 0 : s.m[i].pc == kDone && s.m[i].applied == o.steps;
     if (!done) return false;
   }
   return true;
@@ -206,20 +208,22 @@ Rule rule_named(std::string_view name) {
 }
 
 std::string describe(const State& s) {
-  constexpr const char* kPcs[] = {
-      "dead",        "idle",        "catching up",  "opening",       "compute",        "computing",
-      "reduce",      "write",       "vote wait",    "commit wait",   "apply",          "next",
-      "next2",       "done",        "learner none", "learner copy",  "learner",        "joiner copy",
-      "finish vote", "finish wait", "finished",     "learner ready", "learner stopped"};
+  constexpr const char* kPcs[] = {"dead",      "idle",          "catching up",    "opening",
+                                  "compute",   "computing",     "reduce",         "write",
+                                  "vote wait", "commit wait",   "apply",          "next",
+                                  "next2",     "done",          "learner none",   "learner copy",
+                                  "learner",   "joiner copy",   "finish vote",    "finish wait",
+                                  "finished",  "learner ready", "learner stopped"};
   constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
   std::string text;
   for (int i = 0; i < kMembers; ++i) {
     const Member& m = s.m[i];
     if (m.pc == kDead && m.phase == kNone) continue;
-    text += fmt::format("     m{} {:<12} word={}(g{}, step {}){} revoked up to {} in g{} applied {}{}{}\n", i,
-                        kPcs[m.pc], kPhases[m.phase], m.generation, m.step, m.marked != 0 ? "+revoked" : "",
-                        m.revoked_up_to, s.w[m.world].generation, m.applied,
-                        m.zombie != 0 ? ", not reaped" : "", m.exited != 0 ? ", exited with status 0" : "");
+    text += fmt::format(
+        "     m{} {:<12} word={}(g{}, step {}){} revoked up to {} in g{} applied {}{}{}\n", i,
+        kPcs[m.pc], kPhases[m.phase], m.generation, m.step, m.marked != 0 ? "+revoked" : "",
+        m.revoked_up_to, s.w[m.world].generation, m.applied, m.zombie != 0 ? ", not reaped" : "",
+        m.exited != 0 ? ", exited with status 0" : "");
   }
   return text + fmt::format("     coordinator mode {}, World g{}\n", s.at, s.w[s.world].generation);
 }

@@ -10,7 +10,16 @@
 namespace regroup::model {
 namespace {
 
-enum MemberAt : std::uint32_t { kVote, kAwaitVotes, kCommit, kOpen, kAwaitWorld, kJoin, kFence, kLeave };
+enum MemberAt : std::uint32_t {
+  kVote,
+  kAwaitVotes,
+  kCommit,
+  kOpen,
+  kAwaitWorld,
+  kJoin,
+  kFence,
+  kLeave
+};
 enum AgentAt : std::uint32_t { kIdle, kRevoke, kRingRevoked, kDecide, kAnnounce, kLetGo };
 constexpr std::uint32_t kGone = ~0U;  // position of an excluded member
 constexpr auto kAcquire = std::memory_order_acquire;
@@ -31,7 +40,8 @@ void note(Ghost ghost) {
 
 }  // namespace
 
-Training::Training(TrainingOptions options, const Code& code) : options_(std::move(options)), code_(code) {
+Training::Training(TrainingOptions options, const Code& code)
+    : options_(std::move(options)), code_(code) {
   std::memset(static_cast<void*>(&shared_), 0, sizeof shared_);
   const unsigned old = options_.members - options_.newcomers - options_.idle;
   shared_.newest = 1;
@@ -46,7 +56,8 @@ Training::Training(TrainingOptions options, const Code& code) : options_(std::mo
     shared_.seats[i].state = StateWord{proto::Phase::kOpen, false, 1, position(0)}.pack();
   }
   const auto named = [&](const void* cell, std::string name) {
-    cells[static_cast<std::size_t>(static_cast<const std::byte*>(cell) - memory().data())] = std::move(name);
+    cells[static_cast<std::size_t>(static_cast<const std::byte*>(cell) - memory().data())] =
+        std::move(name);
   };
   named(&shared_.newest, "newest World");
   for (unsigned i = 0; i < options_.members; ++i) {
@@ -129,8 +140,9 @@ std::string Training::begin_to_write(std::uint32_t i, Generation g) {
   shared_.writes[i] = g;
   for (unsigned j = 0; j < options_.members; ++j) {
     if (shared_.dead[j].load() != 0 || shared_.writes[j] == 0 || shared_.writes[j] == g) continue;
-    return fmt::format("member {} writes a result of g{} while member {} may still write one of g{}", i, g, j,
-                       shared_.writes[j]);
+    return fmt::format(
+        "member {} writes a result of g{} while member {} may still write one of g{}", i, g, j,
+        shared_.writes[j]);
   }
   return {};
 }
@@ -160,8 +172,10 @@ void Training::vote(std::uint32_t i, Local& local) {
   const Generation g = local.generation;
   note([&]() -> std::string {
     const std::span committed(shared_.committed);
-    if (std::ranges::none_of(committed, [&](std::uint32_t n) { return n > local.position; })) return {};
-    return fmt::format("member {} votes on transaction {}, which somebody committed", i, local.position);
+    if (std::ranges::none_of(committed, [&](std::uint32_t n) { return n > local.position; }))
+      return {};
+    return fmt::format("member {} votes on transaction {}, which somebody committed", i,
+                       local.position);
   });
   shared_.vote[g][i].store(local.position + 1, kRelease);
   for (unsigned j = 0; options_.bells && code_.voters_ring && j < options_.members; ++j) {
@@ -193,7 +207,8 @@ void Training::await_votes(std::uint32_t i, Local& local) {
 
 bool Training::commit(std::uint32_t i, Local& local) {
   local.pc = kLeave;
-  if (!code_.commit(shared_.seats[i].state, local.generation, position(local.position))) return true;
+  if (!code_.commit(shared_.seats[i].state, local.generation, position(local.position)))
+    return true;
   note([&]() -> std::string {
     shared_.committed[i] = local.position + 1;
     if (shared_.decided == local.generation) return {};
@@ -249,8 +264,8 @@ bool Training::join(std::uint32_t i, Local& local, Generation g) {
   note([&]() -> std::string {
     shared_.joined[i] = 1;
     if (shared_.applied[i] == resume) return {};
-    return fmt::format("member {} enters World {}, which resumes after {}, but has applied {}", i, g, resume,
-                       shared_.applied[i]);
+    return fmt::format("member {} enters World {}, which resumes after {}, but has applied {}", i,
+                       g, resume, shared_.applied[i]);
   });
   local.generation = g;
   local.position = resume;
@@ -264,7 +279,8 @@ bool Training::enter_as_newcomer(std::uint32_t i, Generation g) {
   const std::uint32_t resume = shared_.resume[g];
   const Generation over = from.phase == proto::Phase::kNone ? g - 1 : from.generation;
   const StateWord to{proto::Phase::kCommitted, true, over, position_before(resume)};
-  if (options_.fence && from.phase == proto::Phase::kNone) code_.hold_fence(shared_.seats[i].left, g);
+  if (options_.fence && from.phase == proto::Phase::kNone)
+    code_.hold_fence(shared_.seats[i].left, g);
   if (from != to && !code_.enter(shared_.seats[i].state, from, to)) return false;
   note([&]() -> std::string { return shared_.applied[i] = resume, std::string(); });
   return true;
@@ -300,18 +316,22 @@ bool Training::agent_round(Local& local) {
   switch (local.pc) {
     case kIdle:
       if (shared_.members[g] == 0) return false;
-      Execution::current()->await([&] { return local.count < options_.revokes || anybody_lost(g); });
+      Execution::current()->await(
+          [&] { return local.count < options_.revokes || anybody_lost(g); });
       if (local.count < options_.revokes) ++local.count;
       go(code_.decides_after_revoke ? kRevoke : kDecide);
       break;
     case kRevoke:
-      code_.revoke(shared_.seats[local.position].state, shared_.seats[local.position].revoked_up_to, g);
+      code_.revoke(shared_.seats[local.position].state, shared_.seats[local.position].revoked_up_to,
+                   g);
       local.pc = kRingRevoked;
       break;
     case kRingRevoked:
-      if (options_.bells && code_.agent_rings_after_revoke) code_.ring(shared_.seats[local.position].bell);
+      if (options_.bells && code_.agent_rings_after_revoke)
+        code_.ring(shared_.seats[local.position].bell);
       local.pc = kRevoke;
-      if (++local.position == options_.members) go(code_.decides_after_revoke ? kDecide : kAnnounce);
+      if (++local.position == options_.members)
+        go(code_.decides_after_revoke ? kDecide : kAnnounce);
       break;
     case kDecide:
       if (options_.holds && local.count == options_.revokes) return false;
@@ -320,7 +340,8 @@ bool Training::agent_round(Local& local) {
       break;
     case kAnnounce:
       if (local.position == 0) shared_.newest.store(g + 1, kRelease);
-      if (options_.bells && code_.agent_rings_after_world) code_.ring(shared_.seats[local.position].bell);
+      if (options_.bells && code_.agent_rings_after_world)
+        code_.ring(shared_.seats[local.position].bell);
       if (++local.position < options_.members) break;
       go(options_.lets_go && g == 1 ? kLetGo : kIdle);
       ++local.generation;
@@ -338,7 +359,8 @@ void Training::decide(Generation g) {
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!code_.counts_the_dead && shared_.dead[i].load() != 0) continue;
     const StateWord word = shmem::load_state<Policy>(shared_.seats[i].state);
-    resume = std::max(resume, transactions_up_to(proto::committed_up_to(word, shared_.from_step[i])));
+    resume =
+        std::max(resume, transactions_up_to(proto::committed_up_to(word, shared_.from_step[i])));
   }
   note([&]() -> std::string {
     if (g + 1 >= kGenerations) return "more generations than the scenario has room for";
@@ -366,11 +388,12 @@ std::string Training::broken(const std::byte* before) {
     const StateWord was = StateWord::unpack(old.seats[i].state.load());
     const StateWord now = StateWord::unpack(shared_.seats[i].state.load());
     const bool backwards = now.generation < was.generation || now.position < was.position;
-    const bool undone = was.phase == proto::Phase::kCommitted && now.phase != proto::Phase::kCommitted &&
-                        now.position == was.position;
+    const bool undone = was.phase == proto::Phase::kCommitted &&
+                        now.phase != proto::Phase::kCommitted && now.position == was.position;
     const bool reopened = was.revoked && now.phase == proto::Phase::kOpen;
     if (backwards || undone || reopened) {
-      return fmt::format("state {} goes from {} to {}", i, show(8, was.pack()), show(8, now.pack()));
+      return fmt::format("state {} goes from {} to {}", i, show(8, was.pack()),
+                         show(8, now.pack()));
     }
     if (shared_.seats[i].revoked_up_to.load() < old.seats[i].revoked_up_to.load())
       return "revoked-up-to shrinks";
@@ -381,11 +404,17 @@ std::string Training::broken(const std::byte* before) {
 std::string Training::stuck(std::size_t fiber, const Local& local) {
   if (fiber == options_.members) return local.pc == kIdle ? "" : "the agent never waits";
   const Generation newest = shared_.newest.load();
-  const bool none = newest <= local.generation || shared_.seats[fiber].revoked_up_to.load() >= newest;
+  const bool none =
+      newest <= local.generation || shared_.seats[fiber].revoked_up_to.load() >= newest;
   if (options_.holds && local.pc == kAwaitWorld && none) return "";
-  constexpr const char* kWhere[] = {
-      "votes", "awaits votes", "commits", "opens", "awaits a World", "joins", "waits at the generation fence",
-      "leaves"};
+  constexpr const char* kWhere[] = {"votes",
+                                    "awaits votes",
+                                    "commits",
+                                    "opens",
+                                    "awaits a World",
+                                    "joins",
+                                    "waits at the generation fence",
+                                    "leaves"};
   return fmt::format("it {} in g{}, newest World {}", kWhere[local.pc], local.generation, newest);
 }
 

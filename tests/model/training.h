@@ -1,8 +1,8 @@
-// The scenario of the step transaction on one host: members that vote, commit, apply and open the next
-// transaction, and an agent that revokes, decides the next World and announces it, all with the functions of
-// shmem/state_word.h and shmem/doorbell.h. Members may be killed at any access; the agent sees that at once
-// (robust futex), before any reap. Agent and coordinator are one fiber here: messages between them are the
-// business of protocol_*.cc.
+// The scenario of the step transaction on one host: members that vote, commit, apply and open the
+// next transaction, and an agent that revokes, decides the next World and announces it, all with
+// the functions of shmem/state_word.h and shmem/doorbell.h. Members may be killed at any access;
+// the agent sees that at once (robust futex), before any reap. Agent and coordinator are one fiber
+// here: messages between them are the business of protocol_*.cc.
 #pragma once
 
 #include <functional>
@@ -51,13 +51,14 @@ inline constexpr std::size_t kMembers = 3, kGenerations = 8;
 
 struct TrainingOptions {
   unsigned members = 2;
-  unsigned newcomers = 0;           // of the members, the last ones but `idle`: admitted in World 2
-  unsigned idle = 0;                // of the members, the last ones: warm, and in no World
-  std::vector<Position> positions;  // transactions, in order; a region > 0 is finish(), after which it exits
-  unsigned revokes = 0;             // without a cause, at any time
-  bool holds = false;    // after the last revoke no World follows (below --min): all must wait for it
-  bool bells = true;     // false: members see what they wait for by itself; fewer states
-  bool fence = false;    // results are written, after the generation fence
+  unsigned newcomers = 0;  // of the members, the last ones but `idle`: admitted in World 2
+  unsigned idle = 0;       // of the members, the last ones: warm, and in no World
+  std::vector<Position>
+      positions;         // transactions, in order; a region > 0 is finish(), after which it exits
+  unsigned revokes = 0;  // without a cause, at any time
+  bool holds = false;  // after the last revoke no World follows (below --min): all must wait for it
+  bool bells = true;   // false: members see what they wait for by itself; fewer states
+  bool fence = false;  // results are written, after the generation fence
   bool lets_go = false;  // the last member is excluded from World 2, and may live on
 };
 
@@ -130,7 +131,9 @@ class Training final : public Scenario {
   [[nodiscard]] bool is_newcomer(std::size_t i) const {
     return !is_idle(i) && i >= options_.members - options_.idle - options_.newcomers;
   }
-  [[nodiscard]] bool is_in(std::size_t i, Generation g) const { return (shared_.members[g] >> i & 1) != 0; }
+  [[nodiscard]] bool is_in(std::size_t i, Generation g) const {
+    return (shared_.members[g] >> i & 1) != 0;
+  }
   [[nodiscard]] std::uint32_t transactions_up_to(Position p) const;
   [[nodiscard]] bool is_finish(std::uint32_t transaction) const {
     return position(transaction).region() != 0;

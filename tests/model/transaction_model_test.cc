@@ -1,6 +1,7 @@
-// All interleavings of shmem/state_word.h and shmem/doorbell.h in the step transaction: votes, commits,
-// revokes, joins and deaths (training.h has the programs). Nobody loses or doubles a commit, nobody sleeps
-// for ever, words never go back. Each mutant is caught; its shortest trace is printed.
+// All interleavings of shmem/state_word.h and shmem/doorbell.h in the step transaction: votes,
+// commits, revokes, joins and deaths (training.h has the programs). Nobody loses or doubles a
+// commit, nobody sleeps for ever, words never go back. Each mutant is caught; its shortest trace is
+// printed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -19,7 +20,8 @@ const std::vector<Position> kFinish{Position::of(3, 1)};
 Findings search(const TrainingOptions& options, const Limits& limits, const Code& code = {}) {
   Training scenario(options, code);
   Findings found = explore(scenario, limits);
-  std::printf("%zu states, %zu steps%s\n", found.states, found.steps, found.complete ? ", complete" : "");
+  std::printf("%zu states, %zu steps%s\n", found.states, found.steps,
+              found.complete ? ", complete" : "");
   if (!found.violation.empty()) std::printf("  %s, after\n", found.violation.c_str());
   for (std::size_t i = 0; i < found.trace.size(); ++i)
     std::printf("  %2zu. %s\n", i + 1, found.trace[i].c_str());
@@ -68,12 +70,15 @@ TEST(TransactionModel, ThreeMembersVoteThroughTheDoorbell) {
   expect_holds({.members = 3, .positions = kOneStep});
 }
 
-// --- (c), (d) commit and open against revokes; waiting is an event here, so that more of the rest fits
+// --- (c), (d) commit and open against revokes; waiting is an event here, so that more of the rest
+// fits
 
 TEST(TransactionModel, CommitsAreNeitherLostNorDoubled) {
   for (const bool tso : {false, true}) {
-    expect_holds({.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false}, {.tso = tso});
-    expect_holds({.members = 3, .positions = kTwoSteps, .revokes = 1, .bells = false}, {.tso = tso});
+    expect_holds({.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false},
+                 {.tso = tso});
+    expect_holds({.members = 3, .positions = kTwoSteps, .revokes = 1, .bells = false},
+                 {.tso = tso});
   }
   expect_holds({.members = 2, .positions = kTwoSteps, .revokes = 1, .bells = false});
   expect_holds({.members = 3, .positions = kOneStep, .revokes = 2, .bells = false});
@@ -87,10 +92,12 @@ TEST(TransactionModel, CommitsOfTheDeadCount) {
 
 TEST(TransactionModel, NewcomersEnterBetweenRevokes) {
   for (const bool tso : {false, true}) {
-    expect_holds({.members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false},
-                 {.tso = tso});
-    expect_holds({.members = 3, .newcomers = 1, .positions = kTwoSteps, .revokes = 1, .bells = false},
-                 {.tso = tso});
+    expect_holds(
+        {.members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false},
+        {.tso = tso});
+    expect_holds(
+        {.members = 3, .newcomers = 1, .positions = kTwoSteps, .revokes = 1, .bells = false},
+        {.tso = tso});
   }
   expect_holds({.members = 2, .newcomers = 1, .positions = kOneStep, .revokes = 1});
 }
@@ -101,24 +108,35 @@ TEST(TransactionModel, FinishIsForAllOrForNobody) {
   expect_holds({.members = 2, .positions = kFinish, .revokes = 1});
   expect_holds({.members = 2, .positions = kFinish});
   expect_holds({.members = 2, .positions = kFinish}, {.kills = 1});
-  expect_holds({.members = 2, .positions = kStepAndFinish, .revokes = 1, .bells = false}, {.kills = 1});
+  expect_holds({.members = 2, .positions = kStepAndFinish, .revokes = 1, .bells = false},
+               {.kills = 1});
   expect_holds({.members = 3, .positions = kFinish, .revokes = 1, .bells = false});
 }
 
-// --- (f) the generation fence: nobody writes a result while somebody may still write one of an earlier
-// generation
+// --- (f) the generation fence: nobody writes a result while somebody may still write one of an
+// earlier generation
 
 const TrainingOptions kFence{
     .members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false, .fence = true};
 // A third member waits, in no World, while two train.
 const TrainingOptions kFenceAndIdle{
     .members = 3, .idle = 1, .positions = kOneStep, .revokes = 2, .bells = false, .fence = true};
-const TrainingOptions kFenceAndNewcomer{
-    .members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false, .fence = true};
-// The last member is excluded after World 1 and may live on: the generation fence of World 3 depends on it.
-const TrainingOptions kFenceAndLetGo{
-    .members = 3, .positions = kOneStep, .revokes = 2, .bells = false, .fence = true, .lets_go = true};
-const TrainingOptions kFenceWithBells{.members = 2, .positions = kOneStep, .revokes = 1, .fence = true};
+const TrainingOptions kFenceAndNewcomer{.members = 2,
+                                        .newcomers = 1,
+                                        .positions = kTwoSteps,
+                                        .revokes = 2,
+                                        .bells = false,
+                                        .fence = true};
+// The last member is excluded after World 1 and may live on: the generation fence of World 3
+// depends on it.
+const TrainingOptions kFenceAndLetGo{.members = 3,
+                                     .positions = kOneStep,
+                                     .revokes = 2,
+                                     .bells = false,
+                                     .fence = true,
+                                     .lets_go = true};
+const TrainingOptions kFenceWithBells{
+    .members = 2, .positions = kOneStep, .revokes = 1, .fence = true};
 const TrainingOptions kLetGoWithBells{
     .members = 2, .positions = kOneStep, .revokes = 2, .fence = true, .lets_go = true};
 
@@ -149,7 +167,8 @@ TEST(TransactionModelFull, LargerScenarios) {
   expect_holds({.members = 2, .positions = kTwoSteps, .revokes = 1}, {.states = kStates});
   expect_holds({.members = 2, .positions = kOneStep, .revokes = 2}, {.states = kStates});
   expect_holds({.members = 3, .positions = kOneStep}, {.kills = 1, .states = kStates});
-  expect_holds({.members = 3, .positions = kTwoSteps, .revokes = 2, .bells = false}, {.states = kStates});
+  expect_holds({.members = 3, .positions = kTwoSteps, .revokes = 2, .bells = false},
+               {.states = kStates});
   expect_holds({.members = 3, .positions = kStepAndFinish, .revokes = 1, .bells = false},
                {.kills = 1, .states = kStates});
 }
@@ -168,7 +187,8 @@ TEST(TransactionModel, MutantRevokeStoresInsteadOfSwapping) {
   code.revoke = [](Word& word, Number& revoked_up_to, Generation g) {
     revoked_up_to.store(g);
     const StateWord now = shmem::load_state<Policy>(word);
-    if (now.phase != proto::Phase::kNone && now.generation <= g) word.store(revoked_form(now, g).pack());
+    if (now.phase != proto::Phase::kNone && now.generation <= g)
+      word.store(revoked_form(now, g).pack());
   };
   expect_caught(code, {.members = 2, .positions = kOneStep, .revokes = 1});
 }
@@ -199,7 +219,8 @@ TEST(TransactionModel, MutantRevokeRaisesTheLimitLast) {
   code.revoke = [](Word& word, Number& revoked_up_to, Generation g) {
     for (;;) {
       const StateWord now = shmem::load_state<Policy>(word);
-      if (now.phase == proto::Phase::kNone || now.generation > g || now == revoked_form(now, g)) break;
+      if (now.phase == proto::Phase::kNone || now.generation > g || now == revoked_form(now, g))
+        break;
       if (shmem::swap_state<Policy>(word, now, revoked_form(now, g))) break;
     }
     revoked_up_to.store(g);
@@ -232,7 +253,8 @@ TEST(TransactionModel, MutantJoinIgnoresTheLimit) {
   code.join = [](Word& word, const Number&, StateWord from, Generation g) {
     const bool closed = from.phase == proto::Phase::kClosed;
     return shmem::swap_state<Policy>(
-        word, from, {closed ? proto::Phase::kOpen : proto::Phase::kCommitted, false, g, from.position});
+        word, from,
+        {closed ? proto::Phase::kOpen : proto::Phase::kCommitted, false, g, from.position});
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false});
 }
@@ -240,7 +262,8 @@ TEST(TransactionModel, MutantJoinIgnoresTheLimit) {
 TEST(TransactionModel, MutantAcceptTakesTheNewGeneration) {
   Code code;
   code.accept = [](Word& word, StateWord closed, Generation g) {
-    return shmem::swap_state<Policy>(word, closed, {proto::Phase::kCommitted, true, g, closed.position});
+    return shmem::swap_state<Policy>(word, closed,
+                                     {proto::Phase::kCommitted, true, g, closed.position});
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false});
 }
@@ -310,8 +333,8 @@ TEST(TransactionModel, MutantLeaverDoesNotRing) {
   expect_caught(code, kLetGoWithBells);
 }
 
-// Between the store and the look at the limit there must be a full barrier: the newcomer's word and the
-// agent's limit are a Dekker pair. Without store buffers the mutant passes.
+// Between the store and the look at the limit there must be a full barrier: the newcomer's word and
+// the agent's limit are a Dekker pair. Without store buffers the mutant passes.
 TEST(TransactionModel, MutantNewcomerStoresItsWordNeedsStoreBuffers) {
   Code code;
   code.enter = [](Word& word, StateWord, StateWord to) {

@@ -9,8 +9,8 @@
 namespace regroup::proto {
 namespace {
 
-// Every node of the tree over [a,b) with its parent, from the definition in docs/design/architecture.md
-// section 1.
+// Every node of the tree over [a,b) with its parent, from the definition in
+// docs/design/architecture.md section 1.
 void enumerate(Interval node, std::vector<std::pair<Interval, Interval>>* out, Interval parent) {
   out->emplace_back(node, parent);
   if (node.size() < 2) return;
@@ -39,7 +39,8 @@ TEST(Canonical, NodesAndParentsAreThoseOfTheDefinition) {
       for (std::uint32_t b = a; b <= leaves + 2; ++b) {
         if (known.contains({a, b})) continue;
         EXPECT_FALSE(is_canonical_node(leaves, {a, b})) << leaves << ": " << a << ".." << b;
-        EXPECT_FALSE(canonical_parent(leaves, {a, b}).has_value()) << leaves << ": " << a << ".." << b;
+        EXPECT_FALSE(canonical_parent(leaves, {a, b}).has_value())
+            << leaves << ": " << a << ".." << b;
       }
     }
   }
@@ -55,7 +56,8 @@ TEST(Canonical, CoverIsExactCanonicalAndMinimal) {
           ASSERT_TRUE(is_canonical_node(leaves, node));
           ASSERT_EQ(node.begin, next);
           next = node.end;
-          // Minimal: the tree is laminar, so a cover has no spare node unless a parent fits inside too.
+          // Minimal: the tree is laminar, so a cover has no spare node unless a parent fits inside
+          // too.
           const auto parent = canonical_parent(leaves, node);
           ASSERT_FALSE(parent && a <= parent->begin && parent->end <= b);
         }
@@ -65,11 +67,12 @@ TEST(Canonical, CoverIsExactCanonicalAndMinimal) {
   }
   EXPECT_TRUE(canonical_cover(8, {3, 3}).empty());
   EXPECT_TRUE(canonical_cover(0, {0, 1}).empty());
-  EXPECT_EQ(canonical_cover(4, {2, 9}), (std::vector<Interval>{{2, 4}}));  // what lies outside is no leaf
+  EXPECT_EQ(canonical_cover(4, {2, 9}),
+            (std::vector<Interval>{{2, 4}}));  // what lies outside is no leaf
 }
 
-// A member folds its leaves in order: a leaf is computed into a fresh buffer, and while the two newest sums
-// are siblings they become one. Returns the most buffers in use at any time.
+// A member folds its leaves in order: a leaf is computed into a fresh buffer, and while the two
+// newest sums are siblings they become one. Returns the most buffers in use at any time.
 std::size_t most_buffers(std::uint32_t leaves, Interval range) {
   std::vector<Interval> held;
   std::size_t most = 0;

@@ -1,6 +1,6 @@
 // One message of every type with every field set to a value of its own: what the golden files in
-// tests/golden/wire hold. A field that is added gets a value here and a new golden file; the old files stay,
-// under their version.
+// tests/golden/wire hold. A field that is added gets a value here and a new golden file; the old
+// files stay, under their version.
 #pragma once
 
 #include <string>
@@ -55,7 +55,9 @@ inline std::vector<WireSample> wire_samples() {
       Welcome{2, 64, 0x0123456789abcdefULL},
       Refused{"the model differs from that of member 0"},
       Excluded{"resize to 2 members"},
-      MemberReady{2, {9, 25'000'000, 8, 3'000'000'000, "weight:65536;bias:40", "torch 2.13; avx2; 1 thread"}},
+      MemberReady{
+          2,
+          {9, 25'000'000, 8, 3'000'000'000, "weight:65536;bias:40", "torch 2.13; avx2; 1 thread"}},
       MemberDrained{3},
       MemberLost{4, true, true, 3, 9, true, "member 4 (pid 4711): killed by signal 9 (SIGKILL)"},
       Report{5, sample_lines()},
@@ -86,16 +88,18 @@ inline std::vector<WireSample> wire_samples() {
       TargetStatus{4097, 5, 17, "another CRC32C"},
       EndTransfer{4097},
       Diverged{4, "member 4 has another state than members 0 and 2 after step 320"},
-      Failure{4, "FileNotFoundError", "train.py:6", "FileNotFoundError: [Errno 2] No such file: 'log'", true},
+      Failure{4, "FileNotFoundError", "train.py:6",
+              "FileNotFoundError: [Errno 2] No such file: 'log'", true},
   };
   const std::vector<std::string> names = {
-      "join",         "ready",          "drained",       "welcome",        "refused",        "excluded",
-      "member_ready", "member_drained", "member_lost",   "report",         "hello_reply",    "start",
-      "revoke",       "announce",       "notice",        "kill",           "query",          "hello",
-      "job_done",     "status_request", "status_reply",  "resize_request", "notice_request", "kill_request",
-      "reply",        "contacts",       "peer_suspect",  "node_up",        "node_silent",    "node_lost",
-      "nodes_known",  "start_source",   "source_status", "start_target",   "target_status",  "end_transfer",
-      "diverged",     "failure"};
+      "join",         "ready",          "drained",        "welcome",      "refused",
+      "excluded",     "member_ready",   "member_drained", "member_lost",  "report",
+      "hello_reply",  "start",          "revoke",         "announce",     "notice",
+      "kill",         "query",          "hello",          "job_done",     "status_request",
+      "status_reply", "resize_request", "notice_request", "kill_request", "reply",
+      "contacts",     "peer_suspect",   "node_up",        "node_silent",  "node_lost",
+      "nodes_known",  "start_source",   "source_status",  "start_target", "target_status",
+      "end_transfer", "diverged",       "failure"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)
     samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});

@@ -27,7 +27,9 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 constexpr std::size_t kPrefix = sizeof(std::uint32_t);
 
-fs::path golden(const std::string& name) { return fs::path("tests/golden/wire") / (name + ".v1.bin"); }
+fs::path golden(const std::string& name) {
+  return fs::path("tests/golden/wire") / (name + ".v1.bin");
+}
 
 Bytes read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -39,11 +41,13 @@ Bytes read(const fs::path& path) {
 
 void write(const fs::path& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
 }
 
 TEST(WireGolden, DISABLED_WriteGoldenFiles) {
-  for (const WireSample& sample : wire_samples()) write(golden(sample.name), encode(sample.message));
+  for (const WireSample& sample : wire_samples())
+    write(golden(sample.name), encode(sample.message));
   write(golden("world"), encode_world(sample_world()));
 }
 
@@ -138,14 +142,16 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
     return b.CreateVector(base::often(fb::CreateSlotReport(b, 0, 0, false, false, 0, 0, 0, seals)));
   };
   refused(fb::Body::Report, [&](Builder& b) { return fb::CreateReport(b, 1, lines(b)); });
-  refused(fb::Body::HelloReply, [&](Builder& b) { return fb::CreateHelloReply(b, 1, 1, lines(b)); });
+  refused(fb::Body::HelloReply,
+          [&](Builder& b) { return fb::CreateHelloReply(b, 1, 1, lines(b)); });
   refused(fb::Body::Contacts, [](Builder& b) {
     const auto address = b.CreateVector(std::vector<std::uint8_t>(10'000));
     return fb::CreateContacts(b, 1, b.CreateVector(base::often(fb::CreateContact(b, 1, address))));
   });
   refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
-    return fb::CreateStartTarget(b, 1, 1, 0, b.CreateVector(base::often(fb::CreateSourceAgent(b, 1, text))));
+    return fb::CreateStartTarget(b, 1, 1, 0,
+                                 b.CreateVector(base::often(fb::CreateSourceAgent(b, 1, text))));
   });
   refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
@@ -154,8 +160,8 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   });
 }
 
-// Decoding must end with a message or an error, whatever the bytes; what it returns must be fit to be sent
-// again.
+// Decoding must end with a message or an error, whatever the bytes; what it returns must be fit to
+// be sent again.
 void survive(const Bytes& payload, bool is_world) {
   if (is_world) {
     if (auto world = decode_world(payload); world.ok()) (void)encode_world(*world);
@@ -177,7 +183,8 @@ std::vector<std::pair<Bytes, bool>> golden_payloads() {
 TEST(WireDamage, EveryTruncationIsSurvived) {
   for (const auto& [payload, is_world] : golden_payloads()) {
     for (std::size_t size = 0; size < payload.size(); ++size) {
-      survive(Bytes(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(size)), is_world);
+      survive(Bytes(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(size)),
+              is_world);
     }
   }
 }
@@ -291,7 +298,8 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
       {"its plan names slot 128", [](World& w) { w.plan[3].slot = kMaxSlots; }},
       {"it has no members", [](World& w) { w.members.clear(); }},
       {"member 9 is at slot 128", [](World& w) { w.members[1].slot_id.slot = kMaxSlots; }},
-      {"member 9 begins with step 4294967296", [](World& w) { w.members[1].from_step = kMaxStep + 1; }},
+      {"member 9 begins with step 4294967296",
+       [](World& w) { w.members[1].from_step = kMaxStep + 1; }},
       {"member 3 is in it twice", [](World& w) { w.members[1].id = 3; }},
       {"two members are at slot 1", [](World& w) { w.members[1].slot_id = w.members[0].slot_id; }},
       {"none of its members has the state", [](World& w) { w.members[0].needs_state = true; }}};
@@ -299,10 +307,11 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
     World world = sample_world();
     change(world);
     const Bytes frame = encode({1, Announce{world}});
-    for (const base::Status& status :
-         {decode(std::span(frame).subspan(kPrefix)).status(), decode_world(encode_world(world)).status()}) {
+    for (const base::Status& status : {decode(std::span(frame).subspan(kPrefix)).status(),
+                                       decode_world(encode_world(world)).status()}) {
       EXPECT_EQ(status.code(), base::Code::kDataLoss) << why;
-      EXPECT_EQ(status.message(), fmt::format("World {} makes no sense: {}", world.generation, why));
+      EXPECT_EQ(status.message(),
+                fmt::format("World {} makes no sense: {}", world.generation, why));
     }
   }
 }
@@ -332,7 +341,8 @@ TEST(WireSense, OfALineIsAsked) {
   for (const auto& [why, change] : changes) {
     auto lines = sample_lines();
     change(lines[0]);
-    const Bytes report = encode({1, Report{5, lines}}), hello = encode({1, HelloReply{5, 4, lines}});
+    const Bytes report = encode({1, Report{5, lines}}),
+                hello = encode({1, HelloReply{5, 4, lines}});
     EXPECT_EQ(decode(std::span(report).subspan(kPrefix)).status().message(),
               fmt::format("Report makes no sense: {}", why));
     EXPECT_EQ(decode(std::span(hello).subspan(kPrefix)).status().message(),
@@ -356,14 +366,18 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
       {Report{5, {{.member = 4, .slot = kNoSlot}}},
        "Report makes no sense: a member that has not joined has a slot"},
       {StartSource{1 << 24, 5}, "StartSource makes no sense: transfer 16777216 after step 5"},
-      {SourceStatus{1 << 24, 5, "", ""}, "SourceStatus makes no sense: transfer 16777216 after step 5"},
+      {SourceStatus{1 << 24, 5, "", ""},
+       "SourceStatus makes no sense: transfer 16777216 after step 5"},
       {StartTarget{1, kMaxStep + 1, {2}, {{0, ""}}},
        "StartTarget makes no sense: transfer 1 after step 4294967296"},
-      {TargetStatus{1 << 24, 2, 5, ""}, "TargetStatus makes no sense: transfer 16777216 after step 5"},
+      {TargetStatus{1 << 24, 2, 5, ""},
+       "TargetStatus makes no sense: transfer 16777216 after step 5"},
       {Revoke{kMaxGeneration + 1}, "Revoke makes no sense: no generation 2097152 exists"},
       {Report{kMaxGeneration + 1, {}}, "Report makes no sense: no generation 2097152 exists"},
-      {HelloReply{kMaxGeneration + 1, 0, {}}, "HelloReply makes no sense: no generation 2097152 exists"},
-      {HelloReply{0, kMaxGeneration + 1, {}}, "HelloReply makes no sense: no generation 2097152 exists"}};
+      {HelloReply{kMaxGeneration + 1, 0, {}},
+       "HelloReply makes no sense: no generation 2097152 exists"},
+      {HelloReply{0, kMaxGeneration + 1, {}},
+       "HelloReply makes no sense: no generation 2097152 exists"}};
   for (const auto& [body, why] : bodies) {
     const Bytes frame = encode({1, body});
     const auto message = decode(std::span(frame).subspan(kPrefix));

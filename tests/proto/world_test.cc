@@ -50,7 +50,8 @@ TEST(World, SharesAreContiguousBalancedAndComplete) {
       ASSERT_EQ(next, shards);
     }
   }
-  EXPECT_EQ(share_of_rank(kMaxShards, kMaxShards, kMaxShards - 1), (Interval{kMaxShards - 1, kMaxShards}));
+  EXPECT_EQ(share_of_rank(kMaxShards, kMaxShards, kMaxShards - 1),
+            (Interval{kMaxShards - 1, kMaxShards}));
 }
 
 TEST(World, OwnersFollowThePlanOnceAndTheSharesAfterIt) {

@@ -43,8 +43,9 @@ job::JournalFile open_journal(const std::string& path) {
 
 Cluster::Cluster(ClusterOptions options)
     : options_(std::move(options)),
-      network_(options_.agents + options_.joiners + 2, options_.each,
-               [this](ProcessId to, ProcessId from, const Bytes& bytes) { handle(to, from, bytes); }),
+      network_(
+          options_.agents + options_.joiners + 2, options_.each,
+          [this](ProcessId to, ProcessId from, const Bytes& bytes) { handle(to, from, bytes); }),
       journal_(open_journal(options_.journal)),
       coordinator_(policy_of(options_), {.id = "scale", .nodes = {}}, 1) {
   for (std::uint32_t i = 0; i < options_.agents; ++i) add_agent();
@@ -138,7 +139,8 @@ Cost Cluster::fence() {
       [this] {
         for (const proto::WorldMember& m : world().members) {
           network_.schedule(process(m.slot_id.node), network_.now(), [this, m] {
-            const proto::Contact own{m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
+            const proto::Contact own{
+                m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
             Agent& agent = *agents_[m.slot_id.node - 1];
             perform(m.slot_id.node,
                     agent.core.handle({m.id}, {0, proto::Contacts{world().generation, {own}}}));
@@ -177,7 +179,10 @@ Cost Cluster::lose_switch(std::uint32_t hosts) {
                             [this, parent, node] { lose_child(parent, node); });
         }
       },
-      [&] { return world().generation == next && world().size() + hosts < last && all_know(&Agent::world); });
+      [&] {
+        return world().generation == next && world().size() + hosts < last &&
+               all_know(&Agent::world);
+      });
 }
 
 Cost Cluster::lose_inner(std::uint32_t after) {
@@ -187,7 +192,8 @@ Cost Cluster::lose_inner(std::uint32_t after) {
   });
   const proto::NodeId node = (*inner)->router.tree().root();
   const auto& members = world().members;
-  const proto::WorldMember victim = members.back().slot_id.node != node ? members.back() : members.front();
+  const proto::WorldMember victim =
+      members.back().slot_id.node != node ? members.back() : members.front();
   const std::uint32_t size = world().size();
   return measure(
       "an inner agent lost",
@@ -248,7 +254,8 @@ void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
 }
 
 void Cluster::to_coordinator(const proto::Message& message) {
-  perform(coordinator_.handle(network_.now(), {membership::Sender::Kind::kAgent, message.node}, message));
+  perform(coordinator_.handle(network_.now(), {membership::Sender::Kind::kAgent, message.node},
+                              message));
 }
 
 void Cluster::perform(membership::Effects effects) {
@@ -257,7 +264,8 @@ void Cluster::perform(membership::Effects effects) {
       network_.send(kController, std::make_shared<std::vector<std::byte>>(
                                      proto::encode({1, std::move(send->body), send->node})));
     } else if (auto* write = std::get_if<membership::Journal>(&effect)) {
-      const base::Duration wall = clock_of(CLOCK_MONOTONIC), thread = clock_of(CLOCK_THREAD_CPUTIME_ID);
+      const base::Duration wall = clock_of(CLOCK_MONOTONIC),
+                           thread = clock_of(CLOCK_THREAD_CPUTIME_ID);
       const base::Status status = journal_.append(write->entry);
       if (!status.ok()) broken_.push_back(status.message());
       const base::Duration worked = clock_of(CLOCK_THREAD_CPUTIME_ID) - thread;

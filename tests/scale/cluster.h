@@ -1,6 +1,6 @@
-// An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents, arenas and
-// messages, and between them a controller and relays that are the shipped Router and the least around it.
-// Members join, enter each World and compute nothing. docs/results/scale.md.
+// An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents,
+// arenas and messages, and between them a controller and relays that are the shipped Router and the
+// least around it. Members join, enter each World and compute nothing. docs/results/scale.md.
 #pragma once
 
 #include <deque>
@@ -46,8 +46,9 @@ class Cluster {
   [[nodiscard]] Cost fence();   // everybody's address of its data plane to everybody
   [[nodiscard]] Cost lose_member();
   [[nodiscard]] Cost lose_switch(std::uint32_t hosts);  // all links to the last ones break at once
-  // A member dies, `after` more things happen, then the first agent with others below it is lost, with all
-  // that it carries; its children connect to the controller. As often as there is such an agent.
+  // A member dies, `after` more things happen, then the first agent with others below it is lost,
+  // with all that it carries; its children connect to the controller. As often as there is such an
+  // agent.
   [[nodiscard]] Cost lose_inner(std::uint32_t after);
   [[nodiscard]] Cost join();
 
@@ -59,7 +60,8 @@ class Cluster {
 
  private:
   struct Agent {
-    Agent(const membership::AgentOptions& options, proto::NodeId node) : core(options), router(node) {}
+    Agent(const membership::AgentOptions& options, proto::NodeId node)
+        : core(options), router(node) {}
     membership::AgentCore core;
     agent::Router router;
     proto::NodeId parent = 0;

@@ -1,6 +1,6 @@
 // The controller and the agents of a simulated cluster: what launcher/job/elastic_controller.cc,
-// launcher/agent/hosts.cc, relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and
-// Router.
+// launcher/agent/hosts.cc, relay.cc and node_job.cc are on real hosts, with the same decoding,
+// encoding and Router.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -46,7 +46,8 @@ void Cluster::from_coordinator(const proto::Message& message) {
     auto& session = sessions_[node - 1];
     numbers.push_back(session ? session->enqueue(bytes, agent::wants_answer(said)) : 0);
   }
-  for (const agent::Frame& frame : controller_.down(nodes, *bytes, agent::wants_answer(said), numbers))
+  for (const agent::Frame& frame :
+       controller_.down(nodes, *bytes, agent::wants_answer(said), numbers))
     network_.send(process(frame.child), frame.bytes);
 }
 
@@ -58,8 +59,9 @@ void Cluster::at_controller(proto::NodeId child, const agent::Message& message) 
   } else if (const auto* ack = std::get_if<agent::Ack>(&message)) {
     ack_at_controller(child, *ack);
   } else if (const auto* membership = std::get_if<agent::Membership>(&message)) {
-    network_.send(kCoordinatorProcess,
-                  shared(proto::encode({membership->message.incarnation, membership->message.body, child})));
+    network_.send(
+        kCoordinatorProcess,
+        shared(proto::encode({membership->message.incarnation, membership->message.body, child})));
   } else if (const auto* news = std::get_if<agent::ChildEvent>(&message)) {
     lose_child(0, news->node);
   }
@@ -75,7 +77,8 @@ void Cluster::unwrap(proto::NodeId child, const agent::Relayed& relayed) {
   if (number != 0 && !session->accept(number, relayed.message.size())) return;
   const auto said = agent::decode(relayed.message);
   if (!said.ok()) return broken_.push_back(said.status().message());
-  if (const auto due = session->ack_due()) tell_agent(node, shared(agent::encode(agent::Ack{*due})), 0);
+  if (const auto due = session->ack_due())
+    tell_agent(node, shared(agent::encode(agent::Ack{*due})), 0);
   at_controller(node, *said);
 }
 
@@ -93,15 +96,17 @@ void Cluster::ack_at_controller(proto::NodeId node, const agent::Ack& ack) {
   controller_.tree().move(node, 0);
   for (const proto::NodeId each : controller_.tree().below(node)) {
     const agent::ReliableSession& session = *sessions_[each - 1];
-    tell_agent(each, shared(agent::encode(agent::Ack{session.accepted(), agent::Ack::Action::kRetransmit})),
-               0);
+    tell_agent(
+        each,
+        shared(agent::encode(agent::Ack{session.accepted(), agent::Ack::Action::kRetransmit})), 0);
     for (const agent::ReliableSession::Sent& said : session.unacked())
       tell_agent(each, said.message, said.number);
   }
 }
 
-// Long bytes that many agents get alike are decoded by the first few, whose mean time the others are charged:
-// ten thousand agents that decode ten thousand addresses each would take minutes here, on one core.
+// Long bytes that many agents get alike are decoded by the first few, whose mean time the others
+// are charged: ten thousand agents that decode ten thousand addresses each would take minutes here,
+// on one core.
 std::shared_ptr<const agent::Message> Cluster::read(const Bytes& bytes) {
   if (bytes->size() < kLong) {
     auto message = agent::decode(*bytes);
@@ -119,8 +124,8 @@ std::shared_ptr<const agent::Message> Cluster::read(const Bytes& bytes) {
       auto message = agent::decode(*bytes);
       if (!message.ok()) return broken_.push_back(message.status().message());
       if (reads_.size() == kRemembered) reads_.pop_front();
-      read = &reads_.emplace_back(
-          Read{.bytes = bytes, .message = std::make_shared<const agent::Message>(std::move(*message))});
+      read = &reads_.emplace_back(Read{
+          .bytes = bytes, .message = std::make_shared<const agent::Message>(std::move(*message))});
     }
     if (read->times >= kMeasured) return;
     const base::Duration began = thread_time();
@@ -194,8 +199,9 @@ void Cluster::orphaned(proto::NodeId node) {
   Agent& agent = *agents_[node - 1];
   agent.parent = 0;
   agent.adopting = true;
-  network_.send(process(0),
-                shared(agent::encode(agent::Ack{agent.session->accepted(), agent::Ack::Action::kReparent})));
+  network_.send(
+      process(0),
+      shared(agent::encode(agent::Ack{agent.session->accepted(), agent::Ack::Action::kReparent})));
 }
 
 // What an agent says itself.
@@ -223,7 +229,8 @@ void Cluster::lose_child(proto::NodeId node, proto::NodeId child) {
       auto& session = sessions_[*above - 1];
       tell_agent(*above, bytes, session ? session->enqueue(bytes, false) : 0);
     }
-    for (const proto::NodeId orphan : controller_.tree().children(child)) controller_.tree().detach(orphan);
+    for (const proto::NodeId orphan : controller_.tree().children(child))
+      controller_.tree().detach(orphan);
     controller_.tree().prune(child);
     return tell_coordinator(proto::NodeLost{child, why});
   }
@@ -242,7 +249,8 @@ void Cluster::perform(proto::NodeId node, membership::AgentEffects effects) {
       const auto* all = std::get_if<proto::Contacts>(&tell->body);
       if (all != nullptr) agent.met += all->members.size();
       if (all != nullptr && agent.met == world().size()) agent.contacts = all->generation;
-      if (const auto* refused = std::get_if<proto::Refused>(&tell->body)) broken_.push_back(refused->reason);
+      if (const auto* refused = std::get_if<proto::Refused>(&tell->body))
+        broken_.push_back(refused->reason);
     } else if (auto* warn = std::get_if<membership::Warn>(&effect)) {
       broken_.push_back(warn->sentence);
     }
@@ -253,7 +261,8 @@ void Cluster::perform(proto::NodeId node, membership::AgentEffects effects) {
 void Cluster::start_member(proto::NodeId node, proto::MemberId member) {
   network_.schedule(process(node), network_.now(), [this, node, member] {
     Agent& agent = *agents_[node - 1];
-    proto::Join join{.member = member, .elements = 1, .model = "model", .fingerprint = "fingerprint"};
+    proto::Join join{
+        .member = member, .elements = 1, .model = "model", .fingerprint = "fingerprint"};
     perform(node, agent.core.handle({member}, {0, join}));
     network_.uncounted([&] { forget_pages(node); });
     perform(node, agent.core.handle({member}, {0, proto::Ready{}}));
@@ -279,7 +288,8 @@ void Cluster::forget_pages(proto::NodeId node) {
   if (!arena.mapped()) return;
   constexpr off_t kKept = 8192;
   const auto bytes = static_cast<off_t>(shmem::arena_bytes(arena.spec()));
-  if (::fallocate(arena.memfd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kKept, bytes - kKept) != 0)
+  if (::fallocate(arena.memfd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kKept,
+                  bytes - kKept) != 0)
     broken_.push_back(base::system_error("fallocate", "arena", errno).message());
 }
 

@@ -1,4 +1,5 @@
-// Messages leave when the handler that sent them is done, in order; nothing overtakes between two processes.
+// Messages leave when the handler that sent them is done, in order; nothing overtakes between two
+// processes.
 #include "tests/scale/network.h"
 
 #include <ctime>
@@ -67,7 +68,8 @@ void Network::transmit(ProcessId from, ProcessId to, Bytes bytes, std::uint32_t 
   sender.traffic.bytes_out += bytes->size();
   const base::TimePoint leaves = std::max(sender.free, sender.sent);
   sender.sent = leaves + on_the_line(bytes);
-  const base::TimePoint arrives = std::max(leaves + kLatency, receiver.received) + on_the_line(bytes);
+  const base::TimePoint arrives =
+      std::max(leaves + kLatency, receiver.received) + on_the_line(bytes);
   receiver.received = arrives;
   events_.push({arrives, ++last_, to, from, std::move(bytes), {}, depth});
 }

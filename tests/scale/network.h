@@ -1,6 +1,7 @@
-// Processes that speak through a network on a virtual clock. A message takes 50 us and a nanosecond for each
-// byte, the bytes one message after another at either end; a process does one thing at a time, and what it
-// does takes as long as it has taken the thread here, or as long as the caller says.
+// Processes that speak through a network on a virtual clock. A message takes 50 us and a nanosecond
+// for each byte, the bytes one message after another at either end; a process does one thing at a
+// time, and what it does takes as long as it has taken the thread here, or as long as the caller
+// says.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,9 @@ class Network {
   bool step(base::TimePoint until = base::TimePoint::max());
   // When the process that did something last had done it, or is doing it.
   [[nodiscard]] base::TimePoint now() const { return now_; }
-  [[nodiscard]] const Traffic& traffic(ProcessId process) const { return hosts_.at(process).traffic; }
+  [[nodiscard]] const Traffic& traffic(ProcessId process) const {
+    return hosts_.at(process).traffic;
+  }
   void reset();
 
   static constexpr base::Duration kLatency = std::chrono::microseconds(50);
@@ -66,7 +69,8 @@ class Network {
     }
   };
   struct Host {
-    base::TimePoint free{}, sent{}, received{};  // until when it works, its line out and in are taken
+    base::TimePoint free{}, sent{},
+        received{};  // until when it works, its line out and in are taken
     bool down = false;
     Traffic traffic;
   };

@@ -14,7 +14,8 @@ Bytes of(std::size_t size) { return std::make_shared<const std::vector<std::byte
 TEST(Network, AMessageTakesItsLatencyItsBytesAndItsHandlers) {
   std::optional<base::TimePoint> came;
   Network* running = nullptr;
-  Network network(2, microseconds(10), [&](ProcessId, ProcessId, const Bytes&) { came = running->now(); });
+  Network network(2, microseconds(10),
+                  [&](ProcessId, ProcessId, const Bytes&) { came = running->now(); });
   running = &network;
   const base::TimePoint begin = network.now();
   network.schedule(0, begin, [&] { network.send(1, of(3000)); });
@@ -30,11 +31,13 @@ TEST(Network, ALineAndAProcessAreForOneAtATime) {
   std::vector<base::Duration> heard;
   Network* running = nullptr;
   base::TimePoint begin{};
-  Network network(3, microseconds(100),
-                  [&](ProcessId, ProcessId, const Bytes&) { heard.push_back(running->now() - begin); });
+  Network network(3, microseconds(100), [&](ProcessId, ProcessId, const Bytes&) {
+    heard.push_back(running->now() - begin);
+  });
   running = &network;
   begin = network.now();
-  for (const ProcessId from : {1U, 2U}) network.schedule(from, begin, [&] { network.send(0, of(20'000)); });
+  for (const ProcessId from : {1U, 2U})
+    network.schedule(from, begin, [&] { network.send(0, of(20'000)); });
   while (network.step()) {
   }
   EXPECT_EQ(heard, (std::vector<base::Duration>{microseconds(170), microseconds(270)}));

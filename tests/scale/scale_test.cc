@@ -1,6 +1,6 @@
-// How many messages a change takes among hundreds and thousands of agents, and how many one after the other.
-// Every handler takes 10 us here, so that counts and times are the same each time; of ten thousand it takes
-// what it takes.
+// How many messages a change takes among hundreds and thousands of agents, and how many one after
+// the other. Every handler takes 10 us here, so that counts and times are the same each time; of
+// ten thousand it takes what it takes.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -39,8 +39,8 @@ class ScaleTest : public testing::Test {
     Cluster cluster(options);
     const Cost launch = cluster.launch();
     levels_ = cluster.levels();
-    for (const Cost& cost :
-         {launch, cluster.fence(), cluster.lose_member(), cluster.lose_switch(kSwitch), cluster.join()}) {
+    for (const Cost& cost : {launch, cluster.fence(), cluster.lose_member(),
+                             cluster.lose_switch(kSwitch), cluster.join()}) {
       costs_[cost.change] = cost;
       ASSERT_EQ(cluster.broken(), std::vector<std::string>{}) << cost.change;
     }
@@ -76,8 +76,8 @@ TEST_F(ScaleTest, ATreeOfRadixEight) {
   EXPECT_EQ(lost.worlds, 1U);
   EXPECT_EQ(lost.coordinator.messages_in, 2 + kAgents);
   EXPECT_EQ(lost.coordinator.messages_out, 2U);
-  // From each child its own report and, at once, those of all below it; to each child the two messages for
-  // itself, and in an envelope for the others.
+  // From each child its own report and, at once, those of all below it; to each child the two
+  // messages for itself, and in an envelope for the others.
   EXPECT_EQ(lost.controller.messages_in, 2 + 2 * 8 + 2U);
   EXPECT_EQ(lost.controller.messages_out, 2 + kAgents + 2 * 2 * 8);
   EXPECT_LE(lost.depth, 4 * levels_ + kHopsOfCoordinator);
@@ -89,9 +89,9 @@ TEST_F(ScaleTest, ATreeOfRadixEight) {
   EXPECT_LE(costs_["launch"].depth, 5 * levels_ + 6);
 }
 
-// At any size: the longest chain grows with the levels of the tree, and the coordinator hears of each agent a
-// fixed number of times and says what all are to know once. The controller hears of a loss from its children
-// only.
+// At any size: the longest chain grows with the levels of the tree, and the coordinator hears of
+// each agent a fixed number of times and says what all are to know once. The controller hears of a
+// loss from its children only.
 TEST_F(ScaleTest, ChainsGrowWithTheLevelsAndNothingIsSaidTwice) {
   constexpr std::size_t kRadix = 8;
   constexpr std::uint32_t kMany = 1000;
@@ -104,8 +104,10 @@ TEST_F(ScaleTest, ChainsGrowWithTheLevelsAndNothingIsSaidTwice) {
       std::size_t depth;
       std::uint64_t in, out;  // of the coordinator
     } bounds[] = {
-        {"launch", 2 * levels_ + 2, 2 * agents + 1, agents + 1},  // a host, its member; Start; once the World
-        {"fence", 4 * levels_ + 4, 2 * agents, 3},  // an address, and an answer to a Query that falls here
+        {"launch", 2 * levels_ + 2, 2 * agents + 1,
+         agents + 1},  // a host, its member; Start; once the World
+        {"fence", 4 * levels_ + 4, 2 * agents,
+         3},  // an address, and an answer to a Query that falls here
         {"one member lost", 4 * levels_ + kHopsOfCoordinator, agents + 2, 2},
         {"a switch lost", 4 * levels_ + kHopsOfCoordinator, agents, 2},
         {"joiners", 5 * (levels_ + 1) + 4, agents - kSwitch + 3 * kMany + 1, kMany + 2},
@@ -118,13 +120,15 @@ TEST_F(ScaleTest, ChainsGrowWithTheLevelsAndNothingIsSaidTwice) {
     }
     EXPECT_LE(costs_["one member lost"].controller.messages_in, 2 + 2 * kRadix + 2U) << agents;
     EXPECT_LE(costs_["a switch lost"].controller.messages_in, kSwitch + 2 * kRadix + 2U) << agents;
-    // What 10,000 may take, in proportion: coordinator and lines do each report, and each byte of a World.
+    // What 10,000 may take, in proportion: coordinator and lines do each report, and each byte of a
+    // World.
     EXPECT_LE(costs_["one member lost"].seconds, kMostForTenThousand * agents / 10'000) << agents;
   }
 }
 
-// In processor time of this build on this machine. Half a second is what tests/bench/scale.py asks of a
-// release build; a handler that looks at all members for each message takes many seconds anywhere.
+// In processor time of this build on this machine. Half a second is what tests/bench/scale.py asks
+// of a release build; a handler that looks at all members for each message takes many seconds
+// anywhere.
 TEST_F(ScaleTest, TenThousandGoOnAtOnce) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   constexpr std::uint32_t kTenThousand = 10'000, kMany = 1000;
@@ -153,8 +157,9 @@ TEST_F(ScaleTest, TenThousandGoOnAtOnce) {
   }
 }
 
-// Whenever it is lost, nobody else is, all of the others know the same World in the end, and nothing was said
-// twice. The first four are the controller's; then those that have been taken in have others below them, too.
+// Whenever it is lost, nobody else is, all of the others know the same World in the end, and
+// nothing was said twice. The first four are the controller's; then those that have been taken in
+// have others below them, too.
 TEST_F(ScaleTest, InnerAgentsMayBeLostAtAnyMoment) {
   for (std::uint32_t after = 0; after < 400; after += 9) {
     ClusterOptions options;
@@ -168,7 +173,8 @@ TEST_F(ScaleTest, InnerAgentsMayBeLostAtAnyMoment) {
     for (int inner = 0; inner < 4; ++inner) {
       (void)cluster.lose_inner(after);
       left -= 2;
-      ASSERT_EQ(cluster.broken(), std::vector<std::string>{}) << "after " << after << ", agent " << inner;
+      ASSERT_EQ(cluster.broken(), std::vector<std::string>{})
+          << "after " << after << ", agent " << inner;
       ASSERT_EQ(cluster.world().size(), left) << "after " << after << ", agent " << inner;
     }
   }

@@ -32,7 +32,8 @@ TEST(ArenaMemory, TooMuchMemoryNamesWantedThereAndTheLimit) {
   spec.elements = 1ULL << 36;
   const auto arena = Arena::create(spec);
   ASSERT_EQ(arena.code(), base::Code::kResourceExhausted);
-  EXPECT_THAT(arena.status().message(), HasSubstr(std::to_string(arena_bytes(spec)) + " bytes wanted"));
+  EXPECT_THAT(arena.status().message(),
+              HasSubstr(std::to_string(arena_bytes(spec)) + " bytes wanted"));
   EXPECT_THAT(arena.status().message(), testing::ContainsRegex(kThereAndLimit));
 }
 
@@ -92,8 +93,8 @@ class Lines : public testing::Test {
       return base::Result<base::MemoryLimit>(base::MemoryLimit{available, "what a test says"});
     };
     const auto is_dead = [this](proto::SlotIndex other) { return dead_ == other; };
-    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, timeout}.reserve_slot(
-        slot);
+    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, timeout}
+        .reserve_slot(slot);
   }
 
   Arena arena_;
@@ -106,9 +107,10 @@ TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
   const std::uint64_t before = memory_of(arena_);
   const base::Status status = reserve(1, 5000);
   ASSERT_EQ(status.code(), base::Code::kResourceExhausted);
-  EXPECT_THAT(status.message(),
-              testing::ContainsRegex("^arena slot 1 and the parts that all slots share: [0-9]+ bytes "
-                                     "wanted, 5000 available \\(what a test says\\)$"));
+  EXPECT_THAT(
+      status.message(),
+      testing::ContainsRegex("^arena slot 1 and the parts that all slots share: [0-9]+ bytes "
+                             "wanted, 5000 available \\(what a test says\\)$"));
   EXPECT_EQ(memory_of(arena_), before);
   EXPECT_TRUE(reserve(2, 1 << 30).ok());
   EXPECT_TRUE(reserve(2, 0).ok()) << "it has what it needs";
@@ -134,7 +136,8 @@ TEST_F(Lines, WaitForNobodyWhoIsDeadOrStands) {
   header_->reserving.store(3);
   const base::Status status = reserve(0, 1 << 30, std::chrono::milliseconds(30));
   EXPECT_EQ(status.code(), base::Code::kDeadlineExceeded);
-  EXPECT_THAT(status.message(), HasSubstr("arena slot 0: timed out while the owner of slot 2 reserves"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("arena slot 0: timed out while the owner of slot 2 reserves"));
   dead_.store(2);
   EXPECT_TRUE(reserve(0, 1 << 30).ok());
   header_->reserving.store(2);  // the former owner of this slot died while reserving

@@ -1,4 +1,5 @@
-// The arena: shape and refusals, Worlds, member slots, and the robust lock that reports a member's death.
+// The arena: shape and refusals, Worlds, member slots, and the robust lock that reports a member's
+// death.
 #include "shmem/arena.h"
 #include "base/clock.h"
 
@@ -47,7 +48,8 @@ TEST(Arena, CreateThenOpenShowsTheSameMemory) {
   EXPECT_EQ(member->member_slot(2).step.load(), 77U);
   agent->buffer(2, 4).back() = std::byte{9};
   EXPECT_EQ(member->buffer(2, 4).back(), std::byte{9});
-  for (proto::SlotIndex slot = 0; slot < 3; ++slot) EXPECT_EQ(member->member_slot(slot).occupied.load(), 0U);
+  for (proto::SlotIndex slot = 0; slot < 3; ++slot)
+    EXPECT_EQ(member->member_slot(slot).occupied.load(), 0U);
 }
 
 TEST(Arena, PartsDoNotOverlapAndAreAligned) {
@@ -62,7 +64,8 @@ TEST(Arena, PartsDoNotOverlapAndAreAligned) {
   std::vector<std::span<std::byte>> parts{arena->result(0), arena->result(1), arena->snapshot()};
   for (proto::SlotIndex slot = 0; slot < spec.slots; ++slot) {
     parts.emplace_back(reinterpret_cast<std::byte*>(&arena->member_slot(slot)), sizeof(MemberSlot));
-    for (std::uint32_t k = 0; k < spec.buffers_per_slot; ++k) parts.push_back(arena->buffer(slot, k));
+    for (std::uint32_t k = 0; k < spec.buffers_per_slot; ++k)
+      parts.push_back(arena->buffer(slot, k));
     parts.push_back(arena->bounce_buffer(slot));
   }
   const auto crcs = arena->snapshot_crcs();
@@ -135,11 +138,13 @@ TEST(Arena, OpenRefusesAnotherMagicVersionSizeOrShape) {
   EXPECT_TRUE(open_damaged(size, 2000, 1).ok());  // beyond the header: harmless
   EXPECT_EQ(open_damaged(size, 0, 'X').code(), base::Code::kDataLoss);
   EXPECT_EQ(open_damaged(size, 8, 3).code(), base::Code::kDataLoss);
-  EXPECT_EQ(open_damaged(size, 12, 1).code(), base::Code::kDataLoss);  // member slots of another build
+  EXPECT_EQ(open_damaged(size, 12, 1).code(),
+            base::Code::kDataLoss);  // member slots of another build
   EXPECT_EQ(open_damaged(size + 4096, 2000, 0).code(), base::Code::kDataLoss);
   EXPECT_EQ(open_damaged(size - 4096, 2000, 0).code(), base::Code::kDataLoss);
-  EXPECT_EQ(open_damaged(size, 16, 4).code(), base::Code::kDataLoss);           // slots
-  EXPECT_EQ(open_damaged(size, 16, 255).code(), base::Code::kInvalidArgument);  // more than there can be
+  EXPECT_EQ(open_damaged(size, 16, 4).code(), base::Code::kDataLoss);  // slots
+  EXPECT_EQ(open_damaged(size, 16, 255).code(),
+            base::Code::kInvalidArgument);  // more than there can be
 }
 
 TEST(Arena, MembersCannotShortenTheFile) {
@@ -179,8 +184,10 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   world.shards = proto::kMaxShards;
   world.members.clear();
   for (proto::MemberId id = 0; id < proto::kMaxMembers; ++id) {
-    const proto::SlotId slot_id{id / proto::kMaxSlots, static_cast<proto::SlotIndex>(id % proto::kMaxSlots)};
-    world.members.push_back({.id = 7U + id, .slot_id = slot_id, .needs_state = id > 0, .from_step = 9});
+    const proto::SlotId slot_id{id / proto::kMaxSlots,
+                                static_cast<proto::SlotIndex>(id % proto::kMaxSlots)};
+    world.members.push_back(
+        {.id = 7U + id, .slot_id = slot_id, .needs_state = id > 0, .from_step = 9});
   }
   world.plan.assign(proto::kMaxShards, proto::SlotId{1, 2});
   EXPECT_TRUE(arena->publish_world(world).ok());
@@ -188,7 +195,8 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   world.why.assign(1 << 20, 'w');
   const base::Status status = arena->publish_world(world);
   EXPECT_EQ(status.code(), base::Code::kResourceExhausted);
-  EXPECT_THAT(status.message(), testing::ContainsRegex("World 1 takes [0-9]+ bytes, [0-9]+ are there"));
+  EXPECT_THAT(status.message(),
+              testing::ContainsRegex("World 1 takes [0-9]+ bytes, [0-9]+ are there"));
 }
 
 TEST(Arena, AWorldThatDoesNotFitIsRefusedOnReading) {
@@ -232,7 +240,8 @@ TEST(Arena, ReadersBesideAPublisherSeeWholeWorldsOnly) {
       if (!world.ok() && world.code() != base::Code::kUnavailable) wrong++;
     }
   });
-  for (proto::Generation g = 1; g <= kLast; ++g) EXPECT_TRUE(arena->publish_world(world_of(g)).ok());
+  for (proto::Generation g = 1; g <= kLast; ++g)
+    EXPECT_TRUE(arena->publish_world(world_of(g)).ok());
   reader.join();
   EXPECT_EQ(wrong, 0U);
   EXPECT_GT(good, 0U);
@@ -245,8 +254,8 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   MemberSlot& member_slot = arena->member_slot(1);
   member_slot.state = 1, member_slot.revoked_up_to = 2, member_slot.left = 3, member_slot.dead = 1,
   member_slot.finished = 1, member_slot.leave_request = kNow;
-  member_slot.donated = 4, member_slot.adopting = 5, member_slot.proved = 5, member_slot.seals[31] = 6,
-  member_slot.seals[0] = 7, member_slot.step = 8, member_slot.loss = 0.5;
+  member_slot.donated = 4, member_slot.adopting = 5, member_slot.proved = 5,
+  member_slot.seals[31] = 6, member_slot.seals[0] = 7, member_slot.step = 8, member_slot.loss = 0.5;
   for (Channel& channel : member_slot.channels) channel.instance = 9, channel.arrivals[1].word = 10;
   arena->assign_slot(1, 41);
   EXPECT_EQ(member_slot.occupied, 42U);
@@ -270,7 +279,8 @@ TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
   arena->assign_slot(0, 0);
   arena->assign_slot(2, 1);
   EXPECT_TRUE(all_left_before(*arena, 9));  // there, but in no generation yet
-  for (const proto::SlotIndex slot : {0, 2}) arena->member_slot(slot).left = 0;  // both enter generation 1
+  for (const proto::SlotIndex slot : {0, 2})
+    arena->member_slot(slot).left = 0;  // both enter generation 1
   EXPECT_TRUE(all_left_before(*arena, 1));
   EXPECT_FALSE(all_left_before(*arena, 2));
   arena->member_slot(0).left = 1;
@@ -309,7 +319,8 @@ TEST(Arena, TheRobustLockTellsOfAKilledMember) {
     for (;;) ::pause();
   }
   const auto claimed = [&] { return member_slot.proved.load(std::memory_order_acquire) == 1; };
-  EXPECT_TRUE(wait_until(arena->member_slot(0).bell, claimed, base::SystemClock().now() + seconds(30)));
+  EXPECT_TRUE(
+      wait_until(arena->member_slot(0).bell, claimed, base::SystemClock().now() + seconds(30)));
   EXPECT_EQ(::pthread_mutex_trylock(&member_slot.alive), EBUSY);
   ::kill(child, SIGKILL);
   timespec deadline{};

@@ -1,5 +1,5 @@
-// The doorbell on real futexes: deadlines, and sleepers in this and in another process. All interleavings:
-// tests/model/.
+// The doorbell on real futexes: deadlines, and sleepers in this and in another process. All
+// interleavings: tests/model/.
 #include "shmem/doorbell.h"
 #include "base/clock.h"
 
@@ -53,7 +53,8 @@ TEST(Doorbell, PingPongOfTwoThreadsLosesNoRing) {
     for (unsigned round = 1; round <= kRounds; ++round) {
       if (serves) theirs.ball.store(round, std::memory_order_release), ring(theirs.bell);
       if (!wait_until(
-              mine.bell, [&] { return mine.ball.load(std::memory_order_acquire) >= round; }, in(seconds(30))))
+              mine.bell, [&] { return mine.ball.load(std::memory_order_acquire) >= round; },
+              in(seconds(30))))
         return false;
       if (!serves) theirs.ball.store(round, std::memory_order_release), ring(theirs.bell);
     }
@@ -78,11 +79,13 @@ TEST(Doorbell, WakesAnotherProcess) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const bool woken = wait_until(
-        shared->bell, [&] { return shared->data.load(std::memory_order_acquire) != 0; }, in(seconds(30)));
+        shared->bell, [&] { return shared->data.load(std::memory_order_acquire) != 0; },
+        in(seconds(30)));
     ::_exit(woken ? 0 : 1);
   }
   const base::TimePoint deadline = in(seconds(30));
-  while (shared->bell.sleeping.load() == 0 && base::SystemClock().now() < deadline) std::this_thread::yield();
+  while (shared->bell.sleeping.load() == 0 && base::SystemClock().now() < deadline)
+    std::this_thread::yield();
   EXPECT_EQ(shared->bell.sleeping, 1U);
   shared->data.store(1, std::memory_order_release);
   ring(shared->bell);

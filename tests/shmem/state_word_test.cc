@@ -1,4 +1,5 @@
-// The state word on real atomics: packing, each transition, each refusal. All interleavings: tests/model/.
+// The state word on real atomics: packing, each transition, each refusal. All interleavings:
+// tests/model/.
 #include "shmem/state_word.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +27,8 @@ class StateWordTest : public testing::Test {
 };
 
 TEST_F(StateWordTest, PacksEveryFieldAtItsLimits) {
-  for (const proto::Phase phase :
-       {proto::Phase::kNone, proto::Phase::kOpen, proto::Phase::kCommitted, proto::Phase::kClosed}) {
+  for (const proto::Phase phase : {proto::Phase::kNone, proto::Phase::kOpen,
+                                   proto::Phase::kCommitted, proto::Phase::kClosed}) {
     for (const bool revoked : {false, true}) {
       for (const proto::Generation g : {0U, 1U, proto::kMaxGeneration}) {
         for (const proto::Position p :
@@ -130,8 +131,10 @@ TEST_F(StateWordTest, JoinOfARevokedGenerationIsRefused) {
   set(proto::Phase::kClosed, false, 2, kStep);
   const proto::StateWord read = load_state<RealPolicy>(word_);
   revoke_generation(3);
-  EXPECT_FALSE(join_generation<RealPolicy>(word_, revoked_up_to_, load_state<RealPolicy>(word_), 3));
-  EXPECT_FALSE(join_generation<RealPolicy>(word_, revoked_up_to_, read, 4));  // read before the revoke
+  EXPECT_FALSE(
+      join_generation<RealPolicy>(word_, revoked_up_to_, load_state<RealPolicy>(word_), 3));
+  EXPECT_FALSE(
+      join_generation<RealPolicy>(word_, revoked_up_to_, read, 4));  // read before the revoke
   EXPECT_TRUE(join_generation<RealPolicy>(word_, revoked_up_to_, load_state<RealPolicy>(word_), 4));
 }
 

@@ -18,12 +18,13 @@ std::string refusal(const Words& words) {
 }
 
 TEST(BenchOptions, AreThoseOfNcclTests) {
-  auto options = parse_options({"allreduce", "-b", "8", "-e", "1K", "-f", "4", "-d", "half,double", "-o",
-                                "max", "-n", "7", "-w", "0", "--root=1"});
+  auto options = parse_options({"allreduce", "-b", "8", "-e", "1K", "-f", "4", "-d", "half,double",
+                                "-o", "max", "-n", "7", "-w", "0", "--root=1"});
   ASSERT_TRUE(options.ok()) << options.status().message();
   EXPECT_EQ(options->operation->name, "allreduce");
   EXPECT_THAT(options->sizes(), ElementsAre(8, 32, 128, 512));
-  EXPECT_THAT(options->dtypes, ElementsAre(collective::Dtype::kFloat16, collective::Dtype::kFloat64));
+  EXPECT_THAT(options->dtypes,
+              ElementsAre(collective::Dtype::kFloat16, collective::Dtype::kFloat64));
   EXPECT_THAT(options->ops, ElementsAre(collective::Op::kMax));
   EXPECT_EQ(options->iterations_of(8), 7U);
   EXPECT_EQ(options->warmups_of(8), 0U);
@@ -36,8 +37,10 @@ TEST(BenchOptions, AreThoseOfNcclTests) {
 }
 
 TEST(BenchOptions, MemoryAndRivals) {
-  EXPECT_THAT(parse_options({"allreduce"})->memories, ElementsAre(Memory::kArena, Memory::kOrdinary));
-  EXPECT_THAT(parse_options({"allreduce", "--memory", "arena"})->memories, ElementsAre(Memory::kArena));
+  EXPECT_THAT(parse_options({"allreduce"})->memories,
+              ElementsAre(Memory::kArena, Memory::kOrdinary));
+  EXPECT_THAT(parse_options({"allreduce", "--memory", "arena"})->memories,
+              ElementsAre(Memory::kArena));
   auto options = parse_options({"allreduce", "--compare", "openmpi=/opt/bin,gloo"});
   ASSERT_EQ(options->compare.size(), 2U);
   EXPECT_EQ(options->compare[0].name, "openmpi");
@@ -49,14 +52,18 @@ TEST(BenchOptions, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal({}), HasSubstr("expected an operation: allreduce, reduce_scatter"));
   EXPECT_THAT(refusal({"allredcue"}), HasSubstr("operation allredcue: expected one of allreduce"));
   EXPECT_EQ(refusal({"allreduce", "gather"}), "unexpected argument gather");
-  EXPECT_EQ(refusal({"allreduce", "--minbyts", "8"}), "unknown option --minbyts; did you mean --minbytes?");
+  EXPECT_EQ(refusal({"allreduce", "--minbyts", "8"}),
+            "unknown option --minbyts; did you mean --minbytes?");
   EXPECT_EQ(refusal({"allreduce", "-b"}), "option -b: SIZE is missing");
   EXPECT_THAT(refusal({"allreduce", "-b", "x"}), HasSubstr("option -b x"));
   EXPECT_THAT(refusal({"allreduce", "-b", "16", "-e", "8"}), HasSubstr("expected -b <= -e"));
   EXPECT_THAT(refusal({"allreduce", "-b", "0"}), HasSubstr("option -b 0"));
-  EXPECT_THAT(refusal({"allreduce", "-f", "1"}), HasSubstr("option -f 1: expected a whole number >= 2"));
-  EXPECT_THAT(refusal({"allreduce", "-n", "0"}), HasSubstr("option -n 0: expected a whole number >= 1"));
-  EXPECT_THAT(refusal({"allreduce", "-d", "float8"}), HasSubstr("option -d float8: expected float32"));
+  EXPECT_THAT(refusal({"allreduce", "-f", "1"}),
+              HasSubstr("option -f 1: expected a whole number >= 2"));
+  EXPECT_THAT(refusal({"allreduce", "-n", "0"}),
+              HasSubstr("option -n 0: expected a whole number >= 1"));
+  EXPECT_THAT(refusal({"allreduce", "-d", "float8"}),
+              HasSubstr("option -d float8: expected float32"));
   EXPECT_THAT(refusal({"allreduce", "-o", "band"}), HasSubstr("bit operations require integers"));
   EXPECT_THAT(refusal({"allreduce", "--memory", "gpu"}), HasSubstr("arena, ordinary or both"));
   EXPECT_THAT(refusal({"allreduce", "--compare", "nccl"}), HasSubstr("openmpi, mpich or gloo"));

@@ -1,5 +1,6 @@
-// The figures of `regroup bench` are those that docs/guide/collectives.md says: bus bandwidth by the factors
-// of nccl-tests (doc/PERFORMANCE.md there), and percentages of what a copy and a bare loop take.
+// The figures of `regroup bench` are those that docs/guide/collectives.md says: bus bandwidth by
+// the factors of nccl-tests (doc/PERFORMANCE.md there), and percentages of what a copy and a bare
+// loop take.
 #include "tools/bench/report.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int kRanks = 4;
 constexpr std::size_t kSize = 4'000'000;
-// Microseconds: medians of two rounds. The means differ, since the first operation of a round was slow.
+// Microseconds: medians of two rounds. The means differ, since the first operation of a round was
+// slow.
 const Blocks kTimes{{500, 100, 100}, {300, 200, 200}};
 const Blocks kCopy{{50, 50, 50}, {100, 100, 100}};
 const Blocks kBare{{80, 80, 80}, {160, 160, 160}};
@@ -79,7 +81,8 @@ TEST(BenchReport, WritesBandwidthsOfTheMeanTime) {
     const double gbs = static_cast<double>(kSize) / kMean / 1e3;
     EXPECT_DOUBLE_EQ(row.at("mean_us"), kMean) << spec.name;
     EXPECT_DOUBLE_EQ(row.at("algbw_gbs"), gbs) << spec.name;
-    EXPECT_DOUBLE_EQ(row.at("busbw_gbs"), gbs * kFactors.at(std::string(spec.name)).bus) << spec.name;
+    EXPECT_DOUBLE_EQ(row.at("busbw_gbs"), gbs * kFactors.at(std::string(spec.name)).bus)
+        << spec.name;
   }
 }
 

@@ -1,4 +1,5 @@
-// The common start, where ranks have a core each and where they share one; and which cores rivals have.
+// The common start, where ranks have a core each and where they share one; and which cores rivals
+// have.
 #include "tools/bench/start_barrier.h"
 
 #include <gtest/gtest.h>
@@ -37,20 +38,21 @@ void bind_to(int core) {
 struct Memory {
   char lines[2 * START_SLOT];
   std::atomic<std::uint64_t> begin[2][2];  // by rank, then by start
-  std::atomic<bool> alone;                 // rank 0 was through with its second start before rank 1 came
+  std::atomic<bool> alone;  // rank 0 was through with its second start before rank 1 came
 };
 
 class StartBarrier : public ::testing::Test {
  protected:
   StartBarrier() {
-    void* memory = ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     memory_ = new (memory) Memory();
   }
   ~StartBarrier() override { ::munmap(memory_, sizeof(Memory)); }
 
-  // Two starts of two processes, which are bound to these cores; rank 1 comes to the second only when rank 0
-  // is through it, or half a second later.
+  // Two starts of two processes, which are bound to these cores; rank 1 comes to the second only
+  // when rank 0 is through it, or half a second later.
   void start_twice(const std::vector<int>& cores) {
     std::vector<pid_t> ranks;
     for (int rank = 0; rank < 2; ++rank) {
@@ -59,7 +61,8 @@ class StartBarrier : public ::testing::Test {
       bind_to(cores[static_cast<std::size_t>(rank)]);
       auto& begin = memory_->begin[rank];
       begin[0] = start_together(memory_->lines, rank, 2, 0);
-      for (int wait = 0; rank == 1 && wait < 500 && memory_->begin[0][1] == 0; ++wait) ::usleep(1000);
+      for (int wait = 0; rank == 1 && wait < 500 && memory_->begin[0][1] == 0; ++wait)
+        ::usleep(1000);
       if (rank == 1) memory_->alone = memory_->begin[0][1] != 0;
       begin[1] = start_together(memory_->lines, rank, 2, begin[0]);
       ::_exit(0);

@@ -1,5 +1,5 @@
-// The verifier of `regroup bench`: it agrees with the collective tests' definitions of every operation, and
-// it counts every element that is wrong.
+// The verifier of `regroup bench`: it agrees with the collective tests' definitions of every
+// operation, and it counts every element that is wrong.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,8 @@ std::vector<Rank> make_ranks(const Case& c, int ranks) {
   return out;
 }
 
-std::uint64_t wrong_of(const Case& c, const std::vector<Rank>& all, std::uint64_t iteration = kIteration) {
+std::uint64_t wrong_of(const Case& c, const std::vector<Rank>& all,
+                       std::uint64_t iteration = kIteration) {
   std::uint64_t wrong = 0;
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto parts = expected_parts(c, static_cast<int>(r), static_cast<int>(all.size()));
@@ -82,15 +83,16 @@ TEST_P(BenchVerify, AgreesWithTheDefinitionAndCountsWhatIsWrong) {
         EXPECT_EQ(wrong_of(c, all), 0U)
             << ranks << " " << collective::name_of(dtype) << " " << collective::name_of(op);
         const std::uint64_t outputs = damage(all);
-        EXPECT_EQ(wrong_of(c, all), outputs) << collective::name_of(dtype) << " " << collective::name_of(op);
+        EXPECT_EQ(wrong_of(c, all), outputs)
+            << collective::name_of(dtype) << " " << collective::name_of(op);
       }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, BenchVerify,
-                         testing::Values("allreduce", "reduce_scatter", "allgather", "broadcast", "reduce",
-                                         "alltoall", "gather", "scatter", "sendrecv"),
+                         testing::Values("allreduce", "reduce_scatter", "allgather", "broadcast",
+                                         "reduce", "alltoall", "gather", "scatter", "sendrecv"),
                          [](const auto& info) { return info.param; });
 
 TEST(BenchVerifier, SeesWhatWasNotWritten) {

@@ -1,5 +1,5 @@
-// Rank 0 sends each rank one message: a hash of the options, which must be the same in all ranks, and the
-// descriptor.
+// Rank 0 sends each rank one message: a hash of the options, which must be the same in all ranks,
+// and the descriptor.
 #include "tools/bench/descriptor_passing.h"
 
 #include <fmt/format.h>
@@ -111,7 +111,8 @@ Status give_descriptor(const std::string& name, int fd, int size, const std::str
                        base::TimePoint deadline) {
   REGROUP_ASSIGN_OR_RETURN(auto socket, open_socket());
   const Address address(name);
-  if (::bind(socket.get(), address.get(), address.size) != 0) return base::system_error("bind", name, errno);
+  if (::bind(socket.get(), address.get(), address.size) != 0)
+    return base::system_error("bind", name, errno);
   if (::listen(socket.get(), size) != 0) return base::system_error("listen", name, errno);
   for (int given = 1; given < size;) {
     if (!wait_readable(socket.get(), deadline)) {
@@ -140,7 +141,8 @@ base::Result<base::Fd> take_descriptor(const std::string& name, int rank, const 
       return base::system_error("connect", name, errno);
     }
     if (base::SystemClock().now() >= deadline) {
-      return base::deadline_exceeded(fmt::format("rank {}: rank 0 has not started (--timeout)", rank));
+      return base::deadline_exceeded(
+          fmt::format("rank {}: rank 0 has not started (--timeout)", rank));
     }
     std::this_thread::sleep_for(kRetry);
   }

@@ -1,5 +1,5 @@
-// Sources that regroup-bench carries within, so that it finds them wherever it is installed; made by
-// tools/bench/CMakeLists.txt.
+// Sources that regroup-bench carries within, so that it finds them wherever it is installed; made
+// by tools/bench/CMakeLists.txt.
 #pragma once
 
 namespace regroup::bench {

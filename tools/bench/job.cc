@@ -21,11 +21,12 @@ shmem::ArenaSpec spec_of(const Place& place, const Room& room) {
   const std::size_t words = (room.words + 1) * sizeof(std::uint64_t);
   return {.slots = ranks,
           .elements = (room.buffer + 3) / 4,
-          .snapshot_bytes = ((words + 127) / 128 * 128 + START_SLOT) * static_cast<std::size_t>(place.size)};
+          .snapshot_bytes =
+              ((words + 127) / 128 * 128 + START_SLOT) * static_cast<std::size_t>(place.size)};
 }
 
-base::Result<shmem::Arena> share_arena(const Place& place, const Room& room, const std::string& agreed,
-                                       base::TimePoint deadline) {
+base::Result<shmem::Arena> share_arena(const Place& place, const Room& room,
+                                       const std::string& agreed, base::TimePoint deadline) {
   const std::string name = "regroup-bench-" + place.job;
   if (place.rank != 0) {
     auto fd = take_descriptor(name, place.rank, agreed, deadline);
@@ -42,9 +43,10 @@ base::Result<shmem::Arena> share_arena(const Place& place, const Room& room, con
 
 }  // namespace
 
-base::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room, const std::string& agreed,
-                                             base::Duration timeout) {
-  REGROUP_ASSIGN_OR_RETURN(auto arena, share_arena(place, room, agreed, base::SystemClock().now() + timeout));
+base::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room,
+                                             const std::string& agreed, base::Duration timeout) {
+  REGROUP_ASSIGN_OR_RETURN(auto arena,
+                           share_arena(place, room, agreed, base::SystemClock().now() + timeout));
   const auto slot = static_cast<proto::SlotIndex>(place.rank);
   REGROUP_RETURN_IF_ERROR(arena.reserve_slot(slot));
   std::unique_ptr<Job> job(new Job(place, std::move(arena), room.words, timeout));
@@ -61,8 +63,8 @@ base::Status Job::open_communicator() {
   proto::World world;
   world.generation = kGeneration;
   for (int rank = 0; rank < place_.size; ++rank) {
-    world.members.push_back(
-        {.id = static_cast<proto::MemberId>(rank), .slot_id = {0, static_cast<proto::SlotIndex>(rank)}});
+    world.members.push_back({.id = static_cast<proto::MemberId>(rank),
+                             .slot_id = {0, static_cast<proto::SlotIndex>(rank)}});
   }
   const auto slot = static_cast<proto::SlotIndex>(place_.rank);
   shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
@@ -72,8 +74,10 @@ base::Status Job::open_communicator() {
 
 // The snapshot holds the boards, then the slots of the start barrier.
 std::uint64_t* Job::board(int rank) const {
-  const std::size_t each = arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size) - START_SLOT;
-  return reinterpret_cast<std::uint64_t*>(arena_.snapshot().data() + each * static_cast<std::size_t>(rank));
+  const std::size_t each =
+      arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size) - START_SLOT;
+  return reinterpret_cast<std::uint64_t*>(arena_.snapshot().data() +
+                                          each * static_cast<std::size_t>(rank));
 }
 
 char* Job::start_slots() const {
@@ -90,7 +94,8 @@ base::Result<std::uint64_t> Job::start_together() {
   return started_;
 }
 
-base::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const std::uint64_t> mine) {
+base::Result<std::vector<std::vector<std::uint64_t>>> Job::share(
+    std::span<const std::uint64_t> mine) {
   assert(mine.size() <= words_);
   board(rank())[0] = mine.size();
   std::ranges::copy(mine, board(rank()) + 1);

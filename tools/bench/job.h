@@ -1,5 +1,5 @@
-// The ranks of `regroup bench` and what they share: an arena that rank 0 makes and hands to the others, and a
-// communicator over it.
+// The ranks of `regroup bench` and what they share: an arena that rank 0 makes and hands to the
+// others, and a communicator over it.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,16 @@ struct Place {
 
 // Memory that the ranks need of the arena.
 struct Room {
-  std::size_t buffer = 0;  // bytes of each of a rank's two buffers and of the shared result; 0: none
-  std::size_t words = 0;   // that share() takes at most
+  std::size_t buffer =
+      0;                  // bytes of each of a rank's two buffers and of the shared result; 0: none
+  std::size_t words = 0;  // that share() takes at most
 };
 
 class Job {
  public:
-  // Connects to the other ranks. Blocks up to `timeout`, which also limits every later wait. `agreed` must be
-  // the same in all ranks. kResourceExhausted: there is not enough memory; kDeadlineExceeded: a rank has not
-  // started; kInvalidArgument: `agreed` differs between ranks.
+  // Connects to the other ranks. Blocks up to `timeout`, which also limits every later wait.
+  // `agreed` must be the same in all ranks. kResourceExhausted: there is not enough memory;
+  // kDeadlineExceeded: a rank has not started; kInvalidArgument: `agreed` differs between ranks.
   [[nodiscard]] static base::Result<std::unique_ptr<Job>> form(const Place& place, const Room& room,
                                                                const std::string& agreed,
                                                                base::Duration timeout);
@@ -43,10 +44,11 @@ class Job {
   [[nodiscard]] base::TimePoint deadline() const { return base::SystemClock().now() + timeout_; }
 
   [[nodiscard]] base::Status barrier() { return communicator_->barrier(deadline()); }
-  // Returns in all ranks at the same moment (tools/bench/start_barrier.h): that moment, in ns of the steady
-  // clock.
+  // Returns in all ranks at the same moment (tools/bench/start_barrier.h): that moment, in ns of
+  // the steady clock.
   [[nodiscard]] base::Result<std::uint64_t> start_together();
-  // The words of all ranks, by rank; as many as each passes. Not through the operations that are measured.
+  // The words of all ranks, by rank; as many as each passes. Not through the operations that are
+  // measured.
   [[nodiscard]] base::Result<std::vector<std::vector<std::uint64_t>>> share(
       std::span<const std::uint64_t> mine);
   // The sum of one word of each rank.

@@ -46,7 +46,8 @@ base::Status check(const bench::Place& place, int local_size, const bench::Optio
         fmt::format("{} of {} ranks are on this host; expected all", local_size, place.size));
   }
   if (place.size > kMostRanks)
-    return base::invalid_argument(fmt::format("{} ranks, expected at most {}", place.size, kMostRanks));
+    return base::invalid_argument(
+        fmt::format("{} ranks, expected at most {}", place.size, kMostRanks));
   if (options.root >= static_cast<std::uint32_t>(place.size)) {
     return base::invalid_argument(
         fmt::format("option --root {}: expected a rank below {}", options.root, place.size));
@@ -56,21 +57,25 @@ base::Status check(const bench::Place& place, int local_size, const bench::Optio
   return bench::check_memory(options, place.size);
 }
 
-base::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
-  REGROUP_ASSIGN_OR_RETURN(
-      auto job, bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout));
+base::Status run(const bench::Place& place, const bench::Options& options,
+                 const std::string& agreed) {
+  REGROUP_ASSIGN_OR_RETURN(auto job, bench::Job::form(place, bench::room_for(options, place.size),
+                                                      agreed, options.timeout));
   bench::Reporter reporter(options, place.size);
   bench::RivalRanks rivals;
   if (place.rank == 0) {
     REGROUP_RETURN_IF_ERROR(reporter.open());
     REGROUP_RETURN_IF_ERROR(rivals.start(options.compare, place.size, options.timeout));
   }
-  REGROUP_RETURN_IF_ERROR(bench::measure(*job, options, rivals.all(),
-                                         [&](const bench::SizeResult& result) { reporter.report(result); }));
+  REGROUP_RETURN_IF_ERROR(
+      bench::measure(*job, options, rivals.all(),
+                     [&](const bench::SizeResult& result) { reporter.report(result); }));
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
-  REGROUP_RETURN_IF_ERROR(job->barrier());  // nobody ends, and with it all, before rank 0 has told all
+  REGROUP_RETURN_IF_ERROR(
+      job->barrier());  // nobody ends, and with it all, before rank 0 has told all
   if (reporter.wrong() > 0)
-    return base::internal_error(fmt::format("{} elements of the results are wrong", reporter.wrong()));
+    return base::internal_error(
+        fmt::format("{} elements of the results are wrong", reporter.wrong()));
   return {};
 }
 

@@ -52,7 +52,8 @@ class OrdinaryMemory {
     constexpr std::size_t kPage = 4096;
     each_ = (bytes + kPage - 1) / kPage * kPage + kPage;
     base_ = ::mmap(nullptr, 2 * each_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base_ == MAP_FAILED) return base::system_error("mmap", fmt::format("{} bytes", 2 * each_), errno);
+    if (base_ == MAP_FAILED)
+      return base::system_error("mmap", fmt::format("{} bytes", 2 * each_), errno);
     bytes_ = 2 * each_;
     return {};
   }
@@ -81,7 +82,8 @@ class Measurement {
     for (const Dtype dtype : options_.dtypes) {
       for (const Op op : ops) {
         if (!can_reduce(op, dtype)) continue;
-        REGROUP_RETURN_IF_ERROR(run_sizes({options_.operation, dtype, op, static_cast<int>(options_.root)}));
+        REGROUP_RETURN_IF_ERROR(
+            run_sizes({options_.operation, dtype, op, static_cast<int>(options_.root)}));
       }
     }
     return {};
@@ -159,8 +161,8 @@ class Measurement {
   }
 
   [[nodiscard]] bool is_bare(const Case& c) const {
-    return c.spec->kind == collective::Kind::kAllreduce && c.dtype == Dtype::kFloat32 && c.op == Op::kSum &&
-           wants(options_, Memory::kArena);
+    return c.spec->kind == collective::Kind::kAllreduce && c.dtype == Dtype::kFloat32 &&
+           c.op == Op::kSum && wants(options_, Memory::kArena);
   }
 
   Job& job_;
@@ -189,7 +191,8 @@ Status check_memory(const Options& options, int ranks) {
   return base::resource_exhausted(fmt::format(
       "{} ranks with buffers of {} bytes need {} bytes of ordinary memory, {} are available "
       "({}); use a smaller -e",
-      ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available, limit->source));
+      ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available,
+      limit->source));
 }
 
 Status measure(Job& job, const Options& options, const std::vector<std::unique_ptr<Rival>>& rivals,

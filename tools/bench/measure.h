@@ -17,8 +17,8 @@ namespace regroup::bench {
 // kResourceExhausted unless the ranks' ordinary memory is there; the arena checks its own.
 [[nodiscard]] base::Status check_memory(const Options& options, int ranks);
 
-// Called by all ranks, `rivals` being of rank 0 only; `done` is called on rank 0 with each size as soon as it
-// is measured.
+// Called by all ranks, `rivals` being of rank 0 only; `done` is called on rank 0 with each size as
+// soon as it is measured.
 [[nodiscard]] base::Status measure(Job& job, const Options& options,
                                    const std::vector<std::unique_ptr<Rival>>& rivals,
                                    const std::function<void(const SizeResult&)>& done);

@@ -32,7 +32,11 @@ constexpr std::array<OperationSpec, 10> kOperations{{
      .reduces = true,
      .bus = ring,
      .traffic = all_and_one},
-    {.name = "allgather", .kind = Kind::kAllgather, .out_blocks = true, .bus = ring, .traffic = all_and_one},
+    {.name = "allgather",
+     .kind = Kind::kAllgather,
+     .out_blocks = true,
+     .bus = ring,
+     .traffic = all_and_one},
     {.name = "broadcast",
      .kind = Kind::kBroadcast,
      .rooted = true,
@@ -79,8 +83,8 @@ const OperationSpec* find_operation(std::string_view name) {
 bool can_reduce(collective::Op op, collective::Dtype dtype) {
   using collective::Dtype;
   const bool bits = op == collective::Op::kBand || op == collective::Op::kBor;
-  return !bits || (dtype != Dtype::kFloat32 && dtype != Dtype::kFloat64 && dtype != Dtype::kFloat16 &&
-                   dtype != Dtype::kBfloat16);
+  return !bits || (dtype != Dtype::kFloat32 && dtype != Dtype::kFloat64 &&
+                   dtype != Dtype::kFloat16 && dtype != Dtype::kBfloat16);
 }
 
 std::size_t OperationSpec::block(std::size_t size, int ranks, collective::Dtype dtype) const {
@@ -123,8 +127,8 @@ Call make_call(const Case& c, int rank, int ranks, Output first, Output second) 
     case Kind::kBroadcast:
       return {Operation::broadcast(in, c.root), {}, root ? in : Output(), in};
     case Kind::kSend:
-      return {Operation::send(in, (rank + 1) % ranks), Operation::receive(out, (rank + ranks - 1) % ranks),
-              in, out};
+      return {Operation::send(in, (rank + 1) % ranks),
+              Operation::receive(out, (rank + ranks - 1) % ranks), in, out};
     default:
       return {Operation::barrier(), {}, {}, {}};
   }

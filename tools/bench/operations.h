@@ -1,5 +1,5 @@
-// The operations that `regroup bench` measures: the sizes of their memory, the factors of nccl-tests, the
-// bytes that they move at least.
+// The operations that `regroup bench` measures: the sizes of their memory, the factors of
+// nccl-tests, the bytes that they move at least.
 #pragma once
 
 #include <cstddef>
@@ -55,13 +55,13 @@ struct Call {
   collective::Output output;                     // empty: this rank gets none
 };
 
-// `first` and `second`: memory of size() bytes each, the second unused in place. Of an allreduce that is not
-// in place the output is `second` of every rank, which may be the same memory.
+// `first` and `second`: memory of size() bytes each, the second unused in place. Of an allreduce
+// that is not in place the output is `second` of every rank, which may be the same memory.
 [[nodiscard]] Call make_call(const Case& c, int rank, int ranks, collective::Output first,
                              collective::Output second);
 
-// A part of a result: `count` elements from element `at` on are those of `source` from its element `index`
-// on, or their reduction over all ranks.
+// A part of a result: `count` elements from element `at` on are those of `source` from its element
+// `index` on, or their reduction over all ranks.
 struct Part {
   static constexpr int kAllRanks = -1;
   std::size_t at, count;

@@ -33,23 +33,25 @@ struct DtypeName {
   std::string_view name;
   Dtype dtype;
 };
-constexpr std::array<DtypeName, 15> kDtypes{{{"float32", Dtype::kFloat32},
-                                             {"float64", Dtype::kFloat64},
-                                             {"float16", Dtype::kFloat16},
-                                             {"bfloat16", Dtype::kBfloat16},
-                                             {"int8", Dtype::kInt8},
-                                             {"int16", Dtype::kInt16},
-                                             {"int32", Dtype::kInt32},
-                                             {"int64", Dtype::kInt64},
-                                             {"uint8", Dtype::kUint8},
-                                             {"float", Dtype::kFloat32},  // from here on nccl-tests' names
-                                             {"double", Dtype::kFloat64},
-                                             {"half", Dtype::kFloat16},
-                                             {"int", Dtype::kInt32},
-                                             {"fp32", Dtype::kFloat32},
-                                             {"fp64", Dtype::kFloat64}}};
+constexpr std::array<DtypeName, 15> kDtypes{
+    {{"float32", Dtype::kFloat32},
+     {"float64", Dtype::kFloat64},
+     {"float16", Dtype::kFloat16},
+     {"bfloat16", Dtype::kBfloat16},
+     {"int8", Dtype::kInt8},
+     {"int16", Dtype::kInt16},
+     {"int32", Dtype::kInt32},
+     {"int64", Dtype::kInt64},
+     {"uint8", Dtype::kUint8},
+     {"float", Dtype::kFloat32},  // from here on nccl-tests' names
+     {"double", Dtype::kFloat64},
+     {"half", Dtype::kFloat16},
+     {"int", Dtype::kInt32},
+     {"fp32", Dtype::kFloat32},
+     {"fp64", Dtype::kFloat64}}};
 constexpr std::size_t kOwnDtypes = 9;
-constexpr std::array<Op, 7> kOps{Op::kSum, Op::kProd, Op::kMin, Op::kMax, Op::kAvg, Op::kBand, Op::kBor};
+constexpr std::array<Op, 7> kOps{Op::kSum, Op::kProd, Op::kMin, Op::kMax,
+                                 Op::kAvg, Op::kBand, Op::kBor};
 constexpr std::array<std::string_view, 3> kRivals{"openmpi", "mpich", "gloo"};
 
 std::string operation_names() {
@@ -83,7 +85,8 @@ Status set_ops(Options& out, const std::string& name, const std::string& value) 
       out.ops.assign(kOps.begin(), kOps.end());
       continue;
     }
-    const auto found = std::ranges::find_if(kOps, [&](Op op) { return word == collective::name_of(op); });
+    const auto found =
+        std::ranges::find_if(kOps, [&](Op op) { return word == collective::name_of(op); });
     if (found == kOps.end())
       return bad_value(name, word, "expected sum, prod, min, max, avg, band, bor or all");
     out.ops.push_back(*found);
@@ -162,7 +165,9 @@ const std::vector<Spec>& table() {
       {{"-w", "--warmup-iters"},
        "N",
        "untimed iterations before those (default: 20 for small sizes, 1 for the largest)",
-       [](O o, S name, S value) { return base::parse_count(name, value, 0U, o.warmups.emplace()); }},
+       [](O o, S name, S value) {
+         return base::parse_count(name, value, 0U, o.warmups.emplace());
+       }},
       {{"--rounds"},
        "N",
        "number of rounds; each runs every compared library in turn (default: 10)",
@@ -202,8 +207,8 @@ base::Result<const Spec*> find_spec(const std::string& name) {
     }
   }
   const std::string near = base::nearest(name, names);
-  return base::invalid_argument(
-      fmt::format("unknown option {}{}", name, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+  return base::invalid_argument(fmt::format(
+      "unknown option {}{}", name, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
 }
 
 Status parse_option(Options& out, const Words& args, std::size_t& i) {
@@ -220,20 +225,23 @@ Status parse_option(Options& out, const Words& args, std::size_t& i) {
 }
 
 Status parse_operation(Options& out, const std::string& word) {
-  if (out.operation != nullptr) return base::invalid_argument(fmt::format("unexpected argument {}", word));
+  if (out.operation != nullptr)
+    return base::invalid_argument(fmt::format("unexpected argument {}", word));
   out.operation = find_operation(plain(word));
   std::string underlined = word;
   std::ranges::replace(underlined, '-', '_');
   if (out.operation == nullptr) out.operation = find_operation(underlined);
   if (out.operation != nullptr) return {};
-  return base::invalid_argument(fmt::format("operation {}: expected one of {}", word, operation_names()));
+  return base::invalid_argument(
+      fmt::format("operation {}: expected one of {}", word, operation_names()));
 }
 
 Status check(const Options& o) {
   if (o.operation == nullptr)
     return base::invalid_argument(fmt::format("expected an operation: {}", operation_names()));
   if (o.min_bytes > o.max_bytes) {
-    return base::invalid_argument(fmt::format("-b {}, -e {}: expected -b <= -e", o.min_bytes, o.max_bytes));
+    return base::invalid_argument(
+        fmt::format("-b {}, -e {}: expected -b <= -e", o.min_bytes, o.max_bytes));
   }
   if (o.sizes().size() > kMostSizes)
     return bad_value("--stepbytes", std::to_string(o.step_bytes),
@@ -242,9 +250,9 @@ Status check(const Options& o) {
     return std::ranges::any_of(o.ops, [&](Op op) { return can_reduce(op, dtype); });
   });
   if (!any) {
-    return bad_value(
-        "--op", collective::name_of(o.ops.front()),
-        fmt::format("not for {}: bit operations require integers", collective::name_of(o.dtypes.front())));
+    return bad_value("--op", collective::name_of(o.ops.front()),
+                     fmt::format("not for {}: bit operations require integers",
+                                 collective::name_of(o.dtypes.front())));
   }
   if (!o.plot.empty() && !o.plot.ends_with(".png"))
     return bad_value("--plot", o.plot, "expected a file name that ends in .png");
@@ -279,8 +287,9 @@ std::uint32_t Options::warmups_of(std::uint64_t bytes) const {
 base::Result<Options> parse_options(const Words& args) {
   Options out;
   for (std::size_t i = 0; i < args.size(); ++i) {
-    const Status status = args[i].starts_with('-') && args[i].size() > 1 ? parse_option(out, args, i)
-                                                                         : parse_operation(out, args[i]);
+    const Status status = args[i].starts_with('-') && args[i].size() > 1
+                              ? parse_option(out, args, i)
+                              : parse_operation(out, args[i]);
     if (!status.ok()) return status;
     if (out.help) return out;
   }
@@ -290,12 +299,14 @@ base::Result<Options> parse_options(const Words& args) {
 
 std::string help_text() {
   std::string out = fmt::format(
-      "usage: regroup -np N regroup bench OPERATION [OPTIONS]\nVerify and then measure a collective "
-      "operation between the ranks of a job on one host,\nas nccl-tests and OSU do. OPERATION: {}.\n\n",
+      "usage: regroup -np N regroup bench OPERATION [OPTIONS]\nVerify and then measure a "
+      "collective "
+      "operation between the ranks of a job on one host,\nas nccl-tests and OSU do. OPERATION: "
+      "{}.\n\n",
       operation_names());
   for (const Spec& spec : table()) {
-    const std::string left =
-        fmt::format("{}{}{}", fmt::join(spec.names, ", "), spec.value.empty() ? "" : " ", spec.value);
+    const std::string left = fmt::format("{}{}{}", fmt::join(spec.names, ", "),
+                                         spec.value.empty() ? "" : " ", spec.value);
     out += fmt::format("  {:<26}  {}\n", left, spec.help);
   }
   return out + "\nHow to read the output: docs/guide/collectives.md.\n";

@@ -42,7 +42,8 @@ struct Options {
 
   // Sizes to measure, ascending.
   [[nodiscard]] std::vector<std::uint64_t> sizes() const;
-  // Timed iterations of a size in each of the rounds, and those before them. As OSU: many of small messages.
+  // Timed iterations of a size in each of the rounds, and those before them. As OSU: many of small
+  // messages.
   [[nodiscard]] std::uint32_t iterations_of(std::uint64_t bytes) const;
   [[nodiscard]] std::uint32_t warmups_of(std::uint64_t bytes) const;
 };

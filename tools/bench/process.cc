@@ -70,7 +70,8 @@ int cores_of_programs() {
 
 base::Result<Process> Process::start(const Words& command, const std::string& log) {
   const base::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const base::Fd file(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  const base::Fd file(
+      ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   if (!null.valid() || !file.valid()) return base::system_error("open", log, errno);
   Words words = command;
   std::vector<char*> pointers;
@@ -88,7 +89,9 @@ Process::Process(Words command, std::string log, pid_t pid)
     : command_(std::move(command)), log_(std::move(log)), pid_(pid) {}
 
 Process::Process(Process&& other) noexcept
-    : command_(std::move(other.command_)), log_(std::move(other.log_)), pid_(std::exchange(other.pid_, -1)) {}
+    : command_(std::move(other.command_)),
+      log_(std::move(other.log_)),
+      pid_(std::exchange(other.pid_, -1)) {}
 
 Process::~Process() {
   if (pid_ < 0) return;
@@ -104,7 +107,8 @@ base::Result<int> Process::wait(base::TimePoint deadline) {
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
     if (base::SystemClock().now() >= deadline) {
-      return base::deadline_exceeded(fmt::format("{}: it did not end in time", fmt::join(command_, " ")));
+      return base::deadline_exceeded(
+          fmt::format("{}: it did not end in time", fmt::join(command_, " ")));
     }
     std::this_thread::sleep_for(kPoll);
   }
@@ -122,7 +126,8 @@ std::string Process::last_words() const {
   return text.size() > kLastWords ? text.substr(text.size() - kLastWords) : text;
 }
 
-base::Result<std::string> output_of(const Words& command, const std::string& log, base::TimePoint deadline) {
+base::Result<std::string> output_of(const Words& command, const std::string& log,
+                                    base::TimePoint deadline) {
   REGROUP_ASSIGN_OR_RETURN(auto process, Process::start(command, log));
   REGROUP_ASSIGN_OR_RETURN(auto status, process.wait(deadline));
   if (status == 0) return process.said();
@@ -133,7 +138,8 @@ base::Result<std::string> output_of(const Words& command, const std::string& log
 base::Status TemporaryFolder::make() {
   std::error_code error;
   std::string path = std::filesystem::temp_directory_path(error).string() + "/rgbench-XXXXXX";
-  if (error) return base::internal_error(fmt::format("no folder for temporary files: {}", error.message()));
+  if (error)
+    return base::internal_error(fmt::format("no folder for temporary files: {}", error.message()));
   if (::mkdtemp(path.data()) == nullptr) return base::system_error("mkdtemp", path, errno);
   path_ = path;
   return {};

@@ -13,8 +13,8 @@ namespace regroup::bench {
 
 using Words = std::vector<std::string>;
 
-// A program of its own process group, found in PATH, on all cores whatever this process is bound to. It ends
-// with this process at the latest.
+// A program of its own process group, found in PATH, on all cores whatever this process is bound
+// to. It ends with this process at the latest.
 class Process {
  public:
   // Its standard input is empty; its output and errors go to the file `log`.
@@ -40,8 +40,8 @@ class Process {
 // Cores that such a program may run on.
 [[nodiscard]] int cores_of_programs();
 
-// What a command that must succeed says on standard output and error. Fails with the command and what it
-// said.
+// What a command that must succeed says on standard output and error. Fails with the command and
+// what it said.
 [[nodiscard]] base::Result<std::string> output_of(const Words& command, const std::string& log,
                                                   base::TimePoint deadline);
 

@@ -27,7 +27,8 @@ std::string percent_text(std::optional<double> percent) {
 std::string columns_of(const SizeResult& result, const std::optional<Series>& series, int ranks) {
   constexpr const char* kFormat = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
   if (!series) return fmt::format(kFormat, "-", "-", "-", "-", "-", "-", "-");
-  if (series->blocks.empty()) return fmt::format(kFormat, "-", "-", "-", "-", "-", "-", series->wrong);
+  if (series->blocks.empty())
+    return fmt::format(kFormat, "-", "-", "-", "-", "-", "-", series->wrong);
   const Stats stats = summarize(series->blocks);
   const double algorithm = bandwidth(static_cast<double>(result.size), stats.mean);
   return fmt::format(kFormat, fmt::format("{:.2f}", stats.mean), fmt::format("{:.2f}", stats.p50),
@@ -43,14 +44,16 @@ std::size_t count_of(const SizeResult& result) {
 std::string rival_text(const SizeResult& result, const RivalSeries& rival) {
   if (!rival.refusal.empty()) return fmt::format("#   {}: {}\n", rival.name, rival.refusal);
   if (rival.series.blocks.empty())
-    return fmt::format("#   {}: {} elements are wrong, not timed\n", rival.name, rival.series.wrong);
+    return fmt::format("#   {}: {} elements are wrong, not timed\n", rival.name,
+                       rival.series.wrong);
   const Stats stats = summarize(rival.series.blocks);
-  std::string out = fmt::format("#   {}: {:.2f} us (min {:.2f}, p50 {:.2f}, p99 {:.2f}, {} samples)",
-                                rival.name, stats.mean, stats.min, stats.p50, stats.p99, stats.samples);
+  std::string out =
+      fmt::format("#   {}: {:.2f} us (min {:.2f}, p50 {:.2f}, p99 {:.2f}, {} samples)", rival.name,
+                  stats.mean, stats.min, stats.p50, stats.p99, stats.samples);
   for (const Row& row : result.rows) {
     if (!both_timed(rival.series, row.main())) continue;
-    out += fmt::format("; {:.2f}x ours in {} memory", paired_ratio(rival.series.blocks, row.main().blocks),
-                       name_of(row.memory));
+    out += fmt::format("; {:.2f}x ours in {} memory",
+                       paired_ratio(rival.series.blocks, row.main().blocks), name_of(row.memory));
   }
   return out + fmt::format(" (median of {} paired ratios)\n", rival.series.blocks.size());
 }
@@ -88,7 +91,8 @@ json json_of(const SizeResult& result, const RivalSeries& rival) {
 
 json json_of(const SizeResult& result, int ranks) {
   const Case& c = result.c;
-  json out = {{"size", result.size}, {"count", count_of(result)}, {"type", collective::name_of(c.dtype)}};
+  json out = {
+      {"size", result.size}, {"count", count_of(result)}, {"type", collective::name_of(c.dtype)}};
   out["redop"] = c.spec->reduces ? json(collective::name_of(c.op)) : json();
   out["root"] = c.spec->rooted ? json(c.root) : json();
   if (both_timed(result.copy, result.rows.front().main()))
@@ -129,36 +133,42 @@ std::optional<double> bare_percent(const SizeResult& result, const Series& serie
 }
 
 std::string head_text(const Options& options, int ranks, const Machine& machine) {
-  std::string out = fmt::format("# regroup bench {}: {} rank{}, each with {} core{}, {}, load {:.2f}\n",
-                                options.operation->name, ranks, ranks == 1 ? "" : "s", machine.cores,
-                                machine.cores == 1 ? "" : "s", machine.model, machine.load);
+  std::string out =
+      fmt::format("# regroup bench {}: {} rank{}, each with {} core{}, {}, load {:.2f}\n",
+                  options.operation->name, ranks, ranks == 1 ? "" : "s", machine.cores,
+                  machine.cores == 1 ? "" : "s", machine.model, machine.load);
   out +=
-      "# times: mean over iterations and ranks, as OSU has it; data change in each iteration, results are\n"
-      "# verified; %copy: of the bound that a copy past the cache by all ranks sets; %bare: of a loop that\n"
-      "# reads and writes the same without synchronisation; up to 56 bytes: of a bare exchange of one cache "
+      "# times: mean over iterations and ranks, as OSU has it; data change in each iteration, "
+      "results are\n"
+      "# verified; %copy: of the bound that a copy past the cache by all ranks sets; %bare: of a "
+      "loop that\n"
+      "# reads and writes the same without synchronisation; up to 56 bytes: of a bare exchange of "
+      "one cache "
       "line\n"
       "# of each rank\n#\n";
   constexpr const char* kPlacement = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
-  out += fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8}  {:^58}  {:^58}\n", "", "", "", "", "", "",
-                     "out of place", "in place");
+  out += fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8}  {:^58}  {:^58}\n", "", "", "", "", "",
+                     "", "out of place", "in place");
   const std::string placement =
       fmt::format(kPlacement, "time", "p50", "p99", "algbw", "busbw", "%copy", "#wrong");
-  out += fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8} {} {} {:>5}\n", "size", "count", "type", "redop",
-                     "root", "memory", placement, placement, "%bare");
-  const std::string units = fmt::format(kPlacement, "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
-  return out + fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8} {} {}\n", "(B)", "(elements)", "", "", "",
-                           "", units, units);
+  out += fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8} {} {} {:>5}\n", "size", "count",
+                     "type", "redop", "root", "memory", placement, placement, "%bare");
+  const std::string units =
+      fmt::format(kPlacement, "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
+  return out + fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8} {} {}\n", "(B)", "(elements)",
+                           "", "", "", "", units, units);
 }
 
 std::string text_of(const SizeResult& result, int ranks) {
   const Case& c = result.c;
   std::string out;
   for (const Row& row : result.rows) {
-    out += fmt::format(" {:>10} {:>11} {:>8} {:>6} {:>4} {:>8} {} {} {:>5}\n", result.size, count_of(result),
-                       collective::name_of(c.dtype), c.spec->reduces ? collective::name_of(c.op) : "-",
-                       c.spec->rooted ? std::to_string(c.root) : "-", name_of(row.memory),
-                       columns_of(result, row.out_of_place, ranks), columns_of(result, row.in_place, ranks),
-                       row.memory == Memory::kArena ? percent_text(bare_percent(result, row.main())) : "-");
+    out += fmt::format(
+        " {:>10} {:>11} {:>8} {:>6} {:>4} {:>8} {} {} {:>5}\n", result.size, count_of(result),
+        collective::name_of(c.dtype), c.spec->reduces ? collective::name_of(c.op) : "-",
+        c.spec->rooted ? std::to_string(c.root) : "-", name_of(row.memory),
+        columns_of(result, row.out_of_place, ranks), columns_of(result, row.in_place, ranks),
+        row.memory == Memory::kArena ? percent_text(bare_percent(result, row.main())) : "-");
   }
   for (const RivalSeries& rival : result.rivals) out += rival_text(result, rival);
   return out;
@@ -166,11 +176,12 @@ std::string text_of(const SizeResult& result, int ranks) {
 
 std::string json_of(const Options& options, int ranks, const Machine& machine,
                     const std::vector<SizeResult>& results) {
-  json out = {{"bench", "regroup bench"},
-              {"operation", options.operation->name},
-              {"ranks", ranks},
-              {"rounds", options.rounds},
-              {"machine", {{"model", machine.model}, {"cores", machine.cores}, {"load", machine.load}}}};
+  json out = {
+      {"bench", "regroup bench"},
+      {"operation", options.operation->name},
+      {"ranks", ranks},
+      {"rounds", options.rounds},
+      {"machine", {{"model", machine.model}, {"cores", machine.cores}, {"load", machine.load}}}};
   out["rows"] = json::array();
   for (const SizeResult& result : results) out["rows"].push_back(json_of(result, ranks));
   return out.dump();

@@ -49,9 +49,11 @@ struct Machine {
 };
 [[nodiscard]] Machine this_machine();
 
-// Percent of what memory allows: the time in which P ranks that copy past the cache move what the operation
-// moves at least, over its own time; median of the rounds' ratios. Nothing where there was no copy or series.
-[[nodiscard]] std::optional<double> copy_percent(const SizeResult& result, const Series& series, int ranks);
+// Percent of what memory allows: the time in which P ranks that copy past the cache move what the
+// operation moves at least, over its own time; median of the rounds' ratios. Nothing where there
+// was no copy or series.
+[[nodiscard]] std::optional<double> copy_percent(const SizeResult& result, const Series& series,
+                                                 int ranks);
 // The time of the bare loop over ours, in percent.
 [[nodiscard]] std::optional<double> bare_percent(const SizeResult& result, const Series& series);
 

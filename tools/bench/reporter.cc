@@ -35,10 +35,12 @@ Status Reporter::open() {
   if (!options_.plot.empty()) {
     REGROUP_RETURN_IF_ERROR(check_writable(options_.plot));
     REGROUP_RETURN_IF_ERROR(folder_.make());
-    auto found = output_of({"python3", "-c", "import matplotlib"}, folder_.path("said"), in(kDrawing));
+    auto found =
+        output_of({"python3", "-c", "import matplotlib"}, folder_.path("said"), in(kDrawing));
     if (!found.ok()) {
-      return base::invalid_argument(fmt::format("option --plot {}: requires python3 with matplotlib: {}",
-                                                options_.plot, found.status().message()));
+      return base::invalid_argument(
+          fmt::format("option --plot {}: requires python3 with matplotlib: {}", options_.plot,
+                      found.status().message()));
     }
   }
   fmt::print("{}", head_text(options_, ranks_, machine_));
@@ -67,7 +69,8 @@ Status Reporter::plot(const std::string& json) {
   const std::string data = folder_.path("data.json");
   REGROUP_RETURN_IF_ERROR(write_file(script, kPlot));
   REGROUP_RETURN_IF_ERROR(write_file(data, json));
-  return output_of({"python3", script, data, options_.plot}, folder_.path("said"), in(kDrawing)).status();
+  return output_of({"python3", script, data, options_.plot}, folder_.path("said"), in(kDrawing))
+      .status();
 }
 
 }  // namespace regroup::bench

@@ -14,7 +14,8 @@ class Reporter {
  public:
   Reporter(const Options& options, int ranks);
 
-  // Fails now if one of the files could not be written later, or the plot not drawn. Prints the head.
+  // Fails now if one of the files could not be written later, or the plot not drawn. Prints the
+  // head.
   [[nodiscard]] base::Status open();
   // Prints the rows of one size.
   void report(const SizeResult& result);

@@ -21,7 +21,8 @@ std::string word_behind(const std::string& text, const std::string& mark) {
   const std::size_t found = text.find(mark);
   if (found == std::string::npos) return "";
   const std::size_t begin = text.find_first_not_of(' ', found + mark.size());
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_first_of(" \n", begin) - begin);
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find_first_of(" \n", begin) - begin);
 }
 
 // Finds and builds what one baseline needs.
@@ -46,27 +47,30 @@ class Planner {
     return output_of(command, folder_.path("said"), deadline_);
   }
 
-  // In PATH the usual name means what its owner uses; in a folder the longer one cannot be another MPI's.
+  // In PATH the usual name means what its owner uses; in a folder the longer one cannot be another
+  // MPI's.
   static std::array<const char*, 2> ordered(const std::string& folder, const char* usual,
                                             const char* longer) {
     return folder.empty() ? std::array{usual, longer} : std::array{longer, usual};
   }
 
-  // The program of `folder` that is called one of two names and whose `--version` says one of two words.
+  // The program of `folder` that is called one of two names and whose `--version` says one of two
+  // words.
   Result<std::string> find(const std::string& folder, const std::array<const char*, 2>& names,
                            const std::array<const char*, 2>& words, std::string& version) {
     std::string tried;
     for (const char* name : names) {
       auto said = say({in(folder, name), "--version"});
-      if (said.ok() &&
-          (said->find(words[0]) != std::string::npos || said->find(words[1]) != std::string::npos)) {
+      if (said.ok() && (said->find(words[0]) != std::string::npos ||
+                        said->find(words[1]) != std::string::npos)) {
         version = *said;
         return in(folder, name);
       }
       tried += (tried.empty() ? "" : " and no ") + in(folder, name);
     }
-    return base::not_found(fmt::format(
-        "--compare: no {} of {} found; give its folder, for example openmpi=FOLDER", tried, words[0]));
+    return base::not_found(
+        fmt::format("--compare: no {} of {} found; give its folder, for example openmpi=FOLDER",
+                    tried, words[0]));
   }
 
   Result<std::string> compile(const std::string& mpicc) {
@@ -105,8 +109,8 @@ class Planner {
 
   Result<std::vector<RivalPlan>> mpich(const std::string& folder) {
     std::string version;
-    REGROUP_ASSIGN_OR_RETURN(auto mpiexec,
-                             find(folder, {"mpiexec.hydra", "mpiexec"}, {"HYDRA", "MPICH"}, version));
+    REGROUP_ASSIGN_OR_RETURN(
+        auto mpiexec, find(folder, {"mpiexec.hydra", "mpiexec"}, {"HYDRA", "MPICH"}, version));
     auto program = compile(in(folder, "mpicc.mpich"));
     if (!program.ok()) program = compile(in(folder, "mpicc"));
     if (!program.ok()) return program.status();
@@ -116,10 +120,11 @@ class Planner {
 
   Result<std::vector<RivalPlan>> gloo(const std::string& folder) {
     const std::string python = in(folder, "python3");
-    REGROUP_ASSIGN_OR_RETURN(auto version,
-                             say({python, "-c",
-                                  "import torch, torch.distributed as d; d.is_gloo_available() or exit(1); "
-                                  "print(torch.__version__)"}));
+    REGROUP_ASSIGN_OR_RETURN(
+        auto version,
+        say({python, "-c",
+             "import torch, torch.distributed as d; d.is_gloo_available() or exit(1); "
+             "print(torch.__version__)"}));
     const std::string script = folder_.path("rival_gloo.py");
     REGROUP_RETURN_IF_ERROR(write_file(script, kRivalGloo));
     RivalPlan plan{fmt::format("Gloo (torch {})", version.substr(version.rfind('\n') + 1)), {}};
@@ -140,7 +145,8 @@ class Planner {
 }  // namespace
 
 Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines, int ranks,
-                                           const TemporaryFolder& folder, base::TimePoint deadline) {
+                                           const TemporaryFolder& folder,
+                                           base::TimePoint deadline) {
   Planner planner(ranks, folder, deadline);
   std::vector<RivalPlan> out;
   for (const Baseline& baseline : baselines) {

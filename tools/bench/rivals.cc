@@ -43,7 +43,8 @@ Result<base::Fd> listen_at(const std::string& path, int ranks) {
   at.sun_family = AF_UNIX;
   if (path.size() >= sizeof at.sun_path) return base::system_error("bind", path, ENAMETOOLONG);
   std::memcpy(&at.sun_path[0], path.data(), path.size());
-  if (!socket.valid() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
+  if (!socket.valid() ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
       ::listen(socket.get(), ranks) != 0) {
     return base::system_error("bind", path, errno);
   }
@@ -58,8 +59,8 @@ Words with_socket(Words command, const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks, const TemporaryFolder& folder,
-                                            base::Duration timeout) {
+Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks,
+                                            const TemporaryFolder& folder, base::Duration timeout) {
   std::unique_ptr<Rival> rival(new Rival(plan.name, timeout));
   std::string file = plan.name;
   std::ranges::replace_if(
@@ -67,8 +68,8 @@ Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks, co
   const std::string path = folder.path(file);
   REGROUP_ASSIGN_OR_RETURN(auto listener, listen_at(path, ranks));
   for (std::size_t i = 0; i < plan.commands.size(); ++i) {
-    REGROUP_ASSIGN_OR_RETURN(
-        auto process, Process::start(with_socket(plan.commands[i], path), fmt::format("{}.log{}", path, i)));
+    REGROUP_ASSIGN_OR_RETURN(auto process, Process::start(with_socket(plan.commands[i], path),
+                                                          fmt::format("{}.log{}", path, i)));
     rival->processes_.push_back(std::move(process));
   }
   REGROUP_RETURN_IF_ERROR(rival->meet(listener.get(), ranks));
@@ -98,9 +99,11 @@ Status Rival::meet(int listener, int ranks) {
   for (int met = 0; met < ranks; ++met) {
     while (!wait_for_rival(listener, base::SystemClock().now() + std::chrono::milliseconds(50))) {
       for (Process& process : processes_) {
-        if (process.wait({}).ok()) return lost(fmt::format("it ended before {} ranks were there", ranks));
+        if (process.wait({}).ok())
+          return lost(fmt::format("it ended before {} ranks were there", ranks));
       }
-      if (base::SystemClock().now() >= deadline) return lost(fmt::format("{} of {} ranks came", met, ranks));
+      if (base::SystemClock().now() >= deadline)
+        return lost(fmt::format("{} of {} ranks came", met, ranks));
     }
     Link link{base::Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)), ""};
     links_.push_back(std::move(link));
@@ -109,8 +112,9 @@ Status Rival::meet(int listener, int ranks) {
     const std::string wanted = fmt::format(" of {}", ranks);
     const std::string number = hello.substr(std::min<std::size_t>(5, hello.size()));
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
-    if (!hello.starts_with("rank ") || error != std::errc() || end != number.data() + number.find(wanted) ||
-        rank >= static_cast<std::size_t>(ranks) || links_[rank].socket.valid()) {
+    if (!hello.starts_with("rank ") || error != std::errc() ||
+        end != number.data() + number.find(wanted) || rank >= static_cast<std::size_t>(ranks) ||
+        links_[rank].socket.valid()) {
       return lost(fmt::format("unexpected answer of one of {} ranks: {}", ranks, hello));
     }
     links_[rank] = std::move(links_.back());
@@ -127,7 +131,8 @@ Result<std::string> Rival::read_line(std::size_t rank, base::TimePoint deadline)
       link.unread.erase(0, end + 1);
       return line;
     }
-    if (!wait_for_rival(link.socket.get(), deadline)) return lost(fmt::format("rank {} is silent", rank));
+    if (!wait_for_rival(link.socket.get(), deadline))
+      return lost(fmt::format("rank {} is silent", rank));
     std::array<char, 65536> bytes;
     const ssize_t count = ::recv(link.socket.get(), bytes.data(), bytes.size(), 0);
     if (count <= 0) return lost(fmt::format("rank {} ended", rank));
@@ -157,11 +162,12 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
   return out;
 }
 
-Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks, base::Duration timeout) {
+Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks,
+                         base::Duration timeout) {
   if (baselines.empty()) return {};
   REGROUP_RETURN_IF_ERROR(folder_.make());
-  REGROUP_ASSIGN_OR_RETURN(auto plans,
-                           plan_rivals(baselines, ranks, folder_, base::SystemClock().now() + timeout));
+  REGROUP_ASSIGN_OR_RETURN(
+      auto plans, plan_rivals(baselines, ranks, folder_, base::SystemClock().now() + timeout));
   for (const RivalPlan& plan : plans) {
     REGROUP_ASSIGN_OR_RETURN(auto rival, Rival::start(plan, ranks, folder_, timeout));
     rivals_.push_back(std::move(rival));
@@ -174,10 +180,10 @@ RivalRunner::RivalRunner(Job& job, Rival* rival, const Case& c)
 
 // Asked on rank 0; what it does not do at all counts as wrong.
 Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
-  auto ready =
-      rival_->ask(fmt::format("setup {} {} {} {} {}", case_.spec->name, collective::name_of(case_.dtype),
-                              collective::name_of(case_.op), case_.root, case_.block),
-                  "ok");
+  auto ready = rival_->ask(
+      fmt::format("setup {} {} {} {} {}", case_.spec->name, collective::name_of(case_.dtype),
+                  collective::name_of(case_.op), case_.root, case_.block),
+      "ok");
   if (!ready.ok() && ready.code() != base::Code::kUnavailable) return ready.status();
   if (!ready.ok()) {
     refusal_ = ready.status().message();
@@ -215,7 +221,8 @@ Result<std::vector<double>> RivalRunner::time(const Turn& turn) {
       for (std::size_t i = 0; i < out.size(); ++i) {
         std::uint64_t took = 0;
         if (words.size() != out.size() || !base::read_number(words[i], took))
-          return base::internal_error(fmt::format("{}: no {} times: {}", name(), out.size(), answer));
+          return base::internal_error(
+              fmt::format("{}: no {} times: {}", name(), out.size(), answer));
         out[i] += static_cast<double>(took) / 1e3 / job_.size();
       }
     }

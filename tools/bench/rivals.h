@@ -1,5 +1,5 @@
-// Other libraries that are measured in the same run: their ranks live as long as the run and sleep while
-// another side is timed. Rank 0 alone uses this, except RivalRunner.
+// Other libraries that are measured in the same run: their ranks live as long as the run and sleep
+// while another side is timed. Rank 0 alone uses this, except RivalRunner.
 #pragma once
 
 #include <memory>
@@ -20,11 +20,11 @@ struct RivalPlan {
   std::vector<Words> commands;  // launchers, or the ranks themselves
 };
 
-// What `baselines` are on this machine: their versions and tunings, their programs built in `folder`. Fails
-// with what is missing.
-[[nodiscard]] base::Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines,
-                                                               int ranks, const TemporaryFolder& folder,
-                                                               base::TimePoint deadline);
+// What `baselines` are on this machine: their versions and tunings, their programs built in
+// `folder`. Fails with what is missing.
+[[nodiscard]] base::Result<std::vector<RivalPlan>> plan_rivals(
+    const std::vector<Baseline>& baselines, int ranks, const TemporaryFolder& folder,
+    base::TimePoint deadline);
 
 // A rival whose ranks run. The lines it is told are those of rival_mpi.c.
 class Rival {
@@ -37,8 +37,8 @@ class Rival {
   Rival& operator=(const Rival&) = delete;
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Tells `line` to all ranks; their answers, without the first word, which must be `expected`. An answer of
-  // "no WHY" is kUnavailable with that.
+  // Tells `line` to all ranks; their answers, without the first word, which must be `expected`. An
+  // answer of "no WHY" is kUnavailable with that.
   [[nodiscard]] base::Result<std::vector<std::string>> ask(const std::string& line,
                                                            const std::string& expected);
 
@@ -62,7 +62,8 @@ class Rival {
 class RivalRanks {
  public:
   // Starts all; each has `timeout`.
-  [[nodiscard]] base::Status start(const std::vector<Baseline>& baselines, int ranks, base::Duration timeout);
+  [[nodiscard]] base::Status start(const std::vector<Baseline>& baselines, int ranks,
+                                   base::Duration timeout);
   [[nodiscard]] const std::vector<std::unique_ptr<Rival>>& all() const { return rivals_; }
 
  private:

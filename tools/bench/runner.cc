@@ -28,10 +28,11 @@ using collective::Input;
 constexpr std::uint64_t kVerifications = 2;
 constexpr std::size_t kBlockBytes = 4096;
 
-// Runs `prepare` and `body` of each iteration, a common start between them, and tells all ranks the mean
-// times.
+// Runs `prepare` and `body` of each iteration, a common start between them, and tells all ranks the
+// mean times.
 template <class Prepare, class Body>
-Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& prepare, const Body& body) {
+Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& prepare,
+                                  const Body& body) {
   std::vector<std::uint64_t> mine;
   const base::TimePoint deadline = job.deadline();
   for (std::uint32_t i = 0; i < turn.warmups + turn.count; ++i) {
@@ -80,8 +81,11 @@ class OperationRunner final : public Runner {
   }
 
   Result<std::vector<double>> time(const Turn& turn) override {
-    const auto refill = [this](std::uint64_t iteration) { fill(call_.input, case_, job_.rank(), iteration); };
-    auto out = timed(job_, turn, refill, [this](base::TimePoint deadline) { return start(deadline); });
+    const auto refill = [this](std::uint64_t iteration) {
+      fill(call_.input, case_, job_.rank(), iteration);
+    };
+    auto out =
+        timed(job_, turn, refill, [this](base::TimePoint deadline) { return start(deadline); });
     if (out.ok() && turn.last) {
       REGROUP_ASSIGN_OR_RETURN(auto found, check(turn.first + turn.warmups + turn.count - 1));
       wrong += found;
@@ -110,14 +114,18 @@ class OperationRunner final : public Runner {
 class CopyRunner final : public Runner {
  public:
   CopyRunner(Job& job, const Buffers& buffers, std::size_t bytes)
-      : Runner("copy"), job_(job), from_(buffers.first.first(bytes)), to_(buffers.second.first(bytes)) {}
+      : Runner("copy"),
+        job_(job),
+        from_(buffers.first.first(bytes)),
+        to_(buffers.second.first(bytes)) {}
 
   Result<std::uint64_t> verify(std::uint64_t) override { return 0; }
   Result<std::vector<double>> time(const Turn& turn) override {
     return timed(
         job_, turn, [](std::uint64_t) {},
         [this](base::TimePoint) {
-          collective::store_block(to_.data(), from_.data(), from_.size(), collective::Stores::kStream);
+          collective::store_block(to_.data(), from_.data(), from_.size(),
+                                  collective::Stores::kStream);
           collective::complete_stores();
           return Status();
         });
@@ -144,10 +152,11 @@ class BareRunner final : public Runner {
     add_slice();
     REGROUP_RETURN_IF_ERROR(job_.barrier());
     const Input whole = job_.arena().result(0).first(case_.block);
-    return job_.sum(
-        count_wrong(whole, expected_parts(case_, job_.rank(), job_.size()), case_, job_.size(), iteration));
+    return job_.sum(count_wrong(whole, expected_parts(case_, job_.rank(), job_.size()), case_,
+                                job_.size(), iteration));
   }
-  // A barrier behind the body as well, since it ends without one: nobody refills what another still reads.
+  // A barrier behind the body as well, since it ends without one: nobody refills what another still
+  // reads.
   Result<std::vector<double>> time(const Turn& turn) override {
     const auto refill = [this](std::uint64_t iteration) {
       static_cast<void>(job_.barrier().ok());  // the one that follows reports what is wrong
@@ -217,7 +226,8 @@ class ExchangeRunner final : public Runner {
   }
   Result<std::vector<double>> time(const Turn& turn) override {
     const auto fill_anew = [this](std::uint64_t iteration) { refill(iteration); };
-    return timed(job_, turn, fill_anew, [this](base::TimePoint deadline) { return exchange(deadline); });
+    return timed(job_, turn, fill_anew,
+                 [this](base::TimePoint deadline) { return exchange(deadline); });
   }
 
  private:
@@ -268,7 +278,8 @@ std::unique_ptr<Runner> make_bare_runner(Job& job, const Case& c) {
   return std::make_unique<BareRunner>(job, c);
 }
 
-Status alternate(const std::vector<std::unique_ptr<Runner>>& runners, std::uint32_t rounds, Turn turn) {
+Status alternate(const std::vector<std::unique_ptr<Runner>>& runners, std::uint32_t rounds,
+                 Turn turn) {
   for (const auto& runner : runners) {
     REGROUP_ASSIGN_OR_RETURN(runner->wrong, runner->verify(turn.first));
     turn.first += kVerifications;

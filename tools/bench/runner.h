@@ -1,5 +1,5 @@
-// The sides of a measurement, which take turns: our operation in one kind of memory, a plain copy, a bare
-// loop, a rival. Every rank calls all runners in the same order.
+// The sides of a measurement, which take turns: our operation in one kind of memory, a plain copy,
+// a bare loop, a rival. Every rank calls all runners in the same order.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,8 @@ class Runner {
 
   // Does it once with data of its own and counts the wrong elements in all ranks.
   [[nodiscard]] virtual base::Result<std::uint64_t> verify(std::uint64_t iteration) = 0;
-  // Microseconds of each iteration by OSU's conventions: from after a barrier to the end of the operation,
-  // mean over the ranks. Empty where this rank does not know them; rank 0 does.
+  // Microseconds of each iteration by OSU's conventions: from after a barrier to the end of the
+  // operation, mean over the ranks. Empty where this rank does not know them; rank 0 does.
   [[nodiscard]] virtual base::Result<std::vector<double>> time(const Turn& turn) = 0;
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -50,17 +50,19 @@ struct Buffers {
 };
 
 // Our operation.
-[[nodiscard]] std::unique_ptr<Runner> make_operation_runner(Job& job, const Case& c, const Buffers& buffers,
+[[nodiscard]] std::unique_ptr<Runner> make_operation_runner(Job& job, const Case& c,
+                                                            const Buffers& buffers,
                                                             std::string name);
 // Each rank copies `bytes` from first to second past the cache.
-[[nodiscard]] std::unique_ptr<Runner> make_copy_runner(Job& job, const Buffers& buffers, std::size_t bytes);
-// A sum of float32 in the arena without any synchronisation: each rank adds its slice of all inputs and
-// stores it past the cache. Of what fits into a cache line: each rank stores a line of its own, waits for
-// those of the others and adds them up, the least that an all-reduce does.
+[[nodiscard]] std::unique_ptr<Runner> make_copy_runner(Job& job, const Buffers& buffers,
+                                                       std::size_t bytes);
+// A sum of float32 in the arena without any synchronisation: each rank adds its slice of all inputs
+// and stores it past the cache. Of what fits into a cache line: each rank stores a line of its own,
+// waits for those of the others and adds them up, the least that an all-reduce does.
 [[nodiscard]] std::unique_ptr<Runner> make_bare_runner(Job& job, const Case& c);
 
-// Verifies every runner; then those that are right take turns for `rounds` rounds, each of which another one
-// begins.
+// Verifies every runner; then those that are right take turns for `rounds` rounds, each of which
+// another one begins.
 [[nodiscard]] base::Status alternate(const std::vector<std::unique_ptr<Runner>>& runners,
                                      std::uint32_t rounds, Turn turn);
 

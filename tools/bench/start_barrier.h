@@ -1,7 +1,8 @@
-// A barrier that releases all ranks of one side at the same time of the clock, usable from C and C++. Ranks
-// leave an ordinary barrier at times that differ by the latency of a cache line, which is more than a small
-// operation takes. The last rank to arrive sets the time at which all begin. Where there are more ranks than
-// cores they cannot begin together: after the first call each rank begins as soon as it arrives.
+// A barrier that releases all ranks of one side at the same time of the clock, usable from C and
+// C++. Ranks leave an ordinary barrier at times that differ by the latency of a cache line, which
+// is more than a small operation takes. The last rank to arrive sets the time at which all begin.
+// Where there are more ranks than cores they cannot begin together: after the first call each rank
+// begins as soon as it arrives.
 #pragma once
 
 // NOLINTBEGIN(modernize-deprecated-headers, readability-identifier-naming): C has no others
@@ -25,8 +26,9 @@ static inline uint64_t start_clock(void) {
   return (uint64_t)at.tv_sec * 1000000000U + (uint64_t)at.tv_nsec;
 }
 
-// Writes the cores that this process may run on to a slot, after its times, one bit each: a launcher may have
-// bound each rank to cores of its own. Cores beyond the mask share bits with others.
+// Writes the cores that this process may run on to a slot, after its times, one bit each: a
+// launcher may have bound each rank to cores of its own. Cores beyond the mask share bits with
+// others.
 static inline void start_show_cores(uint64_t* slot) {
   uint64_t mask[START_MASK] = {0};
   if (sched_getaffinity(0, sizeof mask, (cpu_set_t*)(void*)mask) != 0) return;
@@ -39,11 +41,12 @@ static inline int start_count(const uint64_t* words) {
   return sum;
 }
 
-// Blocks until all `ranks` ranks have called it, at most a minute. `slots`: START_SLOT bytes for each rank in
-// shared memory, zero before the first call. `last`: the result of the previous call, 0 in the first. Returns
-// the time at which all ranks begin, in ns of the monotonic clock; 0: another rank did not call it within a
-// minute. Arrival times alternate between two words: a released rank may arrive at the next barrier before
-// another rank has read its time of this one, but not at the barrier after the next.
+// Blocks until all `ranks` ranks have called it, at most a minute. `slots`: START_SLOT bytes for
+// each rank in shared memory, zero before the first call. `last`: the result of the previous call,
+// 0 in the first. Returns the time at which all ranks begin, in ns of the monotonic clock; 0:
+// another rank did not call it within a minute. Arrival times alternate between two words: a
+// released rank may arrive at the next barrier before another rank has read its time of this one,
+// but not at the barrier after the next.
 static inline uint64_t start_together(char* slots, int rank, int ranks, uint64_t last) {
   static int cores = 0;  // of all ranks, once all have been here
   static unsigned turn = 0;
@@ -58,7 +61,8 @@ static inline uint64_t start_together(char* slots, int rank, int ranks, uint64_t
   for (int r = 0; r < ranks; ++r) {
     const uint64_t* const theirs = (const uint64_t*)(const void*)(slots + r * START_SLOT);
     uint64_t seen = 0;
-    for (uint64_t poll = 1; (seen = __atomic_load_n(theirs + turn, __ATOMIC_ACQUIRE)) <= last; ++poll) {
+    for (uint64_t poll = 1; (seen = __atomic_load_n(theirs + turn, __ATOMIC_ACQUIRE)) <= last;
+         ++poll) {
       __builtin_ia32_pause();
       if (poll < START_POLLS) continue;
       sched_yield();  // the other rank may need this core

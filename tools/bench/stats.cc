@@ -10,7 +10,8 @@ namespace regroup::bench {
 namespace {
 
 double percentile(const std::vector<double>& ordered, double q) {
-  const auto rank = static_cast<std::size_t>(std::ceil(q / 100 * static_cast<double>(ordered.size())));
+  const auto rank =
+      static_cast<std::size_t>(std::ceil(q / 100 * static_cast<double>(ordered.size())));
   return ordered[std::max<std::size_t>(rank, 1) - 1];
 }
 

@@ -15,11 +15,12 @@ struct Stats {
 // The samples of one series, a block for each round.
 using Blocks = std::vector<std::vector<double>>;
 
-// Of at least one sample. Percentiles are nearest-rank: the smallest sample with at least q % at or below it.
+// Of at least one sample. Percentiles are nearest-rank: the smallest sample with at least q % at or
+// below it.
 [[nodiscard]] Stats summarize(const Blocks& blocks);
 [[nodiscard]] double median(std::vector<double> values);
-// Median over the rounds of median(a's block) / median(b's block): what the machine did to both at one moment
-// drops out. As many rounds of each; at least one.
+// Median over the rounds of median(a's block) / median(b's block): what the machine did to both at
+// one moment drops out. As many rounds of each; at least one.
 [[nodiscard]] double paired_ratio(const Blocks& a, const Blocks& b);
 
 }  // namespace regroup::bench

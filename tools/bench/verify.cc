@@ -1,5 +1,5 @@
-// Block by block, so that the loops over elements are plain and vectorised: 256 MiB are refilled before every
-// timed operation.
+// Block by block, so that the loops over elements are plain and vectorised: 256 MiB are refilled
+// before every timed operation.
 #include "tools/bench/verify.h"
 
 #include <algorithm>
@@ -94,9 +94,11 @@ void bring(Exact* to, std::size_t count, const Case& c, std::size_t index, int r
   const std::uint32_t mask = pattern_mask(static_cast<unsigned>(collective::size_of(c.dtype)));
   const auto run = [&]<pattern_kind Kind>() {
     for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t value = pattern_value(Kind, mask, index + i, static_cast<std::uint32_t>(rank),
-                                                static_cast<std::uint32_t>(iteration));
-      to[i] = static_cast<Exact>(static_cast<std::int32_t>(value));  // signed converts in one instruction
+      const std::uint32_t value =
+          pattern_value(Kind, mask, index + i, static_cast<std::uint32_t>(rank),
+                        static_cast<std::uint32_t>(iteration));
+      to[i] = static_cast<Exact>(
+          static_cast<std::int32_t>(value));  // signed converts in one instruction
     }
   };
   switch (kind_of(c)) {
@@ -134,8 +136,8 @@ void reduce(Exact* sum, const Exact* more, std::size_t count, Op op) {
 }
 
 template <class Type>
-std::uint64_t wrong_in_block(const std::byte* result, std::size_t count, const Part& part, std::size_t skip,
-                             const Case& c, int ranks, std::uint64_t iteration) {
+std::uint64_t wrong_in_block(const std::byte* result, std::size_t count, const Part& part,
+                             std::size_t skip, const Case& c, int ranks, std::uint64_t iteration) {
   std::array<typename Type::Exact, kBlock> exact;
   const bool all = part.source == Part::kAllRanks;
   bring(exact.data(), count, c, part.index + skip, all ? 0 : part.source, iteration);
@@ -180,16 +182,17 @@ void spoil(collective::Output output) {
   std::memset(output.data(), 0xff, output.size());
 }
 
-std::uint64_t count_wrong(collective::Input result, const std::vector<Part>& parts, const Case& c, int ranks,
-                          std::uint64_t iteration) {
+std::uint64_t count_wrong(collective::Input result, const std::vector<Part>& parts, const Case& c,
+                          int ranks, std::uint64_t iteration) {
   return with_type(c.dtype, [&](auto type) {
     using Type = decltype(type);
     std::uint64_t wrong = 0;
     for (const Part& part : parts) {
       for (std::size_t done = 0; done < part.count; done += kBlock) {
         const std::size_t count = std::min(kBlock, part.count - done);
-        wrong += wrong_in_block<Type>(result.data() + (part.at + done) * sizeof(typename Type::Stored), count,
-                                      part, done, c, ranks, iteration);
+        wrong +=
+            wrong_in_block<Type>(result.data() + (part.at + done) * sizeof(typename Type::Stored),
+                                 count, part, done, c, ranks, iteration);
       }
     }
     return wrong;

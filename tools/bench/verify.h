@@ -1,5 +1,5 @@
-// Makes the data of an iteration and finds out how many elements of a result are wrong. Independent of the
-// code that is measured: nothing here calls collective/.
+// Makes the data of an iteration and finds out how many elements of a result are wrong. Independent
+// of the code that is measured: nothing here calls collective/.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ void fill(collective::Output to, const Case& c, int rank, std::uint64_t iteratio
 // Makes every element wrong, whatever is expected.
 void spoil(collective::Output output);
 
-// Elements of `result` that are not bit for bit what `parts` say they are after `iteration` of `c` between
-// `ranks` ranks. Sums and products are exact, and rounded to the type once; of integers they wrap.
+// Elements of `result` that are not bit for bit what `parts` say they are after `iteration` of `c`
+// between `ranks` ranks. Sums and products are exact, and rounded to the type once; of integers
+// they wrap.
 [[nodiscard]] std::uint64_t count_wrong(collective::Input result, const std::vector<Part>& parts,
                                         const Case& c, int ranks, std::uint64_t iteration);
 

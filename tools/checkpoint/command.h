@@ -1,5 +1,5 @@
-// What `regroup checkpoint VERB` does. Each returns the exit status: 0, or 1 where something is damaged or
-// differs, and throws nothing; errors come as a Status.
+// What `regroup checkpoint VERB` does. Each returns the exit status: 0, or 1 where something is
+// damaged or differs, and throws nothing; errors come as a Status.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct Arguments {
 };
 using Answer = base::Result<int>;
 
-// `word` itself if it is a checkpoint, else the one of --step, or the newest, in the directory `word`.
+// `word` itself if it is a checkpoint, else the one of --step, or the newest, in the directory
+// `word`.
 [[nodiscard]] base::Result<std::string> checkpoint_at(const std::string& word,
                                                       const std::optional<proto::Step>& step);
 

@@ -18,8 +18,8 @@ using checkpoint::Box;
 using checkpoint::Checkpoint;
 using checkpoint::Tensor;
 
-base::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t in_a, const Checkpoint& b,
-                                               std::size_t in_b) {
+base::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t in_a,
+                                               const Checkpoint& b, std::size_t in_b) {
   const std::uint64_t size = *checkpoint::size_of_dtype(a.manifest().tensors[in_a].dtype);
   std::uint64_t count = 0;
   std::vector<std::byte> other;
@@ -36,8 +36,8 @@ base::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t 
 
 bool same_form(const Tensor& a, const Tensor& b) {
   if (a.dtype == b.dtype && a.shape == b.shape) return true;
-  fmt::print("{}: {} {} and {} {}\n", base::escaped(a.name), a.dtype, to_string(checkpoint::whole(a.shape)),
-             b.dtype, to_string(checkpoint::whole(b.shape)));
+  fmt::print("{}: {} {} and {} {}\n", base::escaped(a.name), a.dtype,
+             to_string(checkpoint::whole(a.shape)), b.dtype, to_string(checkpoint::whole(b.shape)));
   return false;
 }
 

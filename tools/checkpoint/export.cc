@@ -31,7 +31,8 @@ constexpr const char* kExportRecord = "archive/regroup.export";
 // Sends the bytes of a tensor on, and shows how far it is.
 class Source {
  public:
-  Source(const Checkpoint& from, Selection what) : from_(from), what_(std::move(what)), bar_("exporting") {
+  Source(const Checkpoint& from, Selection what)
+      : from_(from), what_(std::move(what)), bar_("exporting") {
     for (const Tensor& tensor : tensors()) total_ += checkpoint::bytes_of(tensor);
   }
   template <class Out>
@@ -54,7 +55,8 @@ class Source {
 Status to_safetensors(Source& source, OutputFile* out) {
   REGROUP_ASSIGN_OR_RETURN(auto header, safetensors_header(source.manifest()));
   REGROUP_RETURN_IF_ERROR(out->append(header));
-  for (std::size_t i = 0; i < source.tensors().size(); ++i) REGROUP_RETURN_IF_ERROR(source.copy(i, out));
+  for (std::size_t i = 0; i < source.tensors().size(); ++i)
+    REGROUP_RETURN_IF_ERROR(source.copy(i, out));
   return {};
 }
 
@@ -79,7 +81,8 @@ Status to_npz(Source& source, OutputFile* out) {
     const Tensor& tensor = source.tensors()[i];
     bool unnamed = false;
     const std::string header = npy_header(tensor.dtype, tensor.shape, &unnamed);
-    REGROUP_RETURN_IF_ERROR(zip.begin(tensor.name + ".npy", header.size() + checkpoint::bytes_of(tensor),
+    REGROUP_RETURN_IF_ERROR(zip.begin(tensor.name + ".npy",
+                                      header.size() + checkpoint::bytes_of(tensor),
                                       unnamed ? tensor.dtype : ""));
     REGROUP_RETURN_IF_ERROR(zip.append(std::as_bytes(std::span(header))));
     REGROUP_RETURN_IF_ERROR(source.copy(i, &zip));
@@ -95,13 +98,14 @@ Answer export_to(const Arguments& arguments) {
     std::string_view name;
     Status (*write)(Source&, OutputFile*);
   } kFormats[] = {{"safetensors", to_safetensors}, {"torch", to_torch}, {"npz", to_npz}};
-  const auto* format = std::ranges::find(kFormats, arguments.format, [](const auto& f) { return f.name; });
+  const auto* format =
+      std::ranges::find(kFormats, arguments.format, [](const auto& f) { return f.name; });
   if (format == std::end(kFormats))
     return base::invalid_argument("export: expected --to safetensors, torch or npz");
   REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(arguments.words[0], arguments.step));
   REGROUP_ASSIGN_OR_RETURN(auto from, Checkpoint::open(path));
-  REGROUP_ASSIGN_OR_RETURN(auto what,
-                           arguments.model_only ? model_of(from) : base::Result<Selection>(all_of(from)));
+  REGROUP_ASSIGN_OR_RETURN(
+      auto what, arguments.model_only ? model_of(from) : base::Result<Selection>(all_of(from)));
   REGROUP_ASSIGN_OR_RETURN(auto out, OutputFile::create(arguments.words[1]));
   Source source(from, std::move(what));
   REGROUP_RETURN_IF_ERROR(format->write(source, &out));

@@ -34,7 +34,9 @@ const TypeNames* find(std::string_view name, std::string_view TypeNames::*in) {
 }  // namespace
 
 const TypeNames* by_ours(std::string_view name) { return find(name, &TypeNames::ours); }
-const TypeNames* by_safetensors(std::string_view name) { return find(name, &TypeNames::safetensors); }
+const TypeNames* by_safetensors(std::string_view name) {
+  return find(name, &TypeNames::safetensors);
+}
 const TypeNames* by_numpy(std::string_view name) {
   return name.find('V') != name.npos ? nullptr : find(name, &TypeNames::numpy);
 }

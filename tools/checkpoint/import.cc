@@ -36,7 +36,8 @@ Result<Bytes> map(const std::string& path) {
 }
 
 // Of names that no manifest may have, before anything is written.
-base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces, const std::string& path) {
+base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces,
+                         const std::string& path) {
   for (const checkpoint::SnapshotPiece& piece : pieces) {
     if (const auto why = checkpoint::why_no_name(piece.name))
       return invalid_argument(fmt::format("{}: {}", path, *why));

@@ -66,10 +66,11 @@ OrderedJson describe(const Manifest& m) {
 
 void print_text(const std::string& path, const Manifest& m) {
   fmt::print(
-      "{}\nstep         {}\njob          {}\nseed         {}\nshards       {}\nfingerprint  {}\nmodel        "
+      "{}\nstep         {}\njob          {}\nseed         {}\nshards       {}\nfingerprint  "
+      "{}\nmodel        "
       "{}\n",
-      base::escaped(path), m.step, base::escaped(m.job), m.seed, m.shards, base::escaped(m.fingerprint),
-      base::escaped(m.model));
+      base::escaped(path), m.step, base::escaped(m.job), m.seed, m.shards,
+      base::escaped(m.fingerprint), base::escaped(m.model));
   for (const auto& file : m.files)
     fmt::print("file         {}  {}\n", base::escaped(file.name), human(file.bytes));
   for (const auto& tensor : m.tensors) {
@@ -97,8 +98,9 @@ Result<std::string> checkpoint_at(const std::string& word, const std::optional<p
   REGROUP_ASSIGN_OR_RETURN(const auto entries, checkpoint::list(word));
   const auto found = step ? std::ranges::find(entries, *step, &Entry::step) : entries.begin();
   if (found != entries.end()) return found->path;
-  return base::not_found(step ? fmt::format("{}: no checkpoint of step {}", word, *step)
-                              : fmt::format("{}: neither a checkpoint nor a directory of checkpoints", word));
+  return base::not_found(
+      step ? fmt::format("{}: no checkpoint of step {}", word, *step)
+           : fmt::format("{}: neither a checkpoint nor a directory of checkpoints", word));
 }
 
 Answer ls(const Arguments& arguments) {
@@ -158,7 +160,8 @@ Answer prune(const Arguments& arguments) {
   REGROUP_RETURN_IF_ERROR(checkpoint::clean(directory));
   REGROUP_ASSIGN_OR_RETURN(const auto removed, checkpoint::prune(directory, arguments.retention));
   for (const proto::Step step : removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
-  REGROUP_ASSIGN_OR_RETURN(const auto aside, checkpoint::prune_aside(directory, arguments.retention));
+  REGROUP_ASSIGN_OR_RETURN(const auto aside,
+                           checkpoint::prune_aside(directory, arguments.retention));
   for (const std::string& path : aside) fmt::print("{} removed\n", base::escaped(path));
   return 0;
 }

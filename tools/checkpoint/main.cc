@@ -51,12 +51,15 @@ int fail(std::string_view why, int status) {
 
 std::string help() {
   std::string out =
-      "usage: regroup checkpoint VERB ...\nPLACE is a checkpoint, or a directory of checkpoints: its newest "
+      "usage: regroup checkpoint VERB ...\nPLACE is a checkpoint, or a directory of checkpoints: "
+      "its newest "
       "one, or that of --step N.\n\n";
   for (const Verb& verb : kVerbs)
-    out += fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
+    out +=
+        fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
   return out +
-         "\nIn .npz files bfloat16 and float8 have NumPy's types <V2 and |V1; the comment of each such "
+         "\nIn .npz files bfloat16 and float8 have NumPy's types <V2 and |V1; the comment of each "
+         "such "
          "member of\nthe archive names the type, and import requires it for |V1.\n";
 }
 
@@ -88,7 +91,8 @@ base::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
       (word == "--json" ? out.json : out.model_only) = true;
       continue;
     }
-    if (++i == argc) return base::invalid_argument(fmt::format("option {}: a value is missing", word));
+    if (++i == argc)
+      return base::invalid_argument(fmt::format("option {}: a value is missing", word));
     REGROUP_RETURN_IF_ERROR(set_option(&out, word, argv[i]));
   }
   if (out.words.size() == verb.count) return out;

@@ -1,6 +1,6 @@
-// What python/regroup/_torch_state.py writes into the tensor regroup.state: of save() the JSON [state,
-// names], of a job the length of the text in 8 bytes and the JSON [state, types and shapes, keys of the
-// model's state_dict() or why there are none].
+// What python/regroup/_torch_state.py writes into the tensor regroup.state: of save() the JSON
+// [state, names], of a job the length of the text in 8 bytes and the JSON [state, types and shapes,
+// keys of the model's state_dict() or why there are none].
 #include "tools/checkpoint/model_keys.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,9 @@ constexpr const char* kPlaces[] = {"model", "state_dict", "model_state_dict"};
 // Adds tensors by their names in a checkpoint.
 class Selector {
  public:
-  explicit Selector(const Checkpoint& from) : from_(from) { out_.manifest.step = from.manifest().step; }
+  explicit Selector(const Checkpoint& from) : from_(from) {
+    out_.manifest.step = from.manifest().step;
+  }
 
   bool add(const std::string& name, const std::string& key) {
     const auto index = from_.find(name);
@@ -63,21 +65,21 @@ class Selector {
 };
 
 Status not_as_written(const Checkpoint& from) {
-  return base::invalid_argument(
-      fmt::format("checkpoint {}: tensor {} was not written by regroup.torch", from.path(), kState));
+  return base::invalid_argument(fmt::format(
+      "checkpoint {}: tensor {} was not written by regroup.torch", from.path(), kState));
 }
 
 // A mapping is ["dict" or the like, [[key, value], ...]], a tensor ["tensor", its number].
 bool is_mapping(const Json& value) {
   return value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_array() &&
-         std::ranges::all_of(value[1],
-                             [](const Json& item) { return item.is_array() && item.size() == 2; }) &&
+         std::ranges::all_of(
+             value[1], [](const Json& item) { return item.is_array() && item.size() == 2; }) &&
          value[0] != "list" && value[0] != "tuple";
 }
 
 std::optional<std::size_t> tensor_in(const Json& value) {
-  const bool one =
-      value.is_array() && value.size() == 2 && value[0] == "tensor" && value[1].is_number_unsigned();
+  const bool one = value.is_array() && value.size() == 2 && value[0] == "tensor" &&
+                   value[1].is_number_unsigned();
   return one ? std::optional(value[1].get<std::size_t>()) : std::nullopt;
 }
 
@@ -88,8 +90,8 @@ const Json* find_model(const Json& state) {
       if (item[0] == place && is_mapping(item[1])) return &item[1];
     }
   }
-  const bool tensors =
-      std::ranges::any_of(state[1], [](const Json& item) { return tensor_in(item[1]).has_value(); });
+  const bool tensors = std::ranges::any_of(
+      state[1], [](const Json& item) { return tensor_in(item[1]).has_value(); });
   return tensors ? &state : nullptr;
 }
 
@@ -97,17 +99,18 @@ const Json* find_model(const Json& state) {
 Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
   Selector out(from);
   const char* const why =
-      "the state is not a state_dict(), and has none under \"model\", \"state_dict\" or \"model_state_dict\"";
+      "the state is not a state_dict(), and has none under \"model\", \"state_dict\" or "
+      "\"model_state_dict\"";
   const Json* model = find_model(json[0]);
   if (model == nullptr) return out.take(why);
   for (const Json& item : (*model)[1]) {
     const auto number = tensor_in(item[1]);
     const std::string key = item[0].is_string() ? item[0].get<std::string>() : item[0].dump();
     if (!number || !item[0].is_string())
-      return base::invalid_argument(
-          fmt::format("checkpoint {}: {} of the model is not a tensor with a string as its key: export "
-                      "without --model-only",
-                      from.path(), escaped(key)));
+      return base::invalid_argument(fmt::format(
+          "checkpoint {}: {} of the model is not a tensor with a string as its key: export "
+          "without --model-only",
+          from.path(), escaped(key)));
     const Json& names = json[1];
     if (*number >= names.size() || !names[*number].is_string() ||
         !out.add(names[*number].get<std::string>(), key))
@@ -116,21 +119,22 @@ Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
   return out.take(why);
 }
 
-// Of a job; `keys`: [key, number of the tensor among those of the model, which come first; or its name in the
-// checkpoint; or nothing, of what the checkpoint has not].
+// Of a job; `keys`: [key, number of the tensor among those of the model, which come first; or its
+// name in the checkpoint; or nothing, of what the checkpoint has not].
 Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const Json& keys) {
   const Json* model = find_model(state);
   if (model == nullptr) return not_as_written(from);
   Selector out(from);
   for (const Json& item : keys) {
     const bool named = item.is_array() && item.size() == 2 && item[0].is_string();
-    if (named && item[1].is_string() && out.add(item[1].get<std::string>(), item[0].get<std::string>()))
+    if (named && item[1].is_string() &&
+        out.add(item[1].get<std::string>(), item[0].get<std::string>()))
       continue;
     if (named && (item[1].is_null() || item[1].is_string()))
-      return base::invalid_argument(
-          fmt::format("checkpoint {}: {} in the state_dict() of the model is neither a parameter nor a "
-                      "buffer, which a job saves: export without --model-only",
-                      from.path(), escaped(item[0].get<std::string>())));
+      return base::invalid_argument(fmt::format(
+          "checkpoint {}: {} in the state_dict() of the model is neither a parameter nor a "
+          "buffer, which a job saves: export without --model-only",
+          from.path(), escaped(item[0].get<std::string>())));
     const bool pair =
         item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_number_unsigned();
     const std::size_t number = pair ? item[1].get<std::size_t>() : 0;
@@ -141,8 +145,8 @@ Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const
   return out.take("the state_dict() is empty");
 }
 
-// Python writes NaN, Infinity and -Infinity, which JSON has not: 0 in their places, as no key depends on
-// them.
+// Python writes NaN, Infinity and -Infinity, which JSON has not: 0 in their places, as no key
+// depends on them.
 std::string without_constants(std::string_view text) {
   std::string out(text);
   bool in_string = false;
@@ -184,7 +188,8 @@ Result<Selection> model_of(const Checkpoint& from) {
     const auto& tensors = from.manifest().tensors;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const std::string& name = tensors[i].name;
-      if (!name.starts_with("regroup.") && !name.starts_with("optimizer.") && !name.starts_with("optimizer/"))
+      if (!name.starts_with("regroup.") && !name.starts_with("optimizer.") &&
+          !name.starts_with("optimizer/"))
         rest.add(i, name);
     }
     return rest.take("all tensors belong to the optimizer or to regroup");
@@ -196,15 +201,16 @@ Result<Selection> model_of(const Checkpoint& from) {
   if (!saved && text.size() >= sizeof length) std::memcpy(&length, text.data(), sizeof length);
   if (!saved && (text.size() < sizeof length || length > text.size() - sizeof length))
     return not_as_written(from);
-  const std::string_view body = saved ? std::string_view(text) : std::string_view(text).substr(8, length);
+  const std::string_view body =
+      saved ? std::string_view(text) : std::string_view(text).substr(8, length);
   const bool deep = checkpoint::outline_of_json(body).depth > kDeepest;
-  const Json json =
-      Json::parse(deep ? std::string() : without_constants(body), nullptr, /*allow_exceptions=*/false);
+  const Json json = Json::parse(deep ? std::string() : without_constants(body), nullptr,
+                                /*allow_exceptions=*/false);
   if (!json.is_array() || json.size() < 2 || !json[1].is_array()) return not_as_written(from);
   if (saved) return select_saved(from, json);
   if (json.size() > 2 && json[2].is_string())
-    return base::invalid_argument(fmt::format("checkpoint {}: {}: export without --model-only", from.path(),
-                                              escaped(json[2].get<std::string>())));
+    return base::invalid_argument(fmt::format("checkpoint {}: {}: export without --model-only",
+                                              from.path(), escaped(json[2].get<std::string>())));
   // Jobs have not always said the keys.
   return json.size() > 2 && json[2].is_array() ? select_of_job(from, json[0], json[2])
                                                : named.take("no tensor has a name model.KEY");

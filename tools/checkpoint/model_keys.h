@@ -16,10 +16,11 @@ struct Selection {
 };
 
 [[nodiscard]] Selection all_of(const checkpoint::Checkpoint& from);
-// Those of the model with the keys of its state_dict(), in their order: of the checkpoint of a job of
-// regroup.torch, of one that regroup.torch_checkpoint.save() made of a state_dict() or of a dictionary with
-// one under "model", "state_dict" or "model_state_dict"; of any other what is called "model.KEY", or all that
-// is no optimizer's. kInvalidArgument: there is none. kDataLoss: damaged.
+// Those of the model with the keys of its state_dict(), in their order: of the checkpoint of a job
+// of regroup.torch, of one that regroup.torch_checkpoint.save() made of a state_dict() or of a
+// dictionary with one under "model", "state_dict" or "model_state_dict"; of any other what is
+// called "model.KEY", or all that is no optimizer's. kInvalidArgument: there is none. kDataLoss:
+// damaged.
 [[nodiscard]] base::Result<Selection> model_of(const checkpoint::Checkpoint& from);
 
 }  // namespace regroup::checkpoint_tool

@@ -1,5 +1,5 @@
-// The header is the text of a Python dictionary of three keys; what numpy.lib.format refuses in it is
-// refused.
+// The header is the text of a Python dictionary of three keys; what numpy.lib.format refuses in it
+// is refused.
 #include "tools/checkpoint/npy.h"
 
 #include <fmt/format.h>
@@ -35,8 +35,8 @@ struct Header {
 
 Status wrong(const std::string& what) { return base::invalid_argument(what); }
 
-// Reads literals of Python one after the other. Each returns false, and takes nothing for sure, where there
-// is another thing.
+// Reads literals of Python one after the other. Each returns false, and takes nothing for sure,
+// where there is another thing.
 class Literals {
  public:
   explicit Literals(std::string_view text) : text_(text) {}
@@ -67,13 +67,16 @@ class Literals {
     if (!take('(')) return false;
     for (bool comma = true; !take(')'); comma = take(',')) {
       skip_blanks();
-      const bool zero_before = text_.size() > 1 && text_[0] == '0' && text_[1] >= '0' && text_[1] <= '9';
+      const bool zero_before =
+          text_.size() > 1 && text_[0] == '0' && text_[1] >= '0' && text_[1] <= '9';
       const auto [end, error] =
           std::from_chars(text_.data(), text_.data() + text_.size(), out->emplace_back());
-      if (!comma || zero_before || error != std::errc() || out->size() > checkpoint::kMaxRank) return false;
+      if (!comma || zero_before || error != std::errc() || out->size() > checkpoint::kMaxRank)
+        return false;
       text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
       if (text_.starts_with('L')) text_.remove_prefix(1);  // as Python 2 wrote numbers
-      tuple_ = text_.find_first_not_of(" ") != text_.npos && text_[text_.find_first_not_of(" ")] == ',';
+      tuple_ =
+          text_.find_first_not_of(" ") != text_.npos && text_[text_.find_first_not_of(" ")] == ',';
     }
     return out->size() != 1 || tuple_;  // (3) is a number in brackets
   }
@@ -83,26 +86,31 @@ class Literals {
   }
 
  private:
-  void skip_blanks() { text_.remove_prefix(std::min(text_.size(), text_.find_first_not_of(" \t\n\r"))); }
+  void skip_blanks() {
+    text_.remove_prefix(std::min(text_.size(), text_.find_first_not_of(" \t\n\r")));
+  }
 
   std::string_view text_;
   bool tuple_ = false;
 };
 
 Status take_value(Literals& from, const std::string& key, Header* out) {
-  if (key == "descr") return from.take(&out->descr) ? Status() : wrong("unknown type, not a type of numbers");
+  if (key == "descr")
+    return from.take(&out->descr) ? Status() : wrong("unknown type, not a type of numbers");
   if (key == "fortran_order")
     return from.take(&out->fortran) ? Status() : wrong("fortran_order: expected True or False");
-  return from.take(&out->shape) ? Status()
-                                : wrong(fmt::format("shape: expected a tuple of at most {} whole numbers",
-                                                    checkpoint::kMaxRank));
+  return from.take(&out->shape)
+             ? Status()
+             : wrong(fmt::format("shape: expected a tuple of at most {} whole numbers",
+                                 checkpoint::kMaxRank));
 }
 
 Result<Header> parse_header(std::string_view text) {
   Header out;
   Literals from(text);
   std::string seen, key;
-  const Status no_dictionary = wrong("header: expected a dictionary of descr, fortran_order and shape");
+  const Status no_dictionary =
+      wrong("header: expected a dictionary of descr, fortran_order and shape");
   if (!text.ends_with('\n')) return wrong("header: expected a line feed at its end");
   if (!from.take('{')) return no_dictionary;
   for (bool comma = true; !from.take('}'); comma = from.take(',')) {
@@ -141,24 +149,26 @@ struct Type {
 
 bool is_unnamed(std::string_view numpy) { return numpy.find('V') != numpy.npos; }
 
-// `said` is what the archive says. ml_dtypes writes bfloat16 as <V2, float8_e5m2 as <f1, and a dozen others
-// all as <V1; a void of NumPy's own is |V1, |V2.
+// `said` is what the archive says. ml_dtypes writes bfloat16 as <V2, float8_e5m2 as <f1, and a
+// dozen others all as <V1; a void of NumPy's own is |V1, |V2.
 Result<Type> type_of(const std::string& descr, std::string_view said) {
-  const bool ordered = !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string_view::npos;
+  const bool ordered =
+      !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string_view::npos;
   const std::string kind = descr.substr(ordered ? 1 : 0);
   if (!said.empty()) {
     const TypeNames* type = by_ours(said);
-    if (type != nullptr && is_unnamed(type->numpy) && kind == type->numpy.substr(1)) return Type{type};
-    return wrong(
-        fmt::format("the archive gives its type as {}, the header as '{}'", escaped(said), escaped(descr)));
+    if (type != nullptr && is_unnamed(type->numpy) && kind == type->numpy.substr(1))
+      return Type{type};
+    return wrong(fmt::format("the archive gives its type as {}, the header as '{}'", escaped(said),
+                             escaped(descr)));
   }
   if (descr == "<V2") return Type{by_ours("bfloat16")};
   if (kind == "f1") return Type{by_ours("float8_e5m2")};
   if (kind == "V1" || kind == "V2")
-    return wrong(
-        fmt::format("its elements are '{}', {} without a type in the file: save it as an array of whole "
-                    "numbers, or as a safetensors file",
-                    escaped(descr), kind == "V1" ? "bytes" : "pairs of bytes"));
+    return wrong(fmt::format(
+        "its elements are '{}', {} without a type in the file: save it as an array of whole "
+        "numbers, or as a safetensors file",
+        escaped(descr), kind == "V1" ? "bytes" : "pairs of bytes"));
   for (const char* order : {"<", "|"}) {
     const TypeNames* type = by_numpy(kind == "?" ? "|b1" : order + kind);
     if (type != nullptr) return Type{type, descr[0] == '>'};
@@ -168,7 +178,8 @@ Result<Type> type_of(const std::string& descr, std::string_view said) {
 
 // Elements of `unit` bytes each, the other way round.
 void swap_bytes(std::span<std::byte> bytes, std::size_t unit) {
-  for (std::size_t at = 0; at < bytes.size(); at += unit) std::ranges::reverse(bytes.subspan(at, unit));
+  for (std::size_t at = 0; at < bytes.size(); at += unit)
+    std::ranges::reverse(bytes.subspan(at, unit));
 }
 
 // From Fortran's order, the first index fastest, to C's.
@@ -206,7 +217,8 @@ Result<NpyArray> read_npy(const std::string& name, Bytes file, std::string_view 
   if (!volume || checkpoint::is_boundless(shape, size) || *volume * size != bytes.size())
     return fail(wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                                   fmt::join(shape, ", "), type->names->ours, bytes.size())));
-  NpyArray out{{name, std::string(type->names->ours), shape, checkpoint::whole(shape), bytes}, nullptr};
+  NpyArray out{{name, std::string(type->names->ours), shape, checkpoint::whole(shape), bytes},
+               nullptr};
   const std::size_t unit = out.piece.dtype.starts_with("complex") ? size / 2 : size;
   const bool swap = type->big_endian && unit > 1, reordered = header->fortran && shape.size() > 1;
   if ((!swap && !reordered) || bytes.empty()) return out;
@@ -223,9 +235,11 @@ Result<NpyArray> read_npy(const std::string& name, Bytes file, std::string_view 
 std::string npy_header(std::string_view dtype, const Shape& shape, bool* unnamed) {
   const std::string_view numpy = by_ours(dtype)->numpy;
   *unnamed = is_unnamed(numpy);
-  const std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", numpy,
-                                       fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  const std::size_t padded = (10 + text.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment;
+  const std::string text =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", numpy,
+                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  const std::size_t padded =
+      (10 + text.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment;
   std::string out(kMagic);
   out += '\1';
   out += '\0';

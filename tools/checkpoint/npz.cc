@@ -1,4 +1,5 @@
-// The comment of a member says the type of an array that NumPy has no name for: numpy.load() passes over it.
+// The comment of a member says the type of an array that NumPy has no name for: numpy.load() passes
+// over it.
 #include "tools/checkpoint/npz.h"
 
 #include <fmt/format.h>
@@ -34,11 +35,14 @@ base::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string
   std::unordered_set<std::string> names;
   for (const ZipMember& member : members) {
     const bool npy = member.name.ends_with(kNpy);
-    const std::string array = npy ? member.name.substr(0, member.name.size() - kNpy.size()) : member.name;
+    const std::string array =
+        npy ? member.name.substr(0, member.name.size() - kNpy.size()) : member.name;
     if (!is_utf8(array))
-      return invalid_argument(fmt::format("{}: array {}: the name is not UTF-8", name, base::escaped(array)));
+      return invalid_argument(
+          fmt::format("{}: array {}: the name is not UTF-8", name, base::escaped(array)));
     if (!names.insert(array).second)
-      return invalid_argument(fmt::format("{}: array {}: listed twice", name, base::escaped(array)));
+      return invalid_argument(
+          fmt::format("{}: array {}: listed twice", name, base::escaped(array)));
     auto read = read_npy(array, member.bytes, member.comment);
     if (!read.ok()) return invalid_argument(name + ": " + read.status().message());
     out.pieces.push_back(std::move(read->piece));

@@ -21,7 +21,9 @@ class OutputFile {
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
   [[nodiscard]] base::Status append(std::span<const std::byte> bytes);
-  [[nodiscard]] base::Status append(std::string_view text) { return append(std::as_bytes(std::span(text))); }
+  [[nodiscard]] base::Status append(std::string_view text) {
+    return append(std::as_bytes(std::span(text)));
+  }
   // Over bytes that are there.
   [[nodiscard]] base::Status rewrite(std::uint64_t offset, std::string_view text);
   [[nodiscard]] base::Status close();

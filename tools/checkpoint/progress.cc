@@ -20,7 +20,8 @@ ProgressBar::ProgressBar(std::string what)
     : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
-  if (terminal_ && drawn_ != std::chrono::steady_clock::time_point()) fmt::print(stderr, "\r\033[K");
+  if (terminal_ && drawn_ != std::chrono::steady_clock::time_point())
+    fmt::print(stderr, "\r\033[K");
 }
 
 void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
@@ -30,9 +31,10 @@ void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
   const double part = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
   const auto filled = std::min(kWidth, static_cast<std::size_t>(part * kWidth));
   const double seconds = std::chrono::duration<double>(now - since_).count();
-  fmt::print(stderr, "\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f} %  {} of {}  {}/s", what_, "", filled, "",
-             kWidth - filled, 100 * part, human(done), human(total),
-             human(static_cast<std::uint64_t>(static_cast<double>(done) / std::max(seconds, 1e-3))));
+  fmt::print(
+      stderr, "\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f} %  {} of {}  {}/s", what_, "", filled, "",
+      kWidth - filled, 100 * part, human(done), human(total),
+      human(static_cast<std::uint64_t>(static_cast<double>(done) / std::max(seconds, 1e-3))));
   std::fflush(stderr);
 }
 

@@ -1,5 +1,6 @@
-// The header is read as its JSON goes by, so that the order of tensors is kept and nothing is there twice;
-// then the rules of the reference implementation (huggingface/safetensors, Metadata::validate) are checked.
+// The header is read as its JSON goes by, so that the order of tensors is kept and nothing is there
+// twice; then the rules of the reference implementation (huggingface/safetensors,
+// Metadata::validate) are checked.
 #include "tools/checkpoint/safetensors.h"
 
 #include <fmt/format.h>
@@ -28,8 +29,9 @@ using Numbers = std::vector<std::uint64_t>;
 
 constexpr std::size_t kDeepestHeader =
     127;  // as the reference implementation has it, of fields that it ignores
-constexpr std::uint64_t kLargestTensorHeader = 100'000'000;  // as the reference implementation has it
-constexpr const char* kMetadata = "__metadata__";            // the key that names no tensor
+constexpr std::uint64_t kLargestTensorHeader =
+    100'000'000;                                   // as the reference implementation has it
+constexpr const char* kMetadata = "__metadata__";  // the key that names no tensor
 
 // A tensor as the header has it.
 struct Listed {
@@ -70,7 +72,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (depth_ == 1) {
       name_ = text;
       field_.clear();
-      return names_.insert(text).second || fail(fmt::format("tensor {} is listed twice", escaped(text)));
+      return names_.insert(text).second ||
+             fail(fmt::format("tensor {} is listed twice", escaped(text)));
     }
     if (depth_ > 2 || name_ == kMetadata) return true;
     field_ = text;
@@ -90,9 +93,10 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     return ignored() || wrong("a list");
   }
   bool end_array() override { return list_ = nullptr, --depth_, true; }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
-    return fail(
-        fmt::format("header: expected a JSON object of tensors: unexpected byte at offset {}", at - 1));
+  bool parse_error(std::size_t at, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    return fail(fmt::format(
+        "header: expected a JSON object of tensors: unexpected byte at offset {}", at - 1));
   }
 
  private:
@@ -110,7 +114,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (depth_ == 0) return fail("header: expected a JSON object of tensors");
     if (name_ == kMetadata) return fail("__metadata__: expected an object of strings");
     if (field_ == "shape") return fail(of_tensor("shape: expected a list of whole numbers"));
-    if (field_ == "data_offsets") return fail(of_tensor("data_offsets: expected two whole numbers"));
+    if (field_ == "data_offsets")
+      return fail(of_tensor("data_offsets: expected two whole numbers"));
     if (field_ == "dtype") return fail(of_tensor("the type is missing"));
     return fail(of_tensor(what + std::string(" instead of a description")));
   }
@@ -134,24 +139,25 @@ base::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
   const auto &shape = listed.shape, &ends = listed.ends;
   if (!shape) return wrong("shape: expected a list of whole numbers");
   if (!ends || ends->size() != 2 || (*ends)[0] > (*ends)[1] || (*ends)[1] > data.size())
-    return wrong(
-        fmt::format("data_offsets are [{}], expected two whole numbers, the second no less than the first "
-                    "and at most {}, the bytes of tensors in the file",
-                    fmt::join(ends.value_or(Numbers()), ", "), data.size()));
+    return wrong(fmt::format(
+        "data_offsets are [{}], expected two whole numbers, the second no less than the first "
+        "and at most {}, the bytes of tensors in the file",
+        fmt::join(ends.value_or(Numbers()), ", "), data.size()));
   const auto bytes = data.subspan((*ends)[0], (*ends)[1] - (*ends)[0]);
   if (shape->size() > checkpoint::kMaxRank)
-    return wrong(fmt::format("{} dimensions, expected at most {}", shape->size(), checkpoint::kMaxRank));
+    return wrong(
+        fmt::format("{} dimensions, expected at most {}", shape->size(), checkpoint::kMaxRank));
   const auto volume = checkpoint::volume_of(*shape);
   if (!volume || checkpoint::is_boundless(*shape) ||
       *volume * *checkpoint::size_of_dtype(type->ours) != bytes.size())
     return wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                              fmt::join(*shape, ", "), *listed.dtype, bytes.size()));
-  return SnapshotPiece{std::move(listed.name), std::string(type->ours), *shape, checkpoint::whole(*shape),
-                       bytes};
+  return SnapshotPiece{std::move(listed.name), std::string(type->ours), *shape,
+                       checkpoint::whole(*shape), bytes};
 }
 
-// The format allows neither tensors that overlap nor bytes of no tensor: without that a small file could
-// unpack to a checkpoint of any size. `pieces` become ordered by their bytes.
+// The format allows neither tensors that overlap nor bytes of no tensor: without that a small file
+// could unpack to a checkpoint of any size. `pieces` become ordered by their bytes.
 base::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const std::byte> data) {
   std::ranges::stable_sort(*pieces, {}, [](const SnapshotPiece& piece) {
     return std::pair(piece.bytes.data(), piece.bytes.size());
@@ -194,27 +200,31 @@ void put_string(std::string* out, const std::string& text) {
 }  // namespace
 
 base::Result<std::string> safetensors_header(const checkpoint::Manifest& manifest) {
-  std::string text = fmt::format(R"({{"{}":{{"format":"pt","step":"{}"}})", kMetadata, manifest.step);
+  std::string text =
+      fmt::format(R"({{"{}":{{"format":"pt","step":"{}"}})", kMetadata, manifest.step);
   std::uint64_t at = 0;
   for (const checkpoint::Tensor& tensor : manifest.tensors) {
     const TypeNames* type = by_ours(tensor.dtype);
     if (type == nullptr || type->safetensors.empty())
-      return invalid_argument(fmt::format("tensor {}: safetensors has no type {}; use --to torch or npz",
-                                          escaped(tensor.name), tensor.dtype));
+      return invalid_argument(
+          fmt::format("tensor {}: safetensors has no type {}; use --to torch or npz",
+                      escaped(tensor.name), tensor.dtype));
     if (tensor.name == kMetadata)
-      return invalid_argument(fmt::format("tensor {}: safetensors does not allow this name", kMetadata));
+      return invalid_argument(
+          fmt::format("tensor {}: safetensors does not allow this name", kMetadata));
     const std::uint64_t end = at + checkpoint::bytes_of(tensor);
     text += ',';
     put_string(&text, tensor.name);
-    fmt::format_to(std::back_inserter(text), R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                   type->safetensors, fmt::join(tensor.shape, ","), at, end);
+    fmt::format_to(std::back_inserter(text),
+                   R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", type->safetensors,
+                   fmt::join(tensor.shape, ","), at, end);
     at = end;
   }
   text += '}';
   if (text.size() + 8 > kLargestTensorHeader)
-    return invalid_argument(
-        fmt::format("names and shapes take {} bytes; readers of safetensors accept a header of at most {}",
-                    text.size(), kLargestTensorHeader));
+    return invalid_argument(fmt::format(
+        "names and shapes take {} bytes; readers of safetensors accept a header of at most {}",
+        text.size(), kLargestTensorHeader));
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string out(8, '\0');
   const std::uint64_t length = text.size();
@@ -228,12 +238,13 @@ base::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::b
   if (file.size() >= sizeof length) std::memcpy(&length, file.data(), sizeof length);
   const auto wrong = [&](const std::string& what) { return invalid_argument(name + ": " + what); };
   if (file.size() < sizeof length)
-    return wrong(
-        fmt::format("not a safetensors file: {} bytes, but the header's length takes 8", file.size()));
+    return wrong(fmt::format("not a safetensors file: {} bytes, but the header's length takes 8",
+                             file.size()));
   if (length > kLargestTensorHeader || length > file.size() - sizeof length)
-    return wrong(fmt::format(
-        "not a safetensors file: the header takes {} bytes, but the file has {}, and at most {} are allowed",
-        length, file.size() - sizeof length, kLargestTensorHeader));
+    return wrong(
+        fmt::format("not a safetensors file: the header takes {} bytes, but the file has {}, and "
+                    "at most {} are allowed",
+                    length, file.size() - sizeof length, kLargestTensorHeader));
   const auto* text = reinterpret_cast<const char*>(file.data()) + sizeof length;
   auto tensors = parse_tensors({text, length});
   if (!tensors.ok()) return wrong(tensors.status().message());

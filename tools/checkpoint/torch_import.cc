@@ -1,5 +1,5 @@
-// Which Python: the one beside this program, as in a virtual environment, or that of PATH; the first that
-// finds both packages. That of a build folder lies in ../python.
+// Which Python: the one beside this program, as in a virtual environment, or that of PATH; the
+// first that finds both packages. That of a build folder lies in ../python.
 #include "tools/checkpoint/torch_import.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr int kFirstMissing = 3;  // exit status of the look: this, and the number of the package
 constexpr const char* kPackages[] = {"regroup", "torch"};
-// Both are given the folder of the packages of a build, which need not be there, and not the current one,
-// whose files would be run.
+// Both are given the folder of the packages of a build, which need not be there, and not the
+// current one, whose files would be run.
 constexpr const char* kLook =
     "import importlib.util, sys\n"
     "sys.path = [path for path in sys.path if path] + [sys.argv[1]]\n"
@@ -43,7 +43,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 std::string lacks(const std::string& python, const std::string& packages) {
   std::vector<std::string> words{python, "-c", kLook, packages};
   pid_t pid = 0;
-  const int error = ::posix_spawnp(&pid, python.c_str(), nullptr, nullptr, pointers(words).data(), environ);
+  const int error =
+      ::posix_spawnp(&pid, python.c_str(), nullptr, nullptr, pointers(words).data(), environ);
   if (error != 0) return std::strerror(error);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -68,12 +69,13 @@ base::Status import_torch(const std::string& file, const std::string& directory,
       why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", python, missing);
       continue;
     }
-    std::vector<std::string> words{python, "-c", kImport, packages, file, directory, std::to_string(step)};
+    std::vector<std::string> words{
+        python, "-c", kImport, packages, file, directory, std::to_string(step)};
     ::execvp(python.c_str(), pointers(words).data());
     return base::system_error("execve", python, errno);
   }
-  return base::invalid_argument(
-      fmt::format("import --from torch: requires a Python with the packages regroup and torch ({})", why));
+  return base::invalid_argument(fmt::format(
+      "import --from torch: requires a Python with the packages regroup and torch ({})", why));
 }
 
 }  // namespace regroup::checkpoint_tool

@@ -39,7 +39,8 @@ void put_numbers(std::string* out, const checkpoint::Shape& numbers) {
 
 checkpoint::Shape strides_of(const checkpoint::Shape& shape) {
   checkpoint::Shape out(shape.size(), 1);
-  for (std::size_t i = shape.size(); i-- > 1;) out[i - 1] = out[i] * std::max<std::uint64_t>(shape[i], 1);
+  for (std::size_t i = shape.size(); i-- > 1;)
+    out[i - 1] = out[i] * std::max<std::uint64_t>(shape[i], 1);
   return out;
 }
 

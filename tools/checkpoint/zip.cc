@@ -1,5 +1,5 @@
-// The records of PKWARE's APPNOTE, sections 4.3.7, 4.3.12, 4.3.14 to 4.3.16; 64-bit numbers everywhere, in
-// the extra field of 4.5.3, so that no size is special.
+// The records of PKWARE's APPNOTE, sections 4.3.7, 4.3.12, 4.3.14 to 4.3.16; 64-bit numbers
+// everywhere, in the extra field of 4.5.3, so that no size is special.
 #include "tools/checkpoint/zip.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 using base::Result;
 using base::Status;
 
-constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
-                        kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
+constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50,
+                        kEnd64 = 0x06064b50, kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
 constexpr std::uint16_t kEncrypted = 1, kSizesBehind = 8;  // flags
 constexpr std::uint16_t kVersion = 45, kUtf8 = 0x800, kJan1980 = 0x21, kNewest = 63, kExtra64 = 1,
                         kPadding = 0x4246;
@@ -175,7 +175,8 @@ struct Directory {
 
 std::optional<Directory> find_directory(std::span<const std::byte> archive) {
   if (archive.size() < kEndBytes) return std::nullopt;
-  const std::uint64_t lowest = archive.size() - std::min<std::uint64_t>(archive.size(), kEndBytes + 0xffff);
+  const std::uint64_t lowest =
+      archive.size() - std::min<std::uint64_t>(archive.size(), kEndBytes + 0xffff);
   for (std::uint64_t at = archive.size() - kEndBytes + 1; at-- > lowest;) {
     Reader end(archive, at);
     if (end.get<std::uint32_t>() != kEnd) continue;
@@ -284,7 +285,8 @@ std::string why_not_same(const Record& entry, const Record& local) {
   if (local.name != entry.name)
     return fmt::format("has another name, {}, before its bytes", base::escaped(local.name));
   if (local.method != entry.method) return "is compressed in one of its two records";
-  if (((local.flags ^ entry.flags) & kEncrypted) != 0) return "is encrypted in one of its two records";
+  if (((local.flags ^ entry.flags) & kEncrypted) != 0)
+    return "is encrypted in one of its two records";
   if ((local.flags & kSizesBehind) != 0) return "";
   if (local.bytes != entry.bytes || local.packed != entry.packed || local.crc != entry.crc)
     return "has another size or checksum before its bytes";
@@ -313,7 +315,8 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
     const auto record = take_local(local);
     const auto bytes = local.take(entry->bytes);
     if (!record || !local.ok()) return wrong(*entry, "is not at the place in the file list");
-    if (const std::string why = why_not_same(*entry, *record); !why.empty()) return wrong(*entry, why);
+    if (const std::string why = why_not_same(*entry, *record); !why.empty())
+      return wrong(*entry, why);
     taken.emplace_back(entry->offset, local.at());
     out.emplace_back(std::move(*entry), bytes);
   }
@@ -330,7 +333,8 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
 
 }  // namespace
 
-Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, const std::string& name) {
+Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
+                                        const std::string& name) {
   const auto directory = find_directory(archive);
   if (!directory) return base::invalid_argument(name + ": not a zip archive, or truncated");
   auto members = find_members(archive, *directory);
@@ -339,7 +343,8 @@ Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, cons
   std::unordered_set<std::string_view> names;
   for (auto& [entry, bytes] : *members) {
     if (!names.insert(entry.name).second)
-      return base::invalid_argument(fmt::format("{}: {} is listed twice", name, base::escaped(entry.name)));
+      return base::invalid_argument(
+          fmt::format("{}: {} is listed twice", name, base::escaped(entry.name)));
     if (crc_of(0, bytes) != entry.crc)
       return base::data_loss(fmt::format("{}: {} is damaged", name, base::escaped(entry.name)));
     out.push_back({entry.name, bytes, entry.comment});

@@ -42,9 +42,9 @@ struct ZipMember {
   std::span<const std::byte> bytes;  // within the archive
   std::string comment;
 };
-// The files of an archive in memory. kInvalidArgument: no such archive, one of whose files two have a name or
-// bytes, or that says different things of a file in its two places, or a file in it that is compressed or
-// encrypted. kDataLoss: a file does not have its CRC-32.
+// The files of an archive in memory. kInvalidArgument: no such archive, one of whose files two have
+// a name or bytes, or that says different things of a file in its two places, or a file in it that
+// is compressed or encrypted. kDataLoss: a file does not have its CRC-32.
 [[nodiscard]] base::Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
                                                             const std::string& name);
 

@@ -20,7 +20,9 @@ using base::Status;
 using checkpoint::SnapshotPiece;
 using Json = nlohmann::json;
 
-Status wrong(const char* key) { return invalid_argument(fmt::format("description: malformed \"{}\"", key)); }
+Status wrong(const char* key) {
+  return invalid_argument(fmt::format("description: malformed \"{}\"", key));
+}
 
 // A key that is not there leaves `out` as it is.
 template <class T>
@@ -31,7 +33,8 @@ Status take(const Json& from, const char* key, T* out) {
     if (!found->is_boolean()) return wrong(key);
     *out = found->template get<bool>();
   } else if constexpr (std::is_integral_v<T>) {
-    if (!found->is_number_unsigned() || found->template get<std::uint64_t>() > std::numeric_limits<T>::max())
+    if (!found->is_number_unsigned() ||
+        found->template get<std::uint64_t>() > std::numeric_limits<T>::max())
       return wrong(key);
     *out = static_cast<T>(found->template get<std::uint64_t>());
   } else if constexpr (std::is_same_v<T, std::string>) {
@@ -60,10 +63,10 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotP
   const auto size = checkpoint::size_of_dtype(out->dtype);
   const auto volume = checkpoint::volume_of(out->box.count);
   if (!size)
-    return invalid_argument(
-        fmt::format("tensor {} has type {}, which checkpoints cannot hold; expected one of {}",
-                    base::escaped(out->name), base::escaped(out->dtype),
-                    fmt::join(checkpoint::dtypes() | std::views::transform(&checkpoint::Dtype::name), ", ")));
+    return invalid_argument(fmt::format(
+        "tensor {} has type {}, which checkpoints cannot hold; expected one of {}",
+        base::escaped(out->name), base::escaped(out->dtype),
+        fmt::join(checkpoint::dtypes() | std::views::transform(&checkpoint::Dtype::name), ", ")));
   if (!volume || !checkpoint::lies_within(out->box, out->shape)) return wrong("tensors");
   if (offset > memory.size() || *volume > (memory.size() - offset) / *size)
     return invalid_argument(
@@ -72,7 +75,8 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotP
   return {};
 }
 
-Status take_snapshot(const Json& from, std::span<const std::byte> memory, checkpoint::Snapshot* out) {
+Status take_snapshot(const Json& from, std::span<const std::byte> memory,
+                     checkpoint::Snapshot* out) {
   REGROUP_RETURN_IF_ERROR(take(from, "step", &out->about.step));
   REGROUP_RETURN_IF_ERROR(take(from, "job", &out->about.job));
   REGROUP_RETURN_IF_ERROR(take(from, "seed", &out->about.seed));

@@ -1,5 +1,5 @@
-// What an agent tells regroup-persist: which bytes of the arena are which tensor, and where they go.
-// docs/reference/formats/checkpoint.md, regroup-persist.
+// What an agent tells regroup-persist: which bytes of the arena are which tensor, and where they
+// go. docs/reference/formats/checkpoint.md, regroup-persist.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,7 @@ struct Description {
 };
 
 // kInvalidArgument: not JSON, a value that cannot be, bytes beyond `memory`.
-[[nodiscard]] base::Result<Description> parse(std::string_view text, std::span<const std::byte> memory);
+[[nodiscard]] base::Result<Description> parse(std::string_view text,
+                                              std::span<const std::byte> memory);
 
 }  // namespace regroup::persist

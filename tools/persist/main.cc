@@ -1,18 +1,19 @@
 // regroup-persist: writes a checkpoint out of an agent's arena while training goes on.
-// usage: regroup-persist write FD < description   FD: the arena; the checkpoint's step on standard output
+// usage: regroup-persist write FD < description   FD: the arena; the checkpoint's step on standard
+// output
 //        regroup-persist owner DIRECTORY JOB      whether its LOCK names that job
-//        regroup-persist copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]   the newest, or that one, which the
-//        caller has verified; its step on standard output, if it was not there
-//        regroup-persist hold DIRECTORY SHARED JOB STEP OWNER   whether both are that job's; takes the lock
-//        of the first, which is this host's own, for OWNER, prepares it for a job that goes on after STEP,
-//        says "held" and holds it until the end of standard input. Somebody else of that job has it: it ends.
-//        Another job has it: exit status 3
-//        regroup-persist newer DIRECTORY STEP [SEED SHARDS]   of a host's own directory: the newest good step
-//        after that one, 0 if there is none; of a training with these, if given
-//        regroup-persist await DIRECTORY STEP [SECONDS]   until that copy is seen here whole, a minute at
-//        most; what it is, as `newest`
-//        regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the newest good checkpoint of
-//        them, of equal steps that of the first, in JSON; the caller has the locks
+//        regroup-persist copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]   the newest, or that one,
+//        which the caller has verified; its step on standard output, if it was not there
+//        regroup-persist hold DIRECTORY SHARED JOB STEP OWNER   whether both are that job's; takes
+//        the lock of the first, which is this host's own, for OWNER, prepares it for a job that
+//        goes on after STEP, says "held" and holds it until the end of standard input. Somebody
+//        else of that job has it: it ends. Another job has it: exit status 3 regroup-persist newer
+//        DIRECTORY STEP [SEED SHARDS]   of a host's own directory: the newest good step after that
+//        one, 0 if there is none; of a training with these, if given regroup-persist await
+//        DIRECTORY STEP [SECONDS]   until that copy is seen here whole, a minute at most; what it
+//        is, as `newest` regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the
+//        newest good checkpoint of them, of equal steps that of the first, in JSON; the caller has
+//        the locks
 // While they write or read, `write`, `copy` and the last three print empty lines.
 // Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
 #include <fmt/format.h>
@@ -101,12 +102,14 @@ Status write(int fd) {
   REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, memory));
   what.writing.moved = signs_of_life();
   const auto check_fence = [&] {
-    return what.fenced ? checkpoint::check_owner(what.directory, what.snapshot.about.job) : Status();
+    return what.fenced ? checkpoint::check_owner(what.directory, what.snapshot.about.job)
+                       : Status();
   };
   REGROUP_RETURN_IF_ERROR(check_fence());
   const std::string path =
       fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.snapshot.about.step));
-  // Another host of the job may have written the same state: each is asked for it when all have to go.
+  // Another host of the job may have written the same state: each is asked for it when all have to
+  // go.
   const auto is_there = [&] {
     const auto opened = checkpoint::Checkpoint::open(path);
     return what.fenced && opened.ok() && opened->manifest().job == what.snapshot.about.job;
@@ -118,9 +121,11 @@ Status write(int fd) {
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
   REGROUP_RETURN_IF_ERROR(store->write(what.snapshot));
   if (!what.commit) return {};
-  if (Status owner = check_fence(); !owner.ok()) {  // whoever has it now looked for stages before this one
+  if (Status owner = check_fence();
+      !owner.ok()) {  // whoever has it now looked for stages before this one
     const auto& snapshot = what.snapshot;
-    (void)checkpoint::remove_all(checkpoint::stage_path(what.directory, snapshot.about.step, snapshot.uuid));
+    (void)checkpoint::remove_all(
+        checkpoint::stage_path(what.directory, snapshot.about.step, snapshot.uuid));
     return owner;
   }
   if (Status committed = store->commit(what.snapshot); !committed.ok()) {
@@ -155,15 +160,16 @@ Status prepare(const std::string& directory, proto::Step after) {
   REGROUP_ASSIGN_OR_RETURN(const auto aside, checkpoint::prepare_local(directory, after));
   for (const proto::Step step : aside)
     fmt::print(
-        "{}: the checkpoint of step {} is newer than that of step {}, from which the job resumes, and is set "
+        "{}: the checkpoint of step {} is newer than that of step {}, from which the job resumes, "
+        "and is set "
         "aside\n",
         directory, step, after);
   return {};
 }
 
 // The exit status.
-int hold(const std::string& directory, const std::string& shared, const std::string& job, proto::Step after,
-         const std::string& owner) {
+int hold(const std::string& directory, const std::string& shared, const std::string& job,
+         proto::Step after, const std::string& owner) {
   const auto lock = checkpoint::DirectoryLock::take(directory, owner);
   if (!lock.ok() && lock.code() != base::Code::kUnavailable) return fail(lock.status());
   if (const Status status = checkpoint::check_owner(directory, job); !status.ok())
@@ -177,15 +183,16 @@ int hold(const std::string& directory, const std::string& shared, const std::str
   return 0;
 }
 
-Status newer(const std::string& directory, proto::Step after, const std::optional<checkpoint::Training>& of) {
+Status newer(const std::string& directory, proto::Step after,
+             const std::optional<checkpoint::Training>& of) {
   REGROUP_ASSIGN_OR_RETURN(const auto found,
                            checkpoint::newest_after(directory, after, of, say, reading_signs()));
   fmt::print("{}\n", found.has_value() ? found->step : 0);
   return {};
 }
 
-// What made a checkpoint that no job can go on from; nothing: a job did, whose checkpoints have this tensor.
-// So has a file that a job's checkpoint was exported to, without seed and model.
+// What made a checkpoint that no job can go on from; nothing: a job did, whose checkpoints have
+// this tensor. So has a file that a job's checkpoint was exported to, without seed and model.
 std::string made_by_other(const checkpoint::Checkpoint& opened) {
   const std::string& job = opened.manifest().job;
   if (job == checkpoint::kImportJob) return "`regroup checkpoint import`";
@@ -207,16 +214,16 @@ base::Result<std::string> described(const std::string& path) {
 Status await(const std::string& directory, proto::Step step, checkpoint::CopyOptions options) {
   options.on_progress = reading_signs();
   REGROUP_RETURN_IF_ERROR(checkpoint::await_copy(directory, step, options));
-  REGROUP_ASSIGN_OR_RETURN(const auto out,
-                           described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step))));
+  REGROUP_ASSIGN_OR_RETURN(
+      const auto out, described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step))));
   fmt::print("{}\n", out);
   return {};
 }
 
 Status newest(const std::vector<checkpoint::Place>& places) {
   REGROUP_ASSIGN_OR_RETURN(const auto found, checkpoint::newest_good(places, say, reading_signs()));
-  REGROUP_ASSIGN_OR_RETURN(const auto out,
-                           found.has_value() ? described(found->path) : base::Result<std::string>("{}"));
+  REGROUP_ASSIGN_OR_RETURN(
+      const auto out, found.has_value() ? described(found->path) : base::Result<std::string>("{}"));
   fmt::print("{}\n", out);
   for (const checkpoint::Place& place : places) {
     if (!place.aside) continue;
@@ -226,8 +233,8 @@ Status newest(const std::vector<checkpoint::Place>& places) {
   return {};
 }
 
-// Directories, each of which may have "pass-over" behind it: damaged ones are not moved where rename may not
-// be atomic.
+// Directories, each of which may have "pass-over" behind it: damaged ones are not moved where
+// rename may not be atomic.
 std::vector<checkpoint::Place> places_of(std::span<char*> words) {
   std::vector<checkpoint::Place> out;
   for (const std::string_view word : words) {
@@ -271,7 +278,8 @@ int main(int argc, char** argv) {
   }
   if (verb == "copy" && (argc == 7 || argc == 8)) {
     checkpoint::CopyOptions options;
-    if (!read_number(argv[5], options.retention.last) || !read_number(argv[6], options.retention.every))
+    if (!read_number(argv[5], options.retention.last) ||
+        !read_number(argv[6], options.retention.every))
       return usage();
     if (argc == 8 && !read_number(argv[7], options.verified.emplace())) return usage();
     options.on_progress = reading_signs();
@@ -281,7 +289,8 @@ int main(int argc, char** argv) {
   proto::Step step = 0;
   if (verb == "newer" && (argc == 4 || argc == 6) && read_number(argv[3], step)) {
     std::optional<checkpoint::Training> of;
-    if (argc == 6 && (!read_number(argv[4], of.emplace().seed) || !read_number(argv[5], of->shards)))
+    if (argc == 6 &&
+        (!read_number(argv[4], of.emplace().seed) || !read_number(argv[5], of->shards)))
       return usage();
     const Status status = newer(argv[2], step, of);
     return status.ok() ? 0 : fail(status);
@@ -295,7 +304,8 @@ int main(int argc, char** argv) {
     return status.ok() ? 0 : fail(status);
   }
   if (verb == "newest" && argc <= 6) {
-    const Status status = newest(places_of(std::span(argv, static_cast<std::size_t>(argc)).subspan(2)));
+    const Status status =
+        newest(places_of(std::span(argv, static_cast<std::size_t>(argc)).subspan(2)));
     return status.ok() ? 0 : fail(status);
   }
   if (verb != "write" || argc != 3 || !read_number(word, fd)) return usage();

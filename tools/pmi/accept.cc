@@ -1,6 +1,6 @@
-// Replaces the system's accept() for libpmix. Every user of this host reaches libpmix's port on the loopback,
-// and libpmix trusts the uid that a client sends. This accept() gets the uid from the kernel and closes
-// connections of other users, clients and tools, before libpmix reads from them.
+// Replaces the system's accept() for libpmix. Every user of this host reaches libpmix's port on the
+// loopback, and libpmix trusts the uid that a client sends. This accept() gets the uid from the
+// kernel and closes connections of other users, clients and tools, before libpmix reads from them.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -31,7 +31,8 @@ std::string in_table(const sockaddr_storage& address) {
                      ntohs(v6.sin6_port));
 }
 
-// A socket from `from` to `to` is there, and its owner is this user. One that is closed already has none.
+// A socket from `from` to `to` is there, and its owner is this user. One that is closed already has
+// none.
 bool is_ours(const char* table, const std::string& from, const std::string& to) {
   std::ifstream file(table);
   for (std::string line; std::getline(file, line);) {
@@ -39,7 +40,8 @@ bool is_ours(const char* table, const std::string& from, const std::string& to) 
     std::string number, local, remote, state, queues, timer, retransmits;
     uid_t owner = 0;
     words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> owner;
-    if (local == from && remote == to) return words.good() && state == kEstablished && owner == ::geteuid();
+    if (local == from && remote == to)
+      return words.good() && state == kEstablished && owner == ::geteuid();
   }
   return false;
 }
@@ -61,7 +63,8 @@ bool peer_is_ours(int socket) {
 }  // namespace
 
 // Seen by libraries, although nothing else here is.
-extern "C" [[gnu::visibility("default")]] int accept(int socket, sockaddr* address, socklen_t* size) {
+extern "C" [[gnu::visibility("default")]] int accept(int socket, sockaddr* address,
+                                                     socklen_t* size) {
   regroup::base::Fd peer(::accept4(socket, address, size, 0));
   if (!peer.valid() || peer_is_ours(peer.get())) return peer.release();
   errno = EAGAIN;  // as if nobody had come: other errors end libpmix's listening

@@ -15,7 +15,8 @@ Layout::Layout(const OpenSpace& space, const std::string& own) {
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     const std::uint32_t number = rank < space.host_of.size() ? space.host_of[rank] : space.host;
     const auto [entry, fresh] = known.emplace(number, hosts_.size());
-    if (fresh) hosts_.push_back({number < space.hosts.size() ? space.hosts[number] : own, number, {}});
+    if (fresh)
+      hosts_.push_back({number < space.hosts.size() ? space.hosts[number] : own, number, {}});
     Host& host = hosts_[entry->second];
     local_ranks_.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     host.ranks.push_back(rank);
@@ -43,7 +44,8 @@ std::string Layout::mapping() const {
     rank = end;
   }
   std::string out = "(vector";
-  for (const Block& block : blocks) out += fmt::format(",({},{},{})", block.first, block.hosts, block.ranks);
+  for (const Block& block : blocks)
+    out += fmt::format(",({},{},{})", block.first, block.hosts, block.ranks);
   return out + ")";
 }
 

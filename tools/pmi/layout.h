@@ -23,7 +23,8 @@ class Layout {
   };
   [[nodiscard]] const std::vector<Host>& hosts() const { return hosts_; }
   [[nodiscard]] const Host& host_of(std::uint32_t rank) const { return hosts_[host_of_[rank]]; }
-  // Index of its host in hosts(): PMIx numbers the hosts of a space in the order of their registration.
+  // Index of its host in hosts(): PMIx numbers the hosts of a space in the order of their
+  // registration.
   [[nodiscard]] std::uint32_t index_of(std::uint32_t rank) const { return host_of_[rank]; }
   // Among the ranks of its host.
   [[nodiscard]] std::uint32_t local_rank(std::uint32_t rank) const { return local_ranks_[rank]; }

@@ -1,6 +1,6 @@
-// regroup-pmi: the process that serves MPI programs of one node for an agent, started by it. A fault in
-// libpmix ends this process and no other. usage: regroup-pmi JOB FOLDER LIBPMIX HOST, with the agent at
-// descriptor 3.
+// regroup-pmi: the process that serves MPI programs of one node for an agent, started by it. A
+// fault in libpmix ends this process and no other. usage: regroup-pmi JOB FOLDER LIBPMIX HOST, with
+// the agent at descriptor 3.
 #include <fmt/format.h>
 
 #include <unistd.h>

@@ -20,14 +20,17 @@ constexpr std::size_t kMostSpaces = 1024;  // key-value spaces that a program cr
 // Answers are lines, and values travel with zero bytes behind them: neither may be in one.
 bool is_value(std::string_view text) { return text.find_first_of(kEnds) == std::string_view::npos; }
 bool fits(std::string_view key, std::string_view value) {
-  return !key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes && is_value(key) &&
-         is_value(value);
+  return !key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes &&
+         is_value(key) && is_value(value);
 }
 
-Effects answer(std::uint32_t rank, std::string line) { return {Answer{rank, std::move(line) + "\n"}}; }
+Effects answer(std::uint32_t rank, std::string line) {
+  return {Answer{rank, std::move(line) + "\n"}};
+}
 
 // The strings PREFIX0.., counted by the number under `count_key`, from FIRST on.
-base::Result<std::vector<std::string>> numbered(const Pmi1Command& command, const std::string& count_key,
+base::Result<std::vector<std::string>> numbered(const Pmi1Command& command,
+                                                const std::string& count_key,
                                                 const std::string& prefix, int first) {
   std::vector<std::string> out;
   if (!command.arguments.contains(count_key)) return out;
@@ -35,7 +38,8 @@ base::Result<std::vector<std::string>> numbered(const Pmi1Command& command, cons
   if (count < 0 || count > kMostStrings) {
     return base::invalid_argument(fmt::format("PMI-1 spawn: {}={}", count_key, count));
   }
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(command.get(prefix + std::to_string(first + i)));
+  for (std::int64_t i = 0; i < count; ++i)
+    out.push_back(command.get(prefix + std::to_string(first + i)));
   return out;
 }
 
@@ -50,7 +54,8 @@ base::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
   for (const auto* part : {&arguments, &keys, &values}) {
     if (!part->ok()) return part->status();
   }
-  SpawnApp app{command.get("execname"), std::move(*arguments), {}, "", static_cast<std::uint32_t>(count)};
+  SpawnApp app{
+      command.get("execname"), std::move(*arguments), {}, "", static_cast<std::uint32_t>(count)};
   for (std::size_t i = 0; i < keys->size(); ++i) {
     if ((*keys)[i] == "wdir" || (*keys)[i] == "wd") app.wdir = (*values)[i];
   }
@@ -105,15 +110,16 @@ Effects Pmi1Group::on_command(std::uint32_t rank, const Pmi1Command& command) {
 
 Effects Pmi1Group::init(std::uint32_t rank, const Pmi1Command& command) {
   const bool known = command.get("pmi_version") == "1";
-  Effects effects =
-      answer(rank, fmt::format("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={}", known ? 0 : -1));
+  Effects effects = answer(
+      rank,
+      fmt::format("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={}", known ? 0 : -1));
   if (known) effects.insert(effects.begin(), Begun{rank});
   return effects;
 }
 
 Effects Pmi1Group::maxes(std::uint32_t rank, const Pmi1Command&) {
-  return answer(rank, fmt::format("cmd=maxes kvsname_max={} keylen_max={} vallen_max={}", kMaxKvsNameBytes,
-                                  kMaxKeyBytes, kMaxValueBytes));
+  return answer(rank, fmt::format("cmd=maxes kvsname_max={} keylen_max={} vallen_max={}",
+                                  kMaxKvsNameBytes, kMaxKeyBytes, kMaxValueBytes));
 }
 
 Effects Pmi1Group::appnum(std::uint32_t rank, const Pmi1Command&) {
@@ -153,7 +159,8 @@ Effects Pmi1Group::put(std::uint32_t rank, const Pmi1Command& command) {
   if (!fits(key, value)) return answer(rank, "cmd=put_result rc=-1 msg=bad_key_or_value");
   space->second[key] = value;
   if (!alone()) {
-    for (const std::string* part : {&space->first, &key, &value}) fresh_.append(*part).push_back('\0');
+    for (const std::string* part : {&space->first, &key, &value})
+      fresh_.append(*part).push_back('\0');
   }
   return answer(rank, "cmd=put_result rc=0 msg=success");
 }
@@ -161,10 +168,12 @@ Effects Pmi1Group::put(std::uint32_t rank, const Pmi1Command& command) {
 Effects Pmi1Group::get(std::uint32_t rank, const Pmi1Command& command) {
   const std::string key = command.get("key");
   const auto space = spaces_.find(command.get("kvsname"));
-  if (space == spaces_.end()) return answer(rank, "cmd=get_result rc=-1 msg=kvs_not_found value=unknown");
+  if (space == spaces_.end())
+    return answer(rank, "cmd=get_result rc=-1 msg=kvs_not_found value=unknown");
   const auto found = space->second.find(key);
   if (found == space->second.end()) {
-    return answer(rank, fmt::format("cmd=get_result rc=-1 msg=key_{}_not_found value=unknown", key));
+    return answer(rank,
+                  fmt::format("cmd=get_result rc=-1 msg=key_{}_not_found value=unknown", key));
   }
   return answer(rank, "cmd=get_result rc=0 msg=success value=" + found->second);
 }
@@ -177,8 +186,8 @@ Effects Pmi1Group::get_by_index(std::uint32_t rank, const Pmi1Command& command) 
     return answer(rank, "cmd=getbyidx_results rc=-2 reason=no_more_keyvals");
   }
   const auto& [key, value] = *std::next(space->second.begin(), *index);
-  return answer(rank,
-                fmt::format("cmd=getbyidx_results rc=0 nextidx={} key={} val={}", *index + 1, key, value));
+  return answer(rank, fmt::format("cmd=getbyidx_results rc=0 nextidx={} key={} val={}", *index + 1,
+                                  key, value));
 }
 
 Effects Pmi1Group::barrier(std::uint32_t rank, const Pmi1Command&) {
@@ -191,7 +200,8 @@ Effects Pmi1Group::barrier(std::uint32_t rank, const Pmi1Command&) {
 Effects Pmi1Group::leave_barrier() {
   in_barrier_.clear();
   Effects effects;
-  for (const std::uint32_t rank : options_.here) effects.emplace_back(Answer{rank, "cmd=barrier_out\n"});
+  for (const std::uint32_t rank : options_.here)
+    effects.emplace_back(Answer{rank, "cmd=barrier_out\n"});
   return effects;
 }
 
@@ -219,14 +229,14 @@ void Pmi1Group::learn(const std::string& space, const std::string& key, const st
 
 Effects Pmi1Group::publish(std::uint32_t rank, const Pmi1Command& command) {
   const bool fresh = names_.emplace(command.get("service"), command.get("port")).second;
-  return answer(rank,
-                fresh ? "cmd=publish_result rc=0 info=ok" : "cmd=publish_result rc=-1 msg=duplicate_service");
+  return answer(rank, fresh ? "cmd=publish_result rc=0 info=ok"
+                            : "cmd=publish_result rc=-1 msg=duplicate_service");
 }
 
 Effects Pmi1Group::unpublish(std::uint32_t rank, const Pmi1Command& command) {
   const bool gone = names_.erase(command.get("service")) > 0;
-  return answer(
-      rank, gone ? "cmd=unpublish_result rc=0 info=ok" : "cmd=unpublish_result rc=-1 msg=service_not_found");
+  return answer(rank, gone ? "cmd=unpublish_result rc=0 info=ok"
+                           : "cmd=unpublish_result rc=-1 msg=service_not_found");
 }
 
 Effects Pmi1Group::lookup(std::uint32_t rank, const Pmi1Command& command) {
@@ -240,7 +250,8 @@ Effects Pmi1Group::spawn(std::uint32_t rank, const Pmi1Command& command) {
   auto app = spawn_app(command);
   const auto keys = numbered(command, "preput_num", "preput_key_", 0);
   const auto values = numbered(command, "preput_num", "preput_val_", 0);
-  if (!blocks.ok() || *blocks < 1 || *blocks > kMostApps || !app.ok() || !keys.ok() || !values.ok()) {
+  if (!blocks.ok() || *blocks < 1 || *blocks > kMostApps || !app.ok() || !keys.ok() ||
+      !values.ok()) {
     spawns_.erase(rank);
     return answer(rank, "cmd=spawn_result rc=-1 status=bad_spawn");
   }
@@ -264,7 +275,8 @@ Effects Pmi1Group::finalize(std::uint32_t rank, const Pmi1Command&) {
 
 Effects Pmi1Group::abort(std::uint32_t rank, const Pmi1Command& command) {
   const auto status = command.number("exitcode");
-  return {AbortAll{rank, status.ok() ? static_cast<std::int32_t>(*status) : 1, command.get("message")}};
+  return {
+      AbortAll{rank, status.ok() ? static_cast<std::int32_t>(*status) : 1, command.get("message")}};
 }
 
 }  // namespace regroup::pmi

@@ -63,7 +63,8 @@ class Pmi1Group {
   [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
   // "": the processes that `rank` asked for have been started.
   [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
-  // `values` of all hosts, one after the other. What this host's processes could not have put is left out.
+  // `values` of all hosts, one after the other. What this host's processes could not have put is
+  // left out.
   [[nodiscard]] Effects barrier_done(std::string_view values);
   [[nodiscard]] std::uint32_t size() const { return size_; }
 
@@ -97,7 +98,8 @@ class Pmi1Group {
   std::uint32_t size_ = 0;
   std::map<std::string, KeyValues> spaces_;  // by name; the own one and those created
   std::set<std::uint32_t> in_barrier_;
-  std::string fresh_;  // values put since the last barrier: name, key and value, a zero byte behind each
+  std::string
+      fresh_;  // values put since the last barrier: name, key and value, a zero byte behind each
   std::map<std::uint32_t, StartMore> spawns_;  // incomplete ones: an app to a block
 };
 

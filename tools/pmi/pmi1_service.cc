@@ -1,5 +1,5 @@
-// A process that speaks nonsense, closes its end, or takes no answers loses its connection; that it ends is
-// the agent's news.
+// A process that speaks nonsense, closes its end, or takes no answers loses its connection; that it
+// ends is the agent's news.
 #include "tools/pmi/pmi1_service.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,8 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
   const Layout layout(space, "");
   const std::uint32_t size = layout.size();
   for (const std::uint32_t rank : layout.here())
-    local_[{space.space, rank}] = {layout.local_rank(rank), static_cast<std::uint32_t>(layout.here().size())};
+    local_[{space.space, rank}] = {layout.local_rank(rank),
+                                   static_cast<std::uint32_t>(layout.here().size())};
   GroupOptions options{fmt::format("kvs_{}_{}", job_, space.space), space.app_sizes,
                        std::max(space.slots, size), layout.mapping(), std::move(values)};
   options.here = layout.here();
@@ -58,7 +59,8 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
 base::Result<Pmi1Service::Client> Pmi1Service::connect(ProcId process, bool spawned) {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return base::system_error("socketpair", fmt::format("PMI-1 connection of rank {}", process.rank), errno);
+    return base::system_error("socketpair",
+                              fmt::format("PMI-1 connection of rank {}", process.rank), errno);
   }
   Client client{base::Fd(fds[1]), {}};
   auto connection = std::make_shared<Connection>(loop_, base::Fd(fds[0]), process);
@@ -81,7 +83,8 @@ void Pmi1Service::wait(const std::shared_ptr<Connection>& connection) {
                                   if (error) return;
                                   if (receive(*connection)) return wait(connection);
                                   const auto found = connections_.find(connection->process);
-                                  if (found == connections_.end() || found->second != connection) return;
+                                  if (found == connections_.end() || found->second != connection)
+                                    return;
                                   connections_.erase(found);
                                 });
 }
@@ -89,7 +92,8 @@ void Pmi1Service::wait(const std::shared_ptr<Connection>& connection) {
 // False: the connection is over.
 bool Pmi1Service::receive(Connection& connection) {
   std::array<char, 4096> bytes;
-  const ssize_t count = ::recv(connection.socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t count =
+      ::recv(connection.socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
   if (count == 0) return false;
   connection.reader.append({bytes.data(), static_cast<std::size_t>(count)});
@@ -126,18 +130,19 @@ void Pmi1Service::act(std::uint32_t space, const Answer& answer) {
 void Pmi1Service::write(const std::shared_ptr<Connection>& connection) {
   std::string& unsent = connection->unsent;
   while (!unsent.empty()) {
-    const ssize_t count =
-        ::send(connection->socket.native_handle(), unsent.data(), unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count = ::send(connection->socket.native_handle(), unsent.data(), unsent.size(),
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) {
       unsent.erase(0, static_cast<std::size_t>(count));
     } else if (errno == EAGAIN) {
       connection->writing = true;
-      return connection->socket.async_wait(connection->socket.wait_write,
-                                           [this, connection](const boost::system::error_code& error) {
-                                             if (error) return;
-                                             connection->writing = false;
-                                             write(connection);
-                                           });
+      return connection->socket.async_wait(
+          connection->socket.wait_write,
+          [this, connection](const boost::system::error_code& error) {
+            if (error) return;
+            connection->writing = false;
+            write(connection);
+          });
     } else if (errno != EINTR) {
       unsent.clear();  // the reading side finds out
     }
@@ -152,7 +157,8 @@ void Pmi1Service::act(std::uint32_t space, const EnterBarrier& barrier) {
       {begin, begin + barrier.values.size()}, [this, space](const std::vector<std::byte>& all) {
         const auto group = groups_.find(space);
         if (group == groups_.end()) return;
-        act(space, group->second.barrier_done({reinterpret_cast<const char*>(all.data()), all.size()}));
+        act(space,
+            group->second.barrier_done({reinterpret_cast<const char*>(all.data()), all.size()}));
       });
 }
 

@@ -25,8 +25,8 @@ struct Pmi1Events {
   std::function<void(ProcId)> finalized;
   std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
   // As PmixEvents::gather.
-  std::function<void(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
-                     std::function<void(std::vector<std::byte>)> then)>
+  std::function<void(const std::string& what, std::vector<std::uint32_t> hosts,
+                     std::vector<std::byte> data, std::function<void(std::vector<std::byte>)> then)>
       gather;
   // Answered through spawned().
   std::function<void(ProcId parent, std::vector<SpawnApp>, KeyValues values)> spawn;

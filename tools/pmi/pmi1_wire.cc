@@ -25,7 +25,8 @@ Status take_words(std::string_view line, Pmi1Command& out) {
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return base::invalid_argument(fmt::format("PMI-1: \"{}\" is no key=value", word.substr(0, 80)));
+      return base::invalid_argument(
+          fmt::format("PMI-1: \"{}\" is no key=value", word.substr(0, 80)));
     }
     out.arguments[std::string(word.substr(0, equals))] = word.substr(equals + 1);
   }
@@ -36,7 +37,8 @@ Status take_words(std::string_view line, Pmi1Command& out) {
 Status take_line(std::string_view line, Pmi1Command& out) {
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos || equals == 0) {
-    return base::invalid_argument(fmt::format("PMI-1: line \"{}\" is no key=value", line.substr(0, 80)));
+    return base::invalid_argument(
+        fmt::format("PMI-1: line \"{}\" is no key=value", line.substr(0, 80)));
   }
   out.arguments[std::string(line.substr(0, equals))] = line.substr(equals + 1);
   return {};
@@ -87,7 +89,8 @@ Result<Maybe> Pmi1Reader::next() {
     return Maybe();
   }
   const bool block = buffer_.starts_with("mcmd=");
-  if (!block && !buffer_.starts_with("cmd=")) return fail("PMI-1: a line begins with neither cmd= nor mcmd=");
+  if (!block && !buffer_.starts_with("cmd="))
+    return fail("PMI-1: a line begins with neither cmd= nor mcmd=");
   const std::size_t end = block ? buffer_.find('\n' + std::string(kBlockEnd)) : newline;
   if (end == std::string::npos) return Maybe();
   Pmi1Command command;

@@ -1,5 +1,5 @@
-// The text of PMI-1, the protocol of MPICH's launchers: lines of key=value, "cmd=NAME ..." alone, or a block
-// from "mcmd=NAME" to "endcmd" with one pair to a line. Flux RFC 13 describes it.
+// The text of PMI-1, the protocol of MPICH's launchers: lines of key=value, "cmd=NAME ..." alone,
+// or a block from "mcmd=NAME" to "endcmd" with one pair to a line. Flux RFC 13 describes it.
 #pragma once
 
 #include <map>

@@ -22,7 +22,8 @@ base::Result<std::vector<std::string>> PmixServer::environment_of(ProcId) const 
   return base::internal_error("no PMIx server was started");
 }
 
-void PmixServer::fetch(ProcId, PmixEvents::OnFetched then) {  // NOLINT(performance-unnecessary-value-param)
+void PmixServer::fetch(ProcId,
+                       PmixEvents::OnFetched then) {  // NOLINT(performance-unnecessary-value-param)
   then(-1, {});
 }
 

@@ -25,7 +25,8 @@ const pmix_info_t* find(const pmix_info_t* infos, std::size_t count, const char*
 std::uint32_t seconds_of(const pmix_info_t* info) {
   if (info == nullptr) return 0;
   const pmix_value_t& value = info->value;
-  return value.type == PMIX_UINT32 ? value.data.uint32 : static_cast<std::uint32_t>(value.data.integer);
+  return value.type == PMIX_UINT32 ? value.data.uint32
+                                   : static_cast<std::uint32_t>(value.data.integer);
 }
 
 }  // namespace
@@ -39,9 +40,11 @@ void PmixBoard::erase(std::map<std::string, Entry>::iterator entry) {
   entries_.erase(entry);
 }
 
-pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* infos, std::size_t count) {
+pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* infos,
+                                 std::size_t count) {
   const pmix_info_t* persistence = find(infos, count, PMIX_PERSISTENCE);
-  const bool once = persistence != nullptr && persistence->value.data.persist == PMIX_PERSIST_FIRST_READ;
+  const bool once =
+      persistence != nullptr && persistence->value.data.persist == PMIX_PERSIST_FIRST_READ;
   for (std::size_t i = 0; i < count; ++i) {
     if (!is_directive(infos[i]) && entries_.contains(infos[i].key)) return PMIX_ERR_DUPLICATE_KEY;
   }
@@ -65,8 +68,8 @@ pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* in
 }
 
 std::size_t PmixBoard::present(const std::vector<std::string>& keys) const {
-  return static_cast<std::size_t>(
-      std::count_if(keys.begin(), keys.end(), [&](const auto& key) { return entries_.contains(key); }));
+  return static_cast<std::size_t>(std::count_if(
+      keys.begin(), keys.end(), [&](const auto& key) { return entries_.contains(key); }));
 }
 
 void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found) {
@@ -86,13 +89,14 @@ void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found)
   for (const auto entry : read) erase(entry);
 }
 
-void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys, const pmix_info_t* infos,
-                       std::size_t count, Found found) {
+void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys,
+                       const pmix_info_t* infos, std::size_t count, Found found) {
   const pmix_info_t* wait_for = find(infos, count, PMIX_WAIT);
   // 0, or no number at all, means every key.
-  const std::size_t asked = wait_for == nullptr || wait_for->value.type == PMIX_BOOL
-                                ? 0
-                                : static_cast<std::size_t>(std::max(0, wait_for->value.data.integer));
+  const std::size_t asked =
+      wait_for == nullptr || wait_for->value.type == PMIX_BOOL
+          ? 0
+          : static_cast<std::size_t>(std::max(0, wait_for->value.data.integer));
   const std::size_t wanted = asked == 0 ? keys.size() : std::min(asked, keys.size());
   if (wait_for == nullptr || present(keys) >= wanted) return answer(keys, found);
   wait({++last_waiter_, owner, std::move(keys), wanted, std::move(found), nullptr},
@@ -134,7 +138,8 @@ pmix_status_t PmixBoard::unpublish(const pmix_proc_t& owner, const std::vector<s
     const auto next = std::next(entry);
     const pmix_proc_t& from = entry->second.owner;
     const bool own = from.rank == owner.rank && std::strcmp(from.nspace, owner.nspace) == 0;
-    const bool meant = keys.empty() || std::find(keys.begin(), keys.end(), entry->first) != keys.end();
+    const bool meant =
+        keys.empty() || std::find(keys.begin(), keys.end(), entry->first) != keys.end();
     if (own && meant) {
       erase(entry);
       ++gone;

@@ -1,4 +1,5 @@
-// What PMIx clients publish and look up: MPI_Publish_name, and the meeting of MPI_Comm_accept and connect.
+// What PMIx clients publish and look up: MPI_Publish_name, and the meeting of MPI_Comm_accept and
+// connect.
 #pragma once
 
 #include <utility>
@@ -19,13 +20,15 @@ namespace regroup::pmi {
 // Used by the loop's thread.
 class PmixBoard {
  public:
-  PmixBoard(boost::asio::io_context& loop, const PmixLibrary& library) : loop_(loop), library_(library) {}
+  PmixBoard(boost::asio::io_context& loop, const PmixLibrary& library)
+      : loop_(loop), library_(library) {}
   ~PmixBoard();
   PmixBoard(const PmixBoard&) = delete;
   PmixBoard& operator=(const PmixBoard&) = delete;
 
   // PMIX_ERR_DUPLICATE_KEY if one of the keys is there.
-  [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos, std::size_t count);
+  [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos,
+                                      std::size_t count);
   // Answers with what is there; with PMIX_WAIT, when all is there or after PMIX_TIMEOUT.
   using Found = std::function<void(pmix_status_t, std::vector<pmix_pdata_t>&)>;
   void lookup(const pmix_proc_t& owner, std::vector<std::string> keys, const pmix_info_t* infos,
@@ -33,7 +36,8 @@ class PmixBoard {
   // `owner`, of which PMIX_RANK_WILDCARD means all ranks, waits no more: PMIX_ERR_LOST_CONNECTION.
   void forget(const pmix_proc_t& owner);
   // Without keys: all that `owner` published.
-  [[nodiscard]] pmix_status_t unpublish(const pmix_proc_t& owner, const std::vector<std::string>& keys);
+  [[nodiscard]] pmix_status_t unpublish(const pmix_proc_t& owner,
+                                        const std::vector<std::string>& keys);
 
  private:
   struct Entry {

@@ -1,5 +1,5 @@
-// Each call comes on libpmix's thread and is posted to the loop, where the arguments are still valid: libpmix
-// keeps them until the callback.
+// Each call comes on libpmix's thread and is posted to the loop, where the arguments are still
+// valid: libpmix keeps them until the callback.
 #include "tools/pmi/pmix_calls.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,9 @@ namespace {
 // libpmix passes its host no object: there is one server per process.
 std::atomic<PmixState*> g_server{nullptr};
 
-bool has_key(const char* key, const char* name) { return std::strncmp(key, name, PMIX_MAX_KEYLEN) == 0; }
+bool has_key(const char* key, const char* name) {
+  return std::strncmp(key, name, PMIX_MAX_KEYLEN) == 0;
+}
 
 std::vector<std::string> strings(char* const* array) {
   std::vector<std::string> out;
@@ -37,12 +39,14 @@ SpawnApp app_of(const pmix_app_t& in) {
   if (!app.arguments.empty()) app.arguments.erase(app.arguments.begin());  // the command again
   for (std::size_t i = 0; i < in.ninfo; ++i) {
     const pmix_value_t& value = in.info[i].value;
-    if (has_key(in.info[i].key, PMIX_WDIR) && value.type == PMIX_STRING) app.wdir = value.data.string;
+    if (has_key(in.info[i].key, PMIX_WDIR) && value.type == PMIX_STRING)
+      app.wdir = value.data.string;
   }
   return app;
 }
 
-std::vector<std::uint32_t> spaces_of(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
+std::vector<std::uint32_t> spaces_of(const PmixState& server, const pmix_proc_t* procs,
+                                     std::size_t count) {
   std::set<std::uint32_t> spaces;
   for (std::size_t i = 0; i < count; ++i) {
     if (const auto process = server.proc_id_of(procs[i])) spaces.insert(process->space);
@@ -67,7 +71,8 @@ void together(PmixState& server, std::string what, const pmix_proc_t* procs, std
               std::string_view bytes, const std::function<void(std::string_view)>& then) {
   auto hosts = server.hosts_of(procs, count);
   if (hosts.size() < 2) return then(bytes);
-  for (std::size_t i = 0; i < count; ++i) what += fmt::format(" {}:{}", procs[i].nspace, procs[i].rank);
+  for (std::size_t i = 0; i < count; ++i)
+    what += fmt::format(" {}:{}", procs[i].nspace, procs[i].rank);
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
   server.events.gather(what, std::move(hosts), {begin, begin + bytes.size()},
                        [then](const std::vector<std::byte>& all) {
@@ -80,8 +85,10 @@ void describe_group(PmixState& server, InfoList& infos, const std::vector<pmix_p
                     const pmix_info_t* directives, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const char* key = directives[i].key;
-    if (has_key(key, PMIX_GROUP_ASSIGN_CONTEXT_ID)) infos.add(PMIX_GROUP_CONTEXT_ID, ++server.contexts);
-    if (has_key(key, PMIX_GROUP_ENDPT_DATA)) infos.add(PMIX_GROUP_ENDPT_DATA, directives[i].value.data.bo);
+    if (has_key(key, PMIX_GROUP_ASSIGN_CONTEXT_ID))
+      infos.add(PMIX_GROUP_CONTEXT_ID, ++server.contexts);
+    if (has_key(key, PMIX_GROUP_ENDPT_DATA))
+      infos.add(PMIX_GROUP_ENDPT_DATA, directives[i].value.data.bo);
   }
   infos.add(PMIX_GROUP_MEMBERSHIP, members);
 }
@@ -112,26 +119,29 @@ struct PmixCalls {
     });
   }
 
-  static pmix_status_t finalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t then, void* data) {
+  static pmix_status_t finalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t then,
+                                 void* data) {
     return hand_over([proc = *proc, then, data](PmixState& server) {
       if (const auto process = server.proc_id_of(proc)) server.events.finalized(*process);
       if (then != nullptr) then(PMIX_SUCCESS, data);
     });
   }
 
-  static pmix_status_t abort(const pmix_proc_t* proc, void*, int status, const char* message, pmix_proc_t*,
-                             std::size_t, pmix_op_cbfunc_t then, void* data) {
-    return hand_over([proc = *proc, status, text = std::string(message == nullptr ? "" : message), then,
-                      data](PmixState& server) {
-      if (const auto process = server.proc_id_of(proc)) server.events.aborted(*process, status, text);
+  static pmix_status_t abort(const pmix_proc_t* proc, void*, int status, const char* message,
+                             pmix_proc_t*, std::size_t, pmix_op_cbfunc_t then, void* data) {
+    return hand_over([proc = *proc, status, text = std::string(message == nullptr ? "" : message),
+                      then, data](PmixState& server) {
+      if (const auto process = server.proc_id_of(proc))
+        server.events.aborted(*process, status, text);
       if (then != nullptr) then(PMIX_SUCCESS, data);
     });
   }
 
-  // MPI_Comm_disconnect of Open MPI 4 and 5 is a fence, and no other fence of theirs goes over several
-  // spaces.
-  static pmix_status_t fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
-                             char* bytes, std::size_t size, pmix_modex_cbfunc_t then, void* data) {
+  // MPI_Comm_disconnect of Open MPI 4 and 5 is a fence, and no other fence of theirs goes over
+  // several spaces.
+  static pmix_status_t fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
+                             std::size_t, char* bytes, std::size_t size, pmix_modex_cbfunc_t then,
+                             void* data) {
     return hand_over([=](PmixState& server) {
       together(server, "fence", procs, count, {bytes, size}, [=, &server](std::string_view all) {
         tell_disconnected(server, procs, count);
@@ -158,8 +168,9 @@ struct PmixCalls {
 
   static pmix_status_t publish(const pmix_proc_t* proc, const pmix_info_t* infos, std::size_t count,
                                pmix_op_cbfunc_t then, void* data) {
-    return hand_over(
-        [=, proc = *proc](PmixState& server) { then(server.board.publish(proc, infos, count), data); });
+    return hand_over([=, proc = *proc](PmixState& server) {
+      then(server.board.publish(proc, infos, count), data);
+    });
   }
 
   static pmix_status_t lookup(const pmix_proc_t* proc, char** keys, const pmix_info_t* infos,
@@ -172,14 +183,16 @@ struct PmixCalls {
     });
   }
 
-  static pmix_status_t unpublish(const pmix_proc_t* proc, char** keys, const pmix_info_t*, std::size_t,
-                                 pmix_op_cbfunc_t then, void* data) {
-    return hand_over(
-        [=, proc = *proc](PmixState& server) { then(server.board.unpublish(proc, strings(keys)), data); });
+  static pmix_status_t unpublish(const pmix_proc_t* proc, char** keys, const pmix_info_t*,
+                                 std::size_t, pmix_op_cbfunc_t then, void* data) {
+    return hand_over([=, proc = *proc](PmixState& server) {
+      then(server.board.unpublish(proc, strings(keys)), data);
+    });
   }
 
-  static pmix_status_t spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t, const pmix_app_t* apps,
-                             std::size_t count, pmix_spawn_cbfunc_t then, void* data) {
+  static pmix_status_t spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
+                             const pmix_app_t* apps, std::size_t count, pmix_spawn_cbfunc_t then,
+                             void* data) {
     return hand_over([=, proc = *proc](PmixState& server) {
       std::vector<SpawnApp> wanted;
       for (std::size_t i = 0; i < count; ++i) wanted.push_back(app_of(apps[i]));
@@ -187,15 +200,16 @@ struct PmixCalls {
       if (!process) return then(PMIX_ERR_BAD_PARAM, nullptr, data);
       server.events.spawn(*process, std::move(wanted),
                           [&server, then, data](base::Result<std::uint32_t> space) {
-                            if (!space.ok()) return then(PMIX_ERR_JOB_FAILED_TO_LAUNCH, nullptr, data);
+                            if (!space.ok())
+                              return then(PMIX_ERR_JOB_FAILED_TO_LAUNCH, nullptr, data);
                             std::string name = server.name_of(*space);
                             then(PMIX_SUCCESS, name.data(), data);
                           });
     });
   }
 
-  static pmix_status_t connect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
-                               pmix_op_cbfunc_t then, void* data) {
+  static pmix_status_t connect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
+                               std::size_t, pmix_op_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
       together(server, "connect", procs, count, {}, [=, &server](std::string_view) {
         if (auto spaces = spaces_of(server, procs, count); spaces.size() > 1)
@@ -220,18 +234,19 @@ struct PmixCalls {
     return done(then, data);
   }
 
-  static pmix_status_t deregister_events(pmix_status_t*, std::size_t, pmix_op_cbfunc_t then, void* data) {
+  static pmix_status_t deregister_events(pmix_status_t*, std::size_t, pmix_op_cbfunc_t then,
+                                         void* data) {
     return done(then, data);
   }
 
-  static pmix_status_t notify_event(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, pmix_info_t*,
-                                    std::size_t, pmix_op_cbfunc_t then, void* data) {
+  static pmix_status_t notify_event(pmix_status_t, const pmix_proc_t*, pmix_data_range_t,
+                                    pmix_info_t*, std::size_t, pmix_op_cbfunc_t then, void* data) {
     return done(then, data);
   }
 
   // Sessions ask for process sets: there are none besides MPI's own.
-  static pmix_status_t query(pmix_proc_t*, pmix_query_t* queries, std::size_t count, pmix_info_cbfunc_t then,
-                             void* data) {
+  static pmix_status_t query(pmix_proc_t*, pmix_query_t* queries, std::size_t count,
+                             pmix_info_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
       auto* infos = new InfoList(server.library);
       for (std::size_t i = 0; i < count; ++i) {
@@ -245,13 +260,15 @@ struct PmixCalls {
     });
   }
 
-  static pmix_status_t job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t, const pmix_info_t*,
-                                   std::size_t, pmix_info_cbfunc_t then, void* data) {
+  static pmix_status_t job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t,
+                                   const pmix_info_t*, std::size_t, pmix_info_cbfunc_t then,
+                                   void* data) {
     return hand_over([=](PmixState&) { then(PMIX_SUCCESS, nullptr, 0, data, nullptr, nullptr); });
   }
 
-  // A group of MPI_Comm_create_from_group: it gets a number, and the data that its members gave. Nothing is
-  // known here of a group that ends; libpmix 5.0 would ask twice if that were answered later.
+  // A group of MPI_Comm_create_from_group: it gets a number, and the data that its members gave.
+  // Nothing is known here of a group that ends; libpmix 5.0 would ask twice if that were answered
+  // later.
   static pmix_status_t group(pmix_group_operation_t operation, char*, const pmix_proc_t* procs,
                              std::size_t nprocs, const pmix_info_t* directives, std::size_t count,
                              pmix_info_cbfunc_t then, void* data) {

@@ -24,7 +24,8 @@ base::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
   return library;
 }
 
-base::Status PmixLibrary::error(const char* call, const std::string& object, pmix_status_t status) const {
+base::Status PmixLibrary::error(const char* call, const std::string& object,
+                                pmix_status_t status) const {
   return base::internal_error(fmt::format("PMIx_{}({}): {}", call, object, Error_string(status)));
 }
 

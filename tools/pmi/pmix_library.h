@@ -1,5 +1,5 @@
-// libpmix, loaded when it is wanted, so that everything else works without it. Built against its headers
-// (4.2) and called through a table of the functions used; nothing else of it is linked.
+// libpmix, loaded when it is wanted, so that everything else works without it. Built against its
+// headers (4.2) and called through a table of the functions used; nothing else of it is linked.
 #pragma once
 
 #include <pmix.h>
@@ -40,7 +40,8 @@ struct PmixLibrary {
   // The library stays loaded until the process ends. kNotFound says what the loader said.
   [[nodiscard]] static base::Result<PmixLibrary> load(const std::string& file);
   // "PMIx_CALL(OBJECT): its reason".
-  [[nodiscard]] base::Status error(const char* call, const std::string& object, pmix_status_t status) const;
+  [[nodiscard]] base::Status error(const char* call, const std::string& object,
+                                   pmix_status_t status) const;
 };
 
 [[nodiscard]] pmix_proc_t make_proc(const std::string& space, pmix_rank_t rank);
@@ -60,7 +61,9 @@ class InfoList {
   void add(const char* key, const pmix_proc_t& value) { load(key, &value, PMIX_PROC); }
   void add(const char* key, const std::vector<pmix_proc_t>& values);
   void add(const char* key, InfoList& values);
-  void add(const char* key, const pmix_byte_object_t& value) { load(key, &value, PMIX_BYTE_OBJECT); }
+  void add(const char* key, const pmix_byte_object_t& value) {
+    load(key, &value, PMIX_BYTE_OBJECT);
+  }
   void add_small(const char* key, std::uint16_t value) { load(key, &value, PMIX_UINT16); }
   void add_rank(const char* key, pmix_rank_t value) { load(key, &value, PMIX_PROC_RANK); }
   void add_regex(const char* key, const char* value) { load(key, value, PMIX_REGEX); }

@@ -30,7 +30,8 @@ std::string host_name() {
 
 struct FreeStrings {
   void operator()(char** strings) const {
-    for (char** string = strings; string != nullptr && *string != nullptr; ++string) std::free(*string);
+    for (char** string = strings; string != nullptr && *string != nullptr; ++string)
+      std::free(*string);
     std::free(strings);
   }
 };
@@ -40,7 +41,8 @@ std::string listed(const std::vector<std::uint32_t>& ranks) {
 }
 
 // The facts about the job as a whole.
-void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space, const Layout& layout) {
+void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space,
+             const Layout& layout) {
   const auto local = static_cast<std::uint32_t>(layout.here().size());
   infos.add(PMIX_JOBID, fmt::format("{}", space.space + 1));
   infos.add(PMIX_UNIV_SIZE, std::max(space.slots, layout.size()));
@@ -77,7 +79,8 @@ void add_maps(InfoList& infos, const PmixLibrary& library, const Layout& layout)
   const std::string all_ranks = fmt::format("{}", fmt::join(ranks, ";"));
   if (library.generate_regex(all_names.c_str(), &nodes) == PMIX_SUCCESS)
     infos.add_regex(PMIX_NODE_MAP, nodes);
-  if (library.generate_ppn(all_ranks.c_str(), &procs) == PMIX_SUCCESS) infos.add_regex(PMIX_PROC_MAP, procs);
+  if (library.generate_ppn(all_ranks.c_str(), &procs) == PMIX_SUCCESS)
+    infos.add_regex(PMIX_PROC_MAP, procs);
   std::free(nodes);
   std::free(procs);
 }
@@ -90,7 +93,8 @@ void add_binding(InfoList& facts, const OpenSpace& space, std::uint32_t rank) {
 }
 
 // The facts about each rank.
-void add_ranks(InfoList& infos, const PmixLibrary& library, const OpenSpace& space, const Layout& layout) {
+void add_ranks(InfoList& infos, const PmixLibrary& library, const OpenSpace& space,
+               const Layout& layout) {
   std::uint32_t rank = 0;
   for (std::uint32_t app = 0; app < space.app_sizes.size(); ++app) {
     for (std::uint32_t index = 0; index < space.app_sizes[app]; ++index, ++rank) {
@@ -115,7 +119,9 @@ struct PmixModule {
   std::array<void*, 32> more;
 };
 
-bool succeeded(pmix_status_t status) { return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED; }
+bool succeeded(pmix_status_t status) {
+  return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED;
+}
 
 base::Status register_space(const PmixState& state, const OpenSpace& space, const Layout& layout) {
   InfoList infos(state.library);
@@ -128,14 +134,17 @@ base::Status register_space(const PmixState& state, const OpenSpace& space, cons
   }
   pmix_proc_t proc = make_proc(state.name_of(space.space), 0);
   // Without a callback the calls return when they are through.
-  pmix_status_t status = state.library.server_register_nspace(
-      proc.nspace, static_cast<int>(layout.here().size()), infos.data(), infos.size(), nullptr, nullptr);
+  pmix_status_t status =
+      state.library.server_register_nspace(proc.nspace, static_cast<int>(layout.here().size()),
+                                           infos.data(), infos.size(), nullptr, nullptr);
   for (const std::uint32_t rank : layout.here()) {
     if (!succeeded(status)) break;
     proc.rank = rank;
-    status = state.library.server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr, nullptr);
+    status = state.library.server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr,
+                                                  nullptr);
   }
-  return succeeded(status) ? base::Status() : state.library.error("server_register", proc.nspace, status);
+  return succeeded(status) ? base::Status()
+                           : state.library.error("server_register", proc.nspace, status);
 }
 
 }  // namespace
@@ -170,11 +179,13 @@ std::vector<std::uint32_t> PmixState::hosts_of(const pmix_proc_t* procs, std::si
 
 PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(state)) {}
 
-// libpmix itself stays as it is until the process ends, which is soon: its own end takes longer than a job.
+// libpmix itself stays as it is until the process ends, which is soon: its own end takes longer
+// than a job.
 PmixServer::~PmixServer() { static_cast<void>(pmix_calls(nullptr)); }
 
 base::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context& loop,
-                                                            PmixOptions options, PmixEvents events) {
+                                                            PmixOptions options,
+                                                            PmixEvents events) {
   REGROUP_ASSIGN_OR_RETURN(auto library, PmixLibrary::load(options.library));
   auto state = std::make_unique<PmixState>(loop, library, std::move(options), std::move(events));
   PmixModule module{pmix_calls(state.get()), {}};
@@ -191,7 +202,8 @@ base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   const Layout layout(space, host_name());
   REGROUP_RETURN_IF_ERROR(register_space(*state_, space, layout));
   auto& host_of = state_->spaces[space.space];
-  for (std::uint32_t rank = 0; rank < layout.size(); ++rank) host_of.push_back(layout.host_of(rank).number);
+  for (std::uint32_t rank = 0; rank < layout.size(); ++rank)
+    host_of.push_back(layout.host_of(rank).number);
   std::vector<std::vector<std::string>> out(layout.size());
   for (const std::uint32_t rank : layout.here()) {
     REGROUP_ASSIGN_OR_RETURN(auto environment, environment_of({space.space, rank}));
@@ -205,9 +217,11 @@ base::Result<std::vector<std::string>> PmixServer::environment_of(ProcId process
   char** strings = nullptr;
   const pmix_status_t status = state_->library.server_setup_fork(&proc, &strings);
   const std::unique_ptr<char*, FreeStrings> owned(strings);
-  if (status != PMIX_SUCCESS) return state_->library.error("server_setup_fork", proc.nspace, status);
+  if (status != PMIX_SUCCESS)
+    return state_->library.error("server_setup_fork", proc.nspace, status);
   std::vector<std::string> out;
-  for (char** string = strings; string != nullptr && *string != nullptr; ++string) out.emplace_back(*string);
+  for (char** string = strings; string != nullptr && *string != nullptr; ++string)
+    out.emplace_back(*string);
   out.emplace_back("OMPI_MCA_schizo=flux");  // else Open MPI 4.1 takes itself for a singleton
   return out;
 }
@@ -221,10 +235,11 @@ void PmixServer::fetch(ProcId of, PmixEvents::OnFetched then) {
   const auto answer = [](pmix_status_t status, char* bytes, std::size_t size, void* data) {
     const std::unique_ptr<Request> request(static_cast<Request*>(data));
     const auto* begin = reinterpret_cast<const std::byte*>(bytes);
-    boost::asio::post(request->loop, [then = std::move(request->then), status,
-                                      copy = std::vector<std::byte>(begin, begin + size)]() mutable {
-      then(status, std::move(copy));
-    });
+    boost::asio::post(request->loop,
+                      [then = std::move(request->then), status,
+                       copy = std::vector<std::byte>(begin, begin + size)]() mutable {
+                        then(status, std::move(copy));
+                      });
   };
   const pmix_proc_t proc = make_proc(state_->name_of(of.space), of.rank);
   auto request = std::make_unique<Request>(Request{state_->loop, std::move(then)});
@@ -252,9 +267,11 @@ void PmixServer::member_gone(const MemberGone& gone) {
   InfoList infos(state_->library);
   infos.add(PMIX_EVENT_AFFECTED_PROC, proc);
   infos.add(PMIX_EVENT_NON_DEFAULT, true);
-  for (const pmix_status_t code : {PMIX_ERR_PROC_ABORTED, gone.signal != 0 ? PMIX_ERR_PROC_ABORTED_BY_SIG
-                                                                           : PMIX_ERR_PROC_TERM_WO_SYNC}) {
-    state_->library.Notify_event(code, &proc, PMIX_RANGE_LOCAL, infos.data(), infos.size(), nullptr, nullptr);
+  for (const pmix_status_t code :
+       {PMIX_ERR_PROC_ABORTED,
+        gone.signal != 0 ? PMIX_ERR_PROC_ABORTED_BY_SIG : PMIX_ERR_PROC_TERM_WO_SYNC}) {
+    state_->library.Notify_event(code, &proc, PMIX_RANGE_LOCAL, infos.data(), infos.size(), nullptr,
+                                 nullptr);
   }
 }
 

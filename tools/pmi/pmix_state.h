@@ -28,7 +28,8 @@ struct PmixState {
   [[nodiscard]] std::string name_of(std::uint32_t space) const;
   [[nodiscard]] std::optional<ProcId> proc_id_of(const pmix_proc_t& proc) const;
   // That these processes run on, of which PMIX_RANK_WILDCARD means all of a space; in their order.
-  [[nodiscard]] std::vector<std::uint32_t> hosts_of(const pmix_proc_t* procs, std::size_t count) const;
+  [[nodiscard]] std::vector<std::uint32_t> hosts_of(const pmix_proc_t* procs,
+                                                    std::size_t count) const;
 
   boost::asio::io_context& loop;
   PmixLibrary library;

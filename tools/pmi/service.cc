@@ -1,4 +1,5 @@
-// Spawn requests of both servers are numbered here and answered when the agent has started the processes.
+// Spawn requests of both servers are numbered here and answered when the agent has started the
+// processes.
 #include "tools/pmi/service.h"
 
 #include <fmt/format.h>
@@ -24,8 +25,8 @@ Service::Service(boost::asio::io_context& loop, base::Fd agent, ServiceOptions o
 
 void Service::start() {
   Services services;
-  auto pmix = PmixServer::start(loop_, {options_.job, options_.folder, options_.library, options_.host},
-                                pmix_events());
+  auto pmix = PmixServer::start(
+      loop_, {options_.job, options_.folder, options_.library, options_.host}, pmix_events());
   services.pmix = pmix.ok();
   if (pmix.ok()) pmix_ = std::move(*pmix);
   if (!pmix.ok()) services.note = pmix.status().message();
@@ -64,7 +65,8 @@ void Service::make_ready(ProcId process, std::vector<std::string> environment, b
   RankReady ready{process, std::move(environment)};
   auto client = pmi1_.connect(process, spawned);
   if (!client.ok()) return tell(ready);
-  ready.environment.insert(ready.environment.end(), client->environment.begin(), client->environment.end());
+  ready.environment.insert(ready.environment.end(), client->environment.begin(),
+                           client->environment.end());
   tell(ready, std::move(client->fd));
 }
 
@@ -97,8 +99,8 @@ void Service::on(const SpawnDone& done) {
 }
 
 // All hosts do the same things in the same order, so they count alike.
-void Service::gather(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
-                     OnGathered then) {
+void Service::gather(const std::string& what, std::vector<std::uint32_t> hosts,
+                     std::vector<std::byte> data, OnGathered then) {
   std::string key = fmt::format("{} #{}", what, ++times_[what]);
   gathering_[key] = std::move(then);
   tell(Contribute{std::move(key), std::move(hosts), options_.host, std::move(data)});
@@ -129,7 +131,8 @@ void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
   if (sent) return;
   const auto answer = std::move(entry->second.answer);
   pending_.erase(entry);
-  answer(base::invalid_argument("MPI_Comm_spawn: more arguments than a message to the agent holds"));
+  answer(
+      base::invalid_argument("MPI_Comm_spawn: more arguments than a message to the agent holds"));
 }
 
 PmixEvents Service::pmix_events() {

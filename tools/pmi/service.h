@@ -57,8 +57,8 @@ class Service {
   void tell(const Message& message, base::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
   using OnGathered = std::function<void(std::vector<std::byte>)>;
-  void gather(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
-              OnGathered then);
+  void gather(const std::string& what, std::vector<std::uint32_t> hosts,
+              std::vector<std::byte> data, OnGathered then);
   [[nodiscard]] PmixEvents pmix_events();
   [[nodiscard]] Pmi1Events pmi1_events();
 

@@ -1,4 +1,5 @@
-// `regroup topo`: a machine as text or as a picture. usage: regroup-topo CACHE_FOLDER SOURCE [OPTIONS]
+// `regroup topo`: a machine as text or as a picture. usage: regroup-topo CACHE_FOLDER SOURCE
+// [OPTIONS]
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -51,18 +52,18 @@ regroup::base::Result<std::vector<int>> ranks_of(const Options& options, const M
 int show(const Options& options, const Machine& machine, const std::vector<int>& ranks) {
   using Colours = Options::Colours;
   const regroup::topo::Picture picture = regroup::topo::picture_of(machine, ranks);
-  for (const auto& [path, format] :
-       {std::pair(options.svg, regroup::topo::Format::kSvg), {options.png, regroup::topo::Format::kPng}}) {
+  for (const auto& [path, format] : {std::pair(options.svg, regroup::topo::Format::kSvg),
+                                     {options.png, regroup::topo::Format::kPng}}) {
     if (path.empty()) continue;
     const regroup::base::Status status = regroup::topo::paint(picture, format, path);
     if (!status.ok()) return fail(status.message());
   }
   if (!options.svg.empty() || !options.png.empty()) return 0;
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-  fmt::print("{}",
-             regroup::topology::machine_view(machine, {options.colours == Colours::kAlways ||
-                                                           (options.colours == Colours::kAuto && terminal),
-                                                       ranks}));
+  fmt::print("{}", regroup::topology::machine_view(
+                       machine, {options.colours == Colours::kAlways ||
+                                     (options.colours == Colours::kAuto && terminal),
+                                 ranks}));
   return std::fflush(stdout) == 0 ? 0 : fail("cannot write to standard output");
 }
 
@@ -71,7 +72,8 @@ int show(const Options& options, const Machine& machine, const std::vector<int>&
 int main(int argc, char** argv) {
   if (argc < 3) return fail("started by regroup only: run `regroup topo`");
   const auto options = regroup::topo::parse_options({argv + 3, argv + argc});
-  if (!options.ok()) return fail(fmt::format("{}\n{}", options.status().message(), regroup::topo::kUsage));
+  if (!options.ok())
+    return fail(fmt::format("{}\n{}", options.status().message(), regroup::topo::kUsage));
   if (options->help) {
     fmt::print("{}", regroup::topo::kUsage);
     return 0;

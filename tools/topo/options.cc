@@ -27,7 +27,8 @@ base::Status take(Options& options, const std::string& name, const std::string& 
   if (name == "--colour") {
     using Colours = Options::Colours;
     if (value != "auto" && value != "always" && value != "never")
-      return base::invalid_argument(fmt::format("--colour {}: expected auto, always or never", value));
+      return base::invalid_argument(
+          fmt::format("--colour {}: expected auto, always or never", value));
     options.colours = value == "auto"     ? Colours::kAuto
                       : value == "always" ? Colours::kAlways
                                           : Colours::kNever;
@@ -38,7 +39,8 @@ base::Status take(Options& options, const std::string& name, const std::string& 
 }  // namespace
 
 base::Result<Options> parse_options(const std::vector<std::string>& words) {
-  static constexpr std::string_view kWithValue[] = {"--machine", "--svg", "--png", "--ranks", "--colour"};
+  static constexpr std::string_view kWithValue[] = {"--machine", "--svg", "--png", "--ranks",
+                                                    "--colour"};
   Options out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::size_t equals = words[i].find('=');
@@ -47,12 +49,14 @@ base::Result<Options> parse_options(const std::vector<std::string>& words) {
       out.help = true;
     } else if (words[i] == "--fresh") {
       out.fresh = true;
-    } else if (std::find(std::begin(kWithValue), std::end(kWithValue), name) == std::end(kWithValue)) {
+    } else if (std::find(std::begin(kWithValue), std::end(kWithValue), name) ==
+               std::end(kWithValue)) {
       return base::invalid_argument(fmt::format("unknown option '{}'", words[i]));
     } else if (equals == std::string::npos && i + 1 == words.size()) {
       return base::invalid_argument(fmt::format("{}: a value is missing", name));
     } else {
-      const std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
+      const std::string value =
+          equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
       if (value.empty()) return base::invalid_argument(fmt::format("{}: a value is missing", name));
       REGROUP_RETURN_IF_ERROR(take(out, name, value));
     }

@@ -1,5 +1,5 @@
-// A table of cairo's functions, so that neither the build of other programs nor the tree in the terminal
-// needs it.
+// A table of cairo's functions, so that neither the build of other programs nor the tree in the
+// terminal needs it.
 #include "tools/topo/paint.h"
 
 #include <cairo/cairo-svg.h>
@@ -52,7 +52,8 @@ struct Cairo {
 base::Result<Cairo> load_cairo() {
   constexpr const char* kLibrary = "libcairo.so.2";
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return base::unavailable(fmt::format("pictures require cairo: {}", ::dlerror()));
+  if (handle == nullptr)
+    return base::unavailable(fmt::format("pictures require cairo: {}", ::dlerror()));
   Cairo out;
   const char* missing = nullptr;
 #define REGROUP_CAIRO_FIND(name)                                                    \
@@ -89,8 +90,8 @@ class Painter {
     cairo_.move_to(to_, stroke.from.x, stroke.from.y);
     // A curve's lowest point is three quarters of the way to its control points.
     const double low = stroke.sag / 0.75;
-    cairo_.curve_to(to_, stroke.from.x, stroke.from.y + low, stroke.to.x, stroke.to.y + low, stroke.to.x,
-                    stroke.to.y);
+    cairo_.curve_to(to_, stroke.from.x, stroke.from.y + low, stroke.to.x, stroke.to.y + low,
+                    stroke.to.x, stroke.to.y);
     cairo_.stroke(to_);
   }
 
@@ -144,10 +145,11 @@ base::Status paint(const Picture& picture, Format format, const std::string& pat
   REGROUP_ASSIGN_OR_RETURN(auto cairo, load_cairo());
   constexpr double kPixels = 1.5;  // for each unit
   cairo_surface_t* surface =
-      format == Format::kSvg ? cairo.svg_surface_create(path.c_str(), picture.width, picture.height)
-                             : cairo.image_surface_create(
-                                   CAIRO_FORMAT_RGB24, static_cast<int>(std::ceil(picture.width * kPixels)),
-                                   static_cast<int>(std::ceil(picture.height * kPixels)));
+      format == Format::kSvg
+          ? cairo.svg_surface_create(path.c_str(), picture.width, picture.height)
+          : cairo.image_surface_create(CAIRO_FORMAT_RGB24,
+                                       static_cast<int>(std::ceil(picture.width * kPixels)),
+                                       static_cast<int>(std::ceil(picture.height * kPixels)));
   cairo_status_t status = cairo.surface_status(surface);
   if (status == CAIRO_STATUS_SUCCESS) {
     cairo_t* to = cairo.create(surface);

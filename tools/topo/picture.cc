@@ -1,4 +1,5 @@
-// Layout from the leaves up: a bar is as wide as what hangs on it, so links are vertical and never cross.
+// Layout from the leaves up: a bar is as wide as what hangs on it, so links are vertical and never
+// cross.
 #include "tools/topo/picture.h"
 
 #include <fmt/format.h>
@@ -20,13 +21,15 @@ using topology::NodeKind;
 constexpr Colour kInk{35, 40, 48}, kFaint{110, 118, 129}, kWhite{255, 255, 255};
 constexpr Colour kNuma{221, 229, 243}, kNumaEdge{120, 144, 190}, kSwitch{241, 238, 226},
     kSwitchEdge{178, 166, 120};
-constexpr Colour kGpu{226, 242, 226}, kGpuEdge{74, 150, 84}, kNic{222, 240, 246}, kNicEdge{70, 145, 170};
-constexpr Colour kPci{160, 148, 104}, kSys{192, 80, 72}, kC2c{120, 80, 170}, kNvSwitch{205, 232, 205},
-    kRank{216, 96, 40};
-constexpr Colour kLanes[] = {{140, 200, 140}, {48, 150, 64}, {0, 92, 40}};  // by how many are bonded
+constexpr Colour kGpu{226, 242, 226}, kGpuEdge{74, 150, 84}, kNic{222, 240, 246},
+    kNicEdge{70, 145, 170};
+constexpr Colour kPci{160, 148, 104}, kSys{192, 80, 72}, kC2c{120, 80, 170},
+    kNvSwitch{205, 232, 205}, kRank{216, 96, 40};
+constexpr Colour kLanes[] = {
+    {140, 200, 140}, {48, 150, 64}, {0, 92, 40}};  // by how many are bonded
 
-constexpr double kMargin = 28, kGap = 14, kGpuWidth = 96, kNicWidth = 84, kBar = 30, kLevel = 72, kLeaf = 58,
-                 kTop = 96;
+constexpr double kMargin = 28, kGap = 14, kGpuWidth = 96, kNicWidth = 84, kBar = 30, kLevel = 72,
+                 kLeaf = 58, kTop = 96;
 
 std::string gbytes_text(double gbytes) {
   return gbytes >= 100 ? fmt::format("{:.0f}", gbytes) : fmt::format("{:.3g}", gbytes);
@@ -34,7 +37,8 @@ std::string gbytes_text(double gbytes) {
 
 class Layout {
  public:
-  Layout(const Machine& machine, const std::vector<int>& ranks) : machine_(machine), ranks_(ranks) {}
+  Layout(const Machine& machine, const std::vector<int>& ranks)
+      : machine_(machine), ranks_(ranks) {}
 
   Picture make() {
     up_.resize(machine_.nodes.size());
@@ -78,12 +82,17 @@ class Layout {
   double place(std::uint32_t node, double left, int level) {
     Box& box = boxes_[node];
     if (is_leaf(node)) {
-      box = {left, kTop + deepest_ * kLevel, kind(node) == NodeKind::kGpu ? kGpuWidth : kNicWidth, kLeaf, {},
+      box = {left,
+             kTop + deepest_ * kLevel,
+             kind(node) == NodeKind::kGpu ? kGpuWidth : kNicWidth,
+             kLeaf,
+             {},
              {}};
       return box.width;
     }
     double width = 0;
-    for (const std::uint32_t child : children_[node]) width += place(child, left + width, level + 1) + kGap;
+    for (const std::uint32_t child : children_[node])
+      width += place(child, left + width, level + 1) + kGap;
     const double least = kind(node) == NodeKind::kNuma ? 150 : kNicWidth;
     box = {left, kTop + level * kLevel, std::max(width - kGap, least), kBar, {}, {}};
     return box.width;
@@ -91,13 +100,14 @@ class Layout {
 
   static double middle(const Box& box) { return box.x + box.width / 2; }
 
-  void label(Point at, std::string text, double size, Colour colour, double most = 1e9, bool bold = false) {
+  void label(Point at, std::string text, double size, Colour colour, double most = 1e9,
+             bool bold = false) {
     out_.labels.push_back({at, std::move(text), size, bold, colour, most});
   }
 
   void draw_title() {
-    label({out_.width / 2, 26}, machine_.name.empty() ? "machine" : machine_.name, 18, kInk, out_.width - 40,
-          true);
+    label({out_.width / 2, 26}, machine_.name.empty() ? "machine" : machine_.name, 18, kInk,
+          out_.width - 40, true);
     label({out_.width / 2, 47},
           fmt::format("{} GPUs, {} NICs, {} NUMA nodes; GB/s each way", machine_.gpus.size(),
                       machine_.nics.size(), machine_.numas.size()),
@@ -122,8 +132,8 @@ class Layout {
       out_.strokes.push_back({{x, kY}, {x, kTop}, kSys, 2.5});
     }
     out_.strokes.push_back({{first, kY}, {last, kY}, kSys, 2.5});
-    label({(first + last) / 2, kY - 9}, fmt::format("between NUMA nodes {}", gbytes_text(narrowest)), 10,
-          kSys);
+    label({(first + last) / 2, kY - 9},
+          fmt::format("between NUMA nodes {}", gbytes_text(narrowest)), 10, kSys);
   }
 
   void draw_nodes() {
@@ -150,7 +160,8 @@ class Layout {
     out_.strokes.push_back(
         {{x, above.y + above.height}, {x, box.y}, kPci, std::clamp(link.gbytes / 10, 1.2, 6.0)});
     if (link.gbytes < 1000) {  // more than any wire: nobody said
-      out_.labels.push_back({{x + 6, box.y - 11}, gbytes_text(link.gbytes), 9.5, false, kFaint, 60, true});
+      out_.labels.push_back(
+          {{x + 6, box.y - 11}, gbytes_text(link.gbytes), 9.5, false, kFaint, 60, true});
     }
   }
 
@@ -164,7 +175,8 @@ class Layout {
     if (numa) {
       const topology::NumaNode& it = machine_.numas[index];
       text = fmt::format("NUMA node {}", it.number);
-      if (static_cast<int>(it.package) != it.number) text += fmt::format(", package {}", it.package);
+      if (static_cast<int>(it.package) != it.number)
+        text += fmt::format(", package {}", it.package);
     } else if (kind(node) == NodeKind::kPciSwitch) {
       const std::string full = "switch " + machine_.pci_switches[index].name;
       text = box.width < 120 ? machine_.pci_switches[index].name : full;
@@ -209,13 +221,17 @@ class Layout {
     for (const Link& link : machine_.links) {
       const bool down = kind(link.a) == NodeKind::kNuma;
       const std::uint32_t gpu = down ? link.b : link.a, numa = down ? link.a : link.b;
-      if (link.kind == LinkKind::kPci || kind(gpu) != NodeKind::kGpu || kind(numa) != NodeKind::kNuma)
+      if (link.kind == LinkKind::kPci || kind(gpu) != NodeKind::kGpu ||
+          kind(numa) != NodeKind::kNuma)
         continue;
       const Colour colour = link.kind == LinkKind::kC2c ? kC2c : kLanes[1];
-      const double x = boxes_[gpu].x + boxes_[gpu].width - 14, top = boxes_[numa].y + boxes_[numa].height;
+      const double x = boxes_[gpu].x + boxes_[gpu].width - 14,
+                   top = boxes_[numa].y + boxes_[numa].height;
       out_.strokes.push_back({{x, top}, {x, boxes_[gpu].y}, colour, 4});
-      out_.labels.push_back({{x - 7 - 22, top + 13}, gbytes_text(link.gbytes), 9.5, false, colour, 40, true});
-      legend_[link.kind == LinkKind::kC2c ? "C2C to the processor" : "NVLink to the processor"] = colour;
+      out_.labels.push_back(
+          {{x - 7 - 22, top + 13}, gbytes_text(link.gbytes), 9.5, false, colour, 40, true});
+      legend_[link.kind == LinkKind::kC2c ? "C2C to the processor" : "NVLink to the processor"] =
+          colour;
     }
   }
 
@@ -232,14 +248,20 @@ class Layout {
         first = std::min(first, gpu.x);
         last = std::max(last, gpu.x + gpu.width);
         out_.strokes.push_back({{middle(gpu), gpu.y + gpu.height}, {middle(gpu), y}, kLanes[2], 4});
-        out_.labels.push_back(
-            {{middle(gpu) + 7, y - 22}, fmt::format("x{}", link->lanes), 9.5, false, kFaint, 60, true});
+        out_.labels.push_back({{middle(gpu) + 7, y - 22},
+                               fmt::format("x{}", link->lanes),
+                               9.5,
+                               false,
+                               kFaint,
+                               60,
+                               true});
       }
       legend_["NVLink to NVSwitches"] = kLanes[2];
       out_.boxes.push_back({first, y, last - first, kBar, kNvSwitch, kGpuEdge});
       label({(first + last) / 2, y + kBar / 2},
-            fmt::format("{}: {} links of each GPU, {} GB/s each way", topology::nvswitches_text(machine_),
-                        links[0]->lanes, gbytes_text(links[0]->gbytes)),
+            fmt::format("{}: {} links of each GPU, {} GB/s each way",
+                        topology::nvswitches_text(machine_), links[0]->lanes,
+                        gbytes_text(links[0]->gbytes)),
             11, kInk, last - first - 12, true);
       bottom_ = y + kBar;
     }
@@ -264,11 +286,12 @@ class Layout {
                 [this](std::uint32_t a, std::uint32_t b) { return boxes_[a].x < boxes_[b].x; });
     }
     const auto foot = [&](std::uint32_t gpu, std::uint32_t other) {
-      // The nearest on its right leaves at the right edge, so that curves do not cross at their feet.
+      // The nearest on its right leaves at the right edge, so that curves do not cross at their
+      // feet.
       const auto& all = peers[gpu];
       const auto rank = std::find(all.begin(), all.end(), other) - all.begin();
-      const auto left =
-          std::count_if(all.begin(), all.end(), [&](std::uint32_t o) { return boxes_[o].x < boxes_[gpu].x; });
+      const auto left = std::count_if(all.begin(), all.end(),
+                                      [&](std::uint32_t o) { return boxes_[o].x < boxes_[gpu].x; });
       const auto size = static_cast<std::ptrdiff_t>(all.size());
       const auto slot = rank < left ? left - 1 - rank : left + (size - 1 - rank);
       const double step = (boxes_[gpu].width - 16) / std::max<double>(static_cast<double>(size), 1);
@@ -283,9 +306,10 @@ class Layout {
                   to = foot(right ? link.b : link.a, right ? link.a : link.b);
       const double sag = 16 + 0.16 * (to.x - from.x);
       const std::size_t shade = link.lanes >= 4 ? 2 : link.lanes >= 2 ? 1 : 0;
-      out_.strokes.push_back({from, to, kLanes[shade], 1.6 + 0.7 * std::min<double>(link.lanes, 6), sag});
-      legend_[fmt::format("{} x{}: {} GB/s", link.kind == LinkKind::kXgmi ? "xGMI" : "NVLink", link.lanes,
-                          gbytes_text(link.gbytes))] = kLanes[shade];
+      out_.strokes.push_back(
+          {from, to, kLanes[shade], 1.6 + 0.7 * std::min<double>(link.lanes, 6), sag});
+      legend_[fmt::format("{} x{}: {} GB/s", link.kind == LinkKind::kXgmi ? "xGMI" : "NVLink",
+                          link.lanes, gbytes_text(link.gbytes))] = kLanes[shade];
       deepest = std::max(deepest, sag);
     }
     bottom_ += deepest;

@@ -50,8 +50,9 @@ struct Picture {
   std::vector<Label> labels;
 };
 
-// NUMA nodes and switches are bars over what hangs on them; GPUs and NICs stand in one row, NVLinks below it.
-// `rank_of_gpu`: by GPU, -1: none; empty: no ranks are shown.
-[[nodiscard]] Picture picture_of(const topology::Machine& machine, const std::vector<int>& rank_of_gpu);
+// NUMA nodes and switches are bars over what hangs on them; GPUs and NICs stand in one row, NVLinks
+// below it. `rank_of_gpu`: by GPU, -1: none; empty: no ranks are shown.
+[[nodiscard]] Picture picture_of(const topology::Machine& machine,
+                                 const std::vector<int>& rank_of_gpu);
 
 }  // namespace regroup::topo

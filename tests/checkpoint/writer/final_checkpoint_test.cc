@@ -33,8 +33,8 @@ TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
       {{}, {}, 0.0, seconds(-1), What::kKeep},
   };
   for (const auto& row : rows) {
-    const auto choice =
-        writer::decide_final_checkpoint({row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
+    const auto choice = writer::decide_final_checkpoint(
+        {row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
 }
@@ -49,12 +49,13 @@ TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
     What what;
   } rows[] = {
       {{}, false, 0.1, {}, seconds(2), What::kPersist},  // this host's own directory is enough
-      {{}, true, 1.0, {}, seconds(2), What::kKeep},      // 1.2 s to be written and 1.2 s to be copied
+      {{}, true, 1.0, {}, seconds(2), What::kKeep},  // 1.2 s to be written and 1.2 s to be copied
       {{}, true, 1.0, {}, seconds(3), What::kPersist},
       {{}, true, 0.0, {}, seconds(2), What::kPersist},  // not measured: tried
       {7, true, 1.0, {}, seconds(2), What::kKeep},
       {7, true, 1.0, {}, seconds(3), What::kFinish},
-      {7, true, 0.1, seconds(1), seconds(22), What::kKeep},  // the one before it needs 11 s more, then 12 s
+      {7, true, 0.1, seconds(1), seconds(22),
+       What::kKeep},  // the one before it needs 11 s more, then 12 s
       {7, true, 0.1, seconds(1), seconds(24), What::kFinish},
       {7, true, 0.1, seconds(60), seconds(14), What::kFinish},
   };
@@ -68,18 +69,20 @@ TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
   writer::Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
   remaining.copied = true, remaining.copy_bandwidth = 0.1 * kGiB;
   EXPECT_EQ(writer::decide_final_checkpoint(remaining).why,
-            "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s more, 12.0 "
+            "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s "
+            "more, 12.0 "
             "s of them to copy it at 102 MiB/s, 20.0 s are left");
 }
 
 TEST(FinalCheckpoint, SaysWhy) {
+  EXPECT_EQ(writer::decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
+            "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s "
+            "more, 5.0 s are "
+            "left");
   EXPECT_EQ(
-      writer::decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
-      "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s more, 5.0 s are "
-      "left");
-  EXPECT_EQ(writer::decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
-            "a final snapshot (1024 MiB) is attempted within 5.0 s: the disk's bandwidth has not been "
-            "measured yet");
+      writer::decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
+      "a final snapshot (1024 MiB) is attempted within 5.0 s: the disk's bandwidth has not been "
+      "measured yet");
 }
 
 using Phase = shmem::SaveMark::Phase;
@@ -104,8 +107,10 @@ TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
       {{Phase::kIdle, 5}, Asked::kNone, true, true, false},
   };
   for (const auto& row : rows) {
-    writer::LastSeen seen{
-        .mark = row.mark, .request = {row.asked, 1}, .claimant_lives = row.claimant_lives, .newest = 9};
+    writer::LastSeen seen{.mark = row.mark,
+                          .request = {row.asked, 1},
+                          .claimant_lives = row.claimant_lives,
+                          .newest = 9};
     seen.late = row.late;
     EXPECT_EQ(writer::ask_again(seen), row.again) << &row - rows;
   }
@@ -135,7 +140,8 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        Asked::kNow,
        9,
        false,
-       "the state after step 9 is not saved: no member reached the end of its step, or waited for others, "
+       "the state after step 9 is not saved: no member reached the end of its step, or waited for "
+       "others, "
        "within 2.0 s"},
       {{Phase::kWanted, 9},
        Asked::kClaimed,
@@ -166,7 +172,8 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        /*had_left=*/true},
   };
   for (const auto& row : rows) {
-    writer::LastSeen seen{.mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
+    writer::LastSeen seen{
+        .mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
     seen.since = seconds(2);
     seen.had_left = row.had_left;
     EXPECT_EQ(writer::outcome_of_last(seen, row.wrote), row.told);

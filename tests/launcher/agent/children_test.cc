@@ -1,5 +1,5 @@
-// One limit covers the start of an agent up to its first message, whichever step takes long. The test plays
-// the agents; a fake spawner reports them.
+// One limit covers the start of an agent up to its first message, whichever step takes long. The
+// test plays the agents; a fake spawner reports them.
 #include "launcher/agent/children.h"
 
 #include <fmt/format.h>
@@ -69,12 +69,12 @@ class NodeChildren : public testing::Test {
     const std::string& endpoints = children_->endpoints();
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
     auto channel = SecureChannel::client(loop_, transport::node(secret_, node),
-                                         transport::connect_to(static_cast<std::uint16_t>(port)), kController,
-                                         Link::limits());
+                                         transport::connect_to(static_cast<std::uint16_t>(port)),
+                                         kController, Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
-    agents_.push_back(
-        std::make_unique<Link>(*channel, Link::Handlers{[](const Message&) {}, [](const base::Status&) {}}));
+    agents_.push_back(std::make_unique<Link>(
+        *channel, Link::Handlers{[](const Message&) {}, [](const base::Status&) {}}));
     if (first) agents_.back()->send(*first);
     ASSERT_TRUE(run_until(loop_, [&] { return linked_.contains(node); }));
   }
@@ -108,10 +108,10 @@ TEST_F(NodeChildren, TheWayThereAndTheWayBackHaveOneLimit) {
   EXPECT_GE(after, seconds(2) - kEarly);
   EXPECT_LT(after, milliseconds(2700));
   EXPECT_EQ(lost_.at(1).why.code(), base::Code::kDeadlineExceeded);
-  EXPECT_THAT(
-      lost_.at(1).why.message(),
-      testing::MatchesRegex("host node1: its agent was started, but could not connect back to .* within 2 s "
-                            "\\(a firewall\\?\\)"));
+  EXPECT_THAT(lost_.at(1).why.message(),
+              testing::MatchesRegex(
+                  "host node1: its agent was started, but could not connect back to .* within 2 s "
+                  "\\(a firewall\\?\\)"));
 }
 
 TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
@@ -121,7 +121,8 @@ TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
   const auto after = lost_after(1);
   EXPECT_GE(after, seconds(2) - kEarly);
   EXPECT_LT(after, milliseconds(2700));
-  EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent connected, but sent no message within 2 s");
+  EXPECT_EQ(lost_.at(1).why.message(),
+            "host node1: its agent connected, but sent no message within 2 s");
 }
 
 TEST_F(NodeChildren, ALateOneDoesNotWaitForTheOthers) {
@@ -136,7 +137,8 @@ TEST_F(NodeChildren, ManyThatAreLateTogetherHaveTwiceTheTimeAsLongAsOthersCome) 
   for (int i = kMany + 3; i <= kMany + 8; ++i)
     delays_[fmt::format("node{}", i)] = milliseconds(150 * (i - kMany - 2));
   make(seconds(1));
-  for (const auto& [host, delay] : delays_) start(static_cast<proto::NodeId>(std::stoul(host.substr(4))));
+  for (const auto& [host, delay] : delays_)
+    start(static_cast<proto::NodeId>(std::stoul(host.substr(4))));
   EXPECT_GE(lost_after(1), milliseconds(1800));
   EXPECT_LT(lost_after(1), milliseconds(2900));
 }

@@ -63,7 +63,8 @@ TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
 }
 
 TEST_F(ControlMessageTest, AnEndIsSeenAfterOtherMessages) {
-  for (const agent::ControlMessage message : {agent::ControlMessage::kStop, agent::ControlMessage::kKill}) {
+  for (const agent::ControlMessage message :
+       {agent::ControlMessage::kStop, agent::ControlMessage::kKill}) {
     ASSERT_TRUE(guardian_->send(agent::ControlMessage::kCoordinator, 1));
     EXPECT_FALSE(end_requested());
     ASSERT_TRUE(guardian_->send(message, 15));

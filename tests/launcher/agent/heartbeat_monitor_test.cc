@@ -14,7 +14,8 @@ using Change = HeartbeatMonitor::Change;
 
 class HeartbeatMonitorTest : public testing::Test {
  protected:
-  // No message arrives from now on. Returns the time until `wanted`; nothing: not within ten seconds.
+  // No message arrives from now on. Returns the time until `wanted`; nothing: not within ten
+  // seconds.
   std::optional<milliseconds> quiet_until(Change wanted) {
     for (milliseconds passed = kHeartbeatInterval; passed < std::chrono::seconds(10);
          passed += kHeartbeatInterval) {

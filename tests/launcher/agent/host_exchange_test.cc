@@ -1,5 +1,5 @@
-// What agents of other hosts may say of MPI: of their own ranks, in their own name, answers to whom they were
-// asked by; and how much of it.
+// What agents of other hosts may say of MPI: of their own ranks, in their own name, answers to whom
+// they were asked by; and how much of it.
 #include "launcher/agent/host_exchange.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,9 @@ class HostExchangeTest : public ::testing::Test {
                 : process == pmi::ProcId{1, 0} ? std::optional(2U)
                                                : std::nullopt;
        },
-       [](std::uint32_t host, std::uint32_t space) { return space == 0 || (space == 1 && host == 2); },
+       [](std::uint32_t host, std::uint32_t space) {
+         return space == 0 || (space == 1 && host == 2);
+       },
        [this](std::uint32_t host, const std::string& why) { cut_off_.emplace_back(host, why); },
        [this](std::uint32_t host, const std::string& why) { stuck_.emplace_back(host, why); }},
       {.held = 10'000, .asked = 3, .gathered = 5'000}};
@@ -155,7 +157,8 @@ TEST_F(HostExchangeTest, OnlyTheAskedHostAnswersAndOnce) {
 }
 
 TEST_F(HostExchangeTest, AHostWithTooManyRequestsIsCutOffAndAnswered) {
-  for (std::uint64_t request = 0; request < 100; ++request) exchange_.pass(1, pmi::Fetch{request, 1, {0, 2}});
+  for (std::uint64_t request = 0; request < 100; ++request)
+    exchange_.pass(1, pmi::Fetch{request, 1, {0, 2}});
   EXPECT_EQ(nodes_[2].told.size(), 3U);
   EXPECT_EQ(nodes_[1].told.size(), 100U);  // refused, all of them
   ASSERT_EQ(cut_off_.size(), 1U);

@@ -1,11 +1,15 @@
-// An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
-// controller's answer: it ends the link, or it takes a line of output that followed WHAT, and leaves the link
-// open for kSettled more. usage: hostile_agent STATE WHAT RESULT, and what an agent is called with.
-//   STATE  linked (before Hello), hello (after it), setup, mute (as setup, without an answer before),
-//          start (of a member there), round (a Revoke), asked (by a new coordinator); of a job without
-//          rounds: space (its members are to be started), running (it has said that they were)
+// An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits
+// for the controller's answer: it ends the link, or it takes a line of output that followed WHAT,
+// and leaves the link open for kSettled more. usage: hostile_agent STATE WHAT RESULT, and what an
+// agent is called with.
+//   STATE  linked (before Hello), hello (after it), setup, mute (as setup, without an answer
+//   before),
+//          start (of a member there), round (a Revoke), asked (by a new coordinator); of a job
+//          without rounds: space (its members are to be started), running (it has said that they
+//          were)
 //   WHAT   an attack (hostile_attacks.cc)
-//   RESULT a file: "closed", "open", or "never" if STATE was not reached; in RESULT.gathered how many
+//   RESULT a file: "closed", "open", or "never" if STATE was not reached; in RESULT.gathered how
+//   many
 //          fences it was in, and the bytes that came of the first
 #include <unistd.h>
 
@@ -61,7 +65,8 @@ bool come_to(std::string_view state, Wire& wire) {
       if (state != "mute") behave(*message, wire);
       continue;
     }
-    if (state == "running") wire.say(SpaceStarted{std::get<StartSpace>(*message).order.space.space, {}});
+    if (state == "running")
+      wire.say(SpaceStarted{std::get<StartSpace>(*message).order.space.space, {}});
     return true;
   }
   return false;
@@ -70,8 +75,8 @@ bool come_to(std::string_view state, Wire& wire) {
 std::unique_ptr<Wire> connect(char** argv) {
   const auto secret = transport::JobSecret::read(STDIN_FILENO, kFirst);
   if (!secret.ok()) return nullptr;
-  auto context =
-      transport::TlsContext::make(argv[0], static_cast<proto::NodeId>(std::stoul(argv[1])), *secret);
+  auto context = transport::TlsContext::make(
+      argv[0], static_cast<proto::NodeId>(std::stoul(argv[1])), *secret);
   auto endpoints = transport::parse_endpoints(argv[3]);
   if (!context.ok() || !endpoints.ok()) return nullptr;
   boost::asio::io_context loop;
@@ -105,7 +110,8 @@ std::string attack(std::string_view state, std::string_view what, Wire& wire) {
   for (bool settling = false; wire.open() && Clock::now() < end;) {
     wire.say(Heartbeat{});
     const auto heard = wire.hear(std::min(end, Clock::now() + kHeartbeatInterval));
-    if (heard && std::holds_alternative<EndHost>(*heard)) wire.say(Done{});  // the job was not harmed
+    if (heard && std::holds_alternative<EndHost>(*heard))
+      wire.say(Done{});  // the job was not harmed
     if (!settling && has_come(row->until, wire)) {
       settling = true;
       end = Clock::now() + kSettled;
@@ -124,7 +130,8 @@ int main(int argc, char** argv) {
   const std::string result = wire ? attack(argv[1], argv[2], *wire) : "never";
   const std::string path = argv[3];
   if (wire && !wire->gathered.empty())
-    std::ofstream(path + ".gathered") << wire->gathered.size() << ' ' << wire->gathered.front().size();
+    std::ofstream(path + ".gathered")
+        << wire->gathered.size() << ' ' << wire->gathered.front().size();
   std::ofstream(path + ".new") << result;
   std::rename((path + ".new").c_str(), path.c_str());
 }

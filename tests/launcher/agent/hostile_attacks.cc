@@ -29,10 +29,12 @@ Bytes noise(std::size_t size) {
 Bytes swollen() {
   flatbuffers::FlatBufferBuilder b;
   const auto nodes = b.CreateVector(std::vector<std::uint32_t>{1});
-  const auto relayed = fb::CreateRelayed(b, nodes, b.CreateVector(std::vector<std::uint8_t>(400'000)));
+  const auto relayed =
+      fb::CreateRelayed(b, nodes, b.CreateVector(std::vector<std::uint8_t>(400'000)));
   const auto all = b.CreateVector(std::vector<flatbuffers::Offset<fb::Relayed>>(2000, relayed));
   const auto body = fb::CreateGathered(b, all);
-  b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::Gathered, body.Union()), fb::MessageIdentifier());
+  b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::Gathered, body.Union()),
+           fb::MessageIdentifier());
   const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
   return {bytes.begin(), bytes.end()};
 }
@@ -74,7 +76,8 @@ void bring(Wire& w, const Bytes& bytes, int first = 1) {
 void bring_half(Wire& w) {
   const std::string first = fmt::format("fence regroup-{}.0:4294967294 #1", w.job);
   w.say(Services{pmi::Contribute{first, {0, 1, 2}, w.host, {}}});
-  for (const auto end = Clock::now() + kTimeout; w.open() && w.gathered.empty() && Clock::now() < end;) {
+  for (const auto end = Clock::now() + kTimeout;
+       w.open() && w.gathered.empty() && Clock::now() < end;) {
     w.say(Heartbeat{});
     static_cast<void>(w.hear(Clock::now() + kHeartbeatInterval));
   }
@@ -125,7 +128,8 @@ constexpr Attack kAttacks[] = {
     {"members",
      [](Wire& w) {
        for (proto::MemberId id = 0; id < 8; ++id) {
-         w.say(membership(proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
+         w.say(membership(
+             proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
          w.say(membership(proto::MemberDrained{id}));
          w.say(membership(proto::TargetStatus{1, id, 1'000'000, ""}));
        }
@@ -159,12 +163,14 @@ constexpr Attack kAttacks[] = {
      }},
     {"source_status",
      [](Wire& w) {
-       for (proto::TransferId transfer = 1; transfer < 10'000; transfer += transfer == 99 ? 3998 : 1)
+       for (proto::TransferId transfer = 1; transfer < 10'000;
+            transfer += transfer == 99 ? 3998 : 1)
          w.say(membership(proto::SourceStatus{transfer, 5, "", "forged"}));
      }},
     {"suspects",
      [](Wire& w) {
-       for (proto::MemberId id = 0; id < 80; ++id) w.say(membership(proto::PeerSuspect{id % 8, kForged}));
+       for (proto::MemberId id = 0; id < 80; ++id)
+         w.say(membership(proto::PeerSuspect{id % 8, kForged}));
      }},
     {"claims",
      [](Wire& w) {
@@ -179,7 +185,8 @@ constexpr Attack kAttacks[] = {
      Until::kClosed},
     {"long",
      [](Wire& w) {
-       const proto::SlotReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
+       const proto::SlotReport line{
+           .member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
        w.say(membership(proto::Report{0, std::vector(40'000, line)}));
      }},
     // In the sentences that a user reads.
@@ -217,7 +224,8 @@ constexpr Attack kAttacks[] = {
        w.say(Services{pmi::Contribute{"fence", {1, 1}, 1, noise(64)}});
        w.say(Services{pmi::Fetched{1, 0, 0, noise(64)}});
      }},
-    // Connects and disconnects spaces without a rank of its own, and a great many that do not exist.
+    // Connects and disconnects spaces without a rank of its own, and a great many that do not
+    // exist.
     {"spaces",
      [](Wire& w) {
        w.say(Services{pmi::GroupsConnected{{7, 8}}});
@@ -247,7 +255,8 @@ constexpr Attack kAttacks[] = {
               {std::vector<std::uint32_t>{w.host}, {w.host, 0}, {0, 1}, {0, 1, 2}, {1, w.host}}) {
            for (const std::string& what :
                 {"fence " + all, "connect " + all, std::string("PMI-1 barrier of space 0")})
-             w.say(Services{pmi::Contribute{fmt::format("{} #{}", what, time), hosts, w.host, noise(64)}});
+             w.say(Services{
+                 pmi::Contribute{fmt::format("{} #{}", what, time), hosts, w.host, noise(64)}});
          }
        }
      },
@@ -262,11 +271,13 @@ constexpr Attack kAttacks[] = {
     {"guesses",
      [](Wire& w) {
        for (int i = 0; i < 3000 && w.open(); ++i)
-         w.say(Services{pmi::Contribute{fmt::format("guess {}", i), {0, 1, 2}, 1, Bytes(32 << 10)}});
+         w.say(
+             Services{pmi::Contribute{fmt::format("guess {}", i), {0, 1, 2}, 1, Bytes(32 << 10)}});
      }},
     {"questions",
      [](Wire& w) {
-       for (std::uint64_t i = 0; i < 20'000 && w.open(); ++i) w.say(Services{pmi::Fetch{i, 1, {0, 2}}});
+       for (std::uint64_t i = 0; i < 20'000 && w.open(); ++i)
+         w.say(Services{pmi::Fetch{i, 1, {0, 2}}});
      }},
     {"spawn",
      [](Wire& w) {

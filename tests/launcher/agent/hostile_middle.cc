@@ -1,9 +1,11 @@
-// An agent that has the job's secret and others below it in the tree, and means harm: it stands between the
-// real agent of its host, whose parent it plays, and the controller, passes on what both say and, once STATE
-// has come, says WHAT beside. usage: hostile_middle STATE WHAT RESULT, and what an agent is called with.
+// An agent that has the job's secret and others below it in the tree, and means harm: it stands
+// between the real agent of its host, whose parent it plays, and the controller, passes on what
+// both say and, once STATE has come, says WHAT beside. usage: hostile_middle STATE WHAT RESULT, and
+// what an agent is called with.
 //   STATE  heard (the agent below has said something), round (a Revoke)
 //   WHAT   the rows of kAttacks
-//   RESULT a file: what became of the link to the controller, "closed", or "open" three seconds later
+//   RESULT a file: what became of the link to the controller, "closed", or "open" three seconds
+//   later
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,8 +75,8 @@ class Middle {
     transport::dial(loop_, *endpoints, kFirst, [&](base::Result<base::Fd> socket) {
       answered = true;
       if (!socket.ok()) return;
-      auto channel =
-          transport::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
+      auto channel = transport::SecureChannel::client(loop_, *context, std::move(*socket),
+                                                      kController, Link::limits());
       if (!channel.ok()) return;
       (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
       link = std::make_unique<Link>(*channel, std::move(handlers));
@@ -92,8 +94,9 @@ class Middle {
         loop_, *context,
         [this](std::shared_ptr<transport::SecureChannel> channel) {
           down_ = std::make_unique<Link>(
-              std::move(channel), Link::Handlers{[this](const Message& message) { from_below(message); },
-                                                 [this](const base::Status&) { loop_.stop(); }});
+              std::move(channel),
+              Link::Handlers{[this](const Message& message) { from_below(message); },
+                             [this](const base::Status&) { loop_.stop(); }});
         },
         limits);
     return listener_->start(0).ok();
@@ -106,8 +109,8 @@ class Middle {
     if (::fork() == 0) {
       ::dup2(input[0], STDIN_FILENO);
       ::close(input[1]);
-      ::execl(call_.regroup.c_str(), call_.regroup.c_str(), "--node-agent", call_.job.c_str(), self.c_str(),
-              call_.parent.c_str(), here.c_str(), call_.build.c_str(), nullptr);
+      ::execl(call_.regroup.c_str(), call_.regroup.c_str(), "--node-agent", call_.job.c_str(),
+              self.c_str(), call_.parent.c_str(), here.c_str(), call_.build.c_str(), nullptr);
       ::_exit(127);
     }
     ::close(input[0]);
@@ -117,7 +120,8 @@ class Middle {
   void from_above(const Message& message) {
     if (down_) down_->send(message);
     const auto* said = std::get_if<Membership>(&message);
-    if (said != nullptr && std::holds_alternative<proto::Revoke>(said->message.body)) attack("round");
+    if (said != nullptr && std::holds_alternative<proto::Revoke>(said->message.body))
+      attack("round");
   }
   void from_below(const Message& message) {
     up_->send(message);
@@ -186,18 +190,21 @@ constexpr struct {
     // Of its own child, which lives and is heard.
     {"lost",
      [](Middle& m) {
-       m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J", base::Code::kPeerLost});
+       m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J",
+                        base::Code::kPeerLost});
      }},
     {"silent",
      [](Middle& m) {
        for (int i = 0; i < 100; ++i) m.say(ChildEvent{ChildEvent::Kind::kSilent, m.child, ""});
-       for (int i = 0; i < 100; ++i) m.say(ChildEvent{ChildEvent::Kind::kConnected, m.child, "10.0.0.99"});
+       for (int i = 0; i < 100; ++i)
+         m.say(ChildEvent{ChildEvent::Kind::kConnected, m.child, "10.0.0.99"});
      }},
     {"words",
      [](Middle& m) {
        m.say_for(m.child, membership(proto::NodeLost{1, "gone"}), m.number + 1);
      }},
-    // Numbers that it has had or will not have for long, and that it had heard what will never be said.
+    // Numbers that it has had or will not have for long, and that it had heard what will never be
+    // said.
     {"numbers",
      [](Middle& m) {
        for (const std::uint64_t number : {std::uint64_t{1}, m.number, m.number + 2, kLast})

@@ -103,10 +103,12 @@ class Wire {
   void learn(const proto::Body& body) {
     if (const auto* start = std::get_if<proto::Start>(&body)) own.insert(start->member);
     if (const auto* revoke = std::get_if<proto::Revoke>(&body)) generation = revoke->generation;
-    if (const auto* announce = std::get_if<proto::Announce>(&body)) generation = announce->world->generation;
+    if (const auto* announce = std::get_if<proto::Announce>(&body))
+      generation = announce->world->generation;
   }
   void wait(transport::TlsSession::Want want) const {
-    pollfd one{socket_.get(), short(want == transport::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
+    pollfd one{socket_.get(), short(want == transport::TlsSession::Want::kWrite ? POLLOUT : POLLIN),
+               0};
     ::poll(&one, 1, 100);
   }
   void read() {

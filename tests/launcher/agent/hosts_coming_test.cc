@@ -1,5 +1,5 @@
-// How the controller waits for its hosts: what it reports, when, and for how long. The fake spawner starts no
-// agent.
+// How the controller waits for its hosts: what it reports, when, and for how long. The fake spawner
+// starts no agent.
 #include <gmock/gmock.h>
 
 #include "launcher/agent/fake_spawner.h"

@@ -1,6 +1,7 @@
-// What a job costs its controller with eight times the hosts: eight times as much, not 64. The real Hosts,
-// and a fake spawner; agents are in this process, on a thread of their own, and have real links. In a tree
-// those below another speak through it, and are taken in by the controller when it is lost.
+// What a job costs its controller with eight times the hosts: eight times as much, not 64. The real
+// Hosts, and a fake spawner; agents are in this process, on a thread of their own, and have real
+// links. In a tree those below another speak through it, and are taken in by the controller when it
+// is lost.
 #include "launcher/agent/hosts.h"
 
 #include <fmt/format.h>
@@ -35,9 +36,10 @@ constexpr double kMostGrowth = 20;  // 8, and what caches hold of few; 64 would 
 constexpr double kNothing = 2e-3;   // seconds: less is not compared
 constexpr int kSamples = 2;         // of which the smaller counts
 constexpr std::size_t kRounds = 8;
-constexpr std::size_t kAtOnce = 64;                               // are lost together
-constexpr std::size_t kFirstLeaf = kTimes * kFewInTree / kRadix;  // of those below, nobody is above another
-constexpr std::size_t kConnecting = 32;                           // as spawners have it
+constexpr std::size_t kAtOnce = 64;  // are lost together
+constexpr std::size_t kFirstLeaf =
+    kTimes * kFewInTree / kRadix;        // of those below, nobody is above another
+constexpr std::size_t kConnecting = 32;  // as spawners have it
 constexpr seconds kScaleLimit{60};
 
 // Agents by node. All but start() and lose() is its thread's.
@@ -86,15 +88,17 @@ class Agents {
     const Message first = std::move(waiting_.front().second);
     waiting_.pop_front();
     ++connecting_;
-    auto channel = SecureChannel::client(loop_, transport::node(secret_, node), transport::connect_to(port_),
-                                         kController, Link::limits());
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, node),
+                                         transport::connect_to(port_), kController, Link::limits());
     ASSERT_TRUE(channel.ok());
-    (*channel)->start({.message = {},
-                       .closed = [](const base::Status& why) { ADD_FAILURE() << why.message(); },
-                       .opened = [this, node, channel = *channel, first] { linked(node, channel, first); }});
+    (*channel)->start(
+        {.message = {},
+         .closed = [](const base::Status& why) { ADD_FAILURE() << why.message(); },
+         .opened = [this, node, channel = *channel, first] { linked(node, channel, first); }});
     next();
   }
-  void linked(proto::NodeId node, const std::shared_ptr<SecureChannel>& channel, const Message& first) {
+  void linked(proto::NodeId node, const std::shared_ptr<SecureChannel>& channel,
+              const Message& first) {
     agents_[node].link = std::make_unique<Link>(
         channel, Link::Handlers{[this, node](const Message& message) { take(node, message); },
                                 [](const base::Status& why) {
@@ -160,14 +164,16 @@ class Agents {
   std::optional<Agent> forget(proto::NodeId node) {
     auto gone = agents_.extract(node);
     if (gone.empty()) return std::nullopt;
-    if (const auto above = agents_.find(gone.mapped().parent); above != agents_.end()) --above->second.below;
+    if (const auto above = agents_.find(gone.mapped().parent); above != agents_.end())
+      --above->second.below;
     return std::move(gone.mapped());
   }
   void lose(proto::NodeId node) {
     const auto gone = forget(node);
     if (!gone) return;
     if (!gone->link)
-      return say(gone->parent, ChildEvent{ChildEvent::Kind::kLost, node, "gone", base::Code::kPeerLost});
+      return say(gone->parent,
+                 ChildEvent{ChildEvent::Kind::kLost, node, "gone", base::Code::kPeerLost});
     for (auto& [below, agent] : agents_) {
       if (agent.parent != node) continue;
       agent.parent = kController;
@@ -261,8 +267,8 @@ class Job {
       bring_back();
     }
   }
-  // In a tree the second has 64 below it, whom the controller takes in; the others have none, or are below
-  // the first.
+  // In a tree the second has 64 below it, whom the controller takes in; the others have none, or
+  // are below the first.
   void many_at_once() {
     std::vector<std::size_t> indices{1};
     while (indices.size() < kAtOnce) indices.push_back(kFirstLeaf + indices.size());
@@ -283,7 +289,9 @@ class Job {
   }
 
  private:
-  void set_up(std::size_t index) { hosts_->set_up(index, {.elastic = ElasticSetup{}}, {.argv = {"true"}}); }
+  void set_up(std::size_t index) {
+    hosts_->set_up(index, {.elastic = ElasticSetup{}}, {.argv = {"true"}});
+  }
   [[nodiscard]] std::uint16_t port() const {
     const std::string& endpoints = spawner_->orders().front().arguments.at(4);
     return static_cast<std::uint16_t>(std::stoul(endpoints.substr(endpoints.rfind(':') + 1)));
@@ -344,7 +352,8 @@ Costs costs_of(std::size_t count, std::size_t radix) {
 // The least of both counts, for what others on the same cores add to either.
 Costs least(const Costs& one, const Costs& other) {
   Costs out{};
-  std::ranges::transform(one, other, out.begin(), [](double a, double b) { return std::min(a, b); });
+  std::ranges::transform(one, other, out.begin(),
+                         [](double a, double b) { return std::min(a, b); });
   return out;
 }
 
@@ -354,7 +363,8 @@ class NodeHostsMany : public testing::TestWithParam<std::size_t> {
   void SetUp() override {
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_max < kFiles) GTEST_SKIP() << "no more than " << files.rlim_max << " files may be open";
+    if (files.rlim_max < kFiles)
+      GTEST_SKIP() << "no more than " << files.rlim_max << " files may be open";
     files.rlim_cur = std::max<rlim_t>(files.rlim_cur, kFiles);
     ::setrlimit(RLIMIT_NOFILE, &files);
   }

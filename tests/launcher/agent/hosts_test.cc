@@ -1,5 +1,5 @@
-// The controller of a job over real connections. The test plays the agents, which a fake spawner reports as
-// started.
+// The controller of a job over real connections. The test plays the agents, which a fake spawner
+// reports as started.
 #include "launcher/agent/hosts.h"
 
 #include <fcntl.h>
@@ -29,8 +29,9 @@ class NodeHosts : public testing::Test {
   NodeHosts() {
     std::string folder = std::filesystem::temp_directory_path() / "hosts_test.XXXXXX";
     folder_ = ::mkdtemp(folder.data());
-    std::ofstream(folder_ / "agent") << "#!/bin/sh\ncd " << folder_.string()
-                                     << "\necho \"$5\" > new\nmv new endpoints\nexec cat > secret\n";
+    std::ofstream(folder_ / "agent")
+        << "#!/bin/sh\ncd " << folder_.string()
+        << "\necho \"$5\" > new\nmv new endpoints\nexec cat > secret\n";
     std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
     HostsOptions options;
     options.job = "job-1";
@@ -64,13 +65,13 @@ class NodeHosts : public testing::Test {
     std::ifstream(folder_ / "endpoints") >> endpoints;
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
     auto channel = SecureChannel::client(loop_, transport::node(*secret, kChild),
-                                         transport::connect_to(static_cast<std::uint16_t>(port)), kController,
-                                         Link::limits());
+                                         transport::connect_to(static_cast<std::uint16_t>(port)),
+                                         kController, Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     child_ = std::make_unique<Link>(
-        *channel,
-        Link::Handlers{[this](const Message& message) { take(message); }, [](const base::Status&) {}});
+        *channel, Link::Handlers{[this](const Message& message) { take(message); },
+                                 [](const base::Status&) {}});
     child_->send(Hello{"1", "node1", 1, 0});
     child_->send(ChildEvent{ChildEvent::Kind::kConnected, kBelow, "10.0.0.2"});
     child_->send(Relayed{{kBelow}, encode(Hello{"1", "node2", 1, 0}), false, {1}});
@@ -83,9 +84,11 @@ class NodeHosts : public testing::Test {
     heard_ = relayed->numbers.back();
   }
 
-  // Sends more to all agents than is kept without an acknowledgement; stops when the second agent is lost.
+  // Sends more to all agents than is kept without an acknowledgement; stops when the second agent
+  // is lost.
   void tell_all(bool answers) {
-    for (std::uint64_t i = 1; i <= ReliableSession::kMaxUnackedBytes / kPiece + 2 && hosts_->is_up(1); ++i) {
+    for (std::uint64_t i = 1;
+         i <= ReliableSession::kMaxUnackedBytes / kPiece + 2 && hosts_->is_up(1); ++i) {
       hosts_->tell_membership({0, proto::JobDone{0, std::string(kPiece, 'x')}, proto::kEveryNode});
       ASSERT_TRUE(run_until(loop_, [&] { return heard_ == i || !hosts_->is_up(1); }));
       child_->send(Heartbeat{});  // sending 256 MiB takes longer than the silence limit
@@ -117,8 +120,8 @@ TEST_F(NodeHosts, AnAgentThatAcknowledgesGetsAnyNumberOfMessages) {
 
 TEST_F(NodeHosts, AnAgentThatExitsBeforeTheJobIsReported) {
   std::vector<std::string> said;
-  static_cast<void>(
-      hosts_->bring_up({.failed = [&](const base::Status& why) { said.push_back(why.message()); }}));
+  static_cast<void>(hosts_->bring_up(
+      {.failed = [&](const base::Status& why) { said.push_back(why.message()); }}));
   child_->send(Relayed{{kBelow}, encode(Done{}), false, {2}});
   EXPECT_TRUE(run_until(loop_, [this] { return !hosts_->is_up(1); }));
   EXPECT_THAT(said, testing::ElementsAre("host node2: its agent exited before the job began"));

@@ -70,7 +70,8 @@ TEST_F(NodeLink, NothingIsDeliveredWhilePaused) {
 }
 
 TEST_F(NodeLink, BytesThatAreNoMessageEndIt) {
-  const std::array<std::byte, 5> none{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  const std::array<std::byte, 5> none{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3},
+                                      std::byte{4}};
   channel_->send_payload(none);
   ASSERT_TRUE(run_until(loop_, [this] { return closed_.has_value(); }));
   EXPECT_EQ(closed_->code(), base::Code::kDataLoss);

@@ -27,8 +27,9 @@ class MulticastBatchTest : public testing::Test {
 
   boost::asio::io_context loop_;
   Sent sent_;
-  MulticastBatch batch_{
-      loop_, [this](proto::NodeId via, const Relayed& relayed) { sent_.emplace_back(via, relayed); }};
+  MulticastBatch batch_{loop_, [this](proto::NodeId via, const Relayed& relayed) {
+                          sent_.emplace_back(via, relayed);
+                        }};
 };
 
 TEST_F(MulticastBatchTest, EqualMessagesBecomeOnePerChild) {

@@ -1,5 +1,5 @@
-// An agent with children, over real connections. The test plays the controller above and the agents below,
-// which a fake program stands for.
+// An agent with children, over real connections. The test plays the controller above and the agents
+// below, which a fake program stands for.
 #include "launcher/agent/relay.h"
 
 #include <gtest/gtest.h>
@@ -34,9 +34,9 @@ class NodeRelay : public testing::Test {
     std::string folder = std::filesystem::temp_directory_path() / "relay_test.XXXXXX";
     folder_ = ::mkdtemp(folder.data());
     // Prints its arguments and runs until EOF of its input; the test connects in its place.
-    std::ofstream(folder_ / "agent") << "#!/bin/sh\necho \"$4 $5\" > " << folder_.string() << "/$3.new\nmv "
-                                     << folder_.string() << "/$3.new " << folder_.string() << "/$3\ncat > "
-                                     << folder_.string() << "/secret.$3\n";
+    std::ofstream(folder_ / "agent")
+        << "#!/bin/sh\necho \"$4 $5\" > " << folder_.string() << "/$3.new\nmv " << folder_.string()
+        << "/$3.new " << folder_.string() << "/$3\ncat > " << folder_.string() << "/secret.$3\n";
     std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
     EXPECT_TRUE(listener_.start(0).ok());
     options_.job = "job-1";
@@ -56,8 +56,8 @@ class NodeRelay : public testing::Test {
   }
 
   std::shared_ptr<SecureChannel> connect(proto::NodeId from, proto::NodeId to, std::uint16_t port) {
-    auto channel = SecureChannel::client(loop_, transport::node(secret_, from), transport::connect_to(port),
-                                         to, Link::limits());
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, from),
+                                         transport::connect_to(port), to, Link::limits());
     EXPECT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     return *channel;
@@ -72,7 +72,8 @@ class NodeRelay : public testing::Test {
 
   void start(const std::vector<proto::NodeId>& nodes, std::uint32_t limit_ms = 20'000) {
     StartAgents start{"node1", {}, folder_ / "agent", "", limit_ms, {}};
-    for (const proto::NodeId node : nodes) start.children.push_back({node, "node" + std::to_string(node)});
+    for (const proto::NodeId node : nodes)
+      start.children.push_back({node, "node" + std::to_string(node)});
     controller_->send(start);
   }
 
@@ -86,7 +87,8 @@ class NodeRelay : public testing::Test {
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
     below_[node] = std::make_unique<Link>(connect(node, kSelf, static_cast<std::uint16_t>(port)),
                                           taking(from_above_[node]));
-    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kConnected, node) != nullptr; }));
+    ASSERT_TRUE(
+        run_until(loop_, [&] { return news(ChildEvent::Kind::kConnected, node) != nullptr; }));
   }
 
   // The event of this kind that the controller got for a child, or nullptr.
@@ -130,8 +132,9 @@ TEST_F(NodeRelay, MessagesPassInBothDirections) {
   link(kOther);
   controller_->send(AddRoute{kRelayChild, {kRelayBelow}});
   controller_->send(Relayed{{kRelayChild, kOther, kRelayBelow}, encode(UserMessage{"to all"})});
-  ASSERT_TRUE(run_until(
-      loop_, [this] { return from_above_[kRelayChild].size() == 2 && !from_above_[kOther].empty(); }));
+  ASSERT_TRUE(run_until(loop_, [this] {
+    return from_above_[kRelayChild].size() == 2 && !from_above_[kOther].empty();
+  }));
   EXPECT_EQ(std::get<UserMessage>(from_above_[kOther][0]).text, "to all");
   std::vector<proto::NodeId> further;
   for (const Message& message : from_above_[kRelayChild]) {
@@ -140,7 +143,8 @@ TEST_F(NodeRelay, MessagesPassInBothDirections) {
   EXPECT_EQ(further, (std::vector<proto::NodeId>{kRelayBelow}));
   below_[kOther]->send(UserMessage{"of a child"});
   below_[kRelayChild]->send(Relayed{{kRelayBelow}, encode(UserMessage{"from below"})});
-  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kRelayBelow).empty(); }));
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kRelayBelow).empty(); }));
   EXPECT_EQ(heard(kOther), (std::vector<std::string>{"of a child"}));
   EXPECT_EQ(heard(kRelayBelow), (std::vector<std::string>{"from below"}));
 }
@@ -151,17 +155,21 @@ TEST_F(NodeRelay, ALostChildIsReportedWithItsHost) {
   below_[kRelayChild]->send(UserMessage{"first"});
   ASSERT_TRUE(run_until(loop_, [this] { return !heard(kRelayChild).empty(); }));
   below_.clear();
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_NE(news(ChildEvent::Kind::kLost, kRelayChild)
                 ->text.find("host node2: the connection to its agent is lost"),
             std::string::npos);
 }
 
 TEST_F(NodeRelay, AChildThatDoesNotStartIsReportedWithItsParent) {
-  controller_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
-  EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild)->text,
-            "host node2: program " + (folder_ / "nothing").string() + " does not exist (from node1)");
+  controller_->send(
+      StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
+  EXPECT_EQ(
+      news(ChildEvent::Kind::kLost, kRelayChild)->text,
+      "host node2: program " + (folder_ / "nothing").string() + " does not exist (from node1)");
 }
 
 TEST_F(NodeRelay, AChildThatSendsNothingIsReportedWithWhatItDid) {
@@ -170,7 +178,8 @@ TEST_F(NodeRelay, AChildThatSendsNothingIsReportedWithWhatItDid) {
   for (const proto::NodeId node : {kRelayChild, kOther})
     ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kLost, node) != nullptr; }));
   const std::string silent = news(ChildEvent::Kind::kLost, kRelayChild)->text;
-  EXPECT_TRUE(silent.starts_with("host node2: its agent was started, but could not connect back to "));
+  EXPECT_TRUE(
+      silent.starts_with("host node2: its agent was started, but could not connect back to "));
   EXPECT_TRUE(silent.ends_with(" s (a firewall?) (from node1)")) << silent;
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kOther)
                 ->text.find("host node3: its agent connected, but sent no message within "),
@@ -182,7 +191,8 @@ TEST_F(NodeRelay, AChildThatSpeaksForOthersIsEnded) {
   link(kRelayChild);
   link(kOther);
   below_[kRelayChild]->send(Relayed{{kOther}, encode(UserMessage{"I am another"})});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_TRUE(heard(kOther).empty());
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kOther), nullptr);
 }
@@ -191,16 +201,17 @@ TEST_F(NodeRelay, ASilentChildAndItsRecoveryAreReported) {
   start({kRelayChild});
   link(kRelayChild);
   below_[kRelayChild]->send(UserMessage{"first"});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kSilent, kRelayChild) != nullptr; }));
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return news(ChildEvent::Kind::kSilent, kRelayChild) != nullptr; }));
   EXPECT_EQ(news(ChildEvent::Kind::kRecovered, kRelayChild), nullptr);
   below_[kRelayChild]->send(Heartbeat{});
-  ASSERT_TRUE(
-      run_until(loop_, [this] { return news(ChildEvent::Kind::kRecovered, kRelayChild) != nullptr; }));
+  ASSERT_TRUE(run_until(
+      loop_, [this] { return news(ChildEvent::Kind::kRecovered, kRelayChild) != nullptr; }));
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild), nullptr);
 }
 
-// A controller that does not read makes the children wait instead of growing the relay's queue; nothing is
-// lost.
+// A controller that does not read makes the children wait instead of growing the relay's queue;
+// nothing is lost.
 TEST_F(NodeRelay, ChildrenWaitWhileTheUplinkIsFull) {
   start({kRelayChild});
   link(kRelayChild);
@@ -218,7 +229,9 @@ TEST_F(NodeRelay, ChildrenWaitWhileTheUplinkIsFull) {
   EXPECT_LT(most, Relay::kMostQueued + 2 * piece.size());
   EXPECT_GT(below_[kRelayChild]->queued(), 0U);
   controller_->resume();
-  const auto relayed = [](const Message& message) { return std::holds_alternative<Relayed>(message); };
+  const auto relayed = [](const Message& message) {
+    return std::holds_alternative<Relayed>(message);
+  };
   EXPECT_TRUE(run_until(loop_, [&] {
     return static_cast<std::size_t>(std::ranges::count_if(from_relay_, relayed)) >= kPieces;
   }));

@@ -9,7 +9,9 @@
 namespace regroup::agent {
 namespace {
 
-ReliableSession::Bytes bytes(std::size_t size) { return std::make_shared<std::vector<std::byte>>(size); }
+ReliableSession::Bytes bytes(std::size_t size) {
+  return std::make_shared<std::vector<std::byte>>(size);
+}
 
 TEST(ReliableSession, AcceptsTheNextNumberOnly) {
   ReliableSession side;
@@ -59,8 +61,8 @@ TEST(ReliableSession, APeerThatNeverAcknowledgesIsNoticed) {
   EXPECT_FALSE(side.overfull());
 }
 
-// Connections break at any moment and lose what they carry in both directions; every message is still
-// accepted once and in order.
+// Connections break at any moment and lose what they carry in both directions; every message is
+// still accepted once and in order.
 TEST(ReliableSession, NoMessageIsLostOrDuplicatedWhateverBreaks) {
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
@@ -76,13 +78,15 @@ TEST(ReliableSession, NoMessageIsLostOrDuplicatedWhateverBreaks) {
       got[side].push_back(number);
       if (const auto due = sides[side].ack_due()) acks[1 - side].push_back(*due);
     };
-    const auto reconnect = [&] {  // a new connection: each side acknowledges, and retransmits the rest
-      for (const int side : {0, 1}) in_flight[side].clear(), acks[side].clear();
-      for (const int side : {0, 1}) {
-        sides[side].acknowledge(sides[1 - side].accepted());
-        for (const auto& each : sides[side].unacked()) in_flight[1 - side].push_back(each.number);
-      }
-    };
+    const auto reconnect =
+        [&] {  // a new connection: each side acknowledges, and retransmits the rest
+          for (const int side : {0, 1}) in_flight[side].clear(), acks[side].clear();
+          for (const int side : {0, 1}) {
+            sides[side].acknowledge(sides[1 - side].accepted());
+            for (const auto& each : sides[side].unacked())
+              in_flight[1 - side].push_back(each.number);
+          }
+        };
     for (int move = 0; move < 2000; ++move) {
       const int side = static_cast<int>(random() % 2);
       switch (random() % 20) {
@@ -91,7 +95,8 @@ TEST(ReliableSession, NoMessageIsLostOrDuplicatedWhateverBreaks) {
           break;
         case 1:
         case 2:
-          if (!acks[side].empty()) sides[side].acknowledge(acks[side].front()), acks[side].pop_front();
+          if (!acks[side].empty())
+            sides[side].acknowledge(acks[side].front()), acks[side].pop_front();
           break;
         default:
           if (random() % 2 == 0) {

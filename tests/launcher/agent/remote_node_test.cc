@@ -44,14 +44,15 @@ class RemoteNodeTest : public ::testing::Test {
   std::vector<proto::Body> facts_;
   std::string noticed_;
   base::Status ended_;
-  RemoteNode node_{loop_,
-                   "node2",
-                   "1",
-                   {.send = [](const Message&) {},
-                    .up = [] {},
-                    .ended = [this](const base::Status& why) { ended_ = why; },
-                    .membership = [this](const proto::Message& message) { facts_.push_back(message.body); },
-                    .noticed = [this](const HostNotice& notice) { noticed_ = notice.why; }}};
+  RemoteNode node_{
+      loop_,
+      "node2",
+      "1",
+      {.send = [](const Message&) {},
+       .up = [] {},
+       .ended = [this](const base::Status& why) { ended_ = why; },
+       .membership = [this](const proto::Message& message) { facts_.push_back(message.body); },
+       .noticed = [this](const HostNotice& notice) { noticed_ = notice.why; }}};
 };
 
 TEST_F(RemoteNodeTest, AnExitIsOfTheRankThatWasOrdered) {
@@ -89,9 +90,10 @@ TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
   const proto::Join join{.member = 7, .model = forged, .fingerprint = forged};
   for (proto::Body body :
        {proto::Body(proto::MemberLost{.member = 7, .why = forged}),
-        proto::Body(proto::PeerSuspect{7, forged}), proto::Body(proto::TargetStatus{1, 7, 5, forged}),
-        proto::Body(proto::SourceStatus{1, 5, forged, forged}), proto::Body(proto::MemberReady{0, join}),
-        proto::Body(proto::HelloReply{1, 0, {}, join})})
+        proto::Body(proto::PeerSuspect{7, forged}),
+        proto::Body(proto::TargetStatus{1, 7, 5, forged}),
+        proto::Body(proto::SourceStatus{1, 5, forged, forged}),
+        proto::Body(proto::MemberReady{0, join}), proto::Body(proto::HelloReply{1, 0, {}, join})})
     node_.receive(Membership{{1, std::move(body), 0}});
   ASSERT_EQ(facts_.size(), 6U);
   EXPECT_EQ(std::get<proto::MemberLost>(facts_[0]).why, fit);

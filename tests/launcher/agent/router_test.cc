@@ -1,5 +1,5 @@
-// Routing in an agent, down and up: 1 is the agent, 2 and 3 are its children, 4 and 5 are below 2, 6 is below
-// 5.
+// Routing in an agent, down and up: 1 is the agent, 2 and 3 are its children, 4 and 5 are below 2,
+// 6 is below 5.
 #include "launcher/agent/router.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ class RouterTest : public testing::Test {
  protected:
   RouterTest() {
     Tree& tree = router_.tree();
-    for (const auto& [node, parent] :
-         std::vector<std::pair<proto::NodeId, proto::NodeId>>{{2, 1}, {3, 1}, {4, 2}, {5, 2}, {6, 5}})
+    for (const auto& [node, parent] : std::vector<std::pair<proto::NodeId, proto::NodeId>>{
+             {2, 1}, {3, 1}, {4, 2}, {5, 2}, {6, 5}})
       EXPECT_TRUE(tree.add(node, parent));
   }
 
@@ -69,7 +69,8 @@ TEST_F(RouterTest, EachChildGetsOneFrameThatListsTheNodesBelow) {
 
 TEST_F(RouterTest, SessionNumbersTravelWithEachNode) {
   const std::vector<std::byte> message = encode(Membership{{1, proto::Revoke{1}}});
-  const auto frames = router_.down(Nodes{2, 4, 3, 6}, message, true, std::vector<std::uint64_t>{0, 9, 8, 7});
+  const auto frames =
+      router_.down(Nodes{2, 4, 3, 6}, message, true, std::vector<std::uint64_t>{0, 9, 8, 7});
   ASSERT_EQ(frames.size(), 3U);
   EXPECT_EQ(*frames[0].bytes, message) << "2 has no number";
   const auto through_2 = decode(*frames[1].bytes), to_3 = decode(*frames[2].bytes);
@@ -86,7 +87,8 @@ TEST_F(RouterTest, RepliesGoUpTogetherAfterTheLast) {
   ask({2, 3, 4, 5, 6});
   EXPECT_EQ(up(3, report(1)), std::vector<Nodes>{});
   EXPECT_EQ(up(2, report(1)), std::vector<Nodes>{});
-  EXPECT_EQ(up(2, Gathered{{std::get<Relayed>(from(4, report(1))), std::get<Relayed>(from(5, report(1)))}}),
+  EXPECT_EQ(up(2, Gathered{{std::get<Relayed>(from(4, report(1))),
+                            std::get<Relayed>(from(5, report(1)))}}),
             std::vector<Nodes>{});
   EXPECT_EQ(up(2, from(6, report(1))), (std::vector<Nodes>{{3, 2, 4, 5, 6}}));
   EXPECT_EQ(up(3, report(1)), (std::vector<Nodes>{{3}})) << "nobody had asked";
@@ -132,7 +134,8 @@ TEST_F(RouterTest, AChildThatSpeaksForOthersIsRefused) {
 }
 
 TEST(NodeWire, GatheredComesThrough) {
-  const Gathered gathered{{{{4}, {std::byte{1}}, true}, {{5}, {std::byte{2}, std::byte{3}}, false}}};
+  const Gathered gathered{
+      {{{4}, {std::byte{1}}, true}, {{5}, {std::byte{2}, std::byte{3}}, false}}};
   const auto read = decode(encode(gathered));
   ASSERT_TRUE(read.ok());
   const auto& out = std::get<Gathered>(*read).messages;

@@ -1,7 +1,7 @@
-// An agent for tests of spawners: reads the job's secret, says what it was given, and, if its first argument
-// is
-// "--connect", JOB, NODE and ENDPOINTS, talks to the launcher until that closes the link. Ends with its
-// input.
+// An agent for tests of spawners: reads the job's secret, says what it was given, and, if its first
+// argument is
+// "--connect", JOB, NODE and ENDPOINTS, talks to the launcher until that closes the link. Ends with
+// its input.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,8 +28,8 @@ int fail(const base::Status& why) {
 
 int connect_back(std::shared_ptr<const JobSecret> secret, char** argv) {
   boost::asio::io_context loop;
-  auto context = TlsContext::make(argv[2], static_cast<proto::NodeId>(std::strtoul(argv[3], nullptr, 10)),
-                                  std::move(secret));
+  auto context = TlsContext::make(
+      argv[2], static_cast<proto::NodeId>(std::strtoul(argv[3], nullptr, 10)), std::move(secret));
   auto endpoints = parse_endpoints(argv[4]);
   if (!context.ok() || !endpoints.ok()) return 4;
   int status = -1;

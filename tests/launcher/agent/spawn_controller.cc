@@ -1,7 +1,7 @@
-// The launcher's side for tests on several hosts: usage: spawn_controller LIMIT_S PROGRAM WDIR SSH... --
-// HOST... Starts PROGRAM (spawn_agent) on each host by the ssh command, and writes what happens as lines: "up
-// HOST", "link NODE NAME", "echo NODE", "line HOST TEXT", "ended HOST SECONDS STATUS". Its input "ping" is
-// answered by all links, its end closes them and ends the agents.
+// The launcher's side for tests on several hosts: usage: spawn_controller LIMIT_S PROGRAM WDIR
+// SSH... -- HOST... Starts PROGRAM (spawn_agent) on each host by the ssh command, and writes what
+// happens as lines: "up HOST", "link NODE NAME", "echo NODE", "line HOST TEXT", "ended HOST SECONDS
+// STATUS". Its input "ping" is answered by all links, its end closes them and ends the agents.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -25,7 +25,8 @@ void say(const Parts&... parts) {
 
 class Controller {
  public:
-  Controller(int limit_s, std::vector<std::string> ssh, const std::string& path, const std::string& home)
+  Controller(int limit_s, std::vector<std::string> ssh, const std::string& path,
+             const std::string& home)
       : secret_(new_secret()),
         listener_(loop_, node(secret_, 0), [this](auto channel) { welcome(std::move(channel)); }),
         input_(loop_, ::dup(STDIN_FILENO)) {
@@ -35,9 +36,11 @@ class Controller {
     options.environment = {{"PATH", path}, {"HOME", home}};
     agent::SpawnEvents events{
         .up = [this](proto::NodeId n) { say("up ", hosts_[n]); },
-        .line = [this](proto::NodeId n, const std::string& text) { say("line ", hosts_[n], ' ', text); },
+        .line = [this](proto::NodeId n,
+                       const std::string& text) { say("line ", hosts_[n], ' ', text); },
         .ended = [this](proto::NodeId n, const base::Status& why) { ended(n, why); }};
-    spawner_ = agent::make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
+    spawner_ =
+        agent::make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
     wait_input();
   }
 
@@ -103,7 +106,8 @@ int run(std::vector<std::string> words) {
   if (words.size() < 5 || end == words.end()) return 2;
   Controller controller(std::stoi(words[0]), {words.begin() + 3, end}, std::getenv("PATH"),
                         std::getenv("HOME"));
-  for (auto host = end + 1; host != words.end(); ++host) controller.start(words[1], words[2], *host);
+  for (auto host = end + 1; host != words.end(); ++host)
+    controller.start(words[1], words[2], *host);
   controller.run();
   return 0;
 }

@@ -1,9 +1,11 @@
-// The conformance suite: what every way to bring agents to hosts promises (spawner.h). One joins it so:
+// The conformance suite: what every way to bring agents to hosts promises (spawner.h). One joins it
+// so:
 //   const SpawnerWay kMine{"Mine", make_mine};
 //   INSTANTIATE_TEST_SUITE_P(Mine, SpawnerConformance, testing::Values(kMine), name_of_way);
 //   INSTANTIATE_TEST_SUITE_P(Mine, SpawnerFailures, testing::Values(kMine), name_of_way);
-// Agents are known by their hosts: those of "good" say "ready" and leave when their input ends, of "leaves"
-// end with status 7, of "stays" do not leave; "refused" lets nobody in, "hung" does not answer.
+// Agents are known by their hosts: those of "good" say "ready" and leave when their input ends, of
+// "leaves" end with status 7, of "stays" do not leave; "refused" lets nobody in, "hung" does not
+// answer.
 #pragma once
 
 #include <gtest/gtest.h>

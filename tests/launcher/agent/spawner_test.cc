@@ -1,5 +1,5 @@
-// Agents come up with exactly their words, folder and secret, or fail in one sentence, whatever shell and
-// tool.
+// Agents come up with exactly their words, folder and secret, or fail in one sentence, whatever
+// shell and tool.
 #include "launcher/agent/spawner.h"
 
 #include <fmt/format.h>
@@ -24,17 +24,19 @@ using testing::HasSubstr;
 using testing::SizeIs;
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kWords = {"",         "two words", "it's",     "\"$HOME\"", "`id`", "!!",
-                                         "a\nb",     "\\",        "~",        "*",         "-n",   "\xc3\xa9",
-                                         "\x01\x7f", "}",         "; exit 9", "$(exit 9)", "#"};
+const std::vector<std::string> kWords = {
+    "",  "two words", "it's",     "\"$HOME\"", "`id`", "!!",       "a\nb",      "\\", "~",
+    "*", "-n",        "\xc3\xa9", "\x01\x7f",  "}",    "; exit 9", "$(exit 9)", "#"};
 
 // Everything that a spawner has told.
 struct Told {
   explicit Told(boost::asio::io_context& l) : loop(l) {}
   agent::SpawnEvents events() {
     return {.up = [this](proto::NodeId node) { up.push_back(node); },
-            .line = [this](proto::NodeId node, const std::string& line) { lines[node].push_back(line); },
-            .ended = [this](proto::NodeId node, const base::Status& why) { ended[node].push_back(why); }};
+            .line = [this](proto::NodeId node,
+                           const std::string& line) { lines[node].push_back(line); },
+            .ended = [this](proto::NodeId node,
+                            const base::Status& why) { ended[node].push_back(why); }};
   }
   bool wait_ended(proto::NodeId node) {
     return run_until(loop, [&] { return !ended[node].empty(); });
@@ -65,8 +67,9 @@ class SpawnerTest : public testing::Test {
   agent::AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
     const fs::path bin =
         std::getenv("REGROUP_BIN_DIR") != nullptr ? std::getenv("REGROUP_BIN_DIR") : "build/bin";
-    return {node, "node" + std::to_string(node), fs::absolute(bin.parent_path() / "tests/bin/spawn_agent"),
-            std::move(arguments), folder_};
+    return {node, "node" + std::to_string(node),
+            fs::absolute(bin.parent_path() / "tests/bin/spawn_agent"), std::move(arguments),
+            folder_};
   }
   // By a tool that stands for ssh: a shell command whose $1 is the host and $2 the remote command.
   std::unique_ptr<agent::Spawner> by_tool(const std::string& script) {
@@ -107,7 +110,8 @@ TEST_F(SpawnerTest, GivesTheAgentItsWordsFolderAndSecret) {
   EXPECT_THAT(told_.up, ElementsAre(1));
   std::array<std::byte, JobSecret::kBytes> key{};
   ASSERT_TRUE(secret_->derive("test", key).ok());
-  std::vector<std::string> wanted{"key " + hex({reinterpret_cast<const char*>(key.data()), key.size()})};
+  std::vector<std::string> wanted{"key " +
+                                  hex({reinterpret_cast<const char*>(key.data()), key.size()})};
   for (const std::string& word : kWords) wanted.push_back("argument " + hex(word));
   wanted.push_back("folder " + folder_);
   ASSERT_TRUE(told_.wait_line(1, wanted.back()));
@@ -124,7 +128,8 @@ TEST_F(SpawnerTest, PassesThroughAnyLoginShell) {
   for (const std::string shell : {"/bin/bash", "/bin/dash", "/bin/tcsh", "/bin/csh"}) {
     const auto spawner = by_tool("exec " + shell + " -c \"$2\"");
     spawner->start(order(++node, kWords));
-    ASSERT_TRUE(told_.wait_line(node, "folder " + folder_)) << shell << told_.ended[node].at(0).to_string();
+    ASSERT_TRUE(told_.wait_line(node, "folder " + folder_))
+        << shell << told_.ended[node].at(0).to_string();
     for (const std::string& word : kWords)
       EXPECT_EQ(std::ranges::count(told_.lines[node], "argument " + hex(word)), 1);
   }
@@ -132,26 +137,32 @@ TEST_F(SpawnerTest, PassesThroughAnyLoginShell) {
 
 TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   const auto spawner = by_fork();
-  agent::AgentOrder no_program = order(1), no_folder = order(2), plain = order(3), broken = order(4);
+  agent::AgentOrder no_program = order(1), no_folder = order(2), plain = order(3),
+                    broken = order(4);
   no_program.program = "/no/such/agent";
   no_folder.wdir = "/no/such/folder";
   plain.program = file("plain", "text", fs::perms::owner_read);
   broken.program = file("broken", "#!/no/such/interpreter\n", fs::perms::owner_all);
-  EXPECT_EQ(failure(*spawner, no_program).message(), "node1: program /no/such/agent does not exist");
-  EXPECT_EQ(failure(*spawner, no_folder).message(), "node2: cannot change to folder /no/such/folder");
+  EXPECT_EQ(failure(*spawner, no_program).message(),
+            "node1: program /no/such/agent does not exist");
+  EXPECT_EQ(failure(*spawner, no_folder).message(),
+            "node2: cannot change to folder /no/such/folder");
   EXPECT_EQ(failure(*spawner, plain).message(), "node3: " + plain.program + " is not executable");
-  EXPECT_TRUE(told_.up.empty() && told_.lines[1].empty() && told_.lines[2].empty() && told_.lines[3].empty());
+  EXPECT_TRUE(told_.up.empty() && told_.lines[1].empty() && told_.lines[2].empty() &&
+              told_.lines[3].empty());
   // Its end may be there before the line that it was begun is read.
   for (proto::NodeId node = 4; node < 24; ++node) {
     broken.node = node;
-    EXPECT_THAT(failure(*spawner, broken).message(), HasSubstr("node4: cannot run " + broken.program));
+    EXPECT_THAT(failure(*spawner, broken).message(),
+                HasSubstr("node4: cannot run " + broken.program));
   }
 }
 
 TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
   const auto spawner = by_fork();
   agent::AgentOrder first = order(1), second = order(2);
-  first.preferred = file("other", "#!/bin/sh\necho the other one\nexec sleep 100\n", fs::perms::owner_all);
+  first.preferred =
+      file("other", "#!/bin/sh\necho the other one\nexec sleep 100\n", fs::perms::owner_all);
   second.preferred = folder_ + "/not-there";
   spawner->start(first);
   ASSERT_TRUE(told_.wait_line(1, "the other one"));
@@ -166,7 +177,8 @@ TEST_F(SpawnerTest, LogsInAsTheUserWhoIsNamed) {
   const auto showing = by_tool("echo $1 $2 $3 >&2; exit 3");
   EXPECT_THAT(failure(*showing, someone).message(), HasSubstr(": -l me node1"));
   EXPECT_THAT(failure(*showing, nobody).message(), HasSubstr(": node3 /bin/sh"));
-  EXPECT_EQ(failure(*showing, option).message(), "node2: '-oProxyCommand=x': expected the name of a user");
+  EXPECT_EQ(failure(*showing, option).message(),
+            "node2: '-oProxyCommand=x': expected the name of a user");
 }
 
 TEST_F(SpawnerTest, SaysOnceWhyTheToolFailed) {
@@ -191,10 +203,12 @@ TEST_F(SpawnerTest, EndsWhatDoesNotReachAShellInTime) {
 }
 
 TEST_F(SpawnerTest, HearsTheShellThroughItsChatter) {
-  const auto spawner = by_tool("echo welcome; echo 'regroup-spawn: nonsense'; echo careful >&2; exec $2");
+  const auto spawner =
+      by_tool("echo welcome; echo 'regroup-spawn: nonsense'; echo careful >&2; exec $2");
   spawner->start(order(1));
   ASSERT_TRUE(told_.wait_line(1, "folder " + folder_));
-  EXPECT_THAT(told_.lines[1], testing::IsSupersetOf({"welcome", "careful", "regroup-spawn: nonsense"}));
+  EXPECT_THAT(told_.lines[1],
+              testing::IsSupersetOf({"welcome", "careful", "regroup-spawn: nonsense"}));
 }
 
 TEST_F(SpawnerTest, GivesNoSecretToAShellThatDoesNotAnswer) {
@@ -211,9 +225,10 @@ TEST_F(SpawnerTest, GivesNoSecretToAShellThatDoesNotAnswer) {
 
 TEST_F(SpawnerTest, StartsOnlySoManyAtATime) {
   options_.parallel = 3;
-  const auto spawner = by_tool("cd " + folder_ +
-                               " && mkdir here-$1 && ls -d here-* | wc -l >> counts && sleep 0.05 && "
-                               "rmdir here-$1 && exec $2");
+  const auto spawner =
+      by_tool("cd " + folder_ +
+              " && mkdir here-$1 && ls -d here-* | wc -l >> counts && sleep 0.05 && "
+              "rmdir here-$1 && exec $2");
   for (proto::NodeId node = 0; node < 12; ++node) spawner->start(order(node));
   ASSERT_TRUE(run_until(loop_, [&] { return told_.up.size() == 12; }));
   std::ifstream counts(folder_ + "/counts");
@@ -248,7 +263,8 @@ TEST_F(SpawnerTest, RefusesNamesThatAreNoHosts) {
 }
 
 TEST_F(SpawnerTest, NamesAToolThatIsNotThere) {
-  const auto made = agent::make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
+  const auto made =
+      agent::make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
   EXPECT_EQ(made.code(), base::Code::kNotFound);
   EXPECT_THAT(made.status().message(), HasSubstr("no-such-ssh"));
 }
@@ -256,10 +272,12 @@ TEST_F(SpawnerTest, NamesAToolThatIsNotThere) {
 TEST(RemoteScript, WordsTheEndsOfSsh) {
   const agent::AgentOrder order{1, "node1", "/x/agent", {}, ""};
   EXPECT_EQ(
-      agent::explain(agent::Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"}, order)
+      agent::explain(agent::Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"},
+                     order)
           .message(),
       "node1: ssh failed: connect to host node1: No route");
-  EXPECT_EQ(agent::explain(agent::Ending{"ssh", 255 << 8, true, ""}, order).code(), base::Code::kPeerLost);
+  EXPECT_EQ(agent::explain(agent::Ending{"ssh", 255 << 8, true, ""}, order).code(),
+            base::Code::kPeerLost);
   EXPECT_TRUE(agent::explain(agent::Ending{"ssh", 0, true, ""}, order).ok());
   EXPECT_FALSE(agent::explain(agent::Ending{"ssh", 0, false, ""}, order).ok());
   EXPECT_EQ(agent::explain(agent::Ending{"ssh", 3 << 8, true, ""}, order).message(),
@@ -267,7 +285,8 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
   EXPECT_THAT(agent::explain(agent::Ending{"ssh", SIGKILL, true, ""}, order).message(),
               HasSubstr("killed by signal 9"));
   EXPECT_EQ(
-      agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, "it is another one"}, order).message(),
+      agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, "it is another one"}, order)
+          .message(),
       "node1: it is another one");
   EXPECT_EQ(agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, ""}, order).message(),
             "node1: the agent ended with status 76");
@@ -276,17 +295,18 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
 TEST(RemoteScript, PrintsUtf8WithoutControlCharacters) {
   const struct {
     std::string_view in, out;
-  } rows[] = {{"plain ~", "plain ~"},
-              {"\n\x1b[2J\x7f", "??[2J?"},
-              {"\xc2\x80\xc2\x9b\xc2\x9f\xc2\xa0", "??????\xc2\xa0"},  // the last is no control character
-              {"\x9b", "?"},
-              {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82"},
-              {"\xc3", "?"},
-              {"\xc3x", "?x"},
-              {"\xc0\x8a\xc1\xbf", "????"},  // overlong
-              {"\xe0\x80\x8a", "???"},
-              {"\xed\xa0\x80", "???"},  // a surrogate
-              {"\xf4\x90\x80\x80\xff", "?????"}};
+  } rows[] = {
+      {"plain ~", "plain ~"},
+      {"\n\x1b[2J\x7f", "??[2J?"},
+      {"\xc2\x80\xc2\x9b\xc2\x9f\xc2\xa0", "??????\xc2\xa0"},  // the last is no control character
+      {"\x9b", "?"},
+      {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82"},
+      {"\xc3", "?"},
+      {"\xc3x", "?x"},
+      {"\xc0\x8a\xc1\xbf", "????"},  // overlong
+      {"\xe0\x80\x8a", "???"},
+      {"\xed\xa0\x80", "???"},  // a surrogate
+      {"\xf4\x90\x80\x80\xff", "?????"}};
   for (const auto& [in, out] : rows) EXPECT_EQ(agent::printable(in), out) << hex(in);
   EXPECT_EQ(agent::printable("ab\xc3\xa9", 3), "ab?");
   EXPECT_EQ(agent::printable(std::string(600, 'a')), std::string(500, 'a'));

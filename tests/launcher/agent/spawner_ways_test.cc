@@ -24,12 +24,13 @@ MadeSpawner make_fork(const SpawnerSetting& setting) {
 MadeSpawner make_ssh(const SpawnerSetting& setting) {
   const std::string bin = setting.folder + "/bin";
   std::filesystem::create_directory(bin);
-  std::ofstream(bin + "/ssh") << "#!/bin/sh\n"
-                                 "while [ $# -gt 2 ]; do shift; done\n"
-                                 "[ $2 = /bin/sh ] || exit 1\n"
-                                 "[ $1 = hung ] && exec sleep 1000\n"
-                                 "[ $1 = refused ] && echo 'Permission denied (publickey).' >&2 && exit 255\n"
-                                 "exec $2\n";
+  std::ofstream(bin + "/ssh")
+      << "#!/bin/sh\n"
+         "while [ $# -gt 2 ]; do shift; done\n"
+         "[ $2 = /bin/sh ] || exit 1\n"
+         "[ $1 = hung ] && exec sleep 1000\n"
+         "[ $1 = refused ] && echo 'Permission denied (publickey).' >&2 && exit 255\n"
+         "exec $2\n";
   std::filesystem::permissions(bin + "/ssh", std::filesystem::perms::owner_all);
   return {agent::make_ssh_spawner(setting.loop, setting.secret, setting.events,
                                   options_of(setting, bin + ":/usr/bin:/bin"))

@@ -1,5 +1,5 @@
-// A stream from pipe to pipe: nothing is lost or reordered, a slow reader blocks the writer, a closed one
-// ends it.
+// A stream from pipe to pipe: nothing is lost or reordered, a slow reader blocks the writer, a
+// closed one ends it.
 #include "launcher/agent/stream.h"
 
 #include <fcntl.h>
@@ -30,21 +30,22 @@ class Stream : public testing::Test {
     make(read, in_);
     ::fcntl(read.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(in_.get(), F_SETFL, O_NONBLOCK);
-    source_ = std::make_shared<StreamSource>(loop_, std::move(read),
-                                             [this](std::span<const std::byte> bytes, bool end) {
-                                               on_way_.push_back({{bytes.begin(), bytes.end()}, end});
-                                               in_flight_ += bytes.size();
-                                               most_in_flight_ = std::max(most_in_flight_, in_flight_);
-                                             });
+    source_ = std::make_shared<StreamSource>(
+        loop_, std::move(read), [this](std::span<const std::byte> bytes, bool end) {
+          on_way_.push_back({{bytes.begin(), bytes.end()}, end});
+          in_flight_ += bytes.size();
+          most_in_flight_ = std::max(most_in_flight_, in_flight_);
+        });
     base::Fd write;
     make(out_, write);
     ::fcntl(write.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(out_.get(), F_SETFL, O_NONBLOCK);
-    target_ = std::make_shared<StreamTarget>(loop_, std::move(write), [this](std::size_t bytes, bool broken) {
-      in_flight_ -= bytes;
-      if (broken) source_->stop();
-      source_->consumed(bytes);
-    });
+    target_ = std::make_shared<StreamTarget>(loop_, std::move(write),
+                                             [this](std::size_t bytes, bool broken) {
+                                               in_flight_ -= bytes;
+                                               if (broken) source_->stop();
+                                               source_->consumed(bytes);
+                                             });
     source_->start();
   }
   ~Stream() override {
@@ -96,7 +97,8 @@ class Stream : public testing::Test {
 
 std::string much() {
   std::string text;
-  for (std::size_t i = 0; text.size() < 4 * std::size_t{kWindow}; ++i) text += std::to_string(i) + ",";
+  for (std::size_t i = 0; text.size() < 4 * std::size_t{kWindow}; ++i)
+    text += std::to_string(i) + ",";
   return text;
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 using Nodes = std::vector<proto::NodeId>;
 
-// 1 and 2 below the root, 3 and 4 below 1, 5 below 2, 6 below 3: what parent_in_row() makes of six, radix 2,
-// but for the last.
+// 1 and 2 below the root, 3 and 4 below 1, 5 below 2, 6 below 3: what parent_in_row() makes of six,
+// radix 2, but for the last.
 Tree example() {
   Tree tree(0);
   for (const auto& [node, parent] : {std::pair{1, 0}, {2, 0}, {3, 1}, {4, 1}, {5, 2}, {6, 3}})
@@ -28,7 +28,8 @@ TEST(NodeTree, RowsMakeTreesOfTheRadix) {
                {127, 64, 0}, {128, 64, 1}, {99, 0, -1}, {4159, 64, 63}, {4160, 64, 64}};
   for (const auto& row : kRows) {
     const auto parent = parent_in_row(row.index, row.radix);
-    EXPECT_EQ(parent ? static_cast<int>(*parent) : -1, row.parent) << row.index << " of radix " << row.radix;
+    EXPECT_EQ(parent ? static_cast<int>(*parent) : -1, row.parent)
+        << row.index << " of radix " << row.radix;
   }
 }
 
@@ -38,8 +39,8 @@ TEST(NodeTree, NobodyHasMoreChildrenThanTheRadixAndItIsNoDeeperThanItMust) {
     const std::size_t count = radix == 1 ? 50 : 10'000;
     for (std::size_t i = 0; i < count; ++i) {
       const auto parent = parent_in_row(i, radix);
-      ASSERT_TRUE(
-          tree.add(static_cast<proto::NodeId>(i + 1), static_cast<proto::NodeId>(parent ? *parent + 1 : 0)));
+      ASSERT_TRUE(tree.add(static_cast<proto::NodeId>(i + 1),
+                           static_cast<proto::NodeId>(parent ? *parent + 1 : 0)));
     }
     std::size_t room = 0, level = 1, depth = 0;
     for (; room < count; ++depth) room += level *= radix;

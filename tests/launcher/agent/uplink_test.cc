@@ -1,5 +1,5 @@
-// An agent below another one, over real connections. The test plays its parent, which is lost, and the
-// controller.
+// An agent below another one, over real connections. The test plays its parent, which is lost, and
+// the controller.
 #include "launcher/agent/uplink.h"
 
 #include <gtest/gtest.h>
@@ -20,14 +20,16 @@ class NodeUplink : public testing::Test {
   struct Door {
     Door(boost::asio::io_context& loop, const std::shared_ptr<const transport::JobSecret>& secret,
          proto::NodeId self)
-        : listener(loop, transport::node(secret, self), [this](std::shared_ptr<SecureChannel> channel) {
-            link = std::make_unique<Link>(std::move(channel),
-                                          Link::Handlers{[this](const Message& message) {
-                                                           if (!std::holds_alternative<Heartbeat>(message))
-                                                             came.push_back(message);
-                                                         },
-                                                         [](const base::Status&) {}});
-          }) {
+        : listener(loop, transport::node(secret, self),
+                   [this](std::shared_ptr<SecureChannel> channel) {
+                     link = std::make_unique<Link>(
+                         std::move(channel),
+                         Link::Handlers{[this](const Message& message) {
+                                          if (!std::holds_alternative<Heartbeat>(message))
+                                            came.push_back(message);
+                                        },
+                                        [](const base::Status&) {}});
+                   }) {
       EXPECT_TRUE(listener.start(0).ok());
     }
     // The messages of the agent, with their numbers.
@@ -49,14 +51,16 @@ class NodeUplink : public testing::Test {
   };
 
   std::shared_ptr<SecureChannel> connect(proto::NodeId to, std::uint16_t port) {
-    auto channel = SecureChannel::client(loop_, transport::node(secret_, kSelf), transport::connect_to(port),
-                                         to, Link::limits());
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, kSelf),
+                                         transport::connect_to(port), to, Link::limits());
     EXPECT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     return *channel;
   }
   [[nodiscard]] std::size_t heard() const { return heard_.size(); }
-  [[nodiscard]] std::string text(std::size_t at) const { return std::get<UserMessage>(heard_.at(at)).text; }
+  [[nodiscard]] std::string text(std::size_t at) const {
+    return std::get<UserMessage>(heard_.at(at)).text;
+  }
 
   boost::asio::io_context loop_;
   std::shared_ptr<const transport::JobSecret> secret_ = transport::new_secret();

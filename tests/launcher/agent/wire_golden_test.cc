@@ -1,4 +1,5 @@
-// The seed files of fuzz_node: a file that the decoder refuses would leave the code after it untested.
+// The seed files of fuzz_node: a file that the decoder refuses would leave the code after it
+// untested.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,7 +14,8 @@ constexpr const char* kFolder = "node";
 
 TEST(NodeGolden, DISABLED_WriteGoldenFiles) {
   for (const auto& [name, message] : samples()) base::write_golden(kFolder, name, encode(message));
-  for (const auto& [name, message] : transfer_samples()) base::write_golden(kFolder, name, encode(message));
+  for (const auto& [name, message] : transfer_samples())
+    base::write_golden(kFolder, name, encode(message));
 }
 
 TEST(NodeGolden, EveryFileIsItsSample) {

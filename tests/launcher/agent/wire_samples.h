@@ -1,5 +1,5 @@
-// Messages of every type, with every field set to a value of its own: what the files of tests/golden/node
-// hold, from which fuzz_node begins.
+// Messages of every type, with every field set to a value of its own: what the files of
+// tests/golden/node hold, from which fuzz_node begins.
 #pragma once
 
 #include <fmt/format.h>
@@ -70,13 +70,16 @@ inline StartSpace sample_start_space() {
   return start;
 }
 
-// Of each body of the wire, and of each message of regroup-pmi, which has a wire of its own in Services.
+// Of each body of the wire, and of each message of regroup-pmi, which has a wire of its own in
+// Services.
 inline std::vector<Sample<Message>> samples() {
   const std::vector<std::byte> said = encode(UserMessage{"a"});
   std::vector<Sample<Message>> out{
       {"setup", sample_setup()},
       {"add_app",
-       AddApp{7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}}},
+       AddApp{
+           7,
+           {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}}},
       {"drop_app", DropApp{3}},
       {"start_space", sample_start_space()},
       {"signal", Signal{false, 5, 15}},
@@ -92,7 +95,8 @@ inline std::vector<Sample<Message>> samples() {
       {"taken", WindowUpdate{1, 10, true}},
       {"membership", Membership{proto::wire_samples().front().message}},
       {"start_agents",
-       StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}, {8, "c"}}, "/opt/r"}},
+       StartAgents{
+           "a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}, {8, "c"}}, "/opt/r"}},
       {"reach", AddRoute{3, {4, 5}}},
       {"end_agent", EndAgent{9}},
       {"child_news", ChildEvent{ChildEvent::Kind::kLost, 4, "why", base::Code::kPeerLost}},
@@ -116,7 +120,8 @@ inline std::vector<Sample<Message>> samples() {
 inline std::vector<Sample<catchup::TransferMessage>> transfer_samples() {
   return {{"transfer_request", catchup::TransferRequest{4097, 1, 3, true}},
           {"transfer_length", catchup::TransferLength{1ULL << 40, 17}},
-          {"transfer_chunk", catchup::TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
+          {"transfer_chunk",
+           catchup::TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
           {"transfer_error", catchup::TransferError{"why"}}};
 }
 

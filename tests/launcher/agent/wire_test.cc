@@ -44,7 +44,8 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
   EXPECT_EQ(out.output.tag, setup.output.tag);
   EXPECT_TRUE(out.output.timestamp && out.output.merge_stderr && out.output.raw);
   EXPECT_FALSE(out.output.job_folder || out.output.copy || out.output.terminals);
-  EXPECT_EQ(out.output.folder + out.output.stdout_pattern + out.output.stderr_pattern, "logso%re%r");
+  EXPECT_EQ(out.output.folder + out.output.stdout_pattern + out.output.stderr_pattern,
+            "logso%re%r");
   EXPECT_EQ(out.stdin_to.to, spec::StdinRequest::To::kNone);
   EXPECT_EQ(out.stdin_to.rank, 2U);
   EXPECT_TRUE(out.verbose && out.quiet && out.services);
@@ -69,7 +70,8 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   const InventoryRequest claims = through(InventoryRequest{true, "", {}, {"scope", "", "outer"}});
   EXPECT_EQ(claims.claims.name + claims.claims.outer, "scopeouter");
   EXPECT_EQ(through(InventoryReply{{}, "{}"}).host, "{}");
-  const InventoryReply refused = through(InventoryReply{{base::Code::kUnavailable, "no hwloc"}, ""});
+  const InventoryReply refused =
+      through(InventoryReply{{base::Code::kUnavailable, "no hwloc"}, ""});
   EXPECT_EQ(refused.status.code(), base::Code::kUnavailable);
   EXPECT_EQ(refused.status.message(), "no hwloc");
   EXPECT_EQ(through(UsageReport{"{\"members\":[]}"}).json, "{\"members\":[]}");
@@ -78,8 +80,8 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   setup.claims = {"scope", "", "outer"};
   setup.memory = spec::MemoryPolicy::kInterleave;
   const spec::CheckpointPlan plan = sample_plan();
-  setup.elastic =
-      ElasticSetup{.lines = 3, .shards = 4, .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
+  setup.elastic = ElasticSetup{
+      .lines = 3, .shards = 4, .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
   const agent::Setup out = through(setup);
   EXPECT_TRUE(out.usage);
   EXPECT_EQ(out.memory, spec::MemoryPolicy::kInterleave);
@@ -99,18 +101,19 @@ TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
   const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
   EXPECT_EQ(message.code(), base::Code::kInvalidArgument);
   EXPECT_EQ(message.status().message(),
-            fmt::format("the peer uses message version {}, this regroup uses version {}", kWireVersion + 1,
-                        kWireVersion));
+            fmt::format("the peer uses message version {}, this regroup uses version {}",
+                        kWireVersion + 1, kWireVersion));
 }
 
 TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
-  const QueryLocalCheckpoint ask{{.directory = "/local",
-                                  .shared = "/shared",
-                                  .job = "j1",
-                                  .seed = 7,
-                                  .shards = 4,
-                                  .resume = spec::Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
-                                 300};
+  const QueryLocalCheckpoint ask{
+      {.directory = "/local",
+       .shared = "/shared",
+       .job = "j1",
+       .seed = 7,
+       .shards = 4,
+       .resume = spec::Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
+      300};
   const QueryLocalCheckpoint asked = through(ask);
   EXPECT_EQ(asked.plan, ask.plan);
   EXPECT_EQ(asked.copy, 300U);
@@ -121,8 +124,8 @@ TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
            fb::MessageIdentifier());
   EXPECT_EQ(decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()))).code(),
             base::Code::kDataLoss);
-  const LocalCheckpointReply out =
-      through(LocalCheckpointReply{true, {base::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
+  const LocalCheckpointReply out = through(
+      LocalCheckpointReply{true, {base::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
   EXPECT_TRUE(out.busy);
   EXPECT_EQ(out.status.code(), base::Code::kDeadlineExceeded);
   EXPECT_EQ(out.status.message(), "/local: late");
@@ -131,7 +134,8 @@ TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
 }
 
 TEST(NodeWire, ProgramsKeepWhatTheyAreStartedWith) {
-  const AddApp add{7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};
+  const AddApp add{
+      7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};
   const AddApp out = through(add);
   EXPECT_EQ(out.number, 7U);
   EXPECT_EQ(out.app.path, "/bin/a");
@@ -206,7 +210,8 @@ TEST(NodeWire, SmallMessagesAreKept) {
   EXPECT_TRUE(data.end);
   EXPECT_EQ(data.bytes.size(), 2U);
   EXPECT_TRUE(through(WindowUpdate{1, 10, true}).broken);
-  EXPECT_EQ(through(HostNotice{9000, "", HostNotice::Kind::kPauses}).kind, HostNotice::Kind::kPauses);
+  EXPECT_EQ(through(HostNotice{9000, "", HostNotice::Kind::kPauses}).kind,
+            HostNotice::Kind::kPauses);
   const HostNotice notice = through(HostNotice{500, "suspend", HostNotice::Kind::kSuspended});
   EXPECT_EQ(notice.within_ms, 500U);
   EXPECT_EQ(notice.why, "suspend");
@@ -214,8 +219,8 @@ TEST(NodeWire, SmallMessagesAreKept) {
 }
 
 TEST(NodeWire, WhatATreeIsToldIsKept) {
-  const StartAgents start =
-      through(StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}}, "/opt/r"});
+  const StartAgents start = through(
+      StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}}, "/opt/r"});
   EXPECT_EQ(start.from + start.program + start.wdir, "a/bin/r/w");
   EXPECT_EQ(start.ssh, (std::vector<std::string>{"ssh", "-p", "22"}));
   EXPECT_EQ(start.limit_ms, 5000U);
@@ -225,7 +230,8 @@ TEST(NodeWire, WhatATreeIsToldIsKept) {
   EXPECT_EQ(through(AddRoute{3, {4, 5}}).nodes, (std::vector<proto::NodeId>{4, 5}));
   EXPECT_EQ(through(AddRoute{3, {4, 5}}).via, 3U);
   EXPECT_EQ(through(EndAgent{9}).node, 9U);
-  const ChildEvent lost = through(ChildEvent{ChildEvent::Kind::kLost, 4, "why", base::Code::kPeerLost});
+  const ChildEvent lost =
+      through(ChildEvent{ChildEvent::Kind::kLost, 4, "why", base::Code::kPeerLost});
   EXPECT_EQ(lost.kind, ChildEvent::Kind::kLost);
   EXPECT_EQ(lost.node, 4U);
   EXPECT_EQ(lost.text, "why");
@@ -236,12 +242,14 @@ TEST(NodeWire, WhatATreeIsToldIsKept) {
 }
 
 TEST(NodeWire, WhatMakesNoSenseIsRefused) {
-  EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(),
+            base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Relayed{{}, encode(Heartbeat{})})).code(), base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(ChildEvent{ChildEvent::Kind::kLost, 4, "", base::Code::kOk})).code(),
             base::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(ChildEvent{static_cast<ChildEvent::Kind>(9), 4, "", base::Code::kOk})).code(),
-            base::Code::kDataLoss);
+  EXPECT_EQ(
+      decode(encode(ChildEvent{static_cast<ChildEvent::Kind>(9), 4, "", base::Code::kOk})).code(),
+      base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(HostNotice{0, "", static_cast<HostNotice::Kind>(5)})).code(),
             base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(StreamData{3, false, {}})).code(), base::Code::kDataLoss);
@@ -249,7 +257,8 @@ TEST(NodeWire, WhatMakesNoSenseIsRefused) {
             base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(WindowUpdate{1, kWindow + 1, false})).code(), base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(AddApp{1, {}})).code(), base::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Hello{"1", "b", proto::kMaxMembers + 1, 1})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Hello{"1", "b", proto::kMaxMembers + 1, 1})).code(),
+            base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Exited{{.code = 256}})).code(), base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Exited{{.signal = -1}})).code(), base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Services{pmi::Aborted{{}, 1, std::string(17 << 20, 'x')}})).code(),
@@ -284,7 +293,8 @@ TEST(NodeWire, NumbersThatDoNotLieAsTheyHaveToAreRefused) {
     const auto at = b.CreateVector(nodes);
     const auto said = b.CreateVector(text);
     const auto relayed = fb::CreateRelayed(b, at, said, false, numbers);
-    b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::Relayed, relayed.Union()), fb::MessageIdentifier());
+    b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::Relayed, relayed.Union()),
+             fb::MessageIdentifier());
     const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
     const auto* message = fb::GetMessage(bytes.data())->body_as_Relayed();
     const auto offset = message->numbers()->Data() - b.GetBufferPointer();
@@ -299,7 +309,8 @@ TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
   const auto refused = [](fb::Body type, const auto& body) {
     Builder b;
     const std::string text(10'000, 'x');
-    b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()), fb::MessageIdentifier());
+    b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()),
+             fb::MessageIdentifier());
     const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
     const auto message = decode(bytes);
     EXPECT_EQ(message.code(), base::Code::kDataLoss) << fb::EnumNameBody(type);
@@ -341,7 +352,8 @@ TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
   });
   refused(fb::Body::Gathered, [](Builder& b, const std::string&) {
     const auto message = b.CreateVector(std::vector<std::uint8_t>(10'000));
-    const auto relayed = fb::CreateRelayed(b, b.CreateVector(std::vector<std::uint32_t>{1}), message);
+    const auto relayed =
+        fb::CreateRelayed(b, b.CreateVector(std::vector<std::uint32_t>{1}), message);
     return fb::CreateGathered(b, b.CreateVector(often(relayed)));
   });
 }

@@ -23,7 +23,8 @@ TEST(Allocators, TheInnermostIsTaken) {
   EXPECT_EQ(understood(both, "none"), "none");
   EXPECT_EQ(understood(both, "pbs"), "error: --allocator pbs: PBS_JOBID is not set");
   EXPECT_EQ(understood(both, "sun"),
-            "error: --allocator sun: unknown; expected none, flux, kubernetes, slurm, lsf, pbs, gridengine");
+            "error: --allocator sun: unknown; expected none, flux, kubernetes, slurm, lsf, pbs, "
+            "gridengine");
 }
 
 TEST(Allocators, TellWhatTheyBelieved) {
@@ -53,8 +54,10 @@ TEST(Allocators, EachHasItsWayToHosts) {
   Recorded open_pbs = pbs_job();
   open_pbs.files["/etc/pbs.conf"] = "PBS_SERVER=server\nPBS_EXEC=/opt/pbs\n";
   EXPECT_TRUE(way(open_pbs).before.empty());  // the user's own ssh command, as a tree
-  EXPECT_EQ(way(open_pbs).after, (std::vector<std::string>{"/opt/pbs/bin/pbs_attach", "-j", "9.server"}));
-  open_pbs.environment["PBS_JOBID"] = "9[2].server";  // of an array of jobs; ssh gives it to a shell
+  EXPECT_EQ(way(open_pbs).after,
+            (std::vector<std::string>{"/opt/pbs/bin/pbs_attach", "-j", "9.server"}));
+  open_pbs.environment["PBS_JOBID"] =
+      "9[2].server";  // of an array of jobs; ssh gives it to a shell
   EXPECT_EQ(way(open_pbs).after.back(), "'9[2].server'");
   open_pbs.files["/etc/pbs.conf"] = "PBS_EXEC=/opt/$(reboot)\n";
   EXPECT_TRUE(way(open_pbs).before.empty());
@@ -96,7 +99,8 @@ TEST(Allocators, TellHowLongANoticeIs) {
   EXPECT_EQ(grace_of(engine), "error: QUEUE is not set");
   engine.environment["QUEUE"] = "all.q";
   engine.printed =
-      "qname                 all.q\nnotify                00:01:05\nprocessors            UNDEFINED\n";
+      "qname                 all.q\nnotify                00:01:05\nprocessors            "
+      "UNDEFINED\n";
   EXPECT_EQ(grace_of(engine), "65 65 notify of queue all.q");
   engine.printed = "notify  soon\n";
   EXPECT_EQ(grace_of(engine), "error: qconf -sq: notify is not a time");
@@ -104,10 +108,11 @@ TEST(Allocators, TellHowLongANoticeIs) {
   EXPECT_EQ(grace_of(flux_job()), "5 5 default of Flux's kill-timeout");
   const std::string usual = "30 30 default of terminationGracePeriodSeconds";
   EXPECT_EQ(grace_of(operator_job()), usual);
-  Recorded pod = {
-      {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"JOB_COMPLETION_INDEX", "0"}, {"REGROUP_PODS", "2"}},
-      {},
-      "train-0"};
+  Recorded pod = {{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+                   {"JOB_COMPLETION_INDEX", "0"},
+                   {"REGROUP_PODS", "2"}},
+                  {},
+                  "train-0"};
   pod.printed = "120";
   EXPECT_EQ(grace_of(pod), "120 120 terminationGracePeriodSeconds of the pods");
   for (const char* printed : {"", "0", "soon", "99999999999"}) {

@@ -72,7 +72,11 @@ inline Recorded pbs_job() {
 }
 // Recorded on Debian 12's Grid Engine 8.1.9: qsub -pe rg 3.
 inline Recorded grid_engine_job() {
-  return {{{"JOB_ID", "12"}, {"PE_HOSTFILE", "/sge/pe"}, {"NSLOTS", "3"}, {"NHOSTS", "1"}, {"PE", "rg"}},
+  return {{{"JOB_ID", "12"},
+           {"PE_HOSTFILE", "/sge/pe"},
+           {"NSLOTS", "3"},
+           {"NHOSTS", "1"},
+           {"PE", "rg"}},
           {{"/sge/pe", "vm 3 all.q@vm UNDEFINED\n"}},
           "vm"};
 }
@@ -87,10 +91,11 @@ inline Recorded flux_job() {
 }
 // MPI Operator v2, pkg/controller/mpi_job_controller_test.go: TestNewConfigMap.
 inline Recorded operator_job() {
-  return {
-      {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}},
-      {{"/etc/mpi/hostfile", "mpi-worker-0.mpi.default.svc slots=2\nmpi-worker-1.mpi.default.svc slots=2\n"}},
-      "mpi-launcher"};
+  return {{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+           {"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}},
+          {{"/etc/mpi/hostfile",
+            "mpi-worker-0.mpi.default.svc slots=2\nmpi-worker-1.mpi.default.svc slots=2\n"}},
+          "mpi-launcher"};
 }
 
 }  // namespace regroup::alloc

@@ -25,7 +25,8 @@ void check(const Recorded& recorded, const Row (&rows)[N]) {
 
 TEST(Slurm, IsRead) {
   constexpr const char* kNoCounts =
-      "error: Slurm: SLURM_JOB_NODELIST=n[1-3], but neither SLURM_TASKS_PER_NODE nor SLURM_JOB_CPUS_PER_NODE "
+      "error: Slurm: SLURM_JOB_NODELIST=n[1-3], but neither SLURM_TASKS_PER_NODE nor "
+      "SLURM_JOB_CPUS_PER_NODE "
       "gives the number of members per host (--allocator none uses only this machine)";
   const Row rows[] = {
       {{}, "slurm n1:2* n2:2 n3:1"},
@@ -34,7 +35,8 @@ TEST(Slurm, IsRead) {
       {{{"SLURM_TASKS_PER_NODE", "2(x2),1"}}, "slurm n1:2* n2:2 n3:1"},
       {{{"SLURM_TASKS_PER_NODE", "1,8,1"}, {"SLURM_NTASKS", "10"}}, "slurm n1:1* n2:8 n3:1"},
       {{{"SLURM_NTASKS", "8"}},
-       "slurm n1:2* n2:2 n3:2\nnote: SLURM_NTASKS=8, but SLURM_TASKS_PER_NODE has room for 6: using "
+       "slurm n1:2* n2:2 n3:2\nnote: SLURM_NTASKS=8, but SLURM_TASKS_PER_NODE has room for 6: "
+       "using "
        "SLURM_TASKS_PER_NODE"},
       {{{"SLURM_JOB_NUM_NODES", "4"}},
        "slurm n1:2* n2:2 n3:1\nnote: SLURM_JOB_NUM_NODES=4, but SLURM_JOB_NODELIST gives 3: using "
@@ -54,7 +56,8 @@ TEST(Slurm, IsRead) {
         {"SLURM_STEP_NODELIST", "n2"},
         {"SLURM_STEP_TASKS_PER_NODE", "2"},
         {"SLURM_STEP_NUM_TASKS", "2"}},
-       "slurm n2:2\nnote: srun started 2 launchers, and this is number 2: each starts a job of its own; "
+       "slurm n2:2\nnote: srun started 2 launchers, and this is number 2: each starts a job of its "
+       "own; "
        "start "
        "one, without srun or by srun --ntasks=1"},
       {{{"SLURM_JOB_NODELIST", "-"}}, "none"},
@@ -81,18 +84,21 @@ TEST(Slurm, RefusesWhatItCannotMatch) {
   };
   const auto nodes = [&](const char* value) { return refused("SLURM_JOB_NODELIST", value); };
   const auto tasks = [&](const char* value) { return refused("SLURM_TASKS_PER_NODE", value); };
-  EXPECT_EQ(nodes("n[3-1]"), "error: Slurm: SLURM_JOB_NODELIST: '3-1': expected an ascending range");
+  EXPECT_EQ(nodes("n[3-1]"),
+            "error: Slurm: SLURM_JOB_NODELIST: '3-1': expected an ascending range");
   EXPECT_EQ(nodes("n1,n2,n1"), "error: Slurm: SLURM_JOB_NODELIST: host n1 is listed twice");
   EXPECT_EQ(nodes("n[0-999999999]"),
             "error: Slurm: SLURM_JOB_NODELIST: 'n[0-999999999]': more than 200000 names");
   EXPECT_EQ(nodes("-oProxyCommand=x,n2,n3"),
             "error: Slurm: SLURM_JOB_NODELIST: '-oProxyCommand=x' is not a host name");
-  EXPECT_EQ(tasks("2(x3"), "error: Slurm: SLURM_TASKS_PER_NODE=2(x3: '2(x3': expected N or N(xTIMES)");
-  EXPECT_EQ(
-      tasks("2(x4)"),
-      "error: Slurm: SLURM_TASKS_PER_NODE=2(x4): '2(x4)': counts more hosts than the 3 of the host list");
+  EXPECT_EQ(tasks("2(x3"),
+            "error: Slurm: SLURM_TASKS_PER_NODE=2(x3: '2(x3': expected N or N(xTIMES)");
+  EXPECT_EQ(tasks("2(x4)"),
+            "error: Slurm: SLURM_TASKS_PER_NODE=2(x4): '2(x4)': counts more hosts than the 3 of "
+            "the host list");
   EXPECT_EQ(tasks("2"), "error: Slurm: SLURM_TASKS_PER_NODE=2: '': got 1 counts for 3 hosts");
-  EXPECT_EQ(tasks("99999999(x3)"), "error: Slurm: SLURM_JOB_NODELIST: host n1 has more than 1048576 slots");
+  EXPECT_EQ(tasks("99999999(x3)"),
+            "error: Slurm: SLURM_JOB_NODELIST: host n1 has more than 1048576 slots");
 }
 
 TEST(Slurm, KnowsTheNumbersOfItsOwnGpus) {
@@ -114,17 +120,23 @@ TEST(Lsf, IsRead) {
       {{{"LSB_MCPU_HOSTS", "-"}, {"LSB_DJOB_HOSTFILE", "-"}, {"LSB_HOSTS", "hA hB hA hB hB hB"}},
        "lsf hA:2* hB:4"},
       {{{"LSB_DJOB_NUMPROC", "7"}},
-       "lsf hA:2* hB:4\nnote: LSB_DJOB_NUMPROC=7, but LSB_MCPU_HOSTS gives 6: using LSB_MCPU_HOSTS"},
-      {{{"LSB_MCPU_HOSTS", "batch1 1 hA 2 hB 4"}, {"LSB_DJOB_NUMPROC", "-"}, {"CSM_ALLOCATION_ID", "3"}},
+       "lsf hA:2* hB:4\nnote: LSB_DJOB_NUMPROC=7, but LSB_MCPU_HOSTS gives 6: using "
+       "LSB_MCPU_HOSTS"},
+      {{{"LSB_MCPU_HOSTS", "batch1 1 hA 2 hB 4"},
+        {"LSB_DJOB_NUMPROC", "-"},
+        {"CSM_ALLOCATION_ID", "3"}},
        "lsf hA:2* hB:4"},
       {{{"LSB_MCPU_HOSTS", "hA 2 hB"}},
-       "error: LSF: LSB_MCPU_HOSTS: host hB: expected a number of slots after the name (--allocator none "
+       "error: LSF: LSB_MCPU_HOSTS: host hB: expected a number of slots after the name "
+       "(--allocator none "
        "uses only this machine)"},
       {{{"LSB_MCPU_HOSTS", "hA 2 hB x"}},
-       "error: LSF: LSB_MCPU_HOSTS: host hB: expected a number of slots after the name (--allocator none "
+       "error: LSF: LSB_MCPU_HOSTS: host hB: expected a number of slots after the name "
+       "(--allocator none "
        "uses only this machine)"},
       {{{"LSB_AFFINITY_HOSTFILE", "/gone"}},
-       "lsf hA:2* hB:4\nnote: LSB_AFFINITY_HOSTFILE: open(/gone): No such file: the file is not used to bind "
+       "lsf hA:2* hB:4\nnote: LSB_AFFINITY_HOSTFILE: open(/gone): No such file: the file is not "
+       "used to bind "
        "members"},
   };
   check(lsf_job(), rows);
@@ -141,19 +153,22 @@ TEST(Lsf, AffinityNamesProcessorsOfEachRank) {
   job.files["/aff"] = "";  // no affinity was asked for
   EXPECT_EQ(understood(job), "lsf hA:2* hB:4");
   job.files["/aff"] = "hA 0\nhC 1\n";
-  EXPECT_EQ(understood(job),
-            "error: LSF: LSB_AFFINITY_HOSTFILE=/aff, line 2: host hC is not in the job's allocation "
-            "(--allocator none uses only this machine)");
+  EXPECT_EQ(
+      understood(job),
+      "error: LSF: LSB_AFFINITY_HOSTFILE=/aff, line 2: host hC is not in the job's allocation "
+      "(--allocator none uses only this machine)");
 }
 
 TEST(Pbs, IsRead) {
   const Row rows[] = {
       {{}, "pbs vmA:2* vmB:1"},
       {{{"PBS_NP", "3"}}, "pbs vmA:2* vmB:1"},
-      {{{"PBS_NP", "4"}}, "pbs vmA:2* vmB:1\nnote: PBS_NP=4, but PBS_NODEFILE gives 3: using PBS_NODEFILE"},
+      {{{"PBS_NP", "4"}},
+       "pbs vmA:2* vmB:1\nnote: PBS_NP=4, but PBS_NODEFILE gives 3: using PBS_NODEFILE"},
       {{{"PBS_NODEFILE", "-"}}, "none"},  // a shell that inherits a job's number
       {{{"PBS_NODEFILE", "/elsewhere"}},
-       "error: PBS: PBS_NODEFILE: open(/elsewhere): No such file; the file exists only on the job's first "
+       "error: PBS: PBS_NODEFILE: open(/elsewhere): No such file; the file exists only on the "
+       "job's first "
        "host, where its script runs (--allocator none uses only this machine)"},
   };
   check(pbs_job(), rows);
@@ -168,7 +183,8 @@ TEST(Pbs, IsRead) {
             std::vector<std::string>{"1"});
   gpus.files["/gpus"] = "vmA-gpu1\nvmC-gpu0\n";
   EXPECT_EQ(understood(gpus),
-            "error: PBS: PBS_GPUFILE=/gpus, line 2: 'vmC-gpu0': expected HOST-gpuN with a host of the job "
+            "error: PBS: PBS_GPUFILE=/gpus, line 2: 'vmC-gpu0': expected HOST-gpuN with a host of "
+            "the job "
             "(--allocator none uses only this machine)");
 }
 
@@ -176,12 +192,14 @@ TEST(GridEngine, IsRead) {
   Recorded job = grid_engine_job();
   EXPECT_EQ(understood(job), "gridengine vm:3*");
   job.files["/sge/pe"] = "vm 1 all.q@vm <NULL>\nb 4 all.q@b 0,0:0,1\nvm 2 gpu.q@vm UNDEFINED\n";
-  EXPECT_EQ(understood(job),
-            "gridengine vm:3* b:4\nnote: NSLOTS=3, but PE_HOSTFILE gives 7: using PE_HOSTFILE\nnote: "
-            "NHOSTS=1, but PE_HOSTFILE gives 2: using PE_HOSTFILE");
+  EXPECT_EQ(
+      understood(job),
+      "gridengine vm:3* b:4\nnote: NSLOTS=3, but PE_HOSTFILE gives 7: using PE_HOSTFILE\nnote: "
+      "NHOSTS=1, but PE_HOSTFILE gives 2: using PE_HOSTFILE");
   job.files["/sge/pe"] = "vm 1 q\nb none q\n";
   EXPECT_EQ(understood(job),
-            "error: Grid Engine: PE_HOSTFILE=/sge/pe, line 2: host b: expected a number of slots after the "
+            "error: Grid Engine: PE_HOSTFILE=/sge/pe, line 2: host b: expected a number of slots "
+            "after the "
             "name (--allocator none uses only this machine)");
   job.environment.erase("PE_HOSTFILE");
   EXPECT_EQ(understood(job), "none");  // JOB_ID alone may be anybody's
@@ -204,14 +222,17 @@ TEST(Flux, IsRead) {
   };
   for (const auto& [text, why] : refused) {
     job.printed = text;
-    EXPECT_EQ(understood(job),
-              fmt::format("error: Flux: flux resource R: {} (--allocator none uses only this machine)", why));
+    EXPECT_EQ(
+        understood(job),
+        fmt::format("error: Flux: flux resource R: {} (--allocator none uses only this machine)",
+                    why));
   }
 }
 
 TEST(Kubernetes, MpiOperatorWritesAHostFile) {
   Recorded job = operator_job();
-  EXPECT_EQ(understood(job), "kubernetes mpi-worker-0.mpi.default.svc:2 mpi-worker-1.mpi.default.svc:2");
+  EXPECT_EQ(understood(job),
+            "kubernetes mpi-worker-0.mpi.default.svc:2 mpi-worker-1.mpi.default.svc:2");
   job.files["/etc/mpi/hostfile"] = "mpi-worker-0.mpi.default.svc slots=zwei\n";
   EXPECT_EQ(understood(job),
             "error: Kubernetes: OMPI_MCA_orte_default_hostfile: /etc/mpi/hostfile, line 1: field "
@@ -229,14 +250,14 @@ TEST(Kubernetes, PodsOfAnIndexedJobKnowEachOther) {
                 {"REGROUP_SUBDOMAIN", "train.default.svc"}},
                {},
                "train-1"};
-  EXPECT_EQ(
-      understood(job),
-      "kubernetes train-0.train.default.svc:1 train-1.train.default.svc:1* train-2.train.default.svc:1");
+  EXPECT_EQ(understood(job),
+            "kubernetes train-0.train.default.svc:1 train-1.train.default.svc:1* "
+            "train-2.train.default.svc:1");
   EXPECT_EQ(find_allocation(job.input(), "")->reading.allocation.hosts[2].address, "train-2");
   job.environment["PET_NPROC_PER_NODE"] = "4";
-  EXPECT_EQ(
-      understood(job),
-      "kubernetes train-0.train.default.svc:4 train-1.train.default.svc:4* train-2.train.default.svc:4");
+  EXPECT_EQ(understood(job),
+            "kubernetes train-0.train.default.svc:4 train-1.train.default.svc:4* "
+            "train-2.train.default.svc:4");
   job.environment["JOB_COMPLETION_INDEX"] = "3";
   EXPECT_EQ(understood(job),
             "error: Kubernetes: JOB_COMPLETION_INDEX=3: expected a number below 3 (REGROUP_PODS) "
@@ -254,19 +275,23 @@ TEST(Kubernetes, PodsOfAJobSetKnowThoseOfAllItsJobs) {
                 {"REGROUP_SUBDOMAIN", "train"}},
                {},
                "train-workers-1-0"};
-  EXPECT_EQ(understood(job),
-            "kubernetes train-workers-0-0.train:1 train-workers-0-1.train:1 train-workers-1-0.train:1* "
-            "train-workers-1-1.train:1");
-  EXPECT_EQ(find_allocation(job.input(), "")->reading.allocation.hosts[3].address, "train-workers-1-1");
+  EXPECT_EQ(
+      understood(job),
+      "kubernetes train-workers-0-0.train:1 train-workers-0-1.train:1 train-workers-1-0.train:1* "
+      "train-workers-1-1.train:1");
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.allocation.hosts[3].address,
+            "train-workers-1-1");
   job.environment["REGROUP_JOBS"] = "1";
   EXPECT_EQ(understood(job), "kubernetes train-workers-1-0.train:1* train-workers-1-1.train:1");
   const std::string none = " (--allocator none uses only this machine)";
   job.environment["REGROUP_JOBS"] = "none";
-  EXPECT_EQ(understood(job), "error: Kubernetes: REGROUP_JOBS=none: expected a whole number >= 1" + none);
+  EXPECT_EQ(understood(job),
+            "error: Kubernetes: REGROUP_JOBS=none: expected a whole number >= 1" + none);
   job.environment["REGROUP_JOBS"] = "2";
   job.host_name = "train-workers-2-0";
   EXPECT_EQ(understood(job),
-            "error: Kubernetes: REGROUP_JOBS=2: train-workers-2 does not end in the job's number, below this "
+            "error: Kubernetes: REGROUP_JOBS=2: train-workers-2 does not end in the job's number, "
+            "below this "
             "one, as in a JobSet" +
                 none);
   job.host_name = "train-workers-1-0";

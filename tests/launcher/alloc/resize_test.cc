@@ -29,12 +29,13 @@ const AllocatorRow& row_of(const char* name) {
 TEST(Resize, SlurmGetsAFurtherJobThatJoins) {
   Recorded job = slurm_job();
   const AllocatorRequest request = row_of("slurm").grow(job.input(), two_more());
-  EXPECT_EQ(request.words,
-            (std::vector<std::string>{
-                "sbatch", "--parsable", "--job-name=regroup-join", "--ntasks=2", "--exclude=n1,n2",
-                ("--wrap=exec /opt/bin/regroup join /run/job/grants --through srun --jobid=7 --overlap "
-                 "--no-kill -K0 --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 "
-                 "/opt/bin/regroup join --relay /run/job/grants")}));
+  EXPECT_EQ(
+      request.words,
+      (std::vector<std::string>{
+          "sbatch", "--parsable", "--job-name=regroup-join", "--ntasks=2", "--exclude=n1,n2",
+          ("--wrap=exec /opt/bin/regroup join /run/job/grants --through srun --jobid=7 --overlap "
+           "--no-kill -K0 --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 "
+           "/opt/bin/regroup join --relay /run/job/grants")}));
   EXPECT_EQ(request.without, "SLURM_");
 }
 
@@ -45,9 +46,9 @@ TEST(Resize, AFurtherSlurmJobIsLikeTheFirstUnlessTheUserSaysOtherwise) {
   job.environment["SLURM_CPUS_PER_TASK"] = "4";
   std::vector<std::string> words = row_of("slurm").grow(job.input(), two_more()).words;
   words.pop_back();
-  EXPECT_EQ(words, (std::vector<std::string>{"sbatch", "--parsable", "--job-name=regroup-join", "--ntasks=2",
-                                             "--exclude=n1,n2", "--partition=low", "--account=physics",
-                                             "--cpus-per-task=4"}));
+  EXPECT_EQ(words, (std::vector<std::string>{"sbatch", "--parsable", "--job-name=regroup-join",
+                                             "--ntasks=2", "--exclude=n1,n2", "--partition=low",
+                                             "--account=physics", "--cpus-per-task=4"}));
   job.environment["SBATCH_PARTITION"] = "preemptible";
   words = row_of("slurm").grow(job.input(), two_more()).words;
   EXPECT_EQ(std::ranges::count(words, "--partition=low"), 0);
@@ -56,15 +57,16 @@ TEST(Resize, AFurtherSlurmJobIsLikeTheFirstUnlessTheUserSaysOtherwise) {
 TEST(Resize, SlurmIsToldWhatAJobKeeps) {
   const AllocatorRequest request =
       row_of("slurm").give_back(slurm_job().input(), {"n2", 2, {}}, {{"n1", 2, {}}, {"n3", 1, {}}});
-  EXPECT_EQ(request.words, (std::vector<std::string>{"scontrol", "update", "JobId=7", "NodeList=n1,n3"}));
+  EXPECT_EQ(request.words,
+            (std::vector<std::string>{"scontrol", "update", "JobId=7", "NodeList=n1,n3"}));
   EXPECT_EQ(request.without, "SLURM_");  // or it writes a script for the shell
 }
 
 TEST(Resize, LsfIsAskedByBresize) {
   const AllocInput input = lsf_job().input();
   const AllocatorRequest more = row_of("lsf").grow(input, two_more());
-  EXPECT_EQ(more.words, (std::vector<std::string>{"bresize", "request", "-c", "-rnc", "/run/job/resized",
-                                                  "1,2", "1234"}));
+  EXPECT_EQ(more.words, (std::vector<std::string>{"bresize", "request", "-c", "-rnc",
+                                                  "/run/job/resized", "1,2", "1234"}));
   EXPECT_EQ(more.script, "#!/bin/sh\nexec /opt/bin/regroup join --resized /run/job/grants\n");
   EXPECT_EQ(row_of("lsf").give_back(input, {"hB", 4, {}}, {}).words,
             (std::vector<std::string>{"bresize", "release", "-rncn", "4*hB", "1234"}));
@@ -76,12 +78,14 @@ TEST(Resize, WhatWaitsIsCancelled) {
   const AllocInput slurm = slurm_job().input();
   EXPECT_EQ(row_of("slurm").cancel(slurm, "18").words,
             (std::vector<std::string>{"scancel", "--state=PENDING", "18"}));
-  EXPECT_EQ(row_of("slurm").requests(slurm).words,
-            (std::vector<std::string>{"squeue", "--noheader", "--name=regroup-join",
-                                      "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED", "--format=%i"}));
+  EXPECT_EQ(
+      row_of("slurm").requests(slurm).words,
+      (std::vector<std::string>{"squeue", "--noheader", "--name=regroup-join",
+                                "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED", "--format=%i"}));
   EXPECT_EQ(row_of("lsf").cancel(lsf_job().input(), "").words,
             (std::vector<std::string>{"bresize", "cancel", "1234"}));
-  EXPECT_EQ(row_of("lsf").requests, nullptr);  // a further request takes the place of the one before
+  EXPECT_EQ(row_of("lsf").requests,
+            nullptr);  // a further request takes the place of the one before
 }
 
 TEST(Resize, OthersAreNotAsked) {
@@ -114,9 +118,10 @@ TEST(Resize, WhatLsfTellsIsUnderstood) {
   EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"}}), "error: LSB_RESIZE_HOSTS contains no host");
   EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"}, {"LSB_RESIZE_HOSTS", "hC"}}),
             "error: LSB_RESIZE_HOSTS: host hC: expected a number of slots after the name");
-  EXPECT_EQ(
-      event_of({{"LSB_RESIZE_EVENT", "grow"}, {"LSB_RESIZE_HOSTS", "hC 2"}, {"LSB_RESIZE_NOTIFY_OK", "x"}}),
-      "error: LSB_RESIZE_NOTIFY_OK=x: expected an exit status");
+  EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"},
+                      {"LSB_RESIZE_HOSTS", "hC 2"},
+                      {"LSB_RESIZE_NOTIFY_OK", "x"}}),
+            "error: LSB_RESIZE_NOTIFY_OK=x: expected an exit status");
 }
 
 }  // namespace

@@ -23,9 +23,11 @@ const std::map<std::string, std::string> kFiles = {
     {"hosts.two", "node0 slots=8\nnode1 slots=8\n"},
     {"hosts.bad", "node0 slots=4\nnode1 slots=many\n"},
     {"apps",
-     "# servers first\n-np 1 ./server --port 80\n-np 3 -x ROLE='a worker' ./client : -np 1 ./logger\n"},
+     "# servers first\n-np 1 ./server --port 80\n-np 3 -x ROLE='a worker' ./client : -np 1 "
+     "./logger\n"},
     {"apps.peers",
-     "-np 1 echo one \\\n# a comment between\n\ttwo \\ \n three\n-np 1 echo it's John's \\d+ a\\ b 'c d' "
+     "-np 1 echo one \\\n# a comment between\n\ttwo \\ \n three\n-np 1 echo it's John's \\d+ a\\ b "
+     "'c d' "
      "x='e f'\n"
      "-np 1 echo a#b #c\n-np 1 echo 'open\n-np 1 echo last \\\n"},
     {"apps.bad", "-np 1 ./a\n-np one ./b\n"},
@@ -39,18 +41,20 @@ const std::map<std::string, std::string> kFiles = {
 };
 
 ParseContext parse_context(const std::string& program) {
-  return {
-      program,
-      {{"PATH", "/usr/bin"}, {"HOME", "/home/u"}, {"NCCL_DEBUG", "INFO"}, {"LD_LIBRARY_PATH", "/opt/lib"}},
-      {"node0.cluster"},
-      [](const std::string& path) -> base::Result<std::string> {
-        const auto found = kFiles.find(path);
-        if (found == kFiles.end()) return base::not_found("no such file");
-        return found->second;
-      },
-      [](const std::string& path) {
-        return path == "./executable.py" || path == "executable.py" || path == "/opt/tool.py";
-      }};
+  return {program,
+          {{"PATH", "/usr/bin"},
+           {"HOME", "/home/u"},
+           {"NCCL_DEBUG", "INFO"},
+           {"LD_LIBRARY_PATH", "/opt/lib"}},
+          {"node0.cluster"},
+          [](const std::string& path) -> base::Result<std::string> {
+            const auto found = kFiles.find(path);
+            if (found == kFiles.end()) return base::not_found("no such file");
+            return found->second;
+          },
+          [](const std::string& path) {
+            return path == "./executable.py" || path == "executable.py" || path == "/opt/tool.py";
+          }};
 }
 
 std::string understood(const std::string& line) {

@@ -37,8 +37,8 @@ TEST(Options, TakesOneDashTwoDashesAndEquals) {
 }
 
 TEST(Options, ARangeMakesTheJobElastic) {
-  const Options options = parsed(
-      {"--initial-size", "3", "-np", "2:8", "--replace=never", "--reproducible", "off", "python", "t.py"});
+  const Options options = parsed({"--initial-size", "3", "-np", "2:8", "--replace=never",
+                                  "--reproducible", "off", "python", "t.py"});
   EXPECT_TRUE(options.elastic);
   EXPECT_EQ(options.min, 2U);
   EXPECT_EQ(options.max, 8U);
@@ -103,20 +103,25 @@ TEST(Options, SaysWhatIsWrong) {
   EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: expected a whole number >= 1");
   EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: expected a whole number");
   EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: expected MIN <= MAX");
-  EXPECT_EQ(refusal({"-np", "0:2", "p"}), "option -np '0:2': expected MIN:MAX, two whole numbers >= 1");
-  EXPECT_EQ(refusal({"-np", "2:", "p"}), "option -np '2:': expected MIN:MAX, two whole numbers >= 1");
+  EXPECT_EQ(refusal({"-np", "0:2", "p"}),
+            "option -np '0:2': expected MIN:MAX, two whole numbers >= 1");
+  EXPECT_EQ(refusal({"-np", "2:", "p"}),
+            "option -np '2:': expected MIN:MAX, two whole numbers >= 1");
   EXPECT_EQ(refusal({"-np", "1", ""}), "the program's name is empty");
-  EXPECT_EQ(refusal({"-np", "99999999999", "p"}), "option -np 99999999999: expected a whole number");
+  EXPECT_EQ(refusal({"-np", "99999999999", "p"}),
+            "option -np 99999999999: expected a whole number");
   EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: expected a whole number >= 1");
   EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: expected auto or never");
-  EXPECT_EQ(refusal({"--timeout", "nan", "p"}), "option --timeout nan: expected a number of seconds");
+  EXPECT_EQ(refusal({"--timeout", "nan", "p"}),
+            "option --timeout nan: expected a number of seconds");
   EXPECT_EQ(refusal({"-np"}), "option -np: N|MIN:MAX is missing");
   EXPECT_THAT(refusal({"-np", "2"}), testing::HasSubstr("no program was given"));
   EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1: takes no value");
 }
 
 TEST(Options, SuggestsTheNearestName) {
-  EXPECT_EQ(refusal({"--overubscribe", "p"}), "unknown option --overubscribe; did you mean --oversubscribe?");
+  EXPECT_EQ(refusal({"--overubscribe", "p"}),
+            "unknown option --overubscribe; did you mean --oversubscribe?");
   EXPECT_EQ(refusal({"-tagoutput", "p"}), "unknown option -tagoutput; did you mean --tag-output?");
   EXPECT_EQ(refusal({"--completely-different", "p"}), "unknown option --completely-different");
   EXPECT_EQ(base::nearest("np", {"np", "n"}), "np");
@@ -155,19 +160,24 @@ TEST(Options, BenchReadsItsOwnArguments) {
 }
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
-  EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
-            "--min-members-timeout: ignored; requires an elastic job (-np MIN:MAX)");
+  EXPECT_EQ(
+      unheeded_options(parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
+      "--min-members-timeout: ignored; requires an elastic job (-np MIN:MAX)");
   EXPECT_EQ(unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
             "--checkpoint: ignored; requires -np MIN:MAX or -np N without --role");
-  EXPECT_EQ(unheeded_options(parsed({"--role", "a=1", "--hang-timeout", "5", "--checkpoint-interval", "3",
-                                     "--ready-timeout", "9", "--shards", "4", "--seed=7", "-q", "p"})),
-            "--hang-timeout, --checkpoint-interval, --ready-timeout: ignored; requires -np MIN:MAX or -np N "
-            "without --role");
+  EXPECT_EQ(
+      unheeded_options(parsed({"--role", "a=1", "--hang-timeout", "5", "--checkpoint-interval", "3",
+                               "--ready-timeout", "9", "--shards", "4", "--seed=7", "-q", "p"})),
+      "--hang-timeout, --checkpoint-interval, --ready-timeout: ignored; requires -np MIN:MAX or "
+      "-np N "
+      "without --role");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--min-members-timeout", "3", "p"})), "");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
 
-std::string misfit(Options options, std::uint32_t slots) { return fit_to_slots(options, slots).message(); }
+std::string misfit(Options options, std::uint32_t slots) {
+  return fit_to_slots(options, slots).message();
+}
 
 TEST(FitToSlots, FillsInWhatWasNotGiven) {
   Options options = parsed({"p"});
@@ -183,7 +193,8 @@ TEST(FitToSlots, FillsInWhatWasNotGiven) {
 }
 
 TEST(FitToSlots, RefusesMoreMembersThanSlots) {
-  const std::string told = "4 members requested, 2 slots (cores) available; --oversubscribe allows more";
+  const std::string told =
+      "4 members requested, 2 slots (cores) available; --oversubscribe allows more";
   EXPECT_EQ(misfit(parsed({"-np", "4", "p"}), 2), told);
   EXPECT_EQ(misfit(parsed({"-np", "4:8", "p"}), 2), told);
   EXPECT_EQ(misfit(parsed({"-np", "1:8", "--initial-size", "4", "p"}), 2), told);
@@ -198,7 +209,8 @@ TEST(FitToSlots, RefusesAStartOutsideTheRange) {
   EXPECT_EQ(misfit(parsed({"-np", "4", "--initial-size", "2", "p"}), 8),
             "--initial-size 2: requires an elastic job (-np MIN:MAX)");
   EXPECT_THAT(misfit(parsed({"-np", "1:200", "p"}), 8), testing::HasSubstr("at most 127 members"));
-  EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8), testing::HasSubstr("at most 127 members"));
+  EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8),
+              testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "20000", "p"}), 8),
               testing::HasSubstr("at most 16384"));
 }
@@ -222,9 +234,9 @@ TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
   for (const char* factor : {"0", "-1", "0.001", "1001", "nan", "inf", "1s", " 1", "one"}) {
     const auto options = cli::parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
     ASSERT_FALSE(options.ok()) << factor;
-    EXPECT_EQ(
-        options.status().message(),
-        std::string("REGROUP_TIME_LIMIT_FACTOR must be a number from 0.01 to 1000, got \"") + factor + "\"");
+    EXPECT_EQ(options.status().message(),
+              std::string("REGROUP_TIME_LIMIT_FACTOR must be a number from 0.01 to 1000, got \"") +
+                  factor + "\"");
   }
 }
 

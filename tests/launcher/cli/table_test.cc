@@ -1,5 +1,5 @@
-// One table: the parser takes every option of it with the values it says, and help, the manual page and the
-// completions know it.
+// One table: the parser takes every option of it with the values it says, and help, the manual page
+// and the completions know it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +19,12 @@ using Words = std::vector<std::string>;
 
 base::Result<spec::Options> parse(const Words& words, const std::string& program = "regroup",
                                   const spec::Environment& environment = {}) {
-  return parse_command_line(
-      words,
-      {program, environment, {"here"}, [](const std::string&) { return std::string("here slots=2\n"); }, {}});
+  return parse_command_line(words,
+                            {program,
+                             environment,
+                             {"here"},
+                             [](const std::string&) { return std::string("here slots=2\n"); },
+                             {}});
 }
 
 std::string refusal(const Words& words, const std::string& program = "regroup") {
@@ -61,7 +64,9 @@ Words sample_values(const Spec& spec) {
     const std::string first = name.substr(0, name.find('|'));
     if (name.starts_with('[')) continue;
     const bool word = first.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == std::string::npos;
-    out.push_back(word ? first : name.starts_with("VAR") && spec.names[0] == "set-env" ? "A=1" : "1");
+    out.push_back(word                                                    ? first
+                  : name.starts_with("VAR") && spec.names[0] == "set-env" ? "A=1"
+                                                                          : "1");
   }
   return out;
 }
@@ -130,20 +135,21 @@ struct Renamed {
 class RenamedOptions : public testing::TestWithParam<Renamed> {};
 INSTANTIATE_TEST_SUITE_P(
     All, RenamedOptions,
-    testing::Values(Renamed{"bits", "off", "--bits off is now --reproducible off",
-                            [](const spec::Options& o) { return o.any_fingerprint; }},
-                    Renamed{"bits", "on", "--bits on is now --reproducible strict",
-                            [](const spec::Options& o) { return !o.any_fingerprint; }},
-                    Renamed{"every", "7", "--every 7 is now --checkpoint-interval 7",
-                            [](const spec::Options& o) { return o.checkpoint.every == 7; }},
-                    Renamed{"wait", "7", "--wait 7 is now --min-members-timeout 7",
-                            [](const spec::Options& o) { return o.wait == std::chrono::seconds(7); }},
-                    Renamed{"hung", "drop", "--hung drop is now --on-hang drop",
-                            [](const spec::Options& o) { return o.hung.drop; }},
-                    Renamed{"hung-after", "7", "--hung-after 7 is now --hang-timeout 7",
-                            [](const spec::Options& o) { return o.hung.after == std::chrono::seconds(7); }},
-                    Renamed{"start", "2", "--start 2 is now --initial-size 2",
-                            [](const spec::Options& o) { return o.start == 2; }}));
+    testing::Values(
+        Renamed{"bits", "off", "--bits off is now --reproducible off",
+                [](const spec::Options& o) { return o.any_fingerprint; }},
+        Renamed{"bits", "on", "--bits on is now --reproducible strict",
+                [](const spec::Options& o) { return !o.any_fingerprint; }},
+        Renamed{"every", "7", "--every 7 is now --checkpoint-interval 7",
+                [](const spec::Options& o) { return o.checkpoint.every == 7; }},
+        Renamed{"wait", "7", "--wait 7 is now --min-members-timeout 7",
+                [](const spec::Options& o) { return o.wait == std::chrono::seconds(7); }},
+        Renamed{"hung", "drop", "--hung drop is now --on-hang drop",
+                [](const spec::Options& o) { return o.hung.drop; }},
+        Renamed{"hung-after", "7", "--hung-after 7 is now --hang-timeout 7",
+                [](const spec::Options& o) { return o.hung.after == std::chrono::seconds(7); }},
+        Renamed{"start", "2", "--start 2 is now --initial-size 2",
+                [](const spec::Options& o) { return o.start == 2; }}));
 
 TEST_P(RenamedOptions, OldNameIsAcceptedWithANote) {
   const std::string dashes = "--";
@@ -196,7 +202,8 @@ TEST(Table, HelpKnowsEveryOption) {
     EXPECT_THAT(part, testing::StartsWith(group.title));
     for (const Spec& spec : table()) {
       const std::string line = "\n  " + dashed(spec.names[0]);
-      EXPECT_TRUE(spec.group != group.group || part.find(line) != std::string::npos) << spec.names[0];
+      EXPECT_TRUE(spec.group != group.group || part.find(line) != std::string::npos)
+          << spec.names[0];
     }
     EXPECT_THAT(help_text(""), HasSubstr(group.name));
   }
@@ -224,8 +231,9 @@ TEST(Table, TheFirstScreenFitsATerminalAndNamesTheTopics) {
     EXPECT_EQ(refusal({"--help", topic}), "accepted") << topic;
   }
   EXPECT_THAT(refusal({"--help", "hostz"}),
-              testing::StartsWith("--help hostz: unknown topic; did you mean hosts?; topics are any option, "
-                                  "members, environment, "));
+              testing::StartsWith(
+                  "--help hostz: unknown topic; did you mean hosts?; topics are any option, "
+                  "members, environment, "));
 }
 
 TEST(Table, EveryHelpIsInOneVoice) {
@@ -247,8 +255,8 @@ TEST(Table, EveryHelpIsASentenceOfItsOwn) {
 }
 
 std::string without_roff(const std::string& page) {
-  return std::regex_replace(std::regex_replace(page, std::regex(R"(\\f[BIR])"), ""), std::regex(R"(\\-)"),
-                            "-");
+  return std::regex_replace(std::regex_replace(page, std::regex(R"(\\f[BIR])"), ""),
+                            std::regex(R"(\\-)"), "-");
 }
 
 TEST(Table, TheManualPageKnowsEveryOption) {
@@ -256,7 +264,8 @@ TEST(Table, TheManualPageKnowsEveryOption) {
   EXPECT_THAT(page, HasSubstr("regroup 1.2.3"));
   for (const Spec& spec : table()) {
     std::string line = "\n.TP\n";
-    for (const std::string& name : spec.names) line += (name == spec.names[0] ? "" : ", ") + dashed(name);
+    for (const std::string& name : spec.names)
+      line += (name == spec.names[0] ? "" : ", ") + dashed(name);
     if (!spec.value.empty()) line += " " + spec.value;
     EXPECT_THAT(page, HasSubstr(line + "\n" + spec.help + ".\n"));
   }
@@ -266,7 +275,8 @@ TEST(Table, TheManualPageKnowsEveryOption) {
 std::set<std::string> dashed_words(const std::string& text, const std::string& pattern) {
   const std::regex word(pattern);
   std::set<std::string> out;
-  for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it) out.insert((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it)
+    out.insert((*it)[1]);
   return out;
 }
 
@@ -282,7 +292,8 @@ TEST(Table, CompletionsKnowEveryOptionAndNoOther) {
   const std::string bash = bash_completion();
   const std::size_t from = bash.find("compgen -W '-");
   ASSERT_NE(from, std::string::npos);
-  const std::string words = bash.substr(from + std::strlen("compgen -W"), bash.find('\n', from) - from);
+  const std::string words =
+      bash.substr(from + std::strlen("compgen -W"), bash.find('\n', from) - from);
   EXPECT_EQ(dashed_words(words, "[ '](-\\w[-\\w]*|--[-\\w]+)(?=[ '])"), all_dashed());
   EXPECT_EQ(dashed_words(zsh_completion(), "\n  '\\*(-[-\\w]+)\\["), all_dashed());
 }

@@ -13,7 +13,8 @@ Cluster cluster_of(std::vector<Role> roles) {
   Cluster cluster{.job_name = "digits", .roles = std::move(roles), .coordinator_port = 9000};
   for (const Task& task : tasks_of(cluster.roles)) {
     const auto rank = cluster.members.size();
-    MemberPorts member{"10.0.0." + std::to_string(rank), static_cast<std::uint16_t>(2000 + rank), {}};
+    MemberPorts member{
+        "10.0.0." + std::to_string(rank), static_cast<std::uint16_t>(2000 + rank), {}};
     for (const PortRequest& request : cluster.roles[task.role].ports) {
       auto& ports = member.labelled.emplace_back();
       for (std::uint32_t n = 0; n < request.count; ++n) {
@@ -30,7 +31,8 @@ const std::vector<Role> kTraining{{"chief", 1}, {"worker", 2}, {"ps", 1}, {"eval
 TEST(ClusterSpec, GivesRanksRoleByRole) {
   std::vector<std::string> names;
   for (const Task& task : tasks_of(kTraining)) names.push_back(task_name(kTraining, task));
-  EXPECT_EQ(names, (std::vector<std::string>{"chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"}));
 }
 
 TEST(ClusterSpec, WritesTfConfigAsTensorFlowWantsIt) {
@@ -41,7 +43,8 @@ TEST(ClusterSpec, WritesTfConfigAsTensorFlowWantsIt) {
 }
 
 TEST(ClusterSpec, TellsTheEvaluatorOfAClusterItIsNotIn) {
-  const auto config = nlohmann::json::parse(cluster_environment(cluster_of(kTraining), 4).at("TF_CONFIG"));
+  const auto config =
+      nlohmann::json::parse(cluster_environment(cluster_of(kTraining), 4).at("TF_CONFIG"));
   EXPECT_EQ(config["task"], (nlohmann::json{{"type", "evaluator"}, {"index", 0}}));
   EXPECT_FALSE(config["cluster"].contains("evaluator"));
   EXPECT_EQ(config["cluster"].size(), 3U);
@@ -101,7 +104,8 @@ TEST(ClusterSpec, RefusesRolesThatMakeNoCluster) {
       {{{"", 1}}, "a role has no name"},
       {{{"work er", 1}}, "role work er: expected a name of letters, digits, _ and -"},
       {{{"a=b", 1}}, "role a=b: expected a name of letters, digits, _ and -"},
-      {{{"worker", 1}, {"ps", 1}, {"worker", 2}}, "role worker: given twice; expected each role once"},
+      {{{"worker", 1}, {"ps", 1}, {"worker", 2}},
+       "role worker: given twice; expected each role once"},
       {{{"worker", 0}}, "role worker has no member"},
       {{{"chief", 2}}, "expected at most one chief, got 2"},
       {{{"chief", 1}, {"master", 1}}, "expected at most one chief, got 2"},

@@ -27,13 +27,14 @@ class ElasticAgentTest : public testing::Test {
     auto sockets = agent::control_sockets();
     EXPECT_TRUE(sockets.ok());
     guardian_ = std::move(sockets->first);
-    agent_.emplace(loop_, agent::AgentOptions{}, std::move(sockets->second), [this](agent::Agent& agent) {
-      ElasticAgentOptions options{
-          .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
-      auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
-      job_ = job.get();
-      return job;
-    });
+    agent_.emplace(
+        loop_, agent::AgentOptions{}, std::move(sockets->second), [this](agent::Agent& agent) {
+          ElasticAgentOptions options{
+              .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
+          auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
+          job_ = job.get();
+          return job;
+        });
     const base::Status status = job_->start();
     EXPECT_TRUE(status.ok()) << status.message();
   }

@@ -39,7 +39,8 @@ class ElasticCoordinator : public testing::Test {
     options.policy.relaunch.max_restarts = max_restarts;
     return run_coordinator(options, std::move(ours_), 1);
   }
-  // The agent of one member that exits with status 3; the exit status of the job, if it ever hears of it.
+  // The agent of one member that exits with status 3; the exit status of the job, if it ever hears
+  // of it.
   std::optional<std::int32_t> serve() {
     boost::asio::io_context loop;
     std::optional<std::int32_t> result;
@@ -48,7 +49,8 @@ class ElasticCoordinator : public testing::Test {
         loop, std::move(agent_),
         [&](const proto::Message& message) {
           if (const auto* start = std::get_if<proto::Start>(&message.body)) {
-            channel->send({1, proto::MemberLost{.member = start->member, .exit_code = 3, .reaped = true}});
+            channel->send(
+                {1, proto::MemberLost{.member = start->member, .exit_code = 3, .reaped = true}});
           } else if (const auto* done = std::get_if<proto::JobDone>(&message.body)) {
             result = done->exit_code;
             loop.stop();

@@ -28,8 +28,10 @@ TEST(TrainingEnd, IsTheFirstMembersThatHasFinished) {
 TEST(TrainingEnd, HasTheStatusOfAMemberThatFailsAfterItUnlessTheJobIsBeingEnded) {
   for (const bool ending : {false, true}) {
     TrainingEnd end;
-    end.hear(proto::MemberLost{.member = 1, .joined = true, .finished = true, .exit_code = 3, .reaped = true},
-             ending);
+    end.hear(
+        proto::MemberLost{
+            .member = 1, .joined = true, .finished = true, .exit_code = 3, .reaped = true},
+        ending);
     EXPECT_EQ(end.status(), ending ? 0 : 3);
   }
 }

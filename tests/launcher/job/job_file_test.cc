@@ -1,4 +1,5 @@
-// Job files: what they mean, what is said of wrong ones, and the schema that is made from the same table.
+// Job files: what they mean, what is said of wrong ones, and the schema that is made from the same
+// table.
 #include "launcher/job/job_file.h"
 
 #include <gmock/gmock.h>
@@ -26,10 +27,11 @@ TEST(JobFile, ReadsEveryField) {
   EXPECT_EQ(job->name, "digits");
   EXPECT_EQ(job->retry_count, 2U);
   EXPECT_TRUE(job->notes.empty());
-  EXPECT_EQ(job->roles,
-            (std::vector<Role>{{"chief", 1},
-                               {"worker", 2, 0, {{"http", 2, 0}, {"debug", 1, 5005}}, /*min_failed=*/2},
-                               {"ps", 1, 0, {}, /*min_failed=*/0}}));
+  EXPECT_EQ(
+      job->roles,
+      (std::vector<Role>{{"chief", 1},
+                         {"worker", 2, 0, {{"http", 2, 0}, {"debug", 1, 5005}}, /*min_failed=*/2},
+                         {"ps", 1, 0, {}, /*min_failed=*/0}}));
   ASSERT_EQ(job->apps.size(), 3U);
   EXPECT_THAT(job->apps[0].command,
               ElementsAre("sh", "-c", "python examples/tensorflow/parameter_server.py"));
@@ -48,10 +50,11 @@ TEST(JobFile, ReadsEveryField) {
 TEST(JobFile, TakesFilesOfOpenPaiAndSaysWhatItLeavesOut) {
   auto job = read_job("tests/golden/job_file/openpai.json", {}, 0);
   ASSERT_TRUE(job.ok()) << job.status().message();
-  EXPECT_THAT(job->notes, ElementsAre("tests/golden/job_file/openpai.json:3: image: Ignored: there are no "
-                                      "containers",
-                                      "tests/golden/job_file/openpai.json:5: codeDir: Ignored: programs run "
-                                      "where they are"));
+  EXPECT_THAT(job->notes,
+              ElementsAre("tests/golden/job_file/openpai.json:3: image: Ignored: there are no "
+                          "containers",
+                          "tests/golden/job_file/openpai.json:5: codeDir: Ignored: programs run "
+                          "where they are"));
   EXPECT_EQ(job->roles[1].min_succeeded, 2U);
 }
 
@@ -74,19 +77,24 @@ TEST(JobFile, NamesFileLineAndField) {
       {good + "  cpuNumber: nan\n",
        "f:5: taskRoles[0].cpuNumber: expected a number from 0 to 65536, got \"nan\""},
       {good + "  minFailedTaskCount: 0\n",
-       "f:5: taskRoles[0].minFailedTaskCount: expected a whole number from 1 to 65536, or -1 for never, got "
+       "f:5: taskRoles[0].minFailedTaskCount: expected a whole number from 1 to 65536, or -1 for "
+       "never, got "
        "\"0\""},
-      {good + "  tasknumber: 2\n", "f:5: taskRoles[0].tasknumber: unknown field; did you mean taskNumber?"},
+      {good + "  tasknumber: 2\n",
+       "f:5: taskRoles[0].tasknumber: unknown field; did you mean taskNumber?"},
       {good + "  zzz: 2\n", "f:5: taskRoles[0].zzz: unknown field"},
       {good + "  name: ps\n", "f:5: taskRoles[0].name: given twice"},
-      {good + "  portList: 80\n", "f:5: taskRoles[0].portList: expected a list of ports, got \"80\""},
+      {good + "  portList: 80\n",
+       "f:5: taskRoles[0].portList: expected a list of ports, got \"80\""},
       {good + "  portList:\n  - portNumber: 2\n",
        "f:6: taskRoles[0].portList[0].label: missing; expected a string"},
       {good + "- name: ps\n",
-       "f:5: taskRoles[1].command: missing; expected a string for sh -c, or a list of a program and its "
+       "f:5: taskRoles[1].command: missing; expected a string for sh -c, or a list of a program "
+       "and its "
        "arguments"},
       {good + "- name: ps\n  command: []\n",
-       "f:6: taskRoles[1].command: expected a string for sh -c, or a list of a program and its arguments, "
+       "f:6: taskRoles[1].command: expected a string for sh -c, or a list of a program and its "
+       "arguments, "
        "got an empty list"},
       {good + "- worker\n", "f:5: taskRoles[1]: expected a map of fields, got \"worker\""},
       {good + "- name: worker\n  command: b\n",
@@ -114,17 +122,21 @@ TEST(JobFile, NamesFileLineAndField) {
 TEST(JobFile, NamesTheLineOfWhatIsNotYaml) {
   EXPECT_THAT(parse_job("jobName: j\ntaskRoles: [\n", "f", {}, 0).status().message(),
               HasSubstr(": not YAML: "));
-  EXPECT_THAT(parse_job("jobName: j\n\tx: y\n", "f", {}, 0).status().message(), HasSubstr("f:2: not YAML: "));
+  EXPECT_THAT(parse_job("jobName: j\n\tx: y\n", "f", {}, 0).status().message(),
+              HasSubstr("f:2: not YAML: "));
 }
 
 TEST(JobFile, RefusesGpusThatAreNotThere) {
   const std::string text =
-      "jobName: j\ntaskRoles:\n- {name: ps, command: a}\n- name: worker\n  command: a\n  taskNumber: 2\n  "
+      "jobName: j\ntaskRoles:\n- {name: ps, command: a}\n- name: worker\n  command: a\n  "
+      "taskNumber: 2\n  "
       "gpuNumber: 2\n";
   EXPECT_EQ(parse_job(text, "f", {}, 0).status().message(),
-            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, but this machine has no GPU");
+            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, but this machine has "
+            "no GPU");
   EXPECT_EQ(parse_job(text, "f", {}, 3).status().message(),
-            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, but this machine has 3 in all");
+            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, but this machine has "
+            "3 in all");
   auto job = parse_job(text, "f", {}, 4);
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->roles[1].gpus, 2U);

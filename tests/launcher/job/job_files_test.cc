@@ -66,22 +66,27 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
   auto fixed = announce_job(environment_, "0000aaaa", 3);
   ASSERT_TRUE(fixed);
   EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/0000aaaa");
-  EXPECT_EQ(find_job(environment_, "").status().message(), "no elastic job of this user is running");
-  EXPECT_EQ(find_job(environment_, "0000aaaa").status().message(),
-            "job 0000aaaa has a fixed number of members (-np N), which supports only `regroup status`");
+  EXPECT_EQ(find_job(environment_, "").status().message(),
+            "no elastic job of this user is running");
+  EXPECT_EQ(
+      find_job(environment_, "0000aaaa").status().message(),
+      "job 0000aaaa has a fixed number of members (-np N), which supports only `regroup status`");
   std::ofstream(fixed->files.usage())
       << metrics::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
   const std::string status = *fixed_job_status(fixed->files);
-  EXPECT_THAT(fixed_job_table(status), testing::HasSubstr("running with 3 members, a fixed number\n"));
-  EXPECT_THAT(fixed_job_table(status), testing::ContainsRegex("\n +0 +2 n1 +4711 +1.50 +0.50 +8 MiB -\n"));
+  EXPECT_THAT(fixed_job_table(status),
+              testing::HasSubstr("running with 3 members, a fixed number\n"));
+  EXPECT_THAT(fixed_job_table(status),
+              testing::ContainsRegex("\n +0 +2 n1 +4711 +1.50 +0.50 +8 MiB -\n"));
   {
     const auto elastic = serve("one");  // scripts that ask for it go on to get it
     EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/one");
     const auto other = announce_job(environment_, "0000bbbb", 1);
     EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/one");
     const auto two = serve("two");
-    EXPECT_THAT(find_job(environment_, "", JobKind::kAny).status().message(),
-                testing::StartsWith("several jobs of this user are running; expected the ID of one: "));
+    EXPECT_THAT(
+        find_job(environment_, "", JobKind::kAny).status().message(),
+        testing::StartsWith("several jobs of this user are running; expected the ID of one: "));
     remove_job_files(other->files);
   }
   const JobFiles files = fixed->files;
@@ -102,7 +107,8 @@ TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   transport::Listener agent(loop_, [](base::Fd, pid_t) {});
   ASSERT_TRUE(agent.start(restarting.agent_socket()).ok());
   {
-    ASSERT_TRUE(transport::Listener(loop_, [](base::Fd, pid_t) {}).start(left.control_socket()).ok());
+    ASSERT_TRUE(
+        transport::Listener(loop_, [](base::Fd, pid_t) {}).start(left.control_socket()).ok());
   }
   const auto fixed = announce_job(environment_, "0000000e", 1);
   ASSERT_TRUE(fixed);
@@ -115,7 +121,8 @@ TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
 }
 
 TEST_F(JobFilesTest, LiesInTheTemporaryFolderOtherwise) {
-  EXPECT_EQ(*runtime_folder({{"TMPDIR", folder_}}), folder_ + "/regroup-" + std::to_string(::geteuid()));
+  EXPECT_EQ(*runtime_folder({{"TMPDIR", folder_}}),
+            folder_ + "/regroup-" + std::to_string(::geteuid()));
 }
 
 TEST_F(JobFilesTest, AFolderThatIsNotOursAloneIsNotUsed) {
@@ -123,11 +130,13 @@ TEST_F(JobFilesTest, AFolderThatIsNotOursAloneIsNotUsed) {
   const std::string tmp = folder_ + "/tmp";
   const std::string usual = tmp + "/regroup-" + std::to_string(::geteuid());
   for (const std::string& made : {elsewhere, tmp}) ASSERT_EQ(::mkdir(made.c_str(), 0700), 0);
-  ASSERT_EQ(::symlink(elsewhere.c_str(), (folder_ + "/regroup").c_str()), 0);  // as another user might
+  ASSERT_EQ(::symlink(elsewhere.c_str(), (folder_ + "/regroup").c_str()),
+            0);  // as another user might
   environment_["TMPDIR"] = tmp;
   std::string note;
   EXPECT_EQ(*runtime_folder(environment_, &note), usual);
-  EXPECT_NE(note.find(folder_ + "/regroup: expected a directory of user "), std::string::npos) << note;
+  EXPECT_NE(note.find(folder_ + "/regroup: expected a directory of user "), std::string::npos)
+      << note;
   EXPECT_NE(note.find(": using " + usual), std::string::npos) << note;
 
   ASSERT_EQ(::chmod(usual.c_str(), 0777), 0);

@@ -25,26 +25,30 @@ proto::World world(proto::Generation generation) {
 }
 
 membership::Intent intent(std::uint32_t target) {
-  return {base::TimePoint(std::chrono::nanoseconds(12345)),
-          target,
-          target - 1,
-          2,
-          9,
-          7,
-          target - 2,
-          {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
+  return {
+      base::TimePoint(std::chrono::nanoseconds(12345)),
+      target,
+      target - 1,
+      2,
+      9,
+      7,
+      target - 2,
+      {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
 }
 
 membership::FailureRow failures() {
-  return {
-      .failure = {.member = 5, .kind = "OSError", .place = "train.py:6", .message = "no 'log'", .trace = 9},
-      .what = "OSError at train.py:6",
-      .at = 1234567890123,
-      .slots = {0, 3},
-      .members = {4, 2, 5},
-      .length = 3,
-      .launches = 2,
-      .passed_on = true};
+  return {.failure = {.member = 5,
+                      .kind = "OSError",
+                      .place = "train.py:6",
+                      .message = "no 'log'",
+                      .trace = 9},
+          .what = "OSError at train.py:6",
+          .at = 1234567890123,
+          .slots = {0, 3},
+          .members = {4, 2, 5},
+          .length = 3,
+          .launches = 2,
+          .passed_on = true};
 }
 
 class JournalTest : public testing::Test {
@@ -53,7 +57,9 @@ class JournalTest : public testing::Test {
     char name[] = "/tmp/journal-XXXXXX";
     path_ = std::string(::mkdtemp(name)) + "/journal";
   }
-  ~JournalTest() override { std::filesystem::remove_all(std::filesystem::path(path_).parent_path()); }
+  ~JournalTest() override {
+    std::filesystem::remove_all(std::filesystem::path(path_).parent_path());
+  }
 
   void append(const membership::JournalEntry& entry) {
     auto journal = JournalFile::open(path_);
@@ -103,7 +109,8 @@ TEST_F(JournalTest, GivesTheNewestRowOfFailuresBack) {
   EXPECT_EQ(journal->past().failures, failures());
 }
 
-// The launcher reads it when the job's files are gone, and the coordinator may have died in a record.
+// The launcher reads it when the job's files are gone, and the coordinator may have died in a
+// record.
 TEST_F(JournalTest, SaysWhatOthersHaveWrittenSinceAlsoWithoutItsPath) {
   const auto held = JournalFile::open(path_);
   ASSERT_TRUE(held.ok());
@@ -173,7 +180,8 @@ TEST_F(JournalTest, ARecordThatDoesNotFitIsCutOffAndOthersFollow) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit tight{whole + 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
-  const base::Status status = journal->append(membership::Sentence{{}, "too long for what is left"});
+  const base::Status status =
+      journal->append(membership::Sentence{{}, "too long for what is left"});
   EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   (void)std::signal(SIGXFSZ, handler);
   EXPECT_EQ(status.message().substr(0, 6), "write(") << status.message();
@@ -191,7 +199,8 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.seekp(4);
   file.put('\x07');
   file.close();
-  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": version 7, expected 5");
+  EXPECT_EQ(JournalFile::open(path_).status().message(),
+            "journal " + path_ + ": version 7, expected 5");
 }
 
 // Of the build before this one: it held nothing but Worlds.
@@ -207,14 +216,15 @@ TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
   bad_world.plan.pop_back();
   auto bad_intent = intent(3);
   bad_intent.marks[0].state = membership::MemberState::kGone;
-  const std::pair<membership::JournalEntry, const char*> cases[] = {{bad_world, "World 1 makes no sense"},
-                                                                    {bad_intent, "malformed intent"}};
+  const std::pair<membership::JournalEntry, const char*> cases[] = {
+      {bad_world, "World 1 makes no sense"}, {bad_intent, "malformed intent"}};
   for (const auto& [entry, expected] : cases) {
     std::filesystem::remove(path_);
     append(entry);
     auto journal = JournalFile::open(path_);
     EXPECT_EQ(journal.code(), base::Code::kDataLoss);
-    EXPECT_NE(journal.status().message().find(expected), std::string::npos) << journal.status().message();
+    EXPECT_NE(journal.status().message().find(expected), std::string::npos)
+        << journal.status().message();
   }
 }
 

@@ -88,7 +88,8 @@ bool take_half_of_the_ports(std::vector<base::Fd>& taken) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
     address.sin_port = htons(static_cast<std::uint16_t>(port));
-    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return false;
+    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+      return false;
     taken.push_back(std::move(socket));
   }
   return true;
@@ -128,7 +129,8 @@ TEST(PortPool, GivesEveryMemberPortsOfItsOwn) {
   }
   EXPECT_EQ(pool->cluster.members[2].labelled[0].size(), 2U);
   EXPECT_EQ(all.size(), 1U + 3 * (1 + 2 + 1) + 2);
-  for (const base::Fd& socket : pool->held.sockets) EXPECT_NE(::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC, 0);
+  for (const base::Fd& socket : pool->held.sockets)
+    EXPECT_NE(::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
 // Ports that were free a moment ago.
@@ -176,7 +178,8 @@ TEST(PortPool, DealsThePortsOfEachHostToItsMembers) {
   const std::vector<std::vector<std::uint16_t>> all{{0, 7000}, {0, 0, 7001, 0, 7002, 0}, {}};
   EXPECT_EQ(*wanted, all);
   Cluster cluster{"", roles, {}, 0};
-  give_ports(cluster, host_of, {{11, 7000}, {21, 22, 7001, 24, 7002, 26}, {}}, {"10.0.0.1", "10.0.0.2", ""});
+  give_ports(cluster, host_of, {{11, 7000}, {21, 22, 7001, 24, 7002, 26}, {}},
+             {"10.0.0.1", "10.0.0.2", ""});
   EXPECT_EQ(cluster.members[0].host, "10.0.0.2");
   EXPECT_EQ(cluster.members[0].port, 21);
   EXPECT_EQ(cluster.members[1].host, "10.0.0.1");
@@ -195,8 +198,8 @@ TEST(PortPool, OfAFixedPortThereIsOneOnEachHost) {
 
 TEST(PortPool, ReadsOnlyPorts) {
   EXPECT_EQ(*ports_from_json(ports_to_json({1, 65535})), (std::vector<std::uint16_t>{1, 65535}));
-  for (const char* text : {"", "{", "[]", "{}", R"({"ports":1})", R"({"ports":[0]})", R"({"ports":[65536]})",
-                           R"({"ports":["1"]})", R"({"ports":[-1]})"})
+  for (const char* text : {"", "{", "[]", "{}", R"({"ports":1})", R"({"ports":[0]})",
+                           R"({"ports":[65536]})", R"({"ports":["1"]})", R"({"ports":[-1]})"})
     EXPECT_EQ(ports_from_json(text).status().code(), base::Code::kDataLoss) << text;
 }
 

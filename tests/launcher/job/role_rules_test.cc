@@ -7,7 +7,8 @@
 namespace regroup::job {
 
 void PrintTo(const RoleAction& action, std::ostream* out) {
-  if (const auto* a = std::get_if<StartMember>(&action)) *out << "start " << a->rank << "/" << a->restarts;
+  if (const auto* a = std::get_if<StartMember>(&action))
+    *out << "start " << a->rank << "/" << a->restarts;
   if (const auto* a = std::get_if<StartLater>(&action)) *out << "later " << a->rank;
   if (std::holds_alternative<StopMembers>(action)) *out << "stop";
   if (const auto* a = std::get_if<EndJob>(&action)) *out << "end " << a->status;
@@ -28,14 +29,17 @@ RoleAction end(int status) { return EndJob{status}; }
 RoleAction tell(std::string text) { return Tell{std::move(text)}; }
 
 MemberEnd well(std::uint32_t rank) { return {rank, 0, "(pid 5) exited with code 0"}; }
-MemberEnd killed(std::uint32_t rank) { return {rank, 137, "(pid 5) was killed by signal 9 (SIGKILL)"}; }
+MemberEnd killed(std::uint32_t rank) {
+  return {rank, 137, "(pid 5) was killed by signal 9 (SIGKILL)"};
+}
 
 // Ranks: chief 0, workers 1 and 2, ps 3, evaluator 4.
 const std::vector<Role> kAll{{"chief", 1}, {"worker", 2}, {"ps", 1}, {"evaluator", 1}};
 const std::vector<Role> kWorkers{{"worker", 2}};
 
 Actions without_words(Actions actions) {
-  std::erase_if(actions, [](const RoleAction& action) { return std::holds_alternative<Tell>(action); });
+  std::erase_if(actions,
+                [](const RoleAction& action) { return std::holds_alternative<Tell>(action); });
   return actions;
 }
 
@@ -46,27 +50,27 @@ TEST(RoleRules, StartsEverybody) {
 TEST(RoleRules, ReplacesAWorkerAndAnEvaluator) {
   for (const bool whole_job : {false, true}) {
     RoleRules rules(kAll, {.whole_job = whole_job});
-    EXPECT_THAT(
-        rules.on_end(killed(2)),
-        ElementsAre(
-            tell(
-                "rank 2 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): restarting it (restart 1 of 3)"),
-            start(2, 1)));
+    EXPECT_THAT(rules.on_end(killed(2)),
+                ElementsAre(tell("rank 2 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): "
+                                 "restarting it (restart 1 of 3)"),
+                            start(2, 1)));
     EXPECT_THAT(without_words(rules.on_end(killed(4))), ElementsAre(start(4, 1)));
   }
 }
 
-// MPI_COMM_WORLD admits no new member: a member that has called MPI_Init is replaced together with all
-// others.
+// MPI_COMM_WORLD admits no new member: a member that has called MPI_Init is replaced together with
+// all others.
 TEST(RoleRules, StartsTheWholeJobAgainAfterAMemberThatWasInMpi) {
   for (const auto mpi : {MemberEnd::Mpi::kInside, MemberEnd::Mpi::kLeft}) {
     RoleRules rules(kWorkers, {.max_restarts = 1});
     MemberEnd lost = killed(1);
     lost.mpi = mpi;
-    EXPECT_THAT(rules.on_end(lost),
-                ElementsAre(tell("rank 1 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): no process can "
-                                 "replace it in MPI_COMM_WORLD: restarting the whole job (restart 1 of 1)"),
-                            stop()));
+    EXPECT_THAT(
+        rules.on_end(lost),
+        ElementsAre(
+            tell("rank 1 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): no process can "
+                 "replace it in MPI_COMM_WORLD: restarting the whole job (restart 1 of 1)"),
+            stop()));
     EXPECT_THAT(rules.on_end(killed(0)), ElementsAre(start(0, 1), start(1, 1)));
     EXPECT_THAT(without_words(rules.on_end(lost)), ElementsAre(end(137)));
   }
@@ -81,12 +85,14 @@ TEST(RoleRules, GoesOnWithoutAMemberOnlyWhereNobodyWaitsForIt) {
   lost.mpi = MemberEnd::Mpi::kLeft;
   EXPECT_THAT(without_words(RoleRules(roles, {.max_restarts = 0}).on_end(lost)), IsEmpty());
   lost.mpi = MemberEnd::Mpi::kInside;
-  EXPECT_THAT(without_words(RoleRules(roles, {.max_restarts = 0}).on_end(lost)), ElementsAre(end(137)));
+  EXPECT_THAT(without_words(RoleRules(roles, {.max_restarts = 0}).on_end(lost)),
+              ElementsAre(end(137)));
 }
 
 TEST(RoleRules, EndsWithTheStatusOfALostChiefOrPs) {
-  EXPECT_THAT(RoleRules(kAll, {}).on_end({0, 3, "(pid 7) exited with code 3"}),
-              ElementsAre(tell("rank 0 (chief 0) (pid 7) exited with code 3: ending the job"), end(3)));
+  EXPECT_THAT(
+      RoleRules(kAll, {}).on_end({0, 3, "(pid 7) exited with code 3"}),
+      ElementsAre(tell("rank 0 (chief 0) (pid 7) exited with code 3: ending the job"), end(3)));
   EXPECT_THAT(without_words(RoleRules(kAll, {}).on_end(killed(3))), ElementsAre(end(137)));
 }
 
@@ -124,9 +130,10 @@ TEST(RoleRules, WhoIsLeftAloneHasLostNobody) {
 TEST(RoleRules, BacksOffAndGivesUp) {
   RoleRules rules(kAll, {.max_restarts = 4, .longest_back_off = seconds(3)});
   EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(start(1, 1)));
-  EXPECT_THAT(rules.on_end(killed(1)), ElementsAre(tell("rank 1 (worker 0) (pid 5) was killed by signal 9 "
-                                                        "(SIGKILL): restarting it in 1 s (restart 2 of 4)"),
-                                                   later(1, seconds(1))));
+  EXPECT_THAT(rules.on_end(killed(1)),
+              ElementsAre(tell("rank 1 (worker 0) (pid 5) was killed by signal 9 "
+                               "(SIGKILL): restarting it in 1 s (restart 2 of 4)"),
+                          later(1, seconds(1))));
   EXPECT_THAT(rules.on_due(1), ElementsAre(start(1, 2)));
   EXPECT_THAT(rules.on_due(1), IsEmpty());  // it runs
   EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(later(1, seconds(2))));
@@ -134,10 +141,12 @@ TEST(RoleRules, BacksOffAndGivesUp) {
   EXPECT_THAT(without_words(rules.on_end(killed(2))), ElementsAre(start(2, 1)));  // its own count
   EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(later(1, seconds(3))));
   EXPECT_THAT(rules.on_due(1), ElementsAre(start(1, 4)));
-  EXPECT_THAT(rules.on_end(killed(1)),
-              ElementsAre(tell("rank 1 (worker 0) (pid 5) was killed by signal 9 (SIGKILL) after 4 restarts: "
-                               "ending the job"),
-                          end(137)));
+  EXPECT_THAT(
+      rules.on_end(killed(1)),
+      ElementsAre(
+          tell("rank 1 (worker 0) (pid 5) was killed by signal 9 (SIGKILL) after 4 restarts: "
+               "ending the job"),
+          end(137)));
 }
 
 TEST(RoleRules, StartsNobodyAgainWithoutRestarts) {
@@ -154,10 +163,12 @@ TEST(RoleRules, StartsTheWholeJobAgainWhenAllHaveEnded) {
     RoleRules rules(kAll, {.whole_job = true, .max_restarts = 1});
     EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(start(1, 1)));
     EXPECT_THAT(without_words(rules.on_end(killed(lost))), ElementsAre(stop()));
-    for (const std::uint32_t rank : {1U, 2U, 3U - lost}) EXPECT_THAT(rules.on_end(killed(rank)), IsEmpty());
+    for (const std::uint32_t rank : {1U, 2U, 3U - lost})
+      EXPECT_THAT(rules.on_end(killed(rank)), IsEmpty());
     EXPECT_THAT(rules.on_end(well(4)),  // the last one, however it ended
                 ElementsAre(start(0, 1), start(1, 1), start(2, 1), start(3, 1), start(4, 1)));
-    EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(start(1, 2)));  // it has a restart again
+    EXPECT_THAT(without_words(rules.on_end(killed(1))),
+                ElementsAre(start(1, 2)));  // it has a restart again
     EXPECT_THAT(without_words(rules.on_end(killed(lost))), ElementsAre(end(137)));
   }
 }
@@ -166,7 +177,8 @@ TEST(RoleRules, DropsAWaitingStartWhenTheWholeJobStartsAgain) {
   RoleRules rules({{"worker", 1}, {"ps", 1}}, {.whole_job = true});
   EXPECT_THAT(without_words(rules.on_end(killed(0))), ElementsAre(start(0, 1)));
   EXPECT_THAT(without_words(rules.on_end(killed(0))), ElementsAre(later(0, seconds(1))));
-  EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(stop(), start(0, 1), start(1, 1)));
+  EXPECT_THAT(without_words(rules.on_end(killed(1))),
+              ElementsAre(stop(), start(0, 1), start(1, 1)));
   EXPECT_THAT(rules.on_due(0), IsEmpty());
 }
 
@@ -183,7 +195,8 @@ TEST(RoleRules, WaitsBeforeTheSecondStartOfTheWholeJob) {
 
 TEST(RoleRules, WorkersThatAllReduceAreReplacedOneByOneUnlessTheJobIsTo) {
   EXPECT_THAT(without_words(RoleRules(kWorkers, {}).on_end(killed(1))), ElementsAre(start(1, 1)));
-  EXPECT_THAT(without_words(RoleRules(kWorkers, {.whole_job = true}).on_end(killed(1))), ElementsAre(stop()));
+  EXPECT_THAT(without_words(RoleRules(kWorkers, {.whole_job = true}).on_end(killed(1))),
+              ElementsAre(stop()));
 }
 
 TEST(RoleRules, IsOverWhenTheChiefOfAPsJobIs) {
@@ -223,8 +236,9 @@ TEST(RoleRules, AnyOtherRoleIsOfWorkers) {
 
 TEST(RoleRules, CountsFailuresAndSuccessesOfARole) {
   RoleRules two({{"worker", 3, 0, {}, /*min_failed=*/2}}, {.max_restarts = 0});
-  EXPECT_THAT(two.on_end(killed(0)), ElementsAre(tell("rank 0 (worker 0) (pid 5) was killed by signal 9 "
-                                                      "(SIGKILL): continuing without it")));
+  EXPECT_THAT(two.on_end(killed(0)),
+              ElementsAre(tell("rank 0 (worker 0) (pid 5) was killed by signal 9 "
+                               "(SIGKILL): continuing without it")));
   EXPECT_THAT(without_words(two.on_end(killed(2))), ElementsAre(end(137)));
 
   RoleRules never({{"worker", 2, 0, {}, /*min_failed=*/0}}, {.max_restarts = 0});

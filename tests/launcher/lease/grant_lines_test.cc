@@ -1,4 +1,5 @@
-// What `regroup join` and the controller say of agents that the former starts; and what is no such line.
+// What `regroup join` and the controller say of agents that the former starts; and what is no such
+// line.
 #include "launcher/lease/grant_lines.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
   EXPECT_EQ(offer("16384")->grant.hosts.at(0).slots, 16384U);
   EXPECT_EQ(offer("16385").status().message(), "this offer says 16385 slots of a host");
   EXPECT_FALSE(offer("4294967298").ok());  // which is no 2
-  EXPECT_FALSE(lease::parse_revoke(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
+  EXPECT_FALSE(
+      lease::parse_revoke(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
 }
 
 // Copies of a value go down into it by recursion.
@@ -35,8 +37,11 @@ TEST(GrantLines, ListsInListsWithoutEndAreRefused) {
 
 TEST(GrantLines, AnOrderIsKept) {
   lease::AgentStart start;
-  start.order = {
-      .node = 7, .host = "hX", .program = "/bin/r", .arguments = {"a", "", "b c\n"}, .wdir = "/w \"x\""};
+  start.order = {.node = 7,
+                 .host = "hX",
+                 .program = "/bin/r",
+                 .arguments = {"a", "", "b c\n"},
+                 .wdir = "/w \"x\""};
   start.order.preferred = "/opt/r";
   start.secret = true;
   const auto out = lease::parse_agent_start(lease::to_line(start));
@@ -52,16 +57,18 @@ TEST(GrantLines, AnOrderIsKept) {
 
 TEST(GrantLines, NewsAreKeptAndPrintable) {
   using What = lease::AgentNews::What;
-  EXPECT_EQ(lease::parse_agent_news(lease::to_line(lease::AgentNews{.node = 3, .what = What::kUp}))->what,
-            What::kUp);
+  EXPECT_EQ(
+      lease::parse_agent_news(lease::to_line(lease::AgentNews{.node = 3, .what = What::kUp}))->what,
+      What::kUp);
   EXPECT_EQ(lease::parse_agent_news(
                 lease::to_line(lease::AgentNews{.node = 3, .what = What::kLine, .line = "a\x1b[m"}))
                 ->line,
             "a?[m");
   EXPECT_TRUE(
-      lease::parse_agent_news(lease::to_line(lease::AgentNews{.node = 3, .what = What::kEnded}))->why.ok());
-  const auto ended = lease::parse_agent_news(lease::to_line(
-      lease::AgentNews{.node = 3, .what = What::kEnded, .why = {base::Code::kPeerLost, "hX: blaunch"}}));
+      lease::parse_agent_news(lease::to_line(lease::AgentNews{.node = 3, .what = What::kEnded}))
+          ->why.ok());
+  const auto ended = lease::parse_agent_news(lease::to_line(lease::AgentNews{
+      .node = 3, .what = What::kEnded, .why = {base::Code::kPeerLost, "hX: blaunch"}}));
   EXPECT_EQ(ended->node, 3U);
   EXPECT_EQ(ended->why.code(), base::Code::kPeerLost);
   EXPECT_EQ(ended->why.message(), "hX: blaunch");
@@ -70,7 +77,8 @@ TEST(GrantLines, NewsAreKeptAndPrintable) {
 TEST(GrantLines, WhatIsNoLineOfAnAgentIsRefused) {
   for (const char* line :
        {"", "{}", "7", R"({"start":-1,"host":"h","program":"p"})", R"({"start":1,"host":"h"})",
-        R"({"start":4294967295,"host":"h","program":"p"})", R"({"start":"1","host":"h","program":"p"})"})
+        R"({"start":4294967295,"host":"h","program":"p"})",
+        R"({"start":"1","host":"h","program":"p"})"})
     EXPECT_FALSE(lease::parse_agent_start(line).ok()) << line;
   for (const char* line : {"{}", R"({"end":null})", R"({"text":"over","over":true,"ok":true})"})
     EXPECT_FALSE(lease::parse_agent_end(line).ok()) << line;

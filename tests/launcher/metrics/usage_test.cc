@@ -37,9 +37,10 @@ class UsageTest : public testing::Test {
   // Ticks of user and system time, and pages.
   void process(int pid, int group, const std::string& name, int user, int system, int pages) {
     write("proc/" + std::to_string(pid) + "/stat",
-          std::to_string(pid) + " (" + name + ") S 1 " + std::to_string(group) + " 1 0 -1 4194304 9 8 7 6 " +
-              std::to_string(user) + " " + std::to_string(system) + " 0 0 20 0 3 0 12345 99999999 " +
-              std::to_string(pages) + " 18446744073709551615 1 1\n");
+          std::to_string(pid) + " (" + name + ") S 1 " + std::to_string(group) +
+              " 1 0 -1 4194304 9 8 7 6 " + std::to_string(user) + " " + std::to_string(system) +
+              " 0 0 20 0 3 0 12345 99999999 " + std::to_string(pages) +
+              " 18446744073709551615 1 1\n");
   }
 
   fs::path root_;
@@ -82,7 +83,8 @@ TEST_F(UsageTest, MeterTellsRatesAndGpus) {
         return GpuUse{uuid, 93, 5, 40, 250};
       },
       root_);
-  const std::vector<UsageTarget> targets = {{3, 1, 10, {}, {"GPU-a", "GPU-gone"}}, {4, 2, 99, {}, {}}};
+  const std::vector<UsageTarget> targets = {{3, 1, 10, {}, {"GPU-a", "GPU-gone"}},
+                                            {4, 2, 99, {}, {}}};
   const base::TimePoint start{};
   EXPECT_EQ(meter.sample(targets, start).at(0).cpus, 0);
   process(10, 10, "python", 300, 100, 10);
@@ -103,11 +105,14 @@ TEST_F(UsageTest, ControlGroupsCountBeforeProcesses) {
 }
 
 TEST(UsageText, CsvHasAsManyFieldsAsItsHeader) {
-  const UsageSample sample{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}, "h"};
+  const UsageSample sample{
+      {3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}, "h"};
   UsageSample plain = sample;
   plain.gpus.clear();
   EXPECT_EQ(usage_csv(12.5, {sample}), "12.500,h,3,1,10,1.50,0.75,4096,2,GPU-a,93,5,250.0\n");
-  const auto commas = [](const std::string& text) { return std::count(text.begin(), text.end(), ','); };
+  const auto commas = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), ',');
+  };
   EXPECT_EQ(commas(usage_csv(1, {plain})), commas(usage_csv_header()));
   EXPECT_EQ(commas(usage_csv(1, {sample})), commas(usage_csv_header()));
 }
@@ -148,9 +153,13 @@ TEST(UsageText, PrometheusNamesJobMemberAndGpu) {
   const std::string text = prometheus_text(status.dump());
   EXPECT_THAT(text, HasSubstr("# TYPE regroup_member_cpu_seconds_total counter\n"));
   EXPECT_THAT(text, HasSubstr("regroup_generation{job=\"a\\\"b\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("regroup_member_memory_bytes{job=\"a\\\"b\",member=\"3\",rank=\"1\"} 4096\n"));
   EXPECT_THAT(
-      text, HasSubstr("regroup_gpu_busy_percent{job=\"a\\\"b\",member=\"3\",rank=\"1\",gpu=\"GPU-a\"} 93\n"));
+      text,
+      HasSubstr("regroup_member_memory_bytes{job=\"a\\\"b\",member=\"3\",rank=\"1\"} 4096\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "regroup_gpu_busy_percent{job=\"a\\\"b\",member=\"3\",rank=\"1\",gpu=\"GPU-a\"} 93\n"));
   EXPECT_THAT(text, testing::Not(HasSubstr("regroup_member_loss{")));
   EXPECT_EQ(prometheus_text("no json"), "");
 }
@@ -170,7 +179,8 @@ TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
       [&said](const std::string& text) { said = text; });
   ASSERT_TRUE(reporter.start().ok());
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
+  while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until)
+    loop.run_one();
   std::ifstream file(options.status_file);
   const auto report = nlohmann::json::parse(file);
   EXPECT_EQ(report["members"][0]["id"], 7);
@@ -199,13 +209,14 @@ TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
       [](const std::string&) {});
   ASSERT_TRUE(reporter.start().ok());
   const auto own = [](proto::MemberId member) { return member == 8; };
-  reporter.add(
-      "there",
-      usage_json({{{8, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {}}, {{7, 0, 10, {}, {}}, {9, 9, 9}, 9, {}}}),
-      own);
+  reporter.add("there",
+               usage_json({{{8, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {}},
+                           {{7, 0, 10, {}, {}}, {9, 9, 9}, 9, {}}}),
+               own);
   reporter.add("broken", "no json", own);
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
+  while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until)
+    loop.run_one();
   std::ifstream file(options.status_file);
   const auto all = nlohmann::json::parse(file)["members"];
   EXPECT_EQ(all.size(), 2U);  // a member that does not live on the reporting host is left out

@@ -19,7 +19,8 @@ HostInventory of_eight_cores() {
   auto read = topology::synthetic_topology("package:2 [numa] core:4 pu:1");
   EXPECT_TRUE(read.ok()) << read.status().message();
   out.machine.processors = *read;
-  for (const topology::HwThread& thread : out.machine.processors.threads) out.cpus.push_back(thread.os);
+  for (const topology::HwThread& thread : out.machine.processors.threads)
+    out.cpus.push_back(thread.os);
   return out;
 }
 
@@ -117,7 +118,8 @@ TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
   options.apps.resize(1);
   HostInventory inventory = with_claims();
   inventory.claimed.clear();
-  const auto placed = place_on_cluster(options, {{"a", 0, 0, inventory}}, job_request(options, {8}, {}));
+  const auto placed =
+      place_on_cluster(options, {{"a", 0, 0, inventory}}, job_request(options, {8}, {}));
   ASSERT_TRUE(placed.ok()) << placed.status().message();
   EXPECT_THAT(placed->placement.shrink_order, ElementsAre(7, 6, 5, 4, 3, 2));
   EXPECT_THAT(placed->placement.why, testing::Contains(HasSubstr("shrink order, down to 2: 7, 6")));
@@ -135,7 +137,8 @@ TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
   EXPECT_THAT(refused.status().message(), HasSubstr("not free: GPU 4 of a, used by job b ("));
 
   options.oversubscribe = true;
-  const auto shared = place_on_cluster(options, {{"a", 2, 0, inventory}}, job_request(options, {2}, {}));
+  const auto shared =
+      place_on_cluster(options, {{"a", 2, 0, inventory}}, job_request(options, {2}, {}));
   ASSERT_TRUE(shared.ok()) << shared.status().message();
   GpuSet given = 0;
   for (const DeviceSlot& slot : shared->placement.devices) {

@@ -1,4 +1,5 @@
-// What placement chooses, against the choices of others and against measurements: the oracles of issue 8.
+// What placement chooses, against the choices of others and against measurements: the oracles of
+// issue 8.
 #include "launcher/placement/device_place.h"
 
 #include <fmt/format.h>
@@ -28,8 +29,9 @@ double inside(const topology::Machine& machine, GpuSet gpus) {
   return scorer.rings(gpus, RingScope::kInside).gbytes;
 }
 
-// go-gpuallocator's best effort on a DGX-1V: NVIDIA/go-gpuallocator gpuallocator/besteffort_test.go. It adds
-// up scores of pairs over a partition of all free GPUs; a ring is as fast as its slowest hop.
+// go-gpuallocator's best effort on a DGX-1V: NVIDIA/go-gpuallocator
+// gpuallocator/besteffort_test.go. It adds up scores of pairs over a partition of all free GPUs; a
+// ring is as fast as its slowest hop.
 struct Choice {
   GpuSet free, keep;
   std::uint32_t count;
@@ -42,7 +44,8 @@ TEST(GoGpuAllocator, IsMetOrBeatenOnDgx1V) {
   const topology::Fabric fabric = one_host(machine);
   const GpuSet all = 0xff;
   const Choice choices[] = {
-      // 0 and 4 have two NVLinks, 4 and 5 one; theirs keeps {0,2} for another job, and gives this one half.
+      // 0 and 4 have two NVLinks, 4 and 5 one; theirs keeps {0,2} for another job, and gives this
+      // one half.
       {set_of({0, 2, 4, 5}), 0, 2, set_of({4, 5}), true},
       {set_of({0, 4, 5, 6}), 0, 2, set_of({5, 6}), false},
       {set_of({0, 1, 3}), 0, 2, set_of({0, 3}), false},
@@ -59,8 +62,8 @@ TEST(GoGpuAllocator, IsMetOrBeatenOnDgx1V) {
     if (choice.faster) {
       EXPECT_GT(inside(machine, ours), 1.5 * inside(machine, choice.theirs));
     } else {
-      EXPECT_EQ(ours, choice.theirs) << inside(machine, ours) << " GB/s, theirs "
-                                     << inside(machine, choice.theirs);
+      EXPECT_EQ(ours, choice.theirs)
+          << inside(machine, ours) << " GB/s, theirs " << inside(machine, choice.theirs);
     }
   }
 }
@@ -75,8 +78,8 @@ TEST(GoGpuAllocator, RefusesWhatItRefuses) {
   EXPECT_FALSE(place_on_devices(fabric, {{0, 0xff, {}}}, request).ok());
 }
 
-// The sets that go-gpuallocator's static policy hands out (staticdgx_test.go): ours are as fast as any of
-// them.
+// The sets that go-gpuallocator's static policy hands out (staticdgx_test.go): ours are as fast as
+// any of them.
 TEST(GoGpuAllocator, StaticSetsAreMet) {
   struct Row {
     topology::Machine machine;
@@ -100,8 +103,8 @@ TEST(GoGpuAllocator, StaticSetsAreMet) {
   }
 }
 
-// Medians of placement.md of the design (measured on nodes of 4 PCIe GPUs, about 0.6 GB/s between two): how
-// much longer a step takes than on one node.
+// Medians of placement.md of the design (measured on nodes of 4 PCIe GPUs, about 0.6 GB/s between
+// two): how much longer a step takes than on one node.
 struct Job {
   const char* name;
   double bytes, seconds;
@@ -112,7 +115,8 @@ constexpr Job kIndifferent[] = {{"ImageNet", 102e6, 0.42, 1.10}, {"CIFAR", 45e6,
 
 Prediction spread_over(PlacementScorers& scorers, std::initializer_list<GpuSet> hosts) {
   std::vector<HostPart> parts;
-  for (const GpuSet gpus : hosts) parts.push_back({static_cast<std::uint32_t>(parts.size()), gpus, 0xf});
+  for (const GpuSet gpus : hosts)
+    parts.push_back({static_cast<std::uint32_t>(parts.size()), gpus, 0xf});
   return predict(scorers, parts);
 }
 
@@ -155,14 +159,16 @@ TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
   const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(2));
   DeviceRequest request;
   request.sets = 9;
-  EXPECT_EQ(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
-            "9 ranks with 1 GPU each do not fit into 8 free GPUs (h0 4, h1 4); the nearest fit is 8");
+  EXPECT_EQ(
+      place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
+      "9 ranks with 1 GPU each do not fit into 8 free GPUs (h0 4, h1 4); the nearest fit is 8");
   request.sets = 3;
   request.set.gpus = 3;
-  EXPECT_EQ(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
-            "3 ranks with 3 GPUs of one host each do not fit into 8 free GPUs (h0 4, h1 4); the nearest "
-            "fit is "
-            "2");
+  EXPECT_EQ(
+      place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
+      "3 ranks with 3 GPUs of one host each do not fit into 8 free GPUs (h0 4, h1 4); the nearest "
+      "fit is "
+      "2");
   request.label = "A100";
   EXPECT_THAT(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
               testing::HasSubstr("0 free GPUs with the label or product A100"));
@@ -210,13 +216,14 @@ TEST(DevicePlace, ShrinksFirstByTheSetsThatTheRestDoesNotNeed) {
   DeviceRequest request;
   request.sets = 5;
   request.min_sets = 4;
-  const DevicePlacement placement = placed(one_host(machine), {{0, 0x1f, {}}}, request);  // 0-3, and 4 alone
+  const DevicePlacement placement =
+      placed(one_host(machine), {{0, 0x1f, {}}}, request);  // 0-3, and 4 alone
   ASSERT_EQ(placement.shrink_order.size(), 1U);
   EXPECT_EQ(placement.ranks[placement.shrink_order[0]].gpus, std::vector<std::uint32_t>{4});
 }
 
-// The least of what groups are worth, each as a part of the best of its size, that losing GPUs in this order
-// leaves.
+// The least of what groups are worth, each as a part of the best of its size, that losing GPUs in
+// this order leaves.
 double least_part(const std::vector<double>& speed, const std::vector<double>& best, GpuSet all,
                   const std::vector<std::uint32_t>& order) {
   double out = 1;
@@ -236,14 +243,16 @@ TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
   for (const GpuSet all : {set_of({0, 1, 2, 3, 4, 5}), set_of({0, 2, 3, 5, 6, 7}), GpuSet{0xff}}) {
     std::ranges::fill(best, 0);
     for (GpuSet group = 1; group < 256; ++group) {
-      if ((group & ~all) == 0) best[count_of(group)] = std::max(best[count_of(group)], speed[group]);
+      if ((group & ~all) == 0)
+        best[count_of(group)] = std::max(best[count_of(group)], speed[group]);
     }
     DeviceRequest request;
     request.sets = count_of(all);
     request.min_sets = 3;
     const DevicePlacement placement = placed(one_host(machine), {{0, all, {}}}, request);
     std::vector<std::uint32_t> ours;
-    for (const std::uint32_t set : placement.shrink_order) ours.push_back(placement.ranks[set].gpus[0]);
+    for (const std::uint32_t set : placement.shrink_order)
+      ours.push_back(placement.ranks[set].gpus[0]);
     ASSERT_EQ(ours.size(), count_of(all) - 3);
     std::vector<std::uint32_t> order = members_of(all);
     double most = 0;
@@ -323,7 +332,8 @@ TEST(DevicePlace, NicsThatAreDownServeNobody) {
       "machine two\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\ngpu 0 at=numa:0 model=T arch=sm75\n"
       "nic eth0 at=numa:0 kind=ethernet speed=100\nnic eth1 at=numa:1 kind=ethernet speed=10\n");
   const topology::Machine one = machine_of_text(
-      "machine one\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=T arch=sm75\nnic eth0 at=numa:0 kind=ethernet "
+      "machine one\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=T arch=sm75\nnic eth0 at=numa:0 "
+      "kind=ethernet "
       "speed=40\n");
   DeviceRequest request;
   request.sets = 2;
@@ -337,15 +347,17 @@ TEST(DevicePlace, NicsThatAreDownServeNobody) {
     const DeviceSlot server = placed(fabric, whole_fabric(fabric), request).ranks.at(2);
     EXPECT_EQ(server.host, up ? 0U : 1U);
     request.sets = 1;  // and it stays on the only host, near the NIC that is up
-    const DeviceSlot alone = placed(one_host(two), whole_fabric(one_host(two)), request).ranks.at(1);
-    EXPECT_EQ(alone.nics, up ? std::vector<std::uint32_t>({0, 1}) : std::vector<std::uint32_t>({1}));
+    const DeviceSlot alone =
+        placed(one_host(two), whole_fabric(one_host(two)), request).ranks.at(1);
+    EXPECT_EQ(alone.nics,
+              up ? std::vector<std::uint32_t>({0, 1}) : std::vector<std::uint32_t>({1}));
     EXPECT_EQ(alone.numa, up ? 0U : 1U);
     request.sets = 2;
   }
 }
 
-// Two GPUs and a NIC at each switch: the rings are as fast with both GPUs of a switch, but their ranks would
-// share its NIC when all talk to other hosts.
+// Two GPUs and a NIC at each switch: the rings are as fast with both GPUs of a switch, but their
+// ranks would share its NIC when all talk to other hosts.
 TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
   for (const std::uint32_t switches : {4, 8}) {  // of 8 GPUs all sets are tried, of 16 some
     std::string text = "machine pairs\ncpu intel sys=20\nnuma 0 cpus=0-7\nnuma 1 cpus=8-15\n";

@@ -1,5 +1,5 @@
-// What the real mpirun 5.0.11 answered on recorded and synthetic machines (tests/golden/placement/record.py),
-// and where we mean to differ from it.
+// What the real mpirun 5.0.11 answered on recorded and synthetic machines
+// (tests/golden/placement/record.py), and where we mean to differ from it.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
@@ -32,7 +32,8 @@ std::vector<std::string> words_of(const std::string& line) {
 
 topology::Topology machine(const std::string& name) {
   auto text = file_text(kFolder + name + ".xml");
-  auto read = text.ok() ? topology::parse_hwloc_xml(*text) : base::Result<topology::Topology>(text.status());
+  auto read = text.ok() ? topology::parse_hwloc_xml(*text)
+                        : base::Result<topology::Topology>(text.status());
   EXPECT_TRUE(read.ok()) << name << ": " << read.status().message();
   return read.ok() ? *read : topology::Topology();
 }
@@ -90,34 +91,43 @@ const std::map<std::string, std::string>& better() {
        "package[0][hwt:L0] | package[0][hwt:L1] | package[0][hwt:L2] | package[0][hwt:L3]"},
       {"-np 4 --map-by core --bind-to hwthread",
        "package[0][hwt:L0] | package[0][hwt:L2] | package[0][hwt:L4] | package[0][hwt:L6]"},
-      {"-np 2 --map-by package:PE=2 --bind-to hwthread", "package[0][hwt:L0-1] | package[1][hwt:L8-9]"},
+      {"-np 2 --map-by package:PE=2 --bind-to hwthread",
+       "package[0][hwt:L0-1] | package[1][hwt:L8-9]"},
       // mpirun refuses lists that reach over two packages, and ranges.
       {"-np 2 --map-by pe-list=0,2,4,6",
        "package[0][core:L0,2] package[1][core:L4,6] | package[0][core:L0,2] package[1][core:L4,6]"},
       {"-np 2 --map-by pe-list=0,2,4,6 --bind-to core",
        "package[0][core:L0,2] package[1][core:L4,6] | package[0][core:L0,2] package[1][core:L4,6]"},
       {"-np 4 --map-by pe-list=0,2,4,6",
-       "package[0][core:L0,2] package[1][core:L4,6] | package[0][core:L0,2] package[1][core:L4,6] | "
+       "package[0][core:L0,2] package[1][core:L4,6] | package[0][core:L0,2] package[1][core:L4,6] "
+       "| "
        "package[0][core:L0,2] package[1][core:L4,6] | package[0][core:L0,2] package[1][core:L4,6]"},
       {"-np 2 --map-by pe-list=1-3", "package[0][core:L1-3] | package[0][core:L1-3]"},
       {"-np 2 --map-by pe-list=1,3", "package[0][core:L1,3] | package[0][core:L1,3]"},
-      {"-np 2 --use-hwthread-cpus --map-by pe-list=1,3", "package[0][hwt:L1,3] | package[0][hwt:L1,3]"},
+      {"-np 2 --use-hwthread-cpus --map-by pe-list=1,3",
+       "package[0][hwt:L1,3] | package[0][hwt:L1,3]"},
       // mpirun 5 does not combine a set with a mapping; 4 did.
-      {"-np 2 --cpu-set 4-6 --map-by package --bind-to core", "package[1][core:L4] | package[1][core:L5]"},
+      {"-np 2 --cpu-set 4-6 --map-by package --bind-to core",
+       "package[1][core:L4] | package[1][core:L5]"},
       {"-np 2 --cpu-set 0-3 --map-by core", "package[0][core:L0] | package[0][core:L1]"},
-      // More slots than cores: we start them unbound, mpirun fails though nobody asked for a binding.
+      // More slots than cores: we start them unbound, mpirun fails though nobody asked for a
+      // binding.
       {"-H localhost:12 -np 12",
-       "UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | "
+       "UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | "
+       "UNBOUND | "
        "UNBOUND | UNBOUND"},
       {"-H localhost:12 -np 12 --map-by package",
-       "UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | "
+       "UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | "
+       "UNBOUND | "
        "UNBOUND | UNBOUND"},
       // Of a core that is not there mpirun makes another one.
       {"-np 2 --map-by rankfile:file=ranks3 --use-hwthread-cpus",
        "package[1][hwt:L10-13] | package[0][hwt:L3]"},
-      // mpirun leaves an object with too few free cores to a later program. We fill from the first for each.
+      // mpirun leaves an object with too few free cores to a later program. We fill from the first
+      // for each.
       {"--map-by ppr:2:package -np 2 true : -np 2 true",
-       "package[0][core:L0-3] | package[0][core:L0-3] | package[0][core:L0-3] | package[0][core:L0-3]"}};
+       "package[0][core:L0-3] | package[0][core:L0-3] | package[0][core:L0-3] | "
+       "package[0][core:L0-3]"}};
   return kBetter;
 }
 

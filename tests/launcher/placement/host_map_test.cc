@@ -26,7 +26,8 @@ TEST(HostMap, SlotsOfAHostAreFilledBeforeTheNext) {
 }
 
 TEST(HostMap, ByNodeNeighboursAreOnDifferentHosts) {
-  EXPECT_EQ(*map_to_hosts(by_node(on({{"a", 3}, {"b", 1}, {"c", 3}}, {5}))), (Ranks{0, 1, 2, 0, 2}));
+  EXPECT_EQ(*map_to_hosts(by_node(on({{"a", 3}, {"b", 1}, {"c", 3}}, {5}))),
+            (Ranks{0, 1, 2, 0, 2}));
 }
 
 TEST(HostMap, TheNextProgramGetsWhatIsLeft) {
@@ -38,9 +39,9 @@ TEST(HostMap, SoManyOnEachHost) {
   request.per_host = {2};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1}));
   request.counts = {5};
-  EXPECT_EQ(
-      map_to_hosts(request).status().message(),
-      "5 members requested, at most 2 on each; 8 slots available on 2 hosts; --oversubscribe allows more");
+  EXPECT_EQ(map_to_hosts(request).status().message(),
+            "5 members requested, at most 2 on each; 8 slots available on 2 hosts; --oversubscribe "
+            "allows more");
 }
 
 TEST(HostMap, WhatDoesNotFitIsRefused) {
@@ -70,7 +71,8 @@ TEST(HostMap, ASequenceIsTakenAsItIs) {
   request.sequence = {"b", "a", "b", "a"};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 1}));
   request.sequence = {"b", "c"};
-  EXPECT_EQ(map_to_hosts(request).status().message(), "--map-by seq: host c is not a host of the job");
+  EXPECT_EQ(map_to_hosts(request).status().message(),
+            "--map-by seq: host c is not a host of the job");
 }
 
 }  // namespace

@@ -79,7 +79,8 @@ using Cpus = std::vector<int>;
 TEST(JobPlace, EachHostBindsItsOwnMembers) {
   const JobPlacement out = placed(of_processors(2), request({6}));
   EXPECT_THAT(out.hosts, ElementsAre(0, 0, 0, 0, 1, 1));
-  EXPECT_THAT(cpus(out), ElementsAre(Cpus{0, 1}, Cpus{2, 3}, Cpus{4, 5}, Cpus{6, 7}, Cpus{0, 1}, Cpus{2, 3}));
+  EXPECT_THAT(cpus(out),
+              ElementsAre(Cpus{0, 1}, Cpus{2, 3}, Cpus{4, 5}, Cpus{6, 7}, Cpus{0, 1}, Cpus{2, 3}));
   EXPECT_TRUE(out.policy.bound);
 }
 
@@ -102,7 +103,8 @@ TEST(JobPlace, CountsObjectsOfAllHosts) {
 TEST(JobPlace, SpansHosts) {
   const JobPlacement out = placed(of_processors(2), request({6}, "package:span", "core"));
   EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1, 1, 0, 0));
-  EXPECT_THAT(cpus(out), ElementsAre(Cpus{0, 1}, Cpus{4, 5}, Cpus{0, 1}, Cpus{4, 5}, Cpus{2, 3}, Cpus{6, 7}));
+  EXPECT_THAT(cpus(out),
+              ElementsAre(Cpus{0, 1}, Cpus{4, 5}, Cpus{0, 1}, Cpus{4, 5}, Cpus{2, 3}, Cpus{6, 7}));
 }
 
 TEST(JobPlace, FollowsARankFileOverHosts) {
@@ -112,7 +114,8 @@ TEST(JobPlace, FollowsARankFileOverHosts) {
   EXPECT_THAT(out.hosts, ElementsAre(1, 0, 1));
   EXPECT_THAT(cpus(out), ElementsAre(Cpus{2, 3}, Cpus{0, 1}, Cpus{4, 5}));
   asked.ranks.mapping.ranks[0].host = "h7";
-  EXPECT_THAT(refusal(of_processors(2), asked), HasSubstr("rank 0: host h7 is not a host of the job"));
+  EXPECT_THAT(refusal(of_processors(2), asked),
+              HasSubstr("rank 0: host h7 is not a host of the job"));
 }
 
 TEST(JobPlace, NamesTheHostThatCannot) {
@@ -157,7 +160,8 @@ TEST(JobPlace, SlotsBoundWhatAHostGets) {
   const JobPlacement out = placed(of_gpus(2, 2), asked);
   EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1, 1));
   asked.ranks.counts = {5};
-  EXPECT_THAT(refusal(of_gpus(2, 2), asked), HasSubstr("the nearest fit is 4; the hosts have fewer slots"));
+  EXPECT_THAT(refusal(of_gpus(2, 2), asked),
+              HasSubstr("the nearest fit is 4; the hosts have fewer slots"));
   asked.ranks.oversubscribe = true;
   EXPECT_THAT(placed(of_gpus(2, 2), asked).devices, SizeIs(5));
 }
@@ -171,7 +175,8 @@ TEST(JobPlace, MapByNodeAndPprSpeakOfGpusToo) {
   EXPECT_THAT(placed(of_gpus(2), asked).hosts, ElementsAre(0, 0, 1, 1));
   asked = request({4}, "ppr:1:package");
   asked.gpus = {1};
-  EXPECT_THAT(refusal(of_gpus(2), asked), HasSubstr("--map-by of members with GPUs: expected slot"));
+  EXPECT_THAT(refusal(of_gpus(2), asked),
+              HasSubstr("--map-by of members with GPUs: expected slot"));
   asked = request({1}, "slot:PE=2");
   asked.gpus = {1};
   EXPECT_THAT(cpus(placed(of_gpus(1), asked)), Each(SizeIs(4)));
@@ -179,7 +184,8 @@ TEST(JobPlace, MapByNodeAndPprSpeakOfGpusToo) {
 
 std::vector<std::uint32_t> gpus(const JobPlacement& placement) {
   std::vector<std::uint32_t> out;
-  for (const DeviceSlot& slot : placement.devices) out.insert(out.end(), slot.gpus.begin(), slot.gpus.end());
+  for (const DeviceSlot& slot : placement.devices)
+    out.insert(out.end(), slot.gpus.begin(), slot.gpus.end());
   std::ranges::sort(out);
   return out;
 }
@@ -200,10 +206,12 @@ TEST(JobPlace, GpusAreTakenWhereThereAreCoresEnough) {
   asked.ranks.counts = {3};
   EXPECT_THAT(gpus(placed(cluster, asked)), ElementsAre(0, 2, 3));
   asked.ranks.counts = {4};
-  EXPECT_THAT(refusal(cluster, asked), HasSubstr("need 2 cores, it has 1; fewer than one for each"));
+  EXPECT_THAT(refusal(cluster, asked),
+              HasSubstr("need 2 cores, it has 1; fewer than one for each"));
   asked = request({1}, "slot:PE=3");
   asked.gpus = {1};
-  EXPECT_THAT(refusal(cluster, asked), HasSubstr("GPUs not used: 4, with fewer than 3 cores near them"));
+  EXPECT_THAT(refusal(cluster, asked),
+              HasSubstr("GPUs not used: 4, with fewer than 3 cores near them"));
 }
 
 TEST(JobPlace, AServerGoesWhereThereAreCoresLeft) {
@@ -252,8 +260,8 @@ TEST(JobPlace, RolesHaveNeedsOfTheirOwn) {
   EXPECT_THAT(out.devices[2].gpus, SizeIs(1));
   EXPECT_THAT(out.devices[3].gpus, SizeIs(2));
   EXPECT_FALSE(out.devices[2].host == out.devices[3].host &&
-               std::find(out.devices[3].gpus.begin(), out.devices[3].gpus.end(), out.devices[2].gpus[0]) !=
-                   out.devices[3].gpus.end());
+               std::find(out.devices[3].gpus.begin(), out.devices[3].gpus.end(),
+                         out.devices[2].gpus[0]) != out.devices[3].gpus.end());
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
 
 namespace regroup::placement {
 
-inline topology::Machine machine_of_text(const std::string& text, const std::string& source = "test") {
+inline topology::Machine machine_of_text(const std::string& text,
+                                         const std::string& source = "test") {
   auto machine = topology::parse_machine_text(text, source);
   EXPECT_TRUE(machine.ok()) << machine.status().message();
   return machine.ok() ? *machine : topology::Machine();
@@ -23,17 +24,19 @@ inline topology::Machine dgx_1v() {
   return machine_of_text({std::istreambuf_iterator<char>(file), {}}, "dgx-1v.topo");
 }
 
-// One link of 18 GB/s between each two that are joined: placement.md of the design, go-gpuallocator.
+// One link of 18 GB/s between each two that are joined: placement.md of the design,
+// go-gpuallocator.
 inline topology::Machine dgx_1p() {
   std::string text =
-      "machine DGX-1P\ncpu intel sys=6\nnuma 0 cpus=0-19\nnuma 1 cpus=20-39\nswitch p0 at=numa:0\nswitch p1 "
+      "machine DGX-1P\ncpu intel sys=6\nnuma 0 cpus=0-19\nnuma 1 cpus=20-39\nswitch p0 "
+      "at=numa:0\nswitch p1 "
       "at=numa:0\n"
       "switch p2 at=numa:1\nswitch p3 at=numa:1\n";
   for (const char* gpu :
        {"0 at=p0", "1 at=p1", "2 at=p0", "3 at=p1", "4 at=p2", "5 at=p3", "6 at=p2", "7 at=p3"})
     text += std::string("gpu ") + gpu + " model=P100 arch=sm60 memory=16\n";
-  for (const char* pair : {"0 1", "0 2", "0 3", "0 4", "1 2", "1 3", "1 5", "2 3", "2 6", "3 7", "4 5", "4 6",
-                           "4 7", "5 6", "5 7", "6 7"})
+  for (const char* pair : {"0 1", "0 2", "0 3", "0 4", "1 2", "1 3", "1 5", "2 3", "2 6", "3 7",
+                           "4 5", "4 6", "4 7", "5 6", "5 7", "6 7"})
     text += std::string("nvlink ") + pair + "\n";
   return machine_of_text(text);
 }
@@ -41,9 +44,11 @@ inline topology::Machine dgx_1p() {
 // A node of the measurements in placement.md of the design: 4 PCIe GPUs, 0.6 GB/s to other nodes.
 inline topology::Machine pcie_node() {
   return machine_of_text(
-      "machine node\ncpu intel\nnuma 0 cpus=0-15\nnuma 1 cpus=16-31\ngpu 0-1 at=numa:0 model=T arch=sm75 "
+      "machine node\ncpu intel\nnuma 0 cpus=0-15\nnuma 1 cpus=16-31\ngpu 0-1 at=numa:0 model=T "
+      "arch=sm75 "
       "memory=16\n"
-      "gpu 2-3 at=numa:1 model=T arch=sm75 memory=16\nnic eth0 at=numa:0 kind=ethernet speed=4.8\n");
+      "gpu 2-3 at=numa:1 model=T arch=sm75 memory=16\nnic eth0 at=numa:0 kind=ethernet "
+      "speed=4.8\n");
 }
 
 inline std::vector<std::string> host_names(std::size_t count) {

@@ -20,8 +20,8 @@ topology::Topology two_packages() {
   return *read;
 }
 
-PlaceRequest request(std::uint32_t members, const std::string& map = "", const std::string& bind = "",
-                     spec::Compat compat = spec::Compat::kOpenMpi) {
+PlaceRequest request(std::uint32_t members, const std::string& map = "",
+                     const std::string& bind = "", spec::Compat compat = spec::Compat::kOpenMpi) {
   PlaceRequest out{{}, compat, {members}, false};
   if (!map.empty()) {
     EXPECT_TRUE(spec::parse_map_by(map, out.mapping.map).ok());
@@ -59,22 +59,27 @@ TEST(Place, ACoreIsAllItsThreads) {
 }
 
 TEST(Place, AFullObjectIsPassedOver) {
-  const topology::Topology uneven = topology::restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
-  EXPECT_THAT(cpus(place_on_processors(uneven, request(4, "package", "core"))),
-              ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(10, 11), ElementsAre(12, 13)));
+  const topology::Topology uneven =
+      topology::restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
+  EXPECT_THAT(
+      cpus(place_on_processors(uneven, request(4, "package", "core"))),
+      ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(10, 11), ElementsAre(12, 13)));
 }
 
 TEST(Place, AnAffinityMaskMayHoldHalfACore) {
-  EXPECT_THAT(cpus(place_on_processors(topology::restricted(two_packages(), {1, 4, 5}), request(2))),
-              ElementsAre(ElementsAre(1), ElementsAre(4, 5)));
+  EXPECT_THAT(
+      cpus(place_on_processors(topology::restricted(two_packages(), {1, 4, 5}), request(2))),
+      ElementsAre(ElementsAre(1), ElementsAre(4, 5)));
 }
 
 TEST(Place, ACpuSetLimitsTheMapping) {
   PlaceRequest wanted = request(3, "package", "core");
   wanted.mapping.cpu_set = {2, 3, 7};
   auto placement = place_on_processors(two_packages(), wanted);
-  EXPECT_THAT(cpus(placement), ElementsAre(ElementsAre(4, 5), ElementsAre(6, 7), ElementsAre(14, 15)));
-  EXPECT_EQ(binding_text(two_packages(), placement->ranks[2].threads, false), "package[1][core:L7]");
+  EXPECT_THAT(cpus(placement),
+              ElementsAre(ElementsAre(4, 5), ElementsAre(6, 7), ElementsAre(14, 15)));
+  EXPECT_EQ(binding_text(two_packages(), placement->ranks[2].threads, false),
+            "package[1][core:L7]");
   wanted.mapping.cpu_set = {8};
   auto refused = place_on_processors(two_packages(), wanted);
   ASSERT_FALSE(refused.ok());
@@ -85,7 +90,8 @@ TEST(Place, ACpuSetLimitsTheMapping) {
 // The strings are mpirun's, in the order of its levels.
 TEST(Place, LocalityNamesWhatThreadsLieIn) {
   EXPECT_EQ(locality_text(two_packages(), {0, 1}), "SK0:L30:L20:L10:CR0:HT0-1:NM0");
-  EXPECT_EQ(locality_text(two_packages(), {2, 9, 11}), "SK0-1:L30-1:L21,4-5:L11,4-5:CR1,4-5:HT2,9,11:NM0-1");
+  EXPECT_EQ(locality_text(two_packages(), {2, 9, 11}),
+            "SK0-1:L30-1:L21,4-5:L11,4-5:CR1,4-5:HT2,9,11:NM0-1");
   EXPECT_EQ(locality_text(two_packages(), {}), "");
   auto plain = topology::synthetic_topology("core:4 pu:1");
   ASSERT_TRUE(plain.ok());
@@ -117,18 +123,23 @@ TEST(Place, WhatTheMachineLacksIsNamed) {
 TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
   EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "", spec::Compat::kMpich))),
               testing::Each(testing::IsEmpty()));
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "core:3", spec::Compat::kMpich))),
-              ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5), ElementsAre(6, 7, 8, 9, 10, 11),
-                          ElementsAre(0, 1, 12, 13, 14, 15)));
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "package", "core", spec::Compat::kMpich))),
+  EXPECT_THAT(
+      cpus(place_on_processors(two_packages(), request(3, "", "core:3", spec::Compat::kMpich))),
+      ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5), ElementsAre(6, 7, 8, 9, 10, 11),
+                  ElementsAre(0, 1, 12, 13, 14, 15)));
+  EXPECT_THAT(cpus(place_on_processors(two_packages(),
+                                       request(3, "package", "core", spec::Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(2, 3)));
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "user:0+1,5", spec::Compat::kMpich))),
-              ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
-  EXPECT_FALSE(place_on_processors(two_packages(), request(1, "", "user:99", spec::Compat::kMpich)).ok());
+  EXPECT_THAT(
+      cpus(place_on_processors(two_packages(), request(3, "", "user:0+1,5", spec::Compat::kMpich))),
+      ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
+  EXPECT_FALSE(
+      place_on_processors(two_packages(), request(1, "", "user:99", spec::Compat::kMpich)).ok());
 }
 
-// Whatever is asked for on whatever machine: every member has a place within the mask, and where sharing was
-// not allowed nobody shares a processor with another that was bound to cores of its own.
+// Whatever is asked for on whatever machine: every member has a place within the mask, and where
+// sharing was not allowed nobody shares a processor with another that was bound to cores of its
+// own.
 TEST(Place, HoldsItsRulesOnRandomRequests) {
   std::mt19937 random(7);
   const auto pick = [&random](auto list) { return *(list.begin() + random() % list.size()); };
@@ -143,16 +154,17 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
   int bound = 0;
   for (int i = 0; i < 4000; ++i) {
     topology::Topology machine = pick(machines);
-    std::erase_if(machine.threads, [&random](const topology::HwThread&) { return random() % 5 == 0; });
-    PlaceRequest wanted =
-        request(1 + random() % 20,
-                pick(Words{"", "slot", "core", "hwthread", "l3cache", "numa", "package", "node",
-                           "package:PE=2", "slot:PE=3", "ppr:2:package", "package:span", "slot:hwtcpus"}),
-                pick(Words{"", "none", "core", "hwthread", "numa", "package", "core:overload-allowed"}),
-                pick(std::initializer_list<spec::Compat>{spec::Compat::kOpenMpi, spec::Compat::kMpich}));
-    ASSERT_TRUE(
-        spec::parse_rank_by(pick(Words{"slot", "fill", "span", "node", "package"}), wanted.mapping.rank)
-            .ok());
+    std::erase_if(machine.threads,
+                  [&random](const topology::HwThread&) { return random() % 5 == 0; });
+    PlaceRequest wanted = request(
+        1 + random() % 20,
+        pick(Words{"", "slot", "core", "hwthread", "l3cache", "numa", "package", "node",
+                   "package:PE=2", "slot:PE=3", "ppr:2:package", "package:span", "slot:hwtcpus"}),
+        pick(Words{"", "none", "core", "hwthread", "numa", "package", "core:overload-allowed"}),
+        pick(std::initializer_list<spec::Compat>{spec::Compat::kOpenMpi, spec::Compat::kMpich}));
+    ASSERT_TRUE(spec::parse_rank_by(pick(Words{"slot", "fill", "span", "node", "package"}),
+                                    wanted.mapping.rank)
+                    .ok());
     auto placement = place_on_processors(machine, wanted);
     if (!placement.ok()) {
       ASSERT_THAT(placement.status().message(), testing::Not(testing::IsEmpty()));
@@ -168,7 +180,8 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
     const Policy& policy = placement->policy;
     const bool own = policy.bound && (policy.cpus > 1 || policy.bind_unit <= spec::Unit::kCore) &&
                      !(policy.hwthreads && policy.bind_unit == spec::Unit::kCore) &&
-                     wanted.compat == spec::Compat::kOpenMpi && !wanted.mapping.bind.overload_allowed;
+                     wanted.compat == spec::Compat::kOpenMpi &&
+                     !wanted.mapping.bind.overload_allowed;
     for (const auto& [cpu, count] : users) {
       ASSERT_TRUE(count == 1 || !own) << i << ": cpu " << cpu;
     }

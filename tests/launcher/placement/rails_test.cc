@@ -1,4 +1,5 @@
-// Networks with rails: NIC i of each host meets NIC i of the others, and the others only through the spine.
+// Networks with rails: NIC i of each host meets NIC i of the others, and the others only through
+// the spine.
 #include "launcher/placement/rails.h"
 
 #include <fmt/format.h>
@@ -47,13 +48,15 @@ TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
   EXPECT_LT(narrow, free);
   EXPECT_GE(narrow, 1);  // what the spine carries, at the least
   topology::Fabric none = railed(4, 0);
-  EXPECT_NEAR(gbytes(none, set_of({0}), set_of({3})), free, 1e-6);  // links upward that are never narrow
+  EXPECT_NEAR(gbytes(none, set_of({0}), set_of({3})), free,
+              1e-6);  // links upward that are never narrow
   const Prediction told = [&] {
     static const topology::Fabric kFabric = railed(4, 1);
     PlacementScorers scorers(kFabric);
     return predict(scorers, {{0, set_of({0}), 0xf}, {1, set_of({3}), 0xf}});
   }();
-  EXPECT_THAT(told.narrow, testing::HasSubstr("switch group upward, which lead from one rail to another"));
+  EXPECT_THAT(told.narrow,
+              testing::HasSubstr("switch group upward, which lead from one rail to another"));
 }
 
 TEST(Rails, OtherHostsTakeGpusOfTheSameRails) {

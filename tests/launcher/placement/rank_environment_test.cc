@@ -36,7 +36,8 @@ DevicePlacement placed(const topology::Fabric& fabric, GpuSet free, std::uint32_
 
 TEST(RankEnvironment, NamesGpusByUuidAndNicsByPort) {
   const topology::Fabric fabric = one_host(named());
-  const auto ranks = rank_environments(fabric, placed(fabric, set_of({0, 3}), 2).ranks, "/x/topo.xml", {});
+  const auto ranks =
+      rank_environments(fabric, placed(fabric, set_of({0, 3}), 2).ranks, "/x/topo.xml", {});
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[0].at("CUDA_VISIBLE_DEVICES"), "GPU-0abc");
   EXPECT_THAT(ranks[0], Not(Contains(Key("CUDA_DEVICE_ORDER"))));
@@ -59,19 +60,21 @@ TEST(RankEnvironment, LeavesOutNicsThatAreDownOrSlow) {
   machine.nics[0].up = false;
   topology::find_paths(machine);
   const topology::Fabric fabric = one_host(machine);
-  const spec::Environment rank = rank_environments(fabric, placed(fabric, set_of({0}), 1).ranks, "", {})[0];
+  const spec::Environment rank =
+      rank_environments(fabric, placed(fabric, set_of({0}), 1).ranks, "", {})[0];
   EXPECT_THAT(rank.at("UCX_NET_DEVICES"), Not(HasSubstr("mlx5_0")));
   EXPECT_THAT(rank.at("NCCL_IB_HCA"), AllOf(HasSubstr("mlx5_"), Not(HasSubstr("mlx5_0"))));
-  const topology::Fabric untold =
-      one_host(machine_of_text("numa 0\ngpu 0 at=numa:0 model=A arch=sm80\nnic eth0 at=numa:0 kind=ethernet\n"
-                               "nic eth1 at=numa:0 kind=ethernet speed=25\n"));
+  const topology::Fabric untold = one_host(machine_of_text(
+      "numa 0\ngpu 0 at=numa:0 model=A arch=sm80\nnic eth0 at=numa:0 kind=ethernet\n"
+      "nic eth1 at=numa:0 kind=ethernet speed=25\n"));
   const spec::Environment slow = rank_environments(untold, placed(untold, 1, 1).ranks, "", {})[0];
   EXPECT_EQ(slow.at("UCX_NET_DEVICES"), "eth1");  // what eth0 carries nobody tells
 }
 
 TEST(RankEnvironment, NamesInterfacesWithAnAddressOnly) {
   topology::Machine machine = machine_of_text(
-      "numa 0\ngpu 0 at=numa:0 model=A arch=sm80\nnic mlx5_0 at=numa:0 kind=roce speed=100 interface=ens1\n"
+      "numa 0\ngpu 0 at=numa:0 model=A arch=sm80\nnic mlx5_0 at=numa:0 kind=roce speed=100 "
+      "interface=ens1\n"
       "nic mlx5_1 at=numa:0 kind=roce speed=100 interface=ens2\n");
   machine.nics[0].addressed = false;
   const topology::Fabric fabric = one_host(machine);
@@ -100,19 +103,21 @@ TEST(RankEnvironment, NamesNicsAsTheHostDoes) {
 
 TEST(RankEnvironment, LeavesWhatTheUserSays) {
   const topology::Fabric fabric = one_host(named());
-  const auto ranks = rank_environments(fabric, placed(fabric, 1, 1).ranks, "", {{"NCCL_IB_HCA", "mlx5_2"}});
+  const auto ranks =
+      rank_environments(fabric, placed(fabric, 1, 1).ranks, "", {{"NCCL_IB_HCA", "mlx5_2"}});
   EXPECT_THAT(ranks[0], Not(Contains(Key("NCCL_IB_HCA"))));
   EXPECT_THAT(ranks[0], Not(Contains(Key("NCCL_TOPO_FILE"))));
 }
 
 TEST(RankEnvironment, NumbersGpusWithoutUuidAndSpeaksToAmd) {
   const topology::Fabric fabric = one_host(dgx_1v());
-  const spec::Environment by_number = rank_environments(fabric, placed(fabric, 4, 1).ranks, "", {})[0];
+  const spec::Environment by_number =
+      rank_environments(fabric, placed(fabric, 4, 1).ranks, "", {})[0];
   EXPECT_EQ(by_number.at("CUDA_VISIBLE_DEVICES"), "2");
   EXPECT_EQ(by_number.at("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
-  const topology::Fabric amd = one_host(
-      machine_of_text("cpu amd\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=MI250X arch=gfx90a memory=64\n"
-                      "nic eth0 at=numa:0 kind=ethernet speed=100 interface=ens1\n"));
+  const topology::Fabric amd = one_host(machine_of_text(
+      "cpu amd\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=MI250X arch=gfx90a memory=64\n"
+      "nic eth0 at=numa:0 kind=ethernet speed=100 interface=ens1\n"));
   const spec::Environment rank = rank_environments(amd, placed(amd, 1, 1).ranks, "", {})[0];
   EXPECT_THAT(rank, Contains(Pair("ROCR_VISIBLE_DEVICES", "0")));
   EXPECT_THAT(rank, Contains(Pair("NCCL_SOCKET_IFNAME", "=ens1")));
@@ -138,12 +143,15 @@ TEST(VisibleGpus, FollowsTheEnvironment) {
 }
 
 TEST(VisibleGpus, OfAmdHaveUuidsToo) {
-  topology::Machine machine = machine_of_text("numa 0\ngpu 0-2 at=numa:0 model=MI250X arch=gfx90a\n");
+  topology::Machine machine =
+      machine_of_text("numa 0\ngpu 0-2 at=numa:0 model=MI250X arch=gfx90a\n");
   machine.gpus[1].uuid = "GPU-d1af48b5779bd3a4";
   machine.gpus[2].uuid = "GPU-0000000000000123";
-  EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "GPU-D1AF48B5779BD3A4"}}), set_of({1}));
-  EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "0,GPU-00"}, {"HIP_VISIBLE_DEVICES", "1"}}),
-            set_of({2}));
+  EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "GPU-D1AF48B5779BD3A4"}}),
+            set_of({1}));
+  EXPECT_EQ(
+      *visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "0,GPU-00"}, {"HIP_VISIBLE_DEVICES", "1"}}),
+      set_of({2}));
   EXPECT_EQ(visible_gpus(machine, {{"HIP_VISIBLE_DEVICES", "GPU-77"}}).status().message(),
             "HIP_VISIBLE_DEVICES=GPU-77: GPU-77 is not a GPU of this machine");
   const spec::Environment rank =
@@ -161,7 +169,8 @@ TEST(VisibleGpus, TakeMigDevicesByUuidAndTheFirstByNumber) {
 }
 
 TEST(VisibleGpus, OfAmdNestTheirVariables) {
-  const topology::Machine machine = machine_of_text("numa 0\ngpu 0-3 at=numa:0 model=MI250X arch=gfx90a\n");
+  const topology::Machine machine =
+      machine_of_text("numa 0\ngpu 0-3 at=numa:0 model=MI250X arch=gfx90a\n");
   const auto left = [&](const spec::Environment& own) {
     const auto out = visible_gpus(machine, own);
     EXPECT_TRUE(out.ok()) << out.status().message();
@@ -175,12 +184,14 @@ TEST(VisibleGpus, OfAmdNestTheirVariables) {
   EXPECT_EQ(left({{"HIP_VISIBLE_DEVICES", ""}}), set_of({0, 1, 2, 3}));  // as if it were not set
   EXPECT_EQ(left({{"ROCR_VISIBLE_DEVICES", ""}}), 0U);
   EXPECT_EQ(visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "1,GPU-d1af"}}).status().message(),
-            "ROCR_VISIBLE_DEVICES=1,GPU-d1af: GPU-d1af: the UUIDs of this machine's GPUs are unknown; use "
+            "ROCR_VISIBLE_DEVICES=1,GPU-d1af: GPU-d1af: the UUIDs of this machine's GPUs are "
+            "unknown; use "
             "its number");
   EXPECT_EQ(visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "3,1"}, {"HIP_VISIBLE_DEVICES", "3"}})
                 .status()
                 .message(),
-            "HIP_VISIBLE_DEVICES=3: 3: expected one of the 2 GPU(s) that ROCR_VISIBLE_DEVICES=3,1 leaves, "
+            "HIP_VISIBLE_DEVICES=3: 3: expected one of the 2 GPU(s) that ROCR_VISIBLE_DEVICES=3,1 "
+            "leaves, "
             "counted from 0");
 }
 

@@ -1,5 +1,5 @@
-// PlacementScorer: rings carry what is said, no rings carry more, and the sets it chooses are the best
-// there are.
+// PlacementScorer: rings carry what is said, no rings carry more, and the sets it chooses are the
+// best there are.
 #include "launcher/placement/rings.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ namespace {
 
 using Ends = std::vector<std::uint32_t>;
 
-// A machine as nobody would build it: up to 3 NUMA nodes and 4 switches, NVLinks at random, 1 to 3 NICs.
+// A machine as nobody would build it: up to 3 NUMA nodes and 4 switches, NVLinks at random, 1 to 3
+// NICs.
 topology::Machine random_machine(std::mt19937& random, int gpus) {
   const auto up_to = [&random](int most) {
     return static_cast<int>(random() % static_cast<unsigned>(most + 1));
@@ -30,12 +31,14 @@ topology::Machine random_machine(std::mt19937& random, int gpus) {
   const int numas = 1 + up_to(2), switches = up_to(4);
   std::string text = up_to(1) == 0 ? "cpu intel sys=6\n" : "cpu amd\n";
   for (int i = 0; i < numas; ++i) text += fmt::format("numa {} cpus={}-{}\n", i, 8 * i, 8 * i + 7);
-  for (int i = 0; i < switches; ++i) text += fmt::format("switch p{} at=numa:{}\n", i, up_to(numas - 1));
+  for (int i = 0; i < switches; ++i)
+    text += fmt::format("switch p{} at=numa:{}\n", i, up_to(numas - 1));
   const auto place = [&]() {
     const int at = up_to(numas + switches - 1);
     return at < numas ? fmt::format("numa:{}", at) : fmt::format("p{}", at - numas);
   };
-  for (int i = 0; i < gpus; ++i) text += fmt::format("gpu {} at={} model=X arch=sm80 memory=8\n", i, place());
+  for (int i = 0; i < gpus; ++i)
+    text += fmt::format("gpu {} at={} model=X arch=sm80 memory=8\n", i, place());
   for (int i = 0, nics = 1 + up_to(2); i < nics; ++i)
     text += fmt::format("nic n{} at={} kind=ib speed={}\n", i, place(), 50 * (1 + up_to(7)));
   for (int a = 0; a < gpus; ++a) {
@@ -46,7 +49,8 @@ topology::Machine random_machine(std::mt19937& random, int gpus) {
   return machine_of_text(text);
 }
 
-std::vector<std::pair<std::uint32_t, double>> load_of(const Routes& routes, const Ends& ends, double gbytes) {
+std::vector<std::pair<std::uint32_t, double>> load_of(const Routes& routes, const Ends& ends,
+                                                      double gbytes) {
   std::vector<double> load(routes.rows());
   for (std::size_t i = 0; i < ends.size(); ++i) {
     for (const Use& use : routes.between(ends[i], ends[(i + 1) % ends.size()]))
@@ -77,8 +81,9 @@ void expect_possible(const Routes& routes, const Ends& gpus, bool outward, const
     EXPECT_LE(load[row], routes.capacity(row) * (1 + 1e-6)) << routes.name(row);
 }
 
-// The optimum over all rings, and the proof: at its prices every ring costs at least 1, and all capacity
-// together costs what the rings carry (duality of linear programs; no word of the solver is taken for it).
+// The optimum over all rings, and the proof: at its prices every ring costs at least 1, and all
+// capacity together costs what the rings carry (duality of linear programs; no word of the solver
+// is taken for it).
 double proven_optimum(const Routes& routes, const Ends& gpus, const Ends& nics) {
   std::vector<double> capacity;
   for (std::uint32_t row = 0; row < routes.rows(); ++row) capacity.push_back(routes.capacity(row));
@@ -117,9 +122,9 @@ TEST(Rings, CarryWhatTheKnownMachinesAllow) {
   const topology::Machine machine = dgx_1v();  // 20 GB/s an NVLink
   const Routes routes(machine);
   const auto gbytes = [&routes](const Ends& gpus) { return plan_rings(routes, gpus, {}).gbytes; };
-  EXPECT_NEAR(gbytes({0, 3}), 40, 1e-6);                  // two links
-  EXPECT_NEAR(gbytes({4, 5}), 20, 1e-6);                  // one
-  EXPECT_NEAR(gbytes({0, 1, 2, 3}), 80, 1e-6);            // four rings, each link used in both directions
+  EXPECT_NEAR(gbytes({0, 3}), 40, 1e-6);        // two links
+  EXPECT_NEAR(gbytes({4, 5}), 20, 1e-6);        // one
+  EXPECT_NEAR(gbytes({0, 1, 2, 3}), 80, 1e-6);  // four rings, each link used in both directions
   EXPECT_NEAR(gbytes({0, 1, 2, 3, 4, 5, 6, 7}), 120, 2);  // all six links of each GPU, and PCIe
   EXPECT_LT(gbytes({0, 5}), 10);                          // over both processors
   EXPECT_TRUE(std::isinf(gbytes({6})));
@@ -135,7 +140,8 @@ TEST(Rings, AreTheBestThereAre) {
     std::iota(gpus.begin(), gpus.end(), 0U);
     const RingPlan plan = plan_rings(routes, gpus, {});
     expect_possible(routes, gpus, false, plan);
-    EXPECT_NEAR(plan.gbytes, proven_optimum(routes, gpus, {}), 1e-6 * plan.gbytes) << "round " << round;
+    EXPECT_NEAR(plan.gbytes, proven_optimum(routes, gpus, {}), 1e-6 * plan.gbytes)
+        << "round " << round;
     if (count > 5) continue;
     for (std::size_t i = 0; i < machine.nics.size(); ++i) nics.push_back(machine.nic_end(i));
     const RingPlan outward = plan_rings(routes, gpus, nics);
@@ -145,8 +151,8 @@ TEST(Rings, AreTheBestThereAre) {
   }
 }
 
-// Trees need no score of their own: a ring of n ranks that carries x holds n chains, which together carry
-// what an all-reduce by trees needs for x, over the same links.
+// Trees need no score of their own: a ring of n ranks that carries x holds n chains, which together
+// carry what an all-reduce by trees needs for x, over the same links.
 TEST(Rings, HoldTreesThatCarryAsMuch) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) {
@@ -166,7 +172,8 @@ TEST(Rings, HoldTreesThatCarryAsMuch) {
         reduced += each;
         for (std::size_t hop = 0; hop < ring.ends.size(); ++hop) {
           if (hop == left_out) continue;
-          for (const Use& use : routes.between(ring.ends[hop], ring.ends[(hop + 1) % ring.ends.size()]))
+          for (const Use& use :
+               routes.between(ring.ends[hop], ring.ends[(hop + 1) % ring.ends.size()]))
             load[use.row] += use.amount * each;
         }
       }
@@ -193,7 +200,8 @@ TEST(PlacementScorer, AgreesWithBruteForceUpToEightGpus) {
     if (kind != ".xml" && kind != ".topo" && kind != ".smi") continue;
     auto machine = topology::load_machine(entry.path());
     ASSERT_TRUE(machine.ok()) << machine.status().message();
-    if (!machine->gpus.empty() && machine->gpus.size() <= 8) machines.push_back(std::move(*machine));
+    if (!machine->gpus.empty() && machine->gpus.size() <= 8)
+      machines.push_back(std::move(*machine));
   }
   ASSERT_GT(machines.size(), 10U);
   for (int i = 0; i < 25; ++i) machines.push_back(random_machine(random, 2 + i % 7));
@@ -261,8 +269,9 @@ std::vector<HostPart> lowest_ancestor(const topology::Fabric& fabric, std::vecto
   return out;
 }
 
-void expect_best(const topology::Fabric& fabric, const std::vector<HostShare>& allocation, std::uint32_t sets,
-                 const std::vector<std::vector<HostPart>>& rivals, const std::string& what) {
+void expect_best(const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
+                 std::uint32_t sets, const std::vector<std::vector<HostPart>>& rivals,
+                 const std::string& what) {
   DeviceRequest request;
   request.sets = sets;
   auto ours = place_on_devices(fabric, allocation, request);
@@ -275,7 +284,8 @@ void expect_best(const topology::Fabric& fabric, const std::vector<HostShare>& a
   }
 }
 
-std::vector<HostShare> random_shares(std::mt19937& random, std::size_t hosts, std::size_t gpus, bool all) {
+std::vector<HostShare> random_shares(std::mt19937& random, std::size_t hosts, std::size_t gpus,
+                                     bool all) {
   std::vector<HostShare> out;
   const GpuSet every = bit_of(gpus) - 1;
   for (std::uint32_t host = 0; host < hosts; ++host)
@@ -295,7 +305,8 @@ TEST(Placement, IsNeverWorseThanSimpleRulesUnderNarrowUplinks) {
   for (int round = 0; round < 300; ++round) {
     const int gpus = 2 + round % 7;
     const std::size_t hosts = 4 + random() % 6, switches = 2 + random() % 2;
-    topology::Fabric fabric = topology::flat_fabric(random_machine(random, gpus), host_names(hosts));
+    topology::Fabric fabric =
+        topology::flat_fabric(random_machine(random, gpus), host_names(hosts));
     fabric.machines.push_back(random_machine(random, gpus));
     fabric.nodes = {{"root", topology::FabricKind::kSwitch, topology::kNoPart, 1}};
     for (std::size_t i = 0; i < switches; ++i) {
@@ -306,11 +317,13 @@ TEST(Placement, IsNeverWorseThanSimpleRulesUnderNarrowUplinks) {
       host.leaf = 1 + static_cast<std::uint32_t>(random() % switches);
       host.machine = round % 2 == 0 ? 0 : static_cast<std::uint32_t>(random() % 2);
     }
-    const auto allocation = random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
+    const auto allocation =
+        random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
     const std::uint32_t free = room_of(allocation);
     if (free < 2) continue;
     const std::uint32_t sets = 2 + static_cast<std::uint32_t>(random()) % (free - 1);
-    std::vector<std::vector<HostPart>> rivals{first_fit(allocation, sets), best_fit(allocation, sets),
+    std::vector<std::vector<HostPart>> rivals{first_fit(allocation, sets),
+                                              best_fit(allocation, sets),
                                               lowest_ancestor(fabric, allocation, sets)};
     for (std::uint32_t leaf = 1; leaf <= switches; ++leaf) {  // of one switch alone
       std::vector<HostShare> below;
@@ -351,15 +364,17 @@ TEST(Placement, IsNeverWorseThanSimpleRules) {
   for (int round = 0; round < 60; ++round) {
     const int gpus = 2 + round % 11;
     const std::size_t hosts = 1 + random() % 5;
-    const topology::Fabric fabric = topology::flat_fabric(random_machine(random, gpus), host_names(hosts));
-    const auto allocation = random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
+    const topology::Fabric fabric =
+        topology::flat_fabric(random_machine(random, gpus), host_names(hosts));
+    const auto allocation =
+        random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
     const std::uint32_t free = room_of(allocation);
     if (free < 2) continue;
     const std::uint32_t sets = 2 + static_cast<std::uint32_t>(random()) % (free - 1);
-    expect_best(
-        fabric, allocation, sets,
-        {first_fit(allocation, sets), best_fit(allocation, sets), lowest_ancestor(fabric, allocation, sets)},
-        fmt::format("round {}", round));
+    expect_best(fabric, allocation, sets,
+                {first_fit(allocation, sets), best_fit(allocation, sets),
+                 lowest_ancestor(fabric, allocation, sets)},
+                fmt::format("round {}", round));
   }
 }
 

@@ -49,7 +49,8 @@ TEST(Exchange, AHostThatGuessesTheKeyDoesNotDecideWhichHostsTakePart) {
 
 TEST(Exchange, WhatAHostHoldsIsCountedUntilItIsCompleteOrForgotten) {
   Exchange exchange;
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(exchange.add(part("guess " + std::to_string(i), 5, 'z')));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_FALSE(exchange.add(part("guess " + std::to_string(i), 5, 'z')));
   const std::size_t most = exchange.held(5);
   EXPECT_GE(most, 100 * (sizeof "guess" + 3 * sizeof(std::uint32_t)));
   EXPECT_FALSE(exchange.add(part("guess 0", 0, 'a')));

@@ -1,6 +1,6 @@
-// Packets between an agent and regroup-pmi. The files of tests/golden/pmi_link, from which fuzz_pmi_link
-// begins, hold them as a Link sends them: how many descriptors come with each, its size (two bytes), and
-// itself.
+// Packets between an agent and regroup-pmi. The files of tests/golden/pmi_link, from which
+// fuzz_pmi_link begins, hold them as a Link sends them: how many descriptors come with each, its
+// size (two bytes), and itself.
 #include "launcher/pmi/link.h"
 
 #include <fcntl.h>
@@ -76,7 +76,8 @@ TEST_F(PmiPackets, DISABLED_WriteGoldenFiles) {
   for (const Message& message : all_samples()) {
     ASSERT_TRUE(link->send(message));
     std::vector<std::byte> file, packet(64 << 10);
-    for (ssize_t count = 0; (count = ::recv(peer.get(), packet.data(), packet.size(), MSG_DONTWAIT)) > 0;) {
+    for (ssize_t count = 0;
+         (count = ::recv(peer.get(), packet.data(), packet.size(), MSG_DONTWAIT)) > 0;) {
       file.push_back(std::byte{0});
       file.push_back(static_cast<std::byte>(count & 0xff));
       file.push_back(static_cast<std::byte>(count >> 8));
@@ -92,8 +93,8 @@ TEST_F(PmiPackets, EveryGoldenFileIsItsMessage) {
     const auto file = base::read_golden(kFolder, fmt::format("{:02}", number++));
     got.reset();
     for (std::size_t at = 0; at + 3 <= file.size();) {
-      const std::size_t size =
-          std::to_integer<std::size_t>(file[at + 1]) + 256 * std::to_integer<std::size_t>(file[at + 2]);
+      const std::size_t size = std::to_integer<std::size_t>(file[at + 1]) +
+                               256 * std::to_integer<std::size_t>(file[at + 2]);
       ASSERT_LE(at + 3 + size, file.size());
       send(std::span(file).subspan(at + 3, size), 0);
       link->poll();
@@ -132,7 +133,8 @@ TEST_F(PmiPackets, ADescriptorOfAnEmptyPacketIsNotKeptOpen) {
 }
 
 TEST_F(PmiPackets, WhatIsNoMessageEndsIt) {
-  const std::array<std::byte, 5> none{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  const std::array<std::byte, 5> none{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3},
+                                      std::byte{4}};
   send(none, 0);
   link->poll();
   ASSERT_TRUE(lost);

@@ -18,7 +18,8 @@ using namespace std::chrono_literals;
 
 struct MpiTest : testing::Test {
   boost::asio::io_context loop;
-  std::string folder = std::filesystem::path(testing::TempDir()) / ("mpi_test-" + std::to_string(::getpid()));
+  std::string folder =
+      std::filesystem::path(testing::TempDir()) / ("mpi_test-" + std::to_string(::getpid()));
   std::vector<std::string> said;
   std::unique_ptr<Mpi> mpi;
   std::vector<process::Extras> extras;
@@ -61,7 +62,8 @@ TEST_F(MpiTest, OneLargerThanAMessageIsAnsweredAtOnce) {
   start();
   open({0, 2, false, {2}, 0, {{std::string(20 << 20, '0'), ""}}});
   EXPECT_EQ(extras.size(), 2U);
-  EXPECT_THAT(said, testing::Contains(HasSubstr("2 members do not fit into a message to regroup-pmi")));
+  EXPECT_THAT(said,
+              testing::Contains(HasSubstr("2 members do not fit into a message to regroup-pmi")));
 }
 
 TEST_F(MpiTest, AHelperThatIsStoppedIsEndedAndNoOther) {
@@ -73,7 +75,8 @@ TEST_F(MpiTest, AHelperThatIsStoppedIsEndedAndNoOther) {
   ASSERT_EQ(::kill(mpi->helper(), SIGSTOP), 0);
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (said.empty() && std::chrono::steady_clock::now() < end) loop.run_one_for(100ms);
-  EXPECT_THAT(said, ElementsAre(HasSubstr("did not answer for 3 s and is killed: MPI programs get no")));
+  EXPECT_THAT(said,
+              ElementsAre(HasSubstr("did not answer for 3 s and is killed: MPI programs get no")));
   int status = 0;
   EXPECT_EQ(::waitpid(mpi->helper(), &status, 0), mpi->helper());
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

@@ -44,7 +44,8 @@ TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
   const auto refused = [](fb::Body type, const auto& body) {
     Builder b;
     const auto text = b.CreateString(std::string(10'000, 'x'));
-    b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()), fb::MessageIdentifier());
+    b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()),
+             fb::MessageIdentifier());
     const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
     EXPECT_EQ(message.code(), base::Code::kDataLoss) << fb::EnumNameBody(type);
     EXPECT_LT(b.GetSize(), 30'000U);
@@ -53,10 +54,12 @@ TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
     return fb::CreateOpenSpace(b, 0, 0, false, 0, 0, 0, 0, b.CreateVector(often(text)));
   });
   refused(fb::Body::OpenSpace, [](Builder& b, auto text) {
-    return fb::CreateOpenSpace(b, 0, 0, false, 0, 0, b.CreateVector(often(fb::CreateBinding(b, text))));
+    return fb::CreateOpenSpace(b, 0, 0, false, 0, 0,
+                               b.CreateVector(often(fb::CreateBinding(b, text))));
   });
-  refused(fb::Body::RankReady,
-          [](Builder& b, auto text) { return fb::CreateRankReady(b, 0, 0, b.CreateVector(often(text))); });
+  refused(fb::Body::RankReady, [](Builder& b, auto text) {
+    return fb::CreateRankReady(b, 0, 0, b.CreateVector(often(text)));
+  });
   refused(fb::Body::Spawn, [](Builder& b, auto text) {
     const auto app = fb::CreateSpawnApp(b, text, b.CreateVector(often(text)));
     return fb::CreateSpawn(b, 1, 0, 0, b.CreateVector(std::vector{app}));
@@ -66,8 +69,8 @@ TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
   });
 }
 
-// A descriptor comes with its message; a large message comes whole, a huge one is refused; the end is
-// reported once.
+// A descriptor comes with its message; a large message comes whole, a huge one is refused; the end
+// is reported once.
 TEST(PmiLink, CarriesMessagesAndDescriptors) {
   boost::asio::io_context loop;
   auto sockets = link_sockets();
@@ -80,9 +83,11 @@ TEST(PmiLink, CarriesMessagesAndDescriptors) {
       [&](const base::Status&) { ++lost; });
   {
     Link sender(
-        loop, std::move(sockets->second), [](const Message&, base::Fd) {}, [](const base::Status&) {});
+        loop, std::move(sockets->second), [](const Message&, base::Fd) {},
+        [](const base::Status&) {});
     EXPECT_TRUE(sender.send(Connected{{0, 1}}, base::Fd(::dup(0))));
-    for (int i = 0; i < 2000; ++i) EXPECT_TRUE(sender.send(Finalized{{0, 1}}));  // more than a socket holds
+    for (int i = 0; i < 2000; ++i)
+      EXPECT_TRUE(sender.send(Finalized{{0, 1}}));  // more than a socket holds
     EXPECT_TRUE(sender.send(Services{true, std::string(1 << 20, 'x')}, base::Fd(::dup(0))));
     EXPECT_FALSE(sender.send(Services{true, std::string(20 << 20, 'x')}));
     while (got.size() < 2002) loop.run_one();

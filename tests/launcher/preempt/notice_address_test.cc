@@ -52,7 +52,8 @@ class Server {
         asked_.emplace_back(boost::asio::buffers_begin(question.data()),
                             boost::asio::buffers_end(question.data()));
       }
-      boost::asio::write(socket, boost::asio::buffer(answers_[std::min(i, answers_.size() - 1)]), error);
+      boost::asio::write(socket, boost::asio::buffer(answers_[std::min(i, answers_.size() - 1)]),
+                         error);
     }
   }
 
@@ -66,14 +67,14 @@ class Server {
 };
 
 std::string answer(const std::string& status, const std::string& body) {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, body.size(),
-                     body);
+  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
+                     body.size(), body);
 }
 
 TEST_F(AddressTest, AnAddressIsAskedAsCloudsWantIt) {
   std::optional<Server> server;
-  server.emplace(std::vector<std::string>{answer("404 Not Found", "<html>"), answer("200 OK", "FALSE"),
-                                          answer("200 OK", "TRUE")});
+  server.emplace(std::vector<std::string>{answer("404 Not Found", "<html>"),
+                                          answer("200 OK", "FALSE"), answer("200 OK", "TRUE")});
   watch({.address = server->url("/computeMetadata/v1/instance/preempted")});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
   EXPECT_TRUE(said_.empty()) << said_[0];
@@ -94,8 +95,8 @@ TEST_F(AddressTest, AnAddressThatWantsATokenGetsOne) {
 }
 
 TEST_F(AddressTest, WhatIsNoAnswerIsSaidAndSurvived) {
-  Server server({"rubbish\r\n\r\n", answer("500 Oops", ""), answer("200 OK", std::string(100'000, 'x')),
-                 answer("200 OK", "kill")});
+  Server server({"rubbish\r\n\r\n", answer("500 Oops", ""),
+                 answer("200 OK", std::string(100'000, 'x')), answer("200 OK", "kill")});
   watch({.address = server.url("/")});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
   ASSERT_EQ(said_.size(), 3U);
@@ -116,29 +117,34 @@ TEST_F(AddressTest, NobodyAtAnAddressIsSaid) {
 }
 
 TEST_F(AddressTest, AnEventOfAnotherMachineIsNone) {
-  const std::string other = answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
-  Server server({other, answer("200 OK", R"({"compute": {"name": "Workers_0"}})"), other,
-                 answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4", "workers_0"])"))});
+  const std::string other =
+      answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
+  Server server(
+      {other, answer("200 OK", R"({"compute": {"name": "Workers_0"}})"), other,
+       answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4", "workers_0"])"))});
   watch({.address = server.url("/metadata/scheduledevents?api-version=2020-07-01")});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
   const std::vector<std::string> asked = server.asked();
   ASSERT_GE(asked.size(), 4U);
   EXPECT_THAT(asked[1], HasSubstr("GET /metadata/instance?api-version="));
   EXPECT_THAT(asked[1], HasSubstr("Metadata: true\r\n"));
-  EXPECT_THAT(asked[2], HasSubstr("GET /metadata/scheduledevents?"));  // it knows its name from now on
+  EXPECT_THAT(asked[2],
+              HasSubstr("GET /metadata/scheduledevents?"));  // it knows its name from now on
   EXPECT_TRUE(said_.empty());
 }
 
 TEST_F(AddressTest, WhereNamesAreNotToldTheHostsOwnCounts) {
-  const std::string other = answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4"])")),
+  const std::string other =
+                        answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4"])")),
                     none = answer("404 Not Found", "");
-  Server server(
-      {other, none, other, none, answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["n1"])"))});
+  Server server({other, none, other, none,
+                 answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["n1"])"))});
   watch({.address = server.url("/metadata/scheduledevents")});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("Preempt of workers_4 is assumed to concern another machine; this host is "
-                                  "n1, and its name in the cloud is unknown (status 404)"));
+  EXPECT_THAT(said_[0],
+              HasSubstr("Preempt of workers_4 is assumed to concern another machine; this host is "
+                        "n1, and its name in the cloud is unknown (status 404)"));
 }
 
 }  // namespace

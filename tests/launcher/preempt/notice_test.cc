@@ -17,9 +17,10 @@ std::string in_words(const Notice& found) {
   const auto seconds = [](const std::optional<base::Duration>& time) {
     return time ? fmt::format("{:g}", std::chrono::duration<double>(*time).count()) : "?";
   };
-  return fmt::format("{} {}{}{}{}", kind_name(found.kind), found.begun ? "now" : seconds(found.within),
-                     found.lasts ? " for " + seconds(found.lasts) : "", found.hosts.empty() ? "" : " ",
-                     fmt::join(found.hosts, ","));
+  return fmt::format("{} {}{}{}{}", kind_name(found.kind),
+                     found.begun ? "now" : seconds(found.within),
+                     found.lasts ? " for " + seconds(found.lasts) : "",
+                     found.hosts.empty() ? "" : " ", fmt::join(found.hosts, ","));
 }
 
 // "kill 120 a,b", "kill 5; kill 10", "none", or the error.
@@ -47,7 +48,8 @@ TEST(Notice, OurOwnWordsAreUnderstood) {
       {"suspend who=n1,n2", "suspend ? n1,n2"},  // the former name of "hosts"
       {"pause within=5 for=9", "pause 5 for 9"},
       // Several: the soonest first.
-      {"# of the night\nkill within=60 hosts=n3\n\nshrink within=5 hosts=n1\r\n", "shrink 5 n1; kill 60 n3"},
+      {"# of the night\nkill within=60 hosts=n3\n\nshrink within=5 hosts=n1\r\n",
+       "shrink 5 n1; kill 60 n3"},
       {"kill\nkill within=1\nkill within=40", "kill 1; kill ?; kill 40"},
       {"shrink within=-1", "error: 'within=-1': expected a number of seconds"},
       {"shrink within=nan", "error: 'within=nan': expected a number of seconds"},
@@ -55,13 +57,16 @@ TEST(Notice, OurOwnWordsAreUnderstood) {
       {"shrink hosts=a,,b", "error: 'hosts=a,,b': expected host names"},
       {"shrink soon", "error: 'soon': expected within=SECONDS, for=SECONDS or hosts=HOST,..."},
       {"kill\nShrink",
-       "error: malformed notice 'Shrink': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+       "error: malformed notice 'Shrink': expected shrink, suspend, kill or pause, then "
+       "[within=SECONDS] "
        "[for=SECONDS] [hosts=HOST,...]"},
       {"<html>\x01",
-       "error: malformed notice '<html>?': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+       "error: malformed notice '<html>?': expected shrink, suspend, kill or pause, then "
+       "[within=SECONDS] "
        "[for=SECONDS] [hosts=HOST,...]"},
       {"within=5",
-       "error: malformed notice 'within=5': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+       "error: malformed notice 'within=5': expected shrink, suspend, kill or pause, then "
+       "[within=SECONDS] "
        "[for=SECONDS] [hosts=HOST,...]"},
   };
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
@@ -95,7 +100,8 @@ TEST(Notice, Ec2IsUnderstood) {
       // autoscaling/target-lifecycle-state.
       {"InService", "none"},
       {"Terminated", "kill ?"},
-      {"{\"action", "error: unknown notice '{\"action': expected an answer of EC2, Azure or Google Cloud"},
+      {"{\"action",
+       "error: unknown notice '{\"action': expected an answer of EC2, Azure or Google Cloud"},
       {"{}", "error: unknown notice '{}': expected an answer of EC2, Azure or Google Cloud"},
   };
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
@@ -116,8 +122,10 @@ TEST(Notice, GoogleIsUnderstood) {
        "kill 300"},
       {R"({"maintenanceStatus": "PENDING", "windowStartTime": "2026-11-22T15:30:00.000-05:30"})",
        "kill 1800"},
-      {R"({"maintenance_status": "ONGOING", "window_start_time": "2026-11-22T20:35:00Z"})", "kill now"},
-      {R"({"maintenance_status": "COMPLETED", "window_start_time": "2026-11-22T20:29:00Z"})", "none"},
+      {R"({"maintenance_status": "ONGOING", "window_start_time": "2026-11-22T20:35:00Z"})",
+       "kill now"},
+      {R"({"maintenance_status": "COMPLETED", "window_start_time": "2026-11-22T20:29:00Z"})",
+       "none"},
   };
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }
@@ -125,12 +133,15 @@ TEST(Notice, GoogleIsUnderstood) {
 TEST(Notice, AzureIsUnderstood) {
   static constexpr Case kCases[] = {
       {R"({"DocumentIncarnation": 1, "Events": []})", "none"},
-      {R"({"Events": [{"EventType": "Reboot", "NotBefore": "Sun, 22 Nov 2026 20:45:00 GMT"}]})", "kill 900"},
+      {R"({"Events": [{"EventType": "Reboot", "NotBefore": "Sun, 22 Nov 2026 20:45:00 GMT"}]})",
+       "kill 900"},
       {R"({"Events": [{"EventType": "Redeploy", "NotBefore": "2026-11-22T20:45:00Z", "Resources": ["vm_1"]}]})",
        "kill 900 vm_1"},
       // An empty time is that of an event that has begun, and so is one that has passed.
-      {R"({"Events": [{"EventType": "Preempt", "EventStatus": "Started", "NotBefore": ""}]})", "kill now"},
-      {R"({"Events": [{"EventType": "Preempt", "EventStatus": "Scheduled", "NotBefore": ""}]})", "kill now"},
+      {R"({"Events": [{"EventType": "Preempt", "EventStatus": "Started", "NotBefore": ""}]})",
+       "kill now"},
+      {R"({"Events": [{"EventType": "Preempt", "EventStatus": "Scheduled", "NotBefore": ""}]})",
+       "kill now"},
       {R"({"Events": [{"EventType": "Terminate", "NotBefore": "Sun, 22 Nov 2026 20:29:00 GMT"}]})",
        "kill now"},
       {R"({"Events": [{"EventType": "Terminate", "NotBefore": "soon"}]})", "kill ?"},
@@ -190,9 +201,10 @@ TEST(Notice, OfSeveralTheGravestKindAndTheSoonestTimeCount) {
   EXPECT_EQ(all("pause within=1\nsuspend within=60"), "suspend 60");
   EXPECT_EQ(all("shrink within=9\nshrink within=4"), "shrink 4");
   EXPECT_EQ(all("pause"), "none");
-  EXPECT_EQ(all(R"({"Events": [{"EventType": "Terminate", "NotBefore": "Sun, 22 Nov 2026 20:40:00 GMT"},
+  EXPECT_EQ(
+      all(R"({"Events": [{"EventType": "Terminate", "NotBefore": "Sun, 22 Nov 2026 20:40:00 GMT"},
                                {"EventType": "Reboot", "EventStatus": "Started"}]})"),
-            "kill now");
+      "kill now");
 }
 
 TEST(Notice, IsForAHostByEitherFormOfItsName) {
@@ -211,7 +223,8 @@ TEST(Notice, IsForAHostByEitherFormOfItsName) {
 }
 
 TEST(Notice, AMachineIsKnownByWhatItsCloudCallsIt) {
-  const auto named = [](const char* resource, const char* host, const std::vector<std::string>& names) {
+  const auto named = [](const char* resource, const char* host,
+                        const std::vector<std::string>& names) {
     Notice notice{Notice::Kind::kKill, {resource}};
     notice.machines = true;
     return is_for(notice, host, names);
@@ -219,13 +232,15 @@ TEST(Notice, AMachineIsKnownByWhatItsCloudCallsIt) {
   EXPECT_TRUE(named("workers_4", "h", {"workers_4"}));
   EXPECT_TRUE(named("Workers_4", "h", {"workers_4", "w000004"}));
   EXPECT_TRUE(named("_workers_4", "h", {"workers_4"}));  // a role's instance
-  EXPECT_TRUE(named("/subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm7", "h",
-                    {"VM7"}));
+  EXPECT_TRUE(
+      named("/subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm7",
+            "h", {"VM7"}));
   EXPECT_FALSE(named("workers_4", "h", {"workers_14"}));
   EXPECT_FALSE(named("workers_4", "h", {"workers_40"}));
   EXPECT_FALSE(named("workers", "h", {"workers_4"}));
   EXPECT_FALSE(named("", "h", {""}));
-  // Where the cloud cannot be asked: by the host's name, which a scale set makes of its own and a number.
+  // Where the cloud cannot be asked: by the host's name, which a scale set makes of its own and a
+  // number.
   EXPECT_TRUE(named("vm7", "vm7.internal.example.org", {}));
   EXPECT_TRUE(named("aks-gpu-3001-vmss_25", "aks-gpu-3001-vmss00000p", {}));
   EXPECT_TRUE(named("aks-gpu-3001-vmss_36", "aks-gpu-3001-vmss000010", {}));
@@ -235,9 +250,9 @@ TEST(Notice, AMachineIsKnownByWhatItsCloudCallsIt) {
 
 TEST(Notice, MachineNamesAreFoundInTheMetadata) {
   using testing::ElementsAre;
-  EXPECT_THAT(
-      parse_machine_names(R"({"compute": {"name": "vm_4", "osProfile": {"computerName": "vm000004"}}})"),
-      ElementsAre("vm_4", "vm000004"));
+  EXPECT_THAT(parse_machine_names(
+                  R"({"compute": {"name": "vm_4", "osProfile": {"computerName": "vm000004"}}})"),
+              ElementsAre("vm_4", "vm000004"));
   EXPECT_THAT(parse_machine_names(R"({"name": "vm_4"})"), ElementsAre("vm_4"));
   EXPECT_THAT(parse_machine_names("vm_4\n"), ElementsAre("vm_4"));
   for (const char* none :

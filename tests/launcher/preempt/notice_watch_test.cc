@@ -12,8 +12,8 @@ TEST_F(WatchTest, AFreezeIsNoEnd) {
   write(azure("Freeze", 600, R"(, "DurationInSeconds": 9)"));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0],
-              testing::ContainsRegex("Freeze of this host in (600|599) s, for 9 s: the job continues"));
+  EXPECT_THAT(said_[0], testing::ContainsRegex(
+                            "Freeze of this host in (600|599) s, for 9 s: the job continues"));
   EXPECT_TRUE(pauses_.empty());
   write(azure("Freeze", 5, R"(, "DurationInSeconds": 9)"));
   ASSERT_TRUE(until([&] { return !pauses_.empty(); }));
@@ -40,8 +40,10 @@ TEST_F(WatchTest, APlanOfAnotherDayIsNoneYetAndMayBeWithdrawn) {
   write(azure("Redeploy", 3 * 86400));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], testing::ContainsRegex("Redeploy in 25[0-9]+ s: acted upon 16 minutes before"));
-  write(R"([{"Code": "system-reboot", "State": "canceled", "NotBefore": "1 Jan 2020 00:00:00 GMT"}])");
+  EXPECT_THAT(said_[0],
+              testing::ContainsRegex("Redeploy in 25[0-9]+ s: acted upon 16 minutes before"));
+  write(
+      R"([{"Code": "system-reboot", "State": "canceled", "NotBefore": "1 Jan 2020 00:00:00 GMT"}])");
   loop_.run_for(milliseconds(50));
   write(azure("Redeploy", 600, R"(, "EventStatus": "Canceled")"));
   loop_.run_for(milliseconds(50));
@@ -171,7 +173,8 @@ TEST_F(WatchTest, ACommandIsRunUntilItPrintsANotice) {
 }
 
 TEST_F(WatchTest, ACommandThatFailsIsSaidAndRunAgain) {
-  watch({.command = "test -e " + path_ + " && echo kill && exit 0; echo no such cloud >&2; exit 3"});
+  watch(
+      {.command = "test -e " + path_ + " && echo kill && exit 0; echo no such cloud >&2; exit 3"});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
   EXPECT_THAT(said_[0], HasSubstr("ended with status 3: no such cloud"));
   loop_.run_for(milliseconds(100));
@@ -200,8 +203,9 @@ TEST_F(WatchTest, AFilesEventOfAnotherMachineIsNone) {
   write(azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0],
-              HasSubstr("Preempt of workers_4 is assumed to concern another machine; this host is n1"));
+  EXPECT_THAT(
+      said_[0],
+      HasSubstr("Preempt of workers_4 is assumed to concern another machine; this host is n1"));
   write(azure("Preempt", 30, R"(, "Resources": ["N1"])"));
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
 }

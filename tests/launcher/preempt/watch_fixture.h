@@ -21,17 +21,19 @@ class WatchTest : public testing::Test {
   WatchTest() { std::filesystem::create_directories(folder_); }
   ~WatchTest() override { std::filesystem::remove_all(folder_); }
 
-  NoticeWatch& watch(spec::NoticeRequest sources, const std::function<void(const std::string&)>& over = {},
+  NoticeWatch& watch(spec::NoticeRequest sources,
+                     const std::function<void(const std::string&)>& over = {},
                      const std::vector<std::string>& suspended_by = {}) {
     sources.every = std::chrono::milliseconds(10);
     watch_.emplace(
         loop_, std::move(sources), "n1", spec::Environment{{"PATH", "/usr/bin:/bin"}},
-        NoticeWatch::Events{[this](const Notice& notice, const std::string& source) {
-                              heard_.push_back(fmt::format("{} {}", kind_name(notice.kind), source));
-                            },
-                            [this](const std::string& text) { said_.push_back(text); }, over,
-                            [this](const Notice&, const std::string&) { pauses_.emplace_back("pauses"); },
-                            [this](const std::string&) { pauses_.emplace_back("moves"); }});
+        NoticeWatch::Events{
+            [this](const Notice& notice, const std::string& source) {
+              heard_.push_back(fmt::format("{} {}", kind_name(notice.kind), source));
+            },
+            [this](const std::string& text) { said_.push_back(text); }, over,
+            [this](const Notice&, const std::string&) { pauses_.emplace_back("pauses"); },
+            [this](const std::string&) { pauses_.emplace_back("moves"); }});
     watch_->start(suspended_by);
     return *watch_;
   }

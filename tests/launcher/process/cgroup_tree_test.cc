@@ -15,7 +15,8 @@ TEST(CgroupTree, FindsTheGroupOfASessionOfVersion2) {
   ASSERT_EQ(branches.size(), 1U);
   EXPECT_EQ(branches[0].version, 2);
   EXPECT_EQ(branches[0].mount, folder.path() + "/sys/fs/cgroup");
-  EXPECT_EQ(branches[0].own, folder.path() + "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope");
+  EXPECT_EQ(branches[0].own,
+            folder.path() + "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope");
   EXPECT_TRUE(branches[0].cpu && branches[0].memory);
   EXPECT_FALSE(branches[0].freezer);
 }
@@ -26,12 +27,13 @@ TEST(CgroupTree, FindsEachControllerOfVersion1) {
   folder.put("/proc/self/cgroup",
              "11:cpu,cpuacct:/user.slice\n10:memory:/user.slice/session-3.scope\n4:freezer:/\n"
              "1:name=systemd:/user.slice/session-3.scope\n0::/user.slice/session-3.scope\n");
-  folder.put("/proc/self/mountinfo",
-             "28 25 0:24 / /sys/fs/cgroup/unified rw shared:5 - cgroup2 cgroup rw,nsdelegate\n"
-             "29 25 0:25 / /sys/fs/cgroup/systemd rw shared:6 - cgroup cgroup rw,xattr,name=systemd\n"
-             "33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:10 - cgroup cgroup rw,cpu,cpuacct\n"
-             "34 25 0:30 / /sys/fs/cgroup/memory rw shared:11 - cgroup cgroup rw,memory\n"
-             "35 25 0:31 / /sys/fs/cgroup/with\\040blank rw shared:12 - cgroup cgroup rw,freezer\n");
+  folder.put(
+      "/proc/self/mountinfo",
+      "28 25 0:24 / /sys/fs/cgroup/unified rw shared:5 - cgroup2 cgroup rw,nsdelegate\n"
+      "29 25 0:25 / /sys/fs/cgroup/systemd rw shared:6 - cgroup cgroup rw,xattr,name=systemd\n"
+      "33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:10 - cgroup cgroup rw,cpu,cpuacct\n"
+      "34 25 0:30 / /sys/fs/cgroup/memory rw shared:11 - cgroup cgroup rw,memory\n"
+      "35 25 0:31 / /sys/fs/cgroup/with\\040blank rw shared:12 - cgroup cgroup rw,freezer\n");
   folder.put("/sys/fs/cgroup/unified/user.slice/session-3.scope/cgroup.controllers", "\n");
   const auto branches = own_cgroups(folder.path());
   ASSERT_EQ(branches.size(), 5U);

@@ -1,4 +1,5 @@
-// Whose lock is free is dead; its processes are known by their environment, and no others are touched.
+// Whose lock is free is dead; its processes are known by their environment, and no others are
+// touched.
 #include "launcher/process/dead_jobs.h"
 #include "base/clock.h"
 
@@ -93,9 +94,11 @@ TEST(JobRecord, CleansFoldersAndItself) {
   EXPECT_TRUE(job_records(folder.path()).empty());
 }
 
-// A record of before the machine was switched on, or of another one, says nothing of processes here.
+// A record of before the machine was switched on, or of another one, says nothing of processes
+// here.
 TEST(JobRecord, OfAnotherBootIsLeftAlone) {
-  for (const char* text : {"", "regroup-job 1\n", "regroup-job 1\nboot 00000000-0000\n", "\xff\xff"}) {
+  for (const char* text :
+       {"", "regroup-job 1\n", "regroup-job 1\nboot 00000000-0000\n", "\xff\xff"}) {
     const Folder folder;
     folder.put("/0123abcd.job", text);
     EXPECT_EQ(JobRecord::take_over(folder.path() + "/0123abcd.job"), nullptr);
@@ -163,7 +166,8 @@ TEST(DeadJobs, EndsThePartOfAHostOnceItsHeadIsNotThere) {
   }
 }
 
-// The one that is stopped cannot end by itself; a mark of an older process of its number is not its own.
+// The one that is stopped cannot end by itself; a mark of an older process of its number is not its
+// own.
 TEST(JobRecord, EndsTheProcessesItHolds) {
   const Folder folder;
   auto record = JobRecord::create(folder.path(), "0123abcd");
@@ -171,7 +175,8 @@ TEST(JobRecord, EndsTheProcessesItHolds) {
   Sleeper running("A=3");
   Sleeper other("A=4");
   ASSERT_TRUE(record.ok() && (*record)->add_process(stopped.pid()).ok());
-  folder.put("/0123abcd.job", folder.get("/0123abcd.job") + fmt::format("process {} 1\n", other.pid()) +
+  folder.put("/0123abcd.job", folder.get("/0123abcd.job") +
+                                  fmt::format("process {} 1\n", other.pid()) +
                                   "process\nprocess x\nprocess -1 1\nprocess 999999999 1\n");
   ::kill(stopped.pid(), SIGSTOP);
   EXPECT_TRUE((*record)->clean(kLimit));
@@ -193,8 +198,9 @@ TEST(DeadJobs, RemovesOnlyGroupsThatBearTheJobsName) {
   std::filesystem::create_directory(groups.path() + "/regroup-0123bbbb");
   {
     const auto dead = JobRecord::create(folder.path(), "0123bbbb");
-    ASSERT_TRUE(dead.ok() &&
-                (*dead)->add_cgroups({groups.path() + "/other", groups.path() + "/regroup-0123bbbb"}).ok());
+    ASSERT_TRUE(
+        dead.ok() &&
+        (*dead)->add_cgroups({groups.path() + "/other", groups.path() + "/regroup-0123bbbb"}).ok());
   }
   EXPECT_TRUE(end_dead_jobs(folder.path(), kLimit).empty());  // nothing of it lived
   EXPECT_TRUE(std::filesystem::exists(groups.path() + "/other"));

@@ -73,7 +73,8 @@ TEST(Descendants, AreFoundBelowEachOther) {
     for (;;) ::pause();
   }
   pid_t grandchild = 0;
-  ASSERT_EQ(::read(fds[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
+  ASSERT_EQ(::read(fds[0], &grandchild, sizeof grandchild),
+            static_cast<ssize_t>(sizeof grandchild));
   const std::vector<pid_t> found = descendants_of(::getpid());
   EXPECT_EQ(std::count(found.begin(), found.end(), child), 1);
   EXPECT_EQ(std::count(found.begin(), found.end(), grandchild), 1);

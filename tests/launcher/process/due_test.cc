@@ -13,8 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 using boost::asio::steady_timer;
 
-// What the handlers of a timer are given, and whether it was due then, when `change` is made of it by another
-// timer that has expired at the same time.
+// What the handlers of a timer are given, and whether it was due then, when `change` is made of it
+// by another timer that has expired at the same time.
 struct Told {
   bool error, due;
 };

@@ -61,7 +61,8 @@ TEST_F(FindProgram, LooksForAMemberInItsFolderAfterPath) {
   EXPECT_EQ(*find_member_program("tool", folder_, {{"PATH", "/nonexistent"}}), "./tool");
   EXPECT_EQ(find_member_program("text", folder_, {{"PATH", "/nonexistent"}}).status().message(),
             "program text was not found in PATH=/nonexistent");
-  EXPECT_EQ(find_member_program("nosuch", folder_, {{"PATH", folder_}}).code(), base::Code::kNotFound);
+  EXPECT_EQ(find_member_program("nosuch", folder_, {{"PATH", folder_}}).code(),
+            base::Code::kNotFound);
 }
 
 TEST_F(FindProgram, RefusesAFolderThatCannotBeEntered) {
@@ -97,8 +98,10 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
 }
 
 TEST(MemberEnvironment, LeavesWhatTheUserSaid) {
-  const spec::Environment base{{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
-  const spec::Environment member = member_environment(base, {0, 0, 1}, "job", {.port = 1234}, "", 2);
+  const spec::Environment base{
+      {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
+  const spec::Environment member =
+      member_environment(base, {0, 0, 1}, "job", {.port = 1234}, "", 2);
   for (const auto& [name, value] : base) EXPECT_EQ(member.at(name), value);
 }
 

@@ -65,7 +65,8 @@ class FutexWatcherTest : public testing::Test {
     ::waitpid(child, nullptr, 0);
   }
   void watch(FutexWatcher& watcher, std::size_t i) {
-    const auto status = watcher.watch(static_cast<proto::SlotIndex>(i), futex_word(shared_->locks[i]));
+    const auto status =
+        watcher.watch(static_cast<proto::SlotIndex>(i), futex_word(shared_->locks[i]));
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
   void run_until(std::size_t deaths) {
@@ -172,8 +173,9 @@ TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
   EXPECT_EQ(dead_, std::vector<proto::SlotIndex>{1});
 }
 
-// Loop and thread at their quickest, for ThreadSanitizer too: every second death is told, the others are
-// forgotten at a random moment of their finding. Threads die as processes do, and sooner.
+// Loop and thread at their quickest, for ThreadSanitizer too: every second death is told, the
+// others are forgotten at a random moment of their finding. Threads die as processes do, and
+// sooner.
 TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   std::vector<proto::SlotIndex> expected;
@@ -210,7 +212,8 @@ TEST_F(FutexWatcherTest, SaysOnceThatTheSystemRefuses) {
         loop_.stop();
       });
   for (int slot = 0; slot < FUTEX_WAITV_MAX; ++slot) {
-    const auto status = watcher.watch(static_cast<proto::SlotIndex>(slot), futex_word(shared_->locks[0]));
+    const auto status =
+        watcher.watch(static_cast<proto::SlotIndex>(slot), futex_word(shared_->locks[0]));
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
   loop_.run_for(kDeadline);

@@ -68,7 +68,8 @@ TEST_F(GpuClaimsTest, OneJobHasItAndIsNamed) {
   GpuClaims claims;
   const base::Status refused = claims.claim(of("b"), "GPU-1");
   EXPECT_EQ(refused.code(), base::Code::kUnavailable);
-  EXPECT_EQ(refused.message(), fmt::format("GPU GPU-1 has been taken by job aaaa (process {})", a.pid()));
+  EXPECT_EQ(refused.message(),
+            fmt::format("GPU GPU-1 has been taken by job aaaa (process {})", a.pid()));
   EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());
   EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());  // it has it
 }
@@ -127,7 +128,8 @@ TEST_F(GpuClaimsTest, AProcessOfAnotherContainerIsNotOneAboveThis) {
     for (std::string line; std::getline(all, line);) {
       const std::size_t at = line.find("@regroup-gpu-");
       const std::size_t equals = line.find(fmt::format("/GPU-1=aaaa.{}.", ::getpid()));
-      if (at != std::string::npos && equals != std::string::npos) name = line.substr(at, equals - at);
+      if (at != std::string::npos && equals != std::string::npos)
+        name = line.substr(at, equals - at);
     }
     ASSERT_FALSE(name.empty());
     const auto claimed_in = [&](const std::string& owner) {
@@ -136,8 +138,8 @@ TEST_F(GpuClaimsTest, AProcessOfAnotherContainerIsNotOneAboveThis) {
       return ClaimedGpus(of("b"), root).owner("GPU-1") != nullptr;
     };
     const auto here = static_cast<std::uint64_t>(found.st_ino);
-    EXPECT_FALSE(
-        claimed_in(fmt::format("aaaa.{}.{}", ::getpid(), here)));  // this process: free for what it runs
+    EXPECT_FALSE(claimed_in(
+        fmt::format("aaaa.{}.{}", ::getpid(), here)));  // this process: free for what it runs
     EXPECT_TRUE(claimed_in(fmt::format("aaaa.{}.{}", ::getpid(), here + 1)));
     EXPECT_TRUE(claimed_in(fmt::format("aaaa.{}", ::getpid())));
   }

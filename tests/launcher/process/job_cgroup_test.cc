@@ -1,5 +1,5 @@
-// Limits as version 2 wants them, on a recorded tree; groups of this machine's kernel, where they can be
-// made.
+// Limits as version 2 wants them, on a recorded tree; groups of this machine's kernel, where they
+// can be made.
 #include "launcher/process/job_cgroup.h"
 
 #include <fcntl.h>
@@ -57,8 +57,8 @@ TEST(JobCgroup, SaysWhichGroupHandsOnNothing) {
   folder.put(kUser + "/cgroup.subtree_control", "pids\n");
   const auto group = JobCgroup::make("0000abcd", {false, true}, folder.path());
   ASSERT_FALSE(group.ok());
-  EXPECT_EQ(group.status().message(),
-            "no control group above " + folder.path() + kUser + "/session-2.scope delegates +memory");
+  EXPECT_EQ(group.status().message(), "no control group above " + folder.path() + kUser +
+                                          "/session-2.scope delegates +memory");
 }
 
 TEST(JobCgroup, SaysWhichControllerIsMissing) {
@@ -78,7 +78,8 @@ TEST(Limiter, FallsBackOnceForTheWholeJob) {
   EXPECT_TRUE(limiter.restrain(0, {}).said.empty());
   const Restraint first = limiter.restrain(1, {1, 64 << 20});
   EXPECT_EQ(first.said,
-            "limits are not enforced by control groups (no control group has the controller memory): cores "
+            "limits are not enforced by control groups (no control group has the controller "
+            "memory): cores "
             "by affinity, memory by RLIMIT_DATA of each process");
   EXPECT_EQ(first.data_bytes, 64U << 20U);
   EXPECT_EQ(first.cores.size(), 1U);
@@ -124,8 +125,8 @@ class RealGroup {
     bool all = true;
     for (const pid_t pid : children_) {
       int status = 0;
-      all = ::waitpid(pid, &status, WNOHANG) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
-            all;
+      all = ::waitpid(pid, &status, WNOHANG) == pid && WIFSIGNALED(status) &&
+            WTERMSIG(status) == SIGKILL && all;
       ::kill(pid, SIGKILL);
     }
     children_.clear();

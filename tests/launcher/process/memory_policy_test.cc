@@ -53,9 +53,11 @@ TEST_F(MemoryPolicyTest, NodesAreThoseOfTheCores) {
 }
 
 TEST_F(MemoryPolicyTest, ControlGroupsBoundIt) {
-  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {1, 3})->nodes, ElementsAre(0b10));  // node 0 is not ours
+  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {1, 3})->nodes,
+              ElementsAre(0b10));  // node 0 is not ours
   EXPECT_THAT(order(spec::MemoryPolicy::kBind, {0}).status().message(), HasSubstr("cpuset.mems"));
-  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {}).status().message(), HasSubstr("not bound to cores"));
+  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {}).status().message(),
+              HasSubstr("not bound to cores"));
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ TEST_F(PipedProcessTest, ReportsItsEnd) {
 
 // As ProcessTable does, which has members of its own to wait for.
 TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
-  for (const auto& [script, wanted] : {std::pair{"echo hello; exit 3", 3 << 8}, {"kill -TERM $$", SIGTERM}}) {
+  for (const auto& [script, wanted] :
+       {std::pair{"echo hello; exit 3", 3 << 8}, {"kill -TERM $$", SIGTERM}}) {
     status_.reset();
     const auto process = start(script);
     int status = 0;

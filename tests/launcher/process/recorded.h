@@ -1,5 +1,5 @@
-// Recorded machines: what /proc says of control groups, and the folders it speaks of, in a folder of the
-// test.
+// Recorded machines: what /proc says of control groups, and the folders it speaks of, in a folder
+// of the test.
 #pragma once
 
 #include <unistd.h>
@@ -40,10 +40,11 @@ class Folder {
 // A machine under systemd with version 2 only, seen from a user's session.
 inline void put_session_v2(const Folder& folder) {
   folder.put("/proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n");
-  folder.put("/proc/self/mountinfo",
-             "25 30 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw\n"
-             "36 25 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 "
-             "rw,nsdelegate,memory_recursiveprot\n");
+  folder.put(
+      "/proc/self/mountinfo",
+      "25 30 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw\n"
+      "36 25 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 "
+      "rw,nsdelegate,memory_recursiveprot\n");
   const std::string user = "/sys/fs/cgroup/user.slice/user-1000.slice";
   folder.put(user + "/cgroup.controllers", "cpu memory pids\n");
   folder.put(user + "/cgroup.subtree_control", "cpu memory pids\n");
@@ -52,11 +53,13 @@ inline void put_session_v2(const Folder& folder) {
   folder.put(user + "/session-2.scope/cgroup.procs", "4711\n");
 }
 
-// What the kernel would put into the groups of job 0000abcd and its member 0: a recorded tree cannot.
+// What the kernel would put into the groups of job 0000abcd and its member 0: a recorded tree
+// cannot.
 inline void put_groups_v2(const Folder& folder, const std::string& parent) {
   const std::string group = parent + "/regroup-0000abcd";
   folder.put(group + "/cgroup.subtree_control", "");
-  for (const char* file : {"cgroup.procs", "cpu.max", "memory.max", "memory.swap.max", "memory.oom.group"}) {
+  for (const char* file :
+       {"cgroup.procs", "cpu.max", "memory.max", "memory.swap.max", "memory.oom.group"}) {
     folder.put(group + "/member-0/" + file, "");
   }
   folder.put(group + "/member-0/memory.events",

@@ -72,8 +72,10 @@ class TakeDirectory : public testing::Test {
     directory_ = ::mkdtemp(name.data());
   }
   ~TakeDirectory() override { std::filesystem::remove_all(directory_); }
-  base::Result<std::optional<base::FileLock>> take(base::Duration ending, const std::function<void()>& told) {
-    return process::take_directory(directory_, fmt::format("job new (process {} on here)", ::getpid()),
+  base::Result<std::optional<base::FileLock>> take(base::Duration ending,
+                                                   const std::function<void()>& told) {
+    return process::take_directory(directory_,
+                                   fmt::format("job new (process {} on here)", ::getpid()),
                                    /*make=*/true, {10s, ending, [&](const std::string& text) {
                                                      said_.push_back(text);
                                                      told();
@@ -84,7 +86,8 @@ class TakeDirectory : public testing::Test {
 };
 
 TEST_F(TakeDirectory, WaitsForAJobWhoseLauncherIsGone) {
-  Holder old(directory_, [](pid_t) { return fmt::format("job old (process {} on here)", dead_process()); });
+  Holder old(directory_,
+             [](pid_t) { return fmt::format("job old (process {} on here)", dead_process()); });
   const auto lock = take(60s, [&] { old.end(); });
   ASSERT_TRUE(lock.ok()) << lock.status().message();
   EXPECT_TRUE(lock->has_value());
@@ -94,8 +97,9 @@ TEST_F(TakeDirectory, WaitsForAJobWhoseLauncherIsGone) {
 }
 
 TEST_F(TakeDirectory, NamesAJobThatDoesNotEndAfterItsLauncher) {
-  const Holder old(directory_,
-                   [](pid_t) { return fmt::format("job old (process {} on here)", dead_process()); });
+  const Holder old(directory_, [](pid_t) {
+    return fmt::format("job old (process {} on here)", dead_process());
+  });
   const auto lock = take(0s, [] {});
   EXPECT_EQ(lock.code(), base::Code::kUnavailable);
   EXPECT_NE(lock.status().message().find("job old (process "), std::string::npos);
@@ -104,7 +108,8 @@ TEST_F(TakeDirectory, NamesAJobThatDoesNotEndAfterItsLauncher) {
 }
 
 TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
-  const Holder old(directory_, [](pid_t pid) { return fmt::format("job old (process {} on here)", pid); });
+  const Holder old(directory_,
+                   [](pid_t pid) { return fmt::format("job old (process {} on here)", pid); });
   const auto lock = take(60s, [] {});
   EXPECT_EQ(lock.code(), base::Code::kUnavailable);
   EXPECT_NE(lock.status().message().find("job old (process "), std::string::npos);
@@ -115,7 +120,8 @@ TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
 TEST(LauncherIsGone, KnowsOnlyProcessesOfThisPidNamespace) {
   struct stat pids {};
   ASSERT_EQ(::stat("/proc/self/ns/pid", &pids), 0);
-  const std::string ours = base::lock_owner("new"), space = fmt::format("PID namespace {})", pids.st_ino);
+  const std::string ours = base::lock_owner("new"),
+                    space = fmt::format("PID namespace {})", pids.st_ino);
   ASSERT_NE(ours.find(space), std::string::npos) << ours;
   const std::string mine = fmt::format("(process {} ", ::getpid());
   std::string gone = ours.substr(0, ours.find(mine)) + fmt::format("(process {} ", dead_process()) +
@@ -130,10 +136,12 @@ TEST(LauncherIsGone, KnowsOnlyProcessesOfThisHost) {
   const pid_t dead = dead_process();
   EXPECT_TRUE(process::launcher_is_gone(fmt::format("job old (process {} on here)", dead), ours));
   EXPECT_FALSE(process::launcher_is_gone(fmt::format("job old (process {} on there)", dead), ours));
-  EXPECT_FALSE(process::launcher_is_gone(fmt::format("job old (process {} on here)", ::getppid()), ours));
-  for (const char* const text : {"", "regroup checkpoint prune", "job old", "job old (process  on here)",
-                                 "job old (process 99999999999 on here)", "job old (process 5)",
-                                 "job old (process 5 on ", "job old (process 5 in here)"})
+  EXPECT_FALSE(
+      process::launcher_is_gone(fmt::format("job old (process {} on here)", ::getppid()), ours));
+  for (const char* const text :
+       {"", "regroup checkpoint prune", "job old", "job old (process  on here)",
+        "job old (process 99999999999 on here)", "job old (process 5)", "job old (process 5 on ",
+        "job old (process 5 in here)"})
     EXPECT_FALSE(process::launcher_is_gone(text, ours)) << text;
 }
 

@@ -39,7 +39,8 @@ void outlasts_a_slow_reader(Pair pair) {
   boost::asio::io_context loop;
   Sink sink(loop, pair.write.get());
   std::string expected;
-  for (int i = 0; i < 1000; ++i) expected += std::string(5000, static_cast<char>('a' + i % 26)) + "\n";
+  for (int i = 0; i < 1000; ++i)
+    expected += std::string(5000, static_cast<char>('a' + i % 26)) + "\n";
   sink.write(expected);  // five megabytes: more than any pipe takes
   ASSERT_TRUE(sink.congested());
   EXPECT_GT(sink.kept(), expected.size() / 2);

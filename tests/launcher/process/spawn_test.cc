@@ -69,7 +69,8 @@ TEST(Spawn, PassesOneDescriptorOnWhateverItsNumber) {
     if (moved) {
       EXPECT_EQ(::dup3(file, number, O_CLOEXEC), number);
     }
-    EXPECT_EQ(run("readlink /proc/self/fd/3; ls /proc/self/fd | wc -l", current_priority(), number).output,
+    EXPECT_EQ(run("readlink /proc/self/fd/3; ls /proc/self/fd | wc -l", current_priority(), number)
+                  .output,
               "/etc/passwd\n5\n");
     ::close(number);
     if (moved) ::close(file);
@@ -98,8 +99,8 @@ TEST(Spawn, ResetsSignals) {
   const Ran ran = run("cat /proc/self/status");
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   std::signal(SIGUSR1, SIG_DFL);
-  for (const char* line :
-       {"SigBlk:\t0000000000000000\n", "SigIgn:\t0000000000000000\n", "SigCgt:\t0000000000000000\n"}) {
+  for (const char* line : {"SigBlk:\t0000000000000000\n", "SigIgn:\t0000000000000000\n",
+                           "SigCgt:\t0000000000000000\n"}) {
     EXPECT_NE(ran.output.find(line), std::string::npos) << line << ran.output;
   }
 }

@@ -1,5 +1,5 @@
-// Which processes are exiting or stuck. A process that is stuck in the kernel needs a file system whose
-// server is stopped: tests/cli/test_stuck.py.
+// Which processes are exiting or stuck. A process that is stuck in the kernel needs a file system
+// whose server is stopped: tests/cli/test_stuck.py.
 #include "launcher/process/stuck_process.h"
 
 #include <fmt/format.h>
@@ -54,7 +54,8 @@ TEST(StuckProcess, AllButTheMainThreadAreNamed) {
   });
   begun.get_future().wait();
   const auto named = threads_besides_first(::getpid());
-  EXPECT_TRUE(std::ranges::any_of(named, [](const std::string& t) { return t.starts_with("left over"); }));
+  EXPECT_TRUE(
+      std::ranges::any_of(named, [](const std::string& t) { return t.starts_with("left over"); }));
   EXPECT_EQ(threads_besides_first(::getpid(), 0).back(), fmt::format("{} more", named.size()));
   end.set_value();
   thread.join();

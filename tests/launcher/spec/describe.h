@@ -16,7 +16,8 @@ inline std::string describe(const spec::MapBy& map) {
   std::string out;
   if (map.kind == Kind::kSlot) out += " slot";
   if (map.kind == Kind::kUnit) out += fmt::format(" {}", spec::unit_name(map.unit));
-  if (map.kind == Kind::kPerUnit) out += fmt::format(" {} per {}", map.per_unit, spec::unit_name(map.unit));
+  if (map.kind == Kind::kPerUnit)
+    out += fmt::format(" {} per {}", map.per_unit, spec::unit_name(map.unit));
   if (map.kind == Kind::kSequence) out += " seq";
   if (map.kind == Kind::kRankFile) out += " rankfile";
   if (map.kind == Kind::kCpuList) out += fmt::format(" cpus {}", fmt::join(map.cpu_list, ","));
@@ -69,7 +70,8 @@ inline std::string describe(const spec::AppRequest& app, const spec::Environment
     const auto before = base.find(name);
     if (before == base.end() || before->second != value) out += fmt::format(", {}={}", name, value);
   }
-  for (const auto& [name, value] : base) out += app.environment.contains(name) ? "" : ", no " + name;
+  for (const auto& [name, value] : base)
+    out += app.environment.contains(name) ? "" : ", no " + name;
   return out;
 }
 
@@ -80,7 +82,8 @@ inline std::vector<std::string> describe_output(const spec::Options& options) {
   if (to.tag == spec::OutputRequest::Tag::kRank) out.emplace_back("ranks");
   if (to.timestamp) out.emplace_back("timestamps");
   if (to.merge_stderr) out.emplace_back("merged");
-  if (!to.folder.empty()) out.push_back("folder " + to.folder + (to.job_folder ? "" : " without 1"));
+  if (!to.folder.empty())
+    out.push_back("folder " + to.folder + (to.job_folder ? "" : " without 1"));
   if (!to.copy) out.emplace_back("no copy");
   if (to.raw) out.emplace_back("raw");
   if (!to.stdout_pattern.empty()) out.push_back("stdout " + to.stdout_pattern);
@@ -111,7 +114,8 @@ inline std::string describe(const spec::Options& options, const spec::Environmen
   }
   add("one each on ", fmt::format("{}", fmt::join(options.mapping.sequence, ",")));
   for (const spec::HostRequest& host : options.hosts) {
-    add("host ", (host.user.empty() ? "" : host.user + "@") + fmt::format("{}:{}", host.name, host.slots) +
+    add("host ", (host.user.empty() ? "" : host.user + "@") +
+                     fmt::format("{}:{}", host.name, host.slots) +
                      (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
   }
   const std::vector<std::string>& ssh = options.ssh_command;
@@ -136,8 +140,10 @@ inline std::string describe(const spec::Options& options, const spec::Environmen
       {options.restart_policy == spec::RestartPolicy::kRestart, "restart"}};
   for (const auto& [on, name] : flags) add("", on ? name : "");
   if (options.timeout != base::Duration{})
-    words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
-  if (options.forward_signals) add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
+    words.push_back(
+        fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
+  if (options.forward_signals)
+    add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
   add("restarts ", options.max_restarts ? fmt::format("{}", *options.max_restarts) : "");
   add("job file ", options.job_file);
   add("pid to ", options.report_pid);

@@ -17,8 +17,8 @@ std::string shown(const base::Result<std::vector<spec::HostRequest>>& hosts) {
   if (!hosts.ok()) return "error: " + hosts.status().message();
   std::string out;
   for (const spec::HostRequest& host : *hosts) {
-    out += fmt::format("{}{}{}{}:{}", out.empty() ? "" : " ", host.user, host.user.empty() ? "" : "@",
-                       host.name, host.slots);
+    out += fmt::format("{}{}{}{}:{}", out.empty() ? "" : " ", host.user,
+                       host.user.empty() ? "" : "@", host.name, host.slots);
     if (host.max_slots != 0) out += fmt::format("/{}", host.max_slots);
     if (host.no_slots) out += " (none)";
   }
@@ -53,7 +53,8 @@ TEST(Hosts, Lists) {
       {"a:-1", "error: 'a:-1': expected HOST:SLOTS with SLOTS a whole number"},
       {"a=b", "error: 'a=b' is not a host name"},
   };
-  for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(spec::parse_host_list(text)), wanted) << text;
+  for (const auto& [text, wanted] : kLists)
+    EXPECT_EQ(shown(spec::parse_host_list(text)), wanted) << text;
 }
 
 TEST(Hosts, Files) {
@@ -108,11 +109,13 @@ TEST(Hosts, WithoutSlotsTakeMembersOnlyWhereMoreAreAllowed) {
   EXPECT_TRUE(spec::drop_without_slots(hosts, true).ok());
   EXPECT_EQ(hosts[0].slots, 1U);
   hosts = *spec::parse_host_list("a:0,b:0");
-  EXPECT_THAT(spec::drop_without_slots(hosts, false).message(), HasSubstr("host a, b: no slots (slots=0)"));
+  EXPECT_THAT(spec::drop_without_slots(hosts, false).message(),
+              HasSubstr("host a, b: no slots (slots=0)"));
 }
 
 TEST(Hosts, NamesKeepToOneGrammar) {
-  for (const char* name : {"a", "node-1.cluster_2", "_srv", "7", "10.0.0.1", "::1", "fe80::1%eth0", "a.b."})
+  for (const char* name :
+       {"a", "node-1.cluster_2", "_srv", "7", "10.0.0.1", "::1", "fe80::1%eth0", "a.b."})
     EXPECT_TRUE(spec::is_host_name(name)) << name;
   for (const char* name : {"", "-oProxyCommand", "a/b", "a b", "a..b", ".a", "n[1-3]", "a$b",
                            "\xEF\xBB\xBF"
@@ -131,8 +134,9 @@ TEST(Hosts, SpellingsOfANameHaveOneKey) {
 
 TEST(Hosts, ThisOneHasManyNames) {
   const std::vector<std::string> own = {"vm", "192.0.2.2", "fd00::2", "login.site", "alias"};
-  for (const char* name : {"vm", "VM", "vm.site", "192.0.2.2", "FD00:0::2", "alias", "login", "LOCALHOST",
-                           "localhost.localdomain", "127.0.1.1", "0::1", "::ffff:192.0.2.2"})
+  for (const char* name :
+       {"vm", "VM", "vm.site", "192.0.2.2", "FD00:0::2", "alias", "login", "LOCALHOST",
+        "localhost.localdomain", "127.0.1.1", "0::1", "::ffff:192.0.2.2"})
     EXPECT_TRUE(spec::is_this_host(own, name)) << name;
   for (const char* name : {"vm2", "192.0.2.20", "192.0.2", "login.other", "127.x", "localhost2"})
     EXPECT_FALSE(spec::is_this_host(own, name)) << name;
@@ -221,10 +225,12 @@ TEST(Mapping, MapBy) {
       {"pe-list=5-1", "error: '5-1': expected a processor list, for example 0,2-5"},
       {"pe-list=0-4294967295", "error: '0-4294967295': names more than 4096 processors"},
   };
-  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(spec::parse_map_by, text), wanted) << text;
+  for (const auto& [text, wanted] : kTexts)
+    EXPECT_EQ(read_as(spec::parse_map_by, text), wanted) << text;
   EXPECT_THAT(read_as(spec::parse_map_by, "sofa"),
               HasSubstr("'sofa' is not a valid mapping; expected slot, hwthread"));
-  EXPECT_THAT(read_as(spec::parse_map_by, "core:fast"), HasSubstr("'fast' is not a valid mapping qualifier"));
+  EXPECT_THAT(read_as(spec::parse_map_by, "core:fast"),
+              HasSubstr("'fast' is not a valid mapping qualifier"));
 }
 
 TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
@@ -241,7 +247,8 @@ TEST(Mapping, RankBy) {
       {"slot", " slot"},          {"node", " node"}, {"fill", " fill"},
       {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
       {"numa:fill", " numa:fill"}};
-  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(spec::parse_rank_by, text), wanted) << text;
+  for (const auto& [text, wanted] : kTexts)
+    EXPECT_EQ(read_as(spec::parse_rank_by, text), wanted) << text;
   EXPECT_THAT(read_as(spec::parse_rank_by, "age"), HasSubstr("'age' is not a valid ranking"));
   EXPECT_THAT(read_as(spec::parse_rank_by, "slot:fast"),
               HasSubstr("'fast' is not a valid ranking qualifier"));
@@ -262,7 +269,8 @@ TEST(Mapping, BindTo) {
       {"user", "error: user: expected a processor list, for example user:0+1,2"},
       {"user:", "error: '': expected a processor list, for example 0,2-5"},
   };
-  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(spec::parse_bind_to, text), wanted) << text;
+  for (const auto& [text, wanted] : kTexts)
+    EXPECT_EQ(read_as(spec::parse_bind_to, text), wanted) << text;
   EXPECT_THAT(read_as(spec::parse_bind_to, "chair"),
               HasSubstr("'chair' is not a valid binding; expected none, hwthread"));
   EXPECT_THAT(read_as(spec::parse_bind_to, "core:tight"),
@@ -275,30 +283,34 @@ TEST(RankFile, SaysWhatIsWrong) {
       {"rank 0=a\n", "F, line 1: expected rank N=HOST slot=CPUS"},
       {"\nrank x=a slot=0\n", "F, line 2: expected rank N=HOST slot=CPUS"},
       {"rank 0=a slot=x\n", "F, line 1: 'x': expected a processor list, for example 0,2-5"},
-      {"rank 0=a slot=p:0\n", "F, line 1: slot=p:0: expected PACKAGE:CORES with PACKAGE a whole number"},
+      {"rank 0=a slot=p:0\n",
+       "F, line 1: slot=p:0: expected PACKAGE:CORES with PACKAGE a whole number"},
       {"rank 0=a slot=0\nrank 0=a slot=1\n", "F: rank 0 is given twice"},
       {"rank 1=a slot=0\n", "F: rank 0 is missing"},
       {"# none\n", "F: contains no rank"},
   };
   for (const auto& [text, wanted] : kFiles)
-    EXPECT_EQ(
-        spec::parse_rank_file(text, "F").ok() ? "ok" : spec::parse_rank_file(text, "F").status().message(),
-        wanted)
+    EXPECT_EQ(spec::parse_rank_file(text, "F").ok()
+                  ? "ok"
+                  : spec::parse_rank_file(text, "F").status().message(),
+              wanted)
         << text;
 }
 
 TEST(Values, Bytes) {
   std::uint64_t bytes = 0;
   constexpr std::pair<const char*, std::uint64_t> kSizes[] = {
-      {"1", 1}, {"512M", 512ULL << 20}, {"2g", 2ULL << 30}, {"4KiB", 4096}, {"1TB", 1ULL << 40}, {"7B", 7}};
+      {"1", 1},       {"512M", 512ULL << 20}, {"2g", 2ULL << 30},
+      {"4KiB", 4096}, {"1TB", 1ULL << 40},    {"7B", 7}};
   for (const auto& [text, wanted] : kSizes) {
     ASSERT_TRUE(base::parse_bytes("--memory", text, bytes).ok()) << text;
     EXPECT_EQ(bytes, wanted) << text;
   }
-  for (const char* text : {"", "M", "0", "-1", "1X", "1MM", "1.5G", "99999999999999999999", "17179869184G"}) {
-    EXPECT_EQ(
-        base::parse_bytes("--memory", text, bytes).message(),
-        fmt::format("option --memory{}{}: expected a size, for example 512M or 2G", *text ? " " : "", text));
+  for (const char* text :
+       {"", "M", "0", "-1", "1X", "1MM", "1.5G", "99999999999999999999", "17179869184G"}) {
+    EXPECT_EQ(base::parse_bytes("--memory", text, bytes).message(),
+              fmt::format("option --memory{}{}: expected a size, for example 512M or 2G",
+                          *text ? " " : "", text));
   }
 }
 
@@ -312,7 +324,8 @@ TEST(Values, Signals) {
             "option -s USR1,KILL: KILL cannot be forwarded, since no process can catch it");
   EXPECT_EQ(base::parse_signals("-s", "CHLD", signals).message(),
             "option -s CHLD: CHLD cannot be forwarded, since the launcher uses it");
-  EXPECT_EQ(base::parse_signals("-s", "USR9", signals).message(), "option -s USR9: unknown signal 'USR9'");
+  EXPECT_EQ(base::parse_signals("-s", "USR9", signals).message(),
+            "option -s USR9: unknown signal 'USR9'");
 }
 
 TEST(Values, ShellWords) {

@@ -42,7 +42,8 @@ TEST(HostList, SaysWhatIsWrong) {
       {",a", "',a': expected a host name between commas"},
       {"n[0-999999999]", "'n[0-999999999]': more than 200000 names"},
       {"n[0-9999]m[0-9999]", "'n[0-9999]m[0-9999]': more than 200000 names"},
-      {"n[0-99999999999999999999]", "'0-99999999999999999999': expected a number or a range of numbers"},
+      {"n[0-99999999999999999999]",
+       "'0-99999999999999999999': expected a number or a range of numbers"},
       {"n[0][0][0][0][0][0][0][0][0]", "'n[0][0][0][0][0][0][0][0][0]': too many brackets"},
       {"n[1\n2]", "'1?2': expected a number or a range of numbers"},
   };

@@ -43,10 +43,12 @@ class Discover : public testing::Test {
       if (const std::size_t link = line.find(" -> "); link != std::string::npos) {
         fs::create_directories((root_ / "sys" / line.substr(0, link)).parent_path());
         fs::create_directories(root_ / "sys" / line.substr(link + 4));
-        fs::create_symlink(root_ / "sys" / line.substr(link + 4), root_ / "sys" / line.substr(0, link));
+        fs::create_symlink(root_ / "sys" / line.substr(link + 4),
+                           root_ / "sys" / line.substr(0, link));
       } else if (const std::size_t equals = line.find(" = "); equals != std::string::npos) {
         std::string text = line.substr(equals + 3);
-        for (std::size_t at = 0; (at = text.find("\\n", at)) != std::string::npos;) text.replace(at, 2, "\n");
+        for (std::size_t at = 0; (at = text.find("\\n", at)) != std::string::npos;)
+          text.replace(at, 2, "\n");
         file(fs::path("sys") / line.substr(0, equals), text);
       }
     }
@@ -91,13 +93,15 @@ TEST_F(Discover, SysfsTellsCardsWithKindSpeedAndPlace) {
   const Machine machine = found(tree("nvidia-ib"));
   std::vector<std::string> nics;
   for (const Nic& nic : machine.nics)
-    nics.push_back(fmt::format("{}:{} {} {} {} numa {}", nic.name, nic.port, nic_kind_name(nic.kind),
-                               nic.gbits, nic.interface, machine.numas[nic.numa].number));
-  EXPECT_THAT(
-      nics, testing::UnorderedElementsAre("mlx5_0:1 ib 200 ib0 numa 0", "mlx5_1:1 roce 100 ens1f0 numa 1",
-                                          "mlx5_1:2 roce 25 ens1f1 numa 1", "efa_0:1 efa 100  numa 0",
-                                          "eth0:1 ethernet 10 eth0 numa 0", "eth1:1 ethernet 0 eth1 numa 0"));
-  EXPECT_THAT(machine.guesses, testing::Contains(HasSubstr("0000:00:06.0: nearest NUMA node unknown")));
+    nics.push_back(fmt::format("{}:{} {} {} {} numa {}", nic.name, nic.port,
+                               nic_kind_name(nic.kind), nic.gbits, nic.interface,
+                               machine.numas[nic.numa].number));
+  EXPECT_THAT(nics, testing::UnorderedElementsAre(
+                        "mlx5_0:1 ib 200 ib0 numa 0", "mlx5_1:1 roce 100 ens1f0 numa 1",
+                        "mlx5_1:2 roce 25 ens1f1 numa 1", "efa_0:1 efa 100  numa 0",
+                        "eth0:1 ethernet 10 eth0 numa 0", "eth1:1 ethernet 0 eth1 numa 0"));
+  EXPECT_THAT(machine.guesses,
+              testing::Contains(HasSubstr("0000:00:06.0: nearest NUMA node unknown")));
 }
 
 TEST_F(Discover, ARecordedVirtualMachineHasItsCardAndNoGhosts) {
@@ -137,7 +141,9 @@ TEST_F(Discover, TellsWhichCardsAreUp) {
           fmt::format("{}{}", nic.up ? "up" : "down", nic.addressed ? " addressed" : "");
     return out;
   };
-  const auto port = [&](const char* state) { file("sys/class/infiniband/mlx5_0/ports/1/state", state); };
+  const auto port = [&](const char* state) {
+    file("sys/class/infiniband/mlx5_0/ports/1/state", state);
+  };
   port("4: ACTIVE");
   file("sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN");
   file("sys/class/net/ens1f0/operstate", "down");
@@ -192,17 +198,19 @@ TEST_F(Discover, NvmlTellsGpusAndLinksAndSysfsWhereTheySit) {
     EXPECT_EQ(gpu.memory_bytes, 20ULL << 30);
     EXPECT_THAT(gpu.mig, ElementsAre(MigSlice{gpu.uuid, "3g.20gb", 20ULL << 30}));
   }
-  EXPECT_EQ(brief(machine.path(3, 4)), "PIX 12") << "of one GPU: over its PCIe link, not over NVLink";
+  EXPECT_EQ(brief(machine.path(3, 4)), "PIX 12")
+      << "of one GPU: over its PCIe link, not over NVLink";
   EXPECT_THAT(machine.guesses,
               testing::Contains(HasSubstr("GPU 4 (0000:3f:00.0) is in MIG mode without MIG")));
   EXPECT_EQ(machine.numas[machine.gpus[3].numa].number, 1);
   EXPECT_EQ(machine.numas[1].package, 1U);
   EXPECT_EQ(brief(machine.path(0, 1)), "NVL 40");
-  EXPECT_EQ(brief(machine.path(2, 3)), "PHB 10") << "generation 4, 8 lanes, through an Intel processor";
+  EXPECT_EQ(brief(machine.path(2, 3)), "PHB 10")
+      << "generation 4, 8 lanes, through an Intel processor";
   EXPECT_EQ(brief(machine.path(0, 2)), "SYS 10");
   EXPECT_THAT(machine.nv_switches, ElementsAre(Switch{"0000:c4:00.0"}));
-  const auto nic =
-      std::find_if(machine.nics.begin(), machine.nics.end(), [](const Nic& n) { return n.name == "mlx5_0"; });
+  const auto nic = std::find_if(machine.nics.begin(), machine.nics.end(),
+                                [](const Nic& n) { return n.name == "mlx5_0"; });
   ASSERT_NE(nic, machine.nics.end());
   const auto end = machine.nic_end(static_cast<std::size_t>(nic - machine.nics.begin()));
   EXPECT_EQ(brief(machine.path(0, end)), "PIX 24") << "generation 4, 16 lanes; the wire has 25";
@@ -214,8 +222,9 @@ TEST_F(Discover, WithoutNvmlItSaysSo) {
   const Machine machine = found(options);
   EXPECT_EQ(machine.gpus.size(), 4U);
   EXPECT_EQ(machine.gpus[0].product, "A100-SXM4-40GB");
-  EXPECT_THAT(machine.guesses,
-              testing::Contains(HasSubstr("NVLinks, UUIDs and MIG state are unknown: libnot-there.so")));
+  EXPECT_THAT(
+      machine.guesses,
+      testing::Contains(HasSubstr("NVLinks, UUIDs and MIG state are unknown: libnot-there.so")));
 }
 
 TEST_F(Discover, AmdGpusAndXgmiComeFromSysfs) {

@@ -37,7 +37,8 @@ std::string way(const Fabric& fabric, const std::string& a, const std::string& b
 TEST(SlurmFabric, ReadsATree) {
   const Fabric tree = fabric(
       "# three levels\nSwitchName=s0 Nodes=n[0-1] LinkSpeed=100\nswitchname=s1 nodes=n[2-3]\n"
-      "SwitchName=s2 \\\n  Nodes=n4\nSwitchName=top Switches=pair,s2\nSwitchName=pair Switches=s[0-1]\n");
+      "SwitchName=s2 \\\n  Nodes=n4\nSwitchName=top Switches=pair,s2\nSwitchName=pair "
+      "Switches=s[0-1]\n");
   EXPECT_EQ(tree.hosts.size(), 5U);
   EXPECT_EQ(way(tree, "n0", "n1"), "NET at s0 0");
   EXPECT_EQ(way(tree, "n0", "n3"), "NET at pair 0");
@@ -84,7 +85,8 @@ TEST(SlurmFabric, ReadsWhatScontrolPrints) {
   for (const char* other : {"n1", "n2"})
     EXPECT_EQ(way(printed, "n0", other), way(fabric(kFile), "n0", other)) << other;
   const Fabric blocks = fabric(
-      "BlockName=b1 BlockIndex=0 Nodes=n[01-18] BlockSize=18\nBlockName=b2 BlockIndex=1 Nodes=n[19-36] "
+      "BlockName=b1 BlockIndex=0 Nodes=n[01-18] BlockSize=18\nBlockName=b2 BlockIndex=1 "
+      "Nodes=n[19-36] "
       "BlockSize=18\nAggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[01-36] BlockSize=36\n");
   EXPECT_EQ(way(blocks, "n01", "n18"), "NET at b1 0");
 }
@@ -110,7 +112,8 @@ TEST(SlurmFabric, SaysFileAndLineOfWhatIsWrong) {
       {"SwitchName=a nonsense\n", "f:1: 'nonsense': expected KEY=VALUE"},
       {"Nodes=x\nSwitchName=a\n", "f:1: expected SwitchName= or BlockName="},
   };
-  for (const auto& [text, message] : kBad) EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
+  for (const auto& [text, message] : kBad)
+    EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
 }
 
 TEST(KubernetesFabric, ReadsLabelsOfThreeKinds) {
@@ -121,11 +124,12 @@ TEST(KubernetesFabric, ReadsLabelsOfThreeKinds) {
   const auto spine =
       "\"network.topology.nvidia.com/spine\":\"s1\",\"network.topology.nvidia.com/"
       "block\":\"b{}\",\"network.topology.nvidia.com/accelerator\":\"rack7\"";
-  const std::string b1 = fmt::format(fmt::runtime(spine), 1), b2 = fmt::format(fmt::runtime(spine), 2);
-  const Fabric read =
-      fabric(fmt::format("{{\"items\":[{},{},{},{},{}]}}", one("a", b1.c_str()), one("b", b2.c_str()),
-                         one("c", "\"topology.kubernetes.io/zone\":\"z1\""),
-                         one("d", "\"topology.kubernetes.io/zone\":\"z1\""), one("e", "\"x\":\"y\"")));
+  const std::string b1 = fmt::format(fmt::runtime(spine), 1),
+                    b2 = fmt::format(fmt::runtime(spine), 2);
+  const Fabric read = fabric(
+      fmt::format("{{\"items\":[{},{},{},{},{}]}}", one("a", b1.c_str()), one("b", b2.c_str()),
+                  one("c", "\"topology.kubernetes.io/zone\":\"z1\""),
+                  one("d", "\"topology.kubernetes.io/zone\":\"z1\""), one("e", "\"x\":\"y\"")));
   EXPECT_EQ(way(read, "a", "b"), "NVL at nvlink:rack7 0");
   EXPECT_EQ(read.nodes[read.hosts[host(read, "a")].leaf].name, "s1/b1");
   EXPECT_EQ(way(read, "c", "d"), "NET at z1 0");
@@ -138,13 +142,16 @@ TEST(KubernetesFabric, RefusesWhatIsNone) {
   EXPECT_THAT(message_of("{\"kind\":\"List\"}"), HasSubstr("f: expected \"items\""));
   EXPECT_THAT(message_of("{\"items\":[{\"metadata\":{}}]}"),
               HasSubstr("f: items[0]: metadata.name is missing"));
-  EXPECT_EQ(message_of("{\"items\":[{\"metadata\":{\"name\":\"a\",\"labels\":null}}]}"), "it was read");
+  EXPECT_EQ(message_of("{\"items\":[{\"metadata\":{\"name\":\"a\",\"labels\":null}}]}"),
+            "it was read");
 }
 
 TEST(YamlFabric, ReadsSwitchesWithSpeedsRailsAndNvlink) {
   const Fabric read = fabric(
-      "switches:\n  - {name: spine}\n  - {name: l0, parent: spine, gbytes: 200, rails: 8, hosts: 'n[0-3]'}\n"
-      "  - name: l1\n    parent: spine\n    gbytes: 100\n    hosts: n[4-7]\nnvlink:\n  - {name: rack, "
+      "switches:\n  - {name: spine}\n  - {name: l0, parent: spine, gbytes: 200, rails: 8, hosts: "
+      "'n[0-3]'}\n"
+      "  - name: l1\n    parent: spine\n    gbytes: 100\n    hosts: n[4-7]\nnvlink:\n  - {name: "
+      "rack, "
       "gbytes: 722, hosts: 'n[0-1,4]'}\n");
   EXPECT_EQ(way(read, "n2", "n3"), "NET at l0 0");
   EXPECT_EQ(way(read, "n2", "n5"), "NET at spine 100");
@@ -165,16 +172,17 @@ TEST(YamlFabric, SaysFileAndLineOfWhatIsWrong) {
       {"nvlink:\n  - {name: a, rails: 3}\n", "f:2: 'rails': unknown setting"},
       {"hello\n", "f:1: expected 'switches:' or 'nvlink:'"},
   };
-  for (const auto& [text, message] : kBad) EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
+  for (const auto& [text, message] : kBad)
+    EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
 }
 
 TEST(YamlFabric, DeepNestingAndAliasesAreNoHarm) {
   EXPECT_NE(message_of(std::string(100'000, '[')), "it was read");
   std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n";
   for (char c = 'b'; c < 'z'; ++c)
-    bomb += fmt::format("{}: &{} [*{},*{},*{},*{},*{},*{},*{},*{},*{}]\n", c, c, char(c - 1), char(c - 1),
-                        char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1),
-                        char(c - 1));
+    bomb += fmt::format("{}: &{} [*{},*{},*{},*{},*{},*{},*{},*{},*{}]\n", c, c, char(c - 1),
+                        char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1),
+                        char(c - 1), char(c - 1), char(c - 1));
   EXPECT_THAT(message_of(bomb), HasSubstr("f:1: 'a': expected switches or nvlink"));
 }
 

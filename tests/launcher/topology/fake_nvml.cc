@@ -1,5 +1,5 @@
-// A libnvidia-ml.so for tests: five GPUs. 0 and 1 are joined by two links, the others have two to an NVSwitch
-// and one that is down, 3 is divided by MIG, 4 is in MIG mode without a device.
+// A libnvidia-ml.so for tests: five GPUs. 0 and 1 are joined by two links, the others have two to
+// an NVSwitch and one that is down, 3 is divided by MIG, 4 is in MIG mode without a device.
 #include <cstdio>
 #include <cstring>
 
@@ -28,17 +28,21 @@ FAKE int nvmlInit_v2() { return 0; }
 FAKE int nvmlShutdown() { return 0; }
 FAKE const char* nvmlErrorString(int code) { return code == 0 ? "Success" : "Not Found"; }
 FAKE int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 5, 0; }
-FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) { return *device = &numbers[index], 0; }
+FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  return *device = &numbers[index], 0;
+}
 FAKE int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
   return std::strcpy(pci->bus_id, kBus[number(device)]), 0;
 }
 FAKE int nvmlDeviceGetName(void* device, char* name, unsigned size) {
-  return std::snprintf(name, size,
-                       number(device) >= 100 ? "NVIDIA A100-SXM4-40GB MIG 3g.20gb" : "NVIDIA A100-SXM4-40GB"),
+  return std::snprintf(
+             name, size,
+             number(device) >= 100 ? "NVIDIA A100-SXM4-40GB MIG 3g.20gb" : "NVIDIA A100-SXM4-40GB"),
          0;
 }
 FAKE int nvmlDeviceGetUUID(void* device, char* uuid, unsigned size) {
-  return std::snprintf(uuid, size, "%s-%d", number(device) >= 100 ? "MIG" : "GPU", number(device)), 0;
+  return std::snprintf(uuid, size, "%s-%d", number(device) >= 100 ? "MIG" : "GPU", number(device)),
+         0;
 }
 FAKE int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
   int found = -1;

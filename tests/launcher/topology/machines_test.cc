@@ -1,5 +1,5 @@
-// Class and bandwidth of every pair of every machine in tests/machines are tests/golden/machines/NAME.txt.
-// How they were checked: its README, and reference_test.cc.
+// Class and bandwidth of every pair of every machine in tests/machines are
+// tests/golden/machines/NAME.txt. How they were checked: its README, and reference_test.cc.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -18,7 +18,8 @@ std::vector<std::string> recorded() {
   std::vector<std::string> out;
   for (const auto& entry : std::filesystem::directory_iterator("tests/machines")) {
     const std::string extension = entry.path().extension();
-    if (extension == ".xml" || extension == ".topo" || extension == ".smi") out.push_back(entry.path());
+    if (extension == ".xml" || extension == ".topo" || extension == ".smi")
+      out.push_back(entry.path());
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -37,8 +38,9 @@ std::string golden_text(const Machine& machine) {
     out += fmt::format("gpu {} {} '{}' {} numa {}\n", gpu.number, gpu.bus_id, gpu.product, gpu.arch,
                        gpu.numa == kNoPart ? -1 : machine.numas[gpu.numa].number);
   for (const Nic& nic : machine.nics)
-    out += fmt::format("nic {} {} {} {} Gb/s numa {}\n", nic.name, nic.bus_id, nic_kind_name(nic.kind),
-                       nic.gbits, nic.numa == kNoPart ? -1 : machine.numas[nic.numa].number);
+    out +=
+        fmt::format("nic {} {} {} {} Gb/s numa {}\n", nic.name, nic.bus_id, nic_kind_name(nic.kind),
+                    nic.gbits, nic.numa == kNoPart ? -1 : machine.numas[nic.numa].number);
   for (const std::string& guess : machine.guesses) out += fmt::format("guess: {}\n", guess);
   const auto ends = static_cast<std::uint32_t>(machine.ends());
   for (std::uint32_t a = 0; a < ends; ++a) {
@@ -55,7 +57,8 @@ class Machines : public testing::TestWithParam<std::string> {};
 
 TEST(NcclTopologyFile, IsAbsoluteWhereItIsNccls) {
   const std::string here = std::filesystem::current_path();
-  for (const char* name : {"nccl-aws-p4d-24xl.xml", "nccl-mi250x-frontier.xml", "nccl-azure-ndv4.xml"})
+  for (const char* name :
+       {"nccl-aws-p4d-24xl.xml", "nccl-mi250x-frontier.xml", "nccl-azure-ndv4.xml"})
     EXPECT_EQ(nccl_topology_file(std::string("tests/machines/../machines/") + name),
               here + "/tests/machines/" + name);
   for (const char* name : {"hwloc-dgx2.xml", "dgx-1v.topo", "not-there.xml"})
@@ -88,8 +91,10 @@ TEST_P(Machines, PathsAreTheSameBothWaysAndMadeOfLinksThatMeet) {
       ASSERT_EQ(there.hops.size(), back.hops.size());
       EXPECT_EQ(a == b, there.cls == PathClass::kLoc && there.hops.empty());
       for (std::size_t i = 0; i + 1 < there.hops.size(); ++i) {
-        const Link &one = machine->links[there.hops[i].link], &next = machine->links[there.hops[i + 1].link];
-        EXPECT_EQ(there.hops[i].forward ? one.b : one.a, there.hops[i + 1].forward ? next.a : next.b);
+        const Link &one = machine->links[there.hops[i].link],
+                   &next = machine->links[there.hops[i + 1].link];
+        EXPECT_EQ(there.hops[i].forward ? one.b : one.a,
+                  there.hops[i + 1].forward ? next.a : next.b);
       }
       for (const Hop& hop : there.hops) EXPECT_LE(there.gbytes, machine->links[hop.link].gbytes);
     }
@@ -99,7 +104,8 @@ TEST_P(Machines, PathsAreTheSameBothWaysAndMadeOfLinksThatMeet) {
 INSTANTIATE_TEST_SUITE_P(Recorded, Machines, testing::ValuesIn(recorded()), [](const auto& info) {
   std::string name = std::filesystem::path(info.param).stem();
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+      name.begin(), name.end(),
+      [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
 

@@ -31,8 +31,10 @@ TEST(Paths, TheHybridCubeMeshHasNvlinkDirectlyOrThroughOneGpu) {
   const Machine dgx1 = machine(*text);
   EXPECT_EQ(brief(dgx1.path(0, 3)), "NVL 40 over 1");
   EXPECT_EQ(brief(dgx1.path(0, 2)), "NVL 20 over 1");
-  EXPECT_EQ(brief(dgx1.path(0, 7)), "NVB 40 over 2");  // through 3: two links each; through 4 as well
-  EXPECT_EQ(brief(dgx1.path(0, 5)), "NVB 20 over 2");  // through 1 or 4: one of the two links is single
+  EXPECT_EQ(brief(dgx1.path(0, 7)),
+            "NVB 40 over 2");  // through 3: two links each; through 4 as well
+  EXPECT_EQ(brief(dgx1.path(0, 5)),
+            "NVB 20 over 2");  // through 1 or 4: one of the two links is single
   EXPECT_EQ(brief(dgx1.path(dgx1.gpu_end(2), dgx1.nic_end(1))), "PIX 12 over 2");
   EXPECT_EQ(brief(dgx1.path(dgx1.gpu_end(0), dgx1.nic_end(1))), "PXN 12 over 3");
   EXPECT_EQ(brief(dgx1.path(dgx1.gpu_end(1), dgx1.nic_end(3))), "SYS 6 over 5");
@@ -40,7 +42,8 @@ TEST(Paths, TheHybridCubeMeshHasNvlinkDirectlyOrThroughOneGpu) {
 
 TEST(Paths, NamesTheLinksBothWays) {
   const Machine two = machine("numa 0\nswitch s at=numa:0\ngpu 0 at=s\nnic n at=s speed=40\n");
-  const Path &to = two.path(two.gpu_end(0), two.nic_end(0)), &back = two.path(two.nic_end(0), two.gpu_end(0));
+  const Path &to = two.path(two.gpu_end(0), two.nic_end(0)),
+             &back = two.path(two.nic_end(0), two.gpu_end(0));
   EXPECT_EQ(brief(to), "PIX 5 over 2") << "40 Gb/s of wire are the narrowest part";
   EXPECT_THAT(to.hops, ElementsAre(Hop{1, true}, Hop{2, false}));
   EXPECT_THAT(back.hops, ElementsAre(Hop{2, true}, Hop{1, false}));
@@ -87,7 +90,8 @@ TEST(MachineText, SaysFileAndLineOfWhatIsWrong) {
       {"numa 0\nnuma 0\n", "m:2: 'numa:0' is defined twice"},
       {"numa 0\ngpu 0 at=numa:0\nnvlink 0 0 gbytes=1\n", "m:3: '0' is linked to itself"},
       {"numa 0\ngpu 0,1 at=numa:0\nnvlink 0 1\n", "m:3: 'nvlink': gbytes= is missing"},
-      {"numa 0\ngpu 0,1 at=numa:0 arch=sm70\nnvlink 0 1\nnvlink 1 0\n", "m:4: 1 and 0 are linked twice"},
+      {"numa 0\ngpu 0,1 at=numa:0 arch=sm70\nnvlink 0 1\nnvlink 1 0\n",
+       "m:4: 1 and 0 are linked twice"},
       {"numa 0\ngpu 0-99999 at=numa:0\n", "m:2: '0-99999': expected a GPU list"},
       {"numa 0\ngpu 0 at=numa:0 gen=9\n", "m:2: gen=9: expected a number from 1 to 7"},
       {"numa 0 colour=red\n", "m:1: 'numa': unknown setting 'colour'"},

@@ -1,5 +1,5 @@
-// The table of reference machines of the design page, written down a second time and apart from the files:
-// each pair's class and bandwidth in the golden files must be what the table says.
+// The table of reference machines of the design page, written down a second time and apart from the
+// files: each pair's class and bandwidth in the golden files must be what the table says.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -35,12 +35,14 @@ void expect_links(const std::string& name, const Links& links, double gbytes_of_
   ASSERT_EQ(here.gpus.size(), 8U);
   for (int a = 0; a < 8; ++a) {
     for (int b = a + 1; b < 8; ++b) {
-      const Path& path =
-          here.path(here.gpu_end(static_cast<std::size_t>(a)), here.gpu_end(static_cast<std::size_t>(b)));
+      const Path& path = here.path(here.gpu_end(static_cast<std::size_t>(a)),
+                                   here.gpu_end(static_cast<std::size_t>(b)));
       const auto at = links.find({a, b});
-      EXPECT_EQ(path.cls == PathClass::kNvl, at != links.end()) << name << ": " << a << " and " << b;
+      EXPECT_EQ(path.cls == PathClass::kNvl, at != links.end())
+          << name << ": " << a << " and " << b;
       if (at == links.end()) continue;
-      EXPECT_NEAR(path.gbytes, at->second * gbytes_of_one, 1e-9) << name << ": " << a << " and " << b;
+      EXPECT_NEAR(path.gbytes, at->second * gbytes_of_one, 1e-9)
+          << name << ": " << a << " and " << b;
     }
   }
 }
@@ -67,14 +69,15 @@ struct Whole {
 };
 
 TEST(ReferenceTable, MachinesInWhichAllPairsAreAlike) {
-  const Whole all[] = {{"hwloc-dgx2.xml", 16, 6 * 20.0, PathClass::kDis, 0},  // the file names no NIC
-                       {"a100x8.topo", 8, 12 * 20.0, PathClass::kPix, 2},
-                       {"h100x8.topo", 8, 18 * 20.6, PathClass::kPix, 1},
-                       {"nccl-azure-ndv4.xml", 8, 12 * 20.0, PathClass::kPix, 2},
-                       {"nccl-aws-p4d-24xl.xml", 8, 12 * 20.0, PathClass::kPix, 1},
-                       {"nccl-azure-ndv5.xml", 8, 18 * 20.6, PathClass::kPix, 1},
-                       {"nccl-mi300x.xml", 8, 48, PathClass::kPxb, 1},
-                       {"gb200-tray.topo", 4, 18 * 40.1, PathClass::kDis, 0}};
+  const Whole all[] = {
+      {"hwloc-dgx2.xml", 16, 6 * 20.0, PathClass::kDis, 0},  // the file names no NIC
+      {"a100x8.topo", 8, 12 * 20.0, PathClass::kPix, 2},
+      {"h100x8.topo", 8, 18 * 20.6, PathClass::kPix, 1},
+      {"nccl-azure-ndv4.xml", 8, 12 * 20.0, PathClass::kPix, 2},
+      {"nccl-aws-p4d-24xl.xml", 8, 12 * 20.0, PathClass::kPix, 1},
+      {"nccl-azure-ndv5.xml", 8, 18 * 20.6, PathClass::kPix, 1},
+      {"nccl-mi300x.xml", 8, 48, PathClass::kPxb, 1},
+      {"gb200-tray.topo", 4, 18 * 40.1, PathClass::kDis, 0}};
   for (const Whole& one : all) {
     const Machine here = reference_machine(one.name);
     ASSERT_EQ(here.gpus.size(), one.gpus) << one.name;
@@ -95,8 +98,8 @@ TEST(ReferenceTable, MachinesInWhichAllPairsAreAlike) {
 
 // Two sockets of so many GPUs each, joined inside a socket only.
 TEST(ReferenceTable, PowerMachinesHaveTwoIslands) {
-  const std::tuple<const char*, std::size_t, double> all[] = {{"hwloc-power8-p100.xml", 2, 2 * 18.0},
-                                                              {"summit.topo", 3, 2 * 20.0}};
+  const std::tuple<const char*, std::size_t, double> all[] = {
+      {"hwloc-power8-p100.xml", 2, 2 * 18.0}, {"summit.topo", 3, 2 * 20.0}};
   for (const auto& [name, each, gbytes] : all) {
     const Machine here = reference_machine(name);
     ASSERT_EQ(here.gpus.size(), 2 * each) << name;

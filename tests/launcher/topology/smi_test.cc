@@ -1,5 +1,6 @@
-// Layouts of `nvidia-smi topo -m` as they are found in public reports, with numbers of our own: what the
-// columns behind the devices mean for NUMA nodes, and what a text goes through before it is read.
+// Layouts of `nvidia-smi topo -m` as they are found in public reports, with numbers of our own:
+// what the columns behind the devices mean for NUMA nodes, and what a text goes through before it
+// is read.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -74,14 +75,17 @@ TEST(NvidiaSmi, NumaNodesFollowTheProcessorsOfRows) {
       {{"", ""}, "0: 0 1"},
       {{"0-7\t0\t\tN/A", ""}, "0: 0 1"},
   };
-  for (const auto& [behind, expected] : kCases) EXPECT_EQ(numas(matrix(behind)), expected) << behind[0];
+  for (const auto& [behind, expected] : kCases)
+    EXPECT_EQ(numas(matrix(behind)), expected) << behind[0];
 }
 
 TEST(NvidiaSmi, ColumnsAreKnownByTheirTitles) {
-  EXPECT_EQ(numas(matrix({"0-9", "10-19"}, "NV2", "\tCPU Affinity")), "0: 0 | 1: 1");  // of old drivers
+  EXPECT_EQ(numas(matrix({"0-9", "10-19"}, "NV2", "\tCPU Affinity")),
+            "0: 0 | 1: 1");  // of old drivers
   EXPECT_EQ(numas(matrix({"0-9\t4", "10-19\t5"}, "NV2", "\tCPU Affinity\tNUMA")), "4: 0 | 5: 1");
   EXPECT_EQ(numas(matrix({"0-9", "10-19"}, "NV2", "")), "0: 0 | 1: 1");
-  EXPECT_EQ(numas(matrix({"0\t0-9", "1\t10-19"}, "NV2", "\tNUMA Affinity\tCPU Affinity")), "0: 0 | 1: 1");
+  EXPECT_EQ(numas(matrix({"0\t0-9", "1\t10-19"}, "NV2", "\tNUMA Affinity\tCPU Affinity")),
+            "0: 0 | 1: 1");
   // A column without a word in it: what stands there tells which.
   EXPECT_EQ(numas(matrix({"\t\t7\t\tN/A", "\t\t8\t\tN/A"})), "7: 0 | 8: 1");
   EXPECT_EQ(numas(matrix({"0-9,\t20-29\t0", "10-19\t1"}, "NV2", "\tCPU Affinity\tNUMA Affinity")),
@@ -144,7 +148,8 @@ std::string expanded(const std::string& text) {
   return out;
 }
 
-std::string each_line(const std::string& text, const std::string& before, const std::string& after) {
+std::string each_line(const std::string& text, const std::string& before,
+                      const std::string& after) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -177,8 +182,8 @@ TEST(NvidiaSmi, ReadsTheTextHoweverItHasTravelled) {
       {"fenced", "```\n" + tabs + "```\n"},
       {"byte order mark", "\xef\xbb\xbf" + tabs},
       {"no-break blanks", std::regex_replace(blanks, std::regex("  "), "\xc2\xa0\xc2\xa0")},
-      {"underlined",
-       "\t\x1b[4mGPU0" + tabs.substr(5, tabs.find('\n') - 5) + "\x1b[0m" + tabs.substr(tabs.find('\n'))},
+      {"underlined", "\t\x1b[4mGPU0" + tabs.substr(5, tabs.find('\n') - 5) + "\x1b[0m" +
+                         tabs.substr(tabs.find('\n'))},
       {"coloured", each_line(tabs, "\x1b[1;32m", "\x1b[m\x1b(B")},
       {"overstruck", "\t_\bG_\bP_\bU_\b0" + tabs.substr(5)},
       {"no legend", tabs.substr(0, tabs.find("\nLegend"))},
@@ -203,7 +208,8 @@ TEST(NvidiaSmi, OlderDriversNameNicsThemselves) {
 }
 
 TEST(NvidiaSmi, ALoneGpuIsAMachine) {
-  EXPECT_EQ(numas("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-19\t0\t\tN/A\n"), "0: 0");
+  EXPECT_EQ(numas("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-19\t0\t\tN/A\n"),
+            "0: 0");
   EXPECT_EQ(numas("GPU0 CPU Affinity NUMA Affinity GPU NUMA ID\nGPU0 X 0-19 0 N/A"), "0: 0");
 }
 

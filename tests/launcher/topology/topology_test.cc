@@ -66,7 +66,8 @@ TEST(Topology, ReadsTheProcessorsOfAnXmlOfHwloc3) {
 }
 
 TEST(Topology, SaysWhatItCannotRead) {
-  for (const char* text : {"", "<topology", "<topology version=\"2.0\"></topology>", "no xml at all"}) {
+  for (const char* text :
+       {"", "<topology", "<topology version=\"2.0\"></topology>", "no xml at all"}) {
     auto read = parse_hwloc_xml(text);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.code(), base::Code::kInvalidArgument);

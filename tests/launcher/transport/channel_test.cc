@@ -196,7 +196,8 @@ TEST_F(UnixSocket, ListenerNamesThePeer) {
   EXPECT_EQ(seen, ::getpid());
 }
 
-// A job's folder keeps others out as well; this one can be entered. The one who is served came second.
+// A job's folder keeps others out as well; this one can be entered. The one who is served came
+// second.
 TEST_F(UnixSocket, ListenerServesNoOtherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can connect as another user";
   boost::asio::io_context loop;

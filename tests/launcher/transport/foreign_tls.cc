@@ -29,12 +29,12 @@ ForeignTls::ForeignTls(bool server, int highest_version)
   ::SSL_CTX_set_verify(context_, SSL_VERIFY_NONE, nullptr);  // it would take anybody
   if (server) use_own_certificate(context_);
   // A client that has a shared key too, in the way of TLS 1.2: the wrong one.
-  ::SSL_CTX_set_psk_client_callback(
-      context_, [](SSL*, const char*, char* identity, unsigned int, unsigned char* key, unsigned int) {
-        std::snprintf(identity, 64, "regroup1 job-1 7 0");
-        key[0] = 1;
-        return 1U;
-      });
+  ::SSL_CTX_set_psk_client_callback(context_, [](SSL*, const char*, char* identity, unsigned int,
+                                                 unsigned char* key, unsigned int) {
+    std::snprintf(identity, 64, "regroup1 job-1 7 0");
+    key[0] = 1;
+    return 1U;
+  });
 }
 
 ForeignTls::~ForeignTls() { ::SSL_CTX_free(context_); }
@@ -43,7 +43,8 @@ bool ForeignTls::shake_hands(const base::Fd& socket) {
   SSL* ssl = ::SSL_new(context_);
   ::SSL_set_fd(ssl, socket.get());
   bool good = (server_ ? ::SSL_accept(ssl) : ::SSL_connect(ssl)) == 1;
-  // A client of TLS 1.3 is content before the server is: only a byte from there would prove anything.
+  // A client of TLS 1.3 is content before the server is: only a byte from there would prove
+  // anything.
   char byte = 0;
   if (good && !server_) good = ::SSL_read(ssl, &byte, 1) == 1;
   ::SSL_free(ssl);

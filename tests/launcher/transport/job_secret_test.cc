@@ -128,8 +128,9 @@ Found look_for(const Masked& secret) {
       begin = from, end = to, writable = std::strncmp(rights, "rw", 2) == 0;
     } else if (line.starts_with("VmFlags:") && writable) {
       const bool kept = line.find(" dd") != std::string::npos;
-      (kept ? found.kept_back : found.dumped) += secret.count(reinterpret_cast<const unsigned char*>(begin),
-                                                              reinterpret_cast<const unsigned char*>(end));
+      (kept ? found.kept_back : found.dumped) +=
+          secret.count(reinterpret_cast<const unsigned char*>(begin),
+                       reinterpret_cast<const unsigned char*>(end));
     }
   }
   return found;

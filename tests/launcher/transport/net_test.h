@@ -1,5 +1,5 @@
-// What the tests of launcher/net share: a loop that runs until something has happened, nodes of a job, peers
-// that speak plain TCP, and certificates for those that have nothing better.
+// What the tests of launcher/net share: a loop that runs until something has happened, nodes of a
+// job, peers that speak plain TCP, and certificates for those that have nothing better.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ inline std::shared_ptr<const JobSecret> new_secret() {
   return *secret;
 }
 
-inline std::shared_ptr<const TlsContext> node(std::shared_ptr<const JobSecret> secret, proto::NodeId self,
+inline std::shared_ptr<const TlsContext> node(std::shared_ptr<const JobSecret> secret,
+                                              proto::NodeId self,
                                               const std::string& job = "job-1") {
   auto context = TlsContext::make(job, self, std::move(secret));
   EXPECT_TRUE(context.ok()) << context.status().to_string();
@@ -39,7 +40,8 @@ inline std::shared_ptr<const TlsContext> node(std::shared_ptr<const JobSecret> s
 
 // Runs the loop until `happened`; false if that took longer than `limit`.
 template <class Condition>
-bool run_until(boost::asio::io_context& loop, Condition happened, base::Duration limit = kDeadline) {
+bool run_until(boost::asio::io_context& loop, Condition happened,
+               base::Duration limit = kDeadline) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!happened()) {
     if (std::chrono::steady_clock::now() > end) return false;
@@ -77,8 +79,9 @@ struct Server {
       : listener(
             loop, std::move(context),
             [this](std::shared_ptr<SecureChannel> channel) {
-              channel->set_handlers({.message = [this](const proto::Message& m) { received.push_back(m); },
-                                     .closed = [this](const base::Status& why) { closed.push_back(why); }});
+              channel->set_handlers(
+                  {.message = [this](const proto::Message& m) { received.push_back(m); },
+                   .closed = [this](const base::Status& why) { closed.push_back(why); }});
               channels.push_back(std::move(channel));
             },
             limits) {
@@ -117,8 +120,8 @@ struct Client {
   bool opened = false;
 };
 
-// A stranger's TLS, by OpenSSL's means alone and over a blocking socket. `server`: with a certificate that it
-// signed itself.
+// A stranger's TLS, by OpenSSL's means alone and over a blocking socket. `server`: with a
+// certificate that it signed itself.
 class ForeignTls {
  public:
   ForeignTls(bool server, int highest_version);

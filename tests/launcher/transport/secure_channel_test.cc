@@ -19,7 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 proto::Message numbered(int i, std::size_t size) {
-  return {1, proto::Reply{true, std::to_string(i) + std::string(size, static_cast<char>('a' + i % 26))}};
+  return {1, proto::Reply{true,
+                          std::to_string(i) + std::string(size, static_cast<char>('a' + i % 26))}};
 }
 
 std::size_t resident_bytes() {
@@ -33,8 +34,8 @@ class SecureChannelTest : public testing::Test {
  protected:
   explicit SecureChannelTest(SecureChannelLimits limits = {})
       : server_(loop_, node(secret_, kServer), {.channel = limits}),
-        client_(std::make_unique<Client>(loop_, node(secret_, kClient), connect_to(server_.listener.port()),
-                                         kServer, limits)) {}
+        client_(std::make_unique<Client>(loop_, node(secret_, kClient),
+                                         connect_to(server_.listener.port()), kServer, limits)) {}
   // The server's side of the client, once it is there.
   SecureChannel& peer() {
     EXPECT_TRUE(run_until(loop_, [&] { return client_->opened && !server_.channels.empty(); }));
@@ -77,7 +78,8 @@ class Source {
 // Checks numbered messages, and stops reading for a moment after every tenth.
 class SlowSink {
  public:
-  SlowSink(boost::asio::io_context& loop, SecureChannel& channel) : channel_(channel), timer_(loop) {
+  SlowSink(boost::asio::io_context& loop, SecureChannel& channel)
+      : channel_(channel), timer_(loop) {
     channel.set_handlers({.message = [this](const proto::Message& m) { take(m); },
                           .closed = [this](const base::Status&) { ++closed; }});
   }
@@ -155,10 +157,12 @@ TEST_F(SecureChannelTest, ClosesWhenAllWasTakenAndSaysNothingMore) {
   for (int i = 0; i < 10; ++i) client_->channel->send(numbered(i, 500'000));
   client_->channel->close_when_sent();
   client_->channel->send(numbered(10, 1));
-  peer().send({1, proto::Query{}});  // which nobody takes: no reason for a reset that loses the rest
+  peer().send(
+      {1, proto::Query{}});  // which nobody takes: no reason for a reset that loses the rest
   EXPECT_TRUE(client_->channel->open());
   peer().resume();
-  ASSERT_TRUE(run_until(loop_, [&] { return !server_.closed.empty() && !client_->channel->open(); }));
+  ASSERT_TRUE(
+      run_until(loop_, [&] { return !server_.closed.empty() && !client_->channel->open(); }));
   ASSERT_EQ(server_.received.size(), 10U);
   EXPECT_EQ(server_.received[9], numbered(9, 500'000));
   EXPECT_EQ(server_.closed[0].code(), base::Code::kPeerLost);
@@ -187,7 +191,8 @@ TEST_F(SecureChannelTest, MayBeClosedFromWithinAHandler) {
 
 // A peer that has proved itself and then sends `bytes`, whatever they are.
 base::Status after_handshake(boost::asio::io_context& loop, Server& server,
-                             std::shared_ptr<const TlsContext> context, std::span<const std::byte> bytes) {
+                             std::shared_ptr<const TlsContext> context,
+                             std::span<const std::byte> bytes) {
   const base::Fd socket = connect_to(server.listener.port());
   auto session = TlsSession::client(std::move(context), socket.get(), kServer).value();
   const std::size_t before = server.channels.size();
@@ -261,14 +266,16 @@ TEST_F(ImpatientChannelTest, KeepsAPeerThatLivesButDoesNotRead) {
   peer().pause();
   int sent = 0;
   while (client_->channel->queued() < 2 << 20) client_->channel->send(numbered(sent++, 500'000));
-  boost::asio::steady_timer timer(loop_, milliseconds(1600));  // four times the silence that ends a dead one
+  boost::asio::steady_timer timer(
+      loop_, milliseconds(1600));  // four times the silence that ends a dead one
   bool passed = false;
   timer.async_wait([&](const boost::system::error_code&) { passed = true; });
   ASSERT_TRUE(run_until(loop_, [&] { return passed; }));
   EXPECT_TRUE(client_->closed.empty()) << client_->closed[0].to_string();
   EXPECT_GT(client_->channel->queued(), 1U << 20);
   peer().resume();
-  EXPECT_TRUE(run_until(loop_, [&] { return server_.received.size() == static_cast<std::size_t>(sent); }));
+  EXPECT_TRUE(
+      run_until(loop_, [&] { return server_.received.size() == static_cast<std::size_t>(sent); }));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Unauthenticated connections that flood, stall and hang: a peer with the secret gets in, and they leave
-// nothing behind.
+// Unauthenticated connections that flood, stall and hang: a peer with the secret gets in, and they
+// leave nothing behind.
 #include "launcher/transport/secure_listener.h"
 
 #include <fcntl.h>
@@ -82,12 +82,13 @@ TEST_F(SecureListenerTest, EndsASlowLoris) {
   const base::Fd socket = connect_to(server.listener.port());
   boost::asio::steady_timer timer(loop_);
   ssize_t sent = 0;
-  std::function<void(const boost::system::error_code&)> drip = [&](const boost::system::error_code& error) {
-    if (error || sent == size) return;
-    ::send(socket.get(), &hello.at(static_cast<std::size_t>(sent++)), 1, MSG_NOSIGNAL);
-    timer.expires_after(milliseconds(10));
-    timer.async_wait(drip);
-  };
+  std::function<void(const boost::system::error_code&)> drip =
+      [&](const boost::system::error_code& error) {
+        if (error || sent == size) return;
+        ::send(socket.get(), &hello.at(static_cast<std::size_t>(sent++)), 1, MSG_NOSIGNAL);
+        timer.expires_after(milliseconds(10));
+        timer.async_wait(drip);
+      };
   drip({});
   EXPECT_TRUE(run_until(
       loop_, [&] { return ended(socket); }, std::chrono::seconds(5)));
@@ -158,7 +159,8 @@ struct Silent {
     for (int i = 0; i < 4; ++i) {
       callers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       const auto there = parse_endpoints(fmt::format("127.0.0.1:{}", port)).value().at(0);
-      static_cast<void>(::connect(callers.back().get(), there.data(), static_cast<socklen_t>(there.size())));
+      static_cast<void>(
+          ::connect(callers.back().get(), there.data(), static_cast<socklen_t>(there.size())));
     }
   }
   base::Fd socket;
@@ -176,11 +178,13 @@ TEST(Dial, AnAddressThatDoesNotAnswerLeavesTheOthersTheirTime) {
   both.push_back(parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0));
   std::optional<base::Result<base::Fd>> got;
   const auto begun = std::chrono::steady_clock::now();
-  dial(loop, both, std::chrono::hours(1), [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
+  dial(loop, both, std::chrono::hours(1),
+       [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_TRUE(got->ok());
   got.reset();
-  dial(loop, mute, milliseconds(1500), [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
+  dial(loop, mute, milliseconds(1500),
+       [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_EQ(got->status().message(), "connect: " + to_string(mute) + ": no answer");
   EXPECT_EQ(got->status().code(), base::Code::kUnavailable);
@@ -194,7 +198,8 @@ TEST(Dial, DoesNotTakeLoopbackForAnAddressThatDoesNotAnswer) {
   if (other.address().is_loopback()) GTEST_SKIP() << "this host has no interface but loopback";
   auto listening = listen_tcp(0);
   ASSERT_TRUE(listening.ok());
-  const auto loopback = parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0);
+  const auto loopback =
+      parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0);
   std::optional<base::Result<base::Fd>> got;
   dial(loop, {other, loopback}, milliseconds(600),
        [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
@@ -205,8 +210,8 @@ TEST(Dial, DoesNotTakeLoopbackForAnAddressThatDoesNotAnswer) {
 TEST(Endpoints, ReadBackAndRefuse) {
   const std::string text = "10.0.0.1:4711,[fe80::1]:80";
   EXPECT_EQ(to_string(parse_endpoints(text).value()), text);
-  for (const std::string bad : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "node1:80",
-                                "10.0.0.1:1,", "10.0.0.1:1x"}) {
+  for (const std::string bad : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536",
+                                "node1:80", "10.0.0.1:1,", "10.0.0.1:1x"}) {
     EXPECT_EQ(parse_endpoints(bad).code(), base::Code::kInvalidArgument) << bad;
   }
   const auto own = own_endpoints(9);

@@ -20,10 +20,11 @@ TEST(LinkName, ReadsBackWhatItWrote) {
 }
 
 TEST(LinkName, RefusesWhatItWouldNotWrite) {
-  for (const std::string text : {"", "regroup1", "regroup1 ", "regroup1 j", "regroup1 j 1", "regroup1 j 1 ",
-                                 "regroup1 j 1 2 ", "regroup1 j 1 2 3", "regroup1  1 2", "regroup1 j 01 2",
-                                 "regroup1 j +1 2", "regroup1 j -1 2", "regroup1 j 1 4294967296",
-                                 "regroup2 j 1 2", "regroup1 j/k 1 2", "REGROUP1 j 1 2", "regroup1 j 1\n2"}) {
+  for (const std::string text :
+       {"", "regroup1", "regroup1 ", "regroup1 j", "regroup1 j 1", "regroup1 j 1 ",
+        "regroup1 j 1 2 ", "regroup1 j 1 2 3", "regroup1  1 2", "regroup1 j 01 2",
+        "regroup1 j +1 2", "regroup1 j -1 2", "regroup1 j 1 4294967296", "regroup2 j 1 2",
+        "regroup1 j/k 1 2", "REGROUP1 j 1 2", "regroup1 j 1\n2"}) {
     EXPECT_EQ(LinkName::parse(text), std::nullopt) << text;
   }
   EXPECT_EQ(LinkName::parse("regroup1 " + std::string(65, 'j') + " 1 2"), std::nullopt);
@@ -34,7 +35,8 @@ TEST(TlsContext, RefusesAJobThatIsNoName) {
   for (const std::string job : {"", "a b", "a\n"}) {
     EXPECT_EQ(TlsContext::make(job, 0, new_secret()).code(), base::Code::kInvalidArgument);
   }
-  EXPECT_EQ(TlsContext::make(std::string(65, 'a'), 0, new_secret()).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(TlsContext::make(std::string(65, 'a'), 0, new_secret()).code(),
+            base::Code::kInvalidArgument);
 }
 
 class TlsTest : public testing::Test {
@@ -73,9 +75,10 @@ TEST_F(TlsTest, LetsInWhoHasTheSecretAndNamesIt) {
   Client client(loop_, node(secret_, kClient), connect());
   const proto::Message message{3, proto::Revoke{9}};
   client.channel->send(message);
-  ASSERT_TRUE(run_until(loop_, [&] { return !server_.received.empty() || !client.closed.empty(); }));
-  ASSERT_TRUE(client.closed.empty()) << client.closed[0].to_string() << "; "
-                                     << server_.listener.last_reason().to_string();
+  ASSERT_TRUE(
+      run_until(loop_, [&] { return !server_.received.empty() || !client.closed.empty(); }));
+  ASSERT_TRUE(client.closed.empty())
+      << client.closed[0].to_string() << "; " << server_.listener.last_reason().to_string();
   EXPECT_EQ(server_.received, std::vector{message});
   EXPECT_EQ(server_.channels.at(0)->peer(), kClient);
   EXPECT_EQ(client.channel->peer(), kServer);
@@ -134,11 +137,13 @@ TEST_P(ForeignTlsTest, IsRefusedByOurClient) {
   Client client(loop_, node(secret_, kClient), connect_to(*port_of(*listening)));
   client.channel->send({1, proto::Query{}});
   const base::Fd socket(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC));
-  std::thread stranger([&] { static_cast<void>(ForeignTls(true, GetParam()).shake_hands(socket)); });
+  std::thread stranger(
+      [&] { static_cast<void>(ForeignTls(true, GetParam()).shake_hands(socket)); });
   EXPECT_TRUE(run_until(loop_, [&] { return !client.closed.empty(); }));
   stranger.join();
   EXPECT_FALSE(client.opened);
-  EXPECT_EQ(client.closed.at(0).code(), base::Code::kInvalidArgument) << client.closed[0].to_string();
+  EXPECT_EQ(client.closed.at(0).code(), base::Code::kInvalidArgument)
+      << client.closed[0].to_string();
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, ForeignTlsTest, testing::Values(TLS1_3_VERSION, TLS1_2_VERSION));
@@ -149,7 +154,8 @@ class Wire {
   Wire(std::shared_ptr<const TlsContext> client, std::shared_ptr<const TlsContext> server) {
     for (auto* pair : {&near_, &far_}) {
       std::array<int, 2> fds{};
-      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()), 0);
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()),
+                0);
       pair->first.reset(fds[0]);
       pair->second.reset(fds[1]);
     }

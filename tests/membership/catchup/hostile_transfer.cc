@@ -1,6 +1,6 @@
-// Asks an agent for a state transfer as no agent does. usage: hostile_transfer JOB FROM TO ENDPOINTS TRANSFER
-// WHAT, with a secret on standard input, as an agent gets it; WHAT: the rows of kAttacks. It prints the
-// answer that came within kAnswer, or kStays where none is wanted:
+// Asks an agent for a state transfer as no agent does. usage: hostile_transfer JOB FROM TO
+// ENDPOINTS TRANSFER WHAT, with a secret on standard input, as an agent gets it; WHAT: the rows of
+// kAttacks. It prints the answer that came within kAnswer, or kStays where none is wanted:
 //   refused      it did not get in
 //   told: WHY    it was sent away with this sentence
 //   closed       without one
@@ -71,10 +71,14 @@ constexpr struct {
      [](SecureChannel& c, proto::TransferId) {
        c.send_payload(catchup::encode(catchup::TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
      }},
-    {"error", [](SecureChannel& c,
-                 proto::TransferId) { c.send_payload(catchup::encode(catchup::TransferError{"no more"})); }},
-    {"other", [](SecureChannel& c,
-                 proto::TransferId transfer) { c.send_payload(catchup::encode(all_of(transfer + 1))); }},
+    {"error",
+     [](SecureChannel& c, proto::TransferId) {
+       c.send_payload(catchup::encode(catchup::TransferError{"no more"}));
+     }},
+    {"other",
+     [](SecureChannel& c, proto::TransferId transfer) {
+       c.send_payload(catchup::encode(all_of(transfer + 1)));
+     }},
     {"twice",
      [](SecureChannel& c, proto::TransferId transfer) {
        c.send_payload(catchup::encode(all_of(transfer)));
@@ -108,8 +112,8 @@ base::Fd connect(boost::asio::io_context& loop, const char* where) {
 std::string answer(char** argv) {
   const auto secret = transport::JobSecret::read(STDIN_FILENO, kFirst);
   if (!secret.ok()) return secret.status().message();
-  auto context =
-      transport::TlsContext::make(argv[1], static_cast<proto::NodeId>(std::stoul(argv[2])), *secret);
+  auto context = transport::TlsContext::make(
+      argv[1], static_cast<proto::NodeId>(std::stoul(argv[2])), *secret);
   if (!context.ok()) return context.status().message();
   boost::asio::io_context loop;
   base::Fd socket = connect(loop, argv[4]);
@@ -129,7 +133,8 @@ std::string answer(char** argv) {
                            }
                          },
                      .payload = [&](std::span<const std::byte> payload) -> base::Status {
-                       REGROUP_ASSIGN_OR_RETURN(const auto message, catchup::decode_transfer(payload));
+                       REGROUP_ASSIGN_OR_RETURN(const auto message,
+                                                catchup::decode_transfer(payload));
                        if (const auto* error = std::get_if<catchup::TransferError>(&message))
                          call.told = error->why;
                        return {};

@@ -25,8 +25,11 @@ using transport::SecureChannel;
 AgentCore make_core(NodeId node, std::size_t state) {
   AgentCore core({.node = node, .slots = 1, .shards = 1, .kept_results = 4});
   (void)core.handle({}, {1, proto::Start{.member = 0}});
-  const proto::Join join{
-      .elements = kResult / 4, .element_bytes = 4, .state_bytes = state, .model = "m", .fingerprint = "f"};
+  const proto::Join join{.elements = kResult / 4,
+                         .element_bytes = 4,
+                         .state_bytes = state,
+                         .model = "m",
+                         .fingerprint = "f"};
   (void)core.handle({proto::MemberId{0}}, {0, join});
   (void)core.handle({proto::MemberId{0}}, {0, proto::Ready{}});
   return core;
@@ -35,8 +38,9 @@ AgentCore make_core(NodeId node, std::size_t state) {
 Payload true_state(std::size_t state) { return random_bytes(state, 1); }
 Payload true_result(Step step) { return random_bytes(kResult, step); }
 
-TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context,
-                       NodeId node, std::size_t state)
+TestSource::TestSource(boost::asio::io_context& loop,
+                       std::shared_ptr<const transport::TlsContext> context, NodeId node,
+                       std::size_t state)
     : core_(make_core(node, state)), exchange_(loop, std::move(context)) {
   exchange_.attach(core_, [](const AgentEffects&) {});
   EXPECT_TRUE(exchange_.listen().ok());
@@ -53,7 +57,8 @@ TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const tran
 }
 
 void TestSource::at(proto::Phase phase, Step step) {
-  arena().member_slot(0).state.store(proto::StateWord{phase, false, 1, proto::Position::of(step)}.pack());
+  arena().member_slot(0).state.store(
+      proto::StateWord{phase, false, 1, proto::Position::of(step)}.pack());
 }
 
 void TestSource::write_state(std::size_t state) {
@@ -73,7 +78,8 @@ void TestSource::commit(Step step) {
   for (bool more = true; more;) (void)core_.poll_transfer(&more);
 }
 
-FalseSource::FalseSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context)
+FalseSource::FalseSource(boost::asio::io_context& loop,
+                         std::shared_ptr<const transport::TlsContext> context)
     : listener_(loop, std::move(context), [this](std::shared_ptr<SecureChannel> channel) {
         if (channel_) channel_->close();
         channel_ = std::move(channel);
@@ -81,7 +87,8 @@ FalseSource::FalseSource(boost::asio::io_context& loop, std::shared_ptr<const tr
                                 .closed = [](const base::Status&) {},
                                 .opened = {},
                                 .payload = [this](std::span<const std::byte>) -> base::Status {
-                                  for (const Payload& payload : says) channel_->send_payload(payload);
+                                  for (const Payload& payload : says)
+                                    channel_->send_payload(payload);
                                   if (hangs_up) channel_->close_when_sent();
                                   return {};
                                 }});
@@ -95,7 +102,8 @@ FalseSource::~FalseSource() {
 
 std::string FalseSource::endpoints() const { return fmt::format("127.0.0.1:{}", listener_.port()); }
 
-TransferFixture::TransferFixture(std::size_t state) : state_(state), core_(make_core(kTakes, state)) {
+TransferFixture::TransferFixture(std::size_t state)
+    : state_(state), core_(make_core(kTakes, state)) {
   exchange_.attach(core_, [this](const AgentEffects& effects) { perform(effects); });
   auto arena = shmem::Arena::open(base::Fd(::dup(core_.arena().memfd())));
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
@@ -110,7 +118,8 @@ TransferFixture::TransferFixture(std::size_t state) : state_(state), core_(make_
 
 void TransferFixture::perform(const AgentEffects& effects) {
   for (const auto& effect : effects) {
-    if (const auto* fetch = std::get_if<membership::Fetch>(&effect)) exchange_.fetch(fetch->transfer);
+    if (const auto* fetch = std::get_if<membership::Fetch>(&effect))
+      exchange_.fetch(fetch->transfer);
     if (std::holds_alternative<membership::StopFetch>(effect)) exchange_.stop_fetch();
     const auto* said = std::get_if<membership::ToCoordinator>(&effect);
     if (said == nullptr) continue;
@@ -140,7 +149,8 @@ bool TransferFixture::all_there() {
   exchange_.poll();
   perform(core_.poll_transfer(&more));
   const shmem::Arena& arena = core_.arena();
-  return arena.member_slot(0).transfer.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
+  return arena.member_slot(0).transfer.load() == kMark.pack() &&
+         arena.kept_step(kNewest).load() == kNewest;
 }
 
 End TransferFixture::learn_from(const std::vector<proto::SourceAgent>& sources) {
@@ -164,7 +174,8 @@ End TransferFixture::learn_from(const std::vector<proto::SourceAgent>& sources) 
 End TransferFixture::look() {
   const shmem::Arena& ours = core_.arena();
   Bytes state;
-  if (!elastic::load_snapshot(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
+  if (!elastic::load_snapshot(*learner_, state).ok())
+    return state.loads == 0 ? End::kFound : End::kWrong;
   bool same = std::ranges::equal(state.bytes(), true_state(state_));
   for (Step step = kMark.step + 1; step <= kNewest; ++step) {
     if (!elastic::result_is_sound(ours, step)) return End::kFound;
@@ -184,7 +195,8 @@ Payloads TransferFixture::recorded(const TestSource& source, NodeId node, std::u
                    all.emplace_back(payload.begin(), payload.end());
                    return {};
                  }});
-  reader->send_payload(catchup::encode(catchup::TransferRequest{kMark.transfer, part, parts, part == 0}));
+  reader->send_payload(
+      catchup::encode(catchup::TransferRequest{kMark.transfer, part, parts, part == 0}));
   EXPECT_TRUE(run_until(loop_, [&] { return all.size() == payloads; }));
   reader->close();
   return all;

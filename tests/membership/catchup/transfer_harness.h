@@ -1,5 +1,5 @@
-// State transfers between agents over real connections: sources, a target whose learner is a real member, and
-// sources that have the secret and send what a test chooses. docs/design/catch_up.md.
+// State transfers between agents over real connections: sources, a target whose learner is a real
+// member, and sources that have the secret and send what a test chooses. docs/design/catch_up.md.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -70,8 +70,8 @@ class FalseSource {
   std::shared_ptr<transport::SecureChannel> channel_;
 };
 
-// What came of a state transfer: kRefused by the agent, kFound by the member that checks what it has got, or
-// kWaits for more. kWrong must not be: what passed is not what the true sources have.
+// What came of a state transfer: kRefused by the agent, kFound by the member that checks what it
+// has got, or kWaits for more. kWrong must not be: what passed is not what the true sources have.
 enum class End { kLearned, kRefused, kFound, kWaits, kWrong };
 
 class TransferFixture : public testing::Test {
@@ -82,9 +82,10 @@ class TransferFixture : public testing::Test {
 
   End learn_from(const std::vector<proto::SourceAgent>& sources);
   // What `source` sends of its part; with the results behind it, if it is the first.
-  Payloads recorded(const TestSource& source, proto::NodeId node, std::uint32_t part, std::uint32_t parts,
-                    std::size_t payloads);
-  std::shared_ptr<transport::SecureChannel> call(const std::string& endpoints, proto::NodeId source);
+  Payloads recorded(const TestSource& source, proto::NodeId node, std::uint32_t part,
+                    std::uint32_t parts, std::size_t payloads);
+  std::shared_ptr<transport::SecureChannel> call(const std::string& endpoints,
+                                                 proto::NodeId source);
 
   const std::size_t state_;
   boost::asio::io_context loop_{1};

@@ -24,7 +24,8 @@ TEST(TransferMessages, EachKeepsWhatItSays) {
   const auto length = through(catchup::TransferLength{1ULL << 40, 17});
   EXPECT_EQ(length.bytes, 1ULL << 40);
   EXPECT_EQ(length.newest, 17U);
-  const auto chunk = through(catchup::TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}});
+  const auto chunk =
+      through(catchup::TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}});
   EXPECT_EQ(chunk.step, 17U);
   EXPECT_EQ(chunk.chunk, 3U);
   EXPECT_TRUE(chunk.last);
@@ -39,12 +40,14 @@ TEST(TransferMessages, SenselessOnesAreRefused) {
   };
   EXPECT_EQ(code(catchup::TransferRequest{1, 0, 0, true}), base::Code::kDataLoss);
   EXPECT_EQ(code(catchup::TransferRequest{1, 3, 3, true}), base::Code::kDataLoss);
-  EXPECT_EQ(code(catchup::TransferChunk{1, 0, true, 0, std::vector<std::byte>(shmem::kSnapshotChunk + 1)}),
+  EXPECT_EQ(code(catchup::TransferChunk{1, 0, true, 0,
+                                        std::vector<std::byte>(shmem::kSnapshotChunk + 1)}),
             base::Code::kDataLoss);
 }
 
 TEST(TransferMessages, NothingElseIsTaken) {
-  const std::vector<std::byte> whole = encode(catchup::TransferMessage(catchup::TransferError{"why"}));
+  const std::vector<std::byte> whole =
+      encode(catchup::TransferMessage(catchup::TransferError{"why"}));
   for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(catchup::decode_transfer(std::span(whole).first(size)).ok()) << size;
   EXPECT_FALSE(catchup::decode_transfer(encode(Message(UserMessage{"of another kind"}))).ok());

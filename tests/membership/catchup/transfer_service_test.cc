@@ -1,6 +1,6 @@
-// State transfers between two agents. Then sources that have the secret and send what the true one sent, but
-// for one byte, length or place; and readers that ask for what they should not. With REGROUP_TEST_FULL every
-// byte of a small state is changed. docs/design/catch_up.md.
+// State transfers between two agents. Then sources that have the secret and send what the true one
+// sent, but for one byte, length or place; and readers that ask for what they should not. With
+// REGROUP_TEST_FULL every byte of a small state is changed. docs/design/catch_up.md.
 #include "membership/catchup/transfer_service.h"
 
 #include <fmt/format.h>
@@ -63,7 +63,8 @@ class SmallTransferTest : public TransferServiceTest {
 
 TEST_F(TransferServiceTest, ALearnerHasWhatTheSourceHas) {
   EXPECT_EQ(learn(), End::kLearned) << why_;
-  EXPECT_EQ(learn_falsely(true_payloads()), End::kLearned) << "it says what the true one said: " << why_;
+  EXPECT_EQ(learn_falsely(true_payloads()), End::kLearned)
+      << "it says what the true one said: " << why_;
 }
 
 TEST_F(TransferServiceTest, NoByteThatIsChangedIsLearned) {
@@ -99,8 +100,10 @@ TEST_F(TransferServiceTest, NoPayloadThatIsCutOrPaddedIsLearned) {
       Payloads cut = all;
       cut[which].resize(left);
       const End end = learn_falsely(std::move(cut));
-      EXPECT_TRUE(end == End::kRefused || end == End::kFound || end == End::kLearned) << which << " " << left;
-      EXPECT_TRUE(end != End::kLearned || left == size - 1) << "only padding may be missing: " << which;
+      EXPECT_TRUE(end == End::kRefused || end == End::kFound || end == End::kLearned)
+          << which << " " << left;
+      EXPECT_TRUE(end != End::kLearned || left == size - 1)
+          << "only padding may be missing: " << which;
     }
   }
 }
@@ -112,8 +115,8 @@ TEST_F(TransferServiceTest, NothingOutOfTurnIsLearned) {
     less.erase(less.begin() + static_cast<std::ptrdiff_t>(i));
     twice.insert(twice.begin() + static_cast<std::ptrdiff_t>(i), all[i]);
     std::swap(other[i], other[i + 1]);
-    // A length of results says nothing that is needed; of two chunks of one thing the order is free but for
-    // the last.
+    // A length of results says nothing that is needed; of two chunks of one thing the order is free
+    // but for the last.
     const bool length = i == 3 || i == 6;
     EXPECT_EQ(learn_falsely(less), length                       ? End::kLearned
                                    : i == 1 || i == 4 || i == 7 ? End::kFound
@@ -154,13 +157,15 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
       {{length(kState, 7), chunk(0, 2, 8)}, "chunk 2 of a snapshot"},
       {{length(kState, 7), chunk(0, ~0U, 8)}, "of a snapshot"},
       {{length(kState, 7), chunk(0, 1, 776)}, "another size"},
-      {{length(kState, 7), chunk(8, 0, kSnapshotChunk)}, "unexpected result of step"},  // before the state
+      {{length(kState, 7), chunk(8, 0, kSnapshotChunk)},
+       "unexpected result of step"},  // before the state
       {{length(kState, 7), chunk(7, 0, kSnapshotChunk)}, "unexpected result of step"},
       {{length(kState, 7), chunk(~0ULL, 0, 8)}, "unexpected result of step"},
       {{length(kState, kMark.step + proto::kMaxKeptResults + 1)},
        "the newest result is of step"},  // a target that believed it would never catch up
       {{length(kState, ~0ULL)}, "the newest result is of step"},
-      {{catchup::encode(catchup::TransferRequest{kMark.transfer, 0, 1, true})}, "unexpected TransferRequest"},
+      {{catchup::encode(catchup::TransferRequest{kMark.transfer, 0, 1, true})},
+       "unexpected TransferRequest"},
       {{catchup::encode(catchup::TransferError{"it has failed"})}, "it has failed"},
   };
   for (const auto& row : rows) {
@@ -175,7 +180,8 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
     catchup::TransferMessage asks;
     const char* told;  // empty: nothing
   } rows[] = {
-      {catchup::TransferRequest{kMark.transfer + 1, 0, 1, true}, "state transfer 4 is not served here"},
+      {catchup::TransferRequest{kMark.transfer + 1, 0, 1, true},
+       "state transfer 4 is not served here"},
       {catchup::TransferRequest{kMark.transfer, 1, 1, true}, ""},
       {catchup::TransferLength{1, 1}, ""},
       {catchup::TransferChunk{8, 9, true, 0, Payload(5)}, ""},
@@ -190,7 +196,8 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
                    .opened = {},
                    .payload = [&](std::span<const std::byte> payload) -> base::Status {
                      const auto message = catchup::decode_transfer(payload);
-                     EXPECT_TRUE(message.ok() && std::holds_alternative<catchup::TransferError>(*message));
+                     EXPECT_TRUE(message.ok() &&
+                                 std::holds_alternative<catchup::TransferError>(*message));
                      if (message.ok()) told = std::get<catchup::TransferError>(*message).why;
                      return {};
                    }});

@@ -1,6 +1,6 @@
-// A state transfer from three sources, each with its part of the state: the target gets the whole state. A
-// source that is gone, hangs or sends wrong data at any moment is named by its host, causes no damage, and is
-// replaced. docs/design/catch_up.md.
+// A state transfer from three sources, each with its part of the state: the target gets the whole
+// state. A source that is gone, hangs or sends wrong data at any moment is named by its host,
+// causes no damage, and is replaced. docs/design/catch_up.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ class TransferSourcesTest : public TransferFixture {
   static std::string host(std::uint32_t i) { return fmt::format("h{}", i); }
   std::vector<SourceAgent> sources() const {
     std::vector<SourceAgent> all;
-    for (std::uint32_t i = 0; i < kParts; ++i) all.push_back({kNodes[i], sources_[i]->endpoints(), host(i)});
+    for (std::uint32_t i = 0; i < kParts; ++i)
+      all.push_back({kNodes[i], sources_[i]->endpoints(), host(i)});
     return all;
   }
   std::vector<SourceAgent> without(std::uint32_t lost) const {
@@ -92,7 +93,8 @@ TEST_F(TransferSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
 }
 
 TEST_F(TransferSourcesTest, AnyOfThemMayBeDoneWithout) {
-  for (std::uint32_t lost = 0; lost < kParts; ++lost) EXPECT_EQ(learn_from(without(lost)), End::kLearned);
+  for (std::uint32_t lost = 0; lost < kParts; ++lost)
+    EXPECT_EQ(learn_from(without(lost)), End::kLearned);
   for (const SourceAgent& alone : sources()) EXPECT_EQ(learn_from({alone}), End::kLearned);
 }
 
@@ -121,7 +123,8 @@ TEST_F(TransferSourcesTest, OneThatNobodyReachesIsToldByName) {
   expect_no_harm(1);
 }
 
-// Nobody but the coordinator knows that it will not go on: its host falls silent, or the ring is full.
+// Nobody but the coordinator knows that it will not go on: its host falls silent, or the ring is
+// full.
 TEST_F(TransferSourcesTest, OneThatStandsStillIsWaitedForUntilTheTransferIsOver) {
   for (std::uint32_t i = 0; i < kParts; ++i) {
     const Payloads all = true_payloads(i);

@@ -15,7 +15,8 @@ void put_le(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// The fields of a local and of a central record between the version and the length of the extra field.
+// The fields of a local and of a central record between the version and the length of the extra
+// field.
 inline void put_fields(std::string* out, const std::string& name, const std::string& content) {
   out->append(8, '\0');  // flags, method: stored, time, date
   put_le(out, static_cast<std::uint32_t>(
@@ -26,8 +27,8 @@ inline void put_fields(std::string* out, const std::string& name, const std::str
   put_le(out, std::uint16_t{0});
 }
 
-// An archive of members {name, content}. The content of the first `stored` is there; members after them say
-// that theirs is the content of the first.
+// An archive of members {name, content}. The content of the first `stored` is there; members after
+// them say that theirs is the content of the first.
 inline std::string archive_of(const std::vector<std::pair<std::string, std::string>>& members,
                               std::size_t stored = SIZE_MAX) {
   std::string out, directory;
@@ -57,7 +58,8 @@ inline std::string archive_of(const std::vector<std::pair<std::string, std::stri
 
 // A .npy file, version 1, of `data` bytes.
 inline std::string array_of(const std::string& descr, const std::string& shape, std::size_t data) {
-  const std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
+  const std::string header =
+      "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
   std::string out("\x93NUMPY\1\0", 8);
   put_le(&out, static_cast<std::uint16_t>(header.size()));
   return out + header + std::string(data, 'x');

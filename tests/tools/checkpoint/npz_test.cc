@@ -15,8 +15,8 @@ base::Result<Arrays> read(const std::string& file) {
 }
 
 TEST(Npz, ReadsArrays) {
-  const std::string file =
-      archive_of({{"w.npy", array_of("<f4", "(2, 3)", 24)}, {"\u00e9.npy", array_of("|u1", "()", 1)}});
+  const std::string file = archive_of(
+      {{"w.npy", array_of("<f4", "(2, 3)", 24)}, {"\u00e9.npy", array_of("|u1", "()", 1)}});
   const auto arrays = read(file);
   ASSERT_TRUE(arrays.ok()) << arrays.status().message();
   const auto& pieces = arrays->pieces;
@@ -38,7 +38,8 @@ constexpr struct {
     {"a type of Python objects", "|O", "(1,)", 8},
     {"no element, and more bytes than 2^63 in a row", "<f4", "(4611686018427387904, 0)", 0},
     {"no element, and 2^66 rows", "|u1", "(4294967296, 4294967296, 4, 0)", 0},
-    {"33 dimensions", "|u1", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)", 1},
+    {"33 dimensions", "|u1", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)",
+     1},
 };
 
 TEST(Npz, RefusesArraysThatCannotBe) {
@@ -51,7 +52,8 @@ TEST(Npz, RefusesArraysThatCannotBe) {
 // The manifest, which is JSON, would have had another name for it.
 TEST(Npz, RefusesANameThatIsNotUtf8) {
   const std::string array = array_of("|u1", "(1,)", 1);
-  for (const char* name : {"caf\x82.npy", "\xc3.npy", "\xed\xa0\x80", "\xc0\x80", "\xf5\x80\x80\x80"}) {
+  for (const char* name :
+       {"caf\x82.npy", "\xc3.npy", "\xed\xa0\x80", "\xc0\x80", "\xf5\x80\x80\x80"}) {
     const auto pieces = read(archive_of({{name, array}}));
     EXPECT_EQ(pieces.code(), base::Code::kInvalidArgument) << name;
     EXPECT_THAT(pieces.status().message(), HasSubstr("name is not UTF-8")) << name;

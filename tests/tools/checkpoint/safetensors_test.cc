@@ -38,8 +38,10 @@ constexpr struct {
 } kRefused[] = {
     {R"({"w": {"dtype": "F32", "shape": [4611686018427387904], "data_offsets": [0, 0]}})", "",
      "the shape does not match"},
-    {R"({"w": {"dtype": "U8", "shape": [-1, 2], "data_offsets": [0, 2]}})", "12", "shape: expected a list"},
-    {R"({"w": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}})", "12", "shape: expected a list"},
+    {R"({"w": {"dtype": "U8", "shape": [-1, 2], "data_offsets": [0, 2]}})", "12",
+     "shape: expected a list"},
+    {R"({"w": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}})", "12",
+     "shape: expected a list"},
     {R"({"w": {"dtype": "U8", "data_offsets": [0, 1]}})", "1", "shape: expected a list"},
     {R"({"w": {"dtype": "U8", "shape": [2], "data_offsets": [0, "1", 2]}})", "12",
      "data_offsets: expected two whole"},
@@ -51,7 +53,8 @@ constexpr struct {
     {R"({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
          "b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}})",
      "123", "bytes of tensor b begin at 1, expected 2"},
-    {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})", "12", "begin at 1, expected 0"},
+    {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})", "12",
+     "begin at 1, expected 0"},
     {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})", "12",
      "1 bytes after the last tensor"},
     {R"({"w": {"dtype": "U8", "shape": [9223372036854775808, 2, 0], "data_offsets": [0, 0]}})", "",
@@ -77,22 +80,25 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
   }
 }
 
-// The reference implementation ignores fields that it does not know, however deep they are within its limit.
+// The reference implementation ignores fields that it does not know, however deep they are within
+// its limit.
 TEST(Safetensors, IgnoresNestedFieldsThatTheFormatDoesNotName) {
   const auto with = [](std::size_t deep) {
     return R"({"w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0], "more": )" +
            std::string(deep, '[') + std::string(deep, ']') + "}}";
   };
   for (const std::size_t deep : {3, 10, 125}) EXPECT_TRUE(read(with(deep)).ok()) << deep;
-  EXPECT_THAT(read(with(126)).status().message(), HasSubstr("nested 128 levels deep, expected at most 127"));
+  EXPECT_THAT(read(with(126)).status().message(),
+              HasSubstr("nested 128 levels deep, expected at most 127"));
 }
 
-// Each name was compared with all before it, and each tensor looked at after each: 5 MB took minutes.
+// Each name was compared with all before it, and each tensor looked at after each: 5 MB took
+// minutes.
 TEST(Safetensors, ReadsManyTensorsQuickly) {
   std::string header = "{";
   for (int i = 0; i < 100'000; ++i)
-    header +=
-        (i == 0 ? "\"" : ",\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   const auto begin = std::chrono::steady_clock::now();
   const auto pieces = read(header + "}");
   ASSERT_TRUE(pieces.ok()) << pieces.status().message();

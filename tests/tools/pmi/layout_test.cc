@@ -44,7 +44,9 @@ TEST(Layout, MappingBlocksHostsWithEquallyManyRanks) {
   EXPECT_EQ(Layout(on_hosts({0, 1, 2, 0, 1, 2}, 0), "").mapping(), "(vector,(0,3,1),(0,3,1))");
 }
 
-TEST(Layout, AHostWithoutRanksHasNone) { EXPECT_TRUE(Layout(on_hosts({1, 2}, 0), "").here().empty()); }
+TEST(Layout, AHostWithoutRanksHasNone) {
+  EXPECT_TRUE(Layout(on_hosts({1, 2}, 0), "").here().empty());
+}
 
 }  // namespace
 }  // namespace regroup::pmi

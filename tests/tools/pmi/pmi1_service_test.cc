@@ -31,7 +31,8 @@ struct Pmi1ServiceTest : testing::Test {
     for (ssize_t count = 1; count > 0;) {
       loop.poll();
       count = ::recv(client.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-      lines += static_cast<int>(std::count(bytes.data(), bytes.data() + std::max<ssize_t>(count, 0), '\n'));
+      lines += static_cast<int>(
+          std::count(bytes.data(), bytes.data() + std::max<ssize_t>(count, 0), '\n'));
     }
     return lines;
   }

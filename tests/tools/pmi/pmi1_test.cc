@@ -24,7 +24,8 @@ std::vector<std::string> tell(Pmi1Group& group, std::uint32_t rank, std::string_
   std::vector<std::string> out;
   const auto add = [&out](const Effect& effect) {
     if (const auto* answer = std::get_if<Answer>(&effect)) {
-      out.push_back(std::to_string(answer->rank) + ": " + answer->text.substr(0, answer->text.size() - 1));
+      out.push_back(std::to_string(answer->rank) + ": " +
+                    answer->text.substr(0, answer->text.size() - 1));
     } else if (std::holds_alternative<Begun>(effect)) {
       out.emplace_back("begun");
     } else if (std::holds_alternative<Ended>(effect)) {
@@ -68,13 +69,17 @@ constexpr struct {
     {1, "cmd=get kvsname=kvs key=given\n", "1: cmd=get_result rc=0 msg=success value=yes"},
     {1, "cmd=get kvsname=kvs key=PMI_process_mapping\n",
      "1: cmd=get_result rc=0 msg=success value=(vector,(0,1,3))"},
-    {1, "cmd=get kvsname=kvs key=none\n", "1: cmd=get_result rc=-1 msg=key_none_not_found value=unknown"},
-    {1, "cmd=get kvsname=other key=given\n", "1: cmd=get_result rc=-1 msg=kvs_not_found value=unknown"},
+    {1, "cmd=get kvsname=kvs key=none\n",
+     "1: cmd=get_result rc=-1 msg=key_none_not_found value=unknown"},
+    {1, "cmd=get kvsname=other key=given\n",
+     "1: cmd=get_result rc=-1 msg=kvs_not_found value=unknown"},
     {1, "cmd=put kvsname=other key=a value=b\n", "1: cmd=put_result rc=-1 msg=kvs_not_found"},
     {1, "cmd=put kvsname=kvs key= value=b\n", "1: cmd=put_result rc=-1 msg=bad_key_or_value"},
-    {1, "cmd=getbyidx kvsname=kvs idx=1\n", "1: cmd=getbyidx_results rc=0 nextidx=2 key=given val=yes"},
+    {1, "cmd=getbyidx kvsname=kvs idx=1\n",
+     "1: cmd=getbyidx_results rc=0 nextidx=2 key=given val=yes"},
     {1, "cmd=getbyidx kvsname=kvs idx=2\n", "1: cmd=getbyidx_results rc=-2 reason=no_more_keyvals"},
-    {1, "cmd=getbyidx kvsname=kvs idx=-1\n", "1: cmd=getbyidx_results rc=-2 reason=no_more_keyvals"},
+    {1, "cmd=getbyidx kvsname=kvs idx=-1\n",
+     "1: cmd=getbyidx_results rc=-2 reason=no_more_keyvals"},
     {1, "cmd=init pmi_version=2 pmi_subversion=0\n",
      "1: cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1"},
     {1, "cmd=nonsense\n", "1: cmd=nonsense_result rc=-1 msg=unknown_command"},
@@ -87,7 +92,8 @@ constexpr struct {
 };
 
 TEST_F(Pmi1, AnswersAsHydraDoes) {
-  for (const auto& row : kTable) EXPECT_THAT(tell(group, row.rank, row.in), ElementsAre(row.out)) << row.in;
+  for (const auto& row : kTable)
+    EXPECT_THAT(tell(group, row.rank, row.in), ElementsAre(row.out)) << row.in;
 }
 
 TEST_F(Pmi1, TellsWhoBeginsAndEnds) {
@@ -111,8 +117,9 @@ TEST_F(Pmi1, WhatOnePutsAnotherGets) {
               ElementsAre("2: cmd=get_result rc=0 msg=success value=tcp#a=b"));
   EXPECT_THAT(tell(group, 0, "cmd=create_kvs\n"), ElementsAre("0: cmd=newkvs kvsname=kvs_1"));
   tell(group, 1, "cmd=put kvsname=kvs_1 key=k value=v\n");
-  EXPECT_THAT(tell(group, 2, "cmd=get kvsname=kvs_1 key=k\ncmd=destroy_kvs kvsname=kvs_1\n"),
-              ElementsAre("2: cmd=get_result rc=0 msg=success value=v", "2: cmd=kvs_destroyed rc=0"));
+  EXPECT_THAT(
+      tell(group, 2, "cmd=get kvsname=kvs_1 key=k\ncmd=destroy_kvs kvsname=kvs_1\n"),
+      ElementsAre("2: cmd=get_result rc=0 msg=success value=v", "2: cmd=kvs_destroyed rc=0"));
 }
 
 // Ranks 0 and 1 are here, 2 elsewhere.
@@ -132,8 +139,10 @@ struct Pmi1OfHosts : testing::Test {
 TEST_F(Pmi1OfHosts, MeetWithWhatTheyHavePutSinceTheLastTime) {
   tell(group, 1, "cmd=put kvsname=kvs key=P1 value=a\n");
   EXPECT_TRUE(tell(group, 0, "cmd=barrier_in\n").empty());
-  EXPECT_THAT(tell(group, 1, "cmd=barrier_in\n"), ElementsAre("meet " + bytes_of({"kvs", "P1", "a"})));
-  const Effects out = group.barrier_done(bytes_of({"kvs", "P1", "a", "kvs", "P2", "b", "kvs_7", "c", ""}));
+  EXPECT_THAT(tell(group, 1, "cmd=barrier_in\n"),
+              ElementsAre("meet " + bytes_of({"kvs", "P1", "a"})));
+  const Effects out =
+      group.barrier_done(bytes_of({"kvs", "P1", "a", "kvs", "P2", "b", "kvs_7", "c", ""}));
   ASSERT_EQ(out.size(), 2U) << "all of this host leave";
   EXPECT_EQ(std::get<Answer>(out[0]).text, "cmd=barrier_out\n");
   EXPECT_EQ(std::get<Answer>(out[1]).rank, 1U);
@@ -145,13 +154,14 @@ TEST_F(Pmi1OfHosts, MeetWithWhatTheyHavePutSinceTheLastTime) {
 
 TEST_F(Pmi1OfHosts, TakeNothingThatNoProcessCouldHavePut) {
   const std::string long_key(kMaxKeyBytes + 1, 'k'), long_value(kMaxValueBytes + 1, 'v');
-  static_cast<void>(
-      group.barrier_done(bytes_of({"kvs", "two", "x\ncmd=barrier_out", "kvs", "a\nb", "x", "kvs", "", "x",
-                                   "kvs", long_key, "x", "kvs", "long", long_value, "", "a", "x"})));
+  static_cast<void>(group.barrier_done(
+      bytes_of({"kvs", "two", "x\ncmd=barrier_out", "kvs", "a\nb", "x", "kvs", "", "x", "kvs",
+                long_key, "x", "kvs", "long", long_value, "", "a", "x"})));
   EXPECT_THAT(tell(group, 0, "cmd=getbyidx kvsname=kvs idx=1\n"),  // 0: PMI_process_mapping
               ElementsAre("0: cmd=getbyidx_results rc=-2 reason=no_more_keyvals"));
   EXPECT_THAT(get("", "a"), ElementsAre(HasSubstr("kvs_not_found")));
-  for (const std::string& cut : {std::string("kvs"), std::string("kvs\0P", 5), bytes_of({"kvs", "P"})})
+  for (const std::string& cut :
+       {std::string("kvs"), std::string("kvs\0P", 5), bytes_of({"kvs", "P"})})
     EXPECT_EQ(group.barrier_done(cut).size(), 2U);
 }
 
@@ -172,27 +182,31 @@ TEST_F(Pmi1OfHosts, AValueWithAZeroByteIsRefused) {
 
 TEST_F(Pmi1, NamesAreSharedByAllSpaces) {
   Pmi1Group other({"kvs2", {1}, 1, {}}, names);
+  EXPECT_THAT(tell(group, 0,
+                   "cmd=lookup_name service=ocean\ncmd=publish_name service=ocean port=tag#0$p\n"),
+              ElementsAre("0: cmd=lookup_result rc=-1 msg=service_not_found",
+                          "0: cmd=publish_result rc=0 info=ok"));
   EXPECT_THAT(
-      tell(group, 0, "cmd=lookup_name service=ocean\ncmd=publish_name service=ocean port=tag#0$p\n"),
-      ElementsAre("0: cmd=lookup_result rc=-1 msg=service_not_found", "0: cmd=publish_result rc=0 info=ok"));
-  EXPECT_THAT(tell(other, 0, "cmd=publish_name service=ocean port=q\ncmd=lookup_name service=ocean\n"),
-              ElementsAre("0: cmd=publish_result rc=-1 msg=duplicate_service",
-                          "0: cmd=lookup_result rc=0 info=ok port=tag#0$p"));
-  EXPECT_THAT(tell(other, 0, "cmd=unpublish_name service=ocean\ncmd=unpublish_name service=ocean\n"),
-              ElementsAre("0: cmd=unpublish_result rc=0 info=ok",
-                          "0: cmd=unpublish_result rc=-1 msg=service_not_found"));
+      tell(other, 0, "cmd=publish_name service=ocean port=q\ncmd=lookup_name service=ocean\n"),
+      ElementsAre("0: cmd=publish_result rc=-1 msg=duplicate_service",
+                  "0: cmd=lookup_result rc=0 info=ok port=tag#0$p"));
+  EXPECT_THAT(
+      tell(other, 0, "cmd=unpublish_name service=ocean\ncmd=unpublish_name service=ocean\n"),
+      ElementsAre("0: cmd=unpublish_result rc=0 info=ok",
+                  "0: cmd=unpublish_result rc=-1 msg=service_not_found"));
 }
 
 TEST_F(Pmi1, SpawnTakesABlockPerProgram) {
   const std::string first =
-      "mcmd=spawn\nnprocs=2\nexecname=./a b\ntotspawns=2\nspawnssofar=1\nargcnt=2\narg1=x y\narg2=k=v\n"
+      "mcmd=spawn\nnprocs=2\nexecname=./a b\ntotspawns=2\nspawnssofar=1\nargcnt=2\narg1=x "
+      "y\narg2=k=v\n"
       "preput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0\ninfo_num=1\n"
       "info_key_0=wdir\ninfo_val_0=/tmp\nendcmd\n";
   const std::string second =
       "mcmd=spawn\nnprocs=1\nexecname=c\ntotspawns=2\nspawnssofar=2\nargcnt=0\nendcmd\n";
   EXPECT_TRUE(tell(group, 0, first).empty());
-  EXPECT_THAT(tell(group, 0, second),
-              ElementsAre("start 2 ./a b [x y] [k=v] in /tmp", "start 1 c", "PARENT_ROOT_PORT_NAME=tag#0"));
+  EXPECT_THAT(tell(group, 0, second), ElementsAre("start 2 ./a b [x y] [k=v] in /tmp", "start 1 c",
+                                                  "PARENT_ROOT_PORT_NAME=tag#0"));
   EXPECT_EQ(std::get<Answer>(group.spawned(0, "")[0]).text, "cmd=spawn_result rc=0\n");
   EXPECT_EQ(std::get<Answer>(group.spawned(0, "no program")[0]).text, "cmd=spawn_result rc=-1\n");
 }
@@ -204,7 +218,8 @@ TEST(Pmi1Reader, CutsCommandsAnywhere) {
     std::vector<std::string> names;
     for (const std::string& part : {bytes.substr(0, cut), bytes.substr(cut)}) {
       reader.append(part);
-      for (auto command = reader.next(); command.ok() && command->has_value(); command = reader.next()) {
+      for (auto command = reader.next(); command.ok() && command->has_value();
+           command = reader.next()) {
         names.push_back((*command)->name);
       }
     }
@@ -213,8 +228,9 @@ TEST(Pmi1Reader, CutsCommandsAnywhere) {
 }
 
 TEST(Pmi1Reader, RefusesWhatIsNoCommand) {
-  for (const std::string& bytes : {std::string("hello\n"), std::string("cmd=put key\n"), std::string("\n"),
-                                   std::string("mcmd=spawn\nword\nendcmd\n"), std::string(2 << 20, 'x')}) {
+  for (const std::string& bytes :
+       {std::string("hello\n"), std::string("cmd=put key\n"), std::string("\n"),
+        std::string("mcmd=spawn\nword\nendcmd\n"), std::string(2 << 20, 'x')}) {
     Pmi1Reader reader;
     reader.append(bytes);
     const auto first = reader.next();

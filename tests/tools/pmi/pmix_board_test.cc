@@ -24,14 +24,16 @@ struct PmixBoardTest : testing::Test {
     board.emplace(loop, *library);
   }
 
-  void wait_for(const char* space, pmix_rank_t rank, const std::string& key, std::uint32_t seconds = 0) {
+  void wait_for(const char* space, pmix_rank_t rank, const std::string& key,
+                std::uint32_t seconds = 0) {
     InfoList infos(*library);
     infos.add(PMIX_WAIT, 0U);
     infos.add(PMIX_TIMEOUT, seconds);
     const std::string who = std::string(space) + "." + std::to_string(rank);
-    board->lookup(
-        make_proc(space, rank), {key}, infos.data(), infos.size(),
-        [this, who](pmix_status_t status, std::vector<pmix_pdata_t>&) { found.emplace_back(who, status); });
+    board->lookup(make_proc(space, rank), {key}, infos.data(), infos.size(),
+                  [this, who](pmix_status_t status, std::vector<pmix_pdata_t>&) {
+                    found.emplace_back(who, status);
+                  });
   }
 
   void publish_once(const std::string& key) {
@@ -72,7 +74,8 @@ TEST_F(PmixBoardTest, AWaiterServedAtTheLastMomentIsAnsweredOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   loop.run();  // both are due, the timer above first
   using Pair = std::pair<std::string, pmix_status_t>;
-  EXPECT_THAT(found, testing::ElementsAre(Pair("a.1", PMIX_SUCCESS), Pair("a.2", PMIX_ERR_TIMEOUT)));
+  EXPECT_THAT(found,
+              testing::ElementsAre(Pair("a.1", PMIX_SUCCESS), Pair("a.2", PMIX_ERR_TIMEOUT)));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Pictures of all recorded machines: nothing lies over anything else, nothing lies outside; and files of both
-// kinds.
+// Pictures of all recorded machines: nothing lies over anything else, nothing lies outside; and
+// files of both kinds.
 #include "tools/topo/picture.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,8 @@ bool overlap(const Box& a, const Box& b) {
 TEST(Picture, NoBoxLiesOverAnotherOrOutside) {
   for (const topology::Machine& machine : machines()) {
     const Picture picture = picture_of(machine, {});
-    EXPECT_GE(picture.boxes.size(), machine.gpus.size() + machine.nics.size() + machine.numas.size())
+    EXPECT_GE(picture.boxes.size(),
+              machine.gpus.size() + machine.nics.size() + machine.numas.size())
         << machine.name;
     for (std::size_t i = 0; i < picture.boxes.size(); ++i) {
       const Box& box = picture.boxes[i];
@@ -42,7 +43,8 @@ TEST(Picture, NoBoxLiesOverAnotherOrOutside) {
                   box.y + box.height <= picture.height)
           << machine.name;
       for (std::size_t j = 0; j < i; ++j)
-        EXPECT_FALSE(overlap(box, picture.boxes[j])) << machine.name << ": boxes " << i << " and " << j;
+        EXPECT_FALSE(overlap(box, picture.boxes[j]))
+            << machine.name << ": boxes " << i << " and " << j;
     }
     for (const Stroke& stroke : picture.strokes)
       EXPECT_LE(std::max(stroke.from.y, stroke.to.y) + stroke.sag, picture.height) << machine.name;
