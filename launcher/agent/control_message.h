@@ -23,7 +23,7 @@ enum class ControlMessage : std::uint32_t {
   kResumed,      // agent, before kStateLost: the step from which the job had resumed
   kStateLost,  // agent: the job ends because no member has its state; value: number of hosts whose
                // members may still run
-  kDone,  // agent: all processes have ended; value: the exit status of the job
+  kDone,       // agent: all processes have ended; value: the exit status of the job
 };
 
 // A SOCK_SEQPACKET pair: {guardian's end, agent's end}.
