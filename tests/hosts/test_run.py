@@ -355,12 +355,11 @@ def test_another_version_is_named_with_its_host(hosts: Hosts, other: str):
     )
     (own / "regroup").chmod(0o755)
     wires = {
-        "elder": r"(\S+)\), and {} \(wire \1",
-        "stranger": r"\d+\.99\.\S+\), and {} \(wire \d+\.(?!99)\S+",
+        "elder": r"(\S+)\), here it is {} \(wire \1",
+        "stranger": r"\d+\.99\.\S+\), here it is {} \(wire \d+\.(?!99)\S+",
     }
-    said = rf"regroup: host node2: regroup there is {theirs} \(wire {wires[other]}\) here\n".replace(
-        "{}", ours
-    )
+    said = rf"regroup: host node2: version mismatch: regroup there is {theirs} \(wire {wires[other]}\)\n"
+    said = said.replace("{}", ours)
     for tree in ((), ("--tree-radix", "1")):
         done = fails(hosts, *tree, "-H", "node3,node2", "--prefix", str(own.parent), "true")
         from_where = r" \(from node3\)" if tree else ""
