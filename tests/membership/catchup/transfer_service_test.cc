@@ -151,12 +151,12 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
     Payloads says;
     const char* why;
   } rows[] = {
-      {{length(kState + 1, 7)}, "are reserved"},
-      {{length(~0ULL, 7)}, "are reserved"},
+      {{length(kState + 1, 7)}, "bytes, expected at most"},
+      {{length(~0ULL, 7)}, "bytes, expected at most"},
       {{chunk(0, 0, 8)}, "unexpected chunk 0 of a snapshot of 0 bytes"},
       {{length(kState, 7), chunk(0, 2, 8)}, "chunk 2 of a snapshot"},
       {{length(kState, 7), chunk(0, ~0U, 8)}, "of a snapshot"},
-      {{length(kState, 7), chunk(0, 1, 776)}, "another size"},
+      {{length(kState, 7), chunk(0, 1, 776)}, "776 bytes, expected 777"},
       {{length(kState, 7), chunk(8, 0, kSnapshotChunk)},
        "unexpected result of step"},  // before the state
       {{length(kState, 7), chunk(7, 0, kSnapshotChunk)}, "unexpected result of step"},
