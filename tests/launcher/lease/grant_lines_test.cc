@@ -20,7 +20,8 @@ TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
     return lease::parse_offer(R"({"hosts":[{"name":"hX","slots":)" + slots + "}]}");
   };
   EXPECT_EQ(offer("16384")->grant.hosts.at(0).slots, 16384U);
-  EXPECT_EQ(offer("16385").status().message(), "this offer says 16385 slots of a host");
+  EXPECT_EQ(offer("16385").status().message(),
+            "LeaseOffer: expected at most 16384 slots on a host, got 16385");
   EXPECT_FALSE(offer("4294967298").ok());  // which is no 2
   EXPECT_FALSE(
       lease::parse_revoke(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
