@@ -31,12 +31,18 @@ def names_of_node2(hosts: Hosts, count: int = 8) -> Iterator[list[str]]:
     paths = [hosts.folder / name for name in ("hosts", "known_hosts")]
     before = [path.read_text() for path in paths]
     names = [f"evil{i}" for i in range(count)]
+    addresses = [f"10.77.0.{100 + i}" for i in range(count)]  # names of one address would be one host
     key = next(line.split(maxsplit=1)[1] for line in before[1].splitlines() if line.startswith("node2"))
-    paths[0].write_text(before[0] + "".join(f"{hosts[1].address} {name}\n" for name in names))
+    lines = [f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)]
+    paths[0].write_text(before[0] + "".join(lines))
     paths[1].write_text(before[1] + "".join(f"{name} {key}\n" for name in names))
+    for address in addresses:
+        hosts[1].network("ip", *f"addr add {address}/24 dev eth0".split())
     try:
         yield names
     finally:
+        for address in addresses:
+            hosts[1].network("ip", *f"addr del {address}/24 dev eth0".split())
         for path, text in zip(paths, before, strict=True):
             path.write_text(text)
 
