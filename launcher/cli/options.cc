@@ -17,9 +17,10 @@ namespace regroup::cli {
 base::Result<spec::Options> parse_options(const std::vector<std::string>& args,
                                           spec::Environment environment, const std::string& program,
                                           int* exit_status) {
+  job::HostNames names = job::all_host_names();
   const ParseContext context{program,
                              std::move(environment),
-                             job::host_names(),
+                             std::move(names.own),
                              job::read_file,
                              job::runs_by_itself,
                              [&environment = context.environment](const std::string& name) {
@@ -29,7 +30,7 @@ base::Result<spec::Options> parse_options(const std::vector<std::string>& args,
                                  const spec::DiscoveryRequest& request, const std::string& name) {
                                return job::discover_hosts(environment, request, name);
                              },
-                             job::host_aliases()};
+                             std::move(names.aliases)};
   if (const auto factor = process::time_limit_factor(context.environment); !factor.ok())
     return factor.status();
   return parse_command_line(args, context, exit_status);

@@ -43,8 +43,9 @@ std::vector<std::string> own_addresses() {
 }
 
 // The lines of /etc/hosts: an address and its names. No name server is asked.
-std::vector<std::vector<std::string>> known_hosts() {
-  std::vector<std::vector<std::string>> out;
+using KnownHosts = std::vector<std::vector<std::string>>;
+KnownHosts known_hosts() {
+  KnownHosts out;
   std::ifstream file("/etc/hosts");
   for (std::string line; out.size() < kMostKnownHosts && std::getline(file, line);) {
     std::istringstream words(line.substr(0, line.find('#')));
@@ -55,15 +56,13 @@ std::vector<std::vector<std::string>> known_hosts() {
   return out;
 }
 
-}  // namespace
-
-std::vector<std::string> host_names() {
+std::vector<std::string> names_of_this(const KnownHosts& known) {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return {};
   std::vector<std::string> out{name.data()};
   for (std::string& address : own_addresses()) out.push_back(std::move(address));
   const std::vector<std::string> addresses = out;
-  for (const std::vector<std::string>& names : known_hosts()) {
+  for (const std::vector<std::string>& names : known) {
     const std::string key = spec::host_key(names[0]);
     const bool own =
         key.starts_with("127.") || std::ranges::find(addresses, key) != addresses.end();
@@ -72,11 +71,16 @@ std::vector<std::string> host_names() {
   return out;
 }
 
-spec::HostAliases host_aliases() {
-  spec::HostAliases out;
-  for (const std::vector<std::string>& names : known_hosts()) {
+}  // namespace
+
+std::vector<std::string> host_names() { return names_of_this(known_hosts()); }
+
+HostNames all_host_names() {
+  const KnownHosts known = known_hosts();
+  HostNames out{names_of_this(known), {}};
+  for (const std::vector<std::string>& names : known) {
     const std::string first = spec::host_key(names[0]);
-    for (const std::string& name : names) out.try_emplace(spec::host_key(name), first);
+    for (const std::string& name : names) out.aliases.try_emplace(spec::host_key(name), first);
   }
   return out;
 }

@@ -12,8 +12,12 @@ namespace regroup::job {
 // Of this machine: that by which jobs call it first, then its addresses, and their names in
 // /etc/hosts.
 [[nodiscard]] std::vector<std::string> host_names();
-// Of all hosts of /etc/hosts.
-[[nodiscard]] spec::HostAliases host_aliases();
+// host_names(), and the names of all hosts of /etc/hosts, which is read once for both.
+struct HostNames {
+  std::vector<std::string> own;
+  spec::HostAliases aliases;
+};
+[[nodiscard]] HostNames all_host_names();
 
 // Whether the file may be executed and begins as what the kernel starts does: a script names its
 // interpreter.
