@@ -107,6 +107,13 @@ base::Result<std::vector<Entry>> list(const std::string& directory) {
   return out;
 }
 
+std::optional<std::string> why_not_one(const std::string& path) {
+  const auto entries = list(path);
+  if (!entries.ok() || entries->empty()) return std::nullopt;
+  return fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
+                     entries->front().path);
+}
+
 base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory,
                                                 const std::string& owner) {
   REGROUP_RETURN_IF_ERROR(make_folder(directory));

@@ -34,6 +34,10 @@ using Say = std::function<void(const std::string&)>;
 // Newest first. kNotFound: there is no such directory.
 [[nodiscard]] base::Result<std::vector<Entry>> list(const std::string& directory);
 
+// What to say of `path` where one checkpoint is wanted and it is a directory of them: it names the
+// newest. Nothing: it is none, or an empty one.
+[[nodiscard]] std::optional<std::string> why_not_one(const std::string& path);
+
 // Writers of a directory hold its lock; it ends with the process that took it, at the latest.
 class DirectoryLock {
  public:

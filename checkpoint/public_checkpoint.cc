@@ -25,10 +25,8 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
   if (!opened.ok()) {
     const auto entries = checkpoint::list(path);
     if (entries.code() == base::Code::kNotFound) return entries.status();
-    if (!entries.ok() || entries->empty()) return opened.status();
-    return base::not_found(
-        fmt::format("{}: is a directory of checkpoints; give one of them: {} is the newest", path,
-                    entries->front().path));
+    if (auto why = checkpoint::why_not_one(path)) return base::not_found(std::move(*why));
+    return opened.status();
   }
   auto impl = std::make_unique<Impl>(Impl{std::move(*opened), {}});
   for (const checkpoint::Tensor& tensor : impl->opened.manifest().tensors)

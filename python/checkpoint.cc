@@ -63,12 +63,8 @@ bool takes_bits_of(std::string_view own, std::string_view dtype) {
 base::Result<checkpoint::Checkpoint> opened(const std::string& path) {
   auto out = checkpoint::Checkpoint::open(path);
   if (out.ok()) return out;
-  const auto entries = checkpoint::list(path);
-  if (!entries.ok() || entries->empty()) return out;
-  return base::Status(
-      out.code(),
-      fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
-                  entries->front().path));
+  if (auto why = checkpoint::why_not_one(path)) return base::Status(out.code(), std::move(*why));
+  return out;
 }
 
 class PythonCheckpoint {
