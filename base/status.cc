@@ -78,18 +78,18 @@ Status system_error(std::string_view call, std::string_view object, int error) {
 Status invalid_argument(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
 }
-Status deadline_exceeded(std::string message) {
-  return {Code::kDeadlineExceeded, std::move(message)};
-}
-Status internal_error(std::string message) { return {Code::kInternal, std::move(message)}; }
-
 Status not_found(std::string message) { return {Code::kNotFound, std::move(message)}; }
 Status revoked(std::string message) { return {Code::kRevoked, std::move(message)}; }
 Status peer_lost(std::string message) { return {Code::kPeerLost, std::move(message)}; }
+Status deadline_exceeded(std::string message) {
+  return {Code::kDeadlineExceeded, std::move(message)};
+}
 Status resource_exhausted(std::string message) {
   return {Code::kResourceExhausted, std::move(message)};
 }
 Status data_loss(std::string message) { return {Code::kDataLoss, std::move(message)}; }
 Status unavailable(std::string message) { return {Code::kUnavailable, std::move(message)}; }
 Status left(std::string message) { return {Code::kLeft, std::move(message)}; }
+Status internal_error(std::string message) { return {Code::kInternal, std::move(message)}; }
+
 }  // namespace regroup::base
