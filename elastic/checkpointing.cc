@@ -215,7 +215,8 @@ Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share,
 
 }  // namespace
 
-void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options) {
+void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options,
+                      bool next_is_last) {
   if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return;
   shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   auto& progress = header.progress;
@@ -229,7 +230,7 @@ void request_snapshot(Participant& self, proto::Step applied, const Checkpointin
   const proto::Step next = applied + 1;
   const proto::Generation now = self.world().generation;
   bool due = mark.phase == SaveMark::Phase::kIdle && next > mark.step &&
-             next / options.every > mark.step / options.every;
+             (next_is_last || next / options.every > mark.step / options.every);
   // Requested in an earlier generation: some share will never come.
   due |= mark.phase == SaveMark::Phase::kWanted &&
          SaveProgress::unpack(progress.load(std::memory_order_acquire)).generation != now;

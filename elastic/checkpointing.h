@@ -46,8 +46,10 @@ struct SavePlan {
 // Call at a step boundary, after `applied` and before the next step is opened. Rank 0 requests a
 // snapshot of the state after the next step if a checkpoint is due and the one before is on disk;
 // if not, it is requested later. Every member that commits that step so sees the request. Never
-// blocks.
-void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options);
+// blocks. `next_is_last`: no step follows the next one, so a checkpoint of it is due whatever the
+// interval.
+void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options,
+                      bool next_is_last = false);
 
 // Call when `step` is committed and about to be applied: sets plan->parts to this member's share of
 // the requested snapshot, or to none.

@@ -63,10 +63,9 @@ bool may_take_over(Participant& self, const SaveMark& mark, proto::Step applied)
   return holds_vote || is_alone(self);
 }
 
-// True if the snapshot of `mark` is not older than the checkpoint that was due last.
-bool covers(const SaveMark& mark, proto::Step applied, const Checkpointing& options) {
-  return mark.phase != SaveMark::Phase::kWanted &&
-         applied / options.every <= mark.step / options.every;
+// True if the snapshot of `mark` has the state after `applied`.
+bool covers(const SaveMark& mark, proto::Step applied) {
+  return mark.phase != SaveMark::Phase::kWanted && mark.step >= applied;
 }
 
 }  // namespace
@@ -75,7 +74,7 @@ bool save_is_due(Participant& self, proto::Step applied, proto::Step begun,
                  const Checkpointing& options) {
   if (!saves(self, options) || applied <= begun) return false;
   const SaveMark mark = mark_of(self);
-  if (!covers(mark, applied, options)) return true;
+  if (!covers(mark, applied)) return true;
   const shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   return !mark.on_its_way() && mark.step > 0 &&
          header.failed.load(std::memory_order_acquire) == mark.step;
@@ -199,7 +198,7 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
   if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent reports what becomes of that one
   const bool again = save_is_due(self, applied, begun, options);
-  const bool failed = covers(SaveMark::unpack(seen), applied, options);
+  const bool failed = covers(SaveMark::unpack(seen), applied);
   return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen)
                                        : Status();
 }

@@ -50,9 +50,9 @@ class FinalSnapshot {
   std::uint32_t crossed_ = ~0U;   // ... and of one whose copy another snapshot has crossed
 };
 
-// True if a checkpoint became due after step `begun`, with `applied` as the last step, that is
-// neither written nor being written. A failed write counts as not written, since there may be room
-// by now.
+// True if the state after the last step, `applied`, is neither written nor being written, and is
+// newer than that of step `begun`, with which this member began. A failed write counts as not
+// written, since there may be room by now.
 [[nodiscard]] bool save_is_due(Participant& self, proto::Step applied, proto::Step begun,
                                const Checkpointing& options);
 

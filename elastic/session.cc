@@ -91,6 +91,10 @@ StepInfo Session::Impl::describe(Step step) const {
   return {step, batch.epoch, batch.end - batch.begin, batch.begin == 0};
 }
 
+bool Session::Impl::is_last(Step step) const {
+  return sampler_ && options_.epochs > 0 && describe(step + 1).epoch >= options_.epochs;
+}
+
 Status Session::Impl::finish_apply() {
   shmem::MemberSlot& line = self_->line();
   applied_ += 1;
@@ -148,7 +152,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (left_) resume_loop();
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
-  if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
+  if (is_last(applied_)) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // it joined after the last step
     REGROUP_RETURN_IF_ERROR(keep_last_state(applied_));
     return std::optional<StepInfo>();
@@ -160,7 +164,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
     return std::optional(describe(applied_ + 1));
   }
   REGROUP_RETURN_IF_ERROR(donate_to_transfer(*self_, *options_.state, applied_));
-  request_snapshot(*self_, applied_, checkpointing_);
+  request_snapshot(*self_, applied_, checkpointing_, is_last(applied_ + 1));
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
   owners_ = proto::owners_of(world(), applied_ + 1);

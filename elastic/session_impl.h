@@ -61,6 +61,7 @@ class Session::Impl {
   [[nodiscard]] base::Status resume_from_checkpoint();
   [[nodiscard]] base::Status open(proto::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
+  [[nodiscard]] bool is_last(Step step) const;  // of all epochs
   [[nodiscard]] base::Status finish_apply();
   // True if the caller's state is the job's state after applied_.
   [[nodiscard]] bool has_state() const {

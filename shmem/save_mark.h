@@ -87,7 +87,7 @@ struct SaveHeader {
       moved;  // signs of life of the process that writes; the agent counts them
   std::atomic<std::uint64_t>
       failed;                      // step of the newest snapshot that could not be written; 0: none
-  std::atomic<std::uint64_t> due;  // finish(): what has become due by this step must be on the disk
+  std::atomic<std::uint64_t> due;  // finish(): the last step, whose checkpoint must be on the disk
 };
 [[nodiscard]] inline SaveHeader& save_header(std::span<std::byte> area) {
   return *reinterpret_cast<SaveHeader*>(area.data());

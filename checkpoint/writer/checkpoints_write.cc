@@ -99,13 +99,13 @@ void Checkpoints::moved() {
 
 std::string Checkpoints::unsaved() const {
   const proto::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
-  if (plan_.every == 0 || last_.due() / plan_.every <= have / plan_.every) return "";
-  const proto::Step due = last_.due() / plan_.every * plan_.every;
+  const proto::Step due = last_.due();
+  if (plan_.every == 0 || due <= have) return "";
   const std::string why = hangs_ || barred_ ? not_yet_
                           : failed_ > have  ? failure_
                                             : "no snapshot was taken";
-  return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}",
-                     std::max(failed_, due), plan_.directory, why);
+  return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}", due,
+                     plan_.directory, why);
 }
 
 void Checkpoints::free_area(proto::Step step) {

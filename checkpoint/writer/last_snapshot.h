@@ -43,7 +43,7 @@ class LastSnapshot {
   void failed(proto::Step step) const;  // it was not written: finish() saves the state again
   void moved() const;                   // the process that writes is alive
   [[nodiscard]] proto::Step due()
-      const;  // finish() needs the checkpoints due by then; 0: no member has finished
+      const;  // the last step, which must be saved; 0: no member has finished
   // True: a snapshot was requested, and outcome() was not called since.
   [[nodiscard]] bool awaited() const { return awaited_; }
   [[nodiscard]] bool insists() const { return late_; }

@@ -126,11 +126,13 @@ class Session {
   }
   // Ends the loop before next_step() has returned nothing, with the last sum applied: later changes
   // of the state are the caller's own, as after the last epoch; without this call finish() compares
-  // the state as it is then. Copies the state if a checkpoint of it is due. next_step() may still
-  // follow.
+  // the state as it is then. Copies the state for the checkpoint of the last step. next_step() may
+  // still follow.
   [[nodiscard]] base::Status leave_loop();
-  // All members agree that training is over: exit status 0 means success only after this call.
-  // kLeft: this member joined after the last step; end the process with exit status 0.
+  // All members agree that training is over: exit status 0 means success only after this call. With
+  // --checkpoint the state after the last step is saved, whatever the interval; the job's exit
+  // status is 0 only if that checkpoint is on disk. kLeft: this member joined after the last step;
+  // end the process with exit status 0.
   [[nodiscard]] base::Status finish();
 
   [[nodiscard]] WorldInfo world() const;

@@ -76,11 +76,14 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.out.spares); }},
       {{"shards"},
        "V",
-       "number of logical shards of each batch (default: smallest power of two >= MAX)",
+       "number of logical shards of each batch (default: as in the checkpoint that the job resumes "
+       "from, "
+       "else the smallest power of two >= MAX)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.shards); }},
       {{"seed"},
        "S",
-       "seed of the job's random numbers (default: 0)",
+       "seed of the job's random numbers (default: as in the checkpoint that the job resumes from, "
+       "else 0)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.seed); }},
       {{"reproducible"},
        "strict|off",
@@ -121,7 +124,8 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return d.out.checkpoint.shared = g.value(), Status(); }},
       {{"checkpoint-interval"},
        "N",
-       "number of steps between checkpoints; 0: write none (default: 100)",
+       "number of steps between checkpoints, of which the last step always gets one; 0: write none "
+       "(default: 100)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.checkpoint.every); }},
       {{"checkpoint-memory"},
        "BYTES",

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -100,6 +101,25 @@ Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPl
 
 }  // namespace
 
+Status check_resumed_options(const spec::Options& options, const writer::Resume& resume) {
+  const auto given = [&](std::string_view name) {
+    return std::ranges::any_of(options.world_options, [&](const std::string& option) {
+      return std::string_view(option).substr(option.find_first_not_of('-')) == name;
+    });
+  };
+  const auto refused = [&](std::string_view name, std::uint64_t here, std::uint64_t there) {
+    return base::invalid_argument(fmt::format(
+        "--{0} {1}: checkpoint {3} was made with --{0} {2}, which a job that goes on from it "
+        "keeps; leave out --{0}, or give another directory with --checkpoint to begin anew",
+        name, here, there, resume.path));
+  };
+  if (given("seed") && options.seed != resume.seed)
+    return refused("seed", options.seed, resume.seed);
+  if (given("shards") && options.shards != resume.shards)
+    return refused("shards", options.shards, resume.shards);
+  return {};
+}
+
 Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const std::string& job,
                                                    bool hosts, process::HeldLocks* locks) {
   writer::CheckpointPlan plan;
@@ -125,6 +145,7 @@ Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const
   if (!newest.ok()) return newest.status();
   plan.resume = std::move(*newest);
   if (plan.resume) {
+    REGROUP_RETURN_IF_ERROR(check_resumed_options(*options, *plan.resume));
     options->seed = plan.resume->seed;
     options->shards = plan.resume->shards;
   }

@@ -19,5 +19,8 @@ namespace regroup::job {
                                                                        const std::string& job,
                                                                        bool hosts,
                                                                        process::HeldLocks* locks);
+// kInvalidArgument: --seed or --shards was given and is not that of the checkpoint to resume from.
+[[nodiscard]] base::Status check_resumed_options(const spec::Options& options,
+                                                 const writer::Resume& resume);
 
 }  // namespace regroup::job

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/writer/checkpoint_texts.h"
 #include "launcher/agent/guardian.h"
 #include "launcher/job/allocation_scaler.h"
@@ -119,20 +120,22 @@ const std::string& attempts_in(const writer::CheckpointPlan& plan) {
 }
 
 // Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume
-// from.
-void go_on_from_newest(boost::asio::io_context& loop, const spec::Options& options,
-                       agent::Hosts& hosts, BringUp& coming, writer::CheckpointPlan* plan,
-                       ElasticControllerOptions& controller) {
-  if (plan->shared.empty()) return;
+// from. kInvalidArgument: check_resumed_options().
+base::Status go_on_from_newest(boost::asio::io_context& loop, const spec::Options& options,
+                               agent::Hosts& hosts, BringUp& coming, writer::CheckpointPlan* plan,
+                               ElasticControllerOptions& controller) {
+  if (plan->shared.empty()) return {};
   take_newest_of_hosts(
       loop, hosts, [&coming] { return coming.look(); },
       [](const std::string& text) { fail(text, 0); }, plan);
-  if (!plan->resume || coming.over()) return;
+  if (!plan->resume || coming.over()) return {};
+  REGROUP_RETURN_IF_ERROR(check_resumed_options(options, *plan->resume));
   if (!options.quiet) fail(writer::resumes(*plan), 0);
   controller.setup.elastic->seed = plan->seed;
   controller.setup.elastic->shards = plan->shards;
   controller.setup.elastic->checkpoints = *plan;
   controller.known = {plan->resume->step, plan->shards};
+  return {};
 }
 
 // Runs the controller's process and returns its exit status.
@@ -168,8 +171,11 @@ int run_controller(const spec::Options& options, const process::App& app,
   controller.app = app;
   if (const base::Status status = query_inventories(options, **hosts, controller); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
-  go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
+  const base::Status resumed =
+      go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
+  if (!resumed.ok())
+    return refuse_job(loop, {refused(options.compat), resumed.message()}, std::move(guardian));
   AttemptLog attempt_log(attempts_in(checkpoints));
   if (!launch.first() && !checkpoints.resume) {
     attempt_log.failed();

@@ -100,8 +100,11 @@ class FixedSizeController {
           loop_, *hosts_, [&coming] { return coming.look(); },
           [](const std::string& text) { fail(text, 0); }, &checkpoints_);
       if (coming.over()) return coming.over();
-      if (checkpoints_.resume)
+      if (checkpoints_.resume) {
+        const base::Status same = check_resumed_options(options_, *checkpoints_.resume);
+        if (!same.ok()) return Refusal{refused(options_.compat), same.message()};
         options_.seed = checkpoints_.seed, options_.shards = checkpoints_.shards;
+      }
     }
     if (checkpoints_.resume && !options_.quiet) fail(writer::resumes(checkpoints_), 0);
     for (process::App& app : plan_.apps)

@@ -22,6 +22,7 @@ from late_mount import mounted, needs_fuse, needs_mount, read_only  # noqa: E402
 
 STEPS = 150
 QUICK = elastic("1:4", "--shards", "4", interval=5)
+NONE_SAVED = elastic("1:4", "--shards", "4", interval=0)
 
 
 def checkpoints(directory: Path) -> list[int]:
@@ -231,12 +232,12 @@ def test_a_directory_that_hangs_is_told_and_no_job_begins(regroup, member, optio
     words = [word for name, path in own.items() for word in (name, str(path))]
     with mounted(tmp_path / "real", own[option], 0) as server:
         server.send_signal(signal.SIGSTOP)
-        job = regroup.start(*QUICK, *words, "--initial-size", "1", member, "1", "0", env=TENTH)
+        job = regroup.start(*NONE_SAVED, *words, "--initial-size", "1", member, "1", "0", env=TENTH)
         assert job.wait() == 1
         assert job.err == f"regroup: {option} {own[option]}: no answer for 1 s\n"
         job.assert_nothing_left(20)
         server.send_signal(signal.SIGCONT)
-        again = regroup.start(*QUICK, *words, "--initial-size", "1", member, "1", "0")
+        again = regroup.start(*NONE_SAVED, *words, "--initial-size", "1", member, "1", "0")
         assert again.wait() == 0, again.err
 
 
@@ -247,7 +248,7 @@ def test_a_directory_that_hangs_once_its_lock_is_taken_holds_up_no_count_of_atte
     own, real = tmp_path / "own", tmp_path / "real"
     for path in (own, real):
         path.mkdir()
-    words = [*QUICK, "--checkpoint", str(own), "--initial-size", "1", member, "1", "0"]
+    words = [*NONE_SAVED, "--checkpoint", str(own), "--initial-size", "1", member, "1", "0"]
     with mounted(real, own, 0) as server:
         assert regroup.start(*words).wait() == 0
         (tmp_path / "real.hang").write_text("ATTEMPTS 0")
@@ -420,6 +421,30 @@ def test_a_checkpoint_whose_model_says_the_number_of_epochs_is_resumed(regroup, 
         assert again.wait() == 0, again.err
         assert "the job resumes after step" in again.err and "damaged" not in again.err
         path.write_bytes(text + b"crc32c=%08x\n" % google_crc32c.value(text))
+
+
+@pytest.mark.parametrize("hosts", [[], ["--launcher", "fork", "-H", "a:1,b:1"]], ids=["one", "two"])
+@pytest.mark.parametrize("size", ["1:2", "2"])
+def test_another_seed_or_number_of_shards_than_the_checkpoints_is_refused(
+    regroup, member, hosts, size, tmp_path
+):
+    words = ["--oversubscribe", *hosts, "-np", size, "--checkpoint", str(tmp_path / "own")]
+    words += ["--checkpoint-shared", str(tmp_path / "shared")]
+
+    def run(*more: str):
+        job = regroup.run(*words, *more, member, "10", "0")
+        job.wait()
+        return job
+
+    assert run("--seed", "3", "--shards", "4").process.returncode == 0
+    for option, given, saved in (("--seed", "7", "3"), ("--shards", "8", "4")):
+        job = run(option, given)
+        assert job.process.returncode == 1, job.err
+        told = rf"{option} {given}: checkpoint \S+/step-00000010 was made with {option} {saved}, which "
+        assert re.search(told, job.err), job.err
+    for same in (["--seed", "3", "--shards", "4"], []):
+        job = run(*same)
+        assert job.process.returncode == 0 and "resumes after step 10" in job.err, job.err
 
 
 def test_copies_behind_the_training_bring_a_job_back_without_its_own_directory(regroup, member, tmp_path):
@@ -599,7 +624,22 @@ def test_what_is_due_at_the_end_is_there_however_slow_the_disk_is(regroup, membe
     job.wait_out("^step 23 ")
     os.kill(writer, signal.SIGCONT)
     assert job.wait() == 0, job.err
-    assert checkpoints(tmp_path)[-1] == named(job) >= 20, job.err
+    assert checkpoints(tmp_path)[-1] == named(job) == 23, job.err
+
+
+@pytest.mark.parametrize("interval", [20, 25, 1000])
+@pytest.mark.parametrize(
+    "size", [["-np", "1:2", "--initial-size", "2"], ["-np", "2"]], ids=["elastic", "fixed"]
+)
+def test_the_last_step_is_saved_once_whatever_the_interval(regroup, member, size, interval, tmp_path):
+    words = ["--oversubscribe", *size, "--checkpoint", str(tmp_path), "--checkpoint-interval", str(interval)]
+    job = regroup.run(*words, member, "50", "1")
+    assert job.wait() == 0, job.err
+    assert checkpoints(tmp_path)[-1] == 50, job.err
+    assert job.err.count("checkpoint of step 50: in") == 1, job.err
+    again = regroup.run(*words, member, "50", "1")
+    assert again.wait() == 0 and "resumes after step 50" in again.err, again.err
+    assert "checkpoint of step" not in again.err
 
 
 def test_on_a_notice_the_checkpoint_being_written_is_finished(regroup, member, tmp_path):
@@ -800,7 +840,7 @@ def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_a_resumed_job_h
     regroup, tmp_path
 ):
     """Nothing of what it writes is copied, whatever the number of members. Where a disk cannot keep up, the
-    last snapshot is copied in finish(): behind step 120 of 150 none is due.
+    last snapshot is copied in finish(): none is due in the 30 steps before the last one.
     """
     keep = ["--checkpoint", str(tmp_path / "of_one"), "--checkpoint-interval", "40"]
     undisturbed = train(regroup, tmp_path / "undisturbed", 1, *keep, **fused())

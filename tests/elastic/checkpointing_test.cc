@@ -207,6 +207,17 @@ TEST(Checkpointing, WhileTheDiskIsBusyNothingIsWantedAndNothingTouched) {
   });
 }
 
+TEST(Checkpointing, TheLastStepIsSavedWhateverTheInterval) {
+  Members members(1, 4096);
+  const Checkpointing tenth{10, "", "a model", "a fingerprint"};
+  members.start_all([&](Participant& self, State&) {
+    request_snapshot(self, 6, tenth, /*next_is_last=*/false);
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kIdle, 0}));
+    request_snapshot(self, 6, tenth, /*next_is_last=*/true);
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
+  });
+}
+
 // A model of a tensor of many pages, a short one and text, as all members have it.
 struct Model {
   explicit Model(std::size_t elements) : weight(elements, 1), momentum(elements, 2) {

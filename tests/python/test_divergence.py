@@ -124,10 +124,12 @@ def test_what_a_member_does_to_its_weights_behind_the_last_step_is_its_own(train
     assert steps_in(tmp_path) == [100]
 
 
-def test_so_it_is_behind_a_break_and_the_checkpoint_of_that_step_is_as_the_loop_left_it(train, tmp_path):
-    status, text = train(
-        2, "numpy", "leave=12", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "12")
-    )
+@pytest.mark.parametrize("interval", ["12", "100"])
+def test_so_it_is_behind_a_break_and_the_checkpoint_of_that_step_is_as_the_loop_left_it(
+    train, interval, tmp_path
+):
+    options = ("--checkpoint", str(tmp_path), "--checkpoint-interval", interval)
+    status, text = train(2, "numpy", "leave=12", options=options)
     assert status == 0, text
     assert text.splitlines().count("finished") == 2
     assert steps_in(tmp_path) == [12]
