@@ -3,8 +3,10 @@
 
 #include <utility>
 
+#include "base/nearest.h"
 #include "base/values.h"
 #include "launcher/cli/finish.h"
+#include "launcher/cli/help.h"
 #include "launcher/cli/parse.h"
 
 namespace regroup::cli {
@@ -18,6 +20,11 @@ struct Control {
   std::string_view name;
   spec::Verb verb;
   std::string_view number;  // what its first argument means; "": it has none
+
+  [[nodiscard]] Words options() const {
+    return verb == spec::Verb::kStatus ? Words{"json", "prometheus", "follow", "help"}
+                                       : Words{"help"};
+  }
 };
 constexpr Control kControls[] = {{"status", spec::Verb::kStatus, ""},
                                  {"resize", spec::Verb::kResize, "MEMBERS"},
@@ -30,6 +37,13 @@ constexpr std::pair<std::string_view, spec::Verb> kOthers[] = {
     {"place", spec::Verb::kPlace},           {"topo", spec::Verb::kTopo},
 
     {"allocation", spec::Verb::kAllocation}, {"join", spec::Verb::kJoin}};
+
+Status unknown_option_of(const Control& control, const std::string& arg) {
+  const std::string near = base::nearest(arg.substr(arg.find_first_not_of('-')), control.options());
+  return invalid_argument(
+      fmt::format("{}: unknown option {}{}", control.name, arg,
+                  near.empty() ? "" : fmt::format("; did you mean --{}?", near)));
+}
 
 // Options of a control command; the other words are returned.
 base::Result<Words> control_words(const Control& control, const Words& args, spec::Options& out) {
@@ -49,7 +63,7 @@ base::Result<Words> control_words(const Control& control, const Words& args, spe
     } else if (control.verb == spec::Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
       out.follow = true;
     } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {
-      return invalid_argument(fmt::format("{}: unknown option {}", control.name, arg));
+      return unknown_option_of(control, arg);
     } else {
       words.push_back(arg);
     }
@@ -110,8 +124,12 @@ base::Result<spec::Options> parse_command_line(const Words& args, const ParseCon
   Words words = args;
   if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
   int ignored = 0;
-  return parse_job(words, context, is_hydra(name) ? spec::Compat::kMpich : spec::Compat::kOpenMpi,
-                   exit_status != nullptr ? *exit_status : ignored);
+  auto job =
+      parse_job(words, context, is_hydra(name) ? spec::Compat::kMpich : spec::Compat::kOpenMpi,
+                exit_status != nullptr ? *exit_status : ignored);
+  if (job.ok() && own_name && !words.empty() && !words[0].starts_with('-'))
+    job->like_command = base::nearest(words[0], command_names());
+  return job;
 }
 
 std::string version_text(const std::string& program, const std::string& version) {

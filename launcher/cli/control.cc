@@ -98,10 +98,10 @@ void add_usage(const std::string& path, json& status) {
 
 std::string members_table(const json& status) {
   std::string out =
-      fmt::format("job {}: {}, generation {} with {} members (target {}, range {}:{}), step {}\n",
+      fmt::format("job {}: {}, generation {} with {} (target {}, range {}:{}), step {}\n",
                   status.value("job", ""), status.value("stage", ""), status.value("generation", 0),
-                  status.value("size", 0), status.value("target", 0), status.value("min", 0),
-                  status.value("max", 0), status.value("step", 0));
+                  base::counted(status.value("size", 0U), "member"), status.value("target", 0),
+                  status.value("min", 0), status.value("max", 0), status.value("step", 0));
   if (status.value("attempt", 1) > 1) {
     out += fmt::format(
         "attempt {}; before it, {} ended on a notice, {} failed, {} ended without a report\n",

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/printable.h"
 #include "base/values.h"
 
 namespace regroup::cli {
@@ -112,9 +113,9 @@ Status apply_per_node(OptionsBuilder& builder, spec::AppRequest& app) {
   if (!app.count) {
     app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
   } else if (*app.count > most && !builder.mpich()) {
-    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, got {}",
-                                        *app.count, *app.per_node,
-                                        (*app.count - 1) / *app.per_node + 1, hosts));
+    return invalid_argument(fmt::format(
+        "{} with {} on each host need {}, got {}", base::counted(*app.count, "member"),
+        *app.per_node, base::counted((*app.count - 1) / *app.per_node + 1, "host"), hosts));
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/finish.h"
@@ -282,12 +283,12 @@ Status count_by_lists(OptionsBuilder& builder) {
                                      return sum + std::max(1U, host.slots);
                                    }));
   if (in_sequence && (mapping.sequence.empty() || mapping.sequence.size() < out.max)) {
-    return builder.refuse(
-        kContradicts,
-        invalid_argument(
-            fmt::format("--map-by seq: expected one host per member in --hostfile, -H or "
-                        "seq:FILE=PATH; got {} members and {} hosts",
-                        out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
+    return builder.refuse(kContradicts,
+                          invalid_argument(fmt::format(
+                              "--map-by seq: expected one host per member in --hostfile, -H or "
+                              "seq:FILE=PATH; got {} and {}",
+                              out.max == 0 ? "all members" : base::counted(out.max, "member"),
+                              base::counted(mapping.sequence.size(), "host"))));
   }
   if (mapping.map.kind != spec::MapBy::Kind::kRankFile) return {};
   if (out.max <= mapping.ranks.size()) {

@@ -142,6 +142,12 @@ std::vector<std::string> help_topics() {
   return out;
 }
 
+std::vector<std::string> command_names() {
+  std::vector<std::string> out;
+  for (const Command& each : kCommands) out.emplace_back(each.name);
+  return out;
+}
+
 std::string summary(const Spec& spec) {
   return spec.help.substr(0, std::min(spec.help.find("; "), spec.help.find(" (")));
 }

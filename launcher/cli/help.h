@@ -12,5 +12,7 @@ namespace regroup::cli {
 [[nodiscard]] std::string summary(const Spec& spec);
 // The topics of `--help TOPIC` that are not options: groups, commands and "all".
 [[nodiscard]] std::vector<std::string> help_topics();
+// Of `regroup COMMAND`.
+[[nodiscard]] std::vector<std::string> command_names();
 
 }  // namespace regroup::cli

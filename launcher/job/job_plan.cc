@@ -115,7 +115,11 @@ std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
       plan.apps.push_back({"", app.command, app.environment, app.wdir, app.role, app.limits});
     } else {
       auto found = find_app(app, options.compat);
-      if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
+      if (auto* refusal = std::get_if<Refusal>(&found)) {
+        if (!options.like_command.empty())
+          refusal->message += fmt::format("; did you mean regroup {}?", options.like_command);
+        return std::move(*refusal);
+      }
       plan.apps.push_back(std::move(std::get<process::App>(found)));
     }
     plan.counts.push_back(app.count.value_or(options.max));

@@ -31,6 +31,8 @@ enum class RestartPolicy : std::uint8_t { kEnd, kRestart };
 
 struct Options {
   Verb verb = Verb::kRun;
+  std::string
+      like_command;   // kRun: the command that the first word, a program, resembles; "": none
   std::string topic;  // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
 
   // kRun: the programs. Empty only with a job file.

@@ -172,6 +172,7 @@ def test_names_choose_the_dialect(named):
         (["-np", "two", "true"], "option -np two: expected a whole number"),
         (["--bind-too", "core", "true"], "unknown option --bind-too; did you mean --bind-to?"),
         (["--ntasks", "2", "true"], "unknown option --ntasks, which is srun's; use -np"),
+        (["status", "--jsn"], "status: unknown option --jsn; did you mean --json?"),
         (
             ["--map-by", "sofa", "true"],
             "option --map-by sofa: 'sofa' is not a valid mapping; expected slot, ",
@@ -189,6 +190,27 @@ def test_refusals(words, told):
     first, second = answer.stderr.splitlines()
     assert first.startswith(f"regroup: {told}")
     assert second == "Try regroup --help."
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    answer = call("statsu")
+    assert answer.returncode == 66
+    assert answer.stderr.startswith("regroup: program statsu was not found in PATH=")
+    assert answer.stderr.endswith("; did you mean regroup status?\n")
+    assert "did you mean" not in call("no-such-program").stderr
+    answer = call("checkpoint", "verfy", "x")
+    assert answer.returncode == 2
+    assert answer.stderr.endswith("regroup checkpoint: unknown verb verfy; did you mean verify?\n")
+    answer = call("checkpoint", "verify", "--stpe", "3", "x")
+    told = "regroup checkpoint: verify: unknown option --stpe; did you mean --step?\n"
+    assert (answer.returncode, answer.stderr) == (2, told)
+    answer = call("checkpoint", "verify", "--help")
+    assert answer.returncode == 0
+    assert "verify PLACE" in answer.stdout and "prune" not in answer.stdout
+
+
+def test_the_manual_page_is_found_beside_the_programs_of_the_build():
+    assert (BIN.parent / "share/man/man1/regroup.1").read_text().startswith(".TH REGROUP 1")
 
 
 def test_a_bad_file_is_told_with_line_and_field(tmp_path):

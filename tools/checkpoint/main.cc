@@ -4,9 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "tools/checkpoint/command.h"
@@ -49,18 +53,38 @@ int fail(std::string_view why, int status) {
   return status;
 }
 
+std::string line_of(const Verb& verb) {
+  return fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
+}
+
 std::string help() {
   std::string out =
       "usage: regroup checkpoint VERB ...\nPLACE is a checkpoint, or a directory of checkpoints: "
       "its newest "
       "one, or that of --step N.\n\n";
-  for (const Verb& verb : kVerbs)
-    out +=
-        fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
+  for (const Verb& verb : kVerbs) out += line_of(verb);
   return out +
          "\nIn .npz files bfloat16 and float8 have NumPy's types <V2 and |V1; the comment of each "
          "such "
          "member of\nthe archive names the type, and import requires it for |V1.\n";
+}
+
+// "; did you mean X?" with the candidate most like `word`; "": none is.
+std::string hint(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = base::nearest(word, candidates);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+Status unknown_verb(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) names.emplace_back(verb.name);
+  return base::invalid_argument(
+      name.empty() ? "expected a verb" : fmt::format("unknown verb {}{}", name, hint(name, names)));
 }
 
 template <class T>
@@ -86,7 +110,8 @@ base::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
       continue;
     }
     if (fmt::format(" {} ", verb.options).find(fmt::format(" {} ", word)) == std::string::npos)
-      return base::invalid_argument(fmt::format("{}: unknown option {}", verb.name, word));
+      return base::invalid_argument(fmt::format("{}: unknown option {}{}", verb.name, word,
+                                                hint(word, words_of(verb.options))));
     if (word == "--json" || word == "--model-only") {
       (word == "--json" ? out.json : out.model_only) = true;
       continue;
@@ -104,14 +129,19 @@ base::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "help" || name == "-h") {
+  const auto is_help = [](std::string_view word) { return word == "--help" || word == "-h"; };
+  if (name == "help" || is_help(name)) {
     fmt::print("{}", help());
     return 0;
   }
   const auto* verb = std::ranges::find(kVerbs, name, &Verb::name);
   if (verb == kVerbs.end()) {
     fmt::print(stderr, "{}", help());
-    return fail(name.empty() ? "expected a verb" : fmt::format("unknown verb {}", name), 2);
+    return fail(unknown_verb(name).message(), 2);
+  }
+  if (std::any_of(argv + 2, argv + argc, is_help)) {
+    fmt::print("usage: regroup checkpoint VERB ...\n{}", line_of(*verb));
+    return 0;
   }
   const auto arguments = parse(*verb, argc, argv);
   if (!arguments.ok()) return fail(arguments.status().message(), 2);
