@@ -59,8 +59,8 @@ void SectionCommunicator::broadcast(nb::handle object, int root) {
   const Memory array = memory_of(object, "broadcast");
   auto& communicator = get();
   if (root < 0 || root >= communicator.size()) {
-    raise(base::invalid_argument(
-        fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
+    raise(base::invalid_argument(fmt::format("broadcast: root {}: expected a rank from 0 to {}",
+                                             root, communicator.size() - 1)));
   }
   base::Status status;
   {

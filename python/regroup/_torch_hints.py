@@ -35,6 +35,19 @@ def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[
             )
 
 
+def tell_late_change(step: int, before: dict[str, str], now: dict[str, str]) -> bool:
+    """Tells of settings that the script has changed after a collective section of that step. True: it has."""
+    changed = [name for name, value in now.items() if before.get(name) != value]
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        tell(
+            f"step {step}: {changed[0]}{more} changed after session.collective(): the checkpoint of this "
+            "step and members that join at it have the value from before. Change it before that call, by "
+            "numbers that every member computes itself"
+        )
+    return bool(changed)
+
+
 def _is_of(one: Any, optimizer: torch.optim.Optimizer) -> bool:
     return issubclass(type(one), LRScheduler) and vars(one).get("optimizer") is optimizer
 

@@ -87,6 +87,14 @@ class TrainingState:
         yield from values
         yield from ((name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor))
 
+    def settings(self) -> dict[str, str]:
+        """The plain values of the optimizer's parameter groups and of `extra`, by names for messages."""
+        values: list[tuple[str, str]] = []
+        _flatten(self.optimizer.state_dict()["param_groups"], "optimizer.param_groups", values, [])
+        for number, one in enumerate(self.extra):
+            _flatten(one.state_dict(), f"extra[{number}] ({type(one).__name__})", values, [])
+        return dict(values)
+
     def check_size(self) -> None:
         """Raises if the state has outgrown what was reserved for it."""
         text, tensors = self._encoded()

@@ -91,7 +91,7 @@ class TrackedState:
 
     def load(self, data: memoryview) -> None:
         if data.nbytes != self.capacity():
-            raise Error(f"state of {data.nbytes} bytes received, {self.capacity()} are tracked", "data loss")
+            raise Error(f"state: got {data.nbytes} bytes, expected {self.capacity()}", "data loss")
         begin = 0
         for view in self.save():
             if view.nbytes:
@@ -194,6 +194,13 @@ class Member:
         return self._native.save_counts
 
     @property
+    def last_step(self) -> int:
+        """The last step that is applied: 0 before the first one, or that of the checkpoint from which the job
+        resumes. In the body of the loop it is the step itself once its batches are done, before that the step
+        before it."""
+        return self._native.last_step
+
+    @property
     def world(self) -> native.WorldInfo:
         """The current world: generation, rank, size, shards, and why it began."""
         return self._native.world
@@ -279,11 +286,6 @@ class Session(Member):
     def report_loss(self, loss: float) -> None:
         """Shown by `regroup status` for the step just applied."""
         self._native.report_loss(loss)
-
-    @property
-    def last_step(self) -> int:
-        """The last step that is applied."""
-        return self._native.last_step
 
     @property
     def job_seed(self) -> int:

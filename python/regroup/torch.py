@@ -16,6 +16,7 @@ what: members may die, leave and join at any time. docs/guide/python.md has the 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import sys
@@ -30,7 +31,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from regroup import _arguments, _failure, _native
 from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
-from regroup._torch_hints import tell, tell_forgotten_schedulers
+from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
 from regroup._torch_state import TrainingState
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
@@ -41,7 +42,7 @@ def join(
     dataset: Any,
     *,
     batch_size: int,
-    epochs: int,
+    epochs: int | float,
     collate: Callable[[list], Any] | None = None,
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
@@ -53,6 +54,7 @@ def join(
 
     Blocks until a world contains this process; model, optimizer and extra then have that world's state.
     dataset: with len() and [index].  batch_size: samples per step, over all members.
+    epochs: at least 1; math.inf: no end, the script leaves the loop by break.
     collate: makes a batch of a list of samples; default as DataLoader.
     extra: what else changes with the steps and has state_dict(), load_state_dict(): schedulers, GradScaler.
     state_bytes: most bytes the whole state will need; default: three values per parameter for the optimizer.
@@ -62,7 +64,7 @@ def join(
     _failure.install()
     samples = _check_arguments(model, optimizer, dataset)
     batch_size = _arguments.whole("join", "batch_size", batch_size, least=1)
-    epochs = _arguments.whole("join", "epochs", epochs)
+    epochs = 0 if epochs == math.inf else _arguments.whole("join", "epochs", epochs, least=1)
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
     if state_bytes is not None:
         state_bytes = _arguments.whole("join", "state_bytes", state_bytes)
@@ -177,6 +179,8 @@ class Session(Member):
         self._fused = FusedSnapshot(native, state)
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
+        self._told_late_change = False
+        self._at_section: dict[str, str] | None = None  # settings, as the last collective section left them
 
     def __iter__(self) -> Iterator[Step]:
         """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
@@ -199,11 +203,17 @@ class Session(Member):
 
     def _next_step(self) -> _native.StepInfo | None:
         self._fused.end()
+        before, self._at_section = self._at_section, None
+        if before is not None and not self._told_late_change:
+            self._told_late_change = tell_late_change(self.last_step, before, self._state.settings())
         return leaving(self._native.next_step)
 
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
         self._fused.end()
-        return super().collective(body)
+        out = super().collective(body)
+        watches = self.rank == 0 and self.last_step > 0 and not self._told_late_change
+        self._at_section = self._state.settings() if watches else None
+        return out
 
     def finish(self) -> None:
         self._fused.end()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import regroup.torch
+import torch
 
 GUIDE = Path(__file__).parents[2] / "docs/guide"
 PAGES = [GUIDE.parents[1] / "README.md", *sorted(GUIDE.glob("*.md"))]
@@ -60,6 +61,13 @@ def launches_in(text: str) -> list[str]:
     return re.findall(r"^(?:exec )?regroup ((?=-)(?!.*-H ).*?)(?: +#.*)?$", blocks, re.MULTILINE)
 
 
+def bits_of(value) -> list[bytes]:
+    """The bits of all tensors in a dictionary of dictionaries."""
+    if isinstance(value, dict):
+        return [bits for one in value.values() for bits in bits_of(one)]
+    return [value.numpy().tobytes()] if isinstance(value, torch.Tensor) else []
+
+
 def weights_in(output: str) -> str:
     return re.search(r"weights ([0-9a-f]{16})", output)[1]
 
@@ -85,8 +93,16 @@ def test_the_recipes_run_as_they_stand(tmp_path):
     (tmp_path / "recipes.py").write_text(script)
     elastic = "regroup -np 2:4 --oversubscribe --checkpoint ck --checkpoint-interval 30 "
     elastic += "python recipes.py --epochs 20"
-    assert "of the averaged weights" in reader.run(elastic, epochs=2)
-    assert (tmp_path / "best.pt").exists()
+    assert "of the averaged weights" in reader.run(elastic, epochs=1)
+    assert "resumes after step 30" in reader.run(elastic, epochs=3)  # schedulers, averages and counters, too
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    words = [sys.executable, tmp_path / "recipes.py", "--epochs", "3"]
+    environment = {**reader.environment, "REGROUP_SHARDS": "4"}
+    subprocess.run(words, cwd=alone, env=environment, check=True, timeout=240)
+    for file in ("end.pt", "best.pt"):
+        saved, undisturbed = torch.load(tmp_path / file), torch.load(alone / file)
+        assert bits_of(saved) == bits_of(undisturbed), file
     reader.run("regroup checkpoint export ck model.pt --to torch --model-only")
     script = reader.scripts["use_export.py"] + reader.scripts["read_checkpoint.py"]
     script += "assert torch.equal(saved['model']['0.bias'], model[0].bias)\n"

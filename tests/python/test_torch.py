@@ -1,5 +1,6 @@
 """regroup.torch in a world of one: what a step is to model, optimizer and user code."""
 
+import math
 import os
 import random
 import re
@@ -364,6 +365,41 @@ def test_a_step_without_any_gradient_is_told_once(capsys):
                 loss.backward()
     line = "regroup: step 2: no parameter has a gradient in any shard; was loss.backward() called?\n"
     assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_changes_after_a_collective_section_is_told_once(late, capsys):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    session = join(model, optimizer, epochs=2, extra=[schedule])
+    for step in session:
+        for x, y in step:
+            nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        if not late:
+            schedule.step()
+        session.collective(lambda communicator: communicator.size)
+        if late:
+            schedule.step()
+    session.finish()
+    told = "regroup: step 1: optimizer.param_groups[0]['lr'] and "
+    assert [line.startswith(told) for line in capsys.readouterr().err.splitlines()] == [True] * late
+
+
+def test_last_step_is_the_last_that_is_applied():
+    model = linear()
+    session = join(model, epochs=math.inf)
+    assert session.last_step == 0
+    for step in session:
+        assert session.last_step == step.number - 1
+        for x, y in step:
+            nn.functional.mse_loss(model(x), y).backward()
+        assert session.last_step == step.number
+        if step.number == 7:  # behind two epochs
+            break
+    session.finish()
+    assert session.last_step == 7
 
 
 def test_a_collective_section_takes_tensors():

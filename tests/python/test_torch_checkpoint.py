@@ -602,8 +602,8 @@ def test_join_says_what_it_cannot_take(model, optimizer, dataset, why):
     [
         ("batch_size", 0, "batch_size: expected a whole number >= 1, got 0"),
         ("batch_size", 2.0, "batch_size: expected a whole number >= 1, got a float"),
-        ("epochs", -1, "epochs: expected a whole number >= 0, got -1"),
-        ("epochs", None, "epochs: expected a whole number >= 0, got None"),
+        ("epochs", 0, "epochs: expected a whole number >= 1, got 0"),
+        ("epochs", None, "epochs: expected a whole number >= 1, got None"),
         (
             "extra",
             torch.optim.lr_scheduler.StepLR(SGD, 1),
