@@ -77,4 +77,10 @@ std::string escaped(std::string_view text) { return escape(text, ""); }
 
 std::string escaped_lines(std::string_view text) { return escape(text, "\n\t"); }
 
+std::string counted(std::uint64_t count, std::string_view noun) {
+  const bool sibilant =
+      noun.ends_with('s') || noun.ends_with('x') || noun.ends_with("ch") || noun.ends_with("sh");
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : sibilant ? "es" : "s");
+}
+
 }  // namespace regroup::base

@@ -1,8 +1,9 @@
 // Makes external text (names of tensors, hosts, jobs) safe to print: a terminal obeys control
-// characters.
+// characters. Counts in messages.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,7 @@ namespace regroup::base {
 [[nodiscard]] std::string escaped(std::string_view text);
 // The same for a message of several lines, whose line ends stay.
 [[nodiscard]] std::string escaped_lines(std::string_view text);
+// "1 member", "2 members". `noun`: the singular; adds "es" after a sibilant ("2 launches").
+[[nodiscard]] std::string counted(std::uint64_t count, std::string_view noun);
 
 }  // namespace regroup::base

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
+
 namespace regroup::alloc {
 namespace {
 
@@ -126,9 +128,9 @@ std::string allocation_text(const AllocInput& input, const Granted& granted) {
   }
   const Reading& reading = granted.reading;
   const std::vector<Host>& hosts = reading.allocation.hosts;
-  std::string out = fmt::format("{}{}: {} host{}, {} slots\n", granted.by->title,
-                                reading.id.empty() ? "" : " job " + reading.id, hosts.size(),
-                                hosts.size() == 1 ? "" : "s", reading.allocation.slots());
+  std::string out = fmt::format(
+      "{}{}: {}, {}\n", granted.by->title, reading.id.empty() ? "" : " job " + reading.id,
+      base::counted(hosts.size(), "host"), base::counted(reading.allocation.slots(), "slot"));
   for (const std::string& fact : reading.facts) out += fmt::format("  from {}\n", fact);
   for (const std::string& warning : reading.warnings) out += fmt::format("  note: {}\n", warning);
   const std::vector<std::string> before =

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/alloc/cpu_quota.h"
@@ -83,8 +84,8 @@ std::string this_machine_text(const Host& host) {
   std::string out =
       fmt::format("{} slots={} cores={}", host.name, host.slots, fmt::join(host.cores, ","));
   if (host.quota > 0)
-    out += fmt::format(" (CPU quota of its control group: {} processor{})", host.quota,
-                       host.quota == 1 ? "" : "s");
+    out += fmt::format(" (CPU quota of its control group: {})",
+                       base::counted(host.quota, "processor"));
   return out;
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/printable.h"
 #include "launcher/agent/remote_script.h"
 #include "launcher/alloc/allocators.h"
 #include "launcher/job/grant.h"
@@ -51,9 +52,7 @@ const alloc::AllocatorRow* row_for(const spec::Options& options, const alloc::Al
 
 }  // namespace
 
-std::string slots_text(std::uint32_t slots) {
-  return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s");
-}
+std::string slots_text(std::uint32_t slots) { return base::counted(slots, "slot"); }
 
 // Where members may exceed the slots, there are never too few of these.
 bool AllocationScaler::can_grow(const spec::Options& options) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "launcher/job/elastic_controller.h"
 #include "launcher/lease/leased_host_spawner.h"
@@ -43,8 +44,8 @@ base::Status ElasticController::on_offer(lease::GrantId id, const lease::LeaseOf
     offer.starts ? add(host, access_through(id)) : add(host, offer.grant);
   }
   const std::string what =
-      fmt::format("{} grants {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
-                  offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
+      fmt::format("{} grants {} with {}", offer.grant.by,
+                  base::counted(offer.grant.hosts.size(), "host"), slots_text(slots));
   if (!options_.quiet) agent_.say(what);
   lease_server_.tell(id, what);
   if (options_.scaler && size_ > 0) options_.scaler->cancel_beyond(missing());

@@ -120,7 +120,8 @@ class CoordinatorProcess {
   }
   void perform_one(const membership::Journal& effect) {
     if (const auto* world = std::get_if<proto::World>(&effect.entry)) {
-      newest_ = fmt::format("generation {}: {} members", world->generation, world->size());
+      newest_ = fmt::format("generation {}: {}", world->generation,
+                            base::counted(world->size(), "member"));
       newest_why_ = world->why;
     }
     const base::Status status = journal_.append(effect.entry);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "launcher/metrics/usage_columns.h"
 
 namespace regroup::job {
@@ -50,8 +51,8 @@ std::string fixed_job_table(const std::string& status) {
   const json job = json::parse(status, nullptr, false);
   if (!job.is_object()) return "";
   const json members = job.value("members", json::array());
-  std::string out = fmt::format("job {}: running with {} members, a fixed number\n",
-                                job.value("job", ""), job.value("size", 0));
+  std::string out = fmt::format("job {}: running with {}, a fixed number\n", job.value("job", ""),
+                                base::counted(job.value("size", 0U), "member"));
   if (members.empty()) return out + "no information about them yet\n";
   std::size_t wide = 4;
   for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());

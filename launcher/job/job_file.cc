@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "base/nearest.h"
+#include "base/printable.h"
 #include "launcher/job/job_fields.h"
 
 namespace regroup::job {
@@ -238,9 +239,10 @@ base::Status check_gpus(const Source& place, const YAML::Node& roles,
     wanted += std::uint64_t{parsed[i].gpus} * parsed[i].count;
     if (wanted <= gpus) continue;
     const std::string have = gpus == 0 ? "no GPU" : fmt::format("{} in all", gpus);
-    return place.wrong(roles[i]["gpuNumber"], fmt::format("taskRoles[{}].gpuNumber", i),
-                       fmt::format("{} for each of {} members of {}, but this machine has {}",
-                                   parsed[i].gpus, parsed[i].count, parsed[i].name, have));
+    return place.wrong(
+        roles[i]["gpuNumber"], fmt::format("taskRoles[{}].gpuNumber", i),
+        fmt::format("{} for each of {} of {}, but this machine has {}", parsed[i].gpus,
+                    base::counted(parsed[i].count, "member"), parsed[i].name, have));
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/printable.h"
 #include "proto/world.h"
 
 namespace regroup::job {
@@ -68,14 +69,15 @@ Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
                     options.min, options.max));
   }
   if (options.start > room) {
-    return invalid_argument(
-        fmt::format("{} members requested, {} slots {}available; --oversubscribe allows more",
-                    options.start, slots, slots_given(options) ? "" : "(cores) "));
+    return invalid_argument(fmt::format("{} requested, {} {}available; --oversubscribe allows more",
+                                        base::counted(options.start, "member"),
+                                        base::counted(slots, "slot"),
+                                        slots_given(options) ? "" : "(cores) "));
   }
   const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
   if (most != 0 && options.start > most) {
-    return invalid_argument(fmt::format("{} members requested; the host file allows {} (max_slots)",
-                                        options.start, most));
+    return invalid_argument(fmt::format("{} requested; the host file allows {} (max_slots)",
+                                        base::counted(options.start, "member"), most));
   }
   if (options.spares > 0 && !options.replace)
     return invalid_argument(fmt::format(
@@ -83,9 +85,10 @@ Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
         options.spares));
   if (options.elastic && !options.several_hosts() && !options.oversubscribe &&
       options.start + options.spares > slots) {
-    options.notes.push_back(
-        fmt::format("--spares {}: {} slots have room for {} in addition to {} members",
-                    options.spares, slots, slots - options.start, options.start));
+    options.notes.push_back(fmt::format("--spares {}: {} {} room for {} in addition to {}",
+                                        options.spares, base::counted(slots, "slot"),
+                                        slots == 1 ? "has" : "have", slots - options.start,
+                                        base::counted(options.start, "member")));
   }
   if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
   if (options.elastic && options.shards > proto::kMaxShards) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/reparenting.h"
 #include "launcher/agent/tree.h"
@@ -112,9 +113,10 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
   if (end.resumed > std::exchange(resumed_, end.resumed)) fruitless_ = 0;
   if (fruitless_ == most_) {
     return fail(
-        fmt::format("the job was launched {} times without a newer checkpoint (--max-restarts {}): "
-                    "it is not restarted",
-                    fruitless_ + 1, most_),
+        fmt::format(
+            "the job was launched {} without a newer checkpoint (--max-restarts {}): it is not "
+            "restarted",
+            base::counted(fruitless_ + 1, "time"), most_),
         end.status);
   }
   const base::Duration usual = kFirstPause * (1LL << std::min(fruitless_, 5U));

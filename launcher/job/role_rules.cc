@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+
 namespace regroup::job {
 namespace {
 
@@ -166,7 +168,7 @@ std::vector<RoleAction> RoleRules::fail_member(const MemberEnd& end) {
   const std::uint32_t most = role_of(member).min_failed;
   const std::string so =
       fmt::format("{} {}{}", name_of(end.rank), end.what,
-                  member.restarts > 0 ? fmt::format(" after {} restarts", member.restarts) : "");
+                  member.restarts > 0 ? " after " + base::counted(member.restarts, "restart") : "");
   if (end.mpi != MemberEnd::Mpi::kInside && (most == 0 || count(member, State::kFailed) < most)) {
     std::vector<RoleAction> out{Tell{so + ": continuing without it"}};
     if (over()) out.emplace_back(EndJob{0});

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/printable.h"
+
 #include "launcher/placement/members.h"
 
 namespace regroup::placement {
@@ -42,7 +44,7 @@ std::string allocation_text(const alloc::Allocation& allocation) {
     rows.push_back({host.name, std::to_string(host.slots),
                     host.cores.empty() ? "unknown" : topology::ranges(host.cores)});
   }
-  return fmt::format("allocation: {} slots\n{}", allocation.slots(),
+  return fmt::format("allocation: {}\n{}", base::counted(allocation.slots(), "slot"),
                      table(rows, {false, true, false}));
 }
 

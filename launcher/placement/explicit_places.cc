@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/printable.h"
+
 namespace regroup::placement {
 namespace {
 
@@ -79,8 +81,9 @@ Status place_rank_file(const topology::Topology& topology, const PlaceRequest& r
                        Placement& out) {
   const std::vector<spec::RankPlace>& ranks = request.mapping.ranks;
   if (ranks.size() < request.members()) {
-    return base::resource_exhausted(
-        fmt::format("rank file: got {} ranks for {} members", ranks.size(), request.members()));
+    return base::resource_exhausted(fmt::format("rank file: got {} for {}",
+                                                base::counted(ranks.size(), "rank"),
+                                                base::counted(request.members(), "member")));
   }
   std::vector<std::uint32_t> taken_by(topology.threads.size(), topology::kNoPart);
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
@@ -109,8 +112,9 @@ Status place_cpu_list(const topology::Topology& topology, const PlaceRequest& re
   const std::string option = request.mapping.cpu_set.empty() ? "--map-by pe-list" : "--cpu-set";
   if (list.empty()) return invalid_argument("--bind-to cpu-list: requires --cpu-list");
   if (list.size() < request.members() && !request.mapping.bind.overload_allowed) {
-    return base::resource_exhausted(fmt::format("{}: got {} members for {} processors of the list",
-                                                option, request.members(), list.size()));
+    return base::resource_exhausted(fmt::format("{}: got {} for {} of the list", option,
+                                                base::counted(request.members(), "member"),
+                                                base::counted(list.size(), "processor")));
   }
   const bool ordered =
       out.policy.map.ordered || request.mapping.bind.kind == spec::BindTo::Kind::kCpuList;

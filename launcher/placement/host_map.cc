@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
+
 namespace regroup::placement {
 namespace {
 
@@ -115,8 +117,8 @@ class Mapper {
     const std::string each =
         most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
     return base::resource_exhausted(
-        fmt::format("{} members requested{}; {} slots available on {} hosts{}", count, each, slots,
-                    hosts.size(),
+        fmt::format("{} requested{}; {} available on {}{}", base::counted(count, "member"), each,
+                    base::counted(slots, "slot"), base::counted(hosts.size(), "host"),
                     request_.oversubscribe ? " (max_slots of the host file)"
                                            : "; --oversubscribe allows more"));
   }
@@ -143,8 +145,8 @@ base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& reque
   }
   if (host_of.size() == size) return host_of;
   return base::invalid_argument(
-      fmt::format("--map-by seq: expected one host per member; got {} members and {} hosts", size,
-                  host_of.size()));
+      fmt::format("--map-by seq: expected one host per member; got {} and {}",
+                  base::counted(size, "member"), base::counted(host_of.size(), "host")));
 }
 
 }  // namespace

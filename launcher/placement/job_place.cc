@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/printable.h"
 #include "launcher/placement/gpu_ranks.h"
 #include "launcher/placement/host_map.h"
 
@@ -83,9 +84,9 @@ Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& host
   if (out.size() == members) return out;
   return Status(
       base::Code::kResourceExhausted,
-      fmt::format(
-          "{} members requested; {} fit into the slots of {} hosts; --oversubscribe allows more",
-          members, out.size(), hosts.size()));
+      fmt::format("{} requested; {} fit into the slots of {}; --oversubscribe allows more",
+                  base::counted(members, "member"), out.size(),
+                  base::counted(hosts.size(), "host")));
 }
 
 Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fabric,
@@ -103,8 +104,9 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fa
     out.push_back(static_cast<std::uint32_t>(host - hosts.begin()));
   }
   if (out.size() == request.ranks.members()) return out;
-  return base::resource_exhausted(
-      fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
+  return base::resource_exhausted(fmt::format("rank file: got {} for {}",
+                                              base::counted(out.size(), "rank"),
+                                              base::counted(request.ranks.members(), "member")));
 }
 
 Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,

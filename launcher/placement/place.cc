@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/printable.h"
 #include "launcher/placement/explicit_places.h"
 
 namespace regroup::placement {
@@ -106,8 +107,9 @@ Status check_room(const PlaceRequest& request, const Policy& policy,
   const std::uint64_t most = std::uint64_t{policy.map.per_unit} * room.size();
   for (const std::uint32_t count : request.counts) {
     if (count > most)
-      return base::resource_exhausted(fmt::format(
-          "{}: permits {} members on this machine, {} requested", spelled(policy), most, count));
+      return base::resource_exhausted(fmt::format("{}: permits {} on this machine, {} requested",
+                                                  spelled(policy), base::counted(most, "member"),
+                                                  count));
   }
   return {};
 }
@@ -250,8 +252,8 @@ Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequ
   const bool asked = policy->bind_asked || policy->map.cpus > 0;
   if (!asked && std::uint64_t{request.members()} * policy->cpus > cpus) {
     policy->bound = false;
-    policy->why_unbound =
-        fmt::format("{} members on {} {}", request.members(), cpus, cpu_word(*policy));
+    policy->why_unbound = fmt::format("{} on {} {}", base::counted(request.members(), "member"),
+                                      cpus, cpu_word(*policy));
   }
   if (!topology::parts_of(topology, policy->bind_unit).empty()) return policy;
   if (asked)

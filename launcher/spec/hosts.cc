@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/printable.h"
 #include "base/values.h"
 
 namespace regroup::spec {
@@ -445,8 +446,8 @@ base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
     if (want.slots == 0) continue;
     if (want.slots > found.slots && !oversubscribe) {
       return invalid_argument(
-          fmt::format("host {}: {} slots requested, {} grants {}; --oversubscribe allows more",
-                      want.name, want.slots, grant.by, found.slots));
+          fmt::format("host {}: {} requested, {} grants {}; --oversubscribe allows more", want.name,
+                      base::counted(want.slots, "slot"), grant.by, found.slots));
     }
     host.slots = want.slots;
   }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/printable.h"
+
 namespace regroup::topology {
 namespace {
 
@@ -172,8 +174,8 @@ std::vector<std::string> gpu_link_lines(const Machine& machine) {
     const std::string_view name = kind == LinkKind::kC2c    ? "C2C"
                                   : kind == LinkKind::kXgmi ? "xGMI"
                                                             : "NVLink";
-    const std::string each =
-        fmt::format("{} links, {} GB/s each way", std::max(lanes, 1U), gbytes_text(gbytes));
+    const std::string each = fmt::format(
+        "{}, {} GB/s each way", base::counted(std::max(lanes, 1U), "link"), gbytes_text(gbytes));
     std::sort(group.to_switch.begin(), group.to_switch.end());
     std::sort(group.to_processor.begin(), group.to_processor.end());
     if (!group.to_switch.empty())

@@ -36,5 +36,14 @@ TEST(Printable, KeepsTheLinesOfAMessage) {
   EXPECT_EQ(escaped_lines("one\n\ttwo\x1b[31m\r\n"), "one\n\ttwo\\x1b[31m\\r\n");
 }
 
+TEST(Printable, CountsInTheSingularAndThePlural) {
+  EXPECT_EQ(counted(0, "member"), "0 members");
+  EXPECT_EQ(counted(1, "member"), "1 member");
+  EXPECT_EQ(counted(2, "member"), "2 members");
+  EXPECT_EQ(counted(1, "launch"), "1 launch");
+  EXPECT_EQ(counted(3, "launch"), "3 launches");
+  EXPECT_EQ(counted(5, "process"), "5 processes");
+}
+
 }  // namespace
 }  // namespace regroup::base

@@ -121,4 +121,4 @@ def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_p
     job.wait_err(r"pidfd_open\(process \d+ of member 1\): Too many open files")
     resource.prlimit(agent, resource.RLIMIT_NOFILE, limits)
     assert_finished(job)
-    assert "generation 1: 1 members" in job.err
+    assert "generation 1: 1 member " in job.err

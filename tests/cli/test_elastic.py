@@ -189,7 +189,7 @@ def test_member_behind_a_shell(regroup, member, who):
     wrapper = next(p for p in processes if p != job.process.pid and is_member(p, 1))
     child = int(Path(f"/proc/{wrapper}/task/{wrapper}/children").read_text().split()[0])
     os.kill(wrapper if who == "wrapper" else child, signal.SIGKILL)
-    job.wait_err("generation 2: 1 members")
+    job.wait_err("generation 2: 1 member ")
     until(lambda: not Path(f"/proc/{child}").exists(), "the joined process is gone")
     assert_finished(job)
 

@@ -58,7 +58,7 @@ REFUSED = {  # what is asked for; what regroup and mpirun 5 make of it; what reg
     "two-host-files": (["--hostfile", "/no", "--hostfile", "/such", "true"], 250, "/no"),
     "two-values": (["--mca", "btl", "self", "--mca", "btl", "tcp", "true"], 251, "as self and as tcp"),
     "dist": (["--map-by", "dist", "true"], 213, "--map-by dist: "),
-    "seq-of-none": (["--map-by", "seq", "true"], 213, "got 1 members and 0 hosts"),
+    "seq-of-none": (["--map-by", "seq", "true"], 213, "got 1 member and 0 hosts"),
 }
 
 

@@ -70,7 +70,7 @@ def test_restarts_of_a_worker_end(regroup):
         "--max-restarts", "1", "--role", "worker=2", *kinds(worker="[ $RANK = 0 ] || exit 9; exec sleep 60")
     )
     assert job.wait() == 9
-    assert "rank 1 (worker 1)" in job.err and "exited with code 9 after 1 restarts: ending the job" in job.err
+    assert "rank 1 (worker 1)" in job.err and "exited with code 9 after 1 restart: ending the job" in job.err
 
 
 @pytest.mark.parametrize("lost", ["chief", "ps"])
