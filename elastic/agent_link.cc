@@ -32,9 +32,9 @@ base::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
   if (::getsockopt(link->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return base::system_error("getsockopt", name, errno);
   if (peer.uid != ::geteuid())
-    return base::invalid_argument(
-        fmt::format("join: process {} of user {} listens on the socket {} of this World", peer.pid,
-                    peer.uid, name));
+    return base::invalid_argument(fmt::format(
+        "join: the socket {} of this World belongs to process {} of user {}, expected user {}",
+        name, peer.pid, peer.uid, ::geteuid()));
   link->peer_name_ = fmt::format("the rank that served this World (process {})", peer.pid);
   if (peer.pid > 0) link->peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   return link;
@@ -78,7 +78,7 @@ base::Result<proto::Message> AgentLink::receive(base::TimePoint deadline, base::
         ::poll(polled.data(), polled.size(),
                static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
     if (ready < 0 && errno != EINTR) return base::system_error("poll", "agent", errno);
-    if (ready == 0) return base::deadline_exceeded("agent: no answer in time");
+    if (ready == 0) return base::deadline_exceeded("the agent of this host did not answer in time");
     if (ready > 0 && polled[0].revents == 0) return peer_lost();
     if (ready > 0) REGROUP_RETURN_IF_ERROR(read_more(fd));
   }

@@ -94,8 +94,9 @@ Status check_lengths(const std::string& path, const Contents& contents, std::uin
     total += fit ? magnitude(lengths[i]) : 0;
   }
   if (fit) return {};
-  return base::invalid_argument(
-      fmt::format("checkpoint {}: the state does not fit into {} bytes", path, most));
+  return base::invalid_argument(fmt::format(
+      "checkpoint {}: its state takes more than the {} bytes that this program has reserved", path,
+      most));
 }
 
 Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& lengths,

@@ -59,9 +59,9 @@ Status verify_chunk(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used
                     std::uint32_t salt) {
   const std::uint32_t want = donors_crc(arena, chunk);
   if (const std::uint32_t got = base::crc32c(bytes_of(arena, chunk, used), salt); got != want) {
-    return base::data_loss(
-        fmt::format("state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}",
-                    chunk, got, want));
+    return {base::Code::kDataLoss,
+            fmt::format("state: chunk {} of the snapshot: got CRC32C {:08x}, expected {:08x}",
+                        chunk, got, want)};
   }
   return {};
 }
@@ -76,7 +76,7 @@ Status prove_chunk(const shmem::Arena& arena, const SpansOf<Byte>& own, std::uin
                 [&](auto part) { crc = base::crc32c(part, crc); });
   if (crc == donors_crc(arena, chunk)) return {};
   return base::data_loss(
-      fmt::format("state: chunk {} differs from the donors' after loading", chunk));
+      fmt::format("state: chunk {} differs after loading from what the World provided", chunk));
 }
 
 // Copies a chunk to its destination and proves it there while it is in the cache: one pass over
@@ -115,7 +115,8 @@ base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
       });
       return next != pending.end();
     };
-    REGROUP_RETURN_IF_ERROR(self.wait(one_donated, "state: a donor did not write its share"));
+    REGROUP_RETURN_IF_ERROR(self.wait(
+        one_donated, "state: a member of the World did not write its share of the snapshot"));
     const std::uint64_t length = arena.snapshot_used().load(std::memory_order_relaxed);
     if (length > arena.snapshot().size() || length != used.value_or(length))
       return base::data_loss("state: the snapshot's length is damaged");
@@ -133,7 +134,7 @@ base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
 Status prove_state(shmem::Arena& arena, State& state, std::uint64_t used, std::uint32_t salt) {
   REGROUP_ASSIGN_OR_RETURN(auto pieces, state.save());
   if (total_bytes(pieces) != used) {
-    return base::data_loss(fmt::format("state: {} bytes after loading, the donors have {}",
+    return base::data_loss(fmt::format("state: {} bytes after loading, expected {} as in the World",
                                        total_bytes(pieces), used));
   }
   for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk)
@@ -149,7 +150,7 @@ Status load_and_prove(Participant& self, State& state) {
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
     if (std::exchange(may_tear, false)) own = state.memory_of(length);
     if (own && total_bytes(*own) != length)
-      return base::internal_error("state: memory_of() of another size");
+      return base::internal_error("state: memory_of() returned another size than it was asked for");
     return own ? land_chunk(arena, *own, chunk, length, kNoSalt)
                : verify_chunk(arena, chunk, length, kNoSalt);
   });
@@ -191,7 +192,7 @@ Status no_old_readers(Participant& self) {
     }
     return true;
   };
-  return self.wait(none, "state: a newcomer of an earlier generation still reads the snapshot");
+  return self.wait(none, "state: a new member of an earlier generation still reads the snapshot");
 }
 
 Status donate_state(Participant& self, State& state) {
@@ -203,9 +204,9 @@ Status donate_state(Participant& self, State& state) {
   REGROUP_ASSIGN_OR_RETURN(auto pieces, state.save());
   const std::uint64_t used = total_bytes(pieces);
   if (used > arena.snapshot().size()) {
-    return {base::Code::kResourceExhausted,
-            fmt::format("state of {} bytes outgrew the {} reserved at the start", used,
-                        arena.snapshot().size())};
+    return base::resource_exhausted(
+        fmt::format("state: {} bytes, expected at most the {} reserved at join()", used,
+                    arena.snapshot().size()));
   }
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   if (!write_share(self, pieces, share_of(mine, donors.size(), used), used, kNoSalt))

@@ -40,7 +40,7 @@ base::Status parse(const char* name, T min, T max, T* out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
     return base::invalid_argument(std::string(name) + "=" + std::string(text) +
-                                  " is not a number from " + std::to_string(min) + " to " +
+                                  ": expected a number from " + std::to_string(min) + " to " +
                                   std::to_string(max));
   }
   *out = value;

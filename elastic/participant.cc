@@ -93,7 +93,7 @@ base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
     return base::left(late->reason);
   const auto* welcome = std::get_if<proto::Welcome>(&answer.body);
   if (welcome == nullptr || !memfd.valid())
-    return base::internal_error("join: unexpected reply of the agent");
+    return base::internal_error("join: the agent sent an unexpected reply");
   REGROUP_ASSIGN_OR_RETURN(auto arena, shmem::Arena::open(std::move(memfd)));
   if (welcome->slot >= arena.spec().slots)
     return base::internal_error("join: the agent assigned a slot that does not exist");
@@ -250,7 +250,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
     // Waiting below --min may be long: only the launcher's --min-members-timeout ends it. The first
     // World has the caller's timeout.
     if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
-      return base::deadline_exceeded("join: no World in time");
+      return base::deadline_exceeded("join: no World was formed in time");
     }
   }
 }
@@ -340,7 +340,7 @@ Status Participant::handle_agent_messages() {
     } else if (auto* contacts = std::get_if<proto::Contacts>(&message->body)) {
       add_contacts(std::move(*contacts));
     } else {
-      return base::internal_error("unexpected message of this node's agent");
+      return base::internal_error("the agent of this host sent an unexpected message");
     }
   }
   return exclusion_;
@@ -355,7 +355,7 @@ void Participant::leave_all_generations() {
 Status Participant::excluded() {
   leave_all_generations();
   if (Status status = handle_agent_messages(); !status.ok()) return status;
-  return base::left("this member is in no World any more");
+  return base::left("this member belongs to no World any more");
 }
 
 }  // namespace regroup::elastic

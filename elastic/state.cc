@@ -48,8 +48,7 @@ base::Result<std::vector<std::span<const std::byte>>> TrackedState::save() {
 base::Status TrackedState::load(std::span<const std::byte> bytes) {
   if (bytes.size() != capacity()) {
     return base::invalid_argument(
-        fmt::format("state of {} bytes received, {} bytes are tracked ({})", bytes.size(),
-                    capacity(), describe()));
+        fmt::format("state: got {} bytes, expected {} ({})", bytes.size(), capacity(), describe()));
   }
   for (const Tensor& tensor : tensors_) {
     if (!tensor.bytes.empty()) std::memcpy(tensor.bytes.data(), bytes.data(), tensor.bytes.size());

@@ -137,7 +137,7 @@ std::string difference_of(const Training& there, const Training& here) {
   if (out.size() > kMostTensors) {
     const std::size_t more = out.size() - kMostTensors;
     out.resize(kMostTensors);
-    out.push_back(fmt::format("{} more tensors differ", more));
+    out.push_back(fmt::format("{} more {}", more, more == 1 ? "tensor differs" : "tensors differ"));
   }
   const bool tensors = !out.empty();
   for (const auto& [name, value] : their_options) {

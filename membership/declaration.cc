@@ -86,7 +86,7 @@ std::string tensors_that_differ(const proto::Join& join, const proto::Join& firs
   if (out.size() > kMostTensors) {
     const std::size_t more = out.size() - kMostTensors;
     out.resize(kMostTensors);
-    out.push_back(fmt::format("{} more tensors differ", more));
+    out.push_back(fmt::format("{} more {}", more, more == 1 ? "tensor differs" : "tensors differ"));
   }
   return fmt::format("{}", fmt::join(out, "; "));
 }

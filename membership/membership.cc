@@ -7,6 +7,8 @@
 #include <chrono>
 #include <unordered_map>
 
+#include "base/printable.h"
+
 namespace regroup::membership {
 namespace {
 
@@ -66,7 +68,7 @@ long seconds_left(base::TimePoint now, const Roster& roster, const Policy& polic
   return std::max<long>(0, std::chrono::ceil<std::chrono::seconds>(left).count());
 }
 
-std::string members(std::size_t n) { return fmt::format("{} member{}", n, n == 1 ? "" : "s"); }
+std::string members(std::size_t n) { return base::counted(n, "member"); }
 
 Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& roster,
                      const Policy& policy) {
@@ -81,10 +83,11 @@ Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& rost
   Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, wanted));
   if (policy.fixed) std::sort(next.begin(), next.end());
   const std::size_t size = next.size();
+  const char* verb = size == 1 ? "is" : "are";
   return {.next = std::move(next),
           .why = size < policy.target
-                     ? fmt::format("{} of {} are ready", size, members(policy.target))
-                     : fmt::format("the first {} are ready", members(size))};
+                     ? fmt::format("{} of {} {} ready", size, members(policy.target), verb)
+                     : fmt::format("the first {} {} ready", members(size), verb)};
 }
 
 Ids joiners(const Tally& tally, const Policy& policy) {
@@ -131,7 +134,8 @@ const char* state_name(MemberState state) {
 }
 
 std::string still_starting(std::size_t ready, std::size_t starting) {
-  return fmt::format("{} of {} are ready", ready, members(ready + starting));
+  return fmt::format("{} of {} {} ready", ready, members(ready + starting),
+                     ready == 1 ? "is" : "are");
 }
 
 bool may_decide(const MemberCounts& counts, const Policy& policy) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
+
 namespace regroup::membership {
 
 Relaunches::Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target)
@@ -65,10 +67,9 @@ Relaunches::Verdict Relaunches::on_failure(base::TimePoint now, std::uint32_t ra
   }
   if (restarts_ >= policy_.max_restarts) {
     return {.exit_code = status,
-            .sentence = restarts_ == 0
-                            ? what
-                            : fmt::format("{}; restarted {} times already (--max-restarts)", what,
-                                          restarts_)};
+            .sentence = restarts_ == 0 ? what
+                                       : fmt::format("{}; restarted {} already (--max-restarts)",
+                                                     what, base::counted(restarts_, "time"))};
   }
   if (rank < used_.size()) put_off(now, slots_[used_[rank]]);
   Verdict verdict{.again = true, .due = now};
@@ -81,7 +82,7 @@ Relaunches::Verdict Relaunches::on_failure(base::TimePoint now, std::uint32_t ra
   verdict.members = free_slots(verdict.due);
   const auto wait = std::chrono::duration<double>(verdict.due - now).count();
   verdict.sentence =
-      fmt::format("{}: relaunch with {}{}{}", what, verdict.members,
+      fmt::format("{}: relaunch with {}{}{}", what, base::counted(verdict.members, "member"),
                   verdict.members == launched() ? "" : fmt::format(" instead of {}", launched()),
                   wait > 0 ? fmt::format(" in {:.1f} s", wait) : "");
   return verdict;

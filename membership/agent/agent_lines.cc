@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/memory_limit.h"
+#include "base/printable.h"
 #include "membership/agent/agent_core.h"
 #include "membership/declaration.h"
 #include "membership/membership.h"
@@ -100,8 +101,8 @@ void AgentCore::give_line(proto::MemberId id) {
   const auto& voidable = slots[static_cast<std::size_t>(Use::kVoidable)];
   if (!free && !voidable) {
     if (slots[static_cast<std::size_t>(Use::kNeeded)]) return waiting_.push_back(id);
-    return refuse(id, fmt::format("member {} is refused: all {} slots of node {} are in use", id,
-                                  arena_.spec().slots, options_.node));
+    return refuse(id, fmt::format("member {} is refused: all {} of node {} are in use", id,
+                                  base::counted(arena_.spec().slots, "slot"), options_.node));
   }
   const proto::SlotIndex slot = free ? *free : *voidable;
   if (source_.active()) source_.read_state_words(arena_);

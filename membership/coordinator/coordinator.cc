@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace regroup::membership {
 
 Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past)
@@ -298,11 +300,13 @@ proto::Body Coordinator::answer(const proto::Body& request) {
 
 proto::Reply Coordinator::resize(std::uint32_t members) {
   if (members < policy_.min || members > policy_.max) {
-    return {false, fmt::format("resize {}: this job can have {} to {} members (-np {}:{})", members,
-                               policy_.min, policy_.max, policy_.min, policy_.max)};
+    return {false,
+            fmt::format("resize {}: this job can have {} to {} (-np {}:{})", members, policy_.min,
+                        base::counted(policy_.max, "member"), policy_.min, policy_.max)};
   }
   if (members > policy_.slots && !policy_.grows) {
-    return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
+    return {false, fmt::format("resize {}: the allocation has {}", members,
+                               base::counted(policy_.slots, "slot"))};
   }
   if (members_.any_finished())
     return {false, fmt::format("resize {}: the job is finishing", members)};
@@ -333,8 +337,8 @@ proto::Reply Coordinator::notice(proto::MemberId id) {
     return {true, fmt::format("member {} is leaving already", id)};
   }
   if (!policy_.replace && r->state == MemberState::kActive && members_.staying() <= policy_.min) {
-    return {false, fmt::format("notice {}: at least {} members are needed and none is replaced", id,
-                               policy_.min)};
+    return {false, fmt::format("notice {}: the job needs at least {} and replaces none", id,
+                               base::counted(policy_.min, "member"))};
   }
   ask_to_leave(r);
   const bool waits = r->state == MemberState::kActive;

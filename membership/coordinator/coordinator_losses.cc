@@ -6,6 +6,7 @@
 #include <csignal>
 #include <set>
 
+#include "base/printable.h"
 #include "membership/coordinator/coordinator.h"
 #include "membership/declaration.h"
 
@@ -118,8 +119,8 @@ void Coordinator::charge(MemberInfo* r) {
       budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
     return note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
-  end(status, fmt::format("{}: {} of at least {} members are left", verdict.why, members_.staying(),
-                          policy_.min));
+  end(status, fmt::format("{}: {} of at least {} left", verdict.why, members_.staying(),
+                          base::counted(policy_.min, "member")));
 }
 
 void Coordinator::forget_failures() {
@@ -143,6 +144,8 @@ void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& w
     return;
   }
   if (stage_ == Stage::kRelaunching) return;  // it ended because the launch was dismissed
+  // The launcher ends a job on one host, and has taken back its slots: no launch follows.
+  if (!job_.nodes.empty() && policy_.slots == 0) return;
   // A refused member may be the only one: the others may still be accepted. If all are refused,
   // another launch would be refused for the same reason.
   const bool others = members_.count(MemberState::kStarting) > 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/printable.h"
 #include "membership/coordinator/coordinator.h"
 #include "membership/declaration.h"
 
@@ -54,7 +55,8 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
     known->for_now = up.for_now;
     count_slots();
     if (nodes_.slots() == 0) policy_.slots = 0;
-    if (had != up.slots) remember(fmt::format("host {} has {} slots now", up.name, up.slots));
+    if (had != up.slots)
+      remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
     if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
     if (first_ready_) leave_node(up.node);
     settle_owed(known, had);
@@ -72,7 +74,7 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
   if (beyond && !later) nodes_.lease_again(up.node);
   if (stage_ == Stage::kNodes) return;
   grow(leased);
-  remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
+  remember(fmt::format("host {} has come, with {}", up.name, base::counted(up.slots, "slot")));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, proto::Hello{}});
   // The regroup waits for a report of every node, so also for this one, which has no member of the
   // World.
@@ -163,8 +165,8 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
 
 // Only before the first World: later the remaining members hold the state until hosts come.
 void Coordinator::end_without_room() {
-  end(1, fmt::format("the hosts that came up have {} slots for at least {} members", policy_.slots,
-                     policy_.min));
+  end(1, fmt::format("the hosts that came up have {} for at least {}",
+                     base::counted(policy_.slots, "slot"), base::counted(policy_.min, "member")));
 }
 
 void Coordinator::lose_node(proto::NodeId node, const std::string& why) {

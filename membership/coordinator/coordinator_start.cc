@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/printable.h"
+
 #include "membership/coordinator/coordinator.h"
 
 namespace regroup::membership {
@@ -120,9 +122,9 @@ void Coordinator::relaunch() {
 void Coordinator::enforce_limits() {
   if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
-    return end(1, fmt::format("{} of at least {} members for {} s (--min-members-timeout)",
+    return end(1, fmt::format("{} of at least {} for {} s (--min-members-timeout)",
                               members_.count(MemberState::kWarm, MemberState::kDraining),
-                              policy_.min, seconds));
+                              base::counted(policy_.min, "member"), seconds));
   }
   if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
     for (auto& [id, r] : members_.edit_all()) {
@@ -176,8 +178,8 @@ void Coordinator::end_unready_members() {
     charge(&r);
     if (done()) return;
     if (world_.generation == 0 && members_.staying() < policy_.min) {
-      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members",
-                                id, seconds, members_.staying(), policy_.min));
+      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {}", id,
+                                seconds, members_.staying(), base::counted(policy_.min, "member")));
     }
   }
 }

@@ -113,7 +113,7 @@ def test_member_whose_copy_of_the_state_is_damaged_never_votes(regroup, member):
     job = regroup.run(
         *QUICK, "--initial-size", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1"
     )
-    assert "state: chunk 0 differs from the donors' after loading" in job.err
+    assert "state: chunk 0 differs after loading from what the World provided" in job.err
     assert_finished(job, 2)
 
 

@@ -121,7 +121,7 @@ def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(reg
     assert job.wait() == 3
     assert re.search(
         r"^regroup: the job failed: slot 1: its member was replaced once without progress "
-        r"\(--max-restarts\), the last: exited with status 3: 1 of at least 2 members are left "
+        r"\(--max-restarts\), the last: exited with status 3: 1 of at least 2 members left "
         r"\(exit status 3\)",
         job.err,
         re.MULTILINE,

@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import time
+
+from conftest import until
 
 
 def test_a_death_is_answered_by_a_launch_with_the_rest(regroup, tmp_path):
@@ -16,7 +19,7 @@ def test_a_death_is_answered_by_a_launch_with_the_rest(regroup, tmp_path):
     starts = sorted((tmp_path / "starts").read_text().splitlines())
     assert starts[-2:] == ["1 0/2", "1 1/2"]
     assert "0 2/3" in starts
-    assert "relaunch with 2 instead of 3" in job.err
+    assert "relaunch with 2 members instead of 3" in job.err
 
 
 def test_a_program_that_always_fails_ends_with_its_status(regroup):
@@ -31,6 +34,15 @@ def test_without_restarts_the_first_death_ends_it(regroup):
     job = regroup.run("--oversubscribe", "--max-restarts", "0", "-np", "1:2", "sh", "-c", "exit 5")
     assert job.wait() == 5
     assert "relaunch" not in job.err
+
+
+def test_a_job_that_is_ended_before_a_member_has_joined_announces_no_launch(regroup, tmp_path):
+    script = f"echo > {tmp_path}/started.$RANK; exec sleep 60"
+    job = regroup.start("--oversubscribe", "--initial-size", "3", "-np", "2:3", "sh", "-c", script)
+    until(lambda: len(list(tmp_path.glob("started.*"))) == 3, "all members")
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() != 0
+    assert "relaunch" not in job.err, job.err
 
 
 def test_restarts_without_progress_end_with_93(regroup):

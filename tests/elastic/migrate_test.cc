@@ -162,7 +162,7 @@ TEST_F(MigrateFaultTest, WithoutDamageItWorks) {
 TEST_F(MigrateFaultTest, OneWrongBitIsFoundBeforeItIsLoaded) {
   const Status status = adopt_after([&] { agent_.arena().snapshot()[kSize - 1] ^= std::byte{4}; });
   EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("state: chunk 2 of the snapshot has CRC32C "));
+  EXPECT_THAT(status.message(), HasSubstr("state: chunk 2 of the snapshot: got CRC32C "));
   EXPECT_EQ(newcomer_.loads, 0);
   expect_not_proved();
 }
@@ -172,7 +172,7 @@ TEST_F(MigrateFaultTest, OneWrongBitIsFoundWhereItLandedInPlace) {
   const Status status =
       adopt_after([&] { agent_.arena().snapshot()[kSnapshotChunk] ^= std::byte{4}; });
   EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("state: chunk 1 of the snapshot has CRC32C "));
+  EXPECT_THAT(status.message(), HasSubstr("state: chunk 1 of the snapshot: got CRC32C "));
   expect_not_proved();
 }
 
@@ -204,7 +204,8 @@ TEST_F(MigrateFaultTest, AStateThatLandsWrongInPlaceIsNotProved) {
   std::jthread newcomer = start(agent_, 1, [&](Participant& self) {
     const Status status = adopt_state(self, broken);
     EXPECT_EQ(status.code(), Code::kDataLoss);
-    EXPECT_EQ(status.message(), "state: chunk 1 differs from the donors' after loading");
+    EXPECT_EQ(status.message(),
+              "state: chunk 1 differs after loading from what the World provided");
   });
   agent_.welcome_all();
   agent_.announce(1, {0}, {1});
@@ -220,7 +221,7 @@ TEST_F(MigrateFaultTest, ATrackedStateOfAnotherLengthIsNotLoaded) {
   std::jthread newcomer = start(agent_, 1, [&](Participant& self) {
     const Status status = adopt_state(self, tracked);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr("786426 bytes are tracked (weights:786426)"));
+    EXPECT_THAT(status.message(), HasSubstr("expected 786426 (weights:786426)"));
   });
   agent_.welcome_all();
   agent_.announce(1, {0}, {1});
@@ -240,7 +241,7 @@ TEST_F(MigrateFaultTest, AStateThatLandsWrongIsNotProved) {
   newcomer_.on_load = [](auto& bytes) { bytes[kSnapshotChunk] ^= std::byte{1}; };
   const Status status = adopt_after([] {});
   EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_EQ(status.message(), "state: chunk 1 differs from the donors' after loading");
+  EXPECT_EQ(status.message(), "state: chunk 1 differs after loading from what the World provided");
   expect_not_proved();
 }
 
@@ -248,7 +249,7 @@ TEST_F(MigrateFaultTest, AStateThatLandsTooShortIsNotProved) {
   newcomer_.on_load = [](auto& bytes) { bytes.pop_back(); };
   const Status status = adopt_after([] {});
   EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("786426 bytes after loading, the donors have 786427"));
+  EXPECT_THAT(status.message(), HasSubstr("786426 bytes after loading, expected 786427"));
   expect_not_proved();
 }
 
@@ -258,7 +259,8 @@ TEST_F(MigrateFaultTest, AStateThatOutgrewItsPlaceIsNotDonated) {
   std::jthread donor = start(agent_, 0, [&](Participant& self) {
     const Status status = donate_state(self, grown);
     EXPECT_EQ(status.code(), Code::kResourceExhausted);
-    EXPECT_EQ(status.message(), "state of 786428 bytes outgrew the 786427 reserved at the start");
+    EXPECT_EQ(status.message(),
+              "state: 786428 bytes, expected at most the 786427 reserved at join()");
     EXPECT_EQ(self.line().donated.load(), 0U);
   });
   agent_.welcome_all();

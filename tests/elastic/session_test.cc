@@ -146,7 +146,7 @@ TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
 TEST_F(SessionTest, RefusesAnEnvironmentThatIsNoNumber) {
   ::setenv("REGROUP_SHARDS", "many", 1);
   EXPECT_EQ(Session::join(options_).status().message(),
-            "REGROUP_SHARDS=many is not a number from 1 to 16384");
+            "REGROUP_SHARDS=many: expected a number from 1 to 16384");
 }
 
 TEST_F(SessionTest, NamesAnAgentThatIsNotThere) {

@@ -180,7 +180,7 @@ def test_without_the_program_on_any_host_the_job_ends_at_once(hosts: Hosts):
     assert done.returncode == 1
     for host in ("node1", "node2"):
         assert f"host {host}: program no-such-program was not found" in done.stderr
-    assert "the hosts that came up have 0 slots for at least 1 members" in done.stderr
+    assert "the hosts that came up have 0 slots for at least 1 member" in done.stderr
 
 
 @pytest.mark.no_wire("no host is there to be reached")
@@ -188,14 +188,14 @@ def test_without_any_host_the_job_ends_at_once(hosts: Hosts):
     job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "nowhere", "-np", "1:2"]
     done = hosts[0].run([*job, "true"], timeout=20)
     assert done.returncode == 1
-    assert "the hosts that came up have 0 slots for at least 1 members" in done.stderr
+    assert "the hosts that came up have 0 slots for at least 1 member" in done.stderr
 
 
 @pytest.mark.no_wire("the only other host is not there")
 def test_too_few_slots_are_named(hosts: Hosts, start: Start):
     job = start("node1:1,nowhere:2", "2:6", pace_us=0)
     assert job.wait() == 1
-    assert "the hosts that came up have 1 slots for at least 2 members" in job.text()
+    assert "the hosts that came up have 1 slot for at least 2 members" in job.text()
 
 
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")

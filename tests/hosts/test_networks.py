@@ -123,4 +123,4 @@ def test_members_meet_where_there_is_ipv6_alone(
 def test_a_range_of_ports_that_is_none_is_told(two_networks_of_hosts: Hosts, begin: Start):
     job = begin("node1:1,node2:1", "2:2", "-x", "UCX_TCP_PORT_RANGE=9-1")
     assert job.wait() != 0
-    assert "UCX_TCP_PORT_RANGE=9-1: ports as in 20000-20999 are wanted, or 0 for any" in job.text()
+    assert "UCX_TCP_PORT_RANGE=9-1: expected a range such as 20000-20999, or 0 for any port" in job.text()

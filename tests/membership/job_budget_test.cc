@@ -86,7 +86,7 @@ TEST_F(BudgetTest, WithoutRestartsTheFirstFailureBelowMinEndsTheJob) {
   ASSERT_TRUE(job.run_to_end());
   EXPECT_LT(job.now - failed, std::chrono::seconds(1));  // not after --min-members-timeout
   EXPECT_EQ(job.end->exit_code, 7);
-  EXPECT_THAT(job.end->reason, HasSubstr("1 of at least 2 members are left"));
+  EXPECT_THAT(job.end->reason, HasSubstr("1 of at least 2 members left"));
 }
 
 TEST_F(BudgetTest, MembersThatAreKilledAreReplacedWithoutLimit) {

@@ -59,7 +59,7 @@ TEST_F(HostsTest, WithoutAnyHostLikewise) {
   o.policy.min = 1;
   job_.emplace(o);
   ASSERT_TRUE(job_->end);
-  EXPECT_EQ(job_->end->reason, "the hosts that came up have 0 slots for at least 1 members");
+  EXPECT_EQ(job_->end->reason, "the hosts that came up have 0 slots for at least 1 member");
 }
 
 TEST_F(HostsTest, HostsThatAreLostBeforeTheFirstWorldAreNotWaitedFor) {

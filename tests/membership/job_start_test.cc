@@ -55,12 +55,23 @@ TEST_F(StartTest, BeforeTheFirstJoinADeathIsAnsweredByRelaunchWithTheRest) {
   EXPECT_FALSE(job.member(0).alive || job.member(2).alive);
   EXPECT_EQ(job.member(3).start, (proto::Start{3, 0, 2, 1}));
   EXPECT_EQ(job.member(4).start, (proto::Start{4, 1, 2, 1}));
-  EXPECT_TRUE(job.heard("relaunch with 2 instead of 3"));
+  EXPECT_TRUE(job.heard("relaunch with 2 members instead of 3"));
   const base::TimePoint died = job.now;
   job.exit(4, 5);
   // Below min until the first slot's back-off is over.
   ASSERT_TRUE(job.run_until([&] { return job.members.size() > 5; }));
   EXPECT_GE(job.now - died, milliseconds(400));
+}
+
+TEST_F(StartTest, AfterANoticeToTheOnlyHostADeathIsAnsweredByNoLaunch) {
+  SimJob& job = make(plain(2, 3));
+  ASSERT_TRUE(running(3));
+  (void)job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0},
+                                {job.incarnation, proto::NodeUp{0, "this one", 0}});
+  job.exit(1, 128 + 15);
+  ASSERT_TRUE(job.report_death() && job.deliver_to_coordinator());
+  EXPECT_FALSE(job.heard("relaunch"));
+  EXPECT_TRUE(job.member(0).alive && job.member(2).alive);
 }
 
 TEST_F(StartTest, RelaunchesEnd) {
@@ -234,7 +245,7 @@ TEST_F(StartTest, AfterAFailedStartTheTargetIsReachedOnceSomebodyIsReady) {
     job.exit(1, 3);
     ASSERT_TRUE(job.report_death() && job.deliver_to_coordinator());
     ASSERT_TRUE(job.steady(1, 2));
-    EXPECT_TRUE(job.heard("relaunch with 2 instead of 3"));
+    EXPECT_TRUE(job.heard("relaunch with 2 members instead of 3"));
     EXPECT_EQ(job.steady(2, 3), replace);
     if (!replace) {
       EXPECT_EQ(job.worlds.size(), 1U);

@@ -20,7 +20,7 @@ TEST(Relaunches, LeavesTheFailedSlotOutWhileTheRestSuffices) {
   ASSERT_TRUE(verdict.again);
   EXPECT_EQ(verdict.due, at(1));
   EXPECT_EQ(verdict.members, 3U);
-  EXPECT_EQ(verdict.sentence, "rank 3 exited with 7: relaunch with 3 instead of 4");
+  EXPECT_EQ(verdict.sentence, "rank 3 exited with 7: relaunch with 3 members instead of 4");
   EXPECT_EQ(job.launch(at(1)), 3U);
   EXPECT_EQ(job.restarts(), 1U);
 }
@@ -37,7 +37,7 @@ TEST(Relaunches, WaitsForTheBackOffWhereTheRestIsTooSmall) {
   EXPECT_EQ(job.launch(at(0)), 2U);
   auto verdict = job.on_failure(at(1), 0, 7, "rank 0");
   EXPECT_EQ(verdict.due, at(1.5));
-  EXPECT_EQ(verdict.sentence, "rank 0: relaunch with 2 in 0.5 s");
+  EXPECT_EQ(verdict.sentence, "rank 0: relaunch with 2 members in 0.5 s");
   EXPECT_EQ(job.launch(at(1.5)), 2U);
   verdict = job.on_failure(at(2), 0, 7, "rank 0");
   EXPECT_EQ(verdict.due, at(3));  // the same slot: twice as long
@@ -77,7 +77,7 @@ TEST(Relaunches, EndsWithTheMembersStatusAfterTheLastRestart) {
   const auto verdict = job.on_failure(at(2), 0, 7, "rank 0 exited with 7");
   EXPECT_FALSE(verdict.again);
   EXPECT_EQ(verdict.exit_code, 7);
-  EXPECT_EQ(verdict.sentence, "rank 0 exited with 7; restarted 1 times already (--max-restarts)");
+  EXPECT_EQ(verdict.sentence, "rank 0 exited with 7; restarted 1 time already (--max-restarts)");
 }
 
 TEST(Relaunches, WithoutRestartsTheFirstFailureEndsTheJob) {
