@@ -22,7 +22,7 @@ from late_mount import mounted, needs_fuse, needs_mount, read_only  # noqa: E402
 
 STEPS = 150
 QUICK = elastic("1:4", "--shards", "4", interval=5)
-NONE_SAVED = elastic("1:4", "--shards", "4", interval=0)
+NONE_SAVED = elastic("1:4", "--shards", "4", "--checkpoint-interval", "0")
 
 
 def checkpoints(directory: Path) -> list[int]:
