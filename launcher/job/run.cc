@@ -19,8 +19,8 @@
 #include "launcher/alloc/allocator.h"
 #include "launcher/job/attempts.h"
 #include "launcher/job/checkpoint_start.h"
+#include "launcher/job/coordinator_options.h"
 #include "launcher/job/elastic_agent.h"
-#include "launcher/job/elastic_coordinator.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/fixed_size_job.h"
 #include "launcher/job/job_files.h"
@@ -152,35 +152,6 @@ int run_roles(const spec::Options& options, process::ProcessTableOptions process
   });
 }
 
-CoordinatorOptions coordinator_options(const spec::Options& options, const std::string& id,
-                                       const JobFiles& files, std::uint32_t slots,
-                                       const writer::CheckpointPlan& checkpoints) {
-  slots = slots_for(options, slots);
-  CoordinatorOptions out;
-  out.policy = {
-      .min = options.min,
-      .max = options.max,
-      .target = options.start,
-      .spares = options.spares,
-      .slots = options.oversubscribe ? std::max(options.max + options.spares, slots) : slots,
-      .any_fingerprint = options.any_fingerprint,
-      .replace = options.replace,
-      .shards = options.shards,
-      .wait = options.wait,
-      .ready_timeout = options.ready_timeout,
-      .kept_results = options.learner_steps,
-      .learn_above = options.learner_state,
-      .hung_after = options.hung.after,
-      .kill_hung = options.hung.kill,
-      .drop_hung = options.hung.drop};
-  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
-  if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
-  out.job = {.id = id, .seed = options.seed};
-  out.files = files;
-  out.quiet = options.quiet;
-  return out;
-}
-
 ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles& files,
                                     const std::string& job, std::uint32_t slots,
                                     const placement::PlacedJob& placed,
@@ -228,7 +199,7 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
   for (process::App& app : processes.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   CoordinatorOptions coordinator =
-      coordinator_options(options, processes.job, *files, slots, *checkpoints);
+      coordinator_options(options, *files, *checkpoints, options.start, slots_for(options, slots));
   coordinator.job.attempt = *attempt;
   const auto job = [&](agent::Agent& agent) {
     return std::make_unique<ElasticAgent>(

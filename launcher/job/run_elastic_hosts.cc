@@ -20,9 +20,9 @@
 #include "launcher/job/allocation_scaler.h"
 #include "launcher/job/attempts.h"
 #include "launcher/job/checkpoint_start.h"
+#include "launcher/job/coordinator_options.h"
 #include "launcher/job/discovery.h"
 #include "launcher/job/elastic_controller.h"
-#include "launcher/job/elastic_coordinator.h"
 #include "launcher/job/host_setup.h"
 #include "launcher/job/job_files.h"
 #include "launcher/job/job_plan.h"
@@ -217,39 +217,6 @@ int run_controller(const spec::Options& options, const process::App& app,
   return status;
 }
 
-bool by_node(const spec::MapBy& map) {
-  return map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kNode;
-}
-
-CoordinatorOptions coordinator_options(const spec::Options& options, std::uint32_t start,
-                                       const std::string& job, const JobFiles& files,
-                                       const writer::CheckpointPlan& checkpoints) {
-  CoordinatorOptions out;
-  out.policy = {.min = options.min,
-                .max = options.max,
-                .target = start,
-                .spares = options.spares,
-                .oversubscribe = options.oversubscribe,
-                .grows = AllocationScaler::can_grow(options),
-                .by_node = by_node(options.mapping.map),
-                .any_fingerprint = options.any_fingerprint,
-                .replace = options.replace,
-                .shards = options.shards,
-                .wait = options.wait,
-                .ready_timeout = options.ready_timeout,
-                .kept_results = options.learner_steps,
-                .learn_above = options.learner_state,
-                .hung_after = options.hung.after,
-                .kill_hung = options.hung.kill,
-                .drop_hung = options.hung.drop};
-  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
-  if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
-  out.job = {.id = job, .seed = options.seed, .nodes = {}};
-  out.files = files;
-  out.quiet = options.quiet;
-  return out;
-}
-
 }  // namespace
 
 LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
@@ -275,7 +242,7 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   auto files = make_job_files(options.environment, processes.job);
   if (!files.ok()) return refuse(files.status().message());
   CoordinatorOptions coordinator =
-      coordinator_options(options, start, processes.job, *files, *checkpoints);
+      coordinator_options(options, *files, *checkpoints, start, std::nullopt);
   const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
   if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;

@@ -1,0 +1,78 @@
+// The coordinator's options of a job on one host and of one on several: what they share, and where
+// they differ.
+#include "launcher/job/coordinator_options.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::job {
+namespace {
+
+const JobFiles kFiles{"/run/regroup/0a1b2c3d"};
+
+spec::Options elastic() {
+  spec::Options options;
+  options.elastic = true;
+  options.min = 2;
+  options.max = 6;
+  options.spares = 1;
+  options.shards = 8;
+  options.seed = 7;
+  options.hung = {std::chrono::seconds(9), true, false};
+  options.quiet = true;
+  return options;
+}
+
+TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
+  for (const auto& slots : {std::optional<std::uint32_t>(4), std::optional<std::uint32_t>()}) {
+    const CoordinatorOptions got = coordinator_options(elastic(), kFiles, {}, 3, slots);
+    EXPECT_EQ(got.policy.min, 2U);
+    EXPECT_EQ(got.policy.max, 6U);
+    EXPECT_EQ(got.policy.target, 3U);
+    EXPECT_EQ(got.policy.spares, 1U);
+    EXPECT_EQ(got.policy.shards, 8U);
+    EXPECT_EQ(got.policy.hung_after, std::chrono::seconds(9));
+    EXPECT_TRUE(got.policy.kill_hung);
+    EXPECT_EQ(got.job.id, "0a1b2c3d");
+    EXPECT_EQ(got.job.seed, 7U);
+    EXPECT_EQ(got.files.folder, kFiles.folder);
+    EXPECT_TRUE(got.quiet);
+    EXPECT_EQ(got.policy.resume, 0U);
+  }
+}
+
+TEST(CoordinatorOptions, OfOneHostNameItsSlots) {
+  spec::Options options = elastic();
+  CoordinatorOptions got = coordinator_options(options, kFiles, {}, 3, 4);
+  EXPECT_EQ(got.policy.slots, 4U);
+  EXPECT_EQ(got.job.nodes, std::vector<proto::NodeId>{0});
+  options.oversubscribe = true;
+  got = coordinator_options(options, kFiles, {}, 3, 4);
+  EXPECT_EQ(got.policy.slots, 7U);  // all members and spares
+  EXPECT_FALSE(got.policy.oversubscribe);
+}
+
+TEST(CoordinatorOptions, OfSeveralHostsLeaveSlotsToTheHosts) {
+  spec::Options options = elastic();
+  options.oversubscribe = true;
+  options.mapping.map.kind = spec::MapBy::Kind::kUnit;
+  options.mapping.map.unit = spec::Unit::kNode;
+  const CoordinatorOptions got = coordinator_options(options, kFiles, {}, 0, std::nullopt);
+  EXPECT_EQ(got.policy.target, 0U);
+  EXPECT_TRUE(got.job.nodes.empty());
+  EXPECT_TRUE(got.policy.oversubscribe);
+  EXPECT_TRUE(got.policy.by_node);
+  EXPECT_FALSE(got.policy.grows);  // no allocator granted the hosts
+}
+
+TEST(CoordinatorOptions, ResumeFromTheCheckpointAndHeedMaxRestarts) {
+  spec::Options options = elastic();
+  options.max_restarts = 5;
+  spec::CheckpointPlan checkpoints;
+  checkpoints.resume = spec::Resume{.path = "/c/42", .step = 42};
+  const CoordinatorOptions got = coordinator_options(options, kFiles, checkpoints, 2, 4);
+  EXPECT_EQ(got.policy.resume, 42U);
+  EXPECT_EQ(got.policy.relaunch.max_restarts, 5U);
+}
+
+}  // namespace
+}  // namespace regroup::job
