@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/printable.h"
 #include "launcher/metrics/usage_columns.h"
@@ -23,13 +24,13 @@ std::string shown_value(const json& value) { return value.is_null() ? "-" : valu
 
 std::optional<FixedJob> announce_job(const spec::Environment& environment, const std::string& id,
                                      std::uint32_t members) {
-  auto files = make_job_files(environment, id);
-  if (!files.ok()) return {};
+  auto made = make_job_files(environment, id);
+  if (!made.ok()) return {};
+  HeldJobFiles files(std::move(*made));
   const std::string unnamed = files->fixed() + ".next";
   auto lock = base::FileLock::take(unnamed, json{{"size", members}}.dump());
   if (lock.ok() && std::rename(unnamed.c_str(), files->fixed().c_str()) == 0)
-    return FixedJob{std::move(*files), std::move(*lock)};
-  remove_job_files(*files);
+    return FixedJob{std::move(*lock), std::move(files)};
   return {};
 }
 

@@ -14,8 +14,9 @@ namespace regroup::job {
 
 // The job exists as long as a process holds a copy of the lock.
 struct FixedJob {
-  JobFiles files;
   base::FileLock lock;
+  HeldJobFiles files;  // removed before the lock is released: nobody finds the folder of a job that
+                       // has ended
 };
 
 // Creates the folder of job `id` with `members` members. None: that failed; the job runs without

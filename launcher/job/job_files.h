@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -29,11 +30,35 @@ struct JobFiles {
 [[nodiscard]] base::Result<std::string> runtime_folder(const spec::Environment& environment,
                                                        std::string* note = nullptr);
 
-// Creates the folder of job `id`, and removes the folders of jobs that do not run.
+// Creates the folder of job `id`, which HeldJobFiles removes, and removes the folders of jobs that
+// do not run.
 [[nodiscard]] base::Result<JobFiles> make_job_files(const spec::Environment& environment,
                                                     const std::string& id);
 // Best effort: other jobs ignore files that remain.
 void remove_job_files(const JobFiles& files);
+
+// Removes the files of a job when it is destroyed. The launcher and the process of its agent own
+// one each, since each of them may be killed before the other; who comes second finds nothing to
+// remove.
+class HeldJobFiles {
+ public:
+  HeldJobFiles() = default;  // of no job
+  explicit HeldJobFiles(JobFiles files) : files_(std::move(files)) {}
+  HeldJobFiles(HeldJobFiles&& other) noexcept : files_(std::exchange(other.files_, {})) {}
+  HeldJobFiles& operator=(HeldJobFiles&& other) noexcept {
+    std::swap(files_, other.files_);
+    return *this;
+  }
+  ~HeldJobFiles() {
+    if (!files_.folder.empty()) remove_job_files(files_);
+  }
+
+  [[nodiscard]] const JobFiles& operator*() const { return files_; }
+  [[nodiscard]] const JobFiles* operator->() const { return &files_; }
+
+ private:
+  JobFiles files_;
+};
 
 // It is a job without a coordinator (fixed_job.h), and runs.
 [[nodiscard]] bool is_fixed(const JobFiles& files);

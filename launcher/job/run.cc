@@ -78,24 +78,19 @@ int run_alone(const spec::Options& options, process::ProcessTableOptions process
   const auto announced =
       announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
   if (announced && ranks == Ranks::kServed)
-    processes.world_socket = announced->files.agent_socket();
+    processes.world_socket = announced->files->agent_socket();
   if (announced && ranks == Ranks::kServeThemselves)
-    processes.exits_file = announced->files.exits();
-  const auto forget = [&announced] {
-    if (announced) remove_job_files(announced->files);
-  };
-  const int status = agent::Guardian(
-                         [&](base::Fd guardian) {
-                           const int agent = run_agent(options, processes, std::move(guardian), job,
-                                                       announced ? announced->files.usage() : "");
-                           forget();  // the guardian may be dead
-                           return agent;
-                         },
-                         nullptr, {processes.record, {}, options.quiet}, forwarded_signals(options),
-                         notice_signals(options))
-                         .run();
-  forget();
-  return status;
+    processes.exits_file = announced->files->exits();
+  return agent::Guardian(
+             [&](base::Fd guardian) {
+               const HeldJobFiles held(announced ? *announced->files
+                                                 : JobFiles());  // the guardian may die
+               return run_agent(options, processes, std::move(guardian), job,
+                                announced ? held->usage() : "");
+             },
+             nullptr, {processes.record, {}, options.quiet}, forwarded_signals(options),
+             notice_signals(options))
+      .run();
 }
 
 int run_fixed_size(spec::Options options, process::ProcessTableOptions processes,
@@ -190,8 +185,9 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
   if (!launch.first() && !checkpoints->resume)
     return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
-  auto files = make_job_files(options.environment, processes.job);
-  if (!files.ok()) return refuse(files.status().message());
+  auto made = make_job_files(options.environment, processes.job);
+  if (!made.ok()) return refuse(made.status().message());
+  const HeldJobFiles files(std::move(*made));
   processes.agent_socket = files->agent_socket();
   const auto attempt = count_attempt(checkpoints->directory, options.environment);
   options.term_grace = term_grace(options);
@@ -208,10 +204,9 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
-        const int agent = run_agent(options, processes, std::move(socket), job, files->usage(),
-                                    checkpoints->directory, launch.spent);
-        remove_job_files(*files);  // the guardian may be dead
-        return agent;
+        const HeldJobFiles held(*files);  // the guardian may die
+        return run_agent(options, processes, std::move(socket), job, held->usage(),
+                         checkpoints->directory, launch.spent);
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
@@ -219,7 +214,6 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
       {processes.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
       notice_signals(options));
   const int status = guardian.run();
-  remove_job_files(*files);
   return end_of(guardian, status, *checkpoints, journal);
 }
 

@@ -239,8 +239,9 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
     return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
   if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet)
     fail(writer::resumes(*checkpoints), 0);
-  auto files = make_job_files(options.environment, processes.job);
-  if (!files.ok()) return refuse(files.status().message());
+  auto made = make_job_files(options.environment, processes.job);
+  if (!made.ok()) return refuse(made.status().message());
+  const HeldJobFiles files(std::move(*made));
   CoordinatorOptions coordinator =
       coordinator_options(options, *files, *checkpoints, start, std::nullopt);
   const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
@@ -252,10 +253,9 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
-        const int controller = run_controller(options, app, std::move(processes), *files,
-                                              *checkpoints, launch, std::move(socket));
-        remove_job_files(*files);  // the guardian may be dead
-        return controller;
+        const HeldJobFiles held(*files);  // the guardian may die
+        return run_controller(options, app, std::move(processes), *held, *checkpoints, launch,
+                              std::move(socket));
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
@@ -263,7 +263,6 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
       {record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
       notice_signals(options));
   const int status = guardian.run();
-  remove_job_files(*files);
   return end_of(guardian, status, *checkpoints, journal);
 }
 

@@ -63,13 +63,11 @@ class FixedSizeController {
       return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
     agent::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
     agent.spent = bring_up.spent();
-    if (announced_) agent.usage.status_file = announced_->files.usage();
+    if (announced_) agent.usage.status_file = announced_->files->usage();
     agent::Agent self(loop_, std::move(agent), std::move(guardian),
                       [this](agent::Agent& self) { return make_job(self); });
     const auto watch = watch_notices(options_, self);
-    const int status = self.run();
-    if (announced_) remove_job_files(announced_->files);  // the guardian may be dead
-    return status;
+    return self.run();
   }
 
  private:
@@ -227,7 +225,7 @@ class FixedSizeController {
     if (first == 0) processes_.master = {hosts_->own_address(), port.port};
     if (first != 0) processes_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
     if (!reads_input(0)) processes_.stdin_to.to = spec::StdinRequest::To::kNone;
-    if (serves_world()) processes_.world_socket = announced_->files.agent_socket();
+    if (serves_world()) processes_.world_socket = announced_->files->agent_socket();
     const auto size = static_cast<std::uint32_t>(layout_.host_of.size());
     std::vector<agent::Setup> setups;
     for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
@@ -284,7 +282,7 @@ class FixedSizeController {
       agent::Hosts& hosts) {
     return [this, &hosts](agent::Agent& agent, agent::OtherHosts*) {
       RankWorldOptions world =
-          rank_world_options(options_, job_, announced_->files.agent_socket(),
+          rank_world_options(options_, job_, announced_->files->agent_socket(),
                              {layout_.host_of.begin(), layout_.host_of.end()}, checkpoints_);
       world.agent.host = layout_.hosts[0].name;
       return std::make_unique<RankWorld>(agent, std::move(world), &hosts);
@@ -326,9 +324,9 @@ class FixedSizeController {
   std::vector<placement::ClusterHost> cluster_hosts_;  // as options_.hosts
   placement::PlacedJob placed_;
   Layout layout_;
-  std::optional<FixedJob> announced_;
-  Cluster cluster_;  // of roles
-  HeldPorts held_;   // the ports of this host
+  std::optional<FixedJob> announced_;  // the guardian may die: this process removes the files, too
+  Cluster cluster_;                    // of roles
+  HeldPorts held_;                     // the ports of this host
   writer::CheckpointPlan checkpoints_;
   process::HeldLocks locks_;  // of their directory
 };
@@ -343,17 +341,15 @@ int run_on_hosts(spec::Options options, const alloc::Allocation& here) {
   const std::vector<int> notices = notice_signals(options);
   const bool quiet = options.quiet;
   const auto folder = runtime_folder(options.environment);
-  const JobFiles files{folder.ok() ? *folder + "/" + processes.job : ""};
-  const int status =
-      agent::Guardian(
-          [&](base::Fd guardian) {
-            return FixedSizeController(std::move(options), here, std::move(processes))
-                .run(std::move(guardian));
-          },
-          nullptr, {record, {}, quiet}, forwarded, notices)
-          .run();
-  if (folder.ok()) remove_job_files(files);
-  return status;
+  // The agent makes them; it may be killed.
+  const HeldJobFiles files(folder.ok() ? JobFiles{*folder + "/" + processes.job} : JobFiles());
+  return agent::Guardian(
+             [&](base::Fd guardian) {
+               return FixedSizeController(std::move(options), here, std::move(processes))
+                   .run(std::move(guardian));
+             },
+             nullptr, {record, {}, quiet}, forwarded, notices)
+      .run();
 }
 
 }  // namespace regroup::job

@@ -71,9 +71,9 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
   EXPECT_EQ(
       find_job(environment_, "0000aaaa").status().message(),
       "job 0000aaaa has a fixed number of members (-np N), which supports only `regroup status`");
-  std::ofstream(fixed->files.usage())
+  std::ofstream(fixed->files->usage())
       << metrics::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
-  const std::string status = *fixed_job_status(fixed->files);
+  const std::string status = *fixed_job_status(*fixed->files);
   EXPECT_THAT(fixed_job_table(status),
               testing::HasSubstr("running with 3 members, a fixed number\n"));
   EXPECT_THAT(fixed_job_table(status),
@@ -87,10 +87,9 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
     EXPECT_THAT(
         find_job(environment_, "", JobKind::kAny).status().message(),
         testing::StartsWith("several jobs of this user are running; expected the ID of one: "));
-    remove_job_files(other->files);
   }
-  const JobFiles files = fixed->files;
-  fixed.reset();  // as if it had been killed
+  const JobFiles files = *fixed->files;
+  fixed->lock = base::FileLock::adopt({});  // as if it had been killed
   EXPECT_FALSE(is_fixed(files));
   EXPECT_EQ(find_job(environment_, "0000aaaa", JobKind::kAny).code(), base::Code::kNotFound);
   EXPECT_EQ(fixed_job_status(files).code(), base::Code::kNotFound);
@@ -112,10 +111,10 @@ TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   }
   const auto fixed = announce_job(environment_, "0000000e", 1);
   ASSERT_TRUE(fixed);
-  for (const JobFiles& files : {left, restarting, foreign, fixed->files}) age(files);
+  for (const JobFiles& files : {left, restarting, foreign, *fixed->files}) age(files);
   make("0000000d");
   EXPECT_FALSE(std::filesystem::exists(left.folder));
-  for (const JobFiles& files : {restarting, young, foreign, fixed->files}) {
+  for (const JobFiles& files : {restarting, young, foreign, *fixed->files}) {
     EXPECT_TRUE(std::filesystem::exists(files.folder)) << files.folder;
   }
 }
@@ -159,6 +158,26 @@ TEST_F(JobFilesTest, TheFolderIsPrivateAndGoesAway) {
   EXPECT_EQ(info.st_mode & 0777, 0700U);
   remove_job_files(*files);
   EXPECT_NE(::stat(files->folder.c_str(), &info), 0);
+}
+
+TEST_F(JobFilesTest, GoAwayWithTheFirstWhoHoldsThem) {
+  const HeldJobFiles launcher(*make_job_files(environment_, "job"));
+  {
+    HeldJobFiles agent(*launcher);
+    EXPECT_TRUE(std::filesystem::exists(launcher->folder));
+    const HeldJobFiles moved = std::move(agent);
+    agent = HeldJobFiles();
+    EXPECT_TRUE(std::filesystem::exists(launcher->folder));
+  }
+  EXPECT_FALSE(std::filesystem::exists(launcher->folder));  // and removing it again does no harm
+}
+
+TEST_F(JobFilesTest, OfAFixedJobGoAwayWithIt) {
+  auto fixed = announce_job(environment_, "0000aaaa", 3);
+  ASSERT_TRUE(fixed);
+  const JobFiles files = *fixed->files;
+  fixed.reset();
+  EXPECT_FALSE(std::filesystem::exists(files.folder));
 }
 
 }  // namespace
