@@ -120,42 +120,44 @@ Status check_resumed_options(const spec::Options& options, const writer::Resume&
   return {};
 }
 
-Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const std::string& job,
-                                                   bool hosts, process::HeldLocks* locks) {
-  writer::CheckpointPlan plan;
-  const spec::CheckpointRequest& asked = options->checkpoint;
+Result<WorldStart> prepare_checkpoints(const spec::Options& options, std::uint32_t shards,
+                                       const std::string& job, bool hosts,
+                                       process::HeldLocks* locks) {
+  WorldStart out{{}, options.seed, shards};
+  writer::CheckpointPlan& plan = out.checkpoints;
+  const spec::CheckpointRequest& asked = options.checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())
     return base::invalid_argument("--checkpoint-shared: requires --checkpoint DIR");
-  if (asked.directory.empty()) return plan;
+  if (asked.directory.empty()) return out;
   plan.directory = absolute(asked.directory);
   plan.job = job;
   if (!asked.shared.empty()) {
     plan.shared = absolute(asked.shared);
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, *options, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, options, locks));
   }
   Result<std::optional<writer::Resume>> newest = std::optional<writer::Resume>();
   if (hosts && !plan.shared.empty()) {
-    newest = newest_of_hosts(plan, *options);
+    newest = newest_of_hosts(plan, options);
   } else {
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, *options, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, options, locks));
     std::vector<std::string> places{plan.directory};
     if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
-    newest = newest_in(places, plan.directory, options->environment);
+    newest = newest_in(places, plan.directory, options.environment);
   }
   if (!newest.ok()) return newest.status();
   plan.resume = std::move(*newest);
   if (plan.resume) {
-    REGROUP_RETURN_IF_ERROR(check_resumed_options(*options, *plan.resume));
-    options->seed = plan.resume->seed;
-    options->shards = plan.resume->shards;
+    REGROUP_RETURN_IF_ERROR(check_resumed_options(options, *plan.resume));
+    out.seed = plan.resume->seed;
+    out.shards = plan.resume->shards;
   }
-  plan.every = options->checkpoint.every;
-  plan.keep_last = options->checkpoint.keep;
-  plan.keep_every = options->checkpoint.keep_every;
-  plan.memory = options->checkpoint.memory;
-  plan.seed = options->seed;
-  plan.shards = options->shards;
-  return plan;
+  plan.every = asked.every;
+  plan.keep_last = asked.keep;
+  plan.keep_every = asked.keep_every;
+  plan.memory = asked.memory;
+  plan.seed = out.seed;
+  plan.shards = out.shards;
+  return out;
 }
 
 }  // namespace regroup::job

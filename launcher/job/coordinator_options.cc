@@ -15,8 +15,8 @@ bool by_node(const spec::MapBy& map) {
 }  // namespace
 
 CoordinatorOptions coordinator_options(const spec::Options& options, const JobFiles& files,
-                                       const spec::CheckpointPlan& checkpoints,
-                                       std::uint32_t target, std::optional<std::uint32_t> slots) {
+                                       const WorldStart& world, std::uint32_t target,
+                                       std::optional<std::uint32_t> slots) {
   CoordinatorOptions out;
   out.policy = {.min = options.min,
                 .max = options.max,
@@ -24,7 +24,7 @@ CoordinatorOptions coordinator_options(const spec::Options& options, const JobFi
                 .spares = options.spares,
                 .any_fingerprint = options.any_fingerprint,
                 .replace = options.replace,
-                .shards = options.shards,
+                .shards = world.shards,
                 .wait = options.wait,
                 .ready_timeout = options.ready_timeout,
                 .kept_results = options.learner_steps,
@@ -32,9 +32,9 @@ CoordinatorOptions coordinator_options(const spec::Options& options, const JobFi
                 .hung_after = options.hung.after,
                 .kill_hung = options.hung.kill,
                 .drop_hung = options.hung.drop};
-  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
+  if (world.checkpoints.resume) out.policy.resume = world.checkpoints.resume->step;
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
-  out.job = {.id = files.id(), .seed = options.seed};
+  out.job = {.id = files.id(), .seed = world.seed};
   out.files = files;
   out.quiet = options.quiet;
   if (slots) {

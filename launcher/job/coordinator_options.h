@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "launcher/job/checkpoint_start.h"
 #include "launcher/job/elastic_coordinator.h"
-#include "launcher/spec/checkpoint_plan.h"
 #include "launcher/spec/options.h"
 
 namespace regroup::job {
@@ -14,8 +14,7 @@ namespace regroup::job {
 // the start; 0: one for each slot. `slots`: of this host, if all members run here; none: hosts
 // report their slots when their agents are up.
 [[nodiscard]] CoordinatorOptions coordinator_options(const spec::Options& options,
-                                                     const JobFiles& files,
-                                                     const spec::CheckpointPlan& checkpoints,
+                                                     const JobFiles& files, const WorldStart& world,
                                                      std::uint32_t target,
                                                      std::optional<std::uint32_t> slots);
 

@@ -26,10 +26,10 @@ constexpr proto::Incarnation kIncarnation = 1;
 
 RankWorldOptions rank_world_options(const spec::Options& options, const std::string& job,
                                     const std::string& socket, std::vector<proto::NodeId> placed,
-                                    const writer::CheckpointPlan& checkpoints) {
+                                    const WorldStart& world) {
   RankWorldOptions out;
+  const writer::CheckpointPlan& checkpoints = world.checkpoints;
   const auto size = static_cast<std::uint32_t>(placed.size());
-  const std::uint32_t shards = world_shards(options, size);
   out.policy = {.min = 1,  // after a notice the last ones may stand at different steps
                 .max = size,
                 .target = size,
@@ -37,19 +37,19 @@ RankWorldOptions rank_world_options(const spec::Options& options, const std::str
                 .any_fingerprint = options.any_fingerprint,
                 .replace = false,
                 .fixed = true,
-                .shards = shards,
+                .shards = world.shards,
                 .ready_timeout = options.ready_timeout,
                 .hung_after = options.hung.after};
   if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
-  out.job = {.id = job, .seed = options.seed, .nodes = placed};
+  out.job = {.id = job, .seed = world.seed, .nodes = placed};
   std::ranges::sort(out.job.nodes);
   out.job.nodes.erase(std::unique(out.job.nodes.begin(), out.job.nodes.end()), out.job.nodes.end());
   const auto here = std::ranges::count(placed, kHere);
   out.job.placed = std::move(placed);
   out.agent.core = {
       .slots = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, proto::kMaxSlots - 1),
-      .shards = shards,
-      .seed = options.seed,
+      .shards = world.shards,
+      .seed = world.seed,
       .any_fingerprint = options.any_fingerprint,
       .checkpoints = checkpoints.every > 0,
       .checkpoint_memory = checkpoints.memory,
@@ -66,12 +66,12 @@ std::uint32_t world_shards(const spec::Options& options, std::uint32_t size) {
   return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), proto::kMaxShards);
 }
 
-void add_world_variables(const spec::Options& options, const writer::CheckpointPlan& checkpoints,
+void add_world_variables(const spec::Options& options, const WorldStart& world,
                          spec::Environment& environment) {
-  if (options.shards != 0) environment["REGROUP_SHARDS"] = std::to_string(options.shards);
-  if (options.seed != 0) environment["REGROUP_SEED"] = std::to_string(options.seed);
+  if (world.shards != 0) environment["REGROUP_SHARDS"] = std::to_string(world.shards);
+  if (world.seed != 0) environment["REGROUP_SEED"] = std::to_string(world.seed);
   if (options.any_fingerprint) environment["REGROUP_CHECK_STATE"] = "0";
-  writer::add_checkpoint_variables(checkpoints, environment);
+  writer::add_checkpoint_variables(world.checkpoints, environment);
 }
 
 RankWorld::RankWorld(agent::Agent& agent, RankWorldOptions options, agent::Hosts* hosts)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/hosts.h"
+#include "launcher/job/checkpoint_start.h"
 #include "launcher/job/elastic_agent.h"
 #include "membership/coordinator/coordinator.h"
 #include "proto/message.h"
@@ -35,13 +36,13 @@ struct RankWorldOptions {
 [[nodiscard]] RankWorldOptions rank_world_options(const spec::Options& options,
                                                   const std::string& job, const std::string& socket,
                                                   std::vector<proto::NodeId> placed,
-                                                  const writer::CheckpointPlan& checkpoints);
+                                                  const WorldStart& world);
 // The default of V: the smallest power of two that is not below `size`.
 [[nodiscard]] std::uint32_t world_shards(const spec::Options& options, std::uint32_t size);
 
 // Adds the variables that pass options to ranks that join without an agent, and to checkpoints of
 // the agent.
-void add_world_variables(const spec::Options& options, const writer::CheckpointPlan& checkpoints,
+void add_world_variables(const spec::Options& options, const WorldStart& world,
                          spec::Environment& environment);
 
 // Used by the loop's thread.

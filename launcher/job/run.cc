@@ -93,7 +93,7 @@ int run_alone(const spec::Options& options, process::ProcessTableOptions process
       .run();
 }
 
-int run_fixed_size(spec::Options options, process::ProcessTableOptions processes,
+int run_fixed_size(const spec::Options& options, process::ProcessTableOptions processes,
                    const std::vector<std::uint32_t>& counts, std::uint32_t slots,
                    const placement::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == spec::Compat::kOpenMpi;
@@ -116,20 +116,18 @@ int run_fixed_size(spec::Options options, process::ProcessTableOptions processes
                          options.term_grace};
   process::HeldLocks locks;
   const std::size_t size = placed.placement.slots.size();
-  options.shards = world_shards(options, static_cast<std::uint32_t>(size));
-  const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
-  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
-  for (process::App& app : processes.apps)
-    add_world_variables(options, *checkpoints, app.environment);
+  const std::uint32_t shards = world_shards(options, static_cast<std::uint32_t>(size));
+  const auto world = prepare_checkpoints(options, shards, processes.job, false, &locks);
+  if (!world.ok()) return fail(world.status().message(), refused(options.compat));
+  for (process::App& app : processes.apps) add_world_variables(options, *world, app.environment);
   fixed.world = [&](agent::Agent& agent,
                     agent::OtherHosts*) -> std::unique_ptr<agent::MembershipJob> {
     const std::string& socket = agent.processes().options().world_socket;
     if (socket.empty()) return nullptr;
-    return std::make_unique<RankWorld>(
-        agent,
-        rank_world_options(options, processes.job, socket, std::vector<proto::NodeId>(size),
-                           *checkpoints),
-        nullptr);
+    return std::make_unique<RankWorld>(agent,
+                                       rank_world_options(options, processes.job, socket,
+                                                          std::vector<proto::NodeId>(size), *world),
+                                       nullptr);
   };
   return run_alone(
       options, processes, size,
@@ -139,7 +137,8 @@ int run_fixed_size(spec::Options options, process::ProcessTableOptions processes
 
 int run_roles(const spec::Options& options, process::ProcessTableOptions processes,
               const JobPlan& plan, std::uint32_t slots, const placement::PlacedJob& placed) {
-  for (process::App& app : processes.apps) add_world_variables(options, {}, app.environment);
+  const WorldStart world{{}, options.seed, options.shards};
+  for (process::App& app : processes.apps) add_world_variables(options, world, app.environment);
   RoleJobOptions roles = role_options(options, plan, processes.job, placed);
   roles.hosts = {{"", slots}};
   return run_alone(options, processes, placed.placement.slots.size(), [&](agent::Agent& agent) {
@@ -149,11 +148,11 @@ int run_roles(const spec::Options& options, process::ProcessTableOptions process
 
 ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles& files,
                                     const std::string& job, std::uint32_t slots,
-                                    const placement::PlacedJob& placed,
-                                    const writer::CheckpointPlan& checkpoints) {
+                                    const placement::PlacedJob& placed, const WorldStart& world) {
+  const writer::CheckpointPlan& checkpoints = world.checkpoints;
   return {{.slots = arena_slots(options),
-           .shards = options.shards,
-           .seed = options.seed,
+           .shards = world.shards,
+           .seed = world.seed,
            .any_fingerprint = options.any_fingerprint,
            .kept_results = options.learner_steps,
            .learn_above = options.learner_state,
@@ -181,32 +180,33 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
     return LaunchEnd{fail(why, refused(options.compat))};
   };
   process::HeldLocks locks;
-  const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
-  if (!checkpoints.ok()) return refuse(checkpoints.status().message());
-  if (!launch.first() && !checkpoints->resume)
-    return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
+  const auto world = prepare_checkpoints(options, options.shards, processes.job, false, &locks);
+  if (!world.ok()) return refuse(world.status().message());
+  const writer::CheckpointPlan& checkpoints = world->checkpoints;
+  if (!launch.first() && !checkpoints.resume)
+    return {fail(nothing_to_go_on_from(checkpoints.directory), launch.status)};
   auto made = make_job_files(options.environment, processes.job);
   if (!made.ok()) return refuse(made.status().message());
   const HeldJobFiles files(std::move(*made));
   processes.agent_socket = files->agent_socket();
-  const auto attempt = count_attempt(checkpoints->directory, options.environment);
+  const auto attempt = count_attempt(checkpoints.directory, options.environment);
   options.term_grace = term_grace(options);
   if (!attempt.ok()) return refuse(attempt.status().message());
   for (process::App& app : processes.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   CoordinatorOptions coordinator =
-      coordinator_options(options, *files, *checkpoints, options.start, slots_for(options, slots));
+      coordinator_options(options, *files, *world, options.start, slots_for(options, slots));
   coordinator.job.attempt = *attempt;
   const auto job = [&](agent::Agent& agent) {
     return std::make_unique<ElasticAgent>(
-        agent, elastic_options(options, *files, processes.job, slots, placed, *checkpoints));
+        agent, elastic_options(options, *files, processes.job, slots, placed, *world));
   };
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
         return run_agent(options, processes, std::move(socket), job, held->usage(),
-                         checkpoints->directory, launch.spent);
+                         checkpoints.directory, launch.spent);
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
@@ -214,7 +214,7 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
       {processes.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
       notice_signals(options));
   const int status = guardian.run();
-  return end_of(guardian, status, *checkpoints, journal);
+  return end_of(guardian, status, checkpoints, journal);
 }
 
 // Members of each program at the start: of MIN:MAX no more than there are slots.

@@ -140,8 +140,9 @@ base::Status go_on_from_newest(boost::asio::io_context& loop, const spec::Option
 
 // Runs the controller's process and returns its exit status.
 int run_controller(const spec::Options& options, const process::App& app,
-                   process::ProcessTableOptions processes, const JobFiles& files,
-                   writer::CheckpointPlan checkpoints, const Launch& launch, base::Fd guardian) {
+                   process::ProcessTableOptions processes, const JobFiles& files, WorldStart world,
+                   const Launch& launch, base::Fd guardian) {
+  writer::CheckpointPlan& checkpoints = world.checkpoints;
   ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
@@ -159,8 +160,8 @@ int run_controller(const spec::Options& options, const process::App& app,
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
   controller.setup.elastic = agent::ElasticSetup{
-      arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
-      options.learner_steps, options.learner_state, {},           checkpoints};
+      arena_slots(options),  world.shards,          world.seed, options.any_fingerprint,
+      options.learner_steps, options.learner_state, {},         checkpoints};
   controller.setup.elastic->finished_limit =
       std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
   for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty();
@@ -233,18 +234,19 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
   process::ProcessTableOptions processes = process_table_options(options, {});
   process::HeldLocks locks;
-  const auto checkpoints = prepare_checkpoints(&options, processes.job, true, &locks);
-  if (!checkpoints.ok()) return refuse(checkpoints.status().message());
-  if (!launch.first() && !checkpoints->resume && checkpoints->shared.empty())
-    return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
-  if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet)
-    fail(writer::resumes(*checkpoints), 0);
+  const auto world = prepare_checkpoints(options, options.shards, processes.job, true, &locks);
+  if (!world.ok()) return refuse(world.status().message());
+  const writer::CheckpointPlan& checkpoints = world->checkpoints;
+  if (!launch.first() && !checkpoints.resume && checkpoints.shared.empty())
+    return {fail(nothing_to_go_on_from(checkpoints.directory), launch.status)};
+  if (checkpoints.resume && checkpoints.shared.empty() && !options.quiet)
+    fail(writer::resumes(checkpoints), 0);
   auto made = make_job_files(options.environment, processes.job);
   if (!made.ok()) return refuse(made.status().message());
   const HeldJobFiles files(std::move(*made));
   CoordinatorOptions coordinator =
-      coordinator_options(options, *files, *checkpoints, start, std::nullopt);
-  const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
+      coordinator_options(options, *files, *world, start, std::nullopt);
+  const auto attempt = count_attempt(attempts_in(checkpoints), options.environment);
   if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;
   app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
@@ -254,7 +256,7 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
-        return run_controller(options, app, std::move(processes), *held, *checkpoints, launch,
+        return run_controller(options, app, std::move(processes), *held, *world, launch,
                               std::move(socket));
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
@@ -263,7 +265,7 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
       {record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
       notice_signals(options));
   const int status = guardian.run();
-  return end_of(guardian, status, *checkpoints, journal);
+  return end_of(guardian, status, checkpoints, journal);
 }
 
 }  // namespace regroup::job

@@ -88,25 +88,25 @@ class FixedSizeController {
     const bool roles = !plan_.roles.empty();
     std::uint32_t size = 0;
     for (const std::uint32_t count : plan_.counts) size += count;
-    if (!roles) options_.shards = world_shards(options_, size);
-    auto checkpoints =
-        roles ? writer::CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
-    if (!checkpoints.ok()) return Refusal{refused(options_.compat), checkpoints.status().message()};
-    checkpoints_ = std::move(*checkpoints);
-    if (!checkpoints_.shared.empty()) {
+    base::Result<WorldStart> world = WorldStart{{}, options_.seed, options_.shards};
+    if (!roles)
+      world = prepare_checkpoints(options_, world_shards(options_, size), job_, true, &locks_);
+    if (!world.ok()) return Refusal{refused(options_.compat), world.status().message()};
+    world_ = std::move(*world);
+    writer::CheckpointPlan& checkpoints = world_.checkpoints;
+    if (!checkpoints.shared.empty()) {
       take_newest_of_hosts(
           loop_, *hosts_, [&coming] { return coming.look(); },
-          [](const std::string& text) { fail(text, 0); }, &checkpoints_);
+          [](const std::string& text) { fail(text, 0); }, &checkpoints);
       if (coming.over()) return coming.over();
-      if (checkpoints_.resume) {
-        const base::Status same = check_resumed_options(options_, *checkpoints_.resume);
+      if (checkpoints.resume) {
+        const base::Status same = check_resumed_options(options_, *checkpoints.resume);
         if (!same.ok()) return Refusal{refused(options_.compat), same.message()};
-        options_.seed = checkpoints_.seed, options_.shards = checkpoints_.shards;
+        world_.seed = checkpoints.seed, world_.shards = checkpoints.shards;
       }
     }
-    if (checkpoints_.resume && !options_.quiet) fail(writer::resumes(checkpoints_), 0);
-    for (process::App& app : plan_.apps)
-      add_world_variables(options_, checkpoints_, app.environment);
+    if (checkpoints.resume && !options_.quiet) fail(writer::resumes(checkpoints), 0);
+    for (process::App& app : plan_.apps) add_world_variables(options_, world_, app.environment);
     return std::nullopt;
   }
 
@@ -226,7 +226,6 @@ class FixedSizeController {
     if (first != 0) processes_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
     if (!reads_input(0)) processes_.stdin_to.to = spec::StdinRequest::To::kNone;
     if (serves_world()) processes_.world_socket = announced_->files->agent_socket();
-    const auto size = static_cast<std::uint32_t>(layout_.host_of.size());
     std::vector<agent::Setup> setups;
     for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
       agent::Setup setup = common_setup(options_);
@@ -238,10 +237,10 @@ class FixedSizeController {
       if (serves_world())
         setup.elastic = {
             .lines = std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1),
-            .shards = world_shards(options_, size),
-            .seed = options_.seed,
+            .shards = world_.shards,
+            .seed = world_.seed,
             .any_fingerprint = options_.any_fingerprint,
-            .checkpoints = checkpoints_,
+            .checkpoints = world_.checkpoints,
             .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
       setup.usage = announced_ || !options_.usage_log.empty();
       setup.master = processes_.master;
@@ -283,7 +282,7 @@ class FixedSizeController {
     return [this, &hosts](agent::Agent& agent, agent::OtherHosts*) {
       RankWorldOptions world =
           rank_world_options(options_, job_, announced_->files->agent_socket(),
-                             {layout_.host_of.begin(), layout_.host_of.end()}, checkpoints_);
+                             {layout_.host_of.begin(), layout_.host_of.end()}, world_);
       world.agent.host = layout_.hosts[0].name;
       return std::make_unique<RankWorld>(agent, std::move(world), &hosts);
     };
@@ -327,8 +326,8 @@ class FixedSizeController {
   std::optional<FixedJob> announced_;  // the guardian may die: this process removes the files, too
   Cluster cluster_;                    // of roles
   HeldPorts held_;                     // the ports of this host
-  writer::CheckpointPlan checkpoints_;
-  process::HeldLocks locks_;  // of their directory
+  WorldStart world_;
+  process::HeldLocks locks_;  // of the directories of its checkpoints
 };
 
 }  // namespace

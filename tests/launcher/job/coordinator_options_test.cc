@@ -15,16 +15,16 @@ spec::Options elastic() {
   options.min = 2;
   options.max = 6;
   options.spares = 1;
-  options.shards = 8;
-  options.seed = 7;
   options.hung = {std::chrono::seconds(9), true, false};
   options.quiet = true;
   return options;
 }
 
+const WorldStart kWorld{{}, /*seed=*/7, /*shards=*/8};
+
 TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
   for (const auto& slots : {std::optional<std::uint32_t>(4), std::optional<std::uint32_t>()}) {
-    const CoordinatorOptions got = coordinator_options(elastic(), kFiles, {}, 3, slots);
+    const CoordinatorOptions got = coordinator_options(elastic(), kFiles, kWorld, 3, slots);
     EXPECT_EQ(got.policy.min, 2U);
     EXPECT_EQ(got.policy.max, 6U);
     EXPECT_EQ(got.policy.target, 3U);
@@ -42,11 +42,11 @@ TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
 
 TEST(CoordinatorOptions, OfOneHostNameItsSlots) {
   spec::Options options = elastic();
-  CoordinatorOptions got = coordinator_options(options, kFiles, {}, 3, 4);
+  CoordinatorOptions got = coordinator_options(options, kFiles, kWorld, 3, 4);
   EXPECT_EQ(got.policy.slots, 4U);
   EXPECT_EQ(got.job.nodes, std::vector<proto::NodeId>{0});
   options.oversubscribe = true;
-  got = coordinator_options(options, kFiles, {}, 3, 4);
+  got = coordinator_options(options, kFiles, kWorld, 3, 4);
   EXPECT_EQ(got.policy.slots, 7U);  // all members and spares
   EXPECT_FALSE(got.policy.oversubscribe);
 }
@@ -56,7 +56,7 @@ TEST(CoordinatorOptions, OfSeveralHostsLeaveSlotsToTheHosts) {
   options.oversubscribe = true;
   options.mapping.map.kind = spec::MapBy::Kind::kUnit;
   options.mapping.map.unit = spec::Unit::kNode;
-  const CoordinatorOptions got = coordinator_options(options, kFiles, {}, 0, std::nullopt);
+  const CoordinatorOptions got = coordinator_options(options, kFiles, kWorld, 0, std::nullopt);
   EXPECT_EQ(got.policy.target, 0U);
   EXPECT_TRUE(got.job.nodes.empty());
   EXPECT_TRUE(got.policy.oversubscribe);
@@ -67,9 +67,9 @@ TEST(CoordinatorOptions, OfSeveralHostsLeaveSlotsToTheHosts) {
 TEST(CoordinatorOptions, ResumeFromTheCheckpointAndHeedMaxRestarts) {
   spec::Options options = elastic();
   options.max_restarts = 5;
-  spec::CheckpointPlan checkpoints;
-  checkpoints.resume = spec::Resume{.path = "/c/42", .step = 42};
-  const CoordinatorOptions got = coordinator_options(options, kFiles, checkpoints, 2, 4);
+  WorldStart world = kWorld;
+  world.checkpoints.resume = spec::Resume{.path = "/c/42", .step = 42};
+  const CoordinatorOptions got = coordinator_options(options, kFiles, world, 2, 4);
   EXPECT_EQ(got.policy.resume, 42U);
   EXPECT_EQ(got.policy.relaunch.max_restarts, 5U);
 }
