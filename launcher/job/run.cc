@@ -50,17 +50,25 @@ base::Status report_pid(const std::string& to) {
   return file ? base::Status() : base::system_error("write", to, errno);
 }
 
+// What the agent of an elastic job gets in addition.
+struct ElasticLaunch {
+  std::string checkpoints;    // their directory; "": there is none
+  base::Duration spent{};     // by earlier launches, of --timeout
+  base::Duration term_grace;  // term_grace()
+};
+
 int run_agent(const spec::Options& options, process::ProcessTableOptions processes,
-              base::Fd guardian, const agent::JobFactory& job, const std::string& usage_file = "",
-              const std::string& checkpoints = "", base::Duration spent = {}) {
+              base::Fd guardian, const agent::JobFactory& job, const std::string& usage_file,
+              const std::optional<ElasticLaunch>& elastic = std::nullopt) {
   auto port = process::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   processes.master.port = port->port;
   boost::asio::io_context loop(1);
   agent::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
   agent.usage.status_file = usage_file;
-  agent.spent = spent;
-  AttemptLog attempt_log(checkpoints);
+  if (elastic) agent.spent = elastic->spent;
+  if (elastic) agent.term_grace = elastic->term_grace;
+  AttemptLog attempt_log(elastic ? elastic->checkpoints : "");
   agent.noticed = [&attempt_log] { attempt_log.noticed(); };
   agent::Agent self(loop, std::move(agent), std::move(guardian), job);
   const auto watch = watch_notices(options, self);
@@ -173,7 +181,7 @@ ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles
           options.hung.after};
 }
 
-LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions processes,
+LaunchEnd run_elastic(const spec::Options& options, process::ProcessTableOptions processes,
                       std::uint32_t slots, const placement::PlacedJob& placed,
                       const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
@@ -190,7 +198,7 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
   const HeldJobFiles files(std::move(*made));
   processes.agent_socket = files->agent_socket();
   const auto attempt = count_attempt(checkpoints.directory, options.environment);
-  options.term_grace = term_grace(options);
+  const ElasticLaunch elastic{checkpoints.directory, launch.spent, term_grace(options)};
   if (!attempt.ok()) return refuse(attempt.status().message());
   for (process::App& app : processes.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
@@ -205,8 +213,7 @@ LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions proces
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
-        return run_agent(options, processes, std::move(socket), job, held->usage(),
-                         checkpoints.directory, launch.spent);
+        return run_agent(options, processes, std::move(socket), job, held->usage(), elastic);
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
@@ -252,8 +259,9 @@ LaunchEnd launch_job(spec::Options options, const Launch& launch) {
   }
   placement::print_display(options, *allocation, *placed, counts);
   if (options.do_not_launch) return {0};
-  if (base::Status status = report_pid(options.report_pid); !status.ok()) {
-    return refuse(fmt::format("--report-pid: {}", status.message()));
+  if (launch.first()) {  // it does not change
+    const base::Status reported = report_pid(options.report_pid);
+    if (!reported.ok()) return refuse(fmt::format("--report-pid: {}", reported.message()));
   }
   std::string note;
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet)
@@ -272,7 +280,6 @@ int run_job(spec::Options options) {
   for (;;) {
     const auto over = restarts.over(launch_job(options, restarts.launch()));
     if (over) return *over;
-    options.report_pid.clear();  // it has not changed
   }
 }
 

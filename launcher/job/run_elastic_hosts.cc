@@ -141,7 +141,7 @@ base::Status go_on_from_newest(boost::asio::io_context& loop, const spec::Option
 // Runs the controller's process and returns its exit status.
 int run_controller(const spec::Options& options, const process::App& app,
                    process::ProcessTableOptions processes, const JobFiles& files, WorldStart world,
-                   const Launch& launch, base::Fd guardian) {
+                   const Launch& launch, base::Duration grace, base::Fd guardian) {
   writer::CheckpointPlan& checkpoints = world.checkpoints;
   ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
@@ -195,6 +195,7 @@ int run_controller(const spec::Options& options, const process::App& app,
   agent::AgentOptions agent = agent_options(options, std::move(processes), {});
   agent.usage.status_file = files.usage();
   agent.spent = coming.spent();
+  agent.term_grace = grace;
   agent.noticed = [&attempt_log] { attempt_log.noticed(); };
   ElasticController* elastic = nullptr;  // the agent's
   agent::Agent self(loop, std::move(agent), std::move(guardian), [&](agent::Agent& self) {
@@ -250,13 +251,13 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;
   app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
-  options.term_grace = term_grace(options);
+  const base::Duration grace = term_grace(options);
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
-        return run_controller(options, app, std::move(processes), *held, *world, launch,
+        return run_controller(options, app, std::move(processes), *held, *world, launch, grace,
                               std::move(socket));
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
