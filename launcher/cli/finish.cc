@@ -8,6 +8,7 @@
 
 #include "base/printable.h"
 #include "base/values.h"
+#include "launcher/job/cluster_spec.h"
 
 namespace regroup::cli {
 namespace {
@@ -38,7 +39,7 @@ void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, spec::
 
 // Beside a job file there are no programs, but options of hosts and environment, which count for
 // its own.
-Status take_job_file(OptionsBuilder& builder) {
+Status check_job_file(OptionsBuilder& builder) {
   const std::string& file = builder.out.job_file;
   if (file.empty()) return {};
   if (!builder.done.empty()) {
@@ -59,7 +60,7 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
   spec::AppRequest app = std::move(from.app);
   app.environment = app_environment(builder, from);
   if (!builder.out.job_file.empty())
-    return builder.out.job_environment = std::move(app.environment), Status();
+    return builder.job_environment = std::move(app.environment), Status();
   const auto path = builder.context.environment.find("PATH");
   // -envnone hides PATH from the members, not from us.
   const auto own = app.environment.find("PATH");
@@ -149,6 +150,64 @@ Status count_members(OptionsBuilder& builder) {
   return {};
 }
 
+// What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from
+// the members, not from us.
+void prefer_command_line(const OptionsBuilder& builder, spec::AppRequest& app) {
+  const spec::Environment& own = builder.context.environment;
+  for (const auto& [name, value] : builder.job_environment) {
+    const auto ours = own.find(name);
+    if (ours == own.end() || ours->second != value) app.environment[name] = value;
+  }
+  const auto path = own.find("PATH");
+  if (!app.environment.contains("PATH") && path != own.end()) app.search_path = path->second;
+}
+
+// The programs and roles of --job.
+Status read_job_file(OptionsBuilder& builder) {
+  spec::Options& out = builder.out;
+  if (!builder.context.read_job) return {};
+  REGROUP_ASSIGN_OR_RETURN(
+      auto file,
+      builder.context.read_job(out.job_file, builder.job_environment, out.several_hosts()));
+  for (spec::AppRequest& app : file.apps) prefer_command_line(builder, app);
+  out.apps = std::move(file.apps);
+  out.roles = std::move(file.roles);
+  out.job_name = std::move(file.name);
+  out.notes.insert(out.notes.end(), file.notes.begin(), file.notes.end());
+  if (!out.max_restarts) out.max_restarts = file.retry_count;
+  return {};
+}
+
+// The roles of --role.
+Status take_roles(OptionsBuilder& builder) {
+  spec::Options& out = builder.out;
+  for (const spec::AppRequest& app : out.apps) {
+    if (app.role.empty()) continue;
+    spec::Role& role = out.roles.emplace_back();
+    role.name = app.role;
+    role.count = app.count.value_or(1);
+  }
+  if (out.roles.empty()) return {};
+  if (out.roles.size() != out.apps.size())
+    return invalid_argument("--role: expected one for every program of the job");
+  if (out.elastic)
+    return invalid_argument(
+        "--role and -np MIN:MAX cannot be combined: --role NAME=N sets the number of members");
+  return job::check_roles(out.roles);
+}
+
+// A cluster's members outnumber the cores as a rule: its servers mostly wait.
+Status finish_roles(OptionsBuilder& builder) {
+  spec::Options& out = builder.out;
+  Status status = out.job_file.empty() ? take_roles(builder) : read_job_file(builder);
+  if (!status.ok() || out.roles.empty()) return status;
+  out.max = 0;
+  for (const spec::AppRequest& app : out.apps) out.max += app.count.value_or(1);
+  out.min = out.max;
+  out.oversubscribe = true;
+  return {};
+}
+
 // MPIEXEC_TIMEOUT, where --timeout was not given.
 Status read_timeout(OptionsBuilder& builder) {
   const auto set = builder.context.environment.find("MPIEXEC_TIMEOUT");
@@ -162,7 +221,7 @@ Status read_timeout(OptionsBuilder& builder) {
 
 Status finish(OptionsBuilder& builder) {
   spec::Options& out = builder.out;
-  if (Status status = take_job_file(builder); !status.ok()) return status;
+  if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;
   for (AppBuilder& app : builder.done) {
     if (Status status = add_apps(builder, app); !status.ok()) return status;
@@ -182,7 +241,7 @@ Status finish(OptionsBuilder& builder) {
     out.notes.push_back(
         fmt::format("ignored, without effect in regroup: {}", fmt::join(builder.ignored, ", ")));
   }
-  return {};
+  return finish_roles(builder);
 }
 
 }  // namespace regroup::cli

@@ -6,8 +6,8 @@
 
 namespace regroup::cli {
 
-// Completes builder.out from builder.done: environments, counts, roles, hosts, programs run by
-// python3.
+// Completes builder.out from builder.done: environments, counts, roles, job file, hosts, programs
+// run by python3.
 [[nodiscard]] base::Status finish(OptionsBuilder& builder);
 
 // Of builder.listed and every app's -H: builder.out.hosts.

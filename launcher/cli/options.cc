@@ -4,11 +4,14 @@
 
 #include <unistd.h>
 
+#include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "launcher/job/discovery.h"
 #include "launcher/job/grant.h"
+#include "launcher/job/job_file.h"
 #include "launcher/job/this_host.h"
 #include "launcher/process/time_limit.h"
 
@@ -18,19 +21,24 @@ base::Result<spec::Options> parse_options(const std::vector<std::string>& args,
                                           spec::Environment environment, const std::string& program,
                                           int* exit_status) {
   job::HostNames names = job::all_host_names();
-  const ParseContext context{program,
-                             std::move(environment),
-                             std::move(names.own),
-                             job::read_file,
-                             job::runs_by_itself,
-                             [&environment = context.environment](const std::string& name) {
-                               return job::grant_of(environment, name);
-                             },
-                             [&environment = context.environment](
-                                 const spec::DiscoveryRequest& request, const std::string& name) {
-                               return job::discover_hosts(environment, request, name);
-                             },
-                             std::move(names.aliases)};
+  const ParseContext context{
+      program,
+      std::move(environment),
+      std::move(names.own),
+      job::read_file,
+      job::runs_by_itself,
+      [&environment = context.environment](const std::string& name) {
+        return job::grant_of(environment, name);
+      },
+      [&environment = context.environment](const spec::DiscoveryRequest& request,
+                                           const std::string& name) {
+        return job::discover_hosts(environment, request, name);
+      },
+      std::move(names.aliases),
+      [](const std::string& path, const spec::Environment& members, bool several_hosts) {
+        const std::uint32_t any = std::numeric_limits<std::uint32_t>::max();
+        return job::read_job(path, members, several_hosts ? any : job::count_gpus());
+      }};
   if (const auto factor = process::time_limit_factor(context.environment); !factor.ok())
     return factor.status();
   return parse_command_line(args, context, exit_status);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "launcher/job/job_file.h"
 #include "launcher/spec/hosts.h"
 #include "launcher/spec/options.h"
 #include "launcher/spec/request.h"
@@ -29,6 +30,10 @@ struct ParseContext {
                                           const std::string& allocator)>
       discover;
   spec::HostAliases host_aliases = {};  // of all hosts, as far as they are known here
+  // Reads a job file, whose programs have that environment besides what the file says.
+  std::function<base::Result<job::JobFile>(
+      const std::string& path, const spec::Environment& environment, bool several_hosts)>
+      read_job;
 };
 
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest

@@ -92,8 +92,9 @@ struct OptionsBuilder {
   LastValues last;                        // of options of the whole job
   int exit_status = 1;                    // of what is refused, as Open MPI has it
   std::string app_file;
-  std::vector<std::string> ignored;  // options without meaning here, as they were written
-  bool torchrun = false;             // its name or --nproc-per-node: a .py is always Python's
+  spec::Environment job_environment;  // of the programs of a job file, without what the file adds
+  std::vector<std::string> ignored;   // options without meaning here, as they were written
+  bool torchrun = false;              // its name or --nproc-per-node: a .py is always Python's
   bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.
   base::Status refuse(int status, base::Status why) { return exit_status = status, std::move(why); }

@@ -13,23 +13,8 @@
 
 namespace regroup::job {
 
-// Ports that each member of a role gets besides the one in TF_CONFIG.
-struct PortRequest {
-  std::string label;
-  std::uint32_t count = 1;     // of each member
-  std::uint16_t begin_at = 0;  // member i has count ports from begin_at + i * count on; 0: any
-  bool operator==(const PortRequest&) const = default;
-};
-
-struct Role {
-  std::string name;
-  std::uint32_t count = 1;
-  std::uint32_t gpus = 0;  // of each member
-  std::vector<PortRequest> ports;
-  std::uint32_t min_failed = 1;     // so many members that failed for good end the job; 0: never
-  std::uint32_t min_succeeded = 0;  // so many members that ended well end the job well; 0: never
-  bool operator==(const Role&) const = default;
-};
+using spec::PortRequest;
+using spec::Role;
 
 // What a role means by its name, as in TensorFlow. A role of any other name is made of workers.
 enum class RoleKind : std::uint8_t { kChief, kWorker, kServer, kEvaluator };

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <cstring>
 #include <optional>
 #include <utility>
 
-#include "base/status.h"
 #include "launcher/agent/agent.h"
-#include "launcher/job/job_file.h"
 #include "launcher/job/start.h"
 #include "launcher/process/environment.h"
 #include "proto/world.h"
@@ -23,59 +21,6 @@ constexpr std::uint32_t kSpareSlots = 2;  // of dead members whose partial sums 
 constexpr int kNotInPath = 66;
 constexpr int kNoFolder = 181;
 constexpr int kNotExecutable = 183;
-
-// What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from
-// the members, not from us.
-void prefer_command_line(const spec::Options& options, spec::AppRequest& app) {
-  for (const auto& [name, value] : options.job_environment) {
-    const auto ours = options.environment.find(name);
-    if (ours == options.environment.end() || ours->second != value) app.environment[name] = value;
-  }
-  const auto path = options.environment.find("PATH");
-  if (!app.environment.contains("PATH") && path != options.environment.end())
-    app.search_path = path->second;
-}
-
-// The programs and roles of --job replace those of the command line.
-base::Status take_job_file(spec::Options& options, JobPlan& plan) {
-  REGROUP_ASSIGN_OR_RETURN(
-      auto file,
-      read_job(options.job_file, options.job_environment,
-               options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : count_gpus()));
-  for (spec::AppRequest& app : file.apps) prefer_command_line(options, app);
-  options.apps = std::move(file.apps);
-  options.notes.insert(options.notes.end(), file.notes.begin(), file.notes.end());
-  if (!options.max_restarts) options.max_restarts = file.retry_count;
-  plan.roles = std::move(file.roles);
-  plan.name = std::move(file.name);
-  return {};
-}
-
-base::Status take_roles(const spec::Options& options, JobPlan& plan) {
-  for (const spec::AppRequest& app : options.apps) {
-    if (app.role.empty()) continue;
-    Role role;
-    role.name = app.role;
-    role.count = app.count.value_or(1);
-    plan.roles.push_back(std::move(role));
-  }
-  if (plan.roles.empty()) return {};
-  if (plan.roles.size() != options.apps.size()) {
-    return base::invalid_argument("--role: expected one for every program of the job");
-  }
-  if (options.elastic)
-    return base::invalid_argument(
-        "--role and -np MIN:MAX cannot be combined: --role NAME=N sets the number of members");
-  return check_roles(plan.roles);
-}
-
-// A cluster's members outnumber the cores as a rule: its servers mostly wait.
-void count_role_members(spec::Options& options) {
-  std::uint32_t total = 0;
-  for (const spec::AppRequest& app : options.apps) total += app.count.value_or(1);
-  options.min = options.max = total;
-  options.oversubscribe = true;
-}
 
 // The Open MPI status, or hydra's only one.
 int as_under(spec::Compat compat, int status) {
@@ -100,10 +45,7 @@ std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::
 std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
                                         const alloc::Allocation& allocation) {
   JobPlan plan;
-  base::Status status =
-      options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
-  if (status.ok() && !plan.roles.empty()) count_role_members(options);
-  if (status.ok()) status = fit_to_slots(options, allocation.slots());
+  const base::Status status = fit_to_slots(options, allocation.slots());
   if (!status.ok()) return Refusal{refused(options.compat), status.message()};
   const spec::StdinRequest& input = options.stdin_to;
   if (input.to == spec::StdinRequest::To::kRank && input.rank >= options.max) {
@@ -131,10 +73,10 @@ std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
 // at least one, and servers and evaluators none.
 placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan) {
   placement::MemberNeeds out;
-  const bool said = std::any_of(plan.roles.begin(), plan.roles.end(),
+  const bool said = std::any_of(options.roles.begin(), options.roles.end(),
                                 [](const Role& role) { return role.gpus > 0; });
-  for (std::size_t i = 0; i < plan.roles.size(); ++i) {
-    const Role& role = plan.roles[i];
+  for (std::size_t i = 0; i < options.roles.size(); ++i) {
+    const Role& role = options.roles[i];
     const RoleKind kind = kind_of(role);
     const bool computes = kind == RoleKind::kChief || kind == RoleKind::kWorker;
     out.roles.push_back(role.name);
@@ -144,11 +86,11 @@ placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& pla
   return out;
 }
 
-RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan,
-                            const std::string& job, const placement::PlacedJob& placed) {
+RoleJobOptions role_options(const spec::Options& options, const std::string& job,
+                            const placement::PlacedJob& placed) {
   RoleJobOptions out;
-  out.name = plan.name.empty() ? job : plan.name;
-  out.roles = plan.roles;
+  out.name = options.job_name.empty() ? job : options.job_name;
+  out.roles = options.roles;
   out.restart.whole_job = options.restart_policy == spec::RestartPolicy::kRestart;
   if (options.max_restarts) out.restart.max_restarts = *options.max_restarts;
   out.term_grace = options.term_grace;

@@ -1,5 +1,5 @@
-// What a command line comes to on this machine, before anything is started: job file read, members
-// counted, folders and programs found.
+// What a command line comes to on this machine, before anything is started: members counted,
+// folders and programs found.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,6 @@ namespace regroup::job {
 struct JobPlan {
   std::vector<process::App> apps;
   std::vector<std::uint32_t> counts;  // members of each app
-  std::vector<Role> roles;            // role i runs app i; empty: a job without roles
-  std::string name;                   // of a job of roles
 };
 
 struct Refusal {
@@ -27,8 +25,8 @@ struct Refusal {
   std::string message;
 };
 
-// Completes `options` (members, start, shards, what a job file says) and makes the plan. On several
-// hosts each looks for folders and programs itself.
+// Completes `options` (members, start, shards) and makes the plan. On several hosts
+// each looks for folders and programs itself.
 [[nodiscard]] std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
                                                       const alloc::Allocation& allocation);
 
@@ -36,8 +34,7 @@ struct Refusal {
 [[nodiscard]] placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan);
 
 // Without its hosts and ports. `job`: its id.
-[[nodiscard]] RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan,
-                                          const std::string& job,
+[[nodiscard]] RoleJobOptions role_options(const spec::Options& options, const std::string& job,
                                           const placement::PlacedJob& placed);
 
 // Slots of the arena of each host of an elastic job.

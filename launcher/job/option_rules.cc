@@ -98,9 +98,7 @@ Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
   return {};
 }
 
-bool has_roles(const spec::Options& options) {
-  return !options.job_file.empty() || (!options.apps.empty() && !options.apps.front().role.empty());
-}
+bool has_roles(const spec::Options& options) { return !options.roles.empty(); }
 
 std::string unheeded_options(const spec::Options& options) {
   std::vector<std::string> lines = options.quiet ? std::vector<std::string>() : options.notes;

@@ -144,10 +144,10 @@ int run_fixed_size(const spec::Options& options, process::ProcessTableOptions pr
 }
 
 int run_roles(const spec::Options& options, process::ProcessTableOptions processes,
-              const JobPlan& plan, std::uint32_t slots, const placement::PlacedJob& placed) {
+              std::uint32_t slots, const placement::PlacedJob& placed) {
   const WorldStart world{{}, options.seed, options.shards};
   for (process::App& app : processes.apps) add_world_variables(options, world, app.environment);
-  RoleJobOptions roles = role_options(options, plan, processes.job, placed);
+  RoleJobOptions roles = role_options(options, processes.job, placed);
   roles.hosts = {{"", slots}};
   return run_alone(options, processes, placed.placement.slots.size(), [&](agent::Agent& agent) {
     return std::make_unique<RoleJob>(agent, std::move(roles));
@@ -267,8 +267,7 @@ LaunchEnd launch_job(spec::Options options, const Launch& launch) {
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet)
     fail(note, 0);
   const process::ProcessTableOptions processes = process_table_options(options, plan.apps);
-  if (!plan.roles.empty())
-    return {run_roles(options, processes, plan, allocation->slots(), *placed)};
+  if (has_roles(options)) return {run_roles(options, processes, allocation->slots(), *placed)};
   if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
   return {run_fixed_size(options, processes, plan.counts, allocation->slots(), *placed)};
 }

@@ -85,7 +85,7 @@ class FixedSizeController {
 
   // Prepares the World of ranks that join.
   std::optional<Refusal> prepare_world(BringUp& coming) {
-    const bool roles = !plan_.roles.empty();
+    const bool roles = has_roles(options_);
     std::uint32_t size = 0;
     for (const std::uint32_t count : plan_.counts) size += count;
     base::Result<WorldStart> world = WorldStart{{}, options_.seed, options_.shards};
@@ -111,7 +111,7 @@ class FixedSizeController {
   }
 
   // False for a job of roles, and where this host has no folder for the job.
-  [[nodiscard]] bool serves_world() const { return plan_.roles.empty() && announced_; }
+  [[nodiscard]] bool serves_world() const { return !has_roles(options_) && announced_; }
 
   std::optional<Refusal> bring_up(BringUp& coming) {
     auto made = send_agents(loop_, options_, processes_.job, false);
@@ -194,7 +194,7 @@ class FixedSizeController {
   // all others.
   base::Status hold_ports() {
     REGROUP_ASSIGN_OR_RETURN(const auto wanted,
-                             ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size()));
+                             ports_wanted(options_.roles, layout_.host_of, layout_.hosts.size()));
     REGROUP_ASSIGN_OR_RETURN(held_, job::hold_ports(wanted.at(0), ""));
     std::vector<agent::InventoryRequest> orders;
     for (std::size_t i = 1; i < wanted.size(); ++i) orders.push_back({false, "", wanted.at(i)});
@@ -213,14 +213,14 @@ class FixedSizeController {
                                            hosts_->name(other - 1)));
       numbers.back() = std::move(*ports);
     }
-    cluster_.roles = plan_.roles;
+    cluster_.roles = options_.roles;
     give_ports(cluster_, layout_.host_of, numbers, addresses);
     return {};
   }
 
   // MASTER_ADDR is the host of rank 0.
   base::Status set_up(const process::HeldPort& port) {
-    if (!plan_.roles.empty()) REGROUP_RETURN_IF_ERROR(hold_ports());
+    if (has_roles(options_)) REGROUP_RETURN_IF_ERROR(hold_ports());
     const std::uint32_t first = layout_.host_of.empty() ? 0 : layout_.host_of[0];
     if (first == 0) processes_.master = {hosts_->own_address(), port.port};
     if (first != 0) processes_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
@@ -264,12 +264,12 @@ class FixedSizeController {
   }
 
   std::unique_ptr<agent::AgentJob> make_job(agent::Agent& self) {
-    if (plan_.roles.empty()) {
+    if (!has_roles(options_)) {
       FixedSizeOptions fixed = fixed_size_options();
       if (serves_world()) fixed.world = world(*hosts_);
       return std::make_unique<FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
     }
-    RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
+    RoleJobOptions roles = role_options(options_, job_, placed_);
     roles.hosts = layout_.hosts;
     roles.host_of = layout_.host_of;
     roles.ports = std::move(cluster_.members);

@@ -35,10 +35,13 @@ struct Options {
       like_command;   // kRun: the command that the first word, a program, resembles; "": none
   std::string topic;  // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
 
-  // kRun: the programs. Empty only with a job file.
+  // kRun: the programs, of the command line or of a job file. Empty only if the parser could not
+  // read that.
   std::vector<AppRequest> apps;
-  std::string job_file;         // --job, whose programs come from there
-  Environment job_environment;  // theirs, without what the file adds
+  std::vector<Role>
+      roles;  // of --role or the job file: program i is role i; empty: a job without roles
+  std::string job_file;  // --job
+  std::string job_name;  // that a job file says
   Compat compat = Compat::kOpenMpi;
 
   // Members. min and max are the sum over all apps; 0: one member per slot.

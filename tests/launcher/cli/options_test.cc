@@ -48,6 +48,37 @@ TEST(Options, ARangeMakesTheJobElastic) {
   EXPECT_TRUE(parsed({"-np", "2:2", "p"}).elastic);
 }
 
+TEST(Options, RolesCountTheMembersOfTheJob) {
+  const Options options = parsed({"--role", "chief=1", "--role", "worker=3", "p"});
+  ASSERT_EQ(options.roles.size(), 2U);
+  EXPECT_EQ(options.roles[1].name, "worker");
+  EXPECT_EQ(options.roles[1].count, 3U);
+  EXPECT_EQ(options.min, 4U);
+  EXPECT_EQ(options.max, 4U);
+  EXPECT_TRUE(options.oversubscribe);  // servers mostly wait
+  EXPECT_TRUE(has_roles(options));
+  EXPECT_FALSE(has_roles(parsed({"-np", "2", "p"})));
+  EXPECT_EQ(refusal({"--role", "a=1", "p", ":", "-np", "1", "q"}),
+            "--role: expected one for every program of the job");
+}
+
+TEST(Options, AJobFileIsReadWithThem) {
+  const Options options =
+      parsed({"-x", "B=line", "--job", "tests/golden/job_file/parameter_server.yaml"});
+  EXPECT_EQ(options.job_name, "digits");
+  ASSERT_EQ(options.apps.size(), 3U);
+  ASSERT_EQ(options.roles.size(), 3U);
+  EXPECT_EQ(options.apps[1].role, "worker");
+  EXPECT_EQ(options.apps[1].environment.at("B"), "line");
+  EXPECT_EQ(options.max, 4U);
+  EXPECT_EQ(options.max_restarts, 2U);
+  EXPECT_EQ(parsed({"--max-restarts", "7", "--job", "tests/golden/job_file/parameter_server.yaml"})
+                .max_restarts,
+            7U);
+  EXPECT_EQ(parsed({"--job", "tests/golden/job_file/openpai.json"}).notes.size(), 2U);
+  EXPECT_THAT(refusal({"--job", "no/such.yaml"}), testing::StartsWith("no/such.yaml: "));
+}
+
 TEST(Options, EverythingAfterTheProgramIsItsOwn) {
   EXPECT_EQ(parsed({"-np", "1", "prog", "-np", "7", "--help"}).apps.at(0).command,
             (Words{"prog", "-np", "7", "--help"}));
