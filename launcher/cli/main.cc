@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
       return 0;
     case regroup::job::Verb::kRun:
       regroup::process::block_signals();
-      return regroup::job::run_job(std::move(*options));
+      return regroup::job::run_job(*options);
     case regroup::job::Verb::kBench:
       return regroup::cli::run_bench(*options);
     case regroup::job::Verb::kCheckpoint:

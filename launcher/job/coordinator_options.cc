@@ -14,13 +14,13 @@ bool by_node(const spec::MapBy& map) {
 
 }  // namespace
 
-CoordinatorOptions coordinator_options(const spec::Options& options, const JobFiles& files,
-                                       const WorldStart& world, std::uint32_t target,
+CoordinatorOptions coordinator_options(const spec::Options& options, const Members& members,
+                                       const WorldStart& world, const JobFiles& files,
                                        std::optional<std::uint32_t> slots) {
   CoordinatorOptions out;
-  out.policy = {.min = options.min,
-                .max = options.max,
-                .target = target,
+  out.policy = {.min = members.min,
+                .max = members.max,
+                .target = slots ? members.start : options.start,
                 .spares = options.spares,
                 .any_fingerprint = options.any_fingerprint,
                 .replace = options.replace,
@@ -38,7 +38,7 @@ CoordinatorOptions coordinator_options(const spec::Options& options, const JobFi
   out.files = files;
   out.quiet = options.quiet;
   if (slots) {
-    const std::uint32_t most = options.max + options.spares;
+    const std::uint32_t most = members.max + options.spares;
     out.policy.slots = options.oversubscribe ? std::max(most, *slots) : *slots;
     return out;
   }

@@ -6,16 +6,16 @@
 
 #include "launcher/job/checkpoint_start.h"
 #include "launcher/job/elastic_coordinator.h"
-#include "launcher/spec/options.h"
+#include "launcher/job/option_rules.h"
 
 namespace regroup::job {
 
-// Options of the coordinator of the job whose files are `files`. `target`: the number of members at
-// the start; 0: one for each slot. `slots`: of this host, if all members run here; none: hosts
-// report their slots when their agents are up.
+// Options of the coordinator of the job whose files are `files`. `slots`: of this host, if all
+// members run here; none: hosts report their slots when their agents are up, and without
+// --initial-size the job starts with a member for each slot.
 [[nodiscard]] CoordinatorOptions coordinator_options(const spec::Options& options,
-                                                     const JobFiles& files, const WorldStart& world,
-                                                     std::uint32_t target,
+                                                     const Members& members,
+                                                     const WorldStart& world, const JobFiles& files,
                                                      std::optional<std::uint32_t> slots);
 
 }  // namespace regroup::job

@@ -42,29 +42,29 @@ std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::
 
 }  // namespace
 
-std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
-                                        const alloc::Allocation& allocation) {
+std::variant<JobPlan, Refusal> plan_job(const spec::Options& options, spec::MemberRange asked,
+                                        std::uint32_t slots) {
+  auto members = fit_to_slots(options, asked, slots);
+  if (!members.ok()) return Refusal{refused(options.compat), members.status().message()};
   JobPlan plan;
-  const base::Status status = fit_to_slots(options, allocation.slots());
-  if (!status.ok()) return Refusal{refused(options.compat), status.message()};
+  plan.members = std::move(*members);
   const spec::StdinRequest& input = options.stdin_to;
-  if (input.to == spec::StdinRequest::To::kRank && input.rank >= options.max) {
+  if (input.to == spec::StdinRequest::To::kRank && input.rank >= plan.members.max) {
     return Refusal{refused(options.compat), fmt::format("--stdin {}: expected a rank of at most {}",
-                                                        input.rank, options.max - 1)};
+                                                        input.rank, plan.members.max - 1)};
   }
   for (const spec::AppRequest& app : options.apps) {
     if (options.several_hosts()) {
       plan.apps.push_back({"", app.command, app.environment, app.wdir, app.role, app.limits});
-    } else {
-      auto found = find_app(app, options.compat);
-      if (auto* refusal = std::get_if<Refusal>(&found)) {
-        if (!options.like_command.empty())
-          refusal->message += fmt::format("; did you mean regroup {}?", options.like_command);
-        return std::move(*refusal);
-      }
-      plan.apps.push_back(std::move(std::get<process::App>(found)));
+      continue;
     }
-    plan.counts.push_back(app.count.value_or(options.max));
+    auto found = find_app(app, options.compat);
+    if (auto* refusal = std::get_if<Refusal>(&found)) {
+      if (!options.like_command.empty())
+        refusal->message += fmt::format("; did you mean regroup {}?", options.like_command);
+      return std::move(*refusal);
+    }
+    plan.apps.push_back(std::move(std::get<process::App>(found)));
   }
   return plan;
 }
@@ -103,8 +103,8 @@ RoleJobOptions role_options(const spec::Options& options, const std::string& job
 }
 
 // All members may come to be on one host.
-std::uint32_t arena_slots(const spec::Options& options) {
-  return std::min<std::uint32_t>(options.max + options.spares + kSpareSlots, proto::kMaxSlots - 1);
+std::uint32_t arena_slots(std::uint32_t members) {
+  return std::min<std::uint32_t>(members + kSpareSlots, proto::kMaxSlots - 1);
 }
 
 int placing_failed(const spec::Options& options) {

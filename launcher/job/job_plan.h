@@ -7,7 +7,6 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/alloc/allocator.h"
 #include "launcher/job/option_rules.h"
 #include "launcher/job/role_job.h"
 #include "launcher/placement/members.h"
@@ -17,7 +16,7 @@ namespace regroup::job {
 
 struct JobPlan {
   std::vector<process::App> apps;
-  std::vector<std::uint32_t> counts;  // members of each app
+  Members members;
 };
 
 struct Refusal {
@@ -25,10 +24,10 @@ struct Refusal {
   std::string message;
 };
 
-// Completes `options` (members, start, shards) and makes the plan. On several hosts
-// each looks for folders and programs itself.
-[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
-                                                      const alloc::Allocation& allocation);
+// The plan for `asked` members (members_of()) on `slots` slots. On several hosts each looks for
+// folders and programs itself.
+[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(const spec::Options& options,
+                                                      spec::MemberRange asked, std::uint32_t slots);
 
 // What members of roles need; of a job without roles nothing but what the options say.
 [[nodiscard]] placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan);
@@ -37,8 +36,9 @@ struct Refusal {
 [[nodiscard]] RoleJobOptions role_options(const spec::Options& options, const std::string& job,
                                           const placement::PlacedJob& placed);
 
-// Slots of the arena of each host of an elastic job.
-[[nodiscard]] std::uint32_t arena_slots(const spec::Options& options);
+// Slots of the arena of each host of an elastic job of at most `members` members, spares among
+// them.
+[[nodiscard]] std::uint32_t arena_slots(std::uint32_t members);
 
 // The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
 [[nodiscard]] int placing_failed(const spec::Options& options);

@@ -18,7 +18,7 @@ namespace regroup::job {
 namespace {
 
 using base::invalid_argument;
-using base::Status;
+using base::Result;
 
 constexpr std::uint32_t kMostMembers = 65536;
 constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
@@ -37,71 +37,75 @@ std::uint32_t slots_for(const spec::Options& options, std::uint32_t slots) {
                          [](std::uint32_t sum, const auto& host) { return sum + host.slots; });
 }
 
-Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
+Result<Members> fit_to_slots(const spec::Options& options, spec::MemberRange asked,
+                             std::uint32_t slots) {
   slots = slots_for(options, slots);
-  if (options.max == 0) options.min = options.max = slots;
-  if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
-  if (options.elastic && !options.several_hosts() && options.max >= proto::kMaxSlots) {
+  Members out{.min = asked.min, .max = asked.max, .start = options.start, .shards = options.shards};
+  if (out.max == 0) out.min = out.max = slots;
+  for (const spec::AppRequest& app : options.apps)
+    out.counts.push_back(app.count.value_or(out.max));
+  const bool one_host = !options.several_hosts();
+  if (options.elastic && one_host && out.max >= proto::kMaxSlots) {
     return invalid_argument(fmt::format("-np {}:{}: expected at most {} members on one machine",
-                                        options.min, options.max, proto::kMaxSlots - 1));
+                                        out.min, out.max, proto::kMaxSlots - 1));
   }
-  if (options.elastic && options.several_hosts() && options.do_not_launch) {
+  if (options.elastic && !one_host && options.do_not_launch) {
     return invalid_argument(
         "--do-not-launch: an elastic job on several hosts places its members as hosts come; use "
         "-np N to see "
         "where N ranks would go");
   }
-  if (options.max > kMostMembers) {
-    return invalid_argument(
-        fmt::format("{} members: expected at most {}", options.max, kMostMembers));
+  if (out.max > kMostMembers) {
+    return invalid_argument(fmt::format("{} members: expected at most {}", out.max, kMostMembers));
   }
-  if (!options.elastic && options.start != 0 && options.start != options.max) {
+  if (!options.elastic && out.start != 0 && out.start != out.max) {
     return invalid_argument(
-        fmt::format("--initial-size {}: requires an elastic job (-np MIN:MAX)", options.start));
+        fmt::format("--initial-size {}: requires an elastic job (-np MIN:MAX)", out.start));
   }
-  const std::uint32_t room = options.oversubscribe ? options.max : slots;
-  if (options.start == 0) {
-    options.start =
-        options.elastic ? std::max(options.min, std::min(options.max, slots)) : options.max;
-  } else if (options.start < options.min || options.start > options.max) {
+  if (out.start == 0) {
+    out.start = options.elastic ? std::max(out.min, std::min(out.max, slots)) : out.max;
+  } else if (out.start < out.min || out.start > out.max) {
     return invalid_argument(
-        fmt::format("--initial-size {}: expected a number in the range {}:{} of -np", options.start,
-                    options.min, options.max));
+        fmt::format("--initial-size {}: expected a number in the range {}:{} of -np", out.start,
+                    out.min, out.max));
   }
-  if (options.start > room) {
+  if (out.start > (options.oversubscribe ? out.max : slots)) {
     return invalid_argument(fmt::format("{} requested, {} {}available; --oversubscribe allows more",
-                                        base::counted(options.start, "member"),
+                                        base::counted(out.start, "member"),
                                         base::counted(slots, "slot"),
-                                        slots_given(options) ? "" : "(cores) "));
+                                        one_host && !slots_given(options) ? "(cores) " : ""));
   }
   const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
-  if (most != 0 && options.start > most) {
+  if (most != 0 && out.start > most) {
     return invalid_argument(fmt::format("{} requested; the host file allows {} (max_slots)",
-                                        base::counted(options.start, "member"), most));
+                                        base::counted(out.start, "member"), most));
   }
   if (options.spares > 0 && !options.replace)
     return invalid_argument(fmt::format(
         "--spares {}: cannot be combined with --replace never, which replaces no lost member",
         options.spares));
-  if (options.elastic && !options.several_hosts() && !options.oversubscribe &&
-      options.start + options.spares > slots) {
-    options.notes.push_back(fmt::format("--spares {}: {} {} room for {} in addition to {}",
-                                        options.spares, base::counted(slots, "slot"),
-                                        slots == 1 ? "has" : "have", slots - options.start,
-                                        base::counted(options.start, "member")));
+  if (options.elastic && one_host && !options.oversubscribe && out.start + options.spares > slots) {
+    out.notes.push_back(fmt::format("--spares {}: {} {} room for {} in addition to {}",
+                                    options.spares, base::counted(slots, "slot"),
+                                    slots == 1 ? "has" : "have", slots - out.start,
+                                    base::counted(out.start, "member")));
   }
-  if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
-  if (options.elastic && options.shards > proto::kMaxShards) {
+  if (out.shards == 0)
+    out.shards = options.elastic ? std::bit_ceil(out.max)
+                                 : std::min(std::bit_ceil(out.max), proto::kMaxShards);
+  if (options.elastic && out.shards > proto::kMaxShards) {
     return invalid_argument(
-        fmt::format("--shards {}: expected at most {}", options.shards, proto::kMaxShards));
+        fmt::format("--shards {}: expected at most {}", out.shards, proto::kMaxShards));
   }
-  return {};
+  return out;
 }
 
 bool has_roles(const spec::Options& options) { return !options.roles.empty(); }
 
-std::string unheeded_options(const spec::Options& options) {
-  std::vector<std::string> lines = options.quiet ? std::vector<std::string>() : options.notes;
+std::string unheeded_options(const spec::Options& options, const std::vector<std::string>& notes) {
+  std::vector<std::string> lines;
+  if (!options.quiet) lines = options.notes;
+  if (!options.quiet) lines.insert(lines.end(), notes.begin(), notes.end());
   if (!options.elastic && !options.elastic_options.empty()) {
     lines.push_back(fmt::format("{}: ignored; requires an elastic job (-np MIN:MAX)",
                                 fmt::join(options.elastic_options, ", ")));

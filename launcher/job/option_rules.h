@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "launcher/spec/options.h"
@@ -23,15 +24,29 @@ using spec::kHydraFailed;
 // any.
 [[nodiscard]] std::uint32_t slots_for(const spec::Options& options, std::uint32_t slots);
 
-// What stands in `slots` for a job, unless its -H or host file says how many there are: fills in
-// min, max, start, shards and the count of a single app that were not given, and refuses what does
-// not fit.
-[[nodiscard]] base::Status fit_to_slots(spec::Options& options, std::uint32_t slots);
+// The members of a job whose slots are known.
+struct Members {
+  std::uint32_t min = 0;  // over all programs; equal unless the job is elastic
+  std::uint32_t max = 0;
+  std::uint32_t start = 0;            // how many an elastic job starts with
+  std::uint32_t shards = 0;           // V of its World
+  std::vector<std::uint32_t> counts;  // of each program
+  std::vector<std::string> notes;     // a line each, for standard error
+};
+
+// The members of a job on `slots` slots, unless its -H or host file says how many there are.
+// `asked`: what members_of() says. kInvalidArgument: they do not fit, or the options contradict
+// themselves. Pure.
+[[nodiscard]] base::Result<Members> fit_to_slots(const spec::Options& options,
+                                                 spec::MemberRange asked, std::uint32_t slots);
 
 // A job of roles, from --role or a job file.
 [[nodiscard]] bool has_roles(const spec::Options& options);
 
-// A sentence on options that this job does not heed; "" if there are none.
-[[nodiscard]] std::string unheeded_options(const spec::Options& options);
+// Lines on options that this job does not heed, after the notes of the options and, unless --quiet,
+// `notes`;
+// "" if there are none.
+[[nodiscard]] std::string unheeded_options(const spec::Options& options,
+                                           const std::vector<std::string>& notes = {});
 
 }  // namespace regroup::job

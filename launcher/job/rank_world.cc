@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <boost/asio/post.hpp>
 #include <utility>
 #include <variant>
@@ -60,10 +59,6 @@ RankWorldOptions rank_world_options(const spec::Options& options, const std::str
   out.agent.fixed = true;
   out.agent.finished_limit = options.hung.after;
   return out;
-}
-
-std::uint32_t world_shards(const spec::Options& options, std::uint32_t size) {
-  return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), proto::kMaxShards);
 }
 
 void add_world_variables(const spec::Options& options, const WorldStart& world,

@@ -37,8 +37,6 @@ struct RankWorldOptions {
                                                   const std::string& job, const std::string& socket,
                                                   std::vector<proto::NodeId> placed,
                                                   const WorldStart& world);
-// The default of V: the smallest power of two that is not below `size`.
-[[nodiscard]] std::uint32_t world_shards(const spec::Options& options, std::uint32_t size);
 
 // Adds the variables that pass options to ranks that join without an agent, and to checkpoints of
 // the agent.

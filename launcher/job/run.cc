@@ -102,14 +102,14 @@ int run_alone(const spec::Options& options, process::ProcessTableOptions process
 }
 
 int run_fixed_size(const spec::Options& options, process::ProcessTableOptions processes,
-                   const std::vector<std::uint32_t>& counts, std::uint32_t slots,
+                   const Members& members, std::uint32_t slots,
                    const placement::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == spec::Compat::kOpenMpi;
   const std::uint32_t most = limited ? slots_for(options, slots) : 0;
   const spec::MapBy::Kind map = options.mapping.map.kind;
   const bool listed = !options.mapping.cpu_set.empty() || map == spec::MapBy::Kind::kCpuList;
   const placement::PlacedJob bindable = listed ? placed : placed.with_spare();
-  FixedSizeOptions fixed{counts,
+  FixedSizeOptions fixed{members.counts,
                          {{"", slots}},
                          {},
                          options.compat,
@@ -124,8 +124,7 @@ int run_fixed_size(const spec::Options& options, process::ProcessTableOptions pr
                          options.term_grace};
   process::HeldLocks locks;
   const std::size_t size = placed.placement.slots.size();
-  const std::uint32_t shards = world_shards(options, static_cast<std::uint32_t>(size));
-  const auto world = prepare_checkpoints(options, shards, processes.job, false, &locks);
+  const auto world = prepare_checkpoints(options, members.shards, processes.job, false, &locks);
   if (!world.ok()) return fail(world.status().message(), refused(options.compat));
   for (process::App& app : processes.apps) add_world_variables(options, *world, app.environment);
   fixed.world = [&](agent::Agent& agent,
@@ -154,11 +153,12 @@ int run_roles(const spec::Options& options, process::ProcessTableOptions process
   });
 }
 
-ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles& files,
-                                    const std::string& job, std::uint32_t slots,
-                                    const placement::PlacedJob& placed, const WorldStart& world) {
+ElasticAgentOptions elastic_options(const spec::Options& options, const Members& members,
+                                    const JobFiles& files, const std::string& job,
+                                    std::uint32_t slots, const placement::PlacedJob& placed,
+                                    const WorldStart& world) {
   const writer::CheckpointPlan& checkpoints = world.checkpoints;
-  return {{.slots = arena_slots(options),
+  return {{.slots = arena_slots(members.max + options.spares),
            .shards = world.shards,
            .seed = world.seed,
            .any_fingerprint = options.any_fingerprint,
@@ -182,13 +182,13 @@ ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles
 }
 
 LaunchEnd run_elastic(const spec::Options& options, process::ProcessTableOptions processes,
-                      std::uint32_t slots, const placement::PlacedJob& placed,
-                      const Launch& launch) {
+                      const Members& members, std::uint32_t slots,
+                      const placement::PlacedJob& placed, const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
     return LaunchEnd{fail(why, refused(options.compat))};
   };
   process::HeldLocks locks;
-  const auto world = prepare_checkpoints(options, options.shards, processes.job, false, &locks);
+  const auto world = prepare_checkpoints(options, members.shards, processes.job, false, &locks);
   if (!world.ok()) return refuse(world.status().message());
   const writer::CheckpointPlan& checkpoints = world->checkpoints;
   if (!launch.first() && !checkpoints.resume)
@@ -203,11 +203,11 @@ LaunchEnd run_elastic(const spec::Options& options, process::ProcessTableOptions
   for (process::App& app : processes.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   CoordinatorOptions coordinator =
-      coordinator_options(options, *files, *world, options.start, slots_for(options, slots));
+      coordinator_options(options, members, *world, *files, slots_for(options, slots));
   coordinator.job.attempt = *attempt;
   const auto job = [&](agent::Agent& agent) {
     return std::make_unique<ElasticAgent>(
-        agent, elastic_options(options, *files, processes.job, slots, placed, *world));
+        agent, elastic_options(options, members, *files, processes.job, slots, placed, *world));
   };
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
@@ -225,31 +225,33 @@ LaunchEnd run_elastic(const spec::Options& options, process::ProcessTableOptions
 }
 
 // Members of each program at the start: of MIN:MAX no more than there are slots.
-std::vector<std::uint32_t> placed_members(const spec::Options& options, const JobPlan& plan,
+std::vector<std::uint32_t> placed_members(const spec::Options& options, const Members& members,
                                           std::uint32_t slots) {
-  if (!options.elastic || options.oversubscribe) return plan.counts;
-  return {std::min(options.max, slots_for(options, slots))};
+  if (!options.elastic || options.oversubscribe) return members.counts;
+  return {std::min(members.max, slots_for(options, slots))};
 }
 
-LaunchEnd launch_job(spec::Options options, const Launch& launch) {
+LaunchEnd launch_job(const spec::Options& options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
     return LaunchEnd{fail(why, refused(options.compat))};
   };
-  auto allocation = alloc::make_this_machine()->allocation();
+  auto here = alloc::make_this_machine()->allocation();
+  if (!here.ok()) return refuse(here.status().message());
+  if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(options, launch);
+  if (options.several_hosts()) return {run_on_hosts(options, *here)};
+  const auto allocation = placement::usable_allocation(options, std::move(*here));
   if (!allocation.ok()) return refuse(allocation.status().message());
-  if (options.several_hosts() && options.elastic)
-    return run_elastic_on_hosts(std::move(options), launch);
-  if (options.several_hosts()) return {run_on_hosts(std::move(options), *allocation)};
-  if (const base::Status status = placement::prepare_members(options, *allocation); !status.ok())
-    return refuse(status.message());
-  auto planned = plan_job(options, *allocation);
+  const auto asked = placement::members_here(options, *allocation);
+  if (!asked.ok()) return refuse(asked.status().message());
+  auto planned = plan_job(options, *asked, allocation->slots());
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
   const JobPlan& plan = std::get<JobPlan>(planned);
-  if (const std::string ignored = unheeded_options(options); !ignored.empty()) {
+  const Members& members = plan.members;
+  if (const std::string ignored = unheeded_options(options, members.notes); !ignored.empty()) {
     fmt::print(stderr, "regroup: {}\n", base::escaped_lines(ignored));
   }
-  const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
+  const std::vector<std::uint32_t> counts = placed_members(options, members, allocation->slots());
   const auto folder = runtime_folder(options.environment);
   const auto placed = placement::place_members(options, *allocation, counts,
                                                needs_of(options, plan), folder.ok() ? *folder : "");
@@ -268,13 +270,14 @@ LaunchEnd launch_job(spec::Options options, const Launch& launch) {
     fail(note, 0);
   const process::ProcessTableOptions processes = process_table_options(options, plan.apps);
   if (has_roles(options)) return {run_roles(options, processes, allocation->slots(), *placed)};
-  if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
-  return {run_fixed_size(options, processes, plan.counts, allocation->slots(), *placed)};
+  if (options.elastic)
+    return run_elastic(options, processes, members, allocation->slots(), *placed, launch);
+  return {run_fixed_size(options, processes, members, allocation->slots(), *placed)};
 }
 
 }  // namespace
 
-int run_job(spec::Options options) {
+int run_job(const spec::Options& options) {
   Restarts restarts(options);
   for (;;) {
     const auto over = restarts.over(launch_job(options, restarts.launch()));

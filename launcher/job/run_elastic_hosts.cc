@@ -139,7 +139,7 @@ base::Status go_on_from_newest(boost::asio::io_context& loop, const spec::Option
 }
 
 // Runs the controller's process and returns its exit status.
-int run_controller(const spec::Options& options, const process::App& app,
+int run_controller(const spec::Options& options, const JobPlan& plan,
                    process::ProcessTableOptions processes, const JobFiles& files, WorldStart world,
                    const Launch& launch, base::Duration grace, base::Fd guardian) {
   writer::CheckpointPlan& checkpoints = world.checkpoints;
@@ -150,7 +150,7 @@ int run_controller(const spec::Options& options, const process::App& app,
     return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
   BringUp coming(options, guardian, launch.spent);
   std::function<bool()> enough = [&] {
-    return slots_up(options, **hosts) >= std::max(options.min, options.start);
+    return slots_up(options, **hosts) >= std::max(plan.members.min, plan.members.start);
   };
   if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
   coming.run(**hosts, std::move(enough));
@@ -159,9 +159,14 @@ int run_controller(const spec::Options& options, const process::App& app,
   controller.setup = common_setup(options);
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
-  controller.setup.elastic = agent::ElasticSetup{
-      arena_slots(options),  world.shards,          world.seed, options.any_fingerprint,
-      options.learner_steps, options.learner_state, {},         checkpoints};
+  controller.setup.elastic =
+      agent::ElasticSetup{.lines = arena_slots(plan.members.max + options.spares),
+                          .shards = world.shards,
+                          .seed = world.seed,
+                          .any_fingerprint = options.any_fingerprint,
+                          .kept_results = options.learner_steps,
+                          .learn_above = options.learner_state,
+                          .checkpoints = checkpoints};
   controller.setup.elastic->finished_limit =
       std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
   for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty();
@@ -169,7 +174,7 @@ int run_controller(const spec::Options& options, const process::App& app,
     if ((*hosts)->is_up(index))
       controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
-  controller.app = app;
+  controller.app = plan.apps.at(0);
   if (const base::Status status = query_inventories(options, **hosts, controller); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   const base::Status resumed =
@@ -221,21 +226,19 @@ int run_controller(const spec::Options& options, const process::App& app,
 
 }  // namespace
 
-LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
+LaunchEnd run_elastic_on_hosts(const spec::Options& options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
     return LaunchEnd{fail(why, refused(options.compat))};
   };
-  const std::uint32_t start = options.start;  // 0: as many as there are slots
-  alloc::Allocation unbounded;
-  unbounded.hosts.push_back({"", proto::kMaxMembers, {}});
-  auto planned = plan_job(options, unbounded);
+  auto planned = plan_job(options, {options.min, options.max}, proto::kMaxMembers);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
-  process::App app = std::get<JobPlan>(planned).apps.at(0);
-  if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
+  JobPlan plan = std::move(std::get<JobPlan>(planned));
+  if (const std::string ignored = unheeded_options(options, plan.members.notes); !ignored.empty())
+    fail(ignored, 0);
   process::ProcessTableOptions processes = process_table_options(options, {});
   process::HeldLocks locks;
-  const auto world = prepare_checkpoints(options, options.shards, processes.job, true, &locks);
+  const auto world = prepare_checkpoints(options, plan.members.shards, processes.job, true, &locks);
   if (!world.ok()) return refuse(world.status().message());
   const writer::CheckpointPlan& checkpoints = world->checkpoints;
   if (!launch.first() && !checkpoints.resume && checkpoints.shared.empty())
@@ -246,18 +249,18 @@ LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   if (!made.ok()) return refuse(made.status().message());
   const HeldJobFiles files(std::move(*made));
   CoordinatorOptions coordinator =
-      coordinator_options(options, *files, *world, start, std::nullopt);
+      coordinator_options(options, plan.members, *world, *files, std::nullopt);
   const auto attempt = count_attempt(attempts_in(checkpoints), options.environment);
   if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;
-  app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  plan.apps.at(0).environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   const base::Duration grace = term_grace(options);
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
-        return run_controller(options, app, std::move(processes), *held, *world, launch, grace,
+        return run_controller(options, plan, std::move(processes), *held, *world, launch, grace,
                               std::move(socket));
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {

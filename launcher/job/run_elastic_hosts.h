@@ -6,6 +6,6 @@
 
 namespace regroup::job {
 
-[[nodiscard]] LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch);
+[[nodiscard]] LaunchEnd run_elastic_on_hosts(const spec::Options& options, const Launch& launch);
 
 }  // namespace regroup::job

@@ -42,12 +42,9 @@ struct Layout {
 // Runs a fixed-size job on several hosts, in the process of this host's agent.
 class FixedSizeController {
  public:
-  FixedSizeController(spec::Options options, const alloc::Allocation& here,
+  FixedSizeController(const spec::Options& options, const alloc::Allocation& here,
                       process::ProcessTableOptions processes)
-      : options_(std::move(options)),
-        here_(here),
-        processes_(std::move(processes)),
-        job_(processes_.job) {}
+      : options_(options), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
   // Returns the exit status of the process. The guardian has the exit status of the job.
   int run(base::Fd guardian) {
@@ -74,8 +71,9 @@ class FixedSizeController {
   std::optional<Refusal> prepare(BringUp& coming) {
     if (auto refused = bring_up(coming)) return refused;
     if (auto refused = query_hosts()) return refused;
-    if (auto refused = count_members()) return refused;
-    auto planned = plan_job(options_, allocation_);
+    const auto asked = placement::members_of(options_, cluster_hosts_);
+    if (!asked.ok()) return Refusal{refused(options_.compat), asked.status().message()};
+    auto planned = plan_job(options_, *asked, allocation_.slots());
     if (auto* refused = std::get_if<Refusal>(&planned)) return std::move(*refused);
     plan_ = std::move(std::get<JobPlan>(planned));
     if (auto refused = prepare_world(coming)) return refused;
@@ -86,11 +84,8 @@ class FixedSizeController {
   // Prepares the World of ranks that join.
   std::optional<Refusal> prepare_world(BringUp& coming) {
     const bool roles = has_roles(options_);
-    std::uint32_t size = 0;
-    for (const std::uint32_t count : plan_.counts) size += count;
     base::Result<WorldStart> world = WorldStart{{}, options_.seed, options_.shards};
-    if (!roles)
-      world = prepare_checkpoints(options_, world_shards(options_, size), job_, true, &locks_);
+    if (!roles) world = prepare_checkpoints(options_, plan_.members.shards, job_, true, &locks_);
     if (!world.ok()) return Refusal{refused(options_.compat), world.status().message()};
     world_ = std::move(*world);
     writer::CheckpointPlan& checkpoints = world_.checkpoints;
@@ -133,11 +128,11 @@ class FixedSizeController {
     const auto folder = runtime_folder(options_.environment);
     allocation_.hosts.clear();
     std::size_t other = 0;
-    for (spec::HostRequest& host : options_.hosts) {
+    for (const spec::HostRequest& host : options_.hosts) {
       const std::uint32_t cores = host.here ? here_.slots() : hosts_->facts(other).slots;
-      if (host.slots == 0) host.slots = cores;
+      const std::uint32_t slots = host.slots != 0 ? host.slots : cores;
       cores_.push_back(cores);
-      allocation_.hosts.push_back({host.name, host.slots, {}});
+      allocation_.hosts.push_back({host.name, slots, {}});
       base::Result<placement::HostInventory> inventory = placement::HostInventory();
       if (order && host.here)
         inventory = placement::take_inventory(*order, here_.hosts.at(0).cores, options_.environment,
@@ -149,7 +144,7 @@ class FixedSizeController {
       }
       if (inventory.ok()) placement::keep_granted(host, *inventory);
       if (inventory.ok()) allocation_.hosts.back().cores = inventory->cpus;
-      cluster_hosts_.push_back({host.name, host.slots, host.max_slots, std::move(inventory)});
+      cluster_hosts_.push_back({host.name, slots, host.max_slots, std::move(inventory)});
       if (!host.here) ++other;
     }
     for (std::size_t i = 0; i < hosts_->size(); ++i) {
@@ -158,32 +153,24 @@ class FixedSizeController {
     return std::nullopt;
   }
 
-  // ppr:N:OBJECT says how many there are, where -np does not.
-  std::optional<Refusal> count_members() {
-    if (options_.mapping.map.kind != spec::MapBy::Kind::kPerUnit || options_.max != 0)
-      return std::nullopt;
-    const auto members = placement::members_of_ppr(options_, cluster_hosts_);
-    if (!members.ok()) return Refusal{refused(options_.compat), members.status().message()};
-    options_.min = options_.max = *members;
-    return std::nullopt;
-  }
-
   std::optional<Refusal> place() {
     auto placed = placement::place_on_cluster(
         options_, std::move(cluster_hosts_),
-        placement::job_request(options_, plan_.counts, needs_of(options_, plan_)));
+        placement::job_request(options_, plan_.members.counts, needs_of(options_, plan_)));
     if (!placed.ok()) return Refusal{placing_failed(options_), placed.status().message()};
     placed_ = std::move(*placed);
     for (const std::string& warning : placed_.warnings) {
       if (!options_.quiet) fail(warning, 0);
     }
-    placement::print_display(options_, allocation_, placed_, plan_.counts);
+    placement::print_display(options_, allocation_, placed_, plan_.members.counts);
     layout_.hosts = {{here_.hosts.at(0).name, 0}};
     std::vector<std::uint32_t> numbers;  // of options_.hosts, in the job
-    for (const spec::HostRequest& host : options_.hosts) {
-      numbers.push_back(host.here ? 0 : static_cast<std::uint32_t>(layout_.hosts.size()));
-      if (host.here) layout_.hosts[0].slots = host.slots;
-      if (!host.here) layout_.hosts.push_back({host.name, host.slots});
+    for (std::size_t i = 0; i < options_.hosts.size(); ++i) {
+      const alloc::Host& host = allocation_.hosts[i];
+      const bool here = options_.hosts[i].here;
+      numbers.push_back(here ? 0 : static_cast<std::uint32_t>(layout_.hosts.size()));
+      if (here) layout_.hosts[0].slots = host.slots;
+      if (!here) layout_.hosts.push_back({host.name, host.slots});
     }
     for (const std::uint32_t index : placed_.placement.hosts)
       layout_.host_of.push_back(numbers[index]);
@@ -290,7 +277,7 @@ class FixedSizeController {
 
   FixedSizeOptions fixed_size_options() {
     FixedSizeOptions fixed;
-    fixed.counts = plan_.counts;
+    fixed.counts = plan_.members.counts;
     fixed.hosts = layout_.hosts;
     fixed.host_of = layout_.host_of;
     fixed.compat = options_.compat;
@@ -306,16 +293,16 @@ class FixedSizeController {
     fixed.threads = placed_.threads(slots);
     fixed.helper = helper_options(options_, job_);
     const bool limited = !options_.oversubscribe && options_.compat == spec::Compat::kOpenMpi;
-    fixed.most = limited ? slots_for(options_, 0) : 0;
+    fixed.most = limited ? allocation_.slots() : 0;
     fixed.term_grace = options_.term_grace;
     return fixed;
   }
 
-  Options options_;
+  const spec::Options& options_;
   const alloc::Allocation here_;
   process::ProcessTableOptions processes_;
-  const std::string job_;  // its id
-  alloc::Allocation allocation_;
+  const std::string job_;         // its id
+  alloc::Allocation allocation_;  // its hosts as options_.hosts, each with its slots for this job
   boost::asio::io_context loop_{1};
   std::unique_ptr<agent::Hosts> hosts_;
   JobPlan plan_;
@@ -332,22 +319,20 @@ class FixedSizeController {
 
 }  // namespace
 
-int run_on_hosts(spec::Options options, const alloc::Allocation& here) {
+int run_on_hosts(const spec::Options& options, const alloc::Allocation& here) {
   if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
   process::ProcessTableOptions processes = process_table_options(options, {});
   const auto record = processes.record;
-  const std::vector<int> forwarded = forwarded_signals(options);
-  const std::vector<int> notices = notice_signals(options);
-  const bool quiet = options.quiet;
   const auto folder = runtime_folder(options.environment);
   // The agent makes them; it may be killed.
   const HeldJobFiles files(folder.ok() ? JobFiles{*folder + "/" + processes.job} : JobFiles());
   return agent::Guardian(
              [&](base::Fd guardian) {
-               return FixedSizeController(std::move(options), here, std::move(processes))
+               return FixedSizeController(options, here, std::move(processes))
                    .run(std::move(guardian));
              },
-             nullptr, {record, {}, quiet}, forwarded, notices)
+             nullptr, {record, {}, options.quiet}, forwarded_signals(options),
+             notice_signals(options))
       .run();
 }
 

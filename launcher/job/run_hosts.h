@@ -7,6 +7,6 @@
 namespace regroup::job {
 
 // `here`: what this host has. The exit status of the job.
-[[nodiscard]] int run_on_hosts(spec::Options options, const alloc::Allocation& here);
+[[nodiscard]] int run_on_hosts(const spec::Options& options, const alloc::Allocation& here);
 
 }  // namespace regroup::job

@@ -279,13 +279,18 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
   return out;
 }
 
-Result<std::uint32_t> members_of_ppr(const spec::Options& options,
+bool counts_objects(const spec::Options& options) {
+  return options.mapping.map.kind == spec::MapBy::Kind::kPerUnit && options.max == 0;
+}
+
+Result<spec::MemberRange> members_of(const spec::Options& options,
                                      const std::vector<ClusterHost>& hosts) {
+  if (!counts_objects(options)) return spec::MemberRange{options.min, options.max};
   REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(options, hosts, false));
   if (!cluster.unknown.ok()) return cluster.unknown;
   const spec::MapBy& map = options.mapping.map;
-  const std::uint32_t out = members_of_ppr(cluster.fabric, cluster.shares, options.mapping);
-  if (out > 0) return out;
+  const std::uint32_t members = members_of_ppr(cluster.fabric, cluster.shares, options.mapping);
+  if (members > 0) return spec::MemberRange{members, members};
   return base::invalid_argument(
       fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, spec::unit_name(map.unit),
                   hosts.size() == 1 ? "this machine has" : "the hosts have"));

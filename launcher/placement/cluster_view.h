@@ -41,8 +41,10 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
                                                        std::vector<ClusterHost> hosts,
                                                        JobRequest request);
 
-// The number of members of --map-by ppr:N:OBJECT on all hosts.
-[[nodiscard]] base::Result<std::uint32_t> members_of_ppr(const spec::Options& options,
+// The members that the options ask for: -np, or without it as many as --map-by ppr:N:OBJECT gives
+// on these hosts. Only if counts_objects(options) the hosts matter: then each needs its inventory.
+[[nodiscard]] base::Result<spec::MemberRange> members_of(const spec::Options& options,
                                                          const std::vector<ClusterHost>& hosts);
+[[nodiscard]] bool counts_objects(const spec::Options& options);
 
 }  // namespace regroup::placement

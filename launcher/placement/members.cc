@@ -124,23 +124,26 @@ std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& 
   return out;
 }
 
-Status prepare_members(spec::Options& options, alloc::Allocation& allocation) {
+Result<alloc::Allocation> usable_allocation(const spec::Options& options, alloc::Allocation here) {
+  alloc::Host& host = here.hosts.at(0);
   if (options.do_not_launch && described(options)) {
-    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, allocation));
-    allocation.hosts.at(0).quota = 0;
+    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, here));
+    host.quota = 0;
   }
   const spec::MapBy& map = options.mapping.map;
-  alloc::Host& host = allocation.hosts.at(0);
   const bool threads = map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit &&
                                                   map.unit == spec::Unit::kHwThread);
   if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
   if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
-  if (map.kind != spec::MapBy::Kind::kPerUnit || options.max != 0) return {};
+  return here;
+}
+
+Result<spec::MemberRange> members_here(const spec::Options& options,
+                                       const alloc::Allocation& allocation) {
+  if (!counts_objects(options)) return members_of(options, {});
   REGROUP_ASSIGN_OR_RETURN(auto topology, usable_topology(options, allocation));
-  options.min = options.max = members_of_ppr(topology, options.mapping);
-  if (options.max > 0) return {};
-  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: this machine has none",
-                                            map.per_unit, spec::unit_name(map.unit)));
+  HostInventory inventory{processors_only(std::move(topology)), {}, 0};
+  return members_of(options, {{allocation.hosts.at(0).name, 0, 0, std::move(inventory)}});
 }
 
 Result<PlacedJob> place_members(const spec::Options& options, const alloc::Allocation& allocation,

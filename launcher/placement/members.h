@@ -45,10 +45,14 @@ struct PlacedJob {
   [[nodiscard]] std::vector<std::uint32_t> threads(const std::vector<std::uint32_t>& slots) const;
 };
 
-// Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their
-// machine in place of this one; slots may be hardware threads; ppr:N:OBJECT without -np says how
-// many members there are.
-[[nodiscard]] base::Status prepare_members(spec::Options& options, alloc::Allocation& allocation);
+// What the job may use of `here`, this machine: with --do-not-launch that of HWLOC_XMLFILE or
+// HWLOC_SYNTHETIC in its place; slots may be hardware threads.
+[[nodiscard]] base::Result<alloc::Allocation> usable_allocation(const spec::Options& options,
+                                                                alloc::Allocation here);
+
+// members_of() on this host alone. Reads the machine only if that counts its objects.
+[[nodiscard]] base::Result<spec::MemberRange> members_here(const spec::Options& options,
+                                                           const alloc::Allocation& allocation);
 
 // `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are
 // dealt out over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A

@@ -29,6 +29,13 @@ struct Display {
 // What a lost member of a role does to the job, where its role cannot do without it.
 enum class RestartPolicy : std::uint8_t { kEnd, kRestart };
 
+// The members that a job may have, over all its programs; 0: one for each slot.
+struct MemberRange {
+  std::uint32_t min = 0;
+  std::uint32_t max = 0;
+  bool operator==(const MemberRange&) const = default;
+};
+
 struct Options {
   Verb verb = Verb::kRun;
   std::string

@@ -206,21 +206,43 @@ TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
 
-std::string misfit(Options options, std::uint32_t slots) {
-  return fit_to_slots(options, slots).message();
+base::Result<Members> fitted(const Options& options, std::uint32_t slots) {
+  return fit_to_slots(options, {options.min, options.max}, slots);
+}
+
+std::string misfit(const Options& options, std::uint32_t slots) {
+  return fitted(options, slots).status().message();
 }
 
 TEST(FitToSlots, FillsInWhatWasNotGiven) {
-  Options options = parsed({"p"});
-  ASSERT_TRUE(fit_to_slots(options, 2).ok());
-  EXPECT_EQ(options.max, 2U);
-  options = parsed({"-np", "2:6", "p"});
-  ASSERT_TRUE(fit_to_slots(options, 4).ok());
-  EXPECT_EQ(options.start, 4U);
-  EXPECT_EQ(options.shards, 8U);
-  options = parsed({"-np", "2:6", "p"});
-  ASSERT_TRUE(fit_to_slots(options, 100).ok());
-  EXPECT_EQ(options.start, 6U);
+  EXPECT_EQ(fitted(parsed({"p"}), 2)->max, 2U);
+  EXPECT_EQ(fitted(parsed({"p"}), 2)->counts, std::vector<std::uint32_t>{2});
+  EXPECT_EQ(fitted(parsed({"-np", "2:6", "p"}), 4)->start, 4U);
+  EXPECT_EQ(fitted(parsed({"-np", "2:6", "p"}), 4)->shards, 8U);
+  EXPECT_EQ(fitted(parsed({"-np", "2:6", "p"}), 100)->start, 6U);
+}
+
+TEST(FitToSlots, CountsTheMembersOfEachProgram) {
+  const auto members = fitted(parsed({"-np", "1", "p", ":", "-np", "2", "q"}), 4);
+  ASSERT_TRUE(members.ok());
+  EXPECT_EQ(members->counts, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(members->max, 3U);
+  EXPECT_EQ(members->shards, 4U);
+  EXPECT_EQ(fitted(parsed({"-np", "3", "--shards", "5", "p"}), 4)->shards, 5U);
+}
+
+TEST(FitToSlots, TakesTheCountOfPprInPlaceOfSlots) {
+  const auto members = fit_to_slots(parsed({"--map-by", "ppr:2:package", "p"}), {4, 4}, 8);
+  ASSERT_TRUE(members.ok()) << members.status().message();
+  EXPECT_EQ(members->counts, std::vector<std::uint32_t>{4});
+}
+
+TEST(FitToSlots, NotesSparesWithoutRoom) {
+  const auto members = fitted(parsed({"-np", "2:4", "--spares", "2", "p"}), 4);
+  ASSERT_TRUE(members.ok());
+  EXPECT_THAT(members->notes,
+              testing::ElementsAre("--spares 2: 4 slots have room for 0 in addition to 4 "
+                                   "members"));
 }
 
 TEST(FitToSlots, RefusesMoreMembersThanSlots) {

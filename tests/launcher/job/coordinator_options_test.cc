@@ -20,14 +20,14 @@ spec::Options elastic() {
   return options;
 }
 
+const Members kMembers{.min = 2, .max = 6, .start = 3};
 const WorldStart kWorld{{}, /*seed=*/7, /*shards=*/8};
 
 TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
   for (const auto& slots : {std::optional<std::uint32_t>(4), std::optional<std::uint32_t>()}) {
-    const CoordinatorOptions got = coordinator_options(elastic(), kFiles, kWorld, 3, slots);
+    const CoordinatorOptions got = coordinator_options(elastic(), kMembers, kWorld, kFiles, slots);
     EXPECT_EQ(got.policy.min, 2U);
     EXPECT_EQ(got.policy.max, 6U);
-    EXPECT_EQ(got.policy.target, 3U);
     EXPECT_EQ(got.policy.spares, 1U);
     EXPECT_EQ(got.policy.shards, 8U);
     EXPECT_EQ(got.policy.hung_after, std::chrono::seconds(9));
@@ -42,11 +42,12 @@ TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
 
 TEST(CoordinatorOptions, OfOneHostNameItsSlots) {
   spec::Options options = elastic();
-  CoordinatorOptions got = coordinator_options(options, kFiles, kWorld, 3, 4);
+  CoordinatorOptions got = coordinator_options(options, kMembers, kWorld, kFiles, 4);
   EXPECT_EQ(got.policy.slots, 4U);
+  EXPECT_EQ(got.policy.target, 3U);
   EXPECT_EQ(got.job.nodes, std::vector<proto::NodeId>{0});
   options.oversubscribe = true;
-  got = coordinator_options(options, kFiles, kWorld, 3, 4);
+  got = coordinator_options(options, kMembers, kWorld, kFiles, 4);
   EXPECT_EQ(got.policy.slots, 7U);  // all members and spares
   EXPECT_FALSE(got.policy.oversubscribe);
 }
@@ -56,7 +57,8 @@ TEST(CoordinatorOptions, OfSeveralHostsLeaveSlotsToTheHosts) {
   options.oversubscribe = true;
   options.mapping.map.kind = spec::MapBy::Kind::kUnit;
   options.mapping.map.unit = spec::Unit::kNode;
-  const CoordinatorOptions got = coordinator_options(options, kFiles, kWorld, 0, std::nullopt);
+  const CoordinatorOptions got =
+      coordinator_options(options, kMembers, kWorld, kFiles, std::nullopt);
   EXPECT_EQ(got.policy.target, 0U);
   EXPECT_TRUE(got.job.nodes.empty());
   EXPECT_TRUE(got.policy.oversubscribe);
@@ -69,7 +71,7 @@ TEST(CoordinatorOptions, ResumeFromTheCheckpointAndHeedMaxRestarts) {
   options.max_restarts = 5;
   WorldStart world = kWorld;
   world.checkpoints.resume = spec::Resume{.path = "/c/42", .step = 42};
-  const CoordinatorOptions got = coordinator_options(options, kFiles, world, 2, 4);
+  const CoordinatorOptions got = coordinator_options(options, kMembers, world, kFiles, 4);
   EXPECT_EQ(got.policy.resume, 42U);
   EXPECT_EQ(got.policy.relaunch.max_restarts, 5U);
 }

@@ -50,6 +50,21 @@ TEST(ClusterView, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
   EXPECT_EQ(free[3], 1U);
 }
 
+TEST(ClusterView, CountsMembersByTheObjectsOfAllHosts) {
+  spec::Options options;
+  options.mapping.map = {
+      .kind = spec::MapBy::Kind::kPerUnit, .unit = spec::Unit::kPackage, .per_unit = 2};
+  const std::vector<ClusterHost> hosts{{"a", 4, 0, of_eight_cores()},
+                                       {"b", 4, 0, of_eight_cores()}};
+  EXPECT_TRUE(counts_objects(options));
+  EXPECT_EQ(*members_of(options, hosts), (spec::MemberRange{8, 8}));
+  options.mapping.map.unit = spec::Unit::kL3Cache;
+  EXPECT_THAT(members_of(options, hosts).status().message(), HasSubstr("the hosts have none"));
+  options.min = options.max = 3;  // -np counts more
+  EXPECT_FALSE(counts_objects(options));
+  EXPECT_EQ(*members_of(options, {}), (spec::MemberRange{3, 3}));
+}
+
 TEST(ClusterView, AnInventoryWithoutAQuotaIsRefused) {
   std::string text = inventory_to_json(of_eight_cores());
   text.erase(text.find("\"quota\""), std::string("\"quota\":0,").size());
