@@ -202,8 +202,8 @@ Status Operation::check(int rank, int size) const {
   const Sizes want = wanted(*this, rank, size);
   if (have.in != want.in || have.out != want.out) {
     return base::invalid_argument(
-        fmt::format("{}: {} bytes in, {} out; {} and {} are wanted for {} ranks", name_of(kind),
-                    have.in, have.out, want.in, want.out, size));
+        fmt::format("{}: got {} bytes of input and {} of output, expected {} and {} for {} ranks",
+                    name_of(kind), have.in, have.out, want.in, want.out, size));
   }
   if (reduces(kind)) REGROUP_RETURN_IF_ERROR(check_reduction(*this));
   if (overlap(in.first(have.in), out.first(have.out)) && !in_place(*this, rank, size)) {

@@ -26,7 +26,7 @@ base::Result<std::optional<std::span<const std::byte>>> FrameReader::next_payloa
   if (length > kMaxFrameBytes) {
     error_ = base::Status(
         base::Code::kDataLoss,
-        fmt::format("control frame of {} bytes, at most {} are allowed", length, kMaxFrameBytes));
+        fmt::format("control frame of {} bytes, expected at most {}", length, kMaxFrameBytes));
     return error_;
   }
   if (rest.size() < sizeof length + length) return Payload();

@@ -14,8 +14,8 @@
 namespace regroup::proto {
 namespace {
 
-base::Status senseless(const std::string& what, const std::string& why) {
-  return base::data_loss(fmt::format("{} makes no sense: {}", what, why));
+base::Status malformed(const std::string& what, const std::string& why) {
+  return base::data_loss(fmt::format("malformed {}: {}", what, why));
 }
 
 bool exists(const SlotId& slot_id) { return slot_id.slot < kMaxSlots; }
@@ -74,42 +74,42 @@ std::string wrong(const SlotReport& report) {
 
 base::Status check_slots(const std::string& what, const std::vector<SlotReport>& lines) {
   for (const SlotReport& report : lines) {
-    if (const std::string why = wrong(report); !why.empty()) return senseless(what, why);
+    if (const std::string why = wrong(report); !why.empty()) return malformed(what, why);
   }
   return {};
 }
 
 base::Status check_generation(const std::string& what, Generation generation) {
   if (generation <= kMaxGeneration) return {};
-  return senseless(what, fmt::format("no generation {} exists", generation));
+  return malformed(what, fmt::format("no generation {} exists", generation));
 }
 
 base::Status check_transfer(const std::string& what, TransferId transfer, Step step) {
   if (transfer <= kMaxTransfer && step <= kMaxStep) return {};
-  return senseless(what, fmt::format("transfer {} after step {}", transfer, step));
+  return malformed(what, fmt::format("transfer {} after step {}", transfer, step));
 }
 
 base::Status check_one(const Welcome& m) {
   if (m.slot < kMaxSlots && m.shards >= 1 && m.shards <= kMaxShards) return {};
-  return senseless("Welcome", fmt::format("slot {}, {} shards", m.slot, m.shards));
+  return malformed("Welcome", fmt::format("slot {}, {} shards", m.slot, m.shards));
 }
 base::Status check_one(const MemberReady& m) {
   if (m.slot < kMaxSlots) return {};
-  return senseless("MemberReady", fmt::format("member {} at slot {}", m.join.member, m.slot));
+  return malformed("MemberReady", fmt::format("member {} at slot {}", m.join.member, m.slot));
 }
 base::Status check_one(const Start& m) {
   if (m.rank < m.world_size) return {};
-  return senseless("Start", fmt::format("rank {} of {}", m.rank, m.world_size));
+  return malformed("Start", fmt::format("rank {} of {}", m.rank, m.world_size));
 }
 base::Status check_one(const MemberLost& m) {
   if (m.exit_code >= 0 && m.exit_code <= 255 && m.signal >= 0 && m.signal < 128) return {};
-  return senseless("MemberLost", fmt::format("member {} with status {}, signal {}", m.member,
+  return malformed("MemberLost", fmt::format("member {} with status {}, signal {}", m.member,
                                              m.exit_code, m.signal));
 }
 base::Status check_one(const Report& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
   if (std::ranges::any_of(m.lines, [](const SlotReport& report) { return report.slot == kNoSlot; }))
-    return senseless("Report", "a member that has not joined has a slot");
+    return malformed("Report", "a member that has not joined has a slot");
   return check_slots("Report", m.lines);
 }
 base::Status check_one(const HelloReply& m) {
@@ -140,7 +140,7 @@ base::Status check_one(const T&) {
 
 base::Status check(const World& world) {
   const std::string why = wrong(world);
-  return why.empty() ? base::Status() : senseless(fmt::format("World {}", world.generation), why);
+  return why.empty() ? base::Status() : malformed(fmt::format("World {}", world.generation), why);
 }
 
 bool makes_sense(const Seal& seal) {

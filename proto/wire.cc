@@ -331,8 +331,8 @@ base::Result<Message> decode(std::span<const std::byte> payload) {
   fb::MessageT wire;
   fb::GetMessage(payload.data())->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return base::invalid_argument(fmt::format(
-        "control message has version {}, this build speaks {}", wire.version, kWireVersion));
+    return base::invalid_argument(
+        fmt::format("control message: version {}, expected {}", wire.version, kWireVersion));
   }
   REGROUP_ASSIGN_OR_RETURN(auto body, body_from_wire(wire.body));
   REGROUP_RETURN_IF_ERROR(check(body));
@@ -358,7 +358,7 @@ base::Result<World> decode_world(std::span<const std::byte> bytes) {
   flatbuffers::GetRoot<fb::World>(bytes.data())->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
     return base::invalid_argument(
-        fmt::format("World has version {}, this build speaks {}", wire.version, kWireVersion));
+        fmt::format("World: version {}, expected {}", wire.version, kWireVersion));
   }
   World world = from_wire(wire);
   REGROUP_RETURN_IF_ERROR(check(world));

@@ -19,7 +19,7 @@ inline constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
 
 // A whole frame, length included.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
-// The payload of one frame. kDataLoss if it does not verify or makes no sense
+// The payload of one frame. kDataLoss if it does not verify or is malformed
 // (proto/message_check.h), kInvalidArgument for another version.
 [[nodiscard]] base::Result<Message> decode(std::span<const std::byte> payload);
 

@@ -27,7 +27,8 @@ using python::SectionCommunicator;
 collective::Dtype gradient_type(const std::string& name) {
   if (name == "float32") return collective::Dtype::kFloat32;
   if (name == "float64") return collective::Dtype::kFloat64;
-  python::raise(base::invalid_argument("join: gradients are float32 or float64, not " + name));
+  python::raise(
+      base::invalid_argument("join: expected gradients of float32 or float64, got " + name));
 }
 
 void construct(PythonSession* self, nb::object state, std::uint64_t elements,

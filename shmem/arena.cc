@@ -35,12 +35,12 @@ static_assert(sizeof(Header) <= kPage &&
 
 base::Status check(const ArenaSpec& s) {
   if (s.slots < 1 || s.slots > proto::kMaxSlots) {
-    return base::invalid_argument(fmt::format("arena: {} members on a node, 1 to {} are possible",
-                                              s.slots, proto::kMaxSlots));
+    return base::invalid_argument(
+        fmt::format("arena: {} members on a node, expected 1 to {}", s.slots, proto::kMaxSlots));
   }
   if (s.shards < 1 || s.shards > proto::kMaxShards) {
     return base::invalid_argument(
-        fmt::format("arena: {} logical shards, 1 to {} are possible", s.shards, proto::kMaxShards));
+        fmt::format("arena: {} logical shards, expected 1 to {}", s.shards, proto::kMaxShards));
   }
   if (s.buffers_per_slot < 2 || s.buffers_per_slot > proto::kMaxBuffers ||
       (s.element_bytes != 4 && s.element_bytes != 8)) {
@@ -89,7 +89,9 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   struct stat info {};
   if (::fstat(memfd.get(), &info) != 0) return base::system_error("fstat", "arena", errno);
   const auto bytes = static_cast<std::uint64_t>(info.st_size);
-  if (bytes < kPage) return base::data_loss(fmt::format("arena: {} bytes is no arena", bytes));
+  if (bytes < kPage)
+    return base::data_loss(
+        fmt::format("arena: {} bytes do not begin with the header of an arena", bytes));
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (base == MAP_FAILED)
     return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
@@ -100,8 +102,7 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   const auto* header = reinterpret_cast<const Header*>(base);
   if (header->magic != kMagic || header->version != kVersion || header->slot_shape != kSlotShape) {
     return base::Status(base::Code::kDataLoss,
-                        fmt::format("arena: version {} of another build, this one speaks {}",
-                                    header->version, kVersion));
+                        fmt::format("arena: version {}, expected {}", header->version, kVersion));
   }
   arena.spec_ = header->spec;
   REGROUP_RETURN_IF_ERROR(check(arena.spec_));

@@ -53,7 +53,7 @@ struct ArenaSpec {
 class Arena {
  public:
   // Creates a memfd of the right size and fills in the header; every member slot is free. Fails
-  // with kResourceExhausted, naming the bytes wanted (those of one slot included), the bytes
+  // with kResourceExhausted, naming the bytes requested (those of one slot included), the bytes
   // available and the limit, instead of meeting the OOM killer later. Fast: most memory is reserved
   // by reserve_slot().
   [[nodiscard]] static base::Result<Arena> create(const ArenaSpec& spec);

@@ -55,8 +55,8 @@ std::uint64_t sum(std::span<const Range> ranges) {
 base::Status check_memory(const std::string& what, std::uint64_t bytes,
                           const base::Result<base::MemoryLimit>& limit) {
   if (!limit.ok() || bytes <= limit->available) return {};
-  return base::resource_exhausted(fmt::format("{}: {} bytes wanted, {} available ({})", what, bytes,
-                                              limit->available, limit->source));
+  return base::resource_exhausted(fmt::format("{}: {} bytes requested, {} available ({})", what,
+                                              bytes, limit->available, limit->source));
 }
 
 // In pieces: when a signal interrupts the call, the kernel undoes what the call has reserved.

@@ -135,7 +135,7 @@ Result<Ucp> load_ucp() {
 #undef REGROUP_UCP_FIND
   if (missing == nullptr) return out;
   return Status(Code::kUnavailable,
-                fmt::format("not viable: {} has no function {}; UCX 1.11 or later is wanted",
+                fmt::format("not viable: {} has no function {}; expected UCX 1.11 or later",
                             kLibrary, missing));
 }
 

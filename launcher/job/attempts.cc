@@ -107,7 +107,7 @@ std::uint32_t restarts_in(const spec::Environment& environment) {
 // Runs in a child process: records a new attempt and returns the record.
 base::Result<std::string> count_now(const std::string& path) {
   auto kept = read_kept(path);
-  if (!kept.ok()) fail(kept.status().message() + ": attempts are counted anew", 0);
+  if (!kept.ok()) fail(kept.status().message() + ": the count of attempts starts again at 0", 0);
   Kept now = kept.ok() ? *kept : Kept();
   if (now.running) ++now.attempt.killed;
   ++now.attempt.number;

@@ -16,41 +16,44 @@ constexpr double kMostMemory = 1 << 30;  // MiB
 
 constexpr Field kJobFields[] = {
     {"jobName", kText, true, 0, 0, "PAI_JOB_NAME"},
-    {"taskRoles", kRoles, true, 0, 0,
-     "The roles of the cluster; ranks go through them in this order"},
+    {"taskRoles", kRoles, true, 0, 0, "Roles of the cluster, in the order of their ranks"},
     {"dataDir", kText, false, 0, 0, "PAI_DATA_DIR"},
     {"outputDir", kText, false, 0, 0, "PAI_OUTPUT_DIR"},
-    {"retryCount", kWhole, false, 0, kMost, "Restarts of each member, and of the whole job"},
+    {"retryCount", kWhole, false, 0, kMost,
+     "Maximum restarts of each member, and of the whole job"},
     {"jobEnvs", kVariables, false, 0, 0, "Environment variables of every member"},
-    {"image", kUnheeded, false, 0, 0, "Ignored: there are no containers"},
-    {"authFile", kUnheeded, false, 0, 0, "Ignored: there are no containers"},
-    {"codeDir", kUnheeded, false, 0, 0, "Ignored: programs run where they are"},
-    {"virtualCluster", kUnheeded, false, 0, 0, "Ignored: there is one cluster"},
-    {"gpuType", kUnheeded, false, 0, 0, "Ignored: the machine's GPUs are used"},
+    {"image", kUnheeded, false, 0, 0, "Ignored: members run without containers"},
+    {"authFile", kUnheeded, false, 0, 0, "Ignored: members run without containers"},
+    {"codeDir", kUnheeded, false, 0, 0, "Ignored: programs are not copied"},
+    {"virtualCluster", kUnheeded, false, 0, 0, "Ignored: the allocator chooses the cluster"},
+    {"gpuType", kUnheeded, false, 0, 0, "Ignored: the allocator chooses the GPUs"},
     {"extras", kUnheeded, false, 0, 0, "Ignored"},
 };
 
 constexpr Field kRoleFields[] = {
-    {"name", kText, true, 0, 0, "chief, worker, ps, evaluator or a name of your own"},
-    {"taskNumber", kWhole, false, 1, kMost, "Members of this role; 1 if absent"},
-    {"cpuNumber", kNumber, false, 0, kMost, "Cores of each member; 0 or absent: no limit"},
+    {"name", kText, true, 0, 0, "chief, worker, ps, evaluator or any other name"},
+    {"taskNumber", kWhole, false, 1, kMost, "Number of members of this role (default: 1)"},
+    {"cpuNumber", kNumber, false, 0, kMost,
+     "Number of cores of each member (default: 0, no limit)"},
     {"memoryMB", kWhole, false, 0, kMostMemory,
-     "Memory of each member in MiB; 0 or absent: no limit"},
-    {"gpuNumber", kWhole, false, 0, kMost, "GPUs of each member"},
-    {"command", kCommand, true, 0, 0, "A text that sh -c runs, or a program and its arguments"},
-    {"portList", kPorts, false, 0, 0, "Ports of each member besides the one in TF_CONFIG"},
+     "Memory limit of each member in MiB (default: 0, no limit)"},
+    {"gpuNumber", kWhole, false, 0, kMost, "Number of GPUs of each member"},
+    {"command", kCommand, true, 0, 0,
+     "Shell command (a string), or a program and its arguments (a list)"},
+    {"portList", kPorts, false, 0, 0, "Ports of each member in addition to the one in TF_CONFIG"},
     {"minFailedTaskCount", kWholeOrNever, false, 1, kMost,
-     "So many members that failed for good end the job; 1 if absent, -1: never"},
+     "Number of members that failed finally at which the job fails (default: 1; -1: never)"},
     {"minSucceededTaskCount", kWholeOrNever, false, 1, kMost,
-     "So many members that ended well end the job well; never if absent or -1"},
-    {"shmMB", kUnheeded, false, 0, 0, "Ignored: there are no containers"},
+     "Number of members that succeeded at which the job succeeds (default: -1, never)"},
+    {"shmMB", kUnheeded, false, 0, 0, "Ignored: members run without containers"},
 };
 
 constexpr Field kPortFields[] = {
-    {"label", kText, true, 0, 0, "The last part of PAI_PORT_LIST_ROLE_INDEX_LABEL"},
-    {"portNumber", kWhole, false, 1, kMost, "Ports of each member; 1 if absent"},
+    {"label", kText, true, 0, 0, "LABEL in the variable PAI_PORT_LIST_ROLE_INDEX_LABEL"},
+    {"portNumber", kWhole, false, 1, kMost, "Number of ports of each member (default: 1)"},
     {"beginAt", kWhole, false, 0, 65535,
-     "Member i has the portNumber ports from beginAt + i * portNumber on; 0 or absent: any"},
+     "First port: member i has portNumber ports from beginAt + i * portNumber (default: 0, any "
+     "free ports)"},
 };
 
 OrderedJson schema_of(const Field& field);

@@ -49,7 +49,7 @@ constexpr MemberMetric kMemberMetrics[] = {
     {"regroup_member_loss", "gauge", "Loss of that step.", "loss"},
     {"regroup_member_cpu_seconds_total", "counter", "Processor time of the member's processes.",
      "cpu_seconds"},
-    {"regroup_member_cpus", "gauge", "Processors that it keeps busy.", "cpus"},
+    {"regroup_member_cpus", "gauge", "Processor use of the member, in processors.", "cpus"},
     {"regroup_member_memory_bytes", "gauge", "Memory of the member's processes.", "memory_bytes"}};
 constexpr MemberMetric kGpuMetrics[] = {
     {"regroup_gpu_busy_percent", "gauge", "Part of the time in which the GPU ran something.",
@@ -58,9 +58,9 @@ constexpr MemberMetric kGpuMetrics[] = {
     {"regroup_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", "memory_total"},
     {"regroup_gpu_power_watts", "gauge", "Power that the GPU draws.", "watts"}};
 constexpr MemberMetric kJobMetrics[] = {
-    {"regroup_generation", "gauge", "Number of the membership epoch.", "generation"},
-    {"regroup_members", "gauge", "Members of the world.", "size"},
-    {"regroup_target_members", "gauge", "Members that are aimed at.", "target"},
+    {"regroup_generation", "gauge", "Current generation of the membership.", "generation"},
+    {"regroup_members", "gauge", "Number of members of the World.", "size"},
+    {"regroup_target_members", "gauge", "Target number of members.", "target"},
     {"regroup_step", "gauge", "Last step that is committed.", "step"}};
 
 std::string member_labels(const std::string& job, const json& member) {

@@ -57,7 +57,7 @@ def test_member_that_exits_0_before_finish_is_a_lost_member(regroup, member):
 def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
     job = regroup.run(*QUICK, "--initial-size", "2", member, STEPS, "1", "", "sum", "0", str(10**11))
     assert job.wait() == 3
-    found = re.search(r"arena: (\d+) bytes wanted, (\d+) available \((\S.*)\)", job.err)
+    found = re.search(r"arena: (\d+) bytes requested, (\d+) available \((\S.*)\)", job.err)
     assert found, job.err
     assert int(found[1]) > 10**11 > int(found[2]) > 0
     job.assert_nothing_left()

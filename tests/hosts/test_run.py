@@ -460,7 +460,7 @@ def test_a_host_that_takes_no_more_processes_is_named(own_hosts: Hosts):
 def test_memory_that_a_host_does_not_have_is_named(own_hosts: Hosts, members: str):
     """The member there has room for its own state, and not for the arena."""
     limit, state = 256 << 20, 150 << 20
-    wanted = re.compile(rf"arena: (\d+) bytes wanted, (\d+) available \(cgroup .* = {limit}\)\n")
+    wanted = re.compile(rf"arena: (\d+) bytes requested, (\d+) available \(cgroup .* = {limit}\)\n")
     with group_around(own_hosts[1], "memory") as group:
         (group / "memory.limit_in_bytes").write_text(str(limit))
         options = ["--tag-output", "--min-members-timeout", "5"]

@@ -279,7 +279,7 @@ TEST(WireDamage, AnotherVersionIsNamed) {
   bytes[field(bytes, 0)] = std::byte{99};
   const auto decoded = decode_world(bytes);
   EXPECT_EQ(decoded.code(), base::Code::kInvalidArgument);
-  EXPECT_THAT(decoded.status().message(), testing::HasSubstr("version 99, this build speaks 1"));
+  EXPECT_THAT(decoded.status().message(), testing::HasSubstr("version 99, expected 1"));
 }
 
 // Well-formed messages that could not exist: one change each.
@@ -310,8 +310,7 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
     for (const base::Status& status : {decode(std::span(frame).subspan(kPrefix)).status(),
                                        decode_world(encode_world(world)).status()}) {
       EXPECT_EQ(status.code(), base::Code::kDataLoss) << why;
-      EXPECT_EQ(status.message(),
-                fmt::format("World {} makes no sense: {}", world.generation, why));
+      EXPECT_EQ(status.message(), fmt::format("World malformed {}: {}", world.generation, why));
     }
   }
 }
@@ -344,40 +343,37 @@ TEST(WireSense, OfALineIsAsked) {
     const Bytes report = encode({1, Report{5, lines}}),
                 hello = encode({1, HelloReply{5, 4, lines}});
     EXPECT_EQ(decode(std::span(report).subspan(kPrefix)).status().message(),
-              fmt::format("Report makes no sense: {}", why));
+              fmt::format("malformed Report: {}", why));
     EXPECT_EQ(decode(std::span(hello).subspan(kPrefix)).status().message(),
-              fmt::format("HelloReply makes no sense: {}", why));
+              fmt::format("malformed HelloReply: {}", why));
   }
 }
 
 TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
   const std::vector<std::pair<Body, const char*>> bodies = {
-      {Welcome{kMaxSlots, 4, 1}, "Welcome makes no sense: slot 128, 4 shards"},
-      {Welcome{1, 0, 1}, "Welcome makes no sense: slot 1, 0 shards"},
-      {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: slot 1, 16385 shards"},
-      {MemberReady{kMaxSlots, {.member = 7}}, "MemberReady makes no sense: member 7 at slot 128"},
-      {Start{1, 3, 3, 0}, "Start makes no sense: rank 3 of 3"},
+      {Welcome{kMaxSlots, 4, 1}, "malformed Welcome: slot 128, 4 shards"},
+      {Welcome{1, 0, 1}, "malformed Welcome: slot 1, 0 shards"},
+      {Welcome{1, kMaxShards + 1, 1}, "malformed Welcome: slot 1, 16385 shards"},
+      {MemberReady{kMaxSlots, {.member = 7}}, "malformed MemberReady: member 7 at slot 128"},
+      {Start{1, 3, 3, 0}, "malformed Start: rank 3 of 3"},
       {MemberLost{.member = 4, .signal = 128},
-       "MemberLost makes no sense: member 4 with status 0, signal 128"},
+       "malformed MemberLost: member 4 with status 0, signal 128"},
       {MemberLost{.member = 4, .exit_code = 256},
-       "MemberLost makes no sense: member 4 with status 256, signal 0"},
+       "malformed MemberLost: member 4 with status 256, signal 0"},
       {MemberLost{.member = 4, .exit_code = -1},
-       "MemberLost makes no sense: member 4 with status -1, signal 0"},
+       "malformed MemberLost: member 4 with status -1, signal 0"},
       {Report{5, {{.member = 4, .slot = kNoSlot}}},
-       "Report makes no sense: a member that has not joined has a slot"},
-      {StartSource{1 << 24, 5}, "StartSource makes no sense: transfer 16777216 after step 5"},
-      {SourceStatus{1 << 24, 5, "", ""},
-       "SourceStatus makes no sense: transfer 16777216 after step 5"},
+       "malformed Report: a member that has not joined has a slot"},
+      {StartSource{1 << 24, 5}, "malformed StartSource: transfer 16777216 after step 5"},
+      {SourceStatus{1 << 24, 5, "", ""}, "malformed SourceStatus: transfer 16777216 after step 5"},
       {StartTarget{1, kMaxStep + 1, {2}, {{0, ""}}},
-       "StartTarget makes no sense: transfer 1 after step 4294967296"},
-      {TargetStatus{1 << 24, 2, 5, ""},
-       "TargetStatus makes no sense: transfer 16777216 after step 5"},
-      {Revoke{kMaxGeneration + 1}, "Revoke makes no sense: no generation 2097152 exists"},
-      {Report{kMaxGeneration + 1, {}}, "Report makes no sense: no generation 2097152 exists"},
-      {HelloReply{kMaxGeneration + 1, 0, {}},
-       "HelloReply makes no sense: no generation 2097152 exists"},
+       "malformed StartTarget: transfer 1 after step 4294967296"},
+      {TargetStatus{1 << 24, 2, 5, ""}, "malformed TargetStatus: transfer 16777216 after step 5"},
+      {Revoke{kMaxGeneration + 1}, "malformed Revoke: no generation 2097152 exists"},
+      {Report{kMaxGeneration + 1, {}}, "malformed Report: no generation 2097152 exists"},
+      {HelloReply{kMaxGeneration + 1, 0, {}}, "malformed HelloReply: no generation 2097152 exists"},
       {HelloReply{0, kMaxGeneration + 1, {}},
-       "HelloReply makes no sense: no generation 2097152 exists"}};
+       "malformed HelloReply: no generation 2097152 exists"}};
   for (const auto& [body, why] : bodies) {
     const Bytes frame = encode({1, body});
     const auto message = decode(std::span(frame).subspan(kPrefix));

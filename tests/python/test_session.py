@@ -260,7 +260,7 @@ def test_tracked_state_is_saved_and_loaded_byte_for_byte():
     ("options", "message"),
     [
         ({"elements": 0}, "at least 1 gradient element"),
-        ({"elements": 1, "dtype": "int8"}, "float32 or float64, not int8"),
+        ({"elements": 1, "dtype": "int8"}, "expected gradients of float32 or float64, got int8"),
         ({"elements": 1, "samples": 5}, "batch of at least 1 sample"),
     ],
 )

@@ -33,7 +33,7 @@ TEST(ArenaMemory, TooMuchMemoryNamesWantedThereAndTheLimit) {
   const auto arena = Arena::create(spec);
   ASSERT_EQ(arena.code(), base::Code::kResourceExhausted);
   EXPECT_THAT(arena.status().message(),
-              HasSubstr(std::to_string(arena_bytes(spec)) + " bytes wanted"));
+              HasSubstr(std::to_string(arena_bytes(spec)) + " bytes requested"));
   EXPECT_THAT(arena.status().message(), testing::ContainsRegex(kThereAndLimit));
 }
 

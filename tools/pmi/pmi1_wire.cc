@@ -26,7 +26,7 @@ Status take_words(std::string_view line, Pmi1Command& out) {
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos || equals == 0) {
       return base::invalid_argument(
-          fmt::format("PMI-1: \"{}\" is no key=value", word.substr(0, 80)));
+          fmt::format("PMI-1: expected key=value, got \"{}\"", word.substr(0, 80)));
     }
     out.arguments[std::string(word.substr(0, equals))] = word.substr(equals + 1);
   }
@@ -38,7 +38,7 @@ Status take_line(std::string_view line, Pmi1Command& out) {
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos || equals == 0) {
     return base::invalid_argument(
-        fmt::format("PMI-1: line \"{}\" is no key=value", line.substr(0, 80)));
+        fmt::format("PMI-1: expected key=value, got line \"{}\"", line.substr(0, 80)));
   }
   out.arguments[std::string(line.substr(0, equals))] = line.substr(equals + 1);
   return {};
@@ -72,7 +72,8 @@ Result<std::int64_t> Pmi1Command::number(const std::string& key) const {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return base::invalid_argument(fmt::format("PMI-1 {}: {}={} is no number", name, key, text));
+    return base::invalid_argument(
+        fmt::format("PMI-1 {}: {}={}: expected a number", name, key, text));
   }
   return value;
 }

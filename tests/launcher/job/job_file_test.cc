@@ -50,11 +50,11 @@ TEST(JobFile, ReadsEveryField) {
 TEST(JobFile, TakesFilesOfOpenPaiAndSaysWhatItLeavesOut) {
   auto job = read_job("tests/golden/job_file/openpai.json", {}, 0);
   ASSERT_TRUE(job.ok()) << job.status().message();
-  EXPECT_THAT(job->notes,
-              ElementsAre("tests/golden/job_file/openpai.json:3: image: Ignored: there are no "
-                          "containers",
-                          "tests/golden/job_file/openpai.json:5: codeDir: Ignored: programs run "
-                          "where they are"));
+  EXPECT_THAT(
+      job->notes,
+      ElementsAre(
+          "tests/golden/job_file/openpai.json:3: image: Ignored: members run without containers",
+          "tests/golden/job_file/openpai.json:5: codeDir: Ignored: programs are not copied"));
   EXPECT_EQ(job->roles[1].min_succeeded, 2U);
 }
 

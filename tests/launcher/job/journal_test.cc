@@ -217,7 +217,7 @@ TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
   auto bad_intent = intent(3);
   bad_intent.marks[0].state = membership::MemberState::kGone;
   const std::pair<membership::JournalEntry, const char*> cases[] = {
-      {bad_world, "World 1 makes no sense"}, {bad_intent, "malformed intent"}};
+      {bad_world, "malformed World 1"}, {bad_intent, "malformed intent"}};
   for (const auto& [entry, expected] : cases) {
     std::filesystem::remove(path_);
     append(entry);
