@@ -1,9 +1,10 @@
-"""Lose a worker, gain one, let one leave; compare the weights with an undisturbed run. Writes demo.png.
+"""Lose a worker, gain one, let one leave; compare the weights with an undisturbed run. Writes
+demo.png.
 
-Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL in the middle of a
-step, adds one, gives one notice, and then trains the same model alone. The victim is stopped first, at
-whatever instruction it is; it is killed there if the job's status shows that its step is open, and goes on
-otherwise, to be stopped again.
+Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL in the
+middle of a step, adds one, gives one notice, and then trains the same model alone. The victim is
+stopped first, at whatever instruction it is; it is killed there if the job's status shows that its
+step is open, and goes on otherwise, to be stopped again.
 """
 
 import argparse
@@ -54,8 +55,8 @@ class Recording:
 
 
 class Job:
-    """`regroup` with a runtime directory of its own, so that `regroup status` finds this job alone. As a
-    context: whatever happens inside, the job is over afterwards."""
+    """`regroup` with a runtime directory of its own, so that `regroup status` finds this job alone.
+    As a context: whatever happens inside, the job is over afterwards."""
 
     def __init__(self, options: list[str], script: list[str], log: Path, deadline: float) -> None:
         self.runtime = tempfile.TemporaryDirectory(prefix="regroup-demo-")
@@ -65,7 +66,9 @@ class Job:
         self.deadline = deadline
         self.end = time.monotonic() + deadline
         with log.open("wb") as out:
-            self.process = subprocess.Popen(self.command, env=self.env, stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                self.command, env=self.env, stdout=out, stderr=subprocess.STDOUT
+            )
 
     def __enter__(self) -> "Job":
         return self
@@ -105,7 +108,10 @@ class Job:
 
     def pid_of(self, member: int) -> int | None:
         """The living process that was started as this member."""
-        marks = {f"REGROUP_MEMBER={member}".encode(), f"XDG_RUNTIME_DIR={self.runtime.name}".encode()}
+        marks = {
+            f"REGROUP_MEMBER={member}".encode(),
+            f"XDG_RUNTIME_DIR={self.runtime.name}".encode(),
+        }
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if marks <= set((path / "environ").read_bytes().split(b"\0")):
@@ -113,13 +119,15 @@ class Job:
         return None
 
     def open_step(self, member: int) -> int | None:
-        """The step that this member, which is stopped, has begun and not committed, if it stands in one."""
+        """The step that this member, which is stopped, has begun and not committed, if it stands in
+        one."""
         first = None
         for state in self.states():
             found = [m for m in state["members"] if m["id"] == member]
             if not found:
                 return None
-            reports = found[0]["reports"]  # from the arena; one may have been under way before the stop
+            # from the arena; one may have been under way before the stop
+            reports = found[0]["reports"]
             first = reports if first is None else first
             if reports >= first + 2:
                 at = found[0]["position"]
@@ -192,8 +200,8 @@ def record_changes(recording: Recording, job: Job) -> list[str]:
 
 
 class Events:
-    """The three things that happen to the job, each when enough steps are behind it. One counts as done when
-    a later generation with the expected number of members has begun."""
+    """The three things that happen to the job, each when enough steps are behind it. One counts as
+    done when a later generation with the expected number of members has begun."""
 
     ORDER = ("kill", "join", "leave")
 
@@ -218,12 +226,16 @@ class Events:
 
     def start(self, job: Job, state: dict, event: str) -> None:
         step = state["step"] / self.total
-        active = [m["id"] for m in state["members"] if m["rank"] is not None and m["state"] == "active"]
+        active = [
+            m["id"] for m in state["members"] if m["rank"] is not None and m["state"] == "active"
+        ]
         if event == "kill" and len(active) == 3 and step > 0.15:
             self.kill(job, state, active[1])
         elif event == "join" and step > 0.25:
             self.order(job, state, 3, "resize", 3)
-        elif event == "leave" and len(active) == 3 and step > state["resume_step"] / self.total + 0.1:
+        elif (
+            event == "leave" and len(active) == 3 and step > state["resume_step"] / self.total + 0.1
+        ):
             self.order(job, state, 2, "notice", active[0])
 
     def kill(self, job: Job, state: dict, member: int) -> None:
@@ -264,7 +276,9 @@ def plot(recording: Recording, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 7), height_ratios=[3, 1], layout="constrained")
+    figure, (top, bottom) = pyplot.subplots(
+        2, 1, figsize=(9, 7), height_ratios=[3, 1], layout="constrained"
+    )
     top.semilogy(recording.step, recording.loss, linewidth=1.0)
     captions = []
     for change in recording.changes:
@@ -274,7 +288,9 @@ def plot(recording: Recording, path: Path) -> None:
         top.text(change.step, height, text, transform=top.get_xaxis_transform(), color="tab:red")
         when = f"step {change.step}, {change.seconds:.1f} s"
         captions.append(f"generation {change.number}, {when}: {change.why}")
-    top.set(xlabel="step", ylabel="training loss", title="One training run; dashed: a new generation")
+    top.set(
+        xlabel="step", ylabel="training loss", title="One training run; dashed: a new generation"
+    )
     bottom.step(recording.at, recording.members, where="post")
     bottom.set(ylabel="members", ylim=(0, max(recording.members, default=1) + 0.5))
     bottom.yaxis.get_major_locator().set_params(integer=True)
@@ -282,7 +298,9 @@ def plot(recording: Recording, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def run_disturbed(script: list[str], total: int, log: Path, deadline: float) -> tuple[str, Recording]:
+def run_disturbed(
+    script: list[str], total: int, log: Path, deadline: float
+) -> tuple[str, Recording]:
     """Hash of the weights, and what was seen on the way."""
     screen, recording = Screen(), Recording()
     events = Events(total, screen)

@@ -1,9 +1,10 @@
-"""For all tests. Workers of pytest-xdist have a runtime folder each, as the jobs of one are not those of the
-others. Open MPI's mpirun keeps its sessions there too, by process id: a later one that has the id of one that
-was killed fails. The longest files come first, so that none is left to run alone at the end;
-pytest_seconds.json says which they are, and is written anew where REGROUP_RECORD_SECONDS is set. In CI a skip
-is a failure, unless hardware or `--full` is what it lacks. At the end a table says what each folder took;
-REGROUP_TEST_COSTS names a file to which each test adds a line."""
+"""For all tests. Workers of pytest-xdist have a runtime folder each, as the jobs of one are not
+those of the others. Open MPI's mpirun keeps its sessions there too, by process id: a later one that
+has the id of one that was killed fails. The longest files come first, so that none is left to run
+alone at the end; pytest_seconds.json says which they are, and is written anew where
+REGROUP_RECORD_SECONDS is set. In CI a skip is a failure, unless hardware or `--full` is what it
+lacks. At the end a table says what each folder took; REGROUP_TEST_COSTS names a file to which each
+test adds a line."""
 
 import collections
 import itertools
@@ -37,15 +38,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without what `./dev test` names of tests/quarantine.txt: a whole function or one of its cases."""
+    """Without what `./dev test` names of tests/quarantine.txt: a whole function or one of its
+    cases."""
     left_out = tuple(os.environ.get("REGROUP_DESELECT", "").split("\n"))
-    items[:] = [i for i in items if i.nodeid not in left_out and i.nodeid.partition("[")[0] not in left_out]
+    items[:] = [
+        i for i in items if i.nodeid not in left_out and i.nodeid.partition("[")[0] not in left_out
+    ]
     seconds = json.loads(SECONDS.read_text())
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
 
 
 def processor_seconds() -> float:
-    """Of this process and of its children that were waited for; daemons and what they start do not count."""
+    """Of this process and of its children that were waited for; daemons and what they start do not
+    count."""
     used = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
@@ -102,7 +107,9 @@ def pytest_terminal_summary(terminalreporter) -> None:
             more = f"{costs.fixtures / 60:.2f} in fixtures, {costs.computing / 60:.2f} computing"
             terminalreporter.write_line(f"{costs.wall / 60:6.2f}  {name}  ({more})")
     if files and "REGROUP_RECORD_SECONDS" in os.environ:
-        known = json.loads(SECONDS.read_text()) | {name: round(costs.wall) for name, costs in files.items()}
+        known = json.loads(SECONDS.read_text()) | {
+            name: round(costs.wall) for name, costs in files.items()
+        }
         SECONDS.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")
     if tests and (path := os.environ.get("REGROUP_TEST_COSTS")):
         with open(path, "a", encoding="utf-8") as out:

@@ -1,8 +1,9 @@
-"""Holds the layers of docs/design/architecture.md: who may include whom, and where special things may stand.
+"""Holds the layers of docs/design/architecture.md: who may include whom, and where special things
+may stand.
 
 usage: layers_test.py ROOT | --self-test
-A file belongs to the longest folder named in MAY_INCLUDE that it lies under; files elsewhere are refused, so
-that a new folder first says what it may include.
+A file belongs to the longest folder named in MAY_INCLUDE that it lies under; files elsewhere are
+refused, so that a new folder first says what it may include.
 """
 
 import pathlib
@@ -87,7 +88,13 @@ MAY_INCLUDE = {  # besides itself
         "launcher/spec",
         "launcher/topology",
     ],
-    "launcher/lease": [*BOTTOM, "launcher/agent", "launcher/process", "launcher/spec", "launcher/transport"],
+    "launcher/lease": [
+        *BOTTOM,
+        "launcher/agent",
+        "launcher/process",
+        "launcher/spec",
+        "launcher/transport",
+    ],
     "membership/catchup": [*BOTTOM, "launcher/transport", "membership/agent"],
     "checkpoint/writer": [*BOTTOM, "launcher/process", "launcher/spec"],
     "launcher/scheduler": [*BOTTOM, *BELOW_JOB],
@@ -120,9 +127,11 @@ CODE = [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python", "examples/cp
 PURE = "membership holds pure state machines: no sockets, no threads"
 OUTSIDE = [  # (pattern of an include of somebody else's header, folders where it is refused, why)
     (r"boost/|openssl/", [*TRAINING, "python", "examples/cpp"], "launcher side only"),
-    (r"(hdf5|H5\w*)\.h|google/protobuf/|grpc", [f for f in CODE if f not in ("checkpoint/hdf5", "tools")],
+    (r"(hdf5|H5\w*)\.h|google/protobuf/|grpc",
+     [f for f in CODE if f not in ("checkpoint/hdf5", "tools")],
      "HDF5 lives in checkpoint/hdf5 and tools only"),
-    (r"(Python|pybind11/.*|nanobind/.*)", [f for f in CODE if f != "python"], "lives in python/ only"),
+    (r"(Python|pybind11/.*|nanobind/.*)", [f for f in CODE if f != "python"],
+     "lives in python/ only"),
     (r"sys/(socket|un|epoll)\.h|thread$|pthread\.h", MEMBERSHIP, PURE),
 ]  # fmt: skip
 WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
@@ -134,7 +143,8 @@ WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
     (r"\bstream_line\s*\(", ["base/cpu.h", "collective/reduce/publish.h"],
      "stores past the cache go through publish.h, with a fence behind them"),
     (r"<\w*intrin\.h>|<arm_\w+\.h>|\b__(x86_64|aarch64)__\b|\b_mm_pause\b",
-     ["base/cpu.h", "base/crc32c.cc", "collective/reduce/kernels.cc", "elastic/optimizer_kernels.cc"],
+     ["base/cpu.h", "base/crc32c.cc", "collective/reduce/kernels.cc",
+      "elastic/optimizer_kernels.cc"],
      "what one processor has and another has not is in base/cpu.h, or in a table of kernels"),
 ]  # fmt: skip
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -157,13 +167,15 @@ def violations_in(path: str, text: str) -> list[str]:
         if path.startswith("include/") and quote == '"' and not name.startswith("regroup/"):
             found.append(f"{path}: includes {name}, which is not installed")
             continue
-        # An example is built alone, against the installed tree: it names its files from its own folder.
+        # An example is built alone, against the installed tree: it names its files from its own
+        # folder.
         alone = mine == "examples/cpp" or path.endswith("_generated.h")
         if quote == '"' and theirs is None and not alone:
             found.append(f'{path}: includes "{name}", which is no path from the repository root')
         if theirs not in (None, mine, *MAY_INCLUDE[mine]):
             found.append(
-                f"{path}: includes {name}, but {mine} may include {MAY_INCLUDE[mine] or 'nothing of ours'}"
+                f"{path}: includes {name}, but {mine} may include "
+                f"{MAY_INCLUDE[mine] or 'nothing of ours'}"
             )
         found += [
             f"{path}: includes {name}: {why}"
@@ -190,7 +202,8 @@ GOOD = {
     "base/a.h": "#include <string>\n// #include <boost/asio.hpp>, getenv(X): harmless here\n",
     "proto/wire_generated.h": '#include "flatbuffers/flatbuffers.h"\n',
     "base/cpu.h": "#if defined(__x86_64__)\nvoid f(int* p) { _mm_stream_si32(p, 1); }\n",
-    "collective/reduce/publish.h": '#include "base/cpu.h"\nvoid f(int* p) { base::stream_line(p, p); }\n',
+    "collective/reduce/publish.h": '#include "base/cpu.h"\n'
+    "void f(int* p) { base::stream_line(p, p); }\n",
     "include/regroup/session.h": '#include "regroup/status.h"\n',
     "elastic/options.cc": '#include "membership/m.h"\nauto v = getenv("X");\n',
     "launcher/process/loop.cc": '#include "base/a.h"\n#include <boost/asio.hpp>\n',

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Records what `regroup topo` reads of this machine's sysfs: python3 tests/record_sysfs.py > NAME.sysfs
+"""Records what `regroup topo` reads of this machine's sysfs: python3 tests/record_sysfs.py >
+NAME.sysfs
 
-A line for each file, `PATH = TEXT`, and for each link, `PATH -> PATH`, below /sys. No addresses, names of
-hosts or serial numbers are read but the unique_id of AMD's GPUs (kfd), which stands here as a running number.
+A line for each file, `PATH = TEXT`, and for each link, `PATH -> PATH`, below /sys. No addresses,
+names of hosts or serial numbers are read but the unique_id of AMD's GPUs (kfd), which stands here
+as a running number.
 """
 
 import os

@@ -1,6 +1,7 @@
 """Train a small convolutional network on scikit-learn's handwritten digits.
 
-digits_plain.py is an ordinary PyTorch script for one process, digits.py the same training made elastic.
+digits_plain.py is an ordinary PyTorch script for one process, digits.py the same training made
+elastic.
 """
 
 import argparse
@@ -32,7 +33,9 @@ model = nn.Sequential(
     nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 4 * 4, 10),
 )  # fmt: skip
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-session = join(model, optimizer, train_set, batch_size=args.batch_size, epochs=args.epochs, progress=True)
+session = join(
+    model, optimizer, train_set, batch_size=args.batch_size, epochs=args.epochs, progress=True
+)
 
 for step in session:
     for x, y in step:

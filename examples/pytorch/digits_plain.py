@@ -1,6 +1,7 @@
 """Train a small convolutional network on scikit-learn's handwritten digits.
 
-digits_plain.py is an ordinary PyTorch script for one process, digits.py the same training made elastic.
+digits_plain.py is an ordinary PyTorch script for one process, digits.py the same training made
+elastic.
 """
 
 import argparse

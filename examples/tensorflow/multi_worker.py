@@ -1,4 +1,5 @@
-"""Train a small network on scikit-learn's handwritten digits with tf.distribute.MultiWorkerMirroredStrategy.
+"""Train a small network on scikit-learn's handwritten digits with
+tf.distribute.MultiWorkerMirroredStrategy.
 
 regroup --role worker=2 python examples/tensorflow/multi_worker.py
 """
@@ -15,7 +16,8 @@ parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--batch-size", type=int, default=32, help="of all workers together")
 args = parser.parse_args()
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()  # first of all: it starts this worker's server
+# first of all: it starts this worker's server
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
 worker = strategy.cluster_resolver.task_id
 
 digits = load_digits()
@@ -59,4 +61,7 @@ for epoch in range(args.epochs):
 
 accuracy = (model(x_test).numpy().argmax(axis=1) == y_test).mean()
 weights = b"".join(variable.numpy().tobytes() for variable in model.trainable_variables)
-print(f"worker {worker}  test accuracy {accuracy:.2%}  weights sha256 {hashlib.sha256(weights).hexdigest()}")
+print(
+    f"worker {worker}  test accuracy {accuracy:.2%}  weights sha256 "
+    f"{hashlib.sha256(weights).hexdigest()}"
+)

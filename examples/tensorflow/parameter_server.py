@@ -1,4 +1,5 @@
-"""Train a small network on scikit-learn's handwritten digits with tf.distribute.ParameterServerStrategy.
+"""Train a small network on scikit-learn's handwritten digits with
+tf.distribute.ParameterServerStrategy.
 
 regroup --role chief=1 --role worker=2 --role ps=1 python examples/tensorflow/parameter_server.py
 """
@@ -19,7 +20,10 @@ os.environ["GRPC_FAIL_FAST"] = "use_caller"  # a lost worker is an error at once
 cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if cluster.task_type in ("worker", "ps"):
     server = tf.distribute.Server(
-        cluster.cluster_spec(), job_name=cluster.task_type, task_index=cluster.task_id, protocol="grpc"
+        cluster.cluster_spec(),
+        job_name=cluster.task_type,
+        task_index=cluster.task_id,
+        protocol="grpc",
     )
     server.join()  # the chief tells it what to do, and never to end
 
@@ -45,7 +49,9 @@ def make_dataset():
 def train_step(batches):
     x, y = next(batches)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True)))
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True))
+        )
     for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
         variable.assign_sub(0.15 * gradient)  # asynchronous: workers do not wait for each other
     return loss

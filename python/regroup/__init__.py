@@ -1,7 +1,7 @@
 """Regroup: elastic training that continues while members die, leave and join.
 
-`regroup.torch.join` makes a PyTorch training loop elastic. `regroup.Session` is the level below it, for
-any framework or none. Importing regroup needs nothing but Python's standard library.
+`regroup.torch.join` makes a PyTorch training loop elastic. `regroup.Session` is the level below it,
+for any framework or none. Importing regroup needs nothing but Python's standard library.
 """
 
 import importlib
@@ -33,7 +33,8 @@ _MODULES = ("checkpoint", "keras_checkpoint", "optim", "torch", "torch_checkpoin
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports `regroup.torch` and the like where they are first used: they need what not everybody has."""
+    """Imports `regroup.torch` and the like where they are first used: they need what not everybody
+    has."""
     if name in _MODULES:
         return importlib.import_module(f"regroup.{name}")
     raise AttributeError(f"module 'regroup' has no attribute {name!r}")

@@ -1,4 +1,5 @@
-"""Sentences about arguments that cannot work, said before any member starts. No framework needed."""
+"""Sentences about arguments that cannot work, said before any member starts. No framework
+needed."""
 
 from __future__ import annotations
 
@@ -52,4 +53,6 @@ def has(call: str, name: str, value: Any, *methods: str) -> None:
     """Refuses an object that lacks one of `methods`."""
     missing = [f"{method}()" for method in methods if not callable(getattr(value, method, None))]
     if missing or isinstance(value, type):
-        refuse(call, f"{name}: expected {' and '.join(missing or methods)}, got {kind(value)} without")
+        refuse(
+            call, f"{name}: expected {' and '.join(missing or methods)}, got {kind(value)} without"
+        )

@@ -1,4 +1,5 @@
-"""Which types of elements hold all values of which others, by the names that checkpoints and torch have."""
+"""Which types of elements hold all values of which others, by the names that checkpoints and torch
+have."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _WHOLE |= {f"uint{bits}": (False, bits) for bits in (8, 16, 32, 64)}
 
 
 def holds_all(wide: str, narrow: str) -> bool:
-    """Whether each value of type `narrow` is one of type `wide`. Of a type that is not known: only its own,
-    and True and False."""
+    """Whether each value of type `narrow` is one of type `wide`. Of a type that is not known: only
+    its own, and True and False."""
     if wide == narrow:
         return True
     if narrow == "bool":

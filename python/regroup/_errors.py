@@ -4,15 +4,18 @@
 class Error(RuntimeError):
     """Something that training cannot go on from. The message names call, object and cause."""
 
-    final = False  # every member that runs the same program raises it, too: the job need not try again
+    # every member that runs the same program raises it, too: the job need not try again
+    final = False
 
     def __init__(self, message: str, code: str = "internal error"):
-        super().__init__("\n".join(map(shown, message.split("\n"))))  # paths in it may hold anything
+        # paths in it may hold anything
+        super().__init__("\n".join(map(shown, message.split("\n"))))
         self.code = code
 
 
 class Refused(Error, ValueError):
-    """An argument was wrong, or the job did not take this process: another model, another fingerprint."""
+    """An argument was wrong, or the job did not take this process: another model, another
+    fingerprint."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
@@ -38,5 +41,6 @@ def from_status(code: str, message: str) -> BaseException:
 
 
 def shown(text: object) -> str:
-    """As one line for a terminal: what is not printable, which names in a file may hold, as \\n or \\x1b."""
+    """As one line for a terminal: what is not printable, which names in a file may hold, as \\n or
+    \\x1b."""
     return "".join(c if c.isprintable() or c == " " else ascii(c)[1:-1] for c in str(text))

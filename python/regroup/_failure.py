@@ -1,5 +1,6 @@
-"""Reports an exception that ends this process to the agent, so that the same exception in several members is
-recognised and its traceback printed once, in one piece. Does nothing without a launcher."""
+"""Reports an exception that ends this process to the agent, so that the same exception in several
+members is recognised and its traceback printed once, in one piece. Does nothing without a
+launcher."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType 
 
 
 def _report(kind: type[Exception], value: BaseException, trace: TracebackType | None) -> str | None:
-    """Returns the text to print in place of the traceback, or None. Errors in here never hide the exception
-    that ends the process."""
+    """Returns the text to print in place of the traceback, or None. Errors in here never hide the
+    exception that ends the process."""
     try:
         texts = [kind.__name__, place_of(trace), _message_of(kind, value)]
         final = bool(getattr(value, "final", False)) and isinstance(value, Error)
@@ -57,11 +58,14 @@ def _report(kind: type[Exception], value: BaseException, trace: TracebackType | 
 
 
 def place_of(trace: TracebackType | None) -> str:
-    """Where it was raised: "train.py:6"; in a library: "train.py:6, in torch/nn/functional.py:9"."""
+    """Where it was raised: "train.py:6"; in a library: "train.py:6, in
+    torch/nn/functional.py:9"."""
     import sysconfig
     import traceback
 
-    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    libraries = [
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
     libraries.append(os.path.dirname(__file__))
     here = ""
     with contextlib.suppress(OSError):  # the working directory may be removed
@@ -92,8 +96,8 @@ def place_of(trace: TracebackType | None) -> str:
 
 
 def trace_of(value: BaseException | None) -> int:
-    """A digest of all frames, also of what it was raised from: two errors of one helper function, called from
-    different lines, have the same place and different tracebacks."""
+    """A digest of all frames, also of what it was raised from: two errors of one helper function,
+    called from different lines, have the same place and different tracebacks."""
     import traceback
     import zlib
 
@@ -101,7 +105,10 @@ def trace_of(value: BaseException | None) -> int:
     while value is not None and id(value) not in seen:
         seen.add(id(value))
         frames = traceback.walk_tb(value.__traceback__)
-        words = [type(value).__name__, *(f"{frame.f_code.co_filename}:{line}" for frame, line in frames)]
+        words = [
+            type(value).__name__,
+            *(f"{frame.f_code.co_filename}:{line}" for frame, line in frames),
+        ]
         out = zlib.crc32("\n".join(words).encode(errors="backslashreplace"), out)
         value = value.__cause__ or (None if value.__suppress_context__ else value.__context__)
     return out or 1

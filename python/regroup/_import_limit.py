@@ -1,8 +1,8 @@
 """How much a file of torch.save() may ask for when it is imported, given the bytes that it holds.
 
-A small file can ask for terabytes: by a tensor with a stride of 0 (expand()), by many names of one storage,
-by a list that is in many lists. torch.load() takes such a file, since it copies nothing; a checkpoint has
-each tensor as a whole.
+A small file can ask for terabytes: by a tensor with a stride of 0 (expand()), by many names of one
+storage, by a list that is in many lists. torch.load() takes such a file, since it copies nothing; a
+checkpoint has each tensor as a whole.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ class ImportLimit:
         self.storages: set[int] = set()  # addresses of the storages counted so far
 
     def check(self, value: Any, path: str = "state") -> None:
-        """Raises Refused, naming the first of the values in `value`, at `path`, that is too much."""
+        """Raises Refused, naming the first of the values in `value`, at `path`, that is too
+        much."""
         self.values += 1
         if self.values > self.most_values:
             raise Refused(
-                f"{shown(path)}: more than {self.most_values} values in a file of {self.held} bytes: "
+                f"{shown(path)}: more than {self.most_values} values in a file of {self.held} "
+                f"bytes: "
                 "lists or dictionaries of it are in others many times",
                 "invalid argument",
             )
@@ -58,7 +60,8 @@ class ImportLimit:
                 self.storages.add(value.untyped_storage().data_ptr())
             return
         raise Refused(
-            f"{shown(path)}: the state takes {self.bytes} bytes with this {self._described(value, size)}; "
+            f"{shown(path)}: the state takes {self.bytes} bytes with this "
+            f"{self._described(value, size)}; "
             f"a file of {self.held} bytes may ask for at most {self.most_bytes}",
             "invalid argument",
         )
@@ -72,4 +75,6 @@ class ImportLimit:
         storage = value.untyped_storage()
         if size > storage.nbytes():
             return f"expanded {what} with strides {list(value.stride())} (save its clone() instead)"
-        return what + (", whose storage others have, too" if storage.data_ptr() in self.storages else "")
+        return what + (
+            ", whose storage others have, too" if storage.data_ptr() in self.storages else ""
+        )

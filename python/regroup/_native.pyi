@@ -1,4 +1,5 @@
-"""Types of the native module: regroup::elastic::Session, call by call. A failed Status is an exception."""
+"""Types of the native module: regroup::elastic::Session, call by call. A failed Status is an
+exception."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,8 +12,11 @@ __version__: str
 def default_fingerprint() -> str:
     """Instruction set, threads per member, version of libc, and a digest of the executable."""
 
-def report_failure(kind: str, place: str, message: str, trace: int = 0, final: bool = False) -> str | None:
-    """Tells the agent how this process fails. None: it prints its report itself; else that text instead."""
+def report_failure(
+    kind: str, place: str, message: str, trace: int = 0, final: bool = False
+) -> str | None:
+    """Tells the agent how this process fails. None: it prints its report itself; else that text
+    instead."""
 
 def mix(a: int, b: int, c: int = 0) -> int: ...
 
@@ -56,7 +60,8 @@ class WorldInfo:
         """The sentence that says why the World began."""
 
 class Communicator:
-    """Valid within a collective section. Takes contiguous CPU arrays: float32, float64, int32, int64."""
+    """Valid within a collective section. Takes contiguous CPU arrays: float32, float64, int32,
+    int64."""
 
     @property
     def rank(self) -> int:
@@ -132,10 +137,14 @@ class Checkpoint:
     def tensors(self) -> list[tuple[str, str, list[int]]]:
         """Name, type and shape of each tensor."""
     def read_into(
-        self, name: str, out: Any, start: Sequence[int] | None = None, count: Sequence[int] | None = None
+        self,
+        name: str,
+        out: Any,
+        start: Sequence[int] | None = None,
+        count: Sequence[int] | None = None,
     ) -> None:
-        """Reads a tensor, or the box of `count` elements from `start`, into `out`: contiguous memory of its
-        type. Every block is verified before it is copied."""
+        """Reads a tensor, or the box of `count` elements from `start`, into `out`: contiguous
+        memory of its type. Every block is verified before it is copied."""
 
 DTYPES: dict[str, int]  # types that checkpoints hold, by name, and bytes of an element
 

@@ -1,4 +1,5 @@
-"""The step of an optimizer of regroup.optim, in a session, writes the checkpoint that is due after it."""
+"""The step of an optimizer of regroup.optim, in a session, writes the checkpoint that is due after
+it."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ _FLOAT = 4  # bytes
 
 
 class FusedSnapshot:
-    """Tells the optimizer, before the step, where in the save area its tensors go; and the session, after it,
-    which of them are there. Optimizers of others are left alone, and the session copies."""
+    """Tells the optimizer, before the step, where in the save area its tensors go; and the session,
+    after it, which of them are there. Optimizers of others are left alone, and the session
+    copies."""
 
     def __init__(self, native: _native.Session, state: TrainingState):
         self._native = native
@@ -27,7 +29,9 @@ class FusedSnapshot:
             return
         assert self._optimizer is not None
         named = self._state.named()
-        places = {id(named[name]): number for number, (name, _, _) in enumerate(targets) if name in named}
+        places = {
+            id(named[name]): number for number, (name, _, _) in enumerate(targets) if name in named
+        }
         copies: dict[torch.Tensor, dict[str, optim.Part]] = {}
         for parameter in (p for group in self._optimizer.param_groups for p in group["params"]):
             own = {"parameter": parameter, **self._optimizer.state.get(parameter, {})}
@@ -42,8 +46,8 @@ class FusedSnapshot:
         self._optimizer.snapshot_into(copies)
 
     def end(self) -> None:
-        """Before the session's next call. What torch has changed since the step is copied, as is what no step
-        has filled."""
+        """Before the session's next call. What torch has changed since the step is copied, as is
+        what no step has filled."""
         if not self._begun:
             return
         begun, self._begun = self._begun, []

@@ -1,10 +1,10 @@
 """The result of a shard's computation as one flat array per leaf, and back.
 
-A leaf holds the gradients and what the shard changed in the model's buffers (BatchNorm's statistics), each
-on cache lines of its own; then per parameter 1 if it had a gradient, the recorded loss, and 1 if there was
-one. All but the ones are weighted with n_shard / n_batch: the sum over the leaves is the mean over the
-batch. Of integer buffers only the last shard's change counts, unweighted: a counter of batches grows by one
-per step. The last shard is never empty.
+A leaf holds the gradients and what the shard changed in the model's buffers (BatchNorm's
+statistics), each on cache lines of its own; then per parameter 1 if it had a gradient, the recorded
+loss, and 1 if there was one. All but the ones are weighted with n_shard / n_batch: the sum over the
+leaves is the mean over the batch. Of integer buffers only the last shard's change counts,
+unweighted: a counter of batches grows by one per step. The last shard is never empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Buffer:
 
 
 class Gradient:
-    """Gradients and buffers of a model between p.grad and the arena. Keeps p.grad private to this process."""
+    """Gradients and buffers of a model between p.grad and the arena. Keeps p.grad private to this
+    process."""
 
     def __init__(self, model: torch.nn.Module):
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -65,7 +66,8 @@ class Gradient:
         return [flat[begin : begin + shape.numel()].view(shape) for begin, shape in self._places]
 
     def begin_shard(self) -> None:
-        """Before user code computes a shard: no gradients, and the committed buffers are remembered."""
+        """Before user code computes a shard: no gradients, and the committed buffers are
+        remembered."""
         for p in self.parameters:
             p.grad = None
         for b in self.buffers:
@@ -73,7 +75,8 @@ class Gradient:
 
     @torch.no_grad()
     def harvest(self, leaf: memoryview, weight: float, last: bool, loss: float | None) -> None:
-        """Fills `leaf` completely from p.grad and the buffers, and puts both back to what they were.
+        """Fills `leaf` completely from p.grad and the buffers, and puts both back to what they
+        were.
 
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
         """
@@ -95,7 +98,8 @@ class Gradient:
         for name, p in self._frozen:
             if p.requires_grad:
                 raise Refused(
-                    f"{name} requires a gradient now, but did not when join() was called", "invalid argument"
+                    f"{name} requires a gradient now, but did not when join() was called",
+                    "invalid argument",
                 )
 
     @property
@@ -113,7 +117,9 @@ class Gradient:
     def _harvest_buffer(self, b: Buffer, weight: float, last: bool, out: torch.Tensor) -> None:
         now = b.module._buffers[b.key]
         if now is None or now.shape != b.tensor.shape or now.dtype != b.tensor.dtype:
-            raise Refused(f"buffer {b.name} changed its shape or type in a step", "invalid argument")
+            raise Refused(
+                f"buffer {b.name} changed its shape or type in a step", "invalid argument"
+            )
         if b.tensor.is_floating_point():
             torch.sub(now.to(self.dtype), b.committed.to(self.dtype), out=out)
             out.masked_fill_(now == b.committed, 0).mul_(weight)  # infinite ones would give NaN
@@ -121,7 +127,8 @@ class Gradient:
             out.copy_(now.to(torch.int64) - b.committed.to(torch.int64))
             if out.numel() and out.abs().max() > 1 << 24:
                 raise Refused(
-                    f"integer buffer {b.name} changed by more than 2**24 in a step", "invalid argument"
+                    f"integer buffer {b.name} changed by more than 2**24 in a step",
+                    "invalid argument",
                 )
         else:
             out.zero_()
@@ -130,7 +137,8 @@ class Gradient:
 
     @torch.no_grad()
     def apply(self, native) -> float | None:
-        """After the commit: fills p.grad and the buffers from the sum of all leaves; returns the loss."""
+        """After the commit: fills p.grad and the buffers from the sum of all leaves; returns the
+        loss."""
         native.commit_into(self._sum)
         flags = self._sum[self._flags :].tolist()
         for p, total, present in zip(self.parameters, self._sums, flags, strict=False):
@@ -158,17 +166,21 @@ def _buffers_of(model: torch.nn.Module) -> list[Buffer]:
         for key, tensor in module._buffers.items():
             if tensor is not None and id(tensor) not in seen:
                 seen.add(id(tensor))
-                buffers.append(Buffer(module, key, f"{prefix}.{key}".lstrip("."), tensor, tensor.clone()))
+                buffers.append(
+                    Buffer(module, key, f"{prefix}.{key}".lstrip("."), tensor, tensor.clone())
+                )
     return buffers
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu":
         raise Refused(
-            f"join: {name} is on {tensor.device}; this version trains on the CPU only", "invalid argument"
+            f"join: {name} is on {tensor.device}; this version trains on the CPU only",
+            "invalid argument",
         )
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise Refused(
-            f"join: {name} is {tensor.dtype}, {tensor.layout}: only dense real tensors are supported",
+            f"join: {name} is {tensor.dtype}, {tensor.layout}: only dense real tensors are "
+            f"supported",
             "invalid argument",
         )

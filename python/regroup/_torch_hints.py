@@ -1,4 +1,5 @@
-"""Lines about what a script has most likely forgotten. None is an error: the training may be meant so."""
+"""Lines about what a script has most likely forgotten. None is an error: the training may be meant
+so."""
 
 from __future__ import annotations
 
@@ -21,28 +22,34 @@ def tell(text: str) -> None:
 
 def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> None:
     """Tells of schedulers of the optimizer where no object of `extra` is, or has, one."""
-    if not hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched"):  # as a scheduler leaves it
+    # as a scheduler leaves it
+    if not hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched"):
         return
     with contextlib.suppress(Exception):  # of attributes of foreign objects
         if _has_scheduler(extra, optimizer):
             return
-        # Walks all objects of the process, which takes tens of milliseconds: only where a line is likely.
+        # Walks all objects of the process, which takes tens of milliseconds: only where a line is
+        # likely.
         names = {type(one).__name__ for one in gc.get_objects() if _is_of(one, optimizer)}
         if names:  # else it was made and dropped
             tell(
-                f"a {' and a '.join(sorted(names))} refers to the optimizer and is not in extra=[...] of "
+                f"a {' and a '.join(sorted(names))} refers to the optimizer and is not in "
+                f"extra=[...] of "
                 "join(): a new member and a resumed job begin it anew"
             )
 
 
 def tell_late_change(step: int, before: dict[str, str], now: dict[str, str]) -> bool:
-    """Tells of settings that the script has changed after a collective section of that step. True: it has."""
+    """Tells of settings that the script has changed after a collective section of that step. True:
+    it has."""
     changed = [name for name, value in now.items() if before.get(name) != value]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         tell(
-            f"step {step}: {changed[0]}{more} changed after session.collective(): the checkpoint of this "
-            "step and members that join at it have the value from before. Change it before that call, by "
+            f"step {step}: {changed[0]}{more} changed after session.collective(): the checkpoint "
+            f"of this "
+            "step and members that join at it have the value from before. Change it before that "
+            "call, by "
             "numbers that every member computes itself"
         )
     return bool(changed)

@@ -1,7 +1,8 @@
 """The training state of a PyTorch job as bytes: model, optimizer, and whatever has a state_dict().
 
-Layout: the length of the text as 8 bytes; the text, JSON padded with blanks; the raw tensors in the order
-of the JSON, each padded to 64 bytes. No pickle. The same state gives the same bytes in every process.
+Layout: the length of the text as 8 bytes; the text, JSON padded with blanks; the raw tensors in the
+order of the JSON, each padded to 64 bytes. No pickle. The same state gives the same bytes in every
+process.
 """
 
 from __future__ import annotations
@@ -26,15 +27,21 @@ _MAPPINGS = {"dict": dict, "Counter": collections.Counter, "OrderedDict": collec
 
 
 class TrainingState:
-    """The `State` of a session. Not thread-safe; tensors of the model are changed in place by load()."""
+    """The `State` of a session. Not thread-safe; tensors of the model are changed in place by
+    load()."""
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, extra: list, limit: int | None
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        extra: list,
+        limit: int | None,
     ):
         self.model = model
         self.optimizer = optimizer
         self.extra = extra
-        self.epoch_loss = 0.0  # sum over the samples of the current epoch, of the steps with a recorded loss
+        # sum over the samples of the current epoch, of the steps with a recorded loss
+        self.epoch_loss = 0.0
         self._keepers = _extra_state_modules(model)
         self._keys, self._copies = _state_dict_keys(model, self._keepers)
         named = _model_tensors(model)
@@ -74,7 +81,8 @@ class TrainingState:
         return self._encoded()[1]
 
     def replicated(self) -> Iterator[tuple[str, Any]]:
-        """What must be equal in all members: plain values as text, tensors as bytes, each with its name.
+        """What must be equal in all members: plain values as text, tensors as bytes, each with its
+        name.
 
         One at a time, since a tensor may have to be copied. Without `extra`: what it holds may be a
         member's own, and shows in the rest where it matters.
@@ -88,7 +96,8 @@ class TrainingState:
         yield from ((name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor))
 
     def settings(self) -> dict[str, str]:
-        """The plain values of the optimizer's parameter groups and of `extra`, by names for messages."""
+        """The plain values of the optimizer's parameter groups and of `extra`, by names for
+        messages."""
         values: list[tuple[str, str]] = []
         _flatten(self.optimizer.state_dict()["param_groups"], "optimizer.param_groups", values, [])
         for number, one in enumerate(self.extra):
@@ -129,7 +138,9 @@ class TrainingState:
         listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
         if self._copies:
             self._keys, _ = _state_dict_keys(self.model, self._keepers)
-        text = json.dumps([state, listed, self._keys, self._kinds()], separators=(",", ":")).encode()
+        text = json.dumps(
+            [state, listed, self._keys, self._kinds()], separators=(",", ":")
+        ).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
         return len(text).to_bytes(8, "little") + text, tensors
 
@@ -145,11 +156,13 @@ class TrainingState:
         return [type(one).__name__ for one in self.extra]
 
     def _check_same(self, state: dict, kinds: list[str] | None) -> None:
-        """Raises for what load_state_dict() refuses with an error of its own, or takes for what it is not:
-        the state of one scheduler is a dictionary, as that of another."""
+        """Raises for what load_state_dict() refuses with an error of its own, or takes for what it
+        is not: the state of one scheduler is a dictionary, as that of another."""
 
         def refuse(what: str, saved: object, own: object) -> NoReturn:
-            raise Refused(f"{what} {saved} in the saved state, {own} in this program", "invalid argument")
+            raise Refused(
+                f"{what} {saved} in the saved state, {own} in this program", "invalid argument"
+            )
 
         groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
         own_groups = [len(group["params"]) for group in self.optimizer.param_groups]
@@ -178,7 +191,8 @@ class TrainingState:
         own = _model_tensors(self.model)
         if list(own) != list(state["model"]):
             raise Error(
-                f"the state received is of another model: {_first_other(own, state['model'])}", "data loss"
+                f"the state received is of another model: {_first_other(own, state['model'])}",
+                "data loss",
             )
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
@@ -192,7 +206,8 @@ class TrainingState:
         self.epoch_loss = state["epoch_loss"]
 
     def _undo_casts(self, saved: dict) -> None:
-        """load_state_dict() casts to the parameter's type what the optimizer may keep in a wider one."""
+        """load_state_dict() casts to the parameter's type what the optimizer may keep in a wider
+        one."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for index, values in saved.items():
             state = self.optimizer.state[parameters[index]]
@@ -229,12 +244,15 @@ def _warn_of_extra_state(key: str, why: object) -> None:
     )
 
 
-def _state_dict_keys(model: torch.nn.Module, keepers: Container[str]) -> tuple[list[list[Any]] | str, bool]:
-    """The keys of its state_dict(), for `regroup checkpoint export --model-only`, each with the number of its
-    tensor in _model_tensors(), or its name in a checkpoint, or None: a checkpoint does not have it. A tensor
-    that two modules share has two keys, and a buffer that is not persistent none. A text says why there are
-    none: state_dict() may be code of the model, and joining does not depend on it. Also whether some of the
-    tensors were copies, which are those of the model only as long as they equal them."""
+def _state_dict_keys(
+    model: torch.nn.Module, keepers: Container[str]
+) -> tuple[list[list[Any]] | str, bool]:
+    """The keys of its state_dict(), for `regroup checkpoint export --model-only`, each with the
+    number of its tensor in _model_tensors(), or its name in a checkpoint, or None: a checkpoint
+    does not have it. A tensor that two modules share has two keys, and a buffer that is not
+    persistent none. A text says why there are none: state_dict() may be code of the model, and
+    joining does not depend on it. Also whether some of the tensors were copies, which are those of
+    the model only as long as they equal them."""
     try:
         try:
             items = dict(model.state_dict(keep_vars=True))
@@ -245,7 +263,9 @@ def _state_dict_keys(model: torch.nn.Module, keepers: Container[str]) -> tuple[l
         return f"the state_dict() of its model raised {type(error).__name__}", False
     own = list(_model_tensors(model).values())
     numbers = {id(tensor): number for number, tensor in enumerate(own)}
-    by_memory = {_memory_of(tensor): tensor for tensor in own if _is_dense(tensor) and tensor.numel() > 0}
+    by_memory = {
+        _memory_of(tensor): tensor for tensor in own if _is_dense(tensor) and tensor.numel() > 0
+    }
     aliases = dict(model.named_parameters(remove_duplicate=False))
     aliases.update(model.named_buffers(remove_duplicate=False))
     out: list[list[Any]] = []
@@ -271,11 +291,20 @@ def _state_dict_keys(model: torch.nn.Module, keepers: Container[str]) -> tuple[l
 
 def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Equal for tensors that view the same memory as the same values, as detach() returns."""
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+    return (
+        tensor.data_ptr(),
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
 
 
 def _is_copy(one: torch.Tensor, other: torch.Tensor) -> bool:
-    same = _is_dense(one) and _is_dense(other) and (one.dtype, one.shape) == (other.dtype, other.shape)
+    same = (
+        _is_dense(one) and _is_dense(other) and (one.dtype, one.shape) == (other.dtype, other.shape)
+    )
     return same and torch.equal(_bytes_of(one), _bytes_of(other))
 
 
@@ -306,7 +335,8 @@ def _key_order(key: Any) -> tuple[str, Any]:
 
 
 def _same_order(mapping: dict, path: str) -> list:
-    """Keys in an order that all members have, whenever each was set; a model's are the same in all."""
+    """Keys in an order that all members have, whenever each was set; a model's are the same in
+    all."""
     return list(mapping) if path == "state.model" else sorted(mapping, key=_key_order)
 
 
@@ -340,7 +370,8 @@ def _encode(
     path: str,
     keys_of: Callable[[dict, str], list] = _own_order,
 ) -> Any:
-    """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the dictionary."""
+    """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the
+    dictionary."""
     if isinstance(value, torch.Tensor):
         name = _new_name(path, tensors)
         if why := _why_not(value, name):
@@ -353,7 +384,8 @@ def _encode(
         kind = type(value).__name__ if type(value).__name__ in _MAPPINGS else "dict"
         keys = keys_of(value, path)
         items = [
-            (_encode(k, tensors, path), _encode(value[k], tensors, f"{path}.{k}", keys_of)) for k in keys
+            (_encode(k, tensors, path), _encode(value[k], tensors, f"{path}.{k}", keys_of))
+            for k in keys
         ]
         return [kind, [list(item) for item in items]]
     if type(value) in (list, tuple):
@@ -373,7 +405,9 @@ def _why_not(tensor: torch.Tensor, name: str) -> str:
         how = "nested" if tensor.is_nested else "quantized"
         return f"{how} tensors are not supported: save the tensors of which it is made"
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        return f"only dense tensors on the CPU are supported, not {tensor.layout} on {tensor.device}"
+        return (
+            f"only dense tensors on the CPU are supported, not {tensor.layout} on {tensor.device}"
+        )
     if _name(tensor.dtype) not in _native.DTYPES:
         return f"checkpoints have no type {_name(tensor.dtype)}: save it as {_view_of(tensor)}"
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME:
@@ -417,8 +451,8 @@ def _names_in(value: Any) -> list[str]:
 
 
 def _parse(data: bytes) -> tuple[Any, list, list[str] | None]:
-    """Of the text of a TrainingState, with its length before it: the encoded state, of each tensor its type
-    and shape, and the classes of `extra`, which were not written until 0.1.0."""
+    """Of the text of a TrainingState, with its length before it: the encoded state, of each tensor
+    its type and shape, and the classes of `extra`, which were not written until 0.1.0."""
     state, listed, *more = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return state, listed, more[1] if len(more) > 1 else None
 

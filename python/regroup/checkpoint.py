@@ -1,13 +1,16 @@
-"""Checkpoints from Python, outside of a job's own: memory that is written, and reading. No framework needed.
+"""Checkpoints from Python, outside of a job's own: memory that is written, and reading. No
+framework needed.
 
     snapshot = Snapshot([Piece("weight", "float32", (1000, 1000))])
-    snapshot.memory(0)[:] = ...                  # uint8; what an optimizer of regroup.optim may fill
+    snapshot.memory(0)[:] = ...                  # uint8; what an optimizer of regroup.optim may
+    fill
     path = snapshot.write("ckpt", step=100)      # ckpt/step-00000100: whole, and on the disk
 
     checkpoint = Checkpoint(newest_checkpoint("ckpt"))
     checkpoint.read_into("weight", array)        # verified while it is read
 
-The format is docs/reference/formats/checkpoint.md. The process that writes is regroup-persist; it holds HDF5.
+The format is docs/reference/formats/checkpoint.md. The process that writes is regroup-persist; it
+holds HDF5.
 """
 
 from __future__ import annotations
@@ -33,17 +36,20 @@ from regroup._native import Checkpoint
 __all__ = ["Checkpoint", "Piece", "Snapshot", "newest_checkpoint"]
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14
-_PAGE, _LINE = 4096, 64  # alignment of large pieces, which are then written without a copy, and of small ones
+# alignment of large pieces, which are then written without a copy, and of small ones
+_PAGE, _LINE = 4096, 64
 
 
 def newest_checkpoint(directory: str | os.PathLike) -> str | None:
-    """The path of the newest whole checkpoint in `directory`; None: there is none. Reads names only."""
+    """The path of the newest whole checkpoint in `directory`; None: there is none. Reads names
+    only."""
     return _native.newest_checkpoint(os.fspath(directory))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor, or the box of `count` elements from `start` of one; rows of its memory follow C order."""
+    """A tensor, or the box of `count` elements from `start` of one; rows of its memory follow C
+    order."""
 
     name: str
     dtype: str  # as torch names it: "float32", "bfloat16"
@@ -57,7 +63,8 @@ class Piece:
         size = _native.DTYPES.get(self.dtype, 0)
         if size == 0:
             raise Refused(
-                f"tensor {shown(self.name)} has type {shown(self.dtype)}, which checkpoints cannot hold; "
+                f"tensor {shown(self.name)} has type {shown(self.dtype)}, which checkpoints cannot "
+                f"hold; "
                 f"expected one of {', '.join(_native.DTYPES)}",
                 "invalid argument",
             )
@@ -67,9 +74,11 @@ class Piece:
 
 
 class Snapshot:
-    """Memory for the pieces that one of several writers has, laid out so that it is written without a copy.
+    """Memory for the pieces that one of several writers has, laid out so that it is written without
+    a copy.
 
-    It may be filled and written again and again, by one thread at a time: fill it only between writes.
+    It may be filled and written again and again, by one thread at a time: fill it only between
+    writes.
     """
 
     def __init__(self, pieces: Sequence[Piece]):
@@ -83,7 +92,8 @@ class Snapshot:
         self._fd = os.memfd_create("regroup-snapshot", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, max(end, _PAGE))
         self._map = mmap.mmap(self._fd, max(end, _PAGE))
-        with contextlib.suppress(OSError):  # old kernels cannot: the first write then waits for pages
+        # old kernels cannot: the first write then waits for pages
+        with contextlib.suppress(OSError):
             self._map.madvise(_POPULATE_WRITE)
 
     def close(self) -> None:
@@ -111,11 +121,12 @@ class Snapshot:
         model: str = "",
         timeout: float = 3600,
     ) -> Path:
-        """Writes the pieces and, with `commit`, makes the checkpoint of `step` in `directory` of what all
-        writers of the same uuid and job wrote before. Returns its path when no crash can take it back;
-        without `commit`, that of the folder with this writer's part. Of the checkpoints that were there the
-        `keep_last` of the highest steps stay, and this one whatever its step. Blocks on the disk; raises
-        Error if that is not done within `timeout` seconds, for the reason it names."""
+        """Writes the pieces and, with `commit`, makes the checkpoint of `step` in `directory` of
+        what all writers of the same uuid and job wrote before. Returns its path when no crash can
+        take it back; without `commit`, that of the folder with this writer's part. Of the
+        checkpoints that were there the `keep_last` of the highest steps stay, and this one whatever
+        its step. Blocks on the disk; raises Error if that is not done within `timeout` seconds, for
+        the reason it names."""
         uuid = uuid or uuids.uuid4().hex
         Path(directory).mkdir(parents=True, exist_ok=True)
         description = {
@@ -128,7 +139,9 @@ class Snapshot:
             "writers": writers,
             "commit": commit,
             "keep_last": keep_last,
-            "tensors": [_described(piece, at) for piece, at in zip(self.pieces, self._offsets, strict=True)],
+            "tensors": [
+                _described(piece, at) for piece, at in zip(self.pieces, self._offsets, strict=True)
+            ],
         }
         with _locked(Path(directory)) if commit else contextlib.nullcontext():
             self._persist(json.dumps(description).encode(), timeout)
@@ -141,7 +154,9 @@ class Snapshot:
                 words, input=description, pass_fds=[self._fd], capture_output=True, timeout=timeout
             )
         except subprocess.TimeoutExpired:
-            raise Error(f"checkpoint: not written within {timeout} s", "deadline exceeded") from None
+            raise Error(
+                f"checkpoint: not written within {timeout} s", "deadline exceeded"
+            ) from None
         if done.returncode != 0:
             why = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
             raise Error(f"checkpoint: {why}", "internal")
@@ -162,7 +177,9 @@ def _locked(directory: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise Error(f"{lock.name}: {shown(lock.read().strip())} has it", "unavailable") from None
+            raise Error(
+                f"{lock.name}: {shown(lock.read().strip())} has it", "unavailable"
+            ) from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
         lock.flush()
@@ -174,6 +191,7 @@ def _program(name: str) -> str:
     found = shutil.which(name) or (str(sibling) if sibling.exists() else None)
     if found is None:
         raise Error(
-            f"{name}: not in PATH nor next to {sys.executable}: install regroup with HDF5", "not found"
+            f"{name}: not in PATH nor next to {sys.executable}: install regroup with HDF5",
+            "not found",
         )
     return found

@@ -1,4 +1,5 @@
-"""Weights of Keras models in checkpoints, under their paths ("dense/kernel"). Imports no framework itself.
+"""Weights of Keras models in checkpoints, under their paths ("dense/kernel"). Imports no framework
+itself.
 
 save(directory, step, model)
 load(newest_checkpoint(directory), model)
@@ -23,11 +24,14 @@ __all__ = ["load", "newest_checkpoint", "save"]
 
 
 def save(directory: str | os.PathLike, step: int, model: Any, **more: Any) -> Path:
-    """Writes model.weights, those of layers such as BatchNormalization included, and if model.optimizer is
-    built its variables. The path of the checkpoint, when it is on the disk. more: as Snapshot.write()."""
+    """Writes model.weights, those of layers such as BatchNormalization included, and if
+    model.optimizer is built its variables. The path of the checkpoint, when it is on the disk.
+    more: as Snapshot.write()."""
     variables = _variables_of(model)
     arrays = {name: np.asarray(variable.numpy(), order="C") for name, variable in variables.items()}
-    snapshot = Snapshot([Piece(name, array.dtype.name, array.shape) for name, array in arrays.items()])
+    snapshot = Snapshot(
+        [Piece(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+    )
     try:
         for index, array in enumerate(arrays.values()):
             snapshot.memory(index)[:] = array.reshape(-1).view(np.uint8)
@@ -37,9 +41,9 @@ def save(directory: str | os.PathLike, step: int, model: Any, **more: Any) -> Pa
 
 
 def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> None:
-    """Assigns what save() wrote to the variables of a model with the same paths. Raises Error if they differ,
-    if a byte is damaged, or if a variable is of a type that does not hold all values of the saved one and its
-    path is not in `lossy`: then nothing is assigned."""
+    """Assigns what save() wrote to the variables of a model with the same paths. Raises Error if
+    they differ, if a byte is damaged, or if a variable is of a type that does not hold all values
+    of the saved one and its path is not in `lossy`: then nothing is assigned."""
     checkpoint, variables = Checkpoint(str(path)), _variables_of(model)
     described = {name: (dtype, tuple(shape)) for name, dtype, shape in checkpoint.tensors}
     arrays = {}
@@ -47,14 +51,17 @@ def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> No
         dtype, shape = described.get(name, (None, None))
         if dtype is None or shape != tuple(variable.shape):
             raise Error(
-                f"checkpoint {path}: no {shown(name)} of shape {tuple(variable.shape)}", "invalid argument"
+                f"checkpoint {path}: no {shown(name)} of shape {tuple(variable.shape)}",
+                "invalid argument",
             )
         arrays[name] = np.empty(shape, _numpy_type(dtype))
         own = variable.numpy().dtype
         if name not in lossy and not holds_all(own.name, dtype):
             raise Error(
-                f"checkpoint {path}: {shown(name)} is {dtype}, and {own.name}, into which it is to be "
-                f"loaded, does not hold all its values; load(..., lossy=[{name!r}]) loads it all the same",
+                f"checkpoint {path}: {shown(name)} is {dtype}, and {own.name}, into which it is to "
+                f"be "
+                f"loaded, does not hold all its values; load(..., lossy=[{name!r}]) loads it all "
+                f"the same",
                 "invalid argument",
             )
         checkpoint.read_into(name, arrays[name].reshape(-1).view(np.uint8))
@@ -63,7 +70,8 @@ def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> No
 
 
 def _variables_of(model: Any) -> dict[str, Any]:
-    """By their paths without the model's name, and the optimizer's by number: Keras counts names up."""
+    """By their paths without the model's name, and the optimizer's by number: Keras counts names
+    up."""
     if isinstance(model, type) or not hasattr(model, "weights") or not hasattr(model, "name"):
         _arguments.refuse(
             "keras_checkpoint",

@@ -1,16 +1,18 @@
-"""Optimizers of torch.optim for fp32 tensors on the CPU whose step writes a snapshot in the same pass.
+"""Optimizers of torch.optim for fp32 tensors on the CPU whose step writes a snapshot in the same
+pass.
 
     optimizer = regroup.optim.AdamW(model.parameters(), lr=1e-3)
     optimizer.snapshot_into({weight: {"parameter": copy, "exp_avg": ..., "exp_avg_sq": ...}, ...})
     optimizer.step()           # changes the weights, and leaves what they now are in the copies
     optimizer.snapshot_into(None)
 
-In a session of regroup.torch that keeps checkpoints nothing of this is to be said: the step before a
-checkpoint writes into it, and the session copies only the rest.
+In a session of regroup.torch that keeps checkpoints nothing of this is to be said: the step before
+a checkpoint writes into it, and the session copies only the rest.
 
-Parameter groups, state and state_dict() are those of torch's classes. SGD has the bits of torch's default
-step, Adam those of its moments, in whole vectors; the last elements of a tensor, and what comes after a
-square root, differ by units in the last place (docs/guide/checkpoint.md). Ours are equal on each processor.
+Parameter groups, state and state_dict() are those of torch's classes. SGD has the bits of torch's
+default step, Adam those of its moments, in whole vectors; the last elements of a tensor, and what
+comes after a square root, differ by units in the last place (docs/guide/checkpoint.md). Ours are
+equal on each processor.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ class _Fused:
     _copies: Copies | None = None
 
     def snapshot_into(self, copies: Copies | None) -> None:
-        """Of the parameters named, the next steps copy "parameter" and state, by its name in state_dict(),
-        into the tensors given: fp32, contiguous, as large or a Part. None: no more. Those that begin at a
-        multiple of 16 bytes are written past the cache."""
+        """Of the parameters named, the next steps copy "parameter" and state, by its name in
+        state_dict(), into the tensors given: fp32, contiguous, as large or a Part. None: no more.
+        Those that begin at a multiple of 16 bytes are written past the cache."""
         self._copies = copies
 
     @torch.no_grad()
@@ -67,7 +69,9 @@ class _Fused:
                     for name in self._one(group, parameter.detach(), gradient, state, copies):
                         copy = copies.get(name)
                         if isinstance(copy, Part):
-                            copy.version = (parameter if name == "parameter" else state[name])._version
+                            copy.version = (
+                                parameter if name == "parameter" else state[name]
+                            )._version
         return loss
 
     def _one(
@@ -143,7 +147,9 @@ class AdamW(Adam):
 
     _decoupled = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, **more: Any):
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, **more: Any
+    ):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **more)
 
 
@@ -161,7 +167,13 @@ def _check_group(group: dict) -> None:
 
 
 def _check_tensor(parameter: torch.Tensor) -> None:
-    fits = parameter.dtype == torch.float32 and parameter.device.type == "cpu" and parameter.is_contiguous()
+    fits = (
+        parameter.dtype == torch.float32
+        and parameter.device.type == "cpu"
+        and parameter.is_contiguous()
+    )
     if not fits or parameter.grad.is_sparse:
         what = f"{parameter.dtype} on {parameter.device}"
-        raise Refused(f"optimizer: contiguous dense fp32 on the CPU only, not {what}", "invalid argument")
+        raise Refused(
+            f"optimizer: contiguous dense fp32 on the CPU only, not {what}", "invalid argument"
+        )

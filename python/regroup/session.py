@@ -30,32 +30,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NOTHING = memoryview(b"")  # of an array without elements, which a memoryview cannot cast
-# Called with the name of a step event and the step, for measurements: revoked (a generation is over), joined
-# (this member entered a World), sealed, gathered, reduced, committed.
+# Called with the name of a step event and the step, for measurements: revoked (a generation is
+# over), joined (this member entered a World), sealed, gathered, reduced, committed.
 Observer = Callable[[str, int], object]
 
 
 class State(Protocol):
     """All that a committed step changes: what a new member must copy to take part.
 
-    It may also have tensors() -> list[tuple[name, dtype, shape]]: what each piece of save() is, so that
-    checkpoints show it; a piece without a name is padding. Without it the pieces are bytes.
-    And replicated() -> Iterable[tuple[name, memory or str]]: what is compared among members, by their bits,
-    to find members whose states differ; without it all pieces are compared.
+    It may also have tensors() -> list[tuple[name, dtype, shape]]: what each piece of save() is, so
+    that checkpoints show it; a piece without a name is padding. Without it the pieces are bytes.
+    And replicated() -> Iterable[tuple[name, memory or str]]: what is compared among members, by
+    their bits, to find members whose states differ; without it all pieces are compared.
     """
 
     def capacity(self) -> int:
         """Most bytes that save() will ever return; asked once, at join."""
 
     def save(self) -> list[Any]:
-        """Contiguous memory on the CPU, valid until the next call; the same bytes on every member."""
+        """Contiguous memory on the CPU, valid until the next call; the same bytes on every
+        member."""
 
     def load(self, data: memoryview) -> None:
-        """Loads the concatenated pieces of another member. `data` is read-only and invalid afterwards."""
+        """Loads the concatenated pieces of another member. `data` is read-only and invalid
+        afterwards."""
 
 
 class TrackedState:
-    """State that is a fixed set of arrays, changed in place. Every member tracks the same names and sizes."""
+    """State that is a fixed set of arrays, changed in place. Every member tracks the same names and
+    sizes."""
 
     def __init__(self, **arrays: Any):
         self._views: dict[str, memoryview] = {}
@@ -104,7 +107,8 @@ class TrackedState:
 
 
 def list_of_tensors(tensors: Iterable[tuple[str, str, Iterable[int]]]) -> str:
-    """An optional end of `model`, which is not compared: for messages that name the tensors that differ."""
+    """An optional end of `model`, which is not compared: for messages that name the tensors that
+    differ."""
     return "".join(f"\x1e{name}\t{dtype} {list(shape)}" for name, dtype, shape in tensors)
 
 
@@ -135,7 +139,8 @@ class Step:
         self.first_of_epoch: bool = info.first_of_epoch
 
     def __iter__(self) -> Iterator[Shard]:
-        """The shards for this member to compute, more of them after a regroup. Blocks on other members."""
+        """The shards for this member to compute, more of them after a regroup. Blocks on other
+        members."""
         while (shard := leaving(self._native.next_shard)) is not None:
             yield Shard(shard)
 
@@ -156,9 +161,9 @@ class Member:
     def collective(self, body: Callable[[native.Communicator], T]) -> T:
         """Runs `body(communicator)` on every member between two steps and returns its result.
 
-        A regroup runs it again from the start, so it must have no side effects. The state of the last step is
-        copied for checkpoints and new members before `body` runs: the copy does not have what the script
-        changes afterwards."""
+        A regroup runs it again from the start, so it must have no side effects. The state of the
+        last step is copied for checkpoints and new members before `body` runs: the copy does not
+        have what the script changes afterwards."""
         return leaving(lambda: self._native.collective(body))
 
     def region(self, body: Callable[[native.Communicator], T]) -> T:
@@ -166,13 +171,15 @@ class Member:
         return self.collective(body)
 
     def finish(self) -> None:
-        """Agrees with all members that training is over: exit status 0 is success after it, not before."""
+        """Agrees with all members that training is over: exit status 0 is success after it, not
+        before."""
         leaving(self._native.finish)
         _name_threads_at_exit()
 
     def _end_of_loop(self, taken: int, more: str = "") -> None:
-        """Called when a loop has ended by itself, after `taken` steps. Warns in the second loop: most likely
-        the script has a loop for each epoch, and the first has made the steps of all."""
+        """Called when a loop has ended by itself, after `taken` steps. Warns in the second loop:
+        most likely the script has a loop for each epoch, and the first has made the steps of
+        all."""
         self._loops_over += 1
         if self._loops_over == 2 and taken == 0 and self.rank == 0:
             print(
@@ -189,15 +196,15 @@ class Member:
 
     @property
     def save_counts(self) -> native.SaveCounts:
-        """Of this member since it joined: the snapshots to which it contributed a share, and their bytes that
-        were copied after the step, or written by the step itself (regroup.optim)."""
+        """Of this member since it joined: the snapshots to which it contributed a share, and their
+        bytes that were copied after the step, or written by the step itself (regroup.optim)."""
         return self._native.save_counts
 
     @property
     def last_step(self) -> int:
-        """The last step that is applied: 0 before the first one, or that of the checkpoint from which the job
-        resumes. In the body of the loop it is the step itself once its batches are done, before that the step
-        before it."""
+        """The last step that is applied: 0 before the first one, or that of the checkpoint from
+        which the job resumes. In the body of the loop it is the step itself once its batches are
+        done, before that the step before it."""
         return self._native.last_step
 
     @property
@@ -242,10 +249,11 @@ class Session(Member):
     ):
         """Joins. Blocks until this process is in a world and `state` is that world's.
 
-        elements, dtype: of a gradient, float32 or float64.  model: what must be equal on all members.
-        samples, batch, epochs: the data set's size, samples per step, 0 for no end; samples=0: no sampler.
-        fingerprint: numeric environment; default_fingerprint() if empty.  deadline: seconds for a wait.
-        observer: called at each event of a step (see Observer); must be quick.
+        elements, dtype: of a gradient, float32 or float64.  model: what must be equal on all
+        members. samples, batch, epochs: the data set's size, samples per step, 0 for no end;
+        samples=0: no sampler. fingerprint: numeric environment; default_fingerprint() if empty.
+        deadline: seconds for a wait. observer: called at each event of a step (see Observer); must
+        be quick.
         """
         _failure.install()
         _arguments.has("Session", "state", state, "capacity")
@@ -272,7 +280,8 @@ class Session(Member):
         )
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
+        """The steps that are left. Ends the process with status 0 when this member was asked to
+        leave."""
         taken = 0
         try:
             while (info := leaving(self._native.next_step)) is not None:
@@ -297,10 +306,11 @@ _named_at_exit = False
 
 
 def _name_threads_at_exit() -> None:
-    """An ending process waits for its non-daemon threads. Gives the kernel their names, so that the agent can
-    tell the user which thread keeps this member from ending."""
+    """An ending process waits for its non-daemon threads. Gives the kernel their names, so that the
+    agent can tell the user which thread keeps this member from ending."""
     global _named_at_exit
-    register = getattr(threading, "_register_atexit", None)  # functions of atexit run after that wait
+    # functions of atexit run after that wait
+    register = getattr(threading, "_register_atexit", None)
     if _named_at_exit or register is None:
         return
     _named_at_exit = True

@@ -9,8 +9,9 @@
         optimizer.step()  # p.grad is that of the whole batch
     session.finish()
 
-The weights depend on the seed, the number of shards and the numeric environment, not on which member computed
-what: members may die, leave and join at any time. docs/guide/python.md has the rules for code in the loops.
+The weights depend on the seed, the number of shards and the numeric environment, not on which
+member computed what: members may die, leave and join at any time. docs/guide/python.md has the
+rules for code in the loops.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def join(
 ) -> Session:
     """Makes this process a member of the job, or of a world of one when no launcher started it.
 
-    Blocks until a world contains this process; model, optimizer and extra then have that world's state.
-    dataset: with len() and [index].  batch_size: samples per step, over all members.
-    epochs: at least 1; math.inf: no end, the script leaves the loop by break.
-    collate: makes a batch of a list of samples; default as DataLoader.
-    extra: what else changes with the steps and has state_dict(), load_state_dict(): schedulers, GradScaler.
-    state_bytes: most bytes the whole state will need; default: three values per parameter for the optimizer.
-    progress: rank 0 prints a line per epoch.  deadline: seconds for any wait on other members.
-    observer: called at each event of a step (see regroup.session.Observer); must be quick.
+    Blocks until a world contains this process; model, optimizer and extra then have that world's
+    state. dataset: with len() and [index].  batch_size: samples per step, over all members. epochs:
+    at least 1; math.inf: no end, the script leaves the loop by break. collate: makes a batch of a
+    list of samples; default as DataLoader. extra: what else changes with the steps and has
+    state_dict(), load_state_dict(): schedulers, GradScaler. state_bytes: most bytes the whole state
+    will need; default: three values per parameter for the optimizer. progress: rank 0 prints a line
+    per epoch.  deadline: seconds for any wait on other members. observer: called at each event of a
+    step (see regroup.session.Observer); must be quick.
     """
     _failure.install()
     samples = _check_arguments(model, optimizer, dataset)
@@ -96,17 +97,21 @@ def join(
             observer=observer,
         )
     )
-    return Session(native, gradient, state, dataset, collate or default_collate, batch_size, progress)
+    return Session(
+        native, gradient, state, dataset, collate or default_collate, batch_size, progress
+    )
 
 
 def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
-    """The number of samples. Raises for what scripts of other kinds of training have in these places."""
+    """The number of samples. Raises for what scripts of other kinds of training have in these
+    places."""
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
         refuse(f"model: expected a torch.nn.Module, got {_arguments.kind(model)}")
     if isinstance(optimizer, list | tuple | dict):
         refuse(
-            "optimizer: expected one optimizer, with a group of parameters for each part of the model, got a "
+            "optimizer: expected one optimizer, with a group of parameters for each part of the "
+            "model, got a "
             f"{type(optimizer).__name__} of {len(optimizer)} optimizers"
         )
     wanted = ("param_groups", "state", "state_dict", "load_state_dict", "step")
@@ -123,7 +128,8 @@ def _check_dataset(dataset: Any) -> int:
     got = f"got {_arguments.kind(dataset)}"
     if isinstance(dataset, DataLoader):
         refuse(
-            "data set: expected a data set, got a DataLoader; pass its data set (loader.dataset), batch_size "
+            "data set: expected a data set, got a DataLoader; pass its data set (loader.dataset), "
+            "batch_size "
             "and, if it has its own, collate: the members share the samples of a batch"
         )
     if isinstance(dataset, type):
@@ -131,7 +137,8 @@ def _check_dataset(dataset: Any) -> int:
     indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not indexed:
         refuse(
-            f"data set: expected len() and [index], since any member may compute any sample, {got} without"
+            f"data set: expected len() and [index], since any member may compute any sample, {got} "
+            f"without"
         )
     try:
         samples = len(dataset)
@@ -140,14 +147,22 @@ def _check_dataset(dataset: Any) -> int:
     if samples == 0:
         refuse(f"data set: expected at least one sample, {got} without", final=False)
     if isinstance(dataset, dict) and not hasattr(dataset, "__missing__") and 0 not in dataset:
-        refuse(f"data set: expected the keys 0 to {samples - 1}, or a list of samples, {got}", final=False)
+        refuse(
+            f"data set: expected the keys 0 to {samples - 1}, or a list of samples, {got}",
+            final=False,
+        )
     return samples
 
 
 def _check_extra(extra: Any) -> list[Any]:
-    if hasattr(extra, "state_dict") or isinstance(extra, Mapping | str) or not isinstance(extra, Iterable):
+    if (
+        hasattr(extra, "state_dict")
+        or isinstance(extra, Mapping | str)
+        or not isinstance(extra, Iterable)
+    ):
         _arguments.refuse(
-            "join", f"extra: expected a list such as extra=[scheduler], got {_arguments.kind(extra)}"
+            "join",
+            f"extra: expected a list such as extra=[scheduler], got {_arguments.kind(extra)}",
         )
     listed = list(extra)
     for number, one in enumerate(listed):
@@ -156,7 +171,8 @@ def _check_extra(extra: Any) -> list[Any]:
 
 
 class Session(Member):
-    """This process as a member of the job. Iterate over it for the steps that are left. For one thread."""
+    """This process as a member of the job. Iterate over it for the steps that are left. For one
+    thread."""
 
     def __init__(
         self,
@@ -180,10 +196,12 @@ class Session(Member):
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
         self._told_late_change = False
-        self._at_section: dict[str, str] | None = None  # settings, as the last collective section left them
+        # settings, as the last collective section left them
+        self._at_section: dict[str, str] | None = None
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
+        """The steps that are left. Ends the process with status 0 when this member was asked to
+        leave."""
         taken = 0
         try:
             while (info := self._next_step()) is not None:
@@ -199,13 +217,17 @@ class Session(Member):
             self._fused.end()
             self._leave_loop()
             raise
-        self._end_of_loop(taken, ", session.is_last_of_epoch(step.number) whether it ends with this step")
+        self._end_of_loop(
+            taken, ", session.is_last_of_epoch(step.number) whether it ends with this step"
+        )
 
     def _next_step(self) -> _native.StepInfo | None:
         self._fused.end()
         before, self._at_section = self._at_section, None
         if before is not None and not self._told_late_change:
-            self._told_late_change = tell_late_change(self.last_step, before, self._state.settings())
+            self._told_late_change = tell_late_change(
+                self.last_step, before, self._state.settings()
+            )
         return leaving(self._native.next_step)
 
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
@@ -220,8 +242,9 @@ class Session(Member):
         super().finish()
 
     def is_last_of_epoch(self, step: int) -> bool:
-        """Whether an epoch ends with that step, as session.is_last_of_epoch(step.number): where a scheduler
-        that counts epochs steps, and an evaluation belongs. The loop over the session goes on."""
+        """Whether an epoch ends with that step, as session.is_last_of_epoch(step.number): where a
+        scheduler that counts epochs steps, and an evaluation belongs. The loop over the session
+        goes on."""
         return step % -(-len(self._dataset) // self._batch_size) == 0
 
 
@@ -239,7 +262,8 @@ class Step:
         self.epoch: int = info.epoch  # 0, 1, ...
         self.samples: int = info.samples  # in the whole batch: fewer in the last one of an epoch
         self.first_of_epoch: bool = info.first_of_epoch
-        self.loss: float | None = None  # after the shards: the mean over the batch of what was recorded
+        # after the shards: the mean over the batch of what was recorded
+        self.loss: float | None = None
         self._recorded: float | None = None
         self._over = False
 
@@ -248,13 +272,16 @@ class Step:
         return self._session.world
 
     def record(self, loss: torch.Tensor | float) -> None:
-        """The mean loss over the samples of the batch just computed; the last call for a batch counts."""
+        """The mean loss over the samples of the batch just computed; the last call for a batch
+        counts."""
         self._recorded = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches of one shard each. When all members are done, p.grad and the buffers are those of the step.
+        """Batches of one shard each. When all members are done, p.grad and the buffers are those of
+        the step.
 
-        Blocks on other members. After a regroup there may be more batches, of shards that were lost.
+        Blocks on other members. After a regroup there may be more batches, of shards that were
+        lost.
         """
         if self._over:
             return
@@ -292,7 +319,8 @@ class Step:
         session, world = self._session, self.world
         mean = session._state.epoch_loss / len(session._dataset)
         line = (
-            f"epoch {self.epoch + 1:2}  loss {mean:.4f}  members {world.size}  generation {world.generation}"
+            f"epoch {self.epoch + 1:2}  loss {mean:.4f}  members {world.size}  generation "
+            f"{world.generation}"
         )
         print(line, flush=True)
 
@@ -309,12 +337,14 @@ def seed_all(seed: int) -> None:
 
 
 def fingerprint() -> str:
-    """What the bits of the weights depend on, with seed and shards. Members that differ are refused."""
+    """What the bits of the weights depend on, with seed and shards. Members that differ are
+    refused."""
     python = ".".join(map(str, sys.version_info[:2]))
     capability = torch.backends.cpu.get_cpu_capability()
     cudnn = torch.backends.cudnn
     return (
-        f"{_native.default_fingerprint()} torch={torch.__version__} torch-threads={torch.get_num_threads()} "
+        f"{_native.default_fingerprint()} torch={torch.__version__} "
+        f"torch-threads={torch.get_num_threads()} "
         f"torch-isa={capability} python={python} "
         f"deterministic={torch.are_deterministic_algorithms_enabled()} "
         f"cudnn-deterministic={cudnn.deterministic} cudnn-benchmark={cudnn.benchmark} "
@@ -332,9 +362,14 @@ def _list(model: torch.nn.Module) -> str:
     return list_of_tensors(tensors)
 
 
-def _digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int) -> str:
+def _digest(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int
+) -> str:
     """Short text that differs when two members would not train the same thing."""
-    lines = [f"{name} {tuple(p.shape)} {p.dtype} {p.requires_grad}" for name, p in model.named_parameters()]
+    lines = [
+        f"{name} {tuple(p.shape)} {p.dtype} {p.requires_grad}"
+        for name, p in model.named_parameters()
+    ]
     lines += [f"{name} {tuple(b.shape)} {b.dtype}" for name, b in model.named_buffers()]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     what = f"{type(model).__name__} {digest}, {type(optimizer).__name__}"

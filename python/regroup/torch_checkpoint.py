@@ -1,4 +1,5 @@
-"""PyTorch state in checkpoints: whole state_dict()s, and the storage classes of torch.distributed.checkpoint.
+"""PyTorch state in checkpoints: whole state_dict()s, and the storage classes of
+torch.distributed.checkpoint.
 
     save(directory, step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     state = load(newest_checkpoint(directory))
@@ -6,8 +7,8 @@
     torch.distributed.checkpoint.save(state, storage_writer=Writer(directory, step))
     torch.distributed.checkpoint.load(state, storage_reader=Reader(path))
 
-Tensors have their names in the checkpoint ("model.layer.weight"), so that h5py, another number of ranks, and
-`regroup checkpoint` find them. A file of torch.save() becomes a checkpoint by
+Tensors have their names in the checkpoint ("model.layer.weight"), so that h5py, another number of
+ranks, and `regroup checkpoint` find them. A file of torch.save() becomes a checkpoint by
 
     regroup checkpoint import FILE.pt DIRECTORY --step STEP
 
@@ -67,15 +68,19 @@ _BYTES = "regroup.bytes/"  # before the name of what torch.distributed.checkpoin
 
 
 def save(directory: str | os.PathLike, step: int, state: Any, **more: Any) -> Path:
-    """Writes dictionaries, lists and scalars with CPU tensors in them; the path of the checkpoint, when it is
-    on the disk. more: as Snapshot.write()."""
+    """Writes dictionaries, lists and scalars with CPU tensors in them; the path of the checkpoint,
+    when it is on the disk. more: as Snapshot.write()."""
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(state, tensors, "state")
     text = bytearray(json.dumps([encoded, list(tensors)]).encode())
-    return _write(directory, step, {**tensors, _STATE: torch.frombuffer(text, dtype=torch.uint8)}, **more)
+    return _write(
+        directory, step, {**tensors, _STATE: torch.frombuffer(text, dtype=torch.uint8)}, **more
+    )
 
 
-def _write(directory: str | os.PathLike, step: int, tensors: dict[str, torch.Tensor], **more: Any) -> Path:
+def _write(
+    directory: str | os.PathLike, step: int, tensors: dict[str, torch.Tensor], **more: Any
+) -> Path:
     pieces = [Piece(name, _name(t.dtype), tuple(t.shape)) for name, t in tensors.items()]
     snapshot = Snapshot(pieces)
     try:
@@ -87,7 +92,8 @@ def _write(directory: str | os.PathLike, step: int, tensors: dict[str, torch.Ten
 
 
 def _is_export(file: str, state: Any) -> bool:
-    """What `regroup checkpoint export --to torch` makes: tensors under their names in a checkpoint."""
+    """What `regroup checkpoint export --to torch` makes: tensors under their names in a
+    checkpoint."""
     flat = isinstance(state, dict) and all(
         isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in state.items()
     )
@@ -100,10 +106,10 @@ def _is_export(file: str, state: Any) -> bool:
 
 
 def load(path: str | os.PathLike) -> Any:
-    """What save() was given, out of the checkpoint `path`. Of the checkpoint of a job whose members called
-    regroup.torch.join(): a dictionary of model (its parameters and buffers), optimizer (its state_dict()),
-    extra (a list of those) and epoch_loss. Of any other a dictionary of its tensors by their names. Raises
-    Error if a byte is damaged."""
+    """What save() was given, out of the checkpoint `path`. Of the checkpoint of a job whose members
+    called regroup.torch.join(): a dictionary of model (its parameters and buffers), optimizer (its
+    state_dict()), extra (a list of those) and epoch_loss. Of any other a dictionary of its tensors
+    by their names. Raises Error if a byte is damaged."""
     checkpoint = Checkpoint(str(path))
     described = {name: (dtype, shape) for name, dtype, shape in checkpoint.tensors}
     if _STATE not in described:
@@ -114,7 +120,9 @@ def load(path: str | os.PathLike) -> Any:
                 "torch.distributed.checkpoint: load it with that and Reader",
                 "invalid argument",
             )
-        return {name: _read(checkpoint, name, *of) for name, of in described.items() if name != _PIECES}
+        return {
+            name: _read(checkpoint, name, *of) for name, of in described.items() if name != _PIECES
+        }
     text = _read(checkpoint, _STATE, *described[_STATE]).numpy().tobytes()
     if text.startswith(b"["):
         encoded, names = json.loads(text)
@@ -131,8 +139,9 @@ def load(path: str | os.PathLike) -> Any:
 
 
 class Writer(StorageWriter):
-    """Saves of torch.distributed.checkpoint as the checkpoint of `step` in `directory`. A checkpoint_id
-    "DIRECTORY/step-N" says both again. With several ranks all of them see the directory."""
+    """Saves of torch.distributed.checkpoint as the checkpoint of `step` in `directory`. A
+    checkpoint_id "DIRECTORY/step-N" says both again. With several ranks all of them see the
+    directory."""
 
     def __init__(self, directory: str | os.PathLike, step: int, keep_last: int = 3):
         self.directory, self.step, self.keep_last = Path(directory), step, keep_last
@@ -153,7 +162,10 @@ class Writer(StorageWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Numbers the writers: the coordinator, which commits, is number 0."""
         name = uuid.uuid4().hex
-        return [replace(plan, storage_data=(number, len(plans), name)) for number, plan in enumerate(plans)]
+        return [
+            replace(plan, storage_data=(number, len(plans), name))
+            for number, plan in enumerate(plans)
+        ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         resolved = [(item, planner.resolve_data(item)) for item in plan.items]
@@ -178,7 +190,13 @@ class Writer(StorageWriter):
     def _write(self, commit: bool) -> None:
         assert self._snapshot is not None
         number, writers, name = self._plan
-        more = {"writer": number, "writers": writers, "uuid": name, "job": name, "keep_last": self.keep_last}
+        more = {
+            "writer": number,
+            "writers": writers,
+            "uuid": name,
+            "job": name,
+            "keep_last": self.keep_last,
+        }
         self._snapshot.write(self.directory, self.step, commit=commit, **more)
         self._snapshot.close()
         self._snapshot = None
@@ -189,10 +207,12 @@ class Writer(StorageWriter):
 
 
 class Reader(StorageReader):
-    """Loads a checkpoint by torch.distributed.checkpoint, whatever program wrote it, on any number of ranks.
+    """Loads a checkpoint by torch.distributed.checkpoint, whatever program wrote it, on any number
+    of ranks.
 
-    Every block is verified; damage raises Error. So does loading a tensor into a type that cannot hold all
-    its values, unless its name is in `lossy`: then it is rounded as Tensor.copy_() does."""
+    Every block is verified; damage raises Error. So does loading a tensor into a type that cannot
+    hold all its values, unless its name is in `lossy`: then it is rounded as Tensor.copy_()
+    does."""
 
     def __init__(self, path: str | os.PathLike, lossy: Collection[str] = ()):
         self.path = Path(path)
@@ -214,7 +234,9 @@ class Reader(StorageReader):
             properties = TensorProperties(dtype=getattr(torch, dtype))
             found[name] = TensorStorageMetadata(properties, torch.Size(shape), [whole])
         flat = {name: (name,) for name in found}
-        return Metadata(found, planner_data=flat, storage_meta=StorageMeta(checkpoint_id=str(self.path)))
+        return Metadata(
+            found, planner_data=flat, storage_meta=StorageMeta(checkpoint_id=str(self.path))
+        )
 
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -224,8 +246,9 @@ class Reader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Warns if an object is loaded in part. torch asks only for what the present state_dict() lists, and
-        an optimizer that has not taken a step lists no moments: the load would drop them silently."""
+        """Warns if an object is loaded in part. torch asks only for what the present state_dict()
+        lists, and an optimizer that has not taken a step lists no moments: the load would drop them
+        silently."""
         asked = {item.storage_index.fqn for plan in plans for item in plan.items}
         objects = {name.split(".")[0] for name in asked}
         stored = {name.removeprefix(_BYTES) for name in self._described}
@@ -234,7 +257,8 @@ class Reader(StorageReader):
             warnings.warn(
                 f"{self.path} has {len(left)} entries that the state to load does not list, "
                 f"{shown(left[0])} first; "
-                "they are not loaded (an optimizer: get_optimizer_state_dict() of torch lists its moments)",
+                "they are not loaded (an optimizer: get_optimizer_state_dict() of torch lists its "
+                "moments)",
                 stacklevel=2,
             )
         return plans
@@ -268,7 +292,8 @@ class Reader(StorageReader):
     def _check_type(self, name: str, saved: torch.dtype, target: torch.dtype) -> None:
         if name not in self.lossy and not holds_all(_name(target), _name(saved)):
             raise Error(
-                f"checkpoint {self.path}: {shown(name)} is {_name(saved)}, and {_name(target)}, into which "
+                f"checkpoint {self.path}: {shown(name)} is {_name(saved)}, and {_name(target)}, "
+                f"into which "
                 "it is to be loaded, does not hold all its values; "
                 f"Reader(..., lossy=[{name!r}]) loads it all the same",
                 "invalid argument",
@@ -286,7 +311,9 @@ def _piece_of(item: WriteItem, data: Any) -> Piece:
     about = item.tensor_data
     assert about is not None
     shape, chunk = tuple(about.size), about.chunk
-    return Piece(name, _name(about.properties.dtype), shape, tuple(chunk.offsets), tuple(chunk.sizes))
+    return Piece(
+        name, _name(about.properties.dtype), shape, tuple(chunk.offsets), tuple(chunk.sizes)
+    )
 
 
 def _memory_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -307,7 +334,9 @@ def _read(checkpoint: Checkpoint, name: str, dtype: str, shape: list[int]) -> to
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(description="Makes a checkpoint out of a file of torch.save().")
+    parser = argparse.ArgumentParser(
+        description="Makes a checkpoint out of a file of torch.save()."
+    )
     parser.add_argument("file")
     parser.add_argument("directory")
     parser.add_argument("step", type=int)
@@ -315,7 +344,8 @@ def _main() -> None:
     warnings.simplefilter("ignore")  # torch's are about its own use, and would mix with ours
     try:
         state = torch.load(args.file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError
+    # torch's unpickler lets a damaged file raise anything: KeyError, TypeError
+    except Exception as error:
         why = _reason_of(error)
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {why}")
     try:
@@ -323,15 +353,19 @@ def _main() -> None:
         write = _write if _is_export(args.file, state) else save
         written = write(args.directory, args.step, state, keep_last=_ALL, job="import")
         print(written)
-    except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
+    # a list in itself, for example
+    except (Error, OSError, RuntimeError, TypeError, ValueError) as error:
         _fail(f"{args.file} into {args.directory}: {error}")
 
 
 def _reason_of(error: Exception) -> str:
-    """The line of torch's message that says why; the others say how to load the file all the same."""
+    """The line of torch's message that says why; the others say how to load the file all the
+    same."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     advice = ("Weights only load failed", "(1)", "(2)", "Check the documentation")
-    lines = [line for line in lines if not line.startswith(advice)] or lines[:1] or ["it is cut off"]
+    lines = (
+        [line for line in lines if not line.startswith(advice)] or lines[:1] or ["it is cut off"]
+    )
     why = lines[0].removeprefix("WeightsUnpickler error: ").partition(". Please use ")[0]
     return f"{type(error).__name__}: {why}"
 

@@ -1,7 +1,8 @@
-"""Grid Engine 8.1.9 on this machine: Debian's sge_qmaster and sge_execd, with one queue of eight slots.
+"""Grid Engine 8.1.9 on this machine: Debian's sge_qmaster and sge_execd, with one queue of eight
+slots.
 
-Its folders are the packages' (/var/lib/gridengine); what is there of an earlier run is used again. A machine
-has one Grid Engine, so who wants it waits until no other has it.
+Its folders are the packages' (/var/lib/gridengine); what is there of an earlier run is used again.
+A machine has one Grid Engine, so who wants it waits until no other has it.
 """
 
 import contextlib
@@ -43,7 +44,10 @@ qsort_args         NONE
 def missing() -> str | None:
     for tool in TOOLS:
         if not shutil.which(tool):
-            return f"Grid Engine needs {tool}: install gridengine-master, -exec and -client (./dev does)"
+            return (
+                f"Grid Engine needs {tool}: install gridengine-master, -exec and -client (./dev "
+                f"does)"
+            )
     if os.geteuid() != 0:
         return f"Grid Engine needs root to be started: this is user {os.geteuid()}"
     return None
@@ -80,7 +84,8 @@ class GridEngine:
     def _begin(self) -> "GridEngine":
         aliases = ROOT / "default/common/host_aliases"
         aliases.parent.mkdir(parents=True, exist_ok=True)
-        aliases.write_text(f"{self.host} localhost\n")  # 127.0.0.1 is called so first, which it refuses
+        # 127.0.0.1 is called so first, which it refuses
+        aliases.write_text(f"{self.host} localhost\n")
         self._start("sge_qmaster")
         until(lambda: self.command("qconf", "-ss", check=False).returncode in (0, 1), "sge_qmaster")
         self.command("qconf", "-as", self.host, check=False)
@@ -100,7 +105,8 @@ class GridEngine:
         self.command(str(LIB / name), timeout=60)
 
     def _permit_root(self) -> None:
-        # Before sge_execd asks for it: one that has heard otherwise fails root's first job, and its queue.
+        # Before sge_execd asks for it: one that has heard otherwise fails root's first job, and its
+        # queue.
         self._change("-sconf", "-Mconf", "global", {"min_uid": "0", "min_gid": "0"})
 
     def _configure(self) -> None:
@@ -147,7 +153,9 @@ class GridEngine:
         return path
 
     def _free(self) -> int:
-        found = re.search(r"^all\.q +\S+ +\d+ +\d+ +(\d+)", self.command("qstat", "-g", "c").stdout, re.M)
+        found = re.search(
+            r"^all\.q +\S+ +\d+ +\d+ +(\d+)", self.command("qstat", "-g", "c").stdout, re.M
+        )
         return int(found[1]) if found else 0
 
     def command(self, *words: str, check: bool = True, timeout: float = DEADLINE_S):
@@ -163,15 +171,20 @@ class GridEngine:
         return "".join(p.read_text(errors="replace") for p in sorted(self.folder.glob(f"*.o{job}")))
 
     def until_said(self, job: int, line: str, times: int, deadline_s: float = 180) -> None:
-        """It may be queued for long on a busy machine: what it printed, and why it waits, is in the error."""
+        """It may be queued for long on a busy machine: what it printed, and why it waits, is in the
+        error."""
         try:
             until(
-                lambda: len(re.findall(line, self.out(job), re.M)) >= times, f"job {job}: {line}", deadline_s
+                lambda: len(re.findall(line, self.out(job), re.M)) >= times,
+                f"job {job}: {line}",
+                deadline_s,
             )
         except TimeoutError as error:
             told = self.command("qstat", "-j", str(job), check=False)
             queues = self.command("qstat", "-f", check=False).stdout
-            raise TimeoutError(f"{error}\n{self.out(job)}\n{told.stdout}{told.stderr}\n{queues}") from None
+            raise TimeoutError(
+                f"{error}\n{self.out(job)}\n{told.stdout}{told.stderr}\n{queues}"
+            ) from None
 
     def wait(self, job: int, deadline_s: float = DEADLINE_S) -> str:
         """What it printed."""
@@ -195,9 +208,13 @@ class GridEngine:
         self.command("qconf", "-kej", "all", check=False)
         with contextlib.suppress(TimeoutError):
             until(lambda: not pids_of("sge_execd"), "the end of sge_execd", 10)
-        # Asked to end (-km, SIGTERM), the master takes ten seconds. It keeps transactions of Berkeley
-        # DB, which the next one recovers, and no job is left that matters.
+        # Asked to end (-km, SIGTERM), the master takes ten seconds. It keeps transactions of
+        # Berkeley DB, which the next one recovers, and no job is left that matters.
         for daemon in ("sge_execd", "sge_qmaster"):
             for pid in pids_of(daemon):
                 os.kill(pid, signal.SIGKILL)
-        until(lambda: not pids_of("sge_execd") and not pids_of("sge_qmaster"), "the end of Grid Engine", 30)
+        until(
+            lambda: not pids_of("sge_execd") and not pids_of("sge_qmaster"),
+            "the end of Grid Engine",
+            30,
+        )

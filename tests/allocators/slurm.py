@@ -1,4 +1,5 @@
-"""Four Slurm nodes on this machine: slurmctld and a slurmd for each of n1 to n4, of Debian's slurm-wlm.
+"""Four Slurm nodes on this machine: slurmctld and a slurmd for each of n1 to n4, of Debian's
+slurm-wlm.
 
     with Slurm(tmp_path) as slurm:
         job = slurm.submit("-N2", "--ntasks-per-node=2", script="regroup -np 4 hostname")
@@ -68,7 +69,8 @@ def missing() -> str | None:
     for tool in TOOLS:
         if not shutil.which(tool):
             return (
-                f"a Slurm of four nodes needs {tool}: install the packages slurm-wlm and munge (./dev does)"
+                f"a Slurm of four nodes needs {tool}: install the packages slurm-wlm and munge "
+                f"(./dev does)"
             )
     if os.geteuid() != 0:
         return f"a Slurm of four nodes needs root: this is user {os.geteuid()}"
@@ -99,7 +101,9 @@ class Slurm:
             last=first + NODES,
         )
         (folder / "slurm.conf").write_text(conf)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_"))}
+        self.environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_"))
+        }
         self.environment["SLURM_CONF"] = str(folder / "slurm.conf")
 
     def __enter__(self) -> "Slurm":
@@ -145,7 +149,9 @@ class Slurm:
         path = self.folder / f"script-{time.monotonic_ns()}"
         path.write_text(f"#!/bin/bash\n{script}\n")
         output = f"--output={self.folder}/job-%j.out"
-        done = self.command("sbatch", "--parsable", "--open-mode=append", output, *options, str(path))
+        done = self.command(
+            "sbatch", "--parsable", "--open-mode=append", output, *options, str(path)
+        )
         return int(done.stdout)
 
     def out(self, job: int) -> str:
@@ -166,7 +172,9 @@ class Slurm:
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         try:
             until(
-                lambda: text in self.out(job) or self.state(job) in over, f"job {job}: '{text}'", deadline_s
+                lambda: text in self.out(job) or self.state(job) in over,
+                f"job {job}: '{text}'",
+                deadline_s,
             )
         except TimeoutError as error:
             queue = self.command("squeue", check=False).stdout
@@ -181,7 +189,11 @@ class Slurm:
 
     def end_jobs(self) -> None:
         self.command("scancel", "--user=root", check=False, timeout=10)
-        until(lambda: not self.command("squeue", "-h", check=False).stdout.strip(), "an empty queue", 60)
+        until(
+            lambda: not self.command("squeue", "-h", check=False).stdout.strip(),
+            "an empty queue",
+            60,
+        )
 
     def __exit__(self, *_) -> None:
         with contextlib.suppress(Exception):

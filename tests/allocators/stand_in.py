@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Stand-ins for commands of allocators that this machine cannot have: called by the name of one of them, it
-takes what the page of documentation named below lists, refuses all else with status 64, and runs the command
-here.
+"""Stand-ins for commands of allocators that this machine cannot have: called by the name of one of
+them, it takes what the page of documentation named below lists, refuses all else with status 64,
+and runs the command here.
 
   blaunch     IBM Spectrum LSF 10.1.0, command reference, "blaunch"
-  bresize     the same, "bresize"; configuration reference, "Environment variables for resize notification
+  bresize     the same, "bresize"; configuration reference, "Environment variables for
+              resize notification
               command"
   flux        flux-core 0.60 to 0.70, flux-exec(1), flux-resource(1) and flux-batch(1)
   kubectl     kubernetes.io, reference, kubectl 1.31, "kubectl exec", "kubectl get"; concepts, Jobs,
@@ -62,9 +63,9 @@ def bresize(words: list[str]) -> None:
     request [-c] [-rnc resize_notification_cmd | -rncn] [min_task,]tasks job_ID
     cancel job_ID
 
-    $STAND_IN_GROWTH ("hC 2") is what a request gets, "" that it waits; without it the job is not resizable.
-    Of a job one request may wait: a further one is refused unless -c cancels that. $STAND_IN_PAUSE: seconds
-    before the answer.
+    $STAND_IN_GROWTH ("hC 2") is what a request gets, "" that it waits; without it the job is not
+    resizable. Of a job one request may wait: a further one is refused unless -c cancels that.
+    $STAND_IN_PAUSE: seconds before the answer.
     """
     time.sleep(float(os.environ.get("STAND_IN_PAUSE", "0")))
     verb = words.pop(0) if words else refuse("a subcommand is missing")
@@ -116,7 +117,11 @@ def release(specification: list[str]) -> None:
     gone = path.read_text().split() if path.exists() else []
     first = os.environ["LSB_MCPU_HOSTS"].split()[0]
     has: dict[str, int] = {}
-    for words, sign in ((os.environ["LSB_MCPU_HOSTS"].split(), 1), (grown().split(), 1), (gone, -1)):
+    for words, sign in (
+        (os.environ["LSB_MCPU_HOSTS"].split(), 1),
+        (grown().split(), 1),
+        (gone, -1),
+    ):
         for host, slots in zip(words[::2], words[1::2], strict=True):
             has[host] = has.get(host, 0) + sign * int(slots)
     for word in specification:
@@ -159,7 +164,8 @@ def ssh(words: list[str]) -> None:
 
 
 def pbs_attach(words: list[str]) -> None:
-    """pbs_attach [-j job ID] [-m port] [-P] [-s] cmd [arg ...]; none of the job's variables is there"""
+    """pbs_attach [-j job ID] [-m port] [-P] [-s] cmd [arg ...]; none of the job's variables is
+    there"""
     while words and words[0].startswith("-"):
         word = words.pop(0)
         if word in ("-j", "-m"):
@@ -210,7 +216,8 @@ def flux(words: list[str]) -> None:
 
 
 def kubectl(words: list[str]) -> None:
-    """kubectl exec (POD | TYPE/NAME) [-i|--stdin] [-q|--quiet] [-c CONTAINER] -- COMMAND [args...]; get"""
+    """kubectl exec (POD | TYPE/NAME) [-i|--stdin] [-q|--quiet] [-c CONTAINER] -- COMMAND [args...];
+    get"""
     verb = words.pop(0) if words else refuse("a command is missing")
     if verb == "get":
         kubectl_get(words)
@@ -239,7 +246,8 @@ def kubectl(words: list[str]) -> None:
 
 
 def kubectl_get(words: list[str]) -> None:
-    """pods --selector=... --output=name | jsonpath=... [--field-selector=...] [--request-timeout=...]"""
+    """pods --selector=... --output=name | jsonpath=... [--field-selector=...]
+    [--request-timeout=...]"""
     if not words or words.pop(0) != "pods":
         refuse("pods are wanted")
     taken = ("--selector", "--output", "--field-selector", "--request-timeout")

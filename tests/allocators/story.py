@@ -1,5 +1,6 @@
-"""The story of an elastic job on a real Slurm: it starts on one node, a second job lends it another, somebody
-with a higher priority takes that one back, and the first job ends as if nothing had happened.
+"""The story of an elastic job on a real Slurm: it starts on one node, a second job lends it
+another, somebody with a higher priority takes that one back, and the first job ends as if nothing
+had happened.
 
 Each node stands for one core of this machine: members on n1 run on core 0, all others on core 1.
 """
@@ -24,8 +25,12 @@ EPOCHS = 8
 PACE = "10000cpu"  # of a shard: microseconds of processor time
 ON_ITS_CORE = "case $SLURMD_NODENAME in n1) core=0;; *) core=1;; esac; exec taskset -c $core"
 WINDOW_S = 1.5  # in which steps are counted for the bench
-# Another step of the second job, which says when Slurm's signal has come; the job gives it the time to.
-WITNESS = "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; echo up; sleep 600 & wait' &"
+# Another step of the second job, which says when Slurm's signal has come; the job gives it the time
+# to.
+WITNESS = (
+    "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; echo up; sleep 600 & wait' "
+    "&"
+)
 WITNESSED = "for _ in $(seq 200); do test -s {0} && break; sleep 0.01; done"
 
 
@@ -49,7 +54,9 @@ def undisturbed(bin_folder: Path, folder: Path, epochs: int) -> str:
 
 def check_trained(trail: Path, weights: str, epochs: int) -> None:
     """Every sample was used in one step of each epoch, and who finished has these weights."""
-    found = [path.read_text() for path in trail.glob("weights.[0-9]*") if not path.name.endswith(".part")]
+    found = [
+        path.read_text() for path in trail.glob("weights.[0-9]*") if not path.name.endswith(".part")
+    ]
     assert found
     assert set(found) == {weights}
     shards: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -64,7 +71,8 @@ def check_trained(trail: Path, weights: str, epochs: int) -> None:
 class Figures:
     alone: float  # steps a second on one core
     both: float  # on two
-    given_back_s: float  # from Slurm's signal on n2 until the job that lent it has nothing left to wait for
+    # from Slurm's signal on n2 until the job that lent it has nothing left to wait for
+    given_back_s: float
     step_s: float  # a step then
     preemptor_s: float  # from its submission until it runs
 
@@ -118,7 +126,8 @@ class Story:
         alone = self.rate()
         noticed = self.folder / "noticed"
         lend = (
-            f"{self.setting}{WITNESS}\nregroup join; status=$?\ndate +free:%s.%N\n{WITNESSED}\nexit $status"
+            f"{self.setting}{WITNESS}\nregroup join; status=$?\ndate "
+            f"+free:%s.%N\n{WITNESSED}\nexit $status"
         )
         lend = lend.format(noticed)
         second = slurm.submit("-N1", "-n1", "-w", "n2", script=lend)
@@ -138,7 +147,9 @@ class Story:
         assert "was lost" not in text, text
         assert re.search(r"host n2 must be returned within \d+ s \(SIGTERM\)", text), text
         check_trained(self.trail, weights, self.epochs)
-        assert len(list(self.trail.glob("left.*"))) == 1, "who was on n2 was let go at the end of a step"
+        assert len(list(self.trail.glob("left.*"))) == 1, (
+            "who was on n2 was let go at the end of a step"
+        )
         return Figures(alone, both, given_back_s, 1 / both if both else float("inf"), preemptor_s)
 
 

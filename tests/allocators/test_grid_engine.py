@@ -1,4 +1,5 @@
-"""Jobs on a real Grid Engine 8.1.9: its host file, agents by qrsh -inherit, its notice before the end."""
+"""Jobs on a real Grid Engine 8.1.9: its host file, agents by qrsh -inherit, its notice before the
+end."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +29,11 @@ def run(engine: GridEngine, *options: str, script: str) -> str:
 
 def test_a_parallel_environment_is_used_without_a_word(engine: GridEngine):
     text = run(
-        engine, "-pe", "rg", "3", script=f"regroup {SAY}; regroup allocation; regroup -np 4 true; echo $?"
+        engine,
+        "-pe",
+        "rg",
+        "3",
+        script=f"regroup {SAY}; regroup allocation; regroup -np 4 true; echo $?",
     )
     assert sorted(re.findall(r"rank (\d) of 3", text)) == ["0", "1", "2"], text
     assert re.search(r"Grid Engine job \d+: 1 host, 3 slots", text), text
@@ -75,12 +80,15 @@ def test_a_job_is_queued_again_by_its_exit_status(engine: GridEngine):
     script = (
         f"export PATH={BIN}:$PATH; trap '' USR2; echo restarted $RESTARTED\n"
         "regroup --notice-status 99 -np 1 sh -c "
-        "'trap \"exit 0\" TERM; echo ready; test $RESTARTED = 1 && exit 0; while sleep 0.1; do :; done'\n"
+        '\'trap "exit 0" TERM; echo ready; test $RESTARTED = 1 && exit 0; while sleep 0.1; do :; '
+        "done'\n"
         "exit $?"
     )
     job = engine.submit("-pe", "rg", "1", "-notify", "-r", "y", script=script)
     engine.until_said(job, r"^ready$", 1)
-    members = engine.command("pgrep", "-f", "regroup --notice-status 99 -np 1", check=False).stdout.split()
+    members = engine.command(
+        "pgrep", "-f", "regroup --notice-status 99 -np 1", check=False
+    ).stdout.split()
     engine.command("kill", "-USR2", *members, check=False)
     text = engine.wait(job)
     assert "restarted 0" in text, text
@@ -101,8 +109,11 @@ def started_by(job: int) -> list[str]:
     return out
 
 
-def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(engine: GridEngine, tmp_path: Path):
-    """Its host is this one by its other name, another one for us; its agent comes by its own qrsh."""
+def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(
+    engine: GridEngine, tmp_path: Path
+):
+    """Its host is this one by its other name, another one for us; its agent comes by its own
+    qrsh."""
     tmp_path.chmod(0o700)
     trail = tmp_path / "trail"
     trail.mkdir()
@@ -114,7 +125,11 @@ def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(engine: GridEng
     engine.until_said(first, r"generation 1: 2 members", 1)
     other = "sed 's/^[^ ]*/localhost/' $PE_HOSTFILE > hosts; export PE_HOSTFILE=$PWD/hosts\n"
     second = engine.submit(
-        "-pe", "rg", "2", "-notify", script=f"{setting}trap '' USR2\n{other}regroup join; echo status $?"
+        "-pe",
+        "rg",
+        "2",
+        "-notify",
+        script=f"{setting}trap '' USR2\n{other}regroup join; echo status $?",
     )
     engine.until_said(first, r": 4 members", 1)
     until(lambda: started_by(second), "an agent of the second job")

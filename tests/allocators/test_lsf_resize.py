@@ -46,7 +46,13 @@ class Job:
             "LSB_MCPU_HOSTS": "hA 2 hB 2",
             **variables,
         }
-        member = ["chaos_member", f"{folder}/digits.csv", str(self.trail), str(EPOCHS), str(PACE_US)]
+        member = [
+            "chaos_member",
+            f"{folder}/digits.csv",
+            str(self.trail),
+            str(EPOCHS),
+            str(PACE_US),
+        ]
         own = ["unshare", "--uts", "sh", "-c", 'hostname hA; exec "$@"', "sh"]
         regroup = ["regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:4"]
         self.output = folder / "output"
@@ -63,7 +69,9 @@ class Job:
     def until(self, text: str, where: Path | None = None) -> None:
         path = where or self.output
         found = waiting.until(
-            lambda: (path.exists() and text in path.read_text()) or self.process.poll() is not None, text, 60
+            lambda: (path.exists() and text in path.read_text()) or self.process.poll() is not None,
+            text,
+            60,
         )
         assert found
         assert text in path.read_text(), self.output.read_text()
@@ -75,7 +83,9 @@ class Job:
         def said() -> bool:
             return self.output.read_text().count(text) >= count
 
-        waiting.until(lambda: said() or self.process.poll() is not None, f"{count} times '{text}'", 60)
+        waiting.until(
+            lambda: said() or self.process.poll() is not None, f"{count} times '{text}'", 60
+        )
         assert said(), self.output.read_text()
 
     def until_trained(self) -> None:
@@ -116,7 +126,8 @@ def test_hosts_go_back_and_further_ones_come_by_bresize(job: Job):
 
 
 def test_slots_go_back_of_hosts_that_stay(job: Job):
-    """Members that leave have the highest ranks. Of the first host LSF takes some, and never all."""
+    """Members that leave have the highest ranks. Of the first host LSF takes some, and never
+    all."""
     job.until("generation 1: 4 members")
     job.resize(3)
     job.until("LSF: 1 slot of host hB returned")
@@ -131,7 +142,9 @@ def test_slots_go_back_of_hosts_that_stay(job: Job):
     job.until_trained()
 
 
-def test_a_second_request_is_for_all_that_is_missing_and_is_cancelled_when_nothing_is(tmp_path: Path):
+def test_a_second_request_is_for_all_that_is_missing_and_is_cancelled_when_nothing_is(
+    tmp_path: Path,
+):
     """LSF has one request of a job at a time: a further one takes the place of the first."""
     job = Job(tmp_path, LSB_MCPU_HOSTS="hA 1 hB 1", LSB_DJOB_NUMPROC="2", STAND_IN_GROWTH="")
     try:
@@ -153,7 +166,11 @@ def test_a_second_request_is_for_all_that_is_missing_and_is_cancelled_when_nothi
 
 def test_the_user_is_told_that_the_allocator_takes_its_time(tmp_path: Path):
     job = Job(
-        tmp_path, LSB_MCPU_HOSTS="hA 1 hB 1", LSB_DJOB_NUMPROC="2", STAND_IN_GROWTH="", STAND_IN_PAUSE="6"
+        tmp_path,
+        LSB_MCPU_HOSTS="hA 1 hB 1",
+        LSB_DJOB_NUMPROC="2",
+        STAND_IN_GROWTH="",
+        STAND_IN_PAUSE="6",
     )
     try:
         job.until("generation 1: 2 members")
@@ -178,12 +195,14 @@ def test_a_host_that_lsf_takes_leaves_before_lsf_is_answered(job: Job):
 def resized(job: Job, told: dict[str, str]) -> subprocess.CompletedProcess:
     """What LSF runs on the first host of the job, and waits for."""
     command = [str(BIN / "regroup"), "join", "--resized"]
-    return subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, env=job.environment | told, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_slots_that_lsf_takes_of_a_host_are_left_by_as_many_members(job: Job):
-    """`bresize release 1*hB 7`: "num_tasks*host_name" is a part of what the job has there. Of the first host
-    LSF takes a part, too, and never all."""
+    """`bresize release 1*hB 7`: "num_tasks*host_name" is a part of what the job has there. Of the
+    first host LSF takes a part, too, and never all."""
     job.until("generation 1: 4 members")
     told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_NOTIFY_OK": "5"}
     part = resized(job, told | {"LSB_RESIZE_HOSTS": "hB 1"})
@@ -202,8 +221,8 @@ def test_slots_that_lsf_takes_of_a_host_are_left_by_as_many_members(job: Job):
 
 
 def test_slots_that_are_not_left_in_time_stay(job: Job):
-    """LSF hears that, and does not take them: the job has its four members again. Members that are stopped
-    finish no step."""
+    """LSF hears that, and does not take them: the job has its four members again. Members that are
+    stopped finish no step."""
     job.until("generation 1: 4 members")
     job.resize(4)  # the size is said: what comes alone makes the job no larger
     found = subprocess.run(
@@ -216,7 +235,9 @@ def test_slots_that_are_not_left_in_time_stay(job: Job):
     for pid in members:
         os.kill(pid, signal.SIGSTOP)
     try:
-        late = subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
+        late = subprocess.run(
+            command, env=job.environment | told, capture_output=True, text=True, timeout=60
+        )
     finally:
         for pid in members:
             os.kill(pid, signal.SIGCONT)
@@ -234,7 +255,9 @@ def test_a_host_that_a_user_lends_is_used_beyond_the_size_that_was_said(tmp_path
         job.until("LSF: host hB returned")
         own = {"LSB_JOBID": "8", "LSB_MCPU_HOSTS": "hX 2", "LSB_DJOB_NUMPROC": "2"}
         lend = ["unshare", "--uts", "sh", "-c", 'hostname hX; exec "$@"', "sh", "regroup", "join"]
-        guest = subprocess.Popen(lend, env=job.environment | own, cwd=tmp_path, stdin=subprocess.DEVNULL)
+        guest = subprocess.Popen(
+            lend, env=job.environment | own, cwd=tmp_path, stdin=subprocess.DEVNULL
+        )
         try:
             job.until_generations(": 4 members", 2)
             guest.send_signal(signal.SIGTERM)

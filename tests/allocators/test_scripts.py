@@ -1,6 +1,6 @@
-"""The scripts of docs/guide/allocators.md and slurm.md, as they stand there: on the real Slurm, by stand-ins
-elsewhere; that of Grid Engine is in test_grid_engine.py, where one runs.
-`python train.py` says which rank it is."""
+"""The scripts of docs/guide/allocators.md and slurm.md, as they stand there: on the real Slurm, by
+stand-ins elsewhere; that of Grid Engine is in test_grid_engine.py, where one runs. `python
+train.py` says which rank it is."""
 
 import re
 import subprocess
@@ -57,7 +57,10 @@ def submit(slurm: Slurm, folder: Path, script: str, *options: str) -> int:
 def test_slurms_elastic_job_takes_the_nodes_of_the_job_that_joins(slurm: Slurm, tmp_path: Path):
     """As they stand there but for sizes: this machine has two cores."""
     tmp_path.chmod(0o700)
-    python(tmp_path, f"#!/bin/sh\nexec {ROOT}/build/tests/bin/elastic_member 1000000 5 > {tmp_path}/steps\n")
+    python(
+        tmp_path,
+        f"#!/bin/sh\nexec {ROOT}/build/tests/bin/elastic_member 1000000 5 > {tmp_path}/steps\n",
+    )
     page = (ROOT / "docs/guide/slurm.md").read_text()
     elastic, lends = (
         re.search(rf'^```bash title="{name}.sbatch"\n(.*?)^```$', page, re.M | re.S)[1]
@@ -65,7 +68,9 @@ def test_slurms_elastic_job_takes_the_nodes_of_the_job_that_joins(slurm: Slurm, 
     )
     first = submit(slurm, tmp_path, elastic, f"--chdir={tmp_path}")
     slurm.until_said(first, "generation 1: 4 members")
-    second = submit(slurm, tmp_path, lends, "--nodes=1", "--ntasks-per-node=1", "--partition=low", "-w", "n3")
+    second = submit(
+        slurm, tmp_path, lends, "--nodes=1", "--ntasks-per-node=1", "--partition=low", "-w", "n3"
+    )
     slurm.until_said(first, ": 5 members")
     slurm.command("scancel", str(first))
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
@@ -74,7 +79,11 @@ def test_slurms_elastic_job_takes_the_nodes_of_the_job_that_joins(slurm: Slurm, 
 
 def run(job: Job, script: str, **variables: str) -> str:
     """In the environment of such a job."""
-    own = ["unshare", "--uts", "sh", "-c", f'hostname {job.host}; exec "$@"', "sh"] if job.host else []
+    own = (
+        ["unshare", "--uts", "sh", "-c", f'hostname {job.host}; exec "$@"', "sh"]
+        if job.host
+        else []
+    )
     environment = job.environment | variables
     environment["PATH"] = f"{python(job.folder)}:{environment['PATH']}"
     done = subprocess.run(

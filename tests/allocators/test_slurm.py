@@ -1,4 +1,5 @@
-"""Jobs on a real Slurm of four nodes: rigid and elastic, a second job that joins and is preempted."""
+"""Jobs on a real Slurm of four nodes: rigid and elastic, a second job that joins and is
+preempted."""
 
 import json
 import os
@@ -32,7 +33,9 @@ def test_an_allocation_is_used_without_a_word(slurm: Slurm):
 
 def test_the_scripts_of_the_guide_are_accepted_and_the_first_runs(slurm: Slurm):
     text = (ROOT / "docs/guide/slurm.md").read_text()
-    scripts = dict(re.findall(r'^```bash title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE))
+    scripts = dict(
+        re.findall(r'^```bash title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    )
     assert set(scripts) == {"rigid.sbatch", "elastic.sbatch", "lend.sbatch", "limit.sbatch"}
     for name, script in scripts.items():
         (slurm.folder / name).write_text(script)
@@ -45,7 +48,9 @@ def test_the_scripts_of_the_guide_are_accepted_and_the_first_runs(slurm: Slurm):
 
 
 def test_unequal_slots_are_filled_as_granted(slurm: Slurm):
-    text = said(slurm, "-N3", "-n5", "--ntasks-per-node=2", script=f"regroup {SAY}; regroup allocation")
+    text = said(
+        slurm, "-N3", "-n5", "--ntasks-per-node=2", script=f"regroup {SAY}; regroup allocation"
+    )
     ranks = sorted(re.findall(r"rank (\d) of 5 on (n\d)", text))
     assert ranks == [("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")], text
     assert "3 hosts, 5 slots" in text
@@ -53,7 +58,9 @@ def test_unequal_slots_are_filled_as_granted(slurm: Slurm):
 
 
 def test_hosts_are_chosen_among_those_granted(slurm: Slurm):
-    text = said(slurm, "-N2", "-n2", script=f"regroup -H n2 {SAY}\nregroup -H n4 true || echo refused $?")
+    text = said(
+        slurm, "-N2", "-n2", script=f"regroup -H n2 {SAY}\nregroup -H n4 true || echo refused $?"
+    )
     assert "rank 0 of 1 on n2" in text
     assert re.search(r"host n4: not granted by Slurm job \d+", text), text
     assert "refused 1" in text
@@ -67,22 +74,33 @@ def test_more_members_than_granted_are_refused(slurm: Slurm):
 
 def test_a_rank_that_fails_ends_the_job_with_its_status(slurm: Slurm):
     text = said(
-        slurm, "-N2", "-n2", script="regroup sh -c 'exit $((OMPI_COMM_WORLD_RANK * 7))'; echo status $?"
+        slurm,
+        "-N2",
+        "-n2",
+        script="regroup sh -c 'exit $((OMPI_COMM_WORLD_RANK * 7))'; echo status $?",
     )
     assert "status 7" in text
 
 
 def test_an_mpi_program_is_one_world_over_the_nodes(slurm: Slurm, tmp_path: Path):
     program = tmp_path / "mpi_program"
-    compile_it = ["/usr/bin/mpicc.openmpi", "-O1", "-o", str(program), str(ROOT / "tests/pmi/mpi_program.c")]
+    compile_it = [
+        "/usr/bin/mpicc.openmpi",
+        "-O1",
+        "-o",
+        str(program),
+        str(ROOT / "tests/pmi/mpi_program.c"),
+    ]
     subprocess.run(compile_it, check=True, timeout=60, capture_output=True)
-    # Nodes of one machine share /dev/shm, where Open MPI's segments are called by host and rank there.
+    # Nodes of one machine share /dev/shm, where Open MPI's segments are called by host and rank
+    # there.
     text = said(
         slurm,
         "-N2",
         "-n4",
         "--ntasks-per-node=2",
-        script=f"export OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo\nregroup {program} hello",
+        script="export OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo\n"
+        f"regroup {program} hello",
     )
     ranks = sorted(line for line in text.splitlines() if line.startswith("rank"))
     assert ranks == [f"rank {rank} of 4 app 0 universe 4 sum 4" for rank in range(4)], text
@@ -104,13 +122,15 @@ def trained(trail: Path, weights: str) -> None:
 def training(trail: Path, digits: Path, pace_us: int) -> str:
     return (
         f"export PATH={BIN}:$PATH XDG_RUNTIME_DIR={trail.parent}\n"
-        f"exec regroup --shards {SHARDS} --seed 7 -np 1:4 chaos_member {digits} {trail} {EPOCHS} {pace_us}"
+        f"exec regroup --shards {SHARDS} --seed 7 -np 1:4 chaos_member {digits} {trail} {EPOCHS} "
+        f"{pace_us}"
     )
 
 
 def test_ranks_of_a_step_on_one_node_are_one_world_and_on_two_are_refused(slurm: Slurm):
     member = ROOT / "build/tests/bin/elastic_member"
-    here = f"srun --mpi=none -N1 -n2 {member} 3 1; {member} 2 1"  # the second in the batch script itself
+    # the second in the batch script itself
+    here = f"srun --mpi=none -N1 -n2 {member} 3 1; {member} 2 1"
     there = f"srun --mpi=none -N2 -n4 {member} 3 1; echo status $?"
     text = said(slurm, "-N2", "--ntasks-per-node=2", script=f"{here}\n{there}")
     assert "step 3 size 2" in text and "step 2 size 1" in text, text
@@ -129,8 +149,8 @@ def test_an_elastic_job_trains_on_all_nodes(slurm: Slurm, tmp_path: Path, digits
 
 
 def test_a_second_job_joins_and_is_preempted_without_a_lost_step(slurm: Slurm, tmp_path: Path):
-    """The grace is what Slurm says of the partition: 10 s, less what it takes to hand over. The figures are
-    for the bench: here the machine may be busy, and a pace of time is enough."""
+    """The grace is what Slurm says of the partition: 10 s, less what it takes to hand over. The
+    figures are for the bench: here the machine may be busy, and a pace of time is enough."""
     print(Story(slurm, tmp_path, BIN, epochs=EPOCHS, pace="60000", window_s=0.3).run())
 
 
@@ -149,8 +169,11 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
     third = slurm.submit("-N1", "-n8", "-p", "high", "-w", "n3", script="echo here")
     assert slurm.wait(third) == "COMPLETED", slurm.out(third)
     attempts = json.loads((kept / "ATTEMPTS").read_text())
-    assert (attempts["preempted"], attempts["failed"], attempts["killed"]) == (1, 0, 0), slurm.out(first)
-    command = ("scontrol", "update", f"JobId={first}", "StartTime=now")  # it would wait for two minutes
+    assert (attempts["preempted"], attempts["failed"], attempts["killed"]) == (1, 0, 0), slurm.out(
+        first
+    )
+    # it would wait for two minutes
+    command = ("scontrol", "update", f"JobId={first}", "StartTime=now")
     until(lambda: slurm.state(first) == "PENDING", "the requeued job")
     slurm.command(*command, check=False)
     slurm.until_said(first, "the job resumes after step", 180)
@@ -178,7 +201,8 @@ def test_a_job_that_joined_ends_with_the_job(slurm: Slurm, tmp_path: Path, digit
 
 
 def test_hosts_that_are_suspended_leave_and_come_again(slurm: Slurm, tmp_path: Path, digits: Path):
-    """Slurm stops members by the same signal: who cannot leave any more is given up, and no step is lost."""
+    """Slurm stops members by the same signal: who cannot leave any more is given up, and no step is
+    lost."""
     trail = tmp_path / "trail"
     trail.mkdir()
     os.chmod(tmp_path, 0o700)

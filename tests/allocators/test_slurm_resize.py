@@ -53,7 +53,9 @@ def joiners(slurm: Slurm) -> list[int]:
     return [int(job) for job in done.stdout.split()]
 
 
-def test_a_host_that_is_not_needed_any_more_is_given_to_another_job(slurm: Slurm, training: Training):
+def test_a_host_that_is_not_needed_any_more_is_given_to_another_job(
+    slurm: Slurm, training: Training
+):
     job = training.submit("-N2", "-n4", "--ntasks-per-node=2", "-w", "n1,n2")
     slurm.until_said(job, "generation 1: 4 members")
     training.resize(2)
@@ -85,7 +87,9 @@ def test_a_job_that_is_to_be_larger_gets_a_further_job_which_ends_when_it_is_sma
     training.until_trained()
 
 
-def test_a_further_job_that_waits_and_is_not_wanted_any_more_is_cancelled(slurm: Slurm, training: Training):
+def test_a_further_job_that_waits_and_is_not_wanted_any_more_is_cancelled(
+    slurm: Slurm, training: Training
+):
     """And one that the user has cancelled is not believed to come."""
     blocker = slurm.submit("-N3", "-n24", "-w", "n[2-4]", script="sleep 600")
     slurm.until_running(blocker)
@@ -122,7 +126,9 @@ def join_through_a_step(slurm: Slurm, training: Training, first: int) -> int:
     return second
 
 
-def test_a_job_joins_through_a_step_where_it_does_not_see_the_socket(slurm: Slurm, training: Training):
+def test_a_job_joins_through_a_step_where_it_does_not_see_the_socket(
+    slurm: Slurm, training: Training
+):
     job = training.submit("-N1", "-n2", "-w", "n1")
     slurm.until_said(job, "generation 1: 2 members")
     second = join_through_a_step(slurm, training, job)
@@ -135,8 +141,8 @@ def test_a_job_joins_through_a_step_where_it_does_not_see_the_socket(slurm: Slur
 def test_a_job_that_joined_through_a_step_loses_no_step_when_it_is_cancelled(
     slurm: Slurm, training: Training
 ):
-    """scancel ends all processes of the job at once, the srun of --through among them: members have KillWait,
-    and leave at the end of their step, while another srun waits for that."""
+    """scancel ends all processes of the job at once, the srun of --through among them: members have
+    KillWait, and leave at the end of their step, while another srun waits for that."""
     job = training.submit("-N1", "-n2", "-w", "n1")
     slurm.until_said(job, "generation 1: 2 members")
     second = join_through_a_step(slurm, training, job)

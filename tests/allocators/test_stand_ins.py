@@ -1,4 +1,5 @@
-"""Jobs in recorded environments of LSF, PBS, Flux and Kubernetes; agents come by stand-ins of commands."""
+"""Jobs in recorded environments of LSF, PBS, Flux and Kubernetes; agents come by stand-ins of
+commands."""
 
 import contextlib
 import os
@@ -31,9 +32,13 @@ JOBS = {  # the environment of a job of four slots on two hosts, and what reache
     ),
     "pbs": (
         {"PBS_JOBID": "9[2].server", "PBS_NODEFILE": "nodes", "PBS_CONF_FILE": "pbs.conf"},
-        r"^ssh .* hB \S+/bin/pbs_attach -j '9\[2\].server' /bin/sh\npbs_attach -j 9\[2\].server /bin/sh",
+        r"^ssh .* hB \S+/bin/pbs_attach -j '9\[2\].server' /bin/sh\npbs_attach -j 9\[2\].server "
+        r"/bin/sh",
     ),
-    "flux": ({"FLUX_URI": "local:///run/flux", "STAND_IN_R": R}, r"^flux exec --quiet --rank 20 /bin/sh"),
+    "flux": (
+        {"FLUX_URI": "local:///run/flux", "STAND_IN_R": R},
+        r"^flux exec --quiet --rank 20 /bin/sh",
+    ),
     "kubernetes": (
         {
             "KUBERNETES_SERVICE_HOST": "10.96.0.1",
@@ -56,9 +61,16 @@ class Job:
         (folder / "pbs.conf").write_text(f"PBS_SERVER=server\nPBS_EXEC={folder}\n")
         self.folder = folder
         self.status: int | None = None
-        self.log, self.host = folder / "log", {"kubernetes": "train-0", "lsf": "hA", "pbs": "hA"}.get(name)
+        self.log, self.host = (
+            folder / "log",
+            {"kubernetes": "train-0", "lsf": "hA", "pbs": "hA"}.get(name),
+        )
         variables, self.reached = JOBS[name]
-        files = {k: str(folder / v) for k, v in variables.items() if k in ("PBS_NODEFILE", "PBS_CONF_FILE")}
+        files = {
+            k: str(folder / v)
+            for k, v in variables.items()
+            if k in ("PBS_NODEFILE", "PBS_CONF_FILE")
+        }
         kept = {k: v for k, v in os.environ.items() if k in ("HOME", "LANG")}
         self.environment = {
             **kept,
@@ -72,7 +84,11 @@ class Job:
 
     def command(self, *words: str) -> list[str]:
         """On a host of that name."""
-        own = ["unshare", "--uts", "sh", "-c", f'hostname {self.host}; exec "$@"', "sh"] if self.host else []
+        own = (
+            ["unshare", "--uts", "sh", "-c", f'hostname {self.host}; exec "$@"', "sh"]
+            if self.host
+            else []
+        )
         return [*own, str(BIN / "regroup"), *words]
 
     def run(self, *words: str) -> subprocess.CompletedProcess:
@@ -87,15 +103,22 @@ class Job:
 
     @contextlib.contextmanager
     def start(self, *words: str) -> Iterator[Callable[[str], None]]:
-        """Until the end of the block, which sets `status`; what it gives waits until the job says that."""
+        """Until the end of the block, which sets `status`; what it gives waits until the job says
+        that."""
         output = self.folder / f"output-{words[0].strip('-')}"
         with output.open("w") as out:
             process = subprocess.Popen(
-                self.command(*words), env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                self.command(*words),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
 
         def until_said(text: str) -> None:
-            waiting.until(lambda: text in output.read_text() or process.poll() is not None, text, DEADLINE_S)
+            waiting.until(
+                lambda: text in output.read_text() or process.poll() is not None, text, DEADLINE_S
+            )
             assert text in output.read_text(), output.read_text()
 
         self.signal = process.send_signal
@@ -163,7 +186,10 @@ def test_gpus_of_a_single_host_are_those_that_were_granted(tmp_path: Path):
     say = ["sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK has GPU $CUDA_VISIBLE_DEVICES"]
     done = job.run("--topology", machine, "--placement", "best", *say)
     assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"has GPU (\S+)", done.stdout)) == ["4", "5"], (done.stdout, done.stderr)
+    assert sorted(re.findall(r"has GPU (\S+)", done.stdout)) == ["4", "5"], (
+        done.stdout,
+        done.stderr,
+    )
 
 
 def test_gpus_of_a_host_that_joins_are_those_that_were_granted_to_its_job(tmp_path: Path):
@@ -191,10 +217,12 @@ def test_gpus_of_a_host_that_joins_are_those_that_were_granted_to_its_job(tmp_pa
         with guest.start("join") as second:
             second("PBS job 9[2].server grants 1 host with 1 slot")
             first("has GPU 6")
-            assert re.search(r"^pbs_attach -j 9\[2\].server /bin/sh", job.log.read_text(), re.M)  # theirs
+            # theirs
+            assert re.search(r"^pbs_attach -j 9\[2\].server /bin/sh", job.log.read_text(), re.M)
 
 
-GUESTS = {  # of a second job with two hosts: its environment, its first host, what reaches the second one
+# of a second job with two hosts: its environment, its first host, what reaches the second one
+GUESTS = {
     "lsf": (
         {"LSB_JOBID": "8", "LSB_MCPU_HOSTS": "hX 1 hY 1", "LSB_DJOB_NUMPROC": "2"},
         "hX",
@@ -232,8 +260,8 @@ def two_jobs(folder: Path, name: str) -> tuple[Job, Job, str]:
 
 @pytest.mark.parametrize("name", GUESTS)
 def test_a_job_that_joins_starts_its_agents_itself(tmp_path: Path, name: str):
-    """The commands of these allocators start nothing in another job than their own: stand-ins refuse hosts of
-    others."""
+    """The commands of these allocators start nothing in another job than their own: stand-ins
+    refuse hosts of others."""
     job, guest, reached = two_jobs(tmp_path, name)
     with job.start("-np", "1:4", *TRAIN) as first:
         first(": 2 members")
@@ -242,7 +270,9 @@ def test_a_job_that_joins_starts_its_agents_itself(tmp_path: Path, name: str):
             first(": 4 members")
             assert reached in job.log.read_text().splitlines()
         assert guest.status == 0
-        assert (tmp_path / "output-join").read_text().endswith("regroup: join: the hosts are free\n")
+        assert (
+            (tmp_path / "output-join").read_text().endswith("regroup: join: the hosts are free\n")
+        )
         first("was returned")
     assert "was lost" not in (tmp_path / "output-np").read_text()
 
@@ -291,7 +321,9 @@ def test_an_allocator_that_goes_on_to_harsher_signals_ends_no_member_at_once(tmp
 
 
 def agents() -> list[Path]:
-    found = subprocess.run(["pgrep", "-f", "--", "--node-agent"], capture_output=True, text=True, timeout=10)
+    found = subprocess.run(
+        ["pgrep", "-f", "--", "--node-agent"], capture_output=True, text=True, timeout=10
+    )
     return [Path("/proc") / pid for pid in found.stdout.split()]
 
 
@@ -311,7 +343,8 @@ def test_what_the_command_of_a_job_that_joins_says_is_passed_on(tmp_path: Path):
         first(": 2 members")
         with guest.start("join") as second:
             first(
-                "host hY: blaunch ended with status 64 before the agent started: blaunch: hY: it is no host"
+                "host hY: blaunch ended with status 64 before the agent started: blaunch: hY: it "
+                "is no host"
             )
             second("blaunch: hY: it is no host of this job")
             first(": 3 members")

@@ -1,13 +1,15 @@
-"""Saving, restoring and verifying checkpoints, against the raw device and what frameworks save with.
+"""Saving, restoring and verifying checkpoints, against the raw device and what frameworks save
+with.
 
-./dev bench checkpoint [--quick] [--mib M] [--folder DIR] [--json FILE]. A model of M MiB of fp32 parameters
-with Adam's two moments (3 M MiB in all; default 512, --quick 32), on one disk, by turns: our snapshot and
-regroup-persist, bytes with O_DIRECT and fsync (raw), torch.save, safetensors and h5py with fsync, and
-torch.distributed.checkpoint.async_save. "stall" is for how long training waits: for our fused AdamW what a
-step with a snapshot takes more than one without; in jobs of one and two members, which share it, from the sum
-of the gradients until the next step may begin. Cold restores drop the files from the page cache first.
-Everything of one thread, as members are. What was asked of it stands below the table.
-At the end (not with --quick): what each side says of a save killed half-way, and of one flipped bit.
+./dev bench checkpoint [--quick] [--mib M] [--folder DIR] [--json FILE]. A model of M MiB of fp32
+parameters with Adam's two moments (3 M MiB in all; default 512, --quick 32), on one disk, by turns:
+our snapshot and regroup-persist, bytes with O_DIRECT and fsync (raw), torch.save, safetensors and
+h5py with fsync, and torch.distributed.checkpoint.async_save. "stall" is for how long training
+waits: for our fused AdamW what a step with a snapshot takes more than one without; in jobs of one
+and two members, which share it, from the sum of the gradients until the next step may begin. Cold
+restores drop the files from the page cache first. Everything of one thread, as members are. What
+was asked of it stands below the table. At the end (not with --quick): what each side says of a save
+killed half-way, and of one flipped bit.
 """
 
 import os
@@ -59,7 +61,8 @@ def drop(path: Path) -> None:
 
 
 def read_plainly(path: Path) -> None:
-    """Into the page cache as any program does that reads: in larger pages than hints leave there."""
+    """Into the page cache as any program does that reads: in larger pages than hints leave
+    there."""
     drop(path)
     for file in path.iterdir():
         with open(file, "rb", buffering=0) as opened:
@@ -134,14 +137,20 @@ class Bench:
         for optimizer in (self.optimizer, self.torch_optimizer, self.torch_fused):
             optimizer.step()
         state = self.optimizer.state[self.parameter]
-        self.tensors = {"parameter": self.parameter.detach()} | {name: state[name] for name in NAMES[1:]}
+        self.tensors = {"parameter": self.parameter.detach()} | {
+            name: state[name] for name in NAMES[1:]
+        }
         self.bytes = sum(tensor.nbytes for tensor in self.tensors.values())
         self.snapshot = checkpoint.Snapshot([checkpoint.Piece(n, "float32", shape) for n in NAMES])
-        views = [torch.frombuffer(self.snapshot.memory(i), dtype=torch.float32).view(shape) for i in range(3)]
+        views = [
+            torch.frombuffer(self.snapshot.memory(i), dtype=torch.float32).view(shape)
+            for i in range(3)
+        ]
         self.views = dict(zip(NAMES, views, strict=True))
         self.copy()
         self.into = {name: torch.ones(shape) for name in NAMES}
-        self.raw_buffer = np.frombuffer(self.snapshot.memory(0), np.uint8)  # memory like the arena's
+        # memory like the arena's
+        self.raw_buffer = np.frombuffer(self.snapshot.memory(0), np.uint8)
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
     # How long training waits, in seconds.
@@ -190,7 +199,10 @@ class Bench:
         calls = {"ours": self.save, RAW: self.raw}
         calls |= {name: lambda n=name: self.framework(n) for name in FILES}
         calls["async_save"] = lambda: self.async_save(stalls)
-        sides = [common.Side(name, lambda: None, lambda c=call: [seconds(c)]) for name, call in calls.items()]
+        sides = [
+            common.Side(name, lambda: None, lambda c=call: [seconds(c)])
+            for name, call in calls.items()
+        ]
         sides.append(common.Side("fused", lambda: None, lambda: [self.fused()]))
         sides.append(common.Side("copy", lambda: None, lambda: [seconds(self.copy)]))
         sides.append(common.Side("one step", lambda: None, lambda: [self.one_step(False)]))
@@ -201,7 +213,9 @@ class Bench:
         steps = ("copy", "one step", "torch's step", "torch's fused")
         stall = {name: common.summarize(found[name]) for name in (*steps, *FILES)}
         stall["async_save"] = common.summarize(stalls)
-        rate = {name: common.summarize([self.bytes / s / 1e9 for s in found[name]]) for name in calls}
+        rate = {
+            name: common.summarize([self.bytes / s / 1e9 for s in found[name]]) for name in calls
+        }
         mib = self.bytes >> 20
         return [
             common.Row(
@@ -239,7 +253,9 @@ class Bench:
         return common.Side(name, lambda: None, block)
 
     def restores(self, rounds: int) -> list[common.Row]:
-        self.into_bytes = checkpoint.Snapshot([checkpoint.Piece("x", "uint8", (64 << 20,))]).memory(0)
+        self.into_bytes = checkpoint.Snapshot([checkpoint.Piece("x", "uint8", (64 << 20,))]).memory(
+            0
+        )
         newest = ours_path(self.folder)
         for name, tensor in load_ours(newest, self.into).items():
             if not torch.equal(tensor, self.views[name]):
@@ -251,7 +267,9 @@ class Bench:
                 path = self.folder / name
                 sides.append(self.restore(name, path, lambda p=path, one=load: one(p), cold))
             path = self.folder / "async_save"
-            sides.append(self.restore("dcp.load", path, lambda p=path: load_dcp(p, dict(self.into)), cold))
+            sides.append(
+                self.restore("dcp.load", path, lambda p=path: load_dcp(p, dict(self.into)), cold)
+            )
             if cold:
                 sides.append(self.restore(RAW, self.folder / "raw", self.raw_read, True))
             what = f"restore {self.bytes >> 20} MiB, {'cold' if cold else 'from the page cache'}"
@@ -280,13 +298,16 @@ class Bench:
 
 
 def row(case: str, sides: list[common.Side], rounds: int, bound: list[str]) -> common.Row:
-    samples = {name: common.summarize(found) for name, found in common.alternate(sides, rounds).items()}
+    samples = {
+        name: common.summarize(found) for name, found in common.alternate(sides, rounds).items()
+    }
     return common.Row("checkpoint", case, "GB/s", samples.pop("ours"), samples, bound)
 
 
 @dataclass
 class InJob:
-    """What checkpoints cost the members of a job, in seconds; of several the slowest, save by save."""
+    """What checkpoints cost the members of a job, in seconds; of several the slowest, save by
+    save."""
 
     step: float  # without one
     stalls: list[float]  # of each save, the first one first
@@ -307,7 +328,14 @@ def in_job(folder: Path, mib: int, members: int, kind: str, saves: int) -> InJob
         place / "ckpt",
     ]
     words += ["-np", f"{members}:{members}", "--oversubscribe", sys.executable]
-    words += [Path(__file__).with_name("checkpoint_member.py"), place, mib, kind, saves, 0.5 + mib / 150]
+    words += [
+        Path(__file__).with_name("checkpoint_member.py"),
+        place,
+        mib,
+        kind,
+        saves,
+        0.5 + mib / 150,
+    ]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=900)
     if done.returncode != 0 or "failed" in done.stderr:
         raise common.BenchError(f"a job of {members} members: {done.stderr[-2000:]}")
@@ -328,7 +356,10 @@ def in_job(folder: Path, mib: int, members: int, kind: str, saves: int) -> InJob
 def job_rows(jobs: dict[str, InJob]) -> list[common.Row]:
     rows = []
     for name, job in jobs.items():
-        rivals = {"the first": common.summarize(job.stalls[:1]), "one step": common.summarize([job.step])}
+        rivals = {
+            "the first": common.summarize(job.stalls[:1]),
+            "one step": common.summarize([job.step]),
+        }
         what, later = f"stall in {name}, {job.bytes >> 20} MiB", common.summarize(job.stalls[1:])
         rows.append(common.Row("checkpoint", what, "s", later, rivals, ["one step"]))
     return rows
@@ -346,7 +377,9 @@ def judge(rows: list[common.Row], jobs: dict[str, InJob]) -> None:
     line("write, of raw O_DIRECT", save.ours.p50 / save.rivals[RAW].p50, RAW_LIMIT)
     for side in ("one step", "torch's fused", "torch's step"):
         of = {"one step": "our own step"}.get(side, side)
-        line(f"fused stall, of {of}", stall.ours.p50 / stall.rivals[side].p50, FUSED_LIMIT, most=True)
+        line(
+            f"fused stall, of {of}", stall.ours.p50 / stall.rivals[side].p50, FUSED_LIMIT, most=True
+        )
     for name, job in jobs.items():
         later, copy = statistics.median(job.stalls[1:]), stall.rivals["copy"].p50
         if "copied" in name:
@@ -355,7 +388,12 @@ def judge(rows: list[common.Row], jobs: dict[str, InJob]) -> None:
         line(f"stall in {name}, of our own step", later / job.step, FUSED_LIMIT, most=True)
         fused = stall.rivals["torch's fused"].p50
         line(f"stall in {name}, of torch's fused", later / fused, FUSED_LIMIT, most=True)
-        line(f"first stall in {name}, of later ones", job.stalls[0] / max(later, 1e-9), 1.5, most=True)
+        line(
+            f"first stall in {name}, of later ones",
+            job.stalls[0] / max(later, 1e-9),
+            1.5,
+            most=True,
+        )
     for row in rows:
         case = row.case
         if case.startswith("restore") and RAW in row.rivals:
@@ -366,8 +404,11 @@ def judge(rows: list[common.Row], jobs: dict[str, InJob]) -> None:
             line(case, row.ours.p50, VERIFY_GBS, " GB/s")
 
 
-# What each side says of damage. A child saves tensors full of 1, then of 2, and is killed during the second.
-CHILD = "import sys; sys.path.insert(0, {here!r}); import checkpoint; checkpoint.child(*sys.argv[1:])"
+# What each side says of damage. A child saves tensors full of 1, then of 2, and is killed during
+# the second.
+CHILD = (
+    "import sys; sys.path.insert(0, {here!r}); import checkpoint; checkpoint.child(*sys.argv[1:])"
+)
 
 
 def save_small(name: str, folder: Path, value: int, mib: int = 64) -> None:
@@ -426,7 +467,8 @@ def killed(name: str, folder: Path) -> str:
     """The child and what it started, at some moments of its second save: all that was met."""
     undisturbed = start_child(name, folder)
     assert undisturbed.stdout is not None
-    took = seconds(undisturbed.stdout.readline)  # until "second": leaving Python takes longer than a save
+    # until "second": leaving Python takes longer than a save
+    took = seconds(undisturbed.stdout.readline)
     undisturbed.wait(120)
     said = []
     for part in (0.3, 0.5, 0.7):

@@ -1,10 +1,12 @@
-"""A member whose optimizer is all its training: how long do its steps take, with checkpoints and without?
+"""A member whose optimizer is all its training: how long do its steps take, with checkpoints and
+without?
 
 usage: checkpoint_member.py FOLDER MIB fused|copied SAVES PAUSE_S
 In a job with --checkpoint and --checkpoint-interval.
 
-One parameter of MIB MiB with Adam's moments. FOLDER/steps.RANK: one line for each step, "save|plain SECONDS
-COPIED FUSED": from the sum of the gradients until the next step may begin, and bytes of a checkpoint.
+One parameter of MIB MiB with Adam's moments. FOLDER/steps.RANK: one line for each step, "save|plain
+SECONDS COPIED FUSED": from the sum of the gradients until the next step may begin, and bytes of a
+checkpoint.
 """
 
 import sys
@@ -47,7 +49,11 @@ began = None
 for step in session:
     if began is not None:
         took = time.perf_counter() - began
-        counts = session.save_counts.snapshots, session.save_counts.copied, session.save_counts.fused
+        counts = (
+            session.save_counts.snapshots,
+            session.save_counts.copied,
+            session.save_counts.fused,
+        )
         snapshots, copied, fused = (now - then for now, then in zip(counts, before, strict=True))
         before = counts
         lines.append(f"{'save' if snapshots else 'plain'} {took} {copied} {fused}\n")

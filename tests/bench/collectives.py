@@ -1,8 +1,9 @@
-"""Collective operations inside a host against Open MPI 5 and 4, MPICH and Gloo: every figure asked for.
+"""Collective operations inside a host against Open MPI 5 and 4, MPICH and Gloo: every figure asked
+for.
 
-Each part is a run of `regroup bench --compare`, in which all sides take turns and are verified first. Below
-the table stands a line for each figure: what was asked, what was measured. --plot draws the all-reduce of
-2 ranks.
+Each part is a run of `regroup bench --compare`, in which all sides take turns and are verified
+first. Below the table stands a line for each figure: what was asked, what was measured. --plot
+draws the all-reduce of 2 ranks.
 """
 
 import argparse
@@ -32,8 +33,8 @@ OTHERS = ("reduce_scatter", "allgather", "broadcast", "alltoall")
 
 @dataclass(frozen=True)
 class Asked:
-    """One line below the table. `reached` is None where there was nothing to measure; without `wanted` it is
-    for comparison."""
+    """One line below the table. `reached` is None where there was nothing to measure; without
+    `wanted` it is for comparison."""
 
     what: str
     wanted: str
@@ -92,7 +93,11 @@ def asked_of_latency(rows: Sequence[dict]) -> Iterator[Asked]:
         if figures and "bare_percent" in figures:
             best = ratio_to(row, "arena")
             percent = figures["bare_percent"]
-            most = f"; a bare exchange is {best[0] * 100 / percent:.2f}x as fast as {best[1]}" if best else ""
+            most = (
+                f"; a bare exchange is {best[0] * 100 / percent:.2f}x as fast as {best[1]}"
+                if best
+                else ""
+            )
             yield Asked(
                 f"latency at {row['size']} B, arena, of a bare exchange of cache lines",
                 "",
@@ -122,7 +127,8 @@ def asked_of_many_ranks(rows: Sequence[dict], ranks: int) -> Iterator[Asked]:
 
 
 def asked_of_a_crowd(rows: Sequence[dict]) -> Iterator[Asked]:
-    """Of 16 ranks and 64 bytes, with as many operations a turn as OSU's benchmarks time of small ones."""
+    """Of 16 ranks and 64 bytes, with as many operations a turn as OSU's benchmarks time of small
+    ones."""
     for row in rows:
         for memory in row["memory"]:
             if figures := ours(row, memory):
@@ -131,9 +137,12 @@ def asked_of_a_crowd(rows: Sequence[dict]) -> Iterator[Asked]:
 
 
 def means(what: str, rows: Sequence[dict]) -> Iterator[Asked]:
-    """Ours and the best rival's; where cores are lost to others what counts is not how long most take."""
+    """Ours and the best rival's; where cores are lost to others what counts is not how long most
+    take."""
     for row in rows:
-        best = min(((rival["mean_us"], name) for name, rival in rivals_of(row).items()), default=None)
+        best = min(
+            ((rival["mean_us"], name) for name, rival in rivals_of(row).items()), default=None
+        )
         for memory in row["memory"]:
             if figures := ours(row, memory):
                 took = figures["mean_us"]
@@ -195,13 +204,25 @@ class Runner:
         return [regroup, *crowded, "-np", str(ranks), regroup, "bench", *words]
 
     def run(
-        self, ranks: int, operation: str, *words: str, compare: str | None = None, contended: bool = False
+        self,
+        ranks: int,
+        operation: str,
+        *words: str,
+        compare: str | None = None,
+        contended: bool = False,
     ) -> list[dict]:
-        """The JSON rows of one run, whose table goes to standard error as it grows. `contended`: beside
-        neighbours."""
+        """The JSON rows of one run, whose table goes to standard error as it grows. `contended`:
+        beside neighbours."""
         file = self.folder / "result.json"
         rounds = self.args.rounds or (3 if self.args.quick else 10)
-        options = ["--rounds", str(rounds), "--compare", compare or self.compare, "--json", str(file)]
+        options = [
+            "--rounds",
+            str(rounds),
+            "--compare",
+            compare or self.compare,
+            "--json",
+            str(file),
+        ]
         command = self.command(ranks, operation, *words, *options)
         done = subprocess.run(
             command,
@@ -212,7 +233,9 @@ class Runner:
             check=False,
         )
         if not file.exists():
-            raise BenchError(f"{' '.join(command)}: exit status {done.returncode}, nothing was measured")
+            raise BenchError(
+                f"{' '.join(command)}: exit status {done.returncode}, nothing was measured"
+            )
         result = json.loads(file.read_text())
         file.unlink()
         self.rows += table_rows(result, contended)
@@ -232,22 +255,43 @@ class Runner:
     def idle_share(self) -> Asked:
         """Of a core that a member uses which waits for one that is stopped: the most of seven.
 
-        With a core for each of fewer, one could wait at the start line of the bench, and with at most 56
-        bytes in its bare exchange: both are spun at.
+        With a core for each of fewer, one could wait at the start line of the bench, and with at
+        most 56 bytes in its bare exchange: both are spun at.
         """
-        words = ["allreduce", "-b", "64", "-e", "64", "-m", "arena", "-n", "1000", "--rounds", "1000000"]
+        words = [
+            "allreduce",
+            "-b",
+            "64",
+            "-e",
+            "64",
+            "-m",
+            "arena",
+            "-n",
+            "1000",
+            "--rounds",
+            "1000000",
+        ]
         process = subprocess.Popen(
-            self.command(8, *words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment()
+            self.command(8, *words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment(),
         )
         try:
-            stopped, *blocked = wait_for(lambda: members_of(process.pid), 8, "members of regroup bench")
+            stopped, *blocked = wait_for(
+                lambda: members_of(process.pid), 8, "members of regroup bench"
+            )
             time.sleep(1)  # they are in the midst of it
             os.kill(stopped, signal.SIGSTOP)
             time.sleep(0.1)
             begin, used = time.monotonic(), [running_ns(pid) for pid in blocked]
             time.sleep(2)
             passed = time.monotonic() - begin
-            share = max(running_ns(pid) - ns for pid, ns in zip(blocked, used, strict=True)) / 1e9 / passed
+            share = (
+                max(running_ns(pid) - ns for pid, ns in zip(blocked, used, strict=True))
+                / 1e9
+                / passed
+            )
             os.kill(stopped, signal.SIGCONT)
         finally:
             process.terminate()
@@ -258,7 +302,9 @@ class Runner:
 
 def main() -> None:
     options = common.parser(__doc__)
-    options.add_argument("--rounds", type=int, metavar="N", help="turns of each side (default 10, quick 3)")
+    options.add_argument(
+        "--rounds", type=int, metavar="N", help="turns of each side (default 10, quick 3)"
+    )
     options.add_argument("--plot", metavar="FILE.png", help="draw the all-reduce of 2 ranks")
     options.add_argument(
         "--compare", metavar="RIVALS", help="other rivals than all four, as of regroup bench"
@@ -301,14 +347,17 @@ def main() -> None:
                 )
             ),
             "two": lambda: list(
-                asked_of_two_ranks(runner.run(2, "allreduce", "-b", "64K", "-e", "256M", "-f", "4", *plot))
+                asked_of_two_ranks(
+                    runner.run(2, "allreduce", "-b", "64K", "-e", "256M", "-f", "4", *plot)
+                )
             ),
             "many": lambda: [
                 line
                 for ranks in (8, 16)
                 for line in asked_of_many_ranks(runner.run(ranks, "allreduce", *many), ranks)
             ],
-            # Of the rivals only these yield, so that a thousand operations of 16 ranks end in a second.
+            # Of the rivals only these yield, so that a thousand operations of 16 ranks end in a
+            # second.
             "crowd": lambda: (
                 list(
                     asked_of_a_crowd(

@@ -12,9 +12,9 @@ from common import ROOT, BenchError
 LEAST_TRAFFIC = 64 * KIB  # less stays in the lines of the caches
 FILE = ROOT / "docs/results/collectives.json"
 SIZES = (8, 56, 512, 8 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-# Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what is read and
-# written at least, with buffers in the arena (one result of an all-reduce) and with ordinary ones, whose
-# bounce buffers stay in the cache. The first is what `%copy` of regroup bench is of.
+# Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what is read
+# and written at least, with buffers in the arena (one result of an all-reduce) and with ordinary
+# ones, whose bounce buffers stay in the cache. The first is what `%copy` of regroup bench is of.
 TRAFFIC = {
     "allreduce": (3, 4),
     "reduce_scatter": (3, 3),
@@ -60,7 +60,9 @@ def cells_of(operation: str, row: dict, memory: str, figures: dict, amd: bool) -
     rival = ""
     found = ratio_to(row, memory)
     if memory == IN_PLACE:  # which regroup bench pairs with nothing
-        found = min(((r["p50_us"] / figures["p50_us"], n) for n, r in rivals_of(row).items()), default=None)
+        found = min(
+            ((r["p50_us"] / figures["p50_us"], n) for n, r in rivals_of(row).items()), default=None
+        )
     if found:
         ratio, name = found
         rival = f"{ratio:.2f} ({name}, {time_text(rivals_of(row)[name]['p50_us'])})"
@@ -75,7 +77,16 @@ def cells_of(operation: str, row: dict, memory: str, figures: dict, amd: bool) -
 
 def table(results: Sequence[dict]) -> str:
     """Markdown. Of each size the last result that has it counts."""
-    heads = ("operation", "S", "memory", "algorithm", "traffic", "measured, p50", "of the copy bound", RIVAL)
+    heads = (
+        "operation",
+        "S",
+        "memory",
+        "algorithm",
+        "traffic",
+        "measured, p50",
+        "of the copy bound",
+        RIVAL,
+    )
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for operation in TRAFFIC:
         rows = {
@@ -92,7 +103,9 @@ def table(results: Sequence[dict]) -> str:
             for memory, figures in placements.items():
                 if figures:
                     cells = cells_of(operation, row, memory, figures, amd)
-                    lines.append("| " + " | ".join([operation, size_text(size), memory, *cells]) + " |")
+                    lines.append(
+                        "| " + " | ".join([operation, size_text(size), memory, *cells]) + " |"
+                    )
     return "\n".join(lines) + "\n"
 
 
@@ -103,10 +116,14 @@ def write(results: Sequence[dict], run: dict, file: Path = FILE) -> None:
     """
     missing = set(TRAFFIC) - {result["operation"] for result in results if result["ranks"] == 2}
     if missing:
-        raise BenchError(f"{file.name} has all operations; not measured: {', '.join(sorted(missing))}")
+        raise BenchError(
+            f"{file.name} has all operations; not measured: {', '.join(sorted(missing))}"
+        )
     wrong = {result["operation"] for result in results if wrong_of(result)}
     if wrong:
-        raise BenchError(f"{file.name} was not written: wrong elements in {', '.join(sorted(wrong))}")
+        raise BenchError(
+            f"{file.name} was not written: wrong elements in {', '.join(sorted(wrong))}"
+        )
     head = json.dumps({"bench": "collectives"} | run).removesuffix("}")
     lines = ",\n".join(json.dumps(result) for result in results)
     file.write_text(f'{head},\n"results": [\n{lines}\n]}}\n')

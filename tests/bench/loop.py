@@ -1,15 +1,19 @@
 """How long building and testing take, compared with the commit before issue 35.
 
 The figures of that commit are recorded in tests/bench/results/loop.json, with machine and date.
-Clones of HEAD and, with --old, of that commit lie in build-loop/ and are kept. Rows of builds run without
-ccache; status.h, world.h and one.cc append a comment to a source and build all with tests again; check.* do
-the same and run ./dev check. Before that all is built and nothing is left to do; a change that compiles
-nothing is refused. test-cold runs in a clone made for each sample, with an empty compiler cache.
+Clones of HEAD and, with --old, of that commit lie in build-loop/ and are kept. Rows of builds run
+without ccache; status.h, world.h and one.cc append a comment to a source and build all with tests
+again; check.* do the same and run ./dev check. Before that all is built and nothing is left to do;
+a change that compiles nothing is refused. test-cold runs in a clone made for each sample, with an
+empty compiler cache.
 
   ./dev bench loop --only status.h --only one.cc    these rows
-  ./dev bench loop --only cold --old                measures the old commit too, and records its figure
-  ./dev bench loop --only test --recorded           samples: the runs that ./dev test --record has recorded
-  ./dev bench loop --only demo --debian FOLDER      in copies of FOLDER, a bare Debian 12 made by debootstrap
+  ./dev bench loop --only cold --old                measures the old commit too, and records its
+  figure
+  ./dev bench loop --only test --recorded           samples: the runs that ./dev test --record has
+  recorded
+  ./dev bench loop --only demo --debian FOLDER      in copies of FOLDER, a bare Debian 12 made by
+  debootstrap
   ./dev bench loop --only cold --json FILE          rows of FILE that are not measured now stay
 
 What is asked stands below the table as met or MISSED; a miss ends the bench with status 1.
@@ -44,8 +48,9 @@ CONFIGURE = ["cmake", "--preset", "dev", "-DREGROUP_TESTS=ON", "-DREGROUP_BENCH=
 
 @dataclass(frozen=True)
 class Case:
-    """One row: what it measures, how often, and at most how many seconds and which part of the old are asked.
-    `touch`: the name of the source that is changed before all is built again, or before ./dev check."""
+    """One row: what it measures, how often, and at most how many seconds and which part of the old
+    are asked. `touch`: the name of the source that is changed before all is built again, or before
+    ./dev check."""
 
     name: str
     what: str
@@ -101,16 +106,19 @@ class Tree:
             raise BenchError(f"loop: {' '.join(command)}: over {deadline:.0f} s") from error
         if done.returncode != 0:
             last = "\n".join(done.stdout.strip().splitlines()[-12:])
-            raise BenchError(f"loop: {' '.join(command)}: exit status {done.returncode}, expected 0:\n{last}")
+            raise BenchError(
+                f"loop: {' '.join(command)}: exit status {done.returncode}, expected 0:\n{last}"
+            )
         return done.stdout
 
     def prepare(self, linked: bool = True) -> None:
-        """The commit as it is, without changes of an earlier run; what was built stays. `linked`: with the
-        objects of this repository and its virtual environment."""
+        """The commit as it is, without changes of an earlier run; what was built stays. `linked`:
+        with the objects of this repository and its virtual environment."""
         if not self.folder.exists():
             self.folder.parent.mkdir(exist_ok=True)
             subprocess.run(
-                ["git", "clone", "--quiet", "--shared" if linked else "--no-hardlinks", "--no-checkout",
+                ["git", "clone", "--quiet", "--shared" if linked else "--no-hardlinks",
+                 "--no-checkout",
                  str(common.ROOT), str(self.folder)],
                 check=True,
             )  # fmt: skip
@@ -137,12 +145,16 @@ class Tree:
         """Builds what is not built, with ccache; afterwards nothing is left to do."""
         self.build()
         if left := self.build():
-            raise BenchError(f"loop: {self.folder}: {left} steps are left after a build of everything")
+            raise BenchError(
+                f"loop: {self.folder}: {left} steps are left after a build of everything"
+            )
 
 
 def steps(output: str) -> int:
     """How many steps a ninja ran; that it looks for new files and configures again is none."""
-    return max((int(n) for n in re.findall(r"^\[\d+/(\d+)\] (?!Re-)", output, re.MULTILINE)), default=0)
+    return max(
+        (int(n) for n in re.findall(r"^\[\d+/(\d+)\] (?!Re-)", output, re.MULTILINE)), default=0
+    )
 
 
 def seconds_of(call: Callable[[], object]) -> float:
@@ -191,15 +203,18 @@ def tested_cold(commit: str) -> float:
         return seconds_of(lambda: tree.run("./dev", "test", CCACHE_DIR=f"{place}/ccache"))
 
 
-# What a copy of a bare Debian needs of this machine: how to reach names, packages and Python packages.
+# What a copy of a bare Debian needs of this machine: how to reach names, packages and Python
+# packages.
 OF_MACHINE = """/etc/resolv.conf /etc/pip.conf /etc/apt/sources.list /etc/apt/sources.list.d
     /etc/apt/apt.conf.d /etc/apt/trusted.gpg.d /etc/ssl/certs /usr/local/share/ca-certificates"""
-IN_ROOT = """mount --make-rprivate / && mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" &&
+IN_ROOT = """mount --make-rprivate / && mount --rbind /dev "$0/dev" &&
+mount -t proc proc "$0/proc" &&
 exec chroot "$0" sh -c 'cd /regroup && exec ./dev demo'"""
 
 
 def demo(commit: str, debian: Path) -> float:
-    """Seconds until ./dev demo has written its picture in a copy of `debian`, which is removed again."""
+    """Seconds until ./dev demo has written its picture in a copy of `debian`, which is removed
+    again."""
     with tempfile.TemporaryDirectory(prefix="demo-", dir=FOLDER) as place:
         root = Path(place) / "root"
         subprocess.run(["cp", "-a", debian, root], check=True)
@@ -213,7 +228,15 @@ def demo(commit: str, debian: Path) -> float:
         tree.prepare(linked=False)
         took = seconds_of(
             lambda: tree.run(
-                "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", IN_ROOT, str(root)
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-c",
+                IN_ROOT,
+                str(root),
             )
         )
         if not (root / "regroup/demo.png").exists():
@@ -222,7 +245,8 @@ def demo(commit: str, debian: Path) -> float:
 
 
 def recorded_seconds(case: Case, runs: Sequence[Mapping], budget: Mapping) -> list[float]:
-    """Of the green runs with a warm or with a cold cache, as tools/dev/budget.py tells them apart."""
+    """Of the green runs with a warm or with a cold cache, as tools/dev/budget.py tells them
+    apart."""
     cold_cache = case.name == "test-cold"
     samples = [
         float(run["seconds"])
@@ -234,7 +258,8 @@ def recorded_seconds(case: Case, runs: Sequence[Mapping], budget: Mapping) -> li
     ]
     if len(samples) < case.samples:
         raise BenchError(
-            f"loop: {case.name}: expected {case.samples} recorded runs of this tree, passed on this machine, "
+            f"loop: {case.name}: expected {case.samples} recorded runs of this tree, passed on "
+            f"this machine, "
             f"found {len(samples)}; ./dev test --record adds one"
         )
     return samples
@@ -269,10 +294,15 @@ def figures(case: Case, seconds: float | None, recorded: Mapping, note: str = ""
         asked.append((f"<= {case.asked_s:g} s", case.asked_s))
     if case.asked_of_old is not None and old:
         limit = case.asked_of_old * common.summarize(old["seconds"]).p50
-        asked.append((f"<= 1/{1 / case.asked_of_old:.0f} of {recorded['commit']}: {limit:.0f} s", limit))
+        asked.append(
+            (f"<= 1/{1 / case.asked_of_old:.0f} of {recorded['commit']}: {limit:.0f} s", limit)
+        )
     if seconds is None:
         return [Figure(case.what, words, "not measured", None) for words, _ in asked]
-    return [Figure(case.what, words, f"{seconds:.1f} s{note}", seconds <= limit) for words, limit in asked]
+    return [
+        Figure(case.what, words, f"{seconds:.1f} s{note}", seconds <= limit)
+        for words, limit in asked
+    ]
 
 
 def record_old(case: Case, samples: Sequence[float], file: Path = RECORDED) -> None:
@@ -302,7 +332,8 @@ def of_runs(runs: Sequence[Mapping]) -> Figure:
 
 
 def merge(file: Path, found: Path, cases: Sequence[Case] = CASES) -> None:
-    """Replaces in `file` the rows and figures that `found` has; rows stand in the order of `cases`."""
+    """Replaces in `file` the rows and figures that `found` has; rows stand in the order of
+    `cases`."""
     lines: dict[str | tuple[str, str], dict] = {}
     for source in (file, found):
         if source.exists():
@@ -321,8 +352,12 @@ def main() -> None:
     parser = common.parser(__doc__)
     names = [case.name for case in CASES]
     rows_help = ", ".join([*names, RUNS])
-    parser.add_argument("--only", action="append", choices=[*names, RUNS], metavar="ROW", help=rows_help)
-    parser.add_argument("--old", action="store_true", help="measure the old commit too, and record it")
+    parser.add_argument(
+        "--only", action="append", choices=[*names, RUNS], metavar="ROW", help=rows_help
+    )
+    parser.add_argument(
+        "--old", action="store_true", help="measure the old commit too, and record it"
+    )
     parser.add_argument(
         "--recorded", action="store_true", help=f"{', '.join(RECORDED_ROWS)}: of recorded runs"
     )
@@ -387,7 +422,9 @@ def refuse(options: argparse.Namespace, cases: Sequence[Case]) -> None:
             )
         if case.name == "demo":
             if not options.debian or not (options.debian / "usr/bin/dpkg").exists():
-                raise BenchError("loop: demo: expected --debian FOLDER, a Debian 12 made by debootstrap")
+                raise BenchError(
+                    "loop: demo: expected --debian FOLDER, a Debian 12 made by debootstrap"
+                )
             if os.geteuid() != 0:
                 raise BenchError("loop: demo: expected to run as root, for mount and chroot")
 

@@ -1,9 +1,9 @@
 """Importing and exporting many small tensors, beside a bare loop of H5Dcreate.
 
-./dev bench many_tensors [--quick] [--json FILE]. For 25,000, 50,000 and 100,000 tensors (--quick: 5,000 and
-10,000) of four floats: seconds of processor, user and system, of `regroup checkpoint import`, `export` and
-`diff`, by turns with a program that makes so many datasets with H5Dcreate. Asked: at most three times as
-long, and growth in line with the number.
+./dev bench many_tensors [--quick] [--json FILE]. For 25,000, 50,000 and 100,000 tensors (--quick:
+5,000 and 10,000) of four floats: seconds of processor, user and system, of `regroup checkpoint
+import`, `export` and `diff`, by turns with a program that makes so many datasets with H5Dcreate.
+Asked: at most three times as long, and growth in line with the number.
 """
 
 import json
@@ -34,13 +34,17 @@ def seconds(*words: object) -> float:
     before = os.times()
     subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
 def sides_of(folder: Path, count: int) -> dict[str, Callable[[], float]]:
     tool = [common.BIN / "regroup-checkpoint"]
     write_tensors(folder / "x.safetensors", count)
-    subprocess.run([*tool, "import", folder / "x.safetensors", folder / "x"], check=True, capture_output=True)
+    subprocess.run(
+        [*tool, "import", folder / "x.safetensors", folder / "x"], check=True, capture_output=True
+    )
 
     def taken(form: str) -> float:
         shutil.rmtree(folder / "y", ignore_errors=True)

@@ -13,11 +13,13 @@ from common import BenchError
 
 @contextlib.contextmanager
 def neighbours() -> Iterator[list[subprocess.Popen]]:
-    """Processes that compute, of which one has no core for itself beside two ranks that each have one."""
+    """Processes that compute, of which one has no core for itself beside two ranks that each have
+    one."""
     program = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(100000))"
     count = max(1, len(os.sched_getaffinity(0)) - 1)
     started = [
-        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL) for _ in range(count)
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL)
+        for _ in range(count)
     ]
     try:
         yield started
@@ -28,7 +30,8 @@ def neighbours() -> Iterator[list[subprocess.Popen]]:
 
 
 def turn_us(processes: int, turns: int) -> float:
-    """What the kernel takes to let each of so many processes run once, bound evenly to the cores."""
+    """What the kernel takes to let each of so many processes run once, bound evenly to the
+    cores."""
     cores = sorted(os.sched_getaffinity(0))
     reader, writer = os.pipe()
     children = [fork_yielder(cores[i % len(cores)], turns, writer) for i in range(processes)]
@@ -43,7 +46,8 @@ def turn_us(processes: int, turns: int) -> float:
 
 
 def fork_yielder(core: int, turns: int, writer: int) -> int:
-    """A child that yields so often, once all have had the time to begin, and writes the seconds it took."""
+    """A child that yields so often, once all have had the time to begin, and writes the seconds it
+    took."""
     if child := os.fork():
         return child
     try:

@@ -1,7 +1,9 @@
-"""Our side of the recovery bench: recovery_member under regroup, one member killing itself per generation.
+"""Our side of the recovery bench: recovery_member under regroup, one member killing itself per
+generation.
 
-A member is killed by its own kernel timer at a random moment of a step; a third of the kills is set inside
-the reduction. Every member writes its moments down at once, so nothing here depends on when somebody looks.
+A member is killed by its own kernel timer at a random moment of a step; a third of the kills is set
+inside the reduction. Every member writes its moments down at once, so nothing here depends on when
+somebody looks.
 """
 
 import os
@@ -17,7 +19,8 @@ from pathlib import Path
 
 from common import BIN, BenchError, Work
 
-STEPS_PER_KILL = 45  # about 20 settled ones, the regroup, and the time in which the replacement starts
+# about 20 settled ones, the regroup, and the time in which the replacement starts
+STEPS_PER_KILL = 45
 Measured = dict[str, list[float]]
 
 
@@ -32,7 +35,8 @@ class Moment:
 
 @dataclass
 class Kill:
-    at: int  # ns, when the kernel's timer was to fire; what the victim still wrote later is lag, not life
+    # ns, when the kernel's timer was to fire; what the victim still wrote later is lag, not life
+    at: int
     pid: int
     step: int  # the one that was open to it, or whose result it was to apply, or had just applied
     in_apply: bool  # after its commit, before it opened the next step
@@ -58,7 +62,8 @@ def kill_during(at: int, pid: int, last: Moment) -> Kill:
 
 
 def kills_in(timelines: dict[int, list[Moment]]) -> Iterable[Kill]:
-    """Every kill, by what its victim was doing last: a timer may fire a step later than it was set for."""
+    """Every kill, by what its victim was doing last: a timer may fire a step later than it was set
+    for."""
     for pid, moments in timelines.items():
         planned = [m for m in moments if m.what.startswith("kill")]
         if not planned:
@@ -84,12 +89,15 @@ def first_after(moments: list[Moment], what: str, at: int) -> Moment | None:
 
 
 def last_between(all_moments: list[list[Moment]], what: str, begin: int, end: int) -> int | None:
-    found = [m.at for moments in all_moments for m in moments if m.what == what and begin <= m.at <= end]
+    found = [
+        m.at for moments in all_moments for m in moments if m.what == what and begin <= m.at <= end
+    ]
     return max(found, default=None)
 
 
 def commits_around(kill: Kill, survivors: list[list[Moment]]) -> tuple[Moment, Moment, Moment]:
-    """Of the survivor that committed kill.step last: that commit, the one before, and the one after."""
+    """Of the survivor that committed kill.step last: that commit, the one before, and the one
+    after."""
     found = []
     for moments in survivors:
         mine = [m for m in moments if m.what == "committed"]
@@ -97,19 +105,25 @@ def commits_around(kill: Kill, survivors: list[list[Moment]]) -> tuple[Moment, M
         if this and this + 1 < len(mine):
             found.append((mine[this], mine[this - 1], mine[this + 1]))
     if not found:
-        raise BenchError(f"recovery: nobody committed step {kill.step}, its neighbours and what follows")
+        raise BenchError(
+            f"recovery: nobody committed step {kill.step}, its neighbours and what follows"
+        )
     return max(found, key=lambda commits: commits[0].at)
 
 
-def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, out: Measured) -> None:
-    survivors = [m for pid, m in timelines.items() if pid != kill.pid and m[0].at < kill.at < m[-1].at]
+def measure_kill(
+    kill: Kill, timelines: dict[int, list[Moment]], normal: float, out: Measured
+) -> None:
+    survivors = [
+        m for pid, m in timelines.items() if pid != kill.pid and m[0].at < kill.at < m[-1].at
+    ]
     revoked = [m.at for moments in survivors if (m := first_after(moments, "revoked", kill.at))]
     joined = [m.at for moments in survivors if (m := first_after(moments, "joined", kill.at))]
     if not revoked or not joined:
         raise BenchError(f"recovery: nothing follows the kill in step {kill.step}")
     this, before, after = commits_around(kill, survivors)
-    # Whoever survives may commit the open step without loss and stumble in the next one: both together hide
-    # nothing.
+    # Whoever survives may commit the open step without loss and stumble in the next one: both
+    # together hide nothing.
     both = (after.at - before.at) / 1e9 - 2 * normal
     out["added_delay_both"].append(both)
     if kill.in_apply:
@@ -137,8 +151,11 @@ def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, 
 
 
 def join_pauses(timelines: dict[int, list[Moment]], normal: float) -> list[float]:
-    """Commit to commit over the regroup that admits a newcomer, less an undisturbed step, worst survivor."""
-    entered = {m.generation for moments in timelines.values() for m in moments if m.what == "entered"}
+    """Commit to commit over the regroup that admits a newcomer, less an undisturbed step, worst
+    survivor."""
+    entered = {
+        m.generation for moments in timelines.values() for m in moments if m.what == "entered"
+    }
     pauses: dict[int, list[float]] = defaultdict(list)
     for moments in timelines.values():
         commits = [m for m in moments if m.what == "committed"]
@@ -181,7 +198,9 @@ def run_job(folder: Path, kills: int, work: Work, seed: int) -> None:
             check=False,
         ).returncode
     if status != 0:
-        raise BenchError(f"recovery: regroup ended with {status}: {(folder / 'output').read_text()[-2000:]}")
+        raise BenchError(
+            f"recovery: regroup ended with {status}: {(folder / 'output').read_text()[-2000:]}"
+        )
 
 
 def measure(kills: int, work: Work, seed: int = 1) -> Measured:
@@ -195,7 +214,9 @@ def measure(kills: int, work: Work, seed: int = 1) -> Measured:
             shutil.rmtree(folder)
     found = list(kills_in(timelines))
     if len(found) < kills:
-        raise BenchError(f"recovery: {len(found)} of {kills} kills happened in the steps that there were")
+        raise BenchError(
+            f"recovery: {len(found)} of {kills} kills happened in the steps that there were"
+        )
     out = quantities(timelines, found, work)
     out["memory_copy"] = memory_copies(work.params_mb)
     return out

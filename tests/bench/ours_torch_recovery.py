@@ -24,7 +24,9 @@ class Timeline:
     """A member's moments, as tests/bench/timeline.h writes them."""
 
     def __init__(self, folder: str) -> None:
-        self._fd = os.open(f"{folder}/timeline.{os.getpid()}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._fd = os.open(
+            f"{folder}/timeline.{os.getpid()}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+        )
         self.session = None
 
     def note(self, what: str, step: int) -> None:
@@ -34,7 +36,8 @@ class Timeline:
 
 
 def train(log: str, work: Work) -> None:
-    """One member: forward and backward are busy time and the gradient of a sum, which is all ones."""
+    """One member: forward and backward are busy time and the gradient of a sum, which is all
+    ones."""
     import regroup.torch
     import torch
     from torch import nn
@@ -71,8 +74,8 @@ class SlowlyEnded(LauncherJob):
 
 
 def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) -> Measured:
-    """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills(), and by
-    the same names as of C++ members what their timelines say."""
+    """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills(),
+    and by the same names as of C++ members what their timelines say."""
     workers = str(work.workers)
     killed: list[tuple[int, int]] = []
 
@@ -91,7 +94,9 @@ def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) ->
         return SlowlyEnded("regroup", command, env, output, grace_s=20)
 
     with tempfile.TemporaryDirectory(prefix="regroup-torch-") as folder:
-        found = programs.measure(start, kills, work, seed, deadline_s, lambda *kill: killed.append(kill))
+        found = programs.measure(
+            start, kills, work, seed, deadline_s, lambda *kill: killed.append(kill)
+        )
         timelines = ours_recovery.read_timelines(Path(folder))
     listed = [ours_recovery.kill_during(at, pid, timelines[pid][-1]) for pid, at in killed]
     return ours_recovery.quantities(timelines, listed, work) | found

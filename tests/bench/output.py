@@ -1,10 +1,10 @@
 """How fast members' output is forwarded: GB/s from the members' writes to the reader of `regroup`.
 
-Four ranks, or one, write 100 MB each of 80-byte lines (output_member.cc) under `regroup`, Open MPI 5 (the
-PyPI wheel), Open MPI 4 (Debian) and hydra. The reader takes what is in the pipe, 1 MiB at most, and looks at
-none of it; "file" is a file in memory. Bytes that the launcher adds (tags) do not count. One sample is a
-whole run, launch and end included. Before that each side's lines are checked: all there, whole, in order;
-a rival that tears some is measured all the same.
+Four ranks, or one, write 100 MB each of 80-byte lines (output_member.cc) under `regroup`, Open MPI
+5 (the PyPI wheel), Open MPI 4 (Debian) and hydra. The reader takes what is in the pipe, 1 MiB at
+most, and looks at none of it; "file" is a file in memory. Bytes that the launcher adds (tags) do
+not count. One sample is a whole run, launch and end included. Before that each side's lines are
+checked: all there, whole, in order; a rival that tears some is measured all the same.
 """
 
 import os
@@ -45,7 +45,9 @@ def take_all(fd: int, keep: list[bytes] | None) -> None:
             keep.append(bytes(space[:count]))
 
 
-def run(command: Sequence[str], env: dict[str, str], to: str, keep: list[bytes] | None = None) -> float:
+def run(
+    command: Sequence[str], env: dict[str, str], to: str, keep: list[bytes] | None = None
+) -> float:
     """Runs `command` to its end; the seconds it took. Its output is appended to `keep`."""
     with tempfile.TemporaryFile(dir=memory_folder()) as file, tempfile.TemporaryFile() as said:
         start = time.perf_counter()
@@ -75,7 +77,8 @@ def run(command: Sequence[str], env: dict[str, str], to: str, keep: list[bytes] 
 
 
 def check(name: str, output: bytes, ranks: int, tagged: bool, lines: int) -> None:
-    """Raises BenchError unless `output` is `lines` whole lines of each rank, each rank's in order."""
+    """Raises BenchError unless `output` is `lines` whole lines of each rank, each rank's in
+    order."""
     seen = [0] * ranks
     for line in output.splitlines():
         match = LINE_PATTERN.fullmatch(line)
@@ -90,7 +93,12 @@ def check(name: str, output: bytes, ranks: int, tagged: bool, lines: int) -> Non
 
 
 def side(
-    name: str, launcher: Sequence[str], member: str, env: dict[str, str], case: tuple, megabytes: int
+    name: str,
+    launcher: Sequence[str],
+    member: str,
+    env: dict[str, str],
+    case: tuple,
+    megabytes: int,
 ) -> Side:
     """`launcher` is the command up to the number of ranks, tags included if the case has them."""
     ranks, tagged, to = case
@@ -101,7 +109,9 @@ def side(
         run([*command, str(VERIFY_MB)], env, to, kept)
         check(name, b"".join(kept), ranks, tagged, VERIFY_MB * 1_000_000 // LINE)
 
-    return Side(name, verify, lambda: [ranks * megabytes / 1e3 / run([*command, str(megabytes)], env, to)])
+    return Side(
+        name, verify, lambda: [ranks * megabytes / 1e3 / run([*command, str(megabytes)], env, to)]
+    )
 
 
 Launchers = dict[str, tuple[list[str], str]]  # name -> command, option for tags
@@ -126,7 +136,8 @@ def find_launchers(env: dict[str, str], regroup: str | None) -> tuple[Launchers,
 
 
 def usable(sides: Sequence[Side], say: Callable[[str], None]) -> list[Side]:
-    """Ours must pass; a rival that tears or loses lines is measured all the same, and that is said."""
+    """Ours must pass; a rival that tears or loses lines is measured all the same, and that is
+    said."""
     sides[0].verify()
     out = [sides[0]]
     for rival in sides[1:]:
@@ -142,7 +153,9 @@ def main() -> None:
     options = common.parser(__doc__)
     options.add_argument("--regroup", metavar="PATH", help="the regroup command to time")
     options.add_argument("--member", metavar="PATH", default=str(common.BIN / "output_member"))
-    options.add_argument("--pairs", type=int, metavar="N", help="runs of each side (default 30, quick 3)")
+    options.add_argument(
+        "--pairs", type=int, metavar="N", help="runs of each side (default 30, quick 3)"
+    )
     options.add_argument("--mb", type=int, metavar="N", help="of each rank (default 100, quick 25)")
     args = options.parse_args()
     env = environment()

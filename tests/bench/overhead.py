@@ -1,7 +1,9 @@
-"""What the transaction costs per step when nothing happens: an empty step against the bare Communicator.
+"""What the transaction costs per step when nothing happens: an empty step against the bare
+Communicator.
 
 Four members on the cores that are there, 4 KiB of parameters, no compute. Each member times its own
-operations in alternating blocks; the difference of the medians is the cost of open, seal, vote and commit.
+operations in alternating blocks; the difference of the medians is the cost of open, seal, vote and
+commit.
 """
 
 import statistics
@@ -25,9 +27,13 @@ def run(blocks: int) -> dict[str, list[list[float]]]:
             *("-np", f"{MEMBERS}:{MEMBERS}", str(BIN / "overhead_member")),
             *(folder, str(blocks), str(STEPS_PER_BLOCK), str(BYTES)),
         ]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+        )
         if done.returncode != 0:
-            raise BenchError(f"overhead: regroup ended with {done.returncode}: {done.stderr[-2000:]}")
+            raise BenchError(
+                f"overhead: regroup ended with {done.returncode}: {done.stderr[-2000:]}"
+            )
         sides: dict[str, list[list[float]]] = {"session": [], "communicator": []}
         for path in sorted(Path(folder).glob("overhead.*")):
             lines = [line.split() for line in path.read_text().splitlines()]

@@ -1,7 +1,8 @@
-"""How long placement takes: 8 ranks on a DGX-2, gangs on clusters of 279 and 12,500 hosts of 8 GPUs;
-and how long it takes to look at this machine.
+"""How long placement takes: 8 ranks on a DGX-2, gangs on clusters of 279 and 12,500 hosts of 8
+GPUs; and how long it takes to look at this machine.
 
-Each answer is verified before it is timed (placement_cases.cc), and each sample starts from nothing.
+Each answer is verified before it is timed (placement_cases.cc), and each sample starts from
+nothing.
 """
 
 import common

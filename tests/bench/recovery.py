@@ -1,12 +1,12 @@
 """Time that a SIGKILL of one of four members costs a training job, against torchrun and TorchFT.
 
 All sides train with the same number of fp32 parameters and the same busy time per shard on the same
-cores. They run in alternating blocks; a block starts a job, kills members one after another, ends the job.
-Rivals: torchrun restarts every worker; TorchFT goes on with the survivors, once with its default
-timeouts (not with --quick) and once with short ones.
+cores. They run in alternating blocks; a block starts a job, kills members one after another, ends
+the job. Rivals: torchrun restarts every worker; TorchFT goes on with the survivors, once with its
+default timeouts (not with --quick) and once with short ones.
 
-With --hosts 3, where no rival goes on, a line below the table stands for each figure of ASKED, and one that
-is missed ends the bench with status 1. --quick has too few samples for that.
+With --hosts 3, where no rival goes on, a line below the table stands for each figure of ASKED, and
+one that is missed ends the bench with status 1. --quick has too few samples for that.
 """
 
 import dataclasses
@@ -40,7 +40,8 @@ EVENT_TITLES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One row: `key` is what our measure() calls the quantity, `rival_key` what the rivals' call it."""
+    """One row: `key` is what our measure() calls the quantity, `rival_key` what the rivals' call
+    it."""
 
     key: str
     title: str
@@ -52,10 +53,17 @@ class Case:
 CASES = (
     Case("added_delay", "added delay"),
     Case("added_delay_in_reduce", "added delay, killed in the reduction"),
-    Case("added_delay_in_apply", "added delay to both steps, killed between commit and the next step"),
+    Case(
+        "added_delay_in_apply", "added delay to both steps, killed between commit and the next step"
+    ),
     Case("added_delay_both", "added delay to the open step and the next together, all kills"),
     Case("kill_to_commit", "kill to the last survivor's next commit", "kill_to_regrouped", True),
-    Case("kill_to_any_commit", "kill to the next committed step, be it without loss", "kill_to_commit", True),
+    Case(
+        "kill_to_any_commit",
+        "kill to the next committed step, be it without loss",
+        "kill_to_commit",
+        True,
+    ),
     Case("detect", "kill to detected"),
     Case("regroup", "detected to the new generation"),
     Case("recompute", "recompute"),
@@ -69,7 +77,8 @@ CASES = (
 
 @dataclass(frozen=True)
 class Asked:
-    """At most so much of a quantity: of its median, its p99 or all of it, in so many samples at least."""
+    """At most so much of a quantity: of its median, its p99 or all of it, in so many samples at
+    least."""
 
     key: str
     title: str
@@ -85,7 +94,13 @@ ASKED = (
     Asked("agent", "added delay, an agent is killed, p50", "p50", 150, EVENTS),
     Asked("coordinator", "added delay, the coordinator is killed, at most", "max", 1000, EVENTS),
     Asked("link", "added delay, a link goes down, at most", "max", 1500, EVENTS),
-    Asked("unnoticed", "next World, a link goes down while all compute, at most", "max", 6000, UNNOTICED),
+    Asked(
+        "unnoticed",
+        "next World, a link goes down while all compute, at most",
+        "max",
+        6000,
+        UNNOTICED,
+    ),
 )
 
 
@@ -114,8 +129,9 @@ def installed(module: str) -> bool:
 
 
 def find_rivals(quick: bool) -> dict[str, Callable[..., Measured]]:
-    """The measure functions of the installed rivals; each checks the sum of every all-reduce it times.
-    Quick: TorchFT with short timeouts only, since by default it waits 5 s for a heartbeat."""
+    """The measure functions of the installed rivals; each checks the sum of every all-reduce it
+    times. Quick: TorchFT with short timeouts only, since by default it waits 5 s for a
+    heartbeat."""
     found: dict[str, Callable[..., Measured]] = {}
     if installed("torch"):
         import torchrun_recovery
@@ -126,7 +142,9 @@ def find_rivals(quick: bool) -> dict[str, Callable[..., Measured]]:
 
             if not quick:
                 found["torchft"] = torchft_recovery.measure
-            found["torchft-tuned"] = partial(torchft_recovery.measure, settings=torchft_recovery.TUNED)
+            found["torchft-tuned"] = partial(
+                torchft_recovery.measure, settings=torchft_recovery.TUNED
+            )
     return found
 
 
@@ -149,15 +167,23 @@ def milliseconds(seconds: list[float]) -> common.Stats:
 
 
 def torch_rows(ours: Measured, rivals: dict[str, Measured]) -> list[Row]:
-    """Our side through PyTorch: against the rivals by their own measure, then by its own timelines."""
+    """Our side through PyTorch: against the rivals by their own measure, then by its own
+    timelines."""
     table = []
-    for key, title in (("kill_to_regrouped", "kill to the first step without the victim"), ("step", "step")):
+    for key, title in (
+        ("kill_to_regrouped", "kill to the first step without the victim"),
+        ("step", "step"),
+    ):
         shown = {name: milliseconds(found[key]) for name, found in rivals.items() if found.get(key)}
         bound = list(shown) if key == "kill_to_regrouped" else []
-        table.append(Row("recovery", f"PyTorch: {title}", "ms", milliseconds(ours[key]), shown, bound))
+        table.append(
+            Row("recovery", f"PyTorch: {title}", "ms", milliseconds(ours[key]), shown, bound)
+        )
     for case in CASES:
         if case.rival_key is None and ours.get(case.key):
-            table.append(Row("recovery", f"PyTorch: {case.title}", "ms", milliseconds(ours[case.key])))
+            table.append(
+                Row("recovery", f"PyTorch: {case.title}", "ms", milliseconds(ours[case.key]))
+            )
     return table
 
 
@@ -169,14 +195,17 @@ def rows(measured: dict[str, Measured]) -> list[Row]:
     for case in CASES:
         if not ours.get(case.key):
             continue
-        shown = {n: milliseconds(m[case.rival_key]) for n, m in rivals.items() if m.get(case.rival_key)}
+        shown = {
+            n: milliseconds(m[case.rival_key]) for n, m in rivals.items() if m.get(case.rival_key)
+        }
         bound = list(shown) if case.bound else []
         table.append(Row("recovery", case.title, "ms", milliseconds(ours[case.key]), shown, bound))
     return table
 
 
 def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | None) -> None:
-    """Our side alone, on so many test hosts with two members each; no rival survives the loss of a host."""
+    """Our side alone, on so many test hosts with two members each; no rival survives the loss of a
+    host."""
     import hosts_recovery
 
     work = common.Work(params_mb=megabytes)
@@ -187,7 +216,9 @@ def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | 
     table = rows({"ours": measured})
     for kind, title in EVENT_TITLES.items():
         table.append(Row("recovery", title, "ms", milliseconds(lost[kind])))
-    common.report([dataclasses.replace(row, case=f"{count} hosts: {row.case}") for row in table], json)
+    common.report(
+        [dataclasses.replace(row, case=f"{count} hosts: {row.case}") for row in table], json
+    )
     if (count, megabytes) != ASKED_OF:
         print("nothing was asked of so many hosts and parameters")
         return
@@ -196,8 +227,12 @@ def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | 
 
 def main() -> None:
     options = common.parser(__doc__)
-    options.add_argument("--hosts", type=int, help="on so many test hosts, two members each, without rivals")
-    options.add_argument("--megabytes", type=float, default=25.0, help="of parameters, with --hosts")
+    options.add_argument(
+        "--hosts", type=int, help="on so many test hosts, two members each, without rivals"
+    )
+    options.add_argument(
+        "--megabytes", type=float, default=25.0, help="of parameters, with --hosts"
+    )
     options.add_argument("--kills", type=int, help="kills of our members (default 60, quick 12)")
     options.add_argument(
         "--rival-kills", type=int, help="kills of each rival's workers (default 12, quick 1)"
@@ -211,7 +246,9 @@ def main() -> None:
         return
 
     if not installed("ours_recovery"):
-        raise common.BenchError("tests/bench/ours_recovery.py, which measures our side, is not there")
+        raise common.BenchError(
+            "tests/bench/ours_recovery.py, which measures our side, is not there"
+        )
     import ours_recovery
 
     sides = [side("ours", ours_recovery.measure, -(-kills // blocks))]
@@ -220,12 +257,16 @@ def main() -> None:
 
         sides.append(side("ours-torch", ours_torch_recovery.measure, -(-rival_kills // blocks)))
     sides += [
-        side(name, measure, -(-rival_kills // blocks)) for name, measure in find_rivals(args.quick).items()
+        side(name, measure, -(-rival_kills // blocks))
+        for name, measure in find_rivals(args.quick).items()
     ]
     measured = common.alternate(sides, blocks)
     common.report(rows({name: merge(found) for name, found in measured.items()}), args.json)
     if os.geteuid() == 0:
-        print("note: as root, the launcher's agent and coordinator ask for nice -10; the rivals' do not")
+        print(
+            "note: as root, the launcher's agent and coordinator ask for nice -10; the rivals' do "
+            "not"
+        )
 
 
 if __name__ == "__main__":

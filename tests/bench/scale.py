@@ -1,11 +1,11 @@
 """What a change costs an elastic job of 16 to 16,384 hosts, by simulation, flat and as a tree.
 
 tests/scale runs the shipped coordinator, journal, agents and messages on a virtual clock; what is
-counted is in docs/results/scale.md. Every run is verified: each change must end in the right World, known
-to all.
+counted is in docs/results/scale.md. Every run is verified: each change must end in the right World,
+known to all.
 
-What was asked is the next generation of 10,000 members within half a second: below the table stands a line
-for each change that makes one, and a figure that is missed ends the bench with status 1.
+What was asked is the next generation of 10,000 members within half a second: below the table stands
+a line for each change that makes one, and a figure that is missed ends the bench with status 1.
 """
 
 import json
@@ -36,7 +36,8 @@ PANELS = {
 
 
 def simulate(agents: int, radix: int, samples: int) -> list[dict]:
-    """One row for each change: the run with the median time of it, with the least and the most beside it."""
+    """One row for each change: the run with the median time of it, with the least and the most
+    beside it."""
     program = common.BIN / "scale_sim"
     runs: list[list[dict]] = []
     for _ in range(samples):
@@ -48,7 +49,9 @@ def simulate(agents: int, radix: int, samples: int) -> list[dict]:
                     command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
                 )
             except subprocess.TimeoutExpired:
-                raise common.BenchError(f"{agents} agents, radix {radix}: over {DEADLINE_S:.0f} s") from None
+                raise common.BenchError(
+                    f"{agents} agents, radix {radix}: over {DEADLINE_S:.0f} s"
+                ) from None
         if done.returncode != 0:
             raise common.BenchError(f"{agents} agents, radix {radix}: {done.stderr.strip()}")
         runs.append([json.loads(line) for line in done.stdout.splitlines()])
@@ -63,7 +66,8 @@ def simulate(agents: int, radix: int, samples: int) -> list[dict]:
 def table(rows: Iterable[dict]) -> str:
     head = (
         f"{'change':16} {'agents':>6} {'tree':>5} {'time':>9} {'min':>9} {'max':>9} "
-        f"{'samples':>7} {'depth':>5} {'coordinator':>14} {'busy':>9} {'ctrl in':>7} {'ctrl out':>8} "
+        f"{'samples':>7} {'depth':>5} {'coordinator':>14} {'busy':>9} {'ctrl in':>7} "
+        f"{'ctrl out':>8} "
         f"{'agent':>6}"
     )
     lines = [head]
@@ -72,8 +76,10 @@ def table(rows: Iterable[dict]) -> str:
         told = f"{row['coordinator_in']}/{row['coordinator_out']}"
         lines.append(
             f"{row['change']:16} {row['agents']:6} {tree:>5} {row['seconds'] * 1e3:6.1f} ms "
-            f"{row['least_seconds'] * 1e3:6.1f} ms {row['most_seconds'] * 1e3:6.1f} ms {row['samples']:7} "
-            f"{row['depth']:5} {told:>14} {row['coordinator_busy'] * 1e3:6.1f} ms {row['controller_in']:7} "
+            f"{row['least_seconds'] * 1e3:6.1f} ms {row['most_seconds'] * 1e3:6.1f} ms "
+            f"{row['samples']:7} "
+            f"{row['depth']:5} {told:>14} {row['coordinator_busy'] * 1e3:6.1f} ms "
+            f"{row['controller_in']:7} "
             f"{row['controller_out']:8} {row['agent_most']:6}"
         )
     return "\n".join(lines)
@@ -92,7 +98,9 @@ def judge(rows: Iterable[dict]) -> list[common.Figure]:
         if (seconds := found.get(change)) is None:
             figures.append(common.Figure(what, asked, "not measured", None))
         else:
-            figures.append(common.Figure(what, asked, f"measured {seconds:.3f} s", seconds < ASKED_S))
+            figures.append(
+                common.Figure(what, asked, f"measured {seconds:.3f} s", seconds < ASKED_S)
+            )
     return figures
 
 
@@ -121,16 +129,24 @@ def draw(rows: list[dict], file: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0].axhline(ASKED_S, color="black", linewidth=0.8)
     beside.axis("off")
-    beside.legend(*axes[0].get_legend_handles_labels(), loc="center", title="tree of radix 64; dashed: flat")
+    beside.legend(
+        *axes[0].get_legend_handles_labels(), loc="center", title="tree of radix 64; dashed: flat"
+    )
     figure.tight_layout()
     figure.savefig(file, metadata={"Date": None})
 
 
 def main() -> None:
     parser = common.parser(__doc__)
-    parser.add_argument("--agents", type=int, action="append", metavar="N", help="only with so many")
-    parser.add_argument("--samples", type=int, default=3, help="of each up to 1,024 agents; one of more")
-    parser.add_argument("--docs", action="store_true", help="write page, JSON and picture of docs/results")
+    parser.add_argument(
+        "--agents", type=int, action="append", metavar="N", help="only with so many"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=3, help="of each up to 1,024 agents; one of more"
+    )
+    parser.add_argument(
+        "--docs", action="store_true", help="write page, JSON and picture of docs/results"
+    )
     options = parser.parse_args()
     rows: list[dict] = []
     for agents in options.agents or (QUICK if options.quick else AGENTS):

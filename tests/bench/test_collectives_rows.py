@@ -10,7 +10,14 @@ import pytest
 
 
 def row(size, ours, rivals, memory="arena", wrong=0, **more):
-    figures = {"mean_us": ours, "min_us": ours, "p50_us": ours, "p99_us": ours, "max_us": ours, "samples": 3}
+    figures = {
+        "mean_us": ours,
+        "min_us": ours,
+        "p50_us": ours,
+        "p99_us": ours,
+        "max_us": ours,
+        "samples": 3,
+    }
     found = [
         figures | {"name": name, "ratio": {memory: ratio}, "pairs": 3, "wrong": 0}
         for name, ratio in rivals.items()
@@ -86,7 +93,11 @@ def test_rows_of_the_table():
         "rows": [row(65536, 4, {"a": 2}), row(8, 1, {}, "ordinary")],
     }
     first, second = collectives.table_rows(result)
-    assert (first.case, first.unit, first.bound) == ("allreduce 64 KiB, 2 ranks, arena", "us", ["a"])
+    assert (first.case, first.unit, first.bound) == (
+        "allreduce 64 KiB, 2 ranks, arena",
+        "us",
+        ["a"],
+    )
     assert second.rivals == {} and second.ratio() is None
     common.format_table([first, second])
     first, _ = collectives.table_rows(result, contended=True)
@@ -107,7 +118,9 @@ def test_neighbours_compute_until_it_is_over():
     with neighbours.neighbours() as processes:
         pids = [process.pid for process in processes]
         neighbours.wait_for(
-            lambda: [pid for pid in pids if neighbours.running_ns(pid) > 2e8], len(pids), "neighbours"
+            lambda: [pid for pid in pids if neighbours.running_ns(pid) > 2e8],
+            len(pids),
+            "neighbours",
         )
     assert pids and all(process.poll() is not None for process in processes)
 
@@ -174,7 +187,8 @@ def test_an_allreduce_in_place_has_its_own_line_in_the_docs():
     placements = measured[0]["rows"][0]["memory"]["arena"]
     placements["in_place"] = placements["out_of_place"] | {"p50_us": 20.0}
     line = (
-        "| allreduce | 1 MiB | arena, in place | results | 4 S = 4 MiB | 20 us | 80 % | 2.50 (a, 50 us) |\n"
+        "| allreduce | 1 MiB | arena, in place | results | 4 S = 4 MiB | 20 us | 80 % | 2.50 (a, "
+        "50 us) |\n"
     )
     assert line in collectives_docs.table(measured)
 

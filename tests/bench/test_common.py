@@ -40,7 +40,9 @@ def test_no_statistics_of_nothing_or_of_nonsense(samples):
     ],
 )
 def test_ratio_above_one_is_better_than_the_best_bound_rival(unit, ours, rivals, bound, ratio):
-    row = Row("b", "c", unit, stats(ours), {name: stats(p50) for name, p50 in rivals.items()}, bound)
+    row = Row(
+        "b", "c", unit, stats(ours), {name: stats(p50) for name, p50 in rivals.items()}, bound
+    )
     assert row.ratio() == ratio
 
 
@@ -55,7 +57,9 @@ def test_sides_are_verified_first_and_then_alternate_in_turning_order():
     calls = []
 
     def side(name):
-        return Side(name, lambda: calls.append("verify " + name), lambda: calls.append(name) or [len(calls)])
+        return Side(
+            name, lambda: calls.append("verify " + name), lambda: calls.append(name) or [len(calls)]
+        )
 
     samples = alternate([side("a"), side("b")], blocks=3)
     assert calls == ["verify a", "verify b", "a", "b", "b", "a", "a", "b"]
@@ -68,7 +72,10 @@ def test_nothing_is_timed_when_a_side_is_wrong():
 
     timed = []
     with pytest.raises(BenchError, match="sum is 3"):
-        alternate([Side("a", lambda: None, lambda: timed.append(1) or []), Side("b", wrong, list)], blocks=1)
+        alternate(
+            [Side("a", lambda: None, lambda: timed.append(1) or []), Side("b", wrong, list)],
+            blocks=1,
+        )
     assert timed == []
 
 
@@ -92,7 +99,14 @@ def test_a_figure_that_is_missed_ends_the_bench_behind_all_lines(capsys):
 
 def test_json_lines_carry_the_schema(tmp_path, capsys):
     rows = [
-        Row("launch", "true x8", "ms", summarize([1.0, 2.0, 3.0]), {"mpirun": summarize([4.0])}, ["mpirun"]),
+        Row(
+            "launch",
+            "true x8",
+            "ms",
+            summarize([1.0, 2.0, 3.0]),
+            {"mpirun": summarize([4.0])},
+            ["mpirun"],
+        ),
         Row("overhead", "step", "us", summarize([1.0])),
     ]
     file = tmp_path / "out.jsonl"

@@ -1,4 +1,5 @@
-"""What the bench of hosts says of made-up times: met, missed, too few pairs, and what nobody asked for."""
+"""What the bench of hosts says of made-up times: met, missed, too few pairs, and what nobody asked
+for."""
 
 import importlib.util
 from pathlib import Path
@@ -28,7 +29,9 @@ def verdicts(blocks: dict[str, list[dict[int, list[float]]]]) -> dict[str, bool 
 
 
 def test_the_sizes_and_both_rivals_have_a_figure():
-    blocks = {"ours": [block(10)] * pairs.ENOUGH} | {name: [block(12)] * pairs.ENOUGH for name in RIVALS}
+    blocks = {"ours": [block(10)] * pairs.ENOUGH} | {
+        name: [block(12)] * pairs.ENOUGH for name in RIVALS
+    }
     found = verdicts(blocks)
     wanted = ("64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB")
     asked = {f"allreduce {size}, 2 hosts x 2, to {name}" for size in wanted for name in RIVALS}
@@ -39,7 +42,9 @@ def test_the_sizes_and_both_rivals_have_a_figure():
 @pytest.mark.parametrize("size", JUDGED)
 @pytest.mark.parametrize("rival", RIVALS)
 def test_one_rival_that_is_faster_at_one_size_is_missed(rival: str, size: int):
-    blocks = {"ours": [block(10)] * pairs.ENOUGH} | {name: [block(12)] * pairs.ENOUGH for name in RIVALS}
+    blocks = {"ours": [block(10)] * pairs.ENOUGH} | {
+        name: [block(12)] * pairs.ENOUGH for name in RIVALS
+    }
     blocks[rival] = [block(12, size, 9)] * pairs.ENOUGH
     missed = [what for what, met in verdicts(blocks).items() if met is False]
     assert missed == [f"allreduce {hosts.size_text(size)}, 2 hosts x 2, to {rival}"]
@@ -57,7 +62,8 @@ def test_few_rounds_are_not_judged():
     blocks = {"ours": [block(10)] * 2, "rival": [block(1)] * 2}
     assert set(verdicts(blocks).values()) == {None}
     assert str(hosts.judge(2, blocks)[1][-1]) == (
-        "allreduce 64 MiB, 2 hosts x 2, to rival: asked >= 0.97, measured 0.100 (median of 2 paired ratios), "
+        "allreduce 64 MiB, 2 hosts x 2, to rival: asked >= 0.97, measured 0.100 (median of 2 "
+        "paired ratios), "
         "not judged: only 2 pairs"
     )
 
@@ -77,7 +83,8 @@ def test_rows_hold_all_samples_and_bind_both_rivals():
         ([100.0] * 30, [97.0] * 30, True),
         ([100.0] * 30, [96.9] * 30, False),
         ([100.0] * 29, [1.0] * 29, None),
-        # Pairs, not medians: the rival is 2 of 3 times the slower one of a pair, whatever the machine does.
+        # Pairs, not medians: the rival is 2 of 3 times the slower one of a pair, whatever the
+        # machine does.
         ([1.0, 10.0, 100.0] * 10, [2.0, 20.0, 1.0] * 10, True),
     ],
 )

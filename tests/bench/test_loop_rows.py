@@ -12,7 +12,9 @@ RECORDED = {
     "old": {"status.h": {"seconds": [720.0]}, "cold": {"seconds": [2000.0, 2200.0, 2100.0]}},
 }
 CASES = {case.name: case for case in loop.CASES}
-STATUS, WORLD, ONE, COLD, TEST = (CASES[n] for n in ("status.h", "world.h", "one.cc", "cold", "test"))
+STATUS, WORLD, ONE, COLD, TEST = (
+    CASES[n] for n in ("status.h", "world.h", "one.cc", "cold", "test")
+)
 TEST_COLD = CASES["test-cold"]
 
 
@@ -55,7 +57,10 @@ def test_an_old_figure_is_recorded_in_place(tmp_path):
     before = json.loads(file.read_text())
     loop.record_old(STATUS, [700.04], file)
     after = json.loads(file.read_text())
-    assert after["old"]["status.h"]["seconds"] == [700.0] and "cores" in after["old"]["status.h"]["machine"]
+    assert (
+        after["old"]["status.h"]["seconds"] == [700.0]
+        and "cores" in after["old"]["status.h"]["machine"]
+    )
     del before["old"]["status.h"], after["old"]["status.h"]
     assert before == after
 
@@ -100,7 +105,9 @@ def test_check_runs_on_what_was_changed(tmp_path):
     (tmp_path / "a.h").write_text("int x;\n")
     tree = FakeTree(tmp_path, 0)
     assert loop.checked(tree, "a.h") >= 0
-    assert tree.commands == [("./dev", "check")] and (tmp_path / "a.h").read_text().startswith("int x;\n// ")
+    assert tree.commands == [("./dev", "check")] and (tmp_path / "a.h").read_text().startswith(
+        "int x;\n// "
+    )
 
 
 def test_a_source_is_found_by_its_name(tmp_path):
@@ -136,7 +143,8 @@ def test_samples_can_be_recorded_runs():
 
 
 @pytest.mark.parametrize(
-    ("green", "failed", "met"), [(10, 0, True), (12, 0, True), (10, 1, False), (9, 0, None), (0, 0, None)]
+    ("green", "failed", "met"),
+    [(10, 0, True), (12, 0, True), (10, 1, False), (9, 0, None), (0, 0, None)],
 )
 def test_ten_green_runs_are_asked(green, failed, met):
     figure = loop.of_runs([run_of(1, 1)] * green + [run_of(1, 1, "failed")] * failed)
@@ -150,7 +158,9 @@ def line_of(case, seconds):
 def test_rows_that_were_not_measured_now_stay(tmp_path):
     file, found = tmp_path / "loop.json", tmp_path / "found.json"
     figure = {"figure": COLD.what, "asked": "<= 1/3 of 99d5af0: 700 s", "found": "1 s", "met": True}
-    found.write_text("".join(json.dumps(x) + "\n" for x in (line_of(COLD, 1), line_of(TEST, 2), figure)))
+    found.write_text(
+        "".join(json.dumps(x) + "\n" for x in (line_of(COLD, 1), line_of(TEST, 2), figure))
+    )
     loop.merge(file, found)
     later = [
         line_of(STATUS, 3),

@@ -1,4 +1,5 @@
-"""What the recovery bench makes of a kill, on timelines with known answers. Times in milliseconds."""
+"""What the recovery bench makes of a kill, on timelines with known answers. Times in
+milliseconds."""
 
 import hosts_recovery
 import pytest
@@ -26,7 +27,15 @@ def measured(kill: Kill, a: list[Moment], b: list[Moment]) -> dict[str, list[flo
         key: []
         for key in (
             *("added_delay", "added_delay_in_reduce", "added_delay_in_apply", "added_delay_both"),
-            *("kill_to_commit", "kill_to_any_commit", "detect", "regroup", "recompute", "reduce", "commit"),
+            *(
+                "kill_to_commit",
+                "kill_to_any_commit",
+                "detect",
+                "regroup",
+                "recompute",
+                "reduce",
+                "commit",
+            ),
         )
     }
     timelines = {VICTIM: moments((0, "open", 1), (20, "open", 3)), A: a, B: b}
@@ -46,7 +55,8 @@ def test_the_step_open_at_the_kill_is_delayed_by_its_last_survivor():
 
 
 def test_a_delay_after_the_victims_commit_is_not_lost_between_two_steps():
-    # The victim had committed step 3; A takes it over from the regroup, so the delay is in step 3 itself.
+    # The victim had committed step 3; A takes it over from the regroup, so the delay is in step 3
+    # itself.
     a = survivor(10, 20, 38, 48, revoked=32, joined=36)
     b = survivor(10, 20, 30, 40, revoked=33, joined=35)
     out = measured(Kill(31_000_000, VICTIM, 3, in_apply=True, in_reduction=False), a, b)
@@ -98,7 +108,10 @@ def test_a_newcomer_is_not_waited_for():
 def test_a_link_that_somebody_noticed_is_no_sample():
     found = on_hosts(node1=computing(5010))
     hosts_recovery.check_unnoticed(f"regroup: {SILENT}\n", found, AT, "node3")
-    untaken = "host node3: the connection to its agent is lost: 10.77.0.3:53716: no acknowledgement for 5.0 s"
+    untaken = (
+        "host node3: the connection to its agent is lost: 10.77.0.3:53716: no acknowledgement for "
+        "5.0 s"
+    )
     hosts_recovery.check_unnoticed(untaken, found, AT, "node3")
     with pytest.raises(BenchError, match="another reason"):
         hosts_recovery.check_unnoticed(untaken.split(":")[0] + ": closed", found, AT, "node3")
@@ -127,7 +140,9 @@ CALM_MS = {"added_delay": 90, "agent": 120, "coordinator": 50, "link": 1300, "un
 
 def judged(**changed_ms: list[float]) -> dict[tuple[str, str], bool | None]:
     """Verdicts by quantity and statistic, where all other samples are as on a calm machine."""
-    samples = {key: [ms] * (100 if key == "added_delay" else 10) for key, ms in CALM_MS.items()} | changed_ms
+    samples = {
+        key: [ms] * (100 if key == "added_delay" else 10) for key, ms in CALM_MS.items()
+    } | changed_ms
     figures = recovery.judge({key: [ms / 1e3 for ms in found] for key, found in samples.items()})
     names = [(asked.key, asked.statistic) for asked in recovery.ASKED]
     return dict(zip(names, [figure.met for figure in figures], strict=True))
@@ -152,7 +167,9 @@ def test_a_calm_run_meets_all():
         ("unnoticed", [5000] * 9 + [6001], ("unnoticed", "max")),
     ],
 )
-def test_a_figure_that_is_late_is_missed_alone(key: str, samples: list[float], figure: tuple[str, str]):
+def test_a_figure_that_is_late_is_missed_alone(
+    key: str, samples: list[float], figure: tuple[str, str]
+):
     assert missed(**{key: samples}) == [figure]
 
 

@@ -26,7 +26,9 @@ def made_of(*lines: dict) -> dict[str, str]:
 
 def test_the_committed_pages_are_current():
     for name, text in results.files(FOLDER).items():
-        assert (FOLDER / name).read_text() == text, f"{name}: run python3 tools/docs/result_pages.py"
+        assert (FOLDER / name).read_text() == text, (
+            f"{name}: run python3 tools/docs/result_pages.py"
+        )
 
 
 def test_every_page_is_generated():
@@ -35,7 +37,9 @@ def test_every_page_is_generated():
 
 def test_each_bench_has_a_title():
     benches = [
-        path for path in FOLDER.parents[1].glob("tests/bench/*.py") if "common.main(" in path.read_text()
+        path
+        for path in FOLDER.parents[1].glob("tests/bench/*.py")
+        if "common.main(" in path.read_text()
     ]
     assert {path.stem for path in benches} - {"test_results_pages"} <= set(results.ABOUT)
 
@@ -54,7 +58,10 @@ def test_rows_of_several_runs_name_each_with_its_machine():
     first = HEAD | {"case": "a", "unit": "s", "ours": OURS}
     other = first | {"case": "b", "commit": "def"}
     page = made_of(first, other, other | {"case": "c"})["output.md"]
-    assert "- a:\n  2026-11-28, commit abc; 2 cores, X, load 1.0.\n- b; c:\n  2026-11-28, commit def;" in page
+    assert (
+        "- a:\n  2026-11-28, commit abc; 2 cores, X, load 1.0.\n- b; c:\n  2026-11-28, commit def;"
+        in page
+    )
     assert "\n- a" not in made_of(first, first | {"case": "b"})["output.md"]
 
 
@@ -81,5 +88,8 @@ def test_what_a_bench_writes_becomes_a_page(tmp_path, capsys):
     common.conclude([common.Figure("start", "<= 2 s", "1 s", True)], str(file))
     capsys.readouterr()
     page = results.files(tmp_path)["output.md"]
-    assert "| to a pipe | GB/s | 2 (min 1, p99 3, 3 samples) | 2 (min 1, p99 3, 3 samples) | 1.00 |\n" in page
+    assert (
+        "| to a pipe | GB/s | 2 (min 1, p99 3, 3 samples) | 2 (min 1, p99 3, 3 samples) | 1.00 |\n"
+        in page
+    )
     assert "| start | <= 2 s | 1 s | met |\n" in page

@@ -1,6 +1,6 @@
-"""The verdict on a schedule. It uses only what the members wrote down: final weights of each, every shard
-that was handed to somebody to compute, and where each stood as a step began (generation, rank, members).
-Nothing of the runtime's own bookkeeping is asked.
+"""The verdict on a schedule. It uses only what the members wrote down: final weights of each, every
+shard that was handed to somebody to compute, and where each stood as a step began (generation,
+rank, members). Nothing of the runtime's own bookkeeping is asked.
 """
 
 from collections import Counter
@@ -43,14 +43,18 @@ class Work:
 
 
 def check_trails(folder: Path, schedule: Schedule, kills: int) -> Work:
-    """Every sample once per epoch, no more computed twice than the kills explain, and the work is shared."""
+    """Every sample once per epoch, no more computed twice than the kills explain, and the work is
+    shared."""
     trails = read_trails(folder)
     shards = {(step, leaf): samples for step, leaf, samples in trails}
     if any(shards[step, leaf] != samples for step, leaf, samples in trails):
         raise Broken("two members computed different samples for one shard")
-    check_epochs(((step, i) for (step, _), samples in shards.items() for i in samples), schedule.epochs)
+    check_epochs(
+        ((step, i) for (step, _), samples in shards.items() for i in samples), schedule.epochs
+    )
     excess = len(trails) - len(shards)
-    # A kill can cost the one shard that its victim had not sealed yet; leaves and joins cost nothing.
+    # A kill can cost the one shard that its victim had not sealed yet; leaves and joins cost
+    # nothing.
     if excess > kills:
         raise Broken(f"{excess} shards computed again, {kills} kills explain one each")
     return Work(excess, check_shared(folder, schedule, samples_in_trails(folder)))
@@ -79,8 +83,8 @@ def read_stands(folder: Path) -> dict[int, dict[int, tuple[int, int, int]]]:
 
 
 def quiet_steps(stands: dict[int, dict[int, tuple[int, int, int]]]) -> dict[int, dict[int, int]]:
-    """Steps in the midst of a World of two or more: all its members, and nobody else, began this step, the
-    one before and the one after in it. Per step, the process of each rank."""
+    """Steps in the midst of a World of two or more: all its members, and nobody else, began this
+    step, the one before and the one after in it. Per step, the process of each rank."""
     worlds: dict[int, dict[int, tuple[int, int, int]]] = {}
     for pid, own in stands.items():
         for step, stand in own.items():
@@ -96,7 +100,8 @@ def quiet_steps(stands: dict[int, dict[int, tuple[int, int, int]]]) -> dict[int,
 
 
 def samples_of_share(schedule: Schedule, step: int, rank: int, size: int) -> int:
-    """What a member has to compute in a quiet step: its contiguous, balanced share of the shards."""
+    """What a member has to compute in a quiet step: its contiguous, balanced share of the
+    shards."""
     done = (step - 1) % STEPS_PER_EPOCH * BATCH
     batch = min(BATCH, SAMPLES - done)
     begin, end = (r * schedule.shards // size for r in (rank, rank + 1))
@@ -104,15 +109,17 @@ def samples_of_share(schedule: Schedule, step: int, rank: int, size: int) -> int
 
 
 def check_shared(folder: Path, schedule: Schedule, computed: Counter) -> int:
-    """The work is really shared: in a quiet step every member computes its share. `computed`: samples per
-    (process, step). Returns how many steps that was asked of."""
+    """The work is really shared: in a quiet step every member computes its share. `computed`:
+    samples per (process, step). Returns how many steps that was asked of."""
     quiet = quiet_steps(read_stands(folder))
     for step, ranks in quiet.items():
         for rank, pid in sorted(ranks.items()):
             wanted = samples_of_share(schedule, step, rank, len(ranks))
             if computed[pid, step] != wanted:
                 what = f"{computed[pid, step]} samples, its share is {wanted}"
-                raise Broken(f"step {step}: rank {rank} of {len(ranks)} (pid {pid}) computed {what}")
+                raise Broken(
+                    f"step {step}: rank {rank} of {len(ranks)} (pid {pid}) computed {what}"
+                )
     return len(quiet)
 
 
@@ -134,8 +141,8 @@ def samples_accessed(folder: Path) -> Counter:
 
 
 def check_ends(folder: Path, disturber: Disturber) -> str:
-    """Who computed, or was there at the start, was killed, was let go, or finished with the weights of all
-    others who finished. Returns these."""
+    """Who computed, or was there at the start, was killed, was let go, or finished with the weights
+    of all others who finished. Returns these."""
     weights = {pid: path.read_text() for pid, path in named(folder, "weights").items()}
     trails = named(folder, "computed")
     took_part = {pid for pid, path in trails.items() if path.stat().st_size} | disturber.first

@@ -1,8 +1,10 @@
-"""Kills the writers of a large checkpoint at random moments: what was acknowledged always loads, whole.
+"""Kills the writers of a large checkpoint at random moments: what was acknowledged always loads,
+whole.
 
-./dev chaos checkpoint [--kills N] [--mib M] [--seed S] [--folder DIR]: N times (default 500; the full run
-is 10,000) two writers save a step one after the other, and one of them is killed. Then the newest checkpoint
-must be at least the last acknowledged one, good in every byte, and hold the numbers of its step.
+./dev chaos checkpoint [--kills N] [--mib M] [--seed S] [--folder DIR]: N times (default 500; the
+full run is 10,000) two writers save a step one after the other, and one of them is killed. Then the
+newest checkpoint must be at least the last acknowledged one, good in every byte, and hold the
+numbers of its step.
 """
 
 import argparse
@@ -76,7 +78,9 @@ def check(directory: Path, acknowledged: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--mib", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
@@ -92,7 +96,8 @@ def main() -> int:
             step += 1
             tensors = tensors_of(step, args.mib)
             victim, uuid = chance.randrange(2), f"try{step}"
-            disturb = step % 10 != 0  # now and then one is let through, and the time it takes is taken
+            # now and then one is let through, and the time it takes is taken
+            disturb = step % 10 != 0
             for writer in range(2):
                 at = chance.uniform(0, 1.1 * took[writer]) if disturb and writer == victim else None
                 since = time.monotonic()

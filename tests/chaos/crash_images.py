@@ -1,9 +1,10 @@
 """Power failures: what is on the disk at every moment of some saves is mounted, and must load.
 
-./dev chaos crash_images [--images N] [--seed S]: an ext4 on a loop device whose file recorder.py serves.
-Images are prefixes of its log, and such with only some of the writes since the last flush, in any order.
-Each is mounted: the newest checkpoint must be at least the last one acknowledged at that moment.
-The recorder is proved by saves of which fsync() is taken out: some image must lose an acknowledged one. Root.
+./dev chaos crash_images [--images N] [--seed S]: an ext4 on a loop device whose file recorder.py
+serves. Images are prefixes of its log, and such with only some of the writes since the last flush,
+in any order. Each is mounted: the newest checkpoint must be at least the last one acknowledged at
+that moment. The recorder is proved by saves of which fsync() is taken out: some image must lose an
+acknowledged one. Root.
 """
 
 import argparse
@@ -30,14 +31,17 @@ NO_SYNC = "int fsync(int fd) { return 0 * fd; }\nint fdatasync(int fd) { return 
 
 
 def take_own_mounts() -> None:
-    """A mount namespace made while the recorder is mounted, as those of tests/hosts are, would keep it."""
+    """A mount namespace made while the recorder is mounted, as those of tests/hosts are, would keep
+    it."""
     if os.environ.get("CRASH_IMAGES_MOUNTS") is None:
         words = ["unshare", "--mount", "--propagation=private", sys.executable, *sys.argv]
         os.execvpe(words[0], words, os.environ | {"CRASH_IMAGES_MOUNTS": "own"})
 
 
 def command(*words, **more) -> None:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=DEADLINE_S, **more)
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, timeout=DEADLINE_S, **more
+    )
     if done.returncode != 0:
         raise RuntimeError(f"{words}: {done.stdout}{done.stderr}")
 
@@ -78,7 +82,9 @@ def recording(folder: Path):
     point = folder / "fuse"
     point.mkdir()
     words = [sys.executable, HERE / "recorder.py", point, str(SIZE), folder / "log"]
-    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     end = time.monotonic() + DEADLINE_S
     try:
         while not (point / "disk").exists():
@@ -100,7 +106,13 @@ def record(folder: Path, steps: int, env: dict) -> tuple[list, list[int]]:
     """The log, and its length when each step had been acknowledged (the first: before any)."""
     with recording(folder) as disk:
         command(
-            "mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-O", "^metadata_csum", disk
+            "mkfs.ext4",
+            "-q",
+            "-E",
+            "lazy_itable_init=0,lazy_journal_init=0",
+            "-O",
+            "^metadata_csum",
+            disk,
         )
         with mounted(disk, folder / "mnt") as root:
             os.sync()
@@ -118,7 +130,8 @@ def record(folder: Path, steps: int, env: dict) -> tuple[list, list[int]]:
 
 
 def image_of(log: list, upto: int, chance: random.Random | None) -> bytearray:
-    """The disk after `upto` records; with `chance` only some writes since the last flush, in any order."""
+    """The disk after `upto` records; with `chance` only some writes since the last flush, in any
+    order."""
     content = bytearray(SIZE)
     last_flush = max((i for i in range(upto) if log[i] is None), default=-1)
     since = [w for w in log[last_flush + 1 : upto] if w]
@@ -147,22 +160,28 @@ def step_in(image: Path, where: Path) -> int:
 def lost(folder: Path, log: list, acknowledged: list[int], images: int, seed: int) -> list[str]:
     """Images, spread over the whole log, in which an acknowledged checkpoint is not there."""
     chance, found = random.Random(seed), []
-    moments = [acknowledged[0] + i * (len(log) - acknowledged[0]) // images for i in range(1, images + 1)]
+    moments = [
+        acknowledged[0] + i * (len(log) - acknowledged[0]) // images for i in range(1, images + 1)
+    ]
     for number, upto in enumerate(moments):
-        # A file for each: a mount namespace that somebody made meanwhile keeps the one before mounted, and
-        # the same file again would then show what it was.
+        # A file for each: a mount namespace that somebody made meanwhile keeps the one before
+        # mounted, and the same file again would then show what it was.
         path = folder / f"image-{number}"
         path.write_bytes(image_of(log, upto, chance if number % 2 else None))
         wanted = sum(upto >= moment for moment in acknowledged[1:])
         step = step_in(path, folder / "look")
         path.unlink()
         if step < wanted:
-            found.append(f"image {number}, {upto} of {len(log)} records: step {step}, acknowledged {wanted}")
+            found.append(
+                f"image {number}, {upto} of {len(log)} records: step {step}, acknowledged {wanted}"
+            )
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -174,7 +193,10 @@ def main() -> int:
         bad.mkdir()
         log, acknowledged = record(good, 8, {})
         found = lost(good, log, acknowledged, args.images, args.seed)
-        print(f"{args.images} images of {len(log)} records, {len(found)} lost an acknowledged checkpoint")
+        print(
+            f"{args.images} images of {len(log)} records, {len(found)} lost an acknowledged "
+            f"checkpoint"
+        )
         for line in found[:10]:
             print(" ", line)
         source, shim = bad / "nosync.c", bad / "nosync.so"
@@ -183,7 +205,10 @@ def main() -> int:
         log, acknowledged = record(bad, 4, {"LD_PRELOAD": str(shim)})
         few = min(25, args.images)
         without = lost(bad, log, acknowledged, few, args.seed)
-        print(f"without fsync: {len(without)} of {few} images lost one; {time.monotonic() - begin:.0f} s")
+        print(
+            f"without fsync: {len(without)} of {few} images lost one; "
+            f"{time.monotonic() - begin:.0f} s"
+        )
     return 1 if found or not without else 0
 
 

@@ -1,8 +1,8 @@
-"""Random faults on several hosts: members, agents, coordinators, whole hosts and links, two at once and again
-while the job recovers, and the guardian at the end of some jobs. Every other job ends with the undisturbed
-weights; none leaves a process, a socket or a file; in each, hosts talk to each other. A run goes on until
-each kind, two at once and another one while the job recovers have come, and one of many faults fails if any
-came too seldom.
+"""Random faults on several hosts: members, agents, coordinators, whole hosts and links, two at once
+and again while the job recovers, and the guardian at the end of some jobs. Every other job ends
+with the undisturbed weights; none leaves a process, a socket or a file; in each, hosts talk to each
+other. A run goes on until each kind, two at once and another one while the job recovers have come,
+and one of many faults fails if any came too seldom.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from training import Training, left_on, processes, weights_alone  # noqa: E402
 
 EPOCHS = 12
 PACE_US = 3000
-# Bytes beside the model's: of the state, which newcomers copy, and of each gradient, of which a part is on
-# its way when something is lost.
+# Bytes beside the model's: of the state, which newcomers copy, and of each gradient, of which a
+# part is on its way when something is lost.
 BALLASTS = ((0, 0), (0, 0), (3_000_000, 0), (0, 1_500_000))
 MODEL_BYTES = 4 * 650  # of a gradient
 FROM_STEP = 3
@@ -36,14 +36,21 @@ MOST_PER_JOB = 8
 MOST_COORDINATORS = 3
 HOLD_S = 2  # --orphan-timeout
 WHOLE_S = 5  # for all hosts to come; a job without one of them is not disturbed
-KINDS = ("member",) * 8 + ("agent",) * 4 + ("coordinator",) * 3 + ("members",) * 2 + ("link", "stop", "host")
+KINDS = (
+    ("member",) * 8
+    + ("agent",) * 4
+    + ("coordinator",) * 3
+    + ("members",) * 2
+    + ("link", "stop", "host")
+)
 MORE_AT_ONCE = 0.3  # how often a second fault comes with the first ...
 AGAIN = 0.4  # ... and how often another one while the job recovers, within ...
 RECOVERY_S = 0.15
 EACH = tuple(dict.fromkeys(KINDS))
 FIRST = 2  # faults of a job that are of the kinds whose turn it is, so that each comes soon
 GUARDIAN = 5  # one job in so many ends with the loss of its guardian ...
-BEFORE_GUARDIAN = 3  # ... has no more faults before that, and takes its time, so that it lives until then
+# ... has no more faults before that, and takes its time, so that it lives until then
+BEFORE_GUARDIAN = 3
 GUARDIAN_PACE_US = 20_000
 CHAIN = 0.4  # how often each agent but the first two is below the one before it
 FEW, MANY = 40, 400  # faults from which on each of these must have come, and from which on ...
@@ -74,7 +81,8 @@ def end(pids: list[int]) -> None:
 
 
 class Faults:
-    """Faults of one job. One host, another in each job, is left alone, so that somebody has the state."""
+    """Faults of one job. One host, another in each job, is left alone, so that somebody has the
+    state."""
 
     def __init__(self, hosts: Hosts, rng: random.Random, first: Sequence[str] = ()):
         self.hosts, self.rng, self.first = hosts, rng, list(first)
@@ -98,7 +106,8 @@ class Faults:
                 host.resume()
 
     def draw(self) -> Fault | None:
-        """One that finds somebody to happen to, found before it is to happen: two can come at once."""
+        """One that finds somebody to happen to, found before it is to happen: two can come at
+        once."""
         kind = self.first.pop(0) if self.first else self.rng.choice(KINDS)
         if kind == "coordinator":
             if sum(what.startswith(kind) for what in self.happened) == MOST_COORDINATORS:
@@ -113,7 +122,9 @@ class Faults:
         host = self.rng.choice(able)
         if kind in ("member", "members", "agent"):
             victims = processes(host, "regroup-agent" if kind == "agent" else "chaos_member")
-            victims = victims if kind == "members" else victims[-1:] if kind == "agent" else victims[:1]
+            victims = (
+                victims if kind == "members" else victims[-1:] if kind == "agent" else victims[:1]
+            )
             return Fault(kind, host, lambda: end(victims)) if victims else None
         strikes = {"link": lambda: host.link(up=False), "stop": host.stop, "host": host.kill}
         return Fault(kind, host, strikes[kind])
@@ -146,7 +157,8 @@ class Faults:
 
 
 def disturb(job: Training, faults: Faults, most: int) -> None:
-    """Up to `most` faults at random moments, until what can be mended is mended or the job is over."""
+    """Up to `most` faults at random moments, until what can be mended is mended or the job is
+    over."""
     rng = faults.rng
     while len(faults.happened) < most and job.process.poll() is None:
         before = len(faults.happened)
@@ -181,14 +193,18 @@ def lose_guardian(job: Training, faults: Faults) -> None:
     os.kill(job.hosts[0].inner(job.process), signal.SIGKILL)
     faults.happened.append("guardian@node1")
     job.process.wait(10)
-    until(lambda: not left_on(job.hosts), f"an end without the guardian of {left_on(job.hosts)}", 25)
+    until(
+        lambda: not left_on(job.hosts), f"an end without the guardian of {left_on(job.hosts)}", 25
+    )
     job.trails.shards()
 
 
 def status_due(said: str, late: bool) -> int:
-    """Exit status of a job that went well. Who is killed, or whose host is lost, behind its finish()
-    had work of its own left: the job says so and has its status."""
-    after_finish = re.search(r"a member ended with status (1|137) after finish\(\)", said) if late else None
+    """Exit status of a job that went well. Who is killed, or whose host is lost, behind its
+    finish() had work of its own left: the job says so and has its status."""
+    after_finish = (
+        re.search(r"a member ended with status (1|137) after finish\(\)", said) if late else None
+    )
     return int(after_finish[1]) if after_finish else 0
 
 
@@ -196,8 +212,11 @@ def first_kinds(seed: int) -> list[str]:
     return [EACH[(seed * FIRST + i) % len(EACH)] for i in range(FIRST)]
 
 
-def run_job(hosts: Hosts, seed: int, most: int, weights: dict[tuple[int, int], str]) -> tuple[str, Counter]:
-    """One job with up to `most` faults; what happened, and how often each of OFTEN. Raises AssertionError."""
+def run_job(
+    hosts: Hosts, seed: int, most: int, weights: dict[tuple[int, int], str]
+) -> tuple[str, Counter]:
+    """One job with up to `most` faults; what happened, and how often each of OFTEN. Raises
+    AssertionError."""
     rng = random.Random(seed)
     where = ",".join(f"{host.name}:2" for host in hosts)
     learn = ("--learner-steps", "8", "--learner-state", "1") if rng.random() < 0.5 else ()
@@ -235,7 +254,9 @@ def run_job(hosts: Hosts, seed: int, most: int, weights: dict[tuple[int, int], s
         job.close(shown=False)
     kinds = Counter(what.split("@")[0] for what in faults.happened)
     carried = f"{sum(heard) / 1e6:.1f} MB heard"
-    return " ".join((*(["chain:"] if chain else []), *faults.happened, carried)), kinds + faults.ways
+    return " ".join(
+        (*(["chain:"] if chain else []), *faults.happened, carried)
+    ), kinds + faults.ways
 
 
 def absent(totals: Counter, faults: int) -> list[str]:
@@ -255,8 +276,8 @@ def weights_of(ballast: int, gradient: int) -> str:
 
 
 def play(count: int, wanted: int, seed: int) -> int:
-    """Jobs until so many faults have happened, of each kind one if they are not very few; the number of
-    failures, 0 or 1."""
+    """Jobs until so many faults have happened, of each kind one if they are not very few; the
+    number of failures, 0 or 1."""
     weights = {sizes: weights_of(*sizes) for sizes in set(BALLASTS)}
     totals: Counter = Counter()
     jobs, faults = 0, 0
@@ -276,5 +297,8 @@ def play(count: int, wanted: int, seed: int) -> int:
         print(f"ok seed {seed + jobs - 1}: {text}, {took:.1f} s", flush=True)
     print(f"{jobs} jobs on {count} hosts: " + ", ".join(f"{totals[what]} {what}" for what in OFTEN))
     for what in (rare := too_rare(totals, faults)):
-        print(f"FAILED {totals[what]} of {faults} faults, fewer than 1 in {OFTEN[what]}, came as: {what}")
+        print(
+            f"FAILED {totals[what]} of {faults} faults, fewer than 1 in {OFTEN[what]}, came as: "
+            f"{what}"
+        )
     return 1 if rare else 0

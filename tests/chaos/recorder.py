@@ -1,7 +1,9 @@
-"""A FUSE file system of one file, `disk`: keeps every write and every flush that reaches it, in order.
+"""A FUSE file system of one file, `disk`: keeps every write and every flush that reaches it, in
+order.
 
 usage: recorder.py MOUNTPOINT BYTES LOG      in the foreground, until it is unmounted
-LOG gets one record for each: "w" offset length bytes, or "f" (8-byte numbers); a copy of a live disk is no
+LOG gets one record for each: "w" offset length bytes, or "f" (8-byte numbers); a copy of a live
+disk is no
 picture of one moment, a prefix of this log is.
 """
 

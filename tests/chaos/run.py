@@ -1,9 +1,10 @@
-"""Random schedules of kills, joins and notices against undisturbed runs: same weights, every sample once.
+"""Random schedules of kills, joins and notices against undisturbed runs: same weights, every sample
+once.
 
-./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs too; with
---hosts N [--faults F]: C++ members on so many hosts, which are lost too (hosts_run.py). Each
-line says what happened; the first broken promise ends the run with the seed that repeats it. A run of many
-schedules fails, too, if few of the events found somebody to happen to.
+./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs
+too; with --hosts N [--faults F]: C++ members on so many hosts, which are lost too (hosts_run.py).
+Each line says what happened; the first broken promise ends the run with the seed that repeats it. A
+run of many schedules fails, too, if few of the events found somebody to happen to.
 """
 
 import argparse
@@ -22,7 +23,8 @@ from schedule import KINDS, Broken, Disturber, Job, Schedule, wait_for_training
 ROOT = Path(__file__).resolve().parents[2]
 MANY = 50  # schedules from which on the events must have happened
 OFTEN = {"kill": 3, "join": 3, "notice": 3, "newcomer": 5}  # once in so many schedules, on average
-OFTEN_TORCH = {**OFTEN, "newcomer": 20}  # it imports for seconds: on a busy machine most jobs end before
+# it imports for seconds: on a busy machine most jobs end before
+OFTEN_TORCH = {**OFTEN, "newcomer": 20}
 
 
 def digits_csv(folder: Path) -> str:
@@ -75,7 +77,8 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
     regroup = str(args.bin / "regroup")
     undisturbed: dict[int, str] = {}
     totals = Counter(dict.fromkeys(KINDS, 0))
-    shared, several = 0, 0  # steps that were held to it; steps of the schedules that began with two or more
+    # steps that were held to it; steps of the schedules that began with two or more
+    shared, several = 0, 0
     for seed in range(args.seed, args.seed + args.schedules):
         schedule = Schedule.draw(seed)
         schedule.epochs = 20 if args.torch else schedule.epochs
@@ -96,12 +99,19 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
         print(f"ok {schedule} | {outcome}", flush=True)
     print("happened: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
     often = OFTEN_TORCH if args.torch else OFTEN
-    rare = [what for what, n in totals.items() if args.schedules >= MANY and n * often[what] < args.schedules]
+    rare = [
+        what
+        for what, n in totals.items()
+        if args.schedules >= MANY and n * often[what] < args.schedules
+    ]
     for what in rare:
         print(f"FAILED fewer than one in {often[what]} schedules, on average, had a {what}")
     print(f"shared: {shared} steps between events, by two or more members")
     if few := args.schedules >= MANY and shared < several // 4:
-        print(f"FAILED too few: {several} steps belong to schedules that begin with two or more members")
+        print(
+            f"FAILED too few: {several} steps belong to schedules that begin with two or more "
+            f"members"
+        )
     print(f"{args.schedules} passed, {len(rare) + few} failed")
     return 1 if rare or few else 0
 
@@ -111,7 +121,9 @@ def main() -> int:
     options.add_argument("--schedules", type=int, default=100)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--bin", type=Path, default=ROOT / "build" / "bin")
-    options.add_argument("--cpp", dest="torch", action="store_false", help="C++ members instead of PyTorch's")
+    options.add_argument(
+        "--cpp", dest="torch", action="store_false", help="C++ members instead of PyTorch's"
+    )
     options.add_argument("--hosts", type=int, help="on so many test hosts")
     options.add_argument("--faults", type=int, default=100, help="with --hosts: how many there are")
     args = options.parse_args()
@@ -121,7 +133,9 @@ def main() -> int:
         return hosts_run.play(args.hosts, args.faults, args.seed)
     if args.torch:
         return play(
-            args, [sys.executable, str(ROOT / "tests/chaos/torch_member.py"), "{folder}"], check_accesses
+            args,
+            [sys.executable, str(ROOT / "tests/chaos/torch_member.py"), "{folder}"],
+            check_accesses,
         )
     with tempfile.TemporaryDirectory(prefix="regroup-digits-") as name:
         csv = digits_csv(Path(name))

@@ -1,4 +1,5 @@
-"""One random schedule: an elastic job, its members killed, joined and given notice at random moments."""
+"""One random schedule: an elastic job, its members killed, joined and given notice at random
+moments."""
 
 import contextlib
 import json
@@ -14,7 +15,8 @@ from pathlib import Path
 SAMPLES = 1797
 BATCH = 64
 STEPS_PER_EPOCH = -(-SAMPLES // BATCH)
-KINDS = ("kill", "kill", "join", "notice", "newcomer")  # newcomer: one more, killed before it computes
+# newcomer: one more, killed before it computes
+KINDS = ("kill", "kill", "join", "notice", "newcomer")
 JOB_DEADLINE_S = 120.0
 
 
@@ -35,7 +37,8 @@ class Schedule:
     pace_us: int = 500
     replace: str = "auto"
     learn: bool = False  # who joins learns while the others train, though the state is small
-    events: list[tuple[float, str]] = field(default_factory=list)  # (share of the steps behind it, what)
+    # (share of the steps behind it, what)
+    events: list[tuple[float, str]] = field(default_factory=list)
 
     @staticmethod
     def draw(seed: int) -> "Schedule":
@@ -53,12 +56,16 @@ class Schedule:
 
     def __str__(self) -> str:
         events = " ".join(f"{what}@{at:.2f}" for at, what in self.events)
-        what = f"V={self.shards} start={self.start} replace={self.replace}{' learn' if self.learn else ''}"
+        what = (
+            f"V={self.shards} start={self.start} "
+            f"replace={self.replace}{' learn' if self.learn else ''}"
+        )
         return f"seed {self.seed}: {what} {events or 'no events'}"
 
 
 class Job:
-    """A running `regroup` with its own runtime directory, so that control commands find it alone."""
+    """A running `regroup` with its own runtime directory, so that control commands find it
+    alone."""
 
     def __init__(self, schedule: Schedule, program: list[str], folder: Path, regroup: str) -> None:
         self.regroup = regroup
@@ -83,7 +90,12 @@ class Job:
     def control(self, *words: str) -> str | None:
         """Output of a control command; nothing if the job is over or not up yet."""
         done = subprocess.run(
-            [self.regroup, *words], env=self.env, capture_output=True, text=True, timeout=20, check=False
+            [self.regroup, *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
         )
         return done.stdout if done.returncode == 0 else None
 
@@ -92,7 +104,8 @@ class Job:
         return [pid for pid in named(self.folder, "computed") if state_of(pid) not in "XZ"]
 
     def staying(self) -> list[int]:
-        """Members of the World that were not given notice, as the job says; only to choose one of them."""
+        """Members of the World that were not given notice, as the job says; only to choose one of
+        them."""
         listed = json.loads(self.control("status", "--json") or '{"members": []}')["members"]
         return [m["id"] for m in listed if m["state"] == "active" and "leave_wanted" not in m]
 
@@ -125,7 +138,8 @@ def named(folder: Path, kind: str) -> dict[int, Path]:
 
 
 def wait_for_training(job: Job) -> None:
-    """Until somebody wrote down the first shard, or the job ended, or nothing happened for too long."""
+    """Until somebody wrote down the first shard, or the job ended, or nothing happened for too
+    long."""
     end = time.monotonic() + JOB_DEADLINE_S
     while time.monotonic() < end and job.process.poll() is None and not furthest(job.folder):
         time.sleep(0.002)
@@ -149,7 +163,9 @@ def member_of(pid: int) -> int | None:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return None
-    return next((int(v.split(b"=")[1]) for v in variables if v.startswith(b"REGROUP_MEMBER=")), None)
+    return next(
+        (int(v.split(b"=")[1]) for v in variables if v.startswith(b"REGROUP_MEMBER=")), None
+    )
 
 
 class Disturber:
@@ -176,7 +192,8 @@ class Disturber:
             self.reach(float("inf"))
 
     def reach(self, moment: float) -> bool:
-        """Waits for a moment of training, 7.5 in the middle of step 8. False: the job ended before."""
+        """Waits for a moment of training, 7.5 in the middle of step 8. False: the job ended
+        before."""
         while self.job.process.poll() is None:
             if furthest(self.job.folder) > moment:
                 time.sleep(moment % 1 * self.step_time())
@@ -221,15 +238,16 @@ class Disturber:
         return True
 
     def holders(self) -> list[int]:
-        """Living processes that computed something, so they have the state. Without one the job is over."""
+        """Living processes that computed something, so they have the state. Without one the job is
+        over."""
         return [pid for pid in self.job.members() if self.size_of(pid)]
 
     def size_of(self, pid: int) -> int:
         return (self.job.folder / f"computed.{pid}").stat().st_size
 
     def hunt(self) -> bool:
-        """Kills a newcomer that has computed nothing: before it connects, while it copies or proves the
-        state, or before its first step."""
+        """Kills a newcomer that has computed nothing: before it connects, while it copies or proves
+        the state, or before its first step."""
         for others in self.hunts:
             for pid in sorted(set(self.job.members()) - others - self.killed):
                 others.add(pid)
@@ -241,7 +259,8 @@ class Disturber:
         return False
 
     def kill_idle(self, pid: int) -> bool:
-        """Kills it if it lives, has computed nothing and is not needed: it is stopped to be sure of that."""
+        """Kills it if it lives, has computed nothing and is not needed: it is stopped to be sure of
+        that."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
             while (state := state_of(pid)) not in "TXZ":

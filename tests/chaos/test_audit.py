@@ -1,4 +1,5 @@
-"""The audit of the random schedules can fail: made-up trails of two members that share work, or do not."""
+"""The audit of the random schedules can fail: made-up trails of two members that share work, or do
+not."""
 
 from pathlib import Path
 
@@ -10,14 +11,18 @@ V = 4
 SHARES = {11: range(2), 12: range(2, 4)}  # by process: what ranks 0 and 1 of two are to compute
 
 
-def trail(folder: Path, step: int, pid: int, generation: int, size: int, leaves, torch: bool = False) -> None:
+def trail(
+    folder: Path, step: int, pid: int, generation: int, size: int, leaves, torch: bool = False
+) -> None:
     with (folder / f"stood.{pid}").open("a") as stood:
         print(step, generation, pid - 11, size, file=stood)
     with (folder / f"computed.{pid}").open("a") as computed:
         for leaf in leaves:
             samples = range(leaf * BATCH // V, (leaf + 1) * BATCH // V)
             lines = (
-                [f"{step} {i}" for i in samples] if torch else [" ".join(map(str, (step, leaf, *samples)))]
+                [f"{step} {i}" for i in samples]
+                if torch
+                else [" ".join(map(str, (step, leaf, *samples)))]
             )
             print(*lines, sep="\n", file=computed)
 
@@ -45,13 +50,17 @@ def test_shared_work_is_seen_in_every_step_between_two(tmp_path, torch):
 @pytest.mark.parametrize("shares", [{11: range(4), 12: ()}, {11: range(3), 12: range(3, 4)}])
 def test_a_member_that_leaves_its_work_to_another_is_found(tmp_path, torch, shares):
     train(tmp_path, torch, shares)
-    with pytest.raises(Broken, match=r"step 3: rank 0 of 2 \(pid 11\) computed .* samples, its share is 32"):
+    with pytest.raises(
+        Broken, match=r"step 3: rank 0 of 2 \(pid 11\) computed .* samples, its share is 32"
+    ):
         shared(tmp_path, torch)
 
 
 def test_work_that_two_members_do_is_found(tmp_path):
     train(tmp_path, shares={11: range(2), 12: range(1, 4)})
-    with pytest.raises(Broken, match=r"rank 1 of 2 \(pid 12\) computed 48 samples, its share is 32"):
+    with pytest.raises(
+        Broken, match=r"rank 1 of 2 \(pid 12\) computed 48 samples, its share is 32"
+    ):
         shared(tmp_path)
 
 
@@ -66,7 +75,10 @@ def test_the_short_last_batch_is_shared_too(tmp_path):
     for step in (28, 29, 30):  # of step 29, five samples: shards of 1, 1, 1 and 2
         for pid, leaves in SHARES.items():
             trail(tmp_path, step, pid, generation=1, size=2, leaves=leaves if step != 29 else ())
-    with (tmp_path / "computed.11").open("a") as first, (tmp_path / "computed.12").open("a") as second:
+    with (
+        (tmp_path / "computed.11").open("a") as first,
+        (tmp_path / "computed.12").open("a") as second,
+    ):
         print("29 0 1792\n29 1 1793", file=first)
         print("29 2 1794\n29 3 1795 1796", file=second)
     assert shared(tmp_path) == 1

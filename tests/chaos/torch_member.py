@@ -1,4 +1,5 @@
-"""A PyTorch member for random schedules: a small model with dropout, and a data set that logs every access.
+"""A PyTorch member for random schedules: a small model with dropout, and a data set that logs every
+access.
 
 usage: torch_member.py DIR EPOCHS PACE_US
   DIR/computed.PID  one line per __getitem__, written before the sample is returned: step sample

@@ -1,10 +1,15 @@
-"""A FUSE file system over a folder on which rename is not atomic and what was written is visible late.
+"""A FUSE file system over a folder on which rename is not atomic and what was written is visible
+late.
 
 usage: late_fs.py FOLDER MOUNTPOINT SECONDS      in the foreground, until it is unmounted
-Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed has the size 0 and no bytes
-for those who open it within SECONDS after that. Each call that changes something is a line in FOLDER.log.
-With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a file of that name is read from
-there on, but for single bytes; with an OFFSET of -1, as soon as it is looked at. With them in FOLDER.broken
+Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed has the size 0 and
+no bytes
+for those who open it within SECONDS after that. Each call that changes something is a line in
+FOLDER.log.
+With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a file of that name is
+read from
+there on, but for single bytes; with an OFFSET of -1, as soon as it is looked at. With them in
+FOLDER.broken
 such a read fails (EIO). Each write takes the seconds that are in FOLDER.slow.
 """
 

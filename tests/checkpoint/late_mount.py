@@ -1,4 +1,5 @@
-"""Mounts for tests: late_fs.py, whose server can be stopped, which hangs who asks; a read-only disk."""
+"""Mounts for tests: late_fs.py, whose server can be stopped, which hangs who asks; a read-only
+disk."""
 
 import contextlib
 import os
@@ -26,13 +27,16 @@ def mounted(folder: Path, place: Path, late_s: float) -> Iterator[subprocess.Pop
     end = time.monotonic() + DEADLINE_S
     try:
         while not os.path.ismount(place):
-            assert time.monotonic() < end and process.poll() is None, "the file system was not mounted"
+            assert time.monotonic() < end and process.poll() is None, (
+                "the file system was not mounted"
+            )
             time.sleep(0.01)
         yield process
     finally:
         process.send_signal(signal.SIGCONT)
         subprocess.run(["umount", "--lazy", place], check=False, timeout=DEADLINE_S)
-        process.terminate()  # or it serves on: mount namespaces made meanwhile (tests/hosts) hold the mount
+        # or it serves on: mount namespaces made meanwhile (tests/hosts) hold the mount
+        process.terminate()
         process.wait(DEADLINE_S)
 
 

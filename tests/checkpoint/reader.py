@@ -1,6 +1,8 @@
-"""An independent reader of checkpoints (docs/reference/formats/checkpoint.md): json, numpy and a CRC library.
+"""An independent reader of checkpoints (docs/reference/formats/checkpoint.md): json, numpy and a
+CRC library.
 
-usage: reader.py DIRECTORY [STEP]     prints name, type, shape and CRC32C of each tensor of the newest one
+usage: reader.py DIRECTORY [STEP]     prints name, type, shape
+                                      and CRC32C of each tensor of the newest one
 """
 
 import json
@@ -35,7 +37,11 @@ def read_manifest(path: str) -> dict:
     if trailer != b"crc32c=%08x\n" % google_crc32c.value(body):
         raise Damaged(f"{path}: checksum of MANIFEST")
     manifest = json.loads(body)
-    if (manifest["format"], manifest["version"], manifest["block"]) != ("regroup-checkpoint", 1, BLOCK):
+    if (manifest["format"], manifest["version"], manifest["block"]) != (
+        "regroup-checkpoint",
+        1,
+        BLOCK,
+    ):
         raise ValueError(f"{path}: format {manifest['format']} {manifest['version']}")
     return manifest
 
@@ -75,10 +81,15 @@ def check_files(path: str, manifest: dict) -> None:
             raise Damaged(f"{path}/{file['name']}: size")
         covered = sum(r["bytes"] for r in file["rest"])
         covered += sum(
-            p["bytes"] for t in manifest["tensors"] for p in t["pieces"] if p["file"] == file["name"]
+            p["bytes"]
+            for t in manifest["tensors"]
+            for p in t["pieces"]
+            if p["file"] == file["name"]
         )
         if covered != file["bytes"]:
-            raise Damaged(f"{path}/{file['name']}: {covered} of {file['bytes']} bytes have checksums")
+            raise Damaged(
+                f"{path}/{file['name']}: {covered} of {file['bytes']} bytes have checksums"
+            )
         for where in file["rest"]:
             read_range(path, file["name"], where)
 
@@ -96,6 +107,8 @@ def newest(directory: str) -> str:
 
 
 if __name__ == "__main__":
-    where = f"{sys.argv[1]}/step-{int(sys.argv[2]):08d}" if len(sys.argv) > 2 else newest(sys.argv[1])
+    where = (
+        f"{sys.argv[1]}/step-{int(sys.argv[2]):08d}" if len(sys.argv) > 2 else newest(sys.argv[1])
+    )
     for name, array in load(where)[1].items():
         print(name, array.dtype, list(array.shape), f"{google_crc32c.value(array.tobytes()):08x}")

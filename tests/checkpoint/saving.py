@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 BUILT = Path(__file__).resolve().parents[2] / "build/bin/regroup-persist"
-BIN = Path(os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup-persist") or BUILT).parent)
+BIN = Path(
+    os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup-persist") or BUILT).parent
+)
 DEADLINE_S = 120.0
 
 
@@ -38,11 +40,14 @@ def pieces_of(tensors: dict, writer: int, writers: int) -> list[tuple[dict, byte
 class Save:
     """One writer's part in a checkpoint: the memory, and what is said about it."""
 
-    def __init__(self, directory, step: int, tensors: dict, writer=0, writers=1, commit=None, **more):
+    def __init__(
+        self, directory, step: int, tensors: dict, writer=0, writers=1, commit=None, **more
+    ):
         self.memory = os.memfd_create("arena")
         described, offset = [], 64
         for about, content in pieces_of(tensors, writer, writers):
-            offset += -offset % (4096 if len(content) >= 4096 else 64)  # as elastic/checkpointing.cc
+            # as elastic/checkpointing.cc
+            offset += -offset % (4096 if len(content) >= 4096 else 64)
             for at in range(0, len(content), 1 << 30):  # Linux writes at most 2 GiB at once
                 os.pwrite(self.memory, memoryview(content)[at : at + (1 << 30)], offset + at)
             described.append(about | {"offset": offset})
@@ -111,7 +116,8 @@ def newest(directory) -> subprocess.CompletedProcess:
 
 
 def sample_tensors(seed=1) -> dict:
-    """Of every kind that is written differently: large, packed, scalar, empty, without a type in HDF5."""
+    """Of every kind that is written differently: large, packed, scalar, empty, without a type in
+    HDF5."""
     random = np.random.default_rng(seed)
     return {
         "layer.weight": ("float32", random.standard_normal((65, 33), np.float32)),

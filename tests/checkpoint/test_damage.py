@@ -1,4 +1,5 @@
-"""Damage of every kind: what loads is what was written, or it is refused; nothing crashes or hangs."""
+"""Damage of every kind: what loads is what was written, or it is refused; nothing crashes or
+hangs."""
 
 import os
 import random
@@ -30,7 +31,8 @@ def flip(path: Path, byte: int, bit: int) -> None:
 
 def found(checkpoint: Path) -> bool:
     done = tool("verify", checkpoint)
-    assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)  # neither crash nor hang
+    # neither crash nor hang
+    assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)
     return done.returncode == 1
 
 
@@ -108,7 +110,14 @@ def test_a_directory_that_vanishes_is_named(tmp_path):
         {"tensors": [{"name": "x", "dtype": "float32", "shape": [1], "offset": 1 << 63}]},
         {
             "tensors": [
-                {"name": "x", "dtype": "float32", "shape": [2], "start": [1], "count": [2], "offset": 0}
+                {
+                    "name": "x",
+                    "dtype": "float32",
+                    "shape": [2],
+                    "start": [1],
+                    "count": [2],
+                    "offset": 0,
+                }
             ]
         },
         {"tensors": 5},
@@ -152,7 +161,10 @@ def test_what_several_threads_find_in_a_large_checkpoint_is_named_in_order(tmp_p
             file.write(b"\x01")
     done = tool("verify", path)
     assert done.returncode == 1
-    named = [tuple(map(int, pair)) for pair in re.findall(r"bytes (\d+) to (\d+) have CRC32C", done.stdout)]
+    named = [
+        tuple(map(int, pair))
+        for pair in re.findall(r"bytes (\d+) to (\d+) have CRC32C", done.stdout)
+    ]
     assert [begin <= at < end for at, (begin, end) in zip(places, named, strict=True)] == [True] * 4
 
 
@@ -188,4 +200,6 @@ def test_what_a_file_system_fails_to_read_is_damage_with_its_place(tmp_path):
             rf"bytes (\d+) to (\d+) cannot be read: pread\({seen}/shard-0000-of-0001.h5\): Input",
             done.stdout,
         )
-        assert [int(begin) > 8 << 20 for begin, _ in named] == [True] * len(named) and named, done.stdout
+        assert [int(begin) > 8 << 20 for begin, _ in named] == [True] * len(named) and named, (
+            done.stdout
+        )

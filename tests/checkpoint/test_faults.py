@@ -1,4 +1,5 @@
-"""Every call of a save fails, does half of its work, or is the last one: the acknowledged always loads."""
+"""Every call of a save fails, does half of its work, or is the last one: the acknowledged always
+loads."""
 
 import contextlib
 import errno
@@ -27,7 +28,18 @@ NEXT = {name: (dtype, array + array.dtype.type(1)) for name, (dtype, array) in T
 def shim(tmp_path_factory):
     library = tmp_path_factory.mktemp("shim") / "faulty.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, HERE / "faulty.c", "-ldl"],
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-o",
+            library,
+            HERE / "faulty.c",
+            "-ldl",
+        ],
         check=True,
     )
     return library
@@ -54,7 +66,11 @@ class Saving:
     def calls(self, writer: int, log: Path) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             log.unlink()
-        env = {"LD_PRELOAD": str(self.shim), "FAULTY_DIR": str(self.directory), "FAULTY_LOG": str(log)}
+        env = {
+            "LD_PRELOAD": str(self.shim),
+            "FAULTY_DIR": str(self.directory),
+            "FAULTY_LOG": str(log),
+        }
         done = self.attempt(writer, env)
         assert done.returncode == 0, done.stderr
         return log.read_text().splitlines()
@@ -69,10 +85,14 @@ class Saving:
         assert done.returncode == 0, (what, done.stderr)
         path = reader.newest(str(self.directory))
         manifest, arrays = reader.load(path)
-        assert f'"step":{manifest["step"]}' in done.stdout and manifest["step"] >= acknowledged, what
+        assert f'"step":{manifest["step"]}' in done.stdout and manifest["step"] >= acknowledged, (
+            what
+        )
         assert "damaged" not in done.stderr, what
         wanted = THREE if manifest["step"] == 1 else NEXT
-        assert all(arrays[name].tobytes() == array.tobytes() for name, (_, array) in wanted.items()), what
+        assert all(
+            arrays[name].tobytes() == array.tobytes() for name, (_, array) in wanted.items()
+        ), what
         return manifest["step"]
 
 
@@ -81,7 +101,9 @@ class Saving:
 def test_a_kill_at_every_call_loses_nothing_acknowledged(shim, writer, uring, tmp_path):
     saving = Saving(shim, tmp_path / "d", uring=uring)
     calls = saving.calls(writer, tmp_path / "log")
-    assert len(calls) > 15 and {"fsync", "open"} <= {*calls, "open" if "open64" in calls else ""}, calls
+    assert len(calls) > 15 and {"fsync", "open"} <= {*calls, "open" if "open64" in calls else ""}, (
+        calls
+    )
     assert not uring or "io_uring_submit after" in calls
     ends = set()
     for at in range(1, len(calls) + 1):
@@ -100,7 +122,10 @@ def test_an_error_of_every_call_fails_the_save_and_nothing_else(shim, writer, tm
     for at in range(1, len(calls) + 1):
         for error in errors if FULL else errors[at % 2 :][:1]:
             done = saving.faulty(writer, at, str(error))
-            what = f"errno {error} at call {at} of writer {writer}: {calls[at - 1]}: {done.stderr.decode()}"
+            what = (
+                f"errno {error} at call {at} of writer {writer}: {calls[at - 1]}: "
+                f"{done.stderr.decode()}"
+            )
             assert done.returncode in (0, 1), what
             if done.returncode == 1:
                 assert done.stderr.strip(), what
@@ -140,7 +165,8 @@ def test_bytes_that_the_disk_does_not_give_are_damage(shim, tmp_path):
     words = [str(BIN / "regroup-checkpoint"), "verify", str(path)]
     assert subprocess.run(words, env=env, timeout=60).returncode == 0
     calls = log.read_text().splitlines()
-    for at in [at for at, call in enumerate(calls, 1) if call.startswith("pread")][1:]:  # behind the manifest
+    # behind the manifest
+    for at in [at for at, call in enumerate(calls, 1) if call.startswith("pread")][1:]:
         env |= {"FAULTY_AT": str(at), "FAULTY_HOW": str(errno.EIO)}
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and "cannot be read: pread(" in done.stdout, (at, done)
@@ -159,7 +185,8 @@ def test_a_read_only_disk_fails_the_save_and_loads_what_is_there(tmp_path):
 
 @needs_fuse
 def test_a_slow_disk_is_told_from_one_that_hangs(tmp_path):
-    """While it takes what is written an empty line comes each second, by which finish() waits longer."""
+    """While it takes what is written an empty line comes each second, by which finish() waits
+    longer."""
     (tmp_path / "real").mkdir()
     (tmp_path / "place").mkdir()
     (tmp_path / "real.slow").write_text("0.015")  # each 128 KiB

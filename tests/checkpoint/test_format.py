@@ -1,4 +1,5 @@
-"""Checkpoints as others see them: our reader of a hundred lines, h5py, h5dump, safetensors, torch, numpy."""
+"""Checkpoints as others see them: our reader of a hundred lines, h5py, h5dump, safetensors, torch,
+numpy."""
 
 import json
 import os
@@ -75,7 +76,8 @@ def test_shards_open_with_bounds_of_1_8(saved):
     path, _ = saved
     for file in path.glob("shard-*.h5"):
         with h5py.File(file, libver=("v108", "v108")) as shard:
-            assert shard.id.get_create_plist().get_version()[0] >= 2  # of the superblock: with a checksum
+            # of the superblock: with a checksum
+            assert shard.id.get_create_plist().get_version()[0] >= 2
 
 
 def test_show_and_ls(saved):
@@ -104,14 +106,18 @@ def test_export_to_torch(saved, tmp_path):
         assert str(loaded[name].dtype) == f"torch.{dtype}"
         assert loaded[name].shape == array.shape
         if array.size:
-            assert loaded[name].reshape(-1).view(torch.uint8).numpy().tobytes() == array.tobytes(), name
+            assert (
+                loaded[name].reshape(-1).view(torch.uint8).numpy().tobytes() == array.tobytes()
+            ), name
 
 
 @pytest.mark.parametrize("form", ["safetensors", "npz"])
 def test_export_and_import(form, tmp_path):
     kinds = {"bfloat16", "float8_e4m3fn"}  # which numpy does not have
     tensors = {
-        name: of for name, of in sample_tensors().items() if form == "safetensors" or of[0] not in kinds
+        name: of
+        for name, of in sample_tensors().items()
+        if form == "safetensors" or of[0] not in kinds
     }
     path = save(tmp_path / "a", 5, tensors, writers=2)
     file = tmp_path / f"m.{form}"
@@ -119,7 +125,11 @@ def test_export_and_import(form, tmp_path):
     if form == "npz":
         loaded = np.load(file)
     else:
-        loaded = safetensors.numpy.load_file(file) if not kinds & {of[0] for of in tensors.values()} else {}
+        loaded = (
+            safetensors.numpy.load_file(file)
+            if not kinds & {of[0] for of in tensors.values()}
+            else {}
+        )
         with safetensors.safe_open(file, "pt") as opened:
             assert set(opened.keys()) == set(tensors)
             assert opened.metadata()["step"] == "5"
@@ -178,7 +188,8 @@ def test_many_small_tensors_are_packed(tmp_path):
 
 @pytest.mark.skipif("REGROUP_TEST_FULL" not in os.environ, reason="5 GiB on the disk: --full only")
 def test_a_tensor_of_more_than_4_gib(tmp_path):
-    """Written out of memory that is mostly holes; read at both ends and around the 4 GiB in between."""
+    """Written out of memory that is mostly holes; read at both ends and around the 4 GiB in
+    between."""
     rows, columns = 5 << 10, 1 << 18  # 5 GiB of fp32
     marks = {0: 1.0, (1 << 30) - 1: 2.0, 1 << 30: 3.0, rows * columns - 1: 4.0}  # by element
     with Save(tmp_path, 1, {}) as part:
@@ -208,5 +219,7 @@ def test_golden_checkpoint_of_version_1_loads(tmp_path):
     assert same(arrays["w"], np.arange(20, dtype=np.float32).reshape(5, 4))
     assert arrays["steps"] == 7
     kinds = {"w": "float32", "b": "bfloat16", "steps": "int64", "nothing": "float32"}
-    fresh = save(tmp_path / "fresh", 7, {name: (kinds[name], array) for name, array in arrays.items()})
+    fresh = save(
+        tmp_path / "fresh", 7, {name: (kinds[name], array) for name, array in arrays.items()}
+    )
     assert tool("diff", path, fresh).returncode == 0

@@ -1,4 +1,5 @@
-"""Files of others that become checkpoints, and the other way: exact, or refused as reference readers do."""
+"""Files of others that become checkpoints, and the other way: exact, or refused as reference
+readers do."""
 
 import json
 import struct
@@ -15,12 +16,15 @@ from regroup import torch_checkpoint
 from saving import save, tool
 
 TYPES = [
-    "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int8",
-    "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "complex64", "complex128",
+    "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
+    "int8",
+    "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "complex64",
+    "complex128",
 ]  # fmt: skip
 SHAPES = [(), (0,), (3,), (0, 4), (2, 0, 3), (1, 1, 1), (5, 7), (300, 70)]
 NAMES = [
-    "a/b", "/", "a.b.c", "..", ".", "w.npy", "w", "with blanks ", "ß日本🙂", "100%", "@2F", "~packed.float32",
+    "a/b", "/", "a.b.c", "..", ".", "w.npy", "w", "with blanks ", "ß日本🙂", "100%", "@2F",
+    "~packed.float32",
     "two\nlines", "red\x1b[31m", "back\\slash", 'quo"te\'', "__metadata", "data.pkl", "x" * 300,
 ]  # fmt: skip
 
@@ -30,7 +34,8 @@ def numpy_type(name: str) -> np.dtype:
 
 
 def sample(without=()) -> dict:
-    """Each type in each shape, in an order that is not sorted, and names that something could take amiss."""
+    """Each type in each shape, in an order that is not sorted, and names that something could take
+    amiss."""
     bits = np.random.default_rng(1)
     out = {}
     for number, shape in enumerate(reversed(SHAPES)):
@@ -147,7 +152,9 @@ def test_tensors_of_torch_that_lie_strangely_are_imported_as_they_are(tmp_path):
         assert loaded[name].dtype == tensor.dtype and torch.equal(loaded[name], tensor), name
 
 
-def write_safetensors(path, header: object, data: bytes = b"", pad: bytes = b"", length=None) -> None:
+def write_safetensors(
+    path, header: object, data: bytes = b"", pad: bytes = b"", length=None
+) -> None:
     text = (header if isinstance(header, bytes) else json.dumps(header).encode()) + pad
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
 
@@ -157,7 +164,10 @@ EIGHT = bytes(range(8))
 BAD_SAFETENSORS = {
     "overlap": ({"w": ONE, "x": {"dtype": "U8", "shape": [4], "data_offsets": [4, 8]}}, EIGHT),
     "the same bytes": ({"w": ONE, "x": ONE}, EIGHT),
-    "hole": ({"w": ONE, "x": {"dtype": "U8", "shape": [1], "data_offsets": [9, 10]}}, EIGHT + b"\0\1"),
+    "hole": (
+        {"w": ONE, "x": {"dtype": "U8", "shape": [1], "data_offsets": [9, 10]}},
+        EIGHT + b"\0\1",
+    ),
     "hole before": ({"w": {**ONE, "data_offsets": [4, 12]}}, EIGHT + b"\0\1\2\3"),
     "bytes behind": ({"w": ONE}, EIGHT + b"\0"),
     "bytes of nothing": ({}, b"\0"),
@@ -170,7 +180,10 @@ BAD_SAFETENSORS = {
     "overflow of bits": ({"w": {**ONE, "shape": [2**61], "data_offsets": [0, 0]}}, b""),
     "negative": ({"w": {**ONE, "shape": [-2]}}, EIGHT),
     "fraction": ({"w": {**ONE, "shape": [2.0]}}, EIGHT),
-    "beyond 64 bits": (b'{"w":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8]}}', EIGHT),
+    "beyond 64 bits": (
+        b'{"w":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8]}}',
+        EIGHT,
+    ),
     "unknown type": ({"w": {**ONE, "dtype": "F33"}}, EIGHT),
     "type is a number": ({"w": {**ONE, "dtype": 32}}, EIGHT),
     "no object": ({"w": 3}, EIGHT),
@@ -193,7 +206,10 @@ def test_safetensors_that_the_reference_refuses_are_refused(case, tmp_path):
     with pytest.raises(safetensors.SafetensorError):
         safetensors.deserialize((tmp_path / "bad").read_bytes())
     done = tool("import", tmp_path / "bad", tmp_path / "d", "--from", "safetensors")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, (done.returncode, done.stderr)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, (
+        done.returncode,
+        done.stderr,
+    )
     assert not list(tmp_path.glob("d/step-*"))
 
 
@@ -203,7 +219,9 @@ def test_headers_of_safetensors_that_lie_about_their_length_are_refused(tmp_path
         done = tool("import", tmp_path / "bad", tmp_path / "d", "--from", "safetensors")
         assert done.returncode == 2, (length, done.stderr)
     write_safetensors(tmp_path / "bad", {"w": ONE}, EIGHT, pad=b"\0\0")
-    assert "byte 0" in tool("import", tmp_path / "bad", tmp_path / "d", "--from", "safetensors").stderr
+    assert (
+        "byte 0" in tool("import", tmp_path / "bad", tmp_path / "d", "--from", "safetensors").stderr
+    )
     write_safetensors(tmp_path / "good", {"__metadata__": None, "w": ONE}, EIGHT, pad=b"  \n")
     imported(tmp_path / "good", tmp_path / "d", "--from", "safetensors")
 
@@ -300,7 +318,10 @@ def test_archives_that_say_two_things_are_refused(tmp_path):
         done = tool("import", tmp_path / "bad.npz", tmp_path / "d")
         assert done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, (what, done.stderr)
         assert not list(tmp_path.glob("d/step-*")), what
-    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+    with (
+        pytest.warns(UserWarning, match="Duplicate"),
+        zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive,
+    ):
         archive.writestr("w.npy", npy(HEADER))
         archive.writestr("w.npy", npy(HEADER))
     assert "twice" in tool("import", tmp_path / "bad.npz", tmp_path / "d").stderr
@@ -310,7 +331,9 @@ def test_names_reach_no_terminal_as_they_are(tmp_path):
     name = "red\x1b[31m\ntwo\x9b3\u202e\r"
     escaped = "red\\x1b[31m\\ntwo\\xc2\\x9b3\\xe2\\x80\\xae\\r"
     one = save(
-        tmp_path / "a", 1, {name: ("uint8", np.zeros(1, np.uint8)), "x": ("uint8", np.ones(1, np.uint8))}
+        tmp_path / "a",
+        1,
+        {name: ("uint8", np.zeros(1, np.uint8)), "x": ("uint8", np.ones(1, np.uint8))},
     )
     two = save(tmp_path / "b", 1, {name: ("uint8", np.ones(1, np.uint8))}, job=name, model=name)
     said = [
@@ -336,4 +359,6 @@ def test_names_reach_no_terminal_as_they_are(tmp_path):
     text = tool("verify", damaged).stdout
     assert text.count(escaped) == 2 and not set(text) & {"\x1b", "\x9b", "\u202e", "\r"}, text
     write_safetensors(tmp_path / "bad", {name: {**ONE, "dtype": name}}, EIGHT)
-    assert escaped in tool("import", tmp_path / "bad", tmp_path / "c", "--from", "safetensors").stderr
+    assert (
+        escaped in tool("import", tmp_path / "bad", tmp_path / "c", "--from", "safetensors").stderr
+    )

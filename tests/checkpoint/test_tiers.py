@@ -1,4 +1,5 @@
-"""Copies behind a directory, on a file system without atomic rename whose files are visible late."""
+"""Copies behind a directory, on a file system without atomic rename whose files are visible
+late."""
 
 import fcntl
 import json
@@ -28,7 +29,9 @@ def copy_words(local: Path, shared: Path, keep: int = 3) -> list[str]:
 
 
 def copy(local: Path, shared: Path, keep: int = 3) -> subprocess.CompletedProcess:
-    return subprocess.run(copy_words(local, shared, keep), capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        copy_words(local, shared, keep), capture_output=True, text=True, timeout=60
+    )
 
 
 def newest(shared: Path) -> dict:
@@ -74,7 +77,9 @@ def test_the_manifest_commits_where_no_folder_can_be_renamed(late: Path, tmp_pat
 
 
 @needs_fuse
-@pytest.mark.parametrize("moment", ["mkdir /step-2", "create /step-2/shard", "create /step-2/model"])
+@pytest.mark.parametrize(
+    "moment", ["mkdir /step-2", "create /step-2/shard", "create /step-2/model"]
+)
 def test_a_copy_that_is_killed_is_no_checkpoint(late: Path, tmp_path: Path, moment: str):
     save(tmp_path / "local", 1)
     assert copy(tmp_path / "local", late).returncode == 0
@@ -100,7 +105,9 @@ def test_copies_are_pruned_and_the_manifest_goes_first(tmp_path: Path):
     ]
 
 
-def test_a_damaged_copy_is_passed_over_and_made_again_and_another_jobs_directory_left_alone(tmp_path: Path):
+def test_a_damaged_copy_is_passed_over_and_made_again_and_another_jobs_directory_left_alone(
+    tmp_path: Path,
+):
     take(tmp_path / "shared")
     for step in (1, 2):
         save(tmp_path / "local", step)
@@ -164,10 +171,14 @@ def test_the_newest_good_one_after_a_step_is_found_and_nothing_moved(tmp_path: P
     shard = damage(local, 3)
     done = newer(local, 1)
     assert done.stdout == "2\n"
-    assert f"checkpoint {local}/step-00000003 is damaged and not used: {shard}: bytes " in done.stderr
+    assert (
+        f"checkpoint {local}/step-00000003 is damaged and not used: {shard}: bytes " in done.stderr
+    )
     (local / "step-00000002/MANIFEST").unlink()
     assert newer(local, 1).stdout == "0\n"
-    assert sorted(path.name for path in local.glob("*-*")) == [f"step-0000000{step}" for step in (1, 2, 3)]
+    assert sorted(path.name for path in local.glob("*-*")) == [
+        f"step-0000000{step}" for step in (1, 2, 3)
+    ]
 
 
 def test_what_is_newer_in_another_training_or_in_use_is_not_gone_on_from(tmp_path: Path):
@@ -185,7 +196,9 @@ def test_what_is_newer_in_another_training_or_in_use_is_not_gone_on_from(tmp_pat
         done = newer(local, 1, 7, 4)
         assert (done.returncode, done.stdout.strip()) == (1, "")
         assert done.stderr == f"{local}/LOCK: job test (process 1 on here) has it\n"
-        with subprocess.Popen([PERSIST, "newer", str(local), "1"], stdout=subprocess.PIPE, text=True) as soon:
+        with subprocess.Popen(
+            [PERSIST, "newer", str(local), "1"], stdout=subprocess.PIPE, text=True
+        ) as soon:
             assert soon.stdout.readline() == "\n"  # a sign of life
             fcntl.flock(lock, fcntl.LOCK_UN)
             assert soon.stdout.read().strip() == "2"

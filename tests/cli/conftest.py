@@ -1,4 +1,5 @@
-"""What the black-box tests share: running `regroup`, waiting for events, looking for what was left behind."""
+"""What the black-box tests share: running `regroup`, waiting for events, looking for what was left
+behind."""
 
 import contextlib
 import fcntl
@@ -19,7 +20,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(
-    os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
+    os.environ.get("REGROUP_BIN_DIR")
+    or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
 )
 DEADLINE_S = 60.0
 TENTH = {"REGROUP_TIME_LIMIT_FACTOR": "0.1"}  # of the time limits of what answers at once
@@ -38,22 +40,25 @@ KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 
 
 def keeps_sigpipe_ignored(launcher: str) -> dict[str, bool]:
-    """Words for subprocess. hydra writes to its proxy once more after that has ended, and has no handler for
-    SIGPIPE: whether the proxy is gone by then is a race, of which hydra dies. Where the signal is ignored, as
-    it is in Python, hydra ends as it should."""
+    """Words for subprocess. hydra writes to its proxy once more after that has ended, and has no
+    handler for SIGPIPE: whether the proxy is gone by then is a race, of which hydra dies. Where the
+    signal is ignored, as it is in Python, hydra ends as it should."""
     return {"restore_signals": launcher != "hydra"}
 
 
 def rival(name: str) -> list[str]:
-    """The words that one of LAUNCHERS begins with. One that is missing is a failure: ./dev test installs it,
-    and a comparison with nothing proves nothing."""
+    """The words that one of LAUNCHERS begins with. One that is missing is a failure: ./dev test
+    installs it, and a comparison with nothing proves nothing."""
     program = LAUNCHERS[name][0]
     assert Path(program).exists(), f"{name} is not installed: there is no {program}"
     return LAUNCHERS[name]
 
 
-def until(condition: Callable[[], object], what: str | Callable[[], str], deadline_s: float = DEADLINE_S):
-    """Asks again and again until the answer is true; returns it. What a function says is asked at the end."""
+def until(
+    condition: Callable[[], object], what: str | Callable[[], str], deadline_s: float = DEADLINE_S
+):
+    """Asks again and again until the answer is true; returns it. What a function says is asked at
+    the end."""
     end = time.monotonic() + deadline_s
     while not (answer := condition()):
         if time.monotonic() >= end:
@@ -71,7 +76,8 @@ def rss_kib(pid: int) -> int:
 
 
 class Job:
-    """A running `regroup`, with a mark in its environment by which everything it starts can be found."""
+    """A running `regroup`, with a mark in its environment by which everything it starts can be
+    found."""
 
     def __init__(self, launcher: "Launcher", args: list[str], env: dict[str, str], **popen):
         self.mark = uuid.uuid4().hex
@@ -98,17 +104,20 @@ class Job:
         return self.process.wait(deadline_s)
 
     def hurry(self) -> None:
-        """From now on steps of elastic_member.cc take no time: what was to be seen during them was seen."""
+        """From now on steps of elastic_member.cc take no time: what was to be seen during them was
+        seen."""
         self.hurry_path.touch()
 
     def wait_out(self, text: str) -> re.Match:
         return until(
-            lambda: re.search(text, self.out, re.MULTILINE), lambda: f"{text!r} in the output: {self.err}"
+            lambda: re.search(text, self.out, re.MULTILINE),
+            lambda: f"{text!r} in the output: {self.err}",
         )
 
     def wait_err(self, text: str) -> re.Match:
         return until(
-            lambda: re.search(text, self.err, re.MULTILINE), lambda: f"{text!r} in the messages {self.err!r}"
+            lambda: re.search(text, self.err, re.MULTILINE),
+            lambda: f"{text!r} in the messages {self.err!r}",
         )
 
     def living(self) -> dict[int, str]:
@@ -116,8 +125,12 @@ class Job:
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                if f"REGROUP_TEST_MARK={self.mark}".encode() in (path / "environ").read_bytes().split(b"\0"):
-                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if f"REGROUP_TEST_MARK={self.mark}".encode() in (
+                    path / "environ"
+                ).read_bytes().split(b"\0"):
+                    found[int(path.name)] = (
+                        (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    )
             except OSError:
                 continue
         return found
@@ -155,7 +168,11 @@ class Job:
         return self.the("regroup-coord")
 
     def assert_nothing_left(self, deadline_s: float = 20.0) -> None:
-        until(lambda: not self.living(), lambda: f"end of all processes, left: {self.living()}", deadline_s)
+        until(
+            lambda: not self.living(),
+            lambda: f"end of all processes, left: {self.living()}",
+            deadline_s,
+        )
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -192,7 +209,11 @@ class Launcher:
 
     def control(self, *words: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [str(BIN / "regroup"), *words], env=self.env, capture_output=True, text=True, timeout=DEADLINE_S
+            [str(BIN / "regroup"), *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
 
     def close(self) -> None:
@@ -215,7 +236,12 @@ class Terminal:
             fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
 
         return subprocess.Popen(
-            command, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=self.env, preexec_fn=lead
+            command,
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            env=self.env,
+            preexec_fn=lead,
         )
 
     def type(self, text: bytes) -> None:

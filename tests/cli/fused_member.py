@@ -1,4 +1,5 @@
-"""A PyTorch member whose optimizer is regroup.optim's, or torch's own: who brings what into checkpoints?
+"""A PyTorch member whose optimizer is regroup.optim's, or torch's own: who brings what into
+checkpoints?
 
 usage: fused_member.py DIR EPOCHS PACE_US regroup|torch
   DIR/weights.PID  SHA-256 of the final weights, of each member that finished
@@ -29,7 +30,9 @@ def write_whole(name: str, text: str) -> None:
 
 torch.manual_seed(1)
 images, labels = torch.randn(SAMPLES, 64), torch.randint(0, 10, (SAMPLES,))
-model = nn.Sequential(nn.Linear(64, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Dropout(0.2), nn.Linear(300, 10))
+model = nn.Sequential(
+    nn.Linear(64, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Dropout(0.2), nn.Linear(300, 10)
+)
 optimizer = {"regroup": optim, "torch": torch.optim}[kind].AdamW(model.parameters(), lr=0.003)
 data = torch.utils.data.TensorDataset(images, labels)
 session = regroup.torch.join(model, optimizer, data, batch_size=BATCH, epochs=epochs)
@@ -42,4 +45,6 @@ session.finish()
 weights = b"".join(tensor.detach().numpy().tobytes() for tensor in model.state_dict().values())
 write_whole("weights", hashlib.sha256(weights).hexdigest())
 counts = session.save_counts
-write_whole("saves", json.dumps({name: getattr(counts, name) for name in ("snapshots", "copied", "fused")}))
+write_whole(
+    "saves", json.dumps({name: getattr(counts, name) for name in ("snapshots", "copied", "fused")})
+)

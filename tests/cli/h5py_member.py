@@ -13,7 +13,9 @@ import regroup
 
 folder, steps = sys.argv[1], int(sys.argv[2])
 weight = np.zeros(100_000)
-session = regroup.Session(regroup.TrackedState(weight=weight), elements=1, samples=steps, batch=1, epochs=1)
+session = regroup.Session(
+    regroup.TrackedState(weight=weight), elements=1, samples=steps, batch=1, epochs=1
+)
 with h5py.File(f"{folder}/own.{os.getpid()}.h5", "w") as file:
     seen = file.create_dataset("seen", (0,), "i8", maxshape=(None,))
     for step in session:

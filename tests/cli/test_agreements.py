@@ -1,8 +1,10 @@
-"""SIGKILL within finish() and within region(): what was committed stays, what was not is agreed on again.
+"""SIGKILL within finish() and within region(): what was committed stays, what was not is agreed on
+again.
 
-Gates hold members where a test wants them (elastic_member.cc); one that waits for the votes of others sleeps
-on a futex, and is frozen there when they are to commit without it. It sleeps in the vote itself only where
-nothing comes before: finish() compares the states first, unless bits may differ.
+Gates hold members where a test wants them (elastic_member.cc); one that waits for the votes of
+others sleeps on a futex, and is frozen there when they are to commit without it. It sleeps in the
+vote itself only where nothing comes before: finish() compares the states first, unless bits may
+differ.
 """
 
 import os
@@ -103,7 +105,8 @@ def test_killed_in_a_finish_that_the_others_committed(gated):
 
 
 def test_finish_stays_committed_when_all_who_committed_it_are_killed(gated):
-    """The job has the status of those killed, who had work of their own left; the survivor its weights."""
+    """The job has the status of those killed, who had work of their own left; the survivor its
+    weights."""
     run = gated("finish.0", "end.0", "end.2", options=VOTES_AT_ONCE)
     run.voted("finish", 1, 2)
     run.freeze(1)
@@ -130,8 +133,8 @@ def test_all_killed_before_finish_is_committed(gated):
 
 
 def test_killed_in_finish_and_replaced(gated, regroup):
-    """The newcomer has nothing left to do: it leaves, unless it is left alone with the state. Then it, too,
-    finishes with the weights."""
+    """The newcomer has nothing left to do: it leaves, unless it is left alone with the state. Then
+    it, too, finishes with the weights."""
     run = gated("finish.0", options=("--oversubscribe", "-np", "2:4", "--initial-size", "2"))
     run.voted("finish", 1)
     run.kill(1)

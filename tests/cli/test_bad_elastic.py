@@ -1,4 +1,5 @@
-"""What an elastic job says to bad input of its members: each message names the object and the cause."""
+"""What an elastic job says to bad input of its members: each message names the object and the
+cause."""
 
 import os
 import re
@@ -17,7 +18,9 @@ def test_script_that_is_not_there(regroup):
     assert job.wait() == 2
     assert "/nonexistent/train.py" in job.err
     failed = r"regroup: the job failed: member \d+ \(pid \d+\): exited with status 2.*"
-    assert re.search(failed + r"\(exit status 2\); it ran python3 /nonexistent/train.py\n$", job.err), job.err
+    assert re.search(
+        failed + r"\(exit status 2\); it ran python3 /nonexistent/train.py\n$", job.err
+    ), job.err
     job.assert_nothing_left()
 
 
@@ -39,7 +42,9 @@ def test_member_with_another_model_is_refused(regroup, member):
 
 def test_member_with_other_data_is_refused(regroup, member):
     script = 'exec "$0" $((150 + RANK)) 1'
-    job = regroup.run(*QUICK, "--initial-size", "2", "--replace", "never", "sh", "-c", script, member)
+    job = regroup.run(
+        *QUICK, "--initial-size", "2", "--replace", "never", "sh", "-c", script, member
+    )
     refusal = r"is refused: its model is 'sum samples=\d+ batch=16 epochs=1'"
     assert re.search(refusal, job.err), job.err
     assert_one_finished(job, ["600.0", "604.0"])  # 150 or 151 steps of four leaves
@@ -55,7 +60,9 @@ def test_member_that_exits_0_before_finish_is_a_lost_member(regroup, member):
 
 
 def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
-    job = regroup.run(*QUICK, "--initial-size", "2", member, STEPS, "1", "", "sum", "0", str(10**11))
+    job = regroup.run(
+        *QUICK, "--initial-size", "2", member, STEPS, "1", "", "sum", "0", str(10**11)
+    )
     assert job.wait() == 3
     found = re.search(r"arena: (\d+) bytes requested, (\d+) available \((\S.*)\)", job.err)
     assert found, job.err
@@ -64,7 +71,8 @@ def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
 
 
 def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
-    """The round stays open: it waits for an agent that is stopped once it has reported the death."""
+    """The round stays open: it waits for an agent that is stopped once it has reported the
+    death."""
     job = regroup.start(*QUICK, "--initial-size", "3", member, STEPS, "20")
     job.wait_out("^step 5 ")
     agent, coordinator = job.launcher_children()
@@ -81,7 +89,9 @@ def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
     os.kill(agent, signal.SIGCONT)
     assert [a.returncode for a in answers] == [0, 0, 0, 0], [a.stderr for a in answers]
     # The World of three is that of before the death; the last one asked for stands.
-    assert [a.stdout for a in answers] == [f"target {n}, 3 in the World now\n" for n in (2, 4, 1, 3)]
+    assert [a.stdout for a in answers] == [
+        f"target {n}, 3 in the World now\n" for n in (2, 4, 1, 3)
+    ]
     assert still_open["target"] == 3
     assert (still_open["generation"], still_open["round"]["waiting_for_nodes"]) == (1, [0])
     assert_finished(job)

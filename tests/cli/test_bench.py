@@ -64,7 +64,11 @@ def test_sizes_and_both_memories_are_verified_and_timed(regroup, ranks):
         (str(size), memory) for size in (8, 128, 2048, 32768) for memory in ("arena", "ordinary")
     ], job.err
     for row in rows:
-        assert (row["count"], row["type"], row["redop"]) == (str(int(row["size"]) // 4), "float32", "sum")
+        assert (row["count"], row["type"], row["redop"]) == (
+            str(int(row["size"]) // 4),
+            "float32",
+            "sum",
+        )
         assert row["out"]["wrong"] == row["in"]["wrong"] == "0", job.out
         assert float(row["out"]["p50"]) > 0 and float(row["in"]["p99"]) > 0
     assert job.process.returncode == 0, job.err
@@ -86,7 +90,9 @@ def test_every_operation_is_right(regroup, operation):
 
 
 def test_types_and_operators(regroup):
-    job = bench(regroup, 2, "reduce_scatter", "-b", "4K", "-e", "4K", "-d", "all", "-o", "all", *QUICK)
+    job = bench(
+        regroup, 2, "reduce_scatter", "-b", "4K", "-e", "4K", "-d", "all", "-o", "all", *QUICK
+    )
     assert job.process.returncode == 0, job.err + job.out
     found = {(row["type"], row["redop"]) for row in rows_of(job.out)}
     assert len(found) == 4 * 5 + 5 * 7  # floats have no bit operations
@@ -94,7 +100,9 @@ def test_types_and_operators(regroup):
 
 
 def test_root_and_memory(regroup):
-    job = bench(regroup, 3, "broadcast", "-b", "1M", "-e", "1M", "-r", "2", "--memory", "ordinary", *QUICK)
+    job = bench(
+        regroup, 3, "broadcast", "-b", "1M", "-e", "1M", "-r", "2", "--memory", "ordinary", *QUICK
+    )
     assert job.process.returncode == 0, job.err
     (row,) = rows_of(job.out)
     assert (row["root"], row["memory"], row["in"]["wrong"]) == ("2", "ordinary", "0")
@@ -121,7 +129,9 @@ def test_without_a_job_it_says_what_to_type(regroup):
     done = regroup.control("bench", "allreduce")
     assert done.returncode == 1
     assert "regroup -np 2 regroup bench allreduce" in done.stderr
-    assert "usage: regroup -np N regroup bench OPERATION" in regroup.control("bench", "--help").stdout
+    assert (
+        "usage: regroup -np N regroup bench OPERATION" in regroup.control("bench", "--help").stdout
+    )
 
 
 def test_ranks_with_different_options_are_refused(regroup):
@@ -167,7 +177,9 @@ def test_json_has_what_the_table_has(regroup, tmp_path):
             for key, name in (("out_of_place", "out"), ("in_place", "in")):
                 figures = placements[key]
                 assert figures["wrong"] == 0 and figures["samples"] == 6
-                assert figures["min_us"] <= figures["p50_us"] <= figures["p99_us"] <= figures["max_us"]
+                assert (
+                    figures["min_us"] <= figures["p50_us"] <= figures["p99_us"] <= figures["max_us"]
+                )
                 assert line[name]["p50"] == f"{figures['p50_us']:.2f}"
                 assert figures["busbw_gbs"] == pytest.approx(figures["algbw_gbs"] / 2)
         assert number < 2
@@ -205,12 +217,25 @@ def rival_lines(text: str) -> list[str]:
 )
 def test_rivals_take_turns_and_are_verified(regroup, tmp_path, baseline, names):
     file = tmp_path / "out.json"
-    words = ["-b", "4K", "-e", "4K", "--memory", "ordinary", "--compare", baseline, "--json", str(file)]
+    words = [
+        "-b",
+        "4K",
+        "-e",
+        "4K",
+        "--memory",
+        "ordinary",
+        "--compare",
+        baseline,
+        "--json",
+        str(file),
+    ]
     job = bench(regroup, 2, "allreduce", *words, *QUICK)
     assert job.process.returncode == 0, job.err
     lines = rival_lines(job.out)
     assert len(lines) == len(names)
-    assert all(line.startswith(f"#   {name}") for line, name in zip(lines, names, strict=True)), lines
+    assert all(line.startswith(f"#   {name}") for line, name in zip(lines, names, strict=True)), (
+        lines
+    )
     assert [", coll sm:" in line for line in lines] == [False, True][: len(lines)]
     rivals = json.loads(file.read_text())["rows"][0]["rivals"]
     for rival, line in zip(rivals, lines, strict=True):
@@ -241,4 +266,7 @@ def test_a_rival_that_is_not_there_is_said(regroup, tmp_path):
 
 
 def test_installed_beside_the_command():
-    assert subprocess.run([BIN / "regroup-bench"], capture_output=True, timeout=DEADLINE_S).returncode == 1
+    assert (
+        subprocess.run([BIN / "regroup-bench"], capture_output=True, timeout=DEADLINE_S).returncode
+        == 1
+    )

@@ -1,4 +1,5 @@
-"""Jobs that keep checkpoints: interrupted and started again, they end with the sums of an undisturbed run."""
+"""Jobs that keep checkpoints: interrupted and started again, they end with the sums of an
+undisturbed run."""
 
 import contextlib
 import json
@@ -35,7 +36,9 @@ def named(job) -> int:
 
 
 def steps_of(job) -> list[int]:
-    return sorted({int(line.split()[1]) for line in job.out.splitlines() if line.startswith("step")})
+    return sorted(
+        {int(line.split()[1]) for line in job.out.splitlines() if line.startswith("step")}
+    )
 
 
 def said_weights(job) -> set[str]:
@@ -102,7 +105,10 @@ def test_a_member_killed_right_after_its_snapshot_loses_nothing(regroup, member,
         until(lambda seen=seen: named(job) > seen, "a checkpoint that both have been through")
         seen = named(job)
         assert regroup.control("kill-member", str(active()[0])).returncode == 0
-        until(lambda seen=seen: named(job) > seen + 5 or job.process.poll() is not None, "checkpoints go on")
+        until(
+            lambda seen=seen: named(job) > seen + 5 or job.process.poll() is not None,
+            "checkpoints go on",
+        )
     assert job.wait() == 0, job.err
     assert said_weights(job) == {f"{4 * STEPS}.0"}
     assert "checkpoint of step" in job.err and " failed" not in job.err
@@ -142,15 +148,28 @@ def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup
 
 def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_path):
     job = start(
-        regroup, member, tmp_path, 2, "--max-restarts", "2", "--checkpoint-interval", "30", pause_ms=60
+        regroup,
+        member,
+        tmp_path,
+        2,
+        "--max-restarts",
+        "2",
+        "--checkpoint-interval",
+        "30",
+        pause_ms=60,
     )
     until(lambda: named(job) >= 30, "the checkpoint of step 30")
     seen = 0
     for launch in range(1, 5):  # the first one made the checkpoint that the others begin with
-        until(lambda n=launch: job.err.count("the job resumes after step 30") == n - 1, f"launch {launch}")
+        until(
+            lambda n=launch: job.err.count("the job resumes after step 30") == n - 1,
+            f"launch {launch}",
+        )
         until(lambda n=seen: job.out.count("step 31 ") > n, "a step of this launch")
         lose_all_members(job)
-        until(lambda n=launch: job.err.count("all members of generation") == n, "an end of the launch")
+        until(
+            lambda n=launch: job.err.count("all members of generation") == n, "an end of the launch"
+        )
         seen = job.out.count("step 31 ")
     assert job.wait() == 128 + signal.SIGKILL, job.err
     assert job.err.count(GOES_ON) == 3 and f"{GOES_ON} in 2 s (restart 2 of 2)" in job.err
@@ -158,14 +177,16 @@ def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_pa
     job.assert_nothing_left()
 
 
-def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regroup, member, tmp_path):
+def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(
+    regroup, member, tmp_path
+):
     job = start(regroup, member, tmp_path / "none", 2, "--checkpoint-interval", "100000")
     until(lambda: job.out.count("step") >= 5, "some steps")
     lose_all_members(job)
     assert job.wait() == 128 + signal.SIGKILL, job.err
     assert (
-        f"all members with the job's state are lost, and {tmp_path}/none contains no checkpoint of it"
-        in job.err
+        f"all members with the job's state are lost, and {tmp_path}/none contains no checkpoint of "
+        f"it" in job.err
     )
     job = start(regroup, member, tmp_path / "never", 2, "--max-restarts", "0")
     until(lambda: named(job) >= 5, "a checkpoint")
@@ -188,14 +209,22 @@ def test_who_ends_a_job_between_two_launches_is_heard(regroup, member, tmp_path)
 
 
 def test_a_job_under_nohup_goes_on_behind_the_end_of_its_terminal(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    job = start(
+        regroup,
+        member,
+        tmp_path,
+        2,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
     until(lambda: named(job) >= 5, "a checkpoint")
     job.process.send_signal(signal.SIGHUP)
     lose_all_members(job)
     assert_goes_on_by_itself(job)
 
 
-def test_members_that_die_of_a_signal_that_was_passed_on_to_them_end_the_job(regroup, member, tmp_path):
+def test_members_that_die_of_a_signal_that_was_passed_on_to_them_end_the_job(
+    regroup, member, tmp_path
+):
     job = start(regroup, member, tmp_path, 2, "--forward-signals", "INT")
     until(lambda: named(job) >= 5, "a checkpoint")
     job.process.send_signal(signal.SIGINT)
@@ -207,7 +236,9 @@ def test_the_second_job_on_a_directory_is_refused_and_told_who_has_it(regroup, m
     until(lambda: (tmp_path / "LOCK").exists() and (tmp_path / "LOCK").read_text(), "the lock")
     second = start(regroup, member, tmp_path, 1)
     assert second.wait() == 1
-    assert re.search(r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+, PID .*\) has it", second.err)
+    assert re.search(
+        r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+, PID .*\) has it", second.err
+    )
     job.hurry()
     assert job.wait() == 0
 
@@ -218,7 +249,8 @@ def test_a_job_that_has_lost_its_launcher_is_waited_for(regroup, member, tmp_pat
     job.process.kill()
     job.process.wait(10)
     again = start(regroup, member, tmp_path, 1, "--orphan-timeout", "3", pause_ms=40)
-    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on .*\) has it, but its launcher has ended: "
+    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on .*\) has it, "
+                   r"but its launcher has ended: "
                    r"this job starts when that one has ended, within 8 s")  # fmt: skip
     assert_goes_on(again, 5)
 
@@ -334,7 +366,14 @@ def full_disk(folder: Path):
 @pytest.mark.parametrize("size", [["-np", "1:2", "--initial-size", "2"], ["-np", "2"]])
 def test_a_job_whose_last_checkpoint_cannot_be_written_fails(regroup, member, size, tmp_path):
     with full_disk(tmp_path / "d") as fill:
-        words = ["--oversubscribe", *size, "--checkpoint-interval", "50", "--checkpoint", str(tmp_path / "d")]
+        words = [
+            "--oversubscribe",
+            *size,
+            "--checkpoint-interval",
+            "50",
+            "--checkpoint",
+            str(tmp_path / "d"),
+        ]
         job = regroup.start(*words, member, str(STEPS), "10")
         until(lambda: named(job) >= 50, "a checkpoint")
         fill()
@@ -342,7 +381,8 @@ def test_a_job_whose_last_checkpoint_cannot_be_written_fails(regroup, member, si
         assert job.wait() == 1, job.err
         assert "finished" in job.out
         assert re.search(
-            f"the job failed: the training is complete, but the checkpoint of step {STEPS}, which was due at "
+            f"the job failed: the training is complete, but the checkpoint of step {STEPS}, which "
+            f"was due at "
             f"the end, is not in {tmp_path}/d: .*No space left on device.*exit status 1",
             job.err,
         ), job.err
@@ -440,14 +480,19 @@ def test_another_seed_or_number_of_shards_than_the_checkpoints_is_refused(
     for option, given, saved in (("--seed", "7", "3"), ("--shards", "8", "4")):
         job = run(option, given)
         assert job.process.returncode == 1, job.err
-        told = rf"{option} {given}: checkpoint \S+/step-00000010 was made with {option} {saved}, which "
+        told = (
+            rf"{option} {given}: checkpoint \S+/step-00000010 was made with {option} {saved}, "
+            rf"which "
+        )
         assert re.search(told, job.err), job.err
     for same in (["--seed", "3", "--shards", "4"], []):
         job = run(*same)
         assert job.process.returncode == 0 and "resumes after step 10" in job.err, job.err
 
 
-def test_copies_behind_the_training_bring_a_job_back_without_its_own_directory(regroup, member, tmp_path):
+def test_copies_behind_the_training_bring_a_job_back_without_its_own_directory(
+    regroup, member, tmp_path
+):
     words = ["--checkpoint-shared", str(tmp_path / "shared")]
     job = start(regroup, member, tmp_path / "local", 2, *words)
     copied = job.wait_err(r"checkpoint of step (\d+): copied to \S+/shared after [\d.]+ s")
@@ -458,7 +503,9 @@ def test_copies_behind_the_training_bring_a_job_back_without_its_own_directory(r
     again = start(regroup, member, tmp_path / "local", 3, *words, pause_ms=5)
     assert_goes_on(again, int(copied[1]))
     assert f"from {tmp_path}/shared/step-" in again.err
-    assert checkpoints(tmp_path / "shared")[-1] == checkpoints(tmp_path / "local")[-1] == named(again)
+    assert (
+        checkpoints(tmp_path / "shared")[-1] == checkpoints(tmp_path / "local")[-1] == named(again)
+    )
 
 
 def test_the_newest_of_both_directories_is_used(regroup, member, tmp_path):
@@ -503,7 +550,8 @@ def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
     stop(job)  # as a scheduler signals a process group and its leader: the same notice
     assert job.wait() != 0
     assert re.search(
-        r"a final checkpoint is written before the end: a final snapshot \(.* is attempted within", job.err
+        r"a final checkpoint is written before the end: a final snapshot \(.* is attempted within",
+        job.err,
     )
     assert named(job) == checkpoints(tmp_path)[-1] >= 20
     job.assert_nothing_left()
@@ -540,7 +588,8 @@ def test_a_failure_that_ends_the_job_saves_the_state_of_the_others(regroup, tmp_
     script.write_text(
         "import time, numpy as np, regroup\n"
         "w = np.zeros(4, np.float32)\n"
-        "s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=8000, batch=4, epochs=1)\n"
+        "s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=8000, batch=4, "
+        "epochs=1)\n"
         "for i, step in enumerate(s):\n"
         "    if i >= 20 and s.rank == 0: raise ValueError\n"
         "    for shard in step: shard.gradient[:] = 1\n"
@@ -589,12 +638,24 @@ def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
     stop(job)
     assert job.wait() != 0
     assert checkpoints(tmp_path / "c") == [] and named(job) == 0
-    assert re.search(r"the state after step \d+ is not saved: no member reached the end of its step", job.err)
+    assert re.search(
+        r"the state after step \d+ is not saved: no member reached the end of its step", job.err
+    )
 
 
-def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regroup, member, tmp_path):
+def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(
+    regroup, member, tmp_path
+):
     job = start(
-        regroup, member, tmp_path, 2, "--checkpoint-interval", "1000", "--replace", "never", pause_ms=5
+        regroup,
+        member,
+        tmp_path,
+        2,
+        "--checkpoint-interval",
+        "1000",
+        "--replace",
+        "never",
+        pause_ms=5,
     )
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
     for pid in members_of(job):
@@ -606,7 +667,15 @@ def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regr
 
 def test_a_job_that_has_lost_its_launcher_saves_its_state_before_it_ends(regroup, member, tmp_path):
     job = start(
-        regroup, member, tmp_path, 2, "--checkpoint-interval", "1000", "--orphan-timeout", "2", pause_ms=40
+        regroup,
+        member,
+        tmp_path,
+        2,
+        "--checkpoint-interval",
+        "1000",
+        "--orphan-timeout",
+        "2",
+        pause_ms=40,
     )
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
     job.process.kill()
@@ -631,8 +700,17 @@ def test_what_is_due_at_the_end_is_there_however_slow_the_disk_is(regroup, membe
 @pytest.mark.parametrize(
     "size", [["-np", "1:2", "--initial-size", "2"], ["-np", "2"]], ids=["elastic", "fixed"]
 )
-def test_the_last_step_is_saved_once_whatever_the_interval(regroup, member, size, interval, tmp_path):
-    words = ["--oversubscribe", *size, "--checkpoint", str(tmp_path), "--checkpoint-interval", str(interval)]
+def test_the_last_step_is_saved_once_whatever_the_interval(
+    regroup, member, size, interval, tmp_path
+):
+    words = [
+        "--oversubscribe",
+        *size,
+        "--checkpoint",
+        str(tmp_path),
+        "--checkpoint-interval",
+        str(interval),
+    ]
     job = regroup.run(*words, member, "50", "1")
     assert job.wait() == 0, job.err
     assert checkpoints(tmp_path)[-1] == 50, job.err
@@ -649,7 +727,9 @@ def test_on_a_notice_the_checkpoint_being_written_is_finished(regroup, member, t
     os.kill(writer, signal.SIGSTOP)
     before = named(job)
     stop(job)
-    said = job.wait_err(r"is finished before the end: the checkpoint of step (\d+) that is being written")
+    said = job.wait_err(
+        r"is finished before the end: the checkpoint of step (\d+) that is being written"
+    )
     os.kill(writer, signal.SIGCONT)
     assert job.wait() != 0
     assert named(job) >= int(said[1]) > before
@@ -695,10 +775,15 @@ def signal_writers(job, number: int) -> None:
 def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(STANDS_A_STEP_BEHIND)
-    words = elastic("1:2", "--term-grace", "20", initial=2, checkpoint=tmp_path / "c", interval=1000)
+    words = elastic(
+        "1:2", "--term-grace", "20", initial=2, checkpoint=tmp_path / "c", interval=1000
+    )
     words += ["--replace", "never", sys.executable, str(script)]
     job = regroup.start(*words, str(tmp_path))
-    until(lambda: (tmp_path / "stands").exists() and (tmp_path / "begun").exists(), "one behind the other")
+    until(
+        lambda: (tmp_path / "stands").exists() and (tmp_path / "begun").exists(),
+        "one behind the other",
+    )
     stop(job)
     job.wait_err("a final checkpoint is written before the end")
     (tmp_path / "leave").touch()
@@ -716,8 +801,19 @@ def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment,
 
 
 def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--checkpoint-interval", "60", "--term-grace", "1", pause_ms=40)
-    until(lambda: max(steps_of(job), default=0) >= 50, "steps")  # nobody looks for checkpoints any more
+    job = start(
+        regroup,
+        member,
+        tmp_path,
+        2,
+        "--checkpoint-interval",
+        "60",
+        "--term-grace",
+        "1",
+        pause_ms=40,
+    )
+    # nobody looks for checkpoints any more
+    until(lambda: max(steps_of(job), default=0) >= 50, "steps")
     writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
     os.kill(writer, signal.SIGSTOP)
     before = max(steps_of(job))
@@ -749,7 +845,14 @@ def train(
 ):
     """PyTorch members: dropout, Adam, epochs of 29 steps; or another program."""
     folder.mkdir(exist_ok=True)
-    member = [sys.executable, str(ROOT / program[0]), str(folder), str(epochs), str(pace_us), *program[1:]]
+    member = [
+        sys.executable,
+        str(ROOT / program[0]),
+        str(folder),
+        str(epochs),
+        str(pace_us),
+        *program[1:],
+    ]
     words = ["--oversubscribe", "-np", "1:3", "--shards", "4", "--initial-size", str(size), *more]
     path = f"{BIN.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}"
     return regroup.start(*words, *member, env={"PYTHONPATH": path})
@@ -773,13 +876,19 @@ def test_a_resumed_torch_job_has_the_bits_of_an_uninterrupted_one(regroup, tmp_p
     newest = max((tmp_path / "ckpt").glob("step-*"))
     with h5py.File(newest / "model.h5") as view:
         assert view["model.0.weight"].shape == (32, 64)
-        assert any(name.startswith("optimizer.state.") and name.endswith(".exp_avg") for name in view)
+        assert any(
+            name.startswith("optimizer.state.") and name.endswith(".exp_avg") for name in view
+        )
 
 
-def test_a_finished_torch_job_goes_on_for_more_epochs_with_the_bits_of_a_longer_one(regroup, tmp_path):
+def test_a_finished_torch_job_goes_on_for_more_epochs_with_the_bits_of_a_longer_one(
+    regroup, tmp_path
+):
     longer = train(regroup, tmp_path / "longer", 1, pace_us=0)
     keep = ["--checkpoint", str(tmp_path / "ckpt")]
-    first = train(regroup, tmp_path / "first", 1, *keep, "--checkpoint-interval", "29", epochs=1, pace_us=0)
+    first = train(
+        regroup, tmp_path / "first", 1, *keep, "--checkpoint-interval", "29", epochs=1, pace_us=0
+    )
     assert first.wait(180) == 0, first.err
     more = train(regroup, tmp_path / "more", 2, *keep, "--checkpoint-interval", "4", pace_us=0)
     assert more.wait(180) == 0, more.err
@@ -811,8 +920,8 @@ def saves_of(folder: Path) -> list[dict]:
 
 
 def copied_and_brought(folder: Path, directory: Path, members: int) -> tuple[int, int, int, int]:
-    """Of all members and all their snapshots: bytes copied, bytes that the optimizer's step wrote; then what
-    these are if the step writes all that it computes and nothing else is copied."""
+    """Of all members and all their snapshots: bytes copied, bytes that the optimizer's step wrote;
+    then what these are if the step writes all that it computes and nothing else is copied."""
     computed, rest = bytes_saved(directory)
     saves = saves_of(folder)
     assert len(saves) == members and len({one["snapshots"] for one in saves}) == 1
@@ -839,8 +948,8 @@ def test_the_step_of_another_optimizer_writes_no_checkpoint(regroup, tmp_path):
 def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_a_resumed_job_has_the_same_bits(
     regroup, tmp_path
 ):
-    """Nothing of what it writes is copied, whatever the number of members. Where a disk cannot keep up, the
-    last snapshot is copied in finish(): none is due in the 30 steps before the last one.
+    """Nothing of what it writes is copied, whatever the number of members. Where a disk cannot keep
+    up, the last snapshot is copied in finish(): none is due in the 30 steps before the last one.
     """
     keep = ["--checkpoint", str(tmp_path / "of_one"), "--checkpoint-interval", "40"]
     undisturbed = train(regroup, tmp_path / "undisturbed", 1, *keep, **fused())

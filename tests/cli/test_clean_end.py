@@ -115,7 +115,9 @@ def test_reader_that_is_stalled(regroup, stalled_pipe, signals):
 
 
 def test_reader_that_is_stalled_after_the_end(regroup, stalled_pipe):
-    job = regroup.start("-np", "1", "sh", "-c", "echo last words; echo up $$ >&2", stdout=stalled_pipe)
+    job = regroup.start(
+        "-np", "1", "sh", "-c", "echo last words; echo up $$ >&2", stdout=stalled_pipe
+    )
     pid = int(job.wait_err(r"up (\d+)").group(1))
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the member")
     job.process.terminate()
@@ -160,7 +162,10 @@ def test_stop_and_continue(regroup):
     job.wait_out("up")
     pid = member_pids(job)[0]
     job.process.send_signal(signal.SIGTSTP)
-    until(lambda: state(pid) == "T" and state(job.process.pid) == "T", "member and launcher are stopped")
+    until(
+        lambda: state(pid) == "T" and state(job.process.pid) == "T",
+        "member and launcher are stopped",
+    )
     job.process.send_signal(signal.SIGCONT)
     until(lambda: state(pid) == "S", "the member goes on")
     job.process.terminate()

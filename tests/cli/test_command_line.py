@@ -1,4 +1,5 @@
-"""The command line as its user meets it: help, manual page, completions, names it is called by, refusals."""
+"""The command line as its user meets it: help, manual page, completions, names it is called by,
+refusals."""
 
 import contextlib
 import os
@@ -14,7 +15,9 @@ REGROUP = str(BIN / "regroup")
 
 
 def call(*words: str, program: str = REGROUP, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([program, *words], capture_output=True, text=True, timeout=DEADLINE_S, **options)
+    return subprocess.run(
+        [program, *words], capture_output=True, text=True, timeout=DEADLINE_S, **options
+    )
 
 
 @pytest.fixture
@@ -37,7 +40,9 @@ def test_help(words):
     assert "--dvm" not in answer.stdout
 
 
-@pytest.mark.parametrize("verb", ["status", "resize", "notice", "kill-member", "join", "allocation"])
+@pytest.mark.parametrize(
+    "verb", ["status", "resize", "notice", "kill-member", "join", "allocation"]
+)
 def test_help_of_a_command(verb):
     answer = call(verb, "--help")
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -65,14 +70,17 @@ def test_help_of_what_is_not_there(words):
     answer = call(*words)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith(
-        "regroup: --help mapby: unknown topic; did you mean map-by?; topics are any option, members, "
+        "regroup: --help mapby: unknown topic; did you mean map-by?; topics are any option, "
+        "members, "
     )
 
 
 def test_the_manual_page_is_without_fault(tmp_path):
     page = tmp_path / "regroup.1"
     page.write_text(call("--generate", "man").stdout)
-    shown = call("--warnings=w", "-l", str(page), program="man", env={**os.environ, "MANWIDTH": "80"})
+    shown = call(
+        "--warnings=w", "-l", str(page), program="man", env={**os.environ, "MANWIDTH": "80"}
+    )
     assert shown.stderr == ""
     assert "REGROUP(1)" in shown.stdout
     for name in ("--bind-to", "MIN:MAX", "EXIT STATUS", "EXAMPLES"):
@@ -84,7 +92,8 @@ def complete(*words: str) -> list[str]:
     script = call("--generate", "bash").stdout + (
         "COMP_WORDS=(regroup "
         + " ".join(f"'{word}'" for word in words)
-        + f"); COMP_CWORD={len(words)}; compopt() {{ :; }}; _regroup; printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
+        + f"); COMP_CWORD={len(words)}; compopt() {{ :; }}; _regroup; printf '%s\\n' "
+        f'"${{COMPREPLY[@]}}"\n'
     )
     answer = call("-c", script, program="bash")
     assert answer.stderr == ""
@@ -108,7 +117,11 @@ def zsh(tmp_path):
     (tmp_path / "_regroup").write_text(call("--generate", "zsh").stdout)
     ours, theirs = pty.openpty()
     shell = subprocess.Popen(
-        ["setsid", "--ctty", "zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path
+        ["setsid", "--ctty", "zsh", "-f", "-i"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=tmp_path,
     )
     os.close(theirs)
     os.set_blocking(ours, False)
@@ -125,7 +138,8 @@ def zsh(tmp_path):
         until(lambda: shown(awaited.encode()), f"{awaited} after {keys}: {bytes(seen)}")
 
     type_in(
-        f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; PS1='ready '\n", "\x1b[Jready "
+        f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; PS1='ready '\n",
+        "\x1b[Jready ",
     )
     yield type_in
     shell.kill()
@@ -141,16 +155,26 @@ def test_zsh_completes_options_and_values(zsh, tmp_path):
     zsh("\x15regroup kill-m\t", "regroup kill-member")
 
 
-@pytest.mark.skipif(not (BIN.parent / "cmake_install.cmake").exists(), reason="this is no build folder")
+@pytest.mark.skipif(
+    not (BIN.parent / "cmake_install.cmake").exists(), reason="this is no build folder"
+)
 def test_texts_and_names_are_installed(tmp_path):
     done = call(
-        "--install", str(BIN.parent), "--prefix", str(tmp_path), "--component", "runtime", program="cmake"
+        "--install",
+        str(BIN.parent),
+        "--prefix",
+        str(tmp_path),
+        "--component",
+        "runtime",
+        program="cmake",
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "share/man/man1/regroup.1").read_text() == call("--generate", "man").stdout
     bash = tmp_path / "share/bash-completion/completions/regroup"
     assert bash.read_text() == call("--generate", "bash").stdout
-    assert (tmp_path / "share/zsh/site-functions/_regroup").read_text() == call("--generate", "zsh").stdout
+    assert (tmp_path / "share/zsh/site-functions/_regroup").read_text() == call(
+        "--generate", "zsh"
+    ).stdout
     for name, told in (("mpirun", "Open MPI"), ("mpiexec", "Open MPI"), ("mpiexec.hydra", "HYDRA")):
         assert told in call("--version", program=str(tmp_path / "libexec/regroup" / name)).stdout
     assert "OPERATION" in call("bench", "--help", program=str(tmp_path / "bin/regroup")).stdout
@@ -163,7 +187,10 @@ def test_names_choose_the_dialect(named):
     # -s takes a value under hydra's name only.
     assert call("-n", "1", "-s", "all", "true", program=named("mpiexec.hydra")).returncode == 0
     answer = call("-np", "1", "-s", "true", program=mpirun)
-    assert (answer.returncode, answer.stderr) == (0, "regroup: ignored, without effect in regroup: -s\n")
+    assert (answer.returncode, answer.stderr) == (
+        0,
+        "regroup: ignored, without effect in regroup: -s\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +205,10 @@ def test_names_choose_the_dialect(named):
             "option --map-by sofa: 'sofa' is not a valid mapping; expected slot, ",
         ),
         (["-np", "1", "true", ":"], "no program was given"),
-        (["--nproc-per-node", "gpu", "true"], "option --nproc-per-node gpu: expected a number, auto or cpu"),
+        (
+            ["--nproc-per-node", "gpu", "true"],
+            "option --nproc-per-node gpu: expected a number, auto or cpu",
+        ),
         (["--app", "/no/such/file"], "option --app /no/such/file: open(/no/such/file): "),
         (["-np", "1", "a", ":", "b"], "program b: -np is missing"),
     ],
@@ -245,10 +275,14 @@ def test_host_files_say_how_many_slots(regroup, tmp_path):
 def test_environment_options(regroup):
     script = 'echo "$A|$B|$C|$OMPI_MCA_btl|$HOME"'
     options = ["-x", "A=1", "--append-env", "B[,]", "2", "--mca", "btl", "self,tcp"]
-    job = regroup.start("-np", "1", *options, "--unset-env", "HOM*", "sh", "-c", script, env={"B": "1"})
+    job = regroup.start(
+        "-np", "1", *options, "--unset-env", "HOM*", "sh", "-c", script, env={"B": "1"}
+    )
     job.wait()
     assert job.out == "1|1,2||self,tcp|\n"
-    assert regroup.run("-np", "1", "-x", "A=1", "-x", "A=2", "sh", "-c", script).out.startswith("2|")
+    assert regroup.run("-np", "1", "-x", "A=1", "-x", "A=2", "sh", "-c", script).out.startswith(
+        "2|"
+    )
     job = regroup.run("-n", "1", "-envnone", "-env", "A", "1", "env")
     names = {line.split("=")[0] for line in job.out.splitlines()}
     assert "A" in names
@@ -327,5 +361,8 @@ def test_what_others_have_written_reaches_no_terminal_as_it_is(words, tmp_path):
 def test_a_renamed_option_is_accepted_with_a_note():
     command = ["--hung-after", "5", "-np", "1", "true"]
     done = call(*command)
-    assert (done.returncode, done.stderr) == (0, "regroup: --hung-after 5 is now --hang-timeout 5\n")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "regroup: --hung-after 5 is now --hang-timeout 5\n",
+    )
     assert call("-q", *command).stderr == ""

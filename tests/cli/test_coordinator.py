@@ -1,4 +1,5 @@
-"""What a restarted coordinator still knows, how often it is restarted, and a join that cannot be watched."""
+"""What a restarted coordinator still knows, how often it is restarted, and a join that cannot be
+watched."""
 
 import os
 import resource
@@ -24,7 +25,9 @@ def test_target_and_sentences_survive_the_coordinator(regroup, member):
     before = status(regroup)
     os.kill(job.coordinator, signal.SIGKILL)
     job.wait_err("incarnation 2 of the coordinator continues with generation 2")
-    after = until(lambda: (s := status(regroup)).get("incarnation") == 2 and s, "the second incarnation")
+    after = until(
+        lambda: (s := status(regroup)).get("incarnation") == 2 and s, "the second incarnation"
+    )
     assert after["target"] == before["target"] == 3
     assert after["history"][: len(before["history"])] == before["history"]
     sentences = [event["why"] for event in before["history"]]
@@ -51,10 +54,22 @@ def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, membe
     job.assert_nothing_left()
 
 
-def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(regroup, member, tmp_path):
-    """A host that was suspended comes back: with the size that nobody has said, the job would have it all."""
+def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(
+    regroup, member, tmp_path
+):
+    """A host that was suspended comes back: with the size that nobody has said, the job would have
+    it all."""
     notice = tmp_path / "notice"
-    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(notice), "--notice-every", "0.05"]
+    words = [
+        "--launcher",
+        "fork",
+        "-H",
+        "a:2,b:2",
+        "--notice-file",
+        str(notice),
+        "--notice-every",
+        "0.05",
+    ]
     job = regroup.start(*words, "-np", "1:4", member, "1000000", "5")
     job.wait_err("generation 1: 4 members")
     assert regroup.control("resize", "3").returncode == 0
@@ -111,7 +126,10 @@ def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_p
     job = regroup.start(*QUICK, "--initial-size", "2", "--replace", "never", "sh", "-c", script)
     job.wait_err("^up$")
     ready = ["warm", "starting"]
-    until(lambda: [m["state"] for m in status(regroup).get("members", [])] == ready, "member 0 is warm")
+    until(
+        lambda: [m["state"] for m in status(regroup).get("members", [])] == ready,
+        "member 0 is warm",
+    )
     agent = job.agent
     taken = {int(name) for name in os.listdir(f"/proc/{agent}/fd")}
     free = min(set(range(len(taken) + 1)) - taken)  # what the connection gets, and nothing after it

@@ -11,7 +11,10 @@ import pytest
 from conftest import BIN, elastic
 
 CORES = sorted(os.sched_getaffinity(0))
-TELL = "import json, os; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0))]), flush=True)"
+TELL = (
+    "import json, os; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0))]), "
+    "flush=True)"
+)
 # The job is over, and its ps with it, when the workers are: they wait until all have told.
 TOLD = "open(f'{sys.argv[1]}/' + os.environ['RANK'], 'x')"
 AWAIT = (
@@ -62,10 +65,15 @@ def test_each_rank_gets_its_gpu_nic_and_cores(regroup, machine):
 
 
 def test_nccl_is_given_its_file_wherever_ranks_are(regroup, tmp_path):
-    tree = '<cpu numaid="0" affinity="1" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">'
+    tree = (
+        '<cpu numaid="0" affinity="1" arch="x86_64" vendor="GenuineIntel" familyid="6" '
+        'modelid="85">'
+    )
     gpu = '<pci busid="0000:01:00.0" class="0x030200" link_width="16"><gpu dev="0" sm="80"/></pci>'
     path = tmp_path / "one.xml"
-    path.write_text(f'<!-- as clouds begin theirs -->\n<system version="1">{tree}{gpu}</cpu></system>\n')
+    path.write_text(
+        f'<!-- as clouds begin theirs -->\n<system version="1">{tree}{gpu}</cpu></system>\n'
+    )
     words = ["-np", "1", "--placement", "best", "--topology", os.path.relpath(path), "--wdir", "/"]
     environment, _ = told(regroup, *words)[0]
     assert environment["NCCL_TOPO_FILE"] == str(path)
@@ -85,7 +93,9 @@ def test_two_jobs_do_not_take_the_same_gpu(regroup, machine):
     assert refused.wait() == 213
     name = json.loads(regroup.control("status", "--json").stdout)["job"]
     assert f"; not free: GPU {taken[-1]} of " in refused.err
-    assert f", used by job {name} (process {first.agent}) (--oversubscribe shares them," in refused.err
+    assert (
+        f", used by job {name} (process {first.agent}) (--oversubscribe shares them," in refused.err
+    )
     shared = regroup.start("--oversubscribe", *both, *show)
     assert (shared.wait(), set(shared.out.strip().split(","))) == (0, {taken, other}), shared.err
     assert f"is shared with job {name}" in shared.err
@@ -132,7 +142,9 @@ def test_elastic_members_have_theirs(regroup, machine, member):
 def test_an_elastic_job_grows_past_a_gpu_that_another_job_took(regroup, member, tmp_path):
     path = tmp_path / "three.topo"
     gpus = [f"gpu {n} at=numa:0 model=A100 arch=sm80 uuid=GPU-{n}" for n in range(3)]
-    path.write_text("\n".join(["cpu amd", f"numa 0 cpus={','.join(map(str, CORES))}", *gpus]) + "\n")
+    path.write_text(
+        "\n".join(["cpu amd", f"numa 0 cpus={','.join(map(str, CORES))}", *gpus]) + "\n"
+    )
     words = ["--oversubscribe", "--placement", "best", "--topology", str(path)]
     tell = 'echo "$REGROUP_MEMBER has $CUDA_VISIBLE_DEVICES"; exec "$@"'
     script = ("-np", "1:3", *words, "sh", "-c", tell, "sh", member)
@@ -155,7 +167,10 @@ def test_an_elastic_job_grows_past_a_gpu_that_another_job_took(regroup, member, 
 def test_members_of_roles_get_what_they_need(regroup, machine, tmp_path):
     path, _ = machine
     (tmp_path / "told").mkdir()
-    program = {"program": f"import sys, time; {TELL}\n{TOLD}\n{AWAIT}", "argument": str(tmp_path / "told")}
+    program = {
+        "program": f"import sys, time; {TELL}\n{TOLD}\n{AWAIT}",
+        "argument": str(tmp_path / "told"),
+    }
     roles = ["--role", "ps=1", "--role", "worker=2"]
     ranks = told(regroup, *roles, "--placement", "best", "--topology", path, **program)
     visible = [ranks[rank][0]["CUDA_VISIBLE_DEVICES"] for rank in range(3)]
@@ -192,13 +207,16 @@ def test_not_asked_for_nothing_is_set(regroup, machine):
 
 def test_too_many_ranks_are_refused(regroup, machine):
     path, _ = machine
-    job = regroup.start("--oversubscribe", "-np", "3", "--placement", "best", "--topology", path, "true")
+    job = regroup.start(
+        "--oversubscribe", "-np", "3", "--placement", "best", "--topology", path, "true"
+    )
     assert job.wait() == 213
     assert "the nearest fit is 2" in job.err
 
 
 @pytest.mark.skipif(
-    any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd")), reason="this machine has GPUs"
+    any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd")),
+    reason="this machine has GPUs",
 )
 def test_without_gpus_says_so(regroup):
     job = regroup.start("-np", "1", "--placement", "best", "true")

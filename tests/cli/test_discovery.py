@@ -73,7 +73,9 @@ def test_a_job_below_min_holds_its_state_and_goes_on_when_there_is_room(regroup,
 def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, hosts):
     job = start(regroup, member, hosts)
     hosts.unlink()
-    job.wait_err(r"--host-discovery-script cat \S+: ended with status 1: cat: .*; the hosts stay unchanged")
+    job.wait_err(
+        r"--host-discovery-script cat \S+: ended with status 1: cat: .*; the hosts stay unchanged"
+    )
     hosts.write_text("a:2\nnot one name\n")
     job.wait_err(r"line 2: 'not one name': expected HOST or HOST:SLOTS; the hosts stay unchanged")
     hosts.write_text("a:2\nb:1\n")
@@ -99,4 +101,6 @@ def test_a_script_that_fails_at_first_ends_the_job(regroup, script, expected):
 def test_other_lists_of_hosts_are_refused_beside_it(regroup):
     job = regroup.run("--host-discovery-script", "echo a", "-H", "b", "-np", "1:2", "true")
     assert job.wait() == 1
-    assert re.search("--host-discovery-script: cannot be combined with -H or --hostfile", job.err), job.err
+    assert re.search(
+        "--host-discovery-script: cannot be combined with -H or --hostfile", job.err
+    ), job.err

@@ -1,4 +1,5 @@
-"""Elastic jobs of real members: kills of every process of the job, joins, leaves, bad members and clients."""
+"""Elastic jobs of real members: kills of every process of the job, joins, leaves, bad members and
+clients."""
 
 import contextlib
 import json
@@ -43,9 +44,9 @@ def pid_of(job, member_id: int) -> int:
 
 
 def assert_finished(job, at_least: int = 1, unsaid: int = 0) -> None:
-    """What the test waits for must have been seen before: the rest of the training is hurried through.
-    `unsaid`: steps of which no line need be there: rank 0 says them, and may be killed when it has committed
-    one."""
+    """What the test waits for must have been seen before: the rest of the training is hurried
+    through. `unsaid`: steps of which no line need be there: rank 0 says them, and may be killed
+    when it has committed one."""
     job.hurry()
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
@@ -83,7 +84,8 @@ def test_kill_member_command(regroup, trio):
     done = regroup.control("kill-member", "1")
     assert done.returncode == 0, done.stderr
     trio.wait_err(
-        r"generation 2: 2 members \(member 1 was lost \(killed by regroup kill-member\): 3 -> 2 members\)"
+        r"generation 2: 2 members \(member 1 was lost \(killed by regroup kill-member\): 3 -> 2 "
+        r"members\)"
     )
     assert_finished(trio, 2)
 
@@ -153,7 +155,9 @@ def test_agent_killed(regroup, trio):
 
 
 def test_guardian_killed(regroup, member):
-    job = regroup.start(*QUICK, "--orphan-timeout", "0.5", "--initial-size", "2", member, "100000", "5")
+    job = regroup.start(
+        *QUICK, "--orphan-timeout", "0.5", "--initial-size", "2", member, "100000", "5"
+    )
     job.wait_out("^step 5 ")
     job.process.kill()
     job.wait()
@@ -195,7 +199,9 @@ def test_member_behind_a_shell(regroup, member, who):
 
 
 def is_member(pid: int, member_id: int) -> bool:
-    return f"REGROUP_MEMBER={member_id}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return f"REGROUP_MEMBER={member_id}".encode() in Path(
+        f"/proc/{pid}/environ"
+    ).read_bytes().split(b"\0")
 
 
 def agent_socket(regroup) -> str:
@@ -237,14 +243,27 @@ DIFFERENT = 'exec "$0" "$1" "$2" "print of $RANK"'
 
 def test_another_fingerprint_is_refused(regroup, member):
     job = regroup.start(
-        *QUICK, "--initial-size", "2", "--min-members-timeout", "5", "sh", "-c", DIFFERENT, member, STEPS, "1"
+        *QUICK,
+        "--initial-size",
+        "2",
+        "--min-members-timeout",
+        "5",
+        "sh",
+        "-c",
+        DIFFERENT,
+        member,
+        STEPS,
+        "1",
     )
-    job.wait_err("is refused: its numeric fingerprint is 'print of [01]', the job's is 'print of [01]'")
+    job.wait_err(
+        "is refused: its numeric fingerprint is 'print of [01]', the job's is 'print of [01]'"
+    )
     job.close()
 
 
 def test_another_build_is_refused(regroup, member, tmp_path):
-    """The same program with one byte more in its file: another compiler or other flags change more."""
+    """The same program with one byte more in its file: another compiler or other flags change
+    more."""
     other = tmp_path / "other_build"
     shutil.copy(member, other)
     with other.open("ab") as file:
@@ -264,7 +283,16 @@ def test_another_build_is_refused(regroup, member, tmp_path):
 
 def test_another_fingerprint_is_admitted_without_bits(regroup, member):
     job = regroup.run(
-        *QUICK, "--reproducible=off", "--initial-size", "2", "sh", "-c", DIFFERENT, member, STEPS, "0"
+        *QUICK,
+        "--reproducible=off",
+        "--initial-size",
+        "2",
+        "sh",
+        "-c",
+        DIFFERENT,
+        member,
+        STEPS,
+        "0",
     )
     assert "is admitted (--reproducible=off)" in job.err
     assert_finished(job, 2)

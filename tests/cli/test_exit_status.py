@@ -1,5 +1,5 @@
-"""Exit statuses of `regroup -np N` are those of mpirun 5 and, with --compat=mpich, of hydra, which run beside
-it."""
+"""Exit statuses of `regroup -np N` are those of mpirun 5 and, with --compat=mpich, of hydra, which
+run beside it."""
 
 import os
 import re
@@ -25,7 +25,11 @@ def status_under(launcher: str, arguments: list[str], env: dict[str, str]) -> in
         [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
         env=env | KILLS_AT_ONCE, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
-    print(f"{launcher} {arguments} ends with {done.returncode}:", done.stdout.decode(), done.stderr.decode())
+    print(
+        f"{launcher} {arguments} ends with {done.returncode}:",
+        done.stdout.decode(),
+        done.stderr.decode(),
+    )
     return done.returncode
 
 
@@ -40,23 +44,43 @@ def test_as_mpirun(regroup, name):
 PE_AND_PACKAGE = ["--map-by", "core:PE=2", "--bind-to", "package", "true"]
 REFUSED = {  # what is asked for; what regroup and mpirun 5 make of it; what regroup says
     "not-in-path": (["no-such-program"], 66, "program no-such-program was not found in PATH="),
-    "no-such-file": (["./none"], 183, "program ./none cannot be started: No such file or directory"),
+    "no-such-file": (
+        ["./none"],
+        183,
+        "program ./none cannot be started: No such file or directory",
+    ),
     "not-executable": (["/etc/passwd"], 183, "/etc/passwd cannot be started: Permission denied"),
     "folder": (["--wdir", "/no/such", "pwd"], 181, "--wdir /no/such: No such file or directory"),
     "folder-is-a-file": (["--wdir", "/bin/true", "pwd"], 181, "--wdir /bin/true: Not a directory"),
     "timeout": (["--timeout", "1", "sleep", "60"], 241, "--timeout 1"),
     "pe-and-package": (PE_AND_PACKAGE, 213, "PE=2 binds each member to its cores"),
-    "beyond-map": (["--map-by", "core", "--bind-to", "package", "true"], 77, "a core lies within a package"),
+    "beyond-map": (
+        ["--map-by", "core", "--bind-to", "package", "true"],
+        77,
+        "a core lies within a package",
+    ),
     "too-many-cores": (["--map-by", "package:PE=1000", "true"], 213, "no package has 1000 cores"),
-    "no-rank-file": (["--rankfile", "/no/such", "true"], 68, "open(/no/such): No such file or directory"),
+    "no-rank-file": (
+        ["--rankfile", "/no/such", "true"],
+        68,
+        "open(/no/such): No such file or directory",
+    ),
     "rank-file": (
         ["--rankfile", "/etc/passwd", "true"],
         68,
         "/etc/passwd, line 1: expected rank N=HOST slot=CPUS",
     ),
-    "no-host-file": (["--hostfile", "/no/such", "true"], 250, "open(/no/such): No such file or directory"),
+    "no-host-file": (
+        ["--hostfile", "/no/such", "true"],
+        250,
+        "open(/no/such): No such file or directory",
+    ),
     "two-host-files": (["--hostfile", "/no", "--hostfile", "/such", "true"], 250, "/no"),
-    "two-values": (["--mca", "btl", "self", "--mca", "btl", "tcp", "true"], 251, "as self and as tcp"),
+    "two-values": (
+        ["--mca", "btl", "self", "--mca", "btl", "tcp", "true"],
+        251,
+        "as self and as tcp",
+    ),
     "dist": (["--map-by", "dist", "true"], 213, "--map-by dist: "),
     "seq-of-none": (["--map-by", "seq", "true"], 213, "got 1 member and 0 hosts"),
 }
@@ -75,7 +99,8 @@ def test_refused_as_by_mpirun_5(regroup, name):
 def said_under(launcher: str, arguments: list[str], env: dict[str, str]) -> list[str]:
     done = subprocess.run(
         [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
-        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True,
+        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+        check=True,
     )  # fmt: skip
     return done.stdout.split()
 
@@ -164,7 +189,9 @@ def test_names_rank_pid_and_signal(regroup):
 def test_names_the_command_that_failed(regroup):
     job = regroup.run("-np", "1", "python3", "/nonexistent/train.py")
     assert job.wait() == 2
-    told = r"regroup: rank 0 \(pid \d+\) exited with code 2; it ran python3 /nonexistent/train.py\n$"
+    told = (
+        r"regroup: rank 0 \(pid \d+\) exited with code 2; it ran python3 /nonexistent/train.py\n$"
+    )
     assert re.search(told, job.err), job.err
     long = "x" * 300
     job = regroup.run("-np", "1", "sh", "-c", f"exit 3\n{long}")
@@ -182,11 +209,23 @@ def test_names_the_command_that_failed(regroup):
             ["-np", "2:4", "--oversubscribe", "--initial-size", "5", "true"],
             "--initial-size 5: expected a number in the range 2:4",
         ),
-        (["-np", "1:2", "--shards", "0", "true"], "option --shards 0: expected a whole number >= 1"),
-        (["-np", "1:2", "--shards", "-1", "true"], "option --shards -1: expected a whole number >= 1"),
-        (["-np", "1:2", "--shards", "four", "true"], "option --shards four: expected a whole number"),
+        (
+            ["-np", "1:2", "--shards", "0", "true"],
+            "option --shards 0: expected a whole number >= 1",
+        ),
+        (
+            ["-np", "1:2", "--shards", "-1", "true"],
+            "option --shards -1: expected a whole number >= 1",
+        ),
+        (
+            ["-np", "1:2", "--shards", "four", "true"],
+            "option --shards four: expected a whole number",
+        ),
         (["-np", "1000", "true"], "1000 members requested, "),
-        (["--overubscribe", "true"], "unknown option --overubscribe; did you mean --oversubscribe?"),
+        (
+            ["--overubscribe", "true"],
+            "unknown option --overubscribe; did you mean --oversubscribe?",
+        ),
         (["-np", "1"], "no program was given"),
     ],
 )
@@ -200,7 +239,10 @@ def test_more_members_than_slots(regroup):
     slots = len(os.sched_getaffinity(0))
     job = regroup.run("-np", str(slots + 1), "true")
     assert job.wait() == 1
-    wanted = f"{slots + 1} members requested, {slots} slots (cores) available; --oversubscribe allows more"
+    wanted = (
+        f"{slots + 1} members requested, {slots} slots (cores) available; --oversubscribe allows "
+        f"more"
+    )
     assert wanted in job.err
     for mpirun in ("openmpi-4", "openmpi-5"):
         words = [
@@ -216,7 +258,15 @@ def test_more_members_than_slots(regroup):
 
 @pytest.mark.parametrize("launcher", ["openmpi-4", "openmpi-5"])
 def test_wdir(regroup, tmp_path, launcher):
-    words = ["-np", "1", "-wdir", str(tmp_path), "sh", "-c", "pwd; printenv PWD OMPI_MCA_initial_wdir"]
+    words = [
+        "-np",
+        "1",
+        "-wdir",
+        str(tmp_path),
+        "sh",
+        "-c",
+        "pwd; printenv PWD OMPI_MCA_initial_wdir",
+    ]
     assert regroup.run(*words).out.split() == [str(tmp_path)] * 3
     assert said_under(launcher, words, regroup.env) == [str(tmp_path)] * 3
 

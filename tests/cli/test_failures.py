@@ -1,4 +1,5 @@
-"""Members that fail again and again: which failures are the same, how often one is replaced, what is said."""
+"""Members that fail again and again: which failures are the same, how often one is replaced, what
+is said."""
 
 import re
 import sys
@@ -12,8 +13,8 @@ import os, sys, time
 import numpy as np
 import regroup
 elements, samples = int(sys.argv[1]), int(sys.argv[2])
-w = np.zeros(elements, np.float32)
-s = regroup.Session(regroup.TrackedState(w=w), elements=elements, samples=samples, batch=4, epochs=1)
+state = regroup.TrackedState(w=(w := np.zeros(elements, np.float32)))
+s = regroup.Session(state, elements=elements, samples=samples, batch=4, epochs=1)
 me = int(os.environ["REGROUP_MEMBER"])
 taken = 0
 for step in s:
@@ -54,7 +55,8 @@ def test_an_exception_that_meets_all_members_ends_the_job_with_one_traceback(reg
     ), job.err
     # In one piece: nobody's line is within it.
     assert re.search(
-        r'^Traceback .*\n  File ".*train.py", line 12, in <module>\n    if s.rank == 0: open.*\n(.*\^\n)?'
+        r'^Traceback .*\n  File ".*train.py", line 12, in <module>\n'
+        r"    if s.rank == 0: open.*\n(.*\^\n)?"
         r"FileNotFoundError",
         job.err,
         re.MULTILINE,
@@ -68,7 +70,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("argument", REFUSED)
-def test_an_argument_that_no_member_can_have_ends_the_job_at_the_first_try(regroup, tmp_path, argument):
+def test_an_argument_that_no_member_can_have_ends_the_job_at_the_first_try(
+    regroup, tmp_path, argument
+):
     given = {"batch": ("w=w", "'4'"), "state": ("w=w[::2]", "4")}[argument]
     path = tmp_path / "train.py"
     made = f"regroup.TrackedState({given[0]}), elements=4, samples=8, batch={given[1]}, epochs=1"
@@ -76,7 +80,8 @@ def test_an_argument_that_no_member_can_have_ends_the_job_at_the_first_try(regro
     job = regroup.run("--oversubscribe", "-np", "1:2", sys.executable, str(path))
     assert job.wait() == 1
     assert re.fullmatch(
-        rf"regroup: the job failed: {REFUSED[argument]} at \S*train.py:3 \(exit status 1\); it ran .*\n",
+        rf"regroup: the job failed: {REFUSED[argument]} at \S*train.py:3 \(exit status 1\); it ran "
+        rf".*\n",
         job.err,
     ), job.err
 
@@ -86,7 +91,9 @@ def test_an_argument_that_only_a_later_member_has_ends_no_job(regroup, script):
     words = script()
     path = Path(words[1])
     path.write_text(
-        path.read_text().replace("batch=4", "batch=4 if os.environ['REGROUP_MEMBER'] == '0' else '4'")
+        path.read_text().replace(
+            "batch=4", "batch=4 if os.environ['REGROUP_MEMBER'] == '0' else '4'"
+        )
     )
     job = regroup.start("--oversubscribe", "-np", "1:2", "--initial-size", "1", *words)
     until(lambda: regroup.control("status").stdout.count("generation 1"), "the first World")
@@ -104,7 +111,8 @@ def test_a_slot_whose_members_always_raise_is_given_up_and_the_others_finish(reg
     fault = "if me != 0: raise ValueError(f'bad {me}')"
     job = regroup.start("--oversubscribe", "--initial-size", "2", "-np", "1:2", *script(fault))
     job.wait_err(
-        r"^regroup: slot 1: 3 members in a row failed in the same way: ValueError: bad 3 at \S*train.py:12: "
+        r"^regroup: slot 1: 3 members in a row failed in the same way: ValueError: bad 3 at "
+        r"\S*train.py:12: "
         r"the slot is disabled, `regroup resize` enables it again$"
     )
     job.hurry()
@@ -128,7 +136,9 @@ def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(reg
     ), job.err
 
 
-def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(regroup, script, tmp_path):
+def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(
+    regroup, script, tmp_path
+):
     words = elastic("2:2", "--max-restarts", "1", checkpoint=tmp_path / "ck", interval=20)
     first = regroup.start(*words, *script(samples=400))
     first.hurry()
@@ -147,21 +157,31 @@ def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(
     assert "generation 2" not in job.err
 
 
-def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(regroup, script, tmp_path):
+def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(
+    regroup, script, tmp_path
+):
     words = elastic("1:1", checkpoint=tmp_path / "ck", interval=1)
     # A launch takes two steps, and one of their checkpoints is there before it fails.
-    newest = f"max([0] + [int(d[5:]) for d in os.listdir({str(tmp_path / 'ck')!r}) if d[:5] == 'step-'])"
-    fault = f"while {newest} < step.number - 2: time.sleep(0.01)\n        raise ValueError(f'bad {{taken}}')"
+    newest = (
+        f"max([0] + [int(d[5:]) for d in os.listdir({str(tmp_path / 'ck')!r}) if d[:5] == 'step-'])"
+    )
+    fault = (
+        f"while {newest} < step.number - 2: time.sleep(0.01)\n        raise ValueError(f'bad "
+        f"{{taken}}')"
+    )
     job = regroup.run(*words, *script(fault))
     assert job.wait() == 1, job.err
     assert re.search(
-        r"^regroup: the job failed: 3 members in a row, in 3 launches of the job, failed in the same way: "
+        r"^regroup: the job failed: 3 members in a row, in 3 launches of the job, failed in the "
+        r"same way: "
         r"ValueError: bad 2 at \S*train.py:13 \(exit status 1\)",
         job.err,
         re.MULTILINE,
     ), job.err
     assert job.err.count("Traceback (most recent call last)") == 1, job.err
-    assert job.err.count("as member 0 of an earlier launch did: its traceback is above") == 2, job.err
+    assert job.err.count("as member 0 of an earlier launch did: its traceback is above") == 2, (
+        job.err
+    )
     assert job.err.count("the job resumes from its newest checkpoint") == 2, job.err
 
 
@@ -176,12 +196,16 @@ regroup.Session(state, elements=4, samples=80, batch=4, epochs=1)
 
 
 @pytest.mark.parametrize("members", ["2", "2:2"])
-def test_a_model_that_depends_on_the_member_is_refused_by_name_and_ends_the_job(regroup, tmp_path, members):
+def test_a_model_that_depends_on_the_member_is_refused_by_name_and_ends_the_job(
+    regroup, tmp_path, members
+):
     path = tmp_path / "train.py"
     path.write_text(HIDDEN)
     job = regroup.run("--oversubscribe", "-np", members, sys.executable, str(path))
     assert job.wait() == 1
-    refused = re.findall(r"member (\d) is refused: its model differs from that of member (\d): (.*)", job.err)
+    refused = re.findall(
+        r"member (\d) is refused: its model differs from that of member (\d): (.*)", job.err
+    )
     assert refused, job.err
     its, ours, what = refused[0]
     assert {its, ours} == {"0", "1"}

@@ -1,5 +1,5 @@
-"""Programs that join under launchers of N ranks: one World of N, with the weights of an elastic job, whoever
-started the ranks; and what becomes of it when not all of them join or go on."""
+"""Programs that join under launchers of N ranks: one World of N, with the weights of an elastic
+job, whoever started the ranks; and what becomes of it when not all of them join or go on."""
 
 import gzip
 import os
@@ -25,7 +25,9 @@ def ranks(launcher: str, count: int, *command: str) -> list[str]:
     return [*rival(launcher), "-np", str(count), *command]
 
 
-def run(launcher: str, regroup, count: int, *command: str, **env: str) -> subprocess.CompletedProcess:
+def run(
+    launcher: str, regroup, count: int, *command: str, **env: str
+) -> subprocess.CompletedProcess:
     return subprocess.run(
         ranks(launcher, count, *command),
         env={**regroup.env, **KILLS_AT_ONCE, **env},
@@ -46,7 +48,9 @@ def digits_csv(tmp_path_factory) -> str:
 
 
 def test_weights_are_those_of_an_elastic_job(regroup, digits_csv, tmp_path):
-    elastic = regroup.run("--oversubscribe", "-np", "2:2", DIGITS, digits_csv, str(tmp_path / "elastic"))
+    elastic = regroup.run(
+        "--oversubscribe", "-np", "2:2", DIGITS, digits_csv, str(tmp_path / "elastic")
+    )
     assert elastic.wait() == 0, elastic.err
     fixed = regroup.run("--oversubscribe", "-np", "2", DIGITS, digits_csv, str(tmp_path / "fixed"))
     assert fixed.wait() == 0, fixed.err
@@ -68,7 +72,9 @@ def test_ranks_of_horovodrun_are_one_world(regroup, member):
         ["sh", "-c", f"for r in 0 1; do {rank} & done; wait"],
         env=regroup.env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert done.stdout.count("step 4 size 2") == 1 and done.stdout.count("finished") == 2, done.stderr
+    assert done.stdout.count("step 4 size 2") == 1 and done.stdout.count("finished") == 2, (
+        done.stderr
+    )
 
 
 def test_ranks_whose_number_nobody_says_are_refused(regroup, member):
@@ -108,7 +114,8 @@ def test_two_jobs_at_once_are_two_worlds(launcher, regroup, member):
 RANK = "r=${OMPI_COMM_WORLD_RANK:-${RANK:-$PMI_RANK}}; "
 
 
-@pytest.mark.parametrize("launcher", [name for name in ALL if name != "torchrun"])  # importing torch is slow
+# importing torch is slow
+@pytest.mark.parametrize("launcher", [name for name in ALL if name != "torchrun"])
 def test_a_rank_that_dies_ends_all(launcher, regroup, member):
     """The others hear of it in their next call, whether their launcher ends them or not."""
     script = RANK + f"[ $r = 1 ] && exec {member} 100000 1 '' sum 3; exec {member} 100000 1"
@@ -123,17 +130,23 @@ def test_ranks_that_differ_are_refused_by_name(launcher, regroup, member):
     script = RANK + f"exec {member} 4 1 '' model$r"
     done = run(launcher, regroup, 2, "sh", "-c", script)
     assert done.returncode != 0
-    assert re.search("(?:rank|member) [01] is refused: its model is 'model[01]", done.stderr), done.stderr
+    assert re.search("(?:rank|member) [01] is refused: its model is 'model[01]", done.stderr), (
+        done.stderr
+    )
     assert "finished" not in done.stdout
 
 
 def test_a_rank_that_comes_when_the_world_has_failed_is_told(regroup, member, tmp_path):
     """hydra lets the other ranks go on when one ends with a status of its own."""
     ends = f"{member} 4 1 '' model$r; s=$?; : > {tmp_path}/$r; exit $s"
-    waits = f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.02; done; exec {member} 4 1"
+    waits = (
+        f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.02; done; exec {member} 4 1"
+    )
     done = run("hydra", regroup, 3, "sh", "-c", f"{RANK} [ $r != 2 ] || {{ {waits}; }}; {ends}")
     assert done.returncode != 0
-    assert "ranks 0, 1 have ended, and 1 of 3 ranks waits in join() for them" in done.stderr, done.stderr
+    assert "ranks 0, 1 have ended, and 1 of 3 ranks waits in join() for them" in done.stderr, (
+        done.stderr
+    )
 
 
 def test_jobs_inside_a_rank_are_their_own(regroup, member):
@@ -145,12 +158,16 @@ def test_jobs_inside_a_rank_are_their_own(regroup, member):
         assert "step 3 size 2" in job.out
     ours = " ".join(ranks("regroup", 2, member, "3", "1"))
     done = run("openmpi-4", regroup, 2, "sh", "-c", ours)
-    assert done.stdout.count("finished") == 4 and done.stdout.count("step 3 size 2") == 2, done.stderr
+    assert done.stdout.count("finished") == 4 and done.stdout.count("step 3 size 2") == 2, (
+        done.stderr
+    )
 
 
 def test_programs_of_one_launch_are_one_world(regroup, tmp_path):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.py").write_text(NESTED + f"print('{name} of', session.size)\nsession.finish()")
+        (tmp_path / f"{name}.py").write_text(
+            NESTED + f"print('{name} of', session.size)\nsession.finish()"
+        )
     words = [[sys.executable, str(tmp_path / f"{name}.py")] for name in ("a", "b")]
     job = regroup.run("--oversubscribe", "-np", "1", *words[0], ":", "-np", "1", *words[1])
     assert job.wait() == 0, job.err
@@ -160,7 +177,8 @@ def test_programs_of_one_launch_are_one_world(regroup, tmp_path):
 def test_ranks_that_torchrun_starts_again_are_a_world_again(regroup, member):
     first = "[ $TORCHELASTIC_RESTART_COUNT = 0 ]"
     script = (
-        f"if {first}; then [ $RANK != 1 ] || exec {member} 100000 1 '' sum 3; exec {member} 100000 1; fi; "
+        f"if {first}; then [ $RANK != 1 ] || exec {member} 100000 1 '' sum 3; exec {member} 100000 "
+        f"1; fi; "
     )
     words = ["--max-restarts", "1", "sh", "-c", f"{script} exec {member} 4 1"]
     done = run("torchrun", regroup, 2, *words)
@@ -169,7 +187,11 @@ def test_ranks_that_torchrun_starts_again_are_a_world_again(regroup, member):
 
 
 def test_ranks_on_several_hosts_are_refused_with_the_variables(regroup, member):
-    env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    env = {
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    }
     done = subprocess.run(
         [member, "2", "1"], env={**regroup.env, **env}, capture_output=True, text=True, timeout=60
     )
@@ -198,7 +220,9 @@ def test_members_of_a_role_are_its_world(regroup, member, tmp_path):
 
 def test_seed_and_shards_are_those_of_the_command_line(regroup, digits_csv, tmp_path):
     def weights(name: str, *words: str) -> bytes:
-        job = regroup.run("--oversubscribe", "--shards", "3", "--seed", "9", *words, DIGITS, digits_csv, name)
+        job = regroup.run(
+            "--oversubscribe", "--shards", "3", "--seed", "9", *words, DIGITS, digits_csv, name
+        )
         assert job.wait() == 0, job.err
         assert "ignored" not in job.err
         return Path(name).read_bytes()
@@ -237,13 +261,16 @@ def test_a_notice_saves_what_there_is(regroup, member, tmp_path):
     assert again.wait() == 0, again.err
 
 
-@pytest.mark.parametrize("script", ["[ $RANK = 1 ] && exit 0", "[ $RANK = 1 ] && sleep 0.5 && exit 0"])
+@pytest.mark.parametrize(
+    "script", ["[ $RANK = 1 ] && exit 0", "[ $RANK = 1 ] && sleep 0.5 && exit 0"]
+)
 def test_a_rank_that_ends_without_joining_is_named(regroup, member, script, tmp_path):
     words = ["--oversubscribe", "-np", "3", "--checkpoint", str(tmp_path)]
     job = regroup.run(*words, "sh", "-c", f"{script}; exec {member} 5 1")
     assert job.wait() == 1
     assert re.search(
-        r"rank 1 \(pid \d+\) exited with code 0 without calling join\(\), for which \d of 3", job.err
+        r"rank 1 \(pid \d+\) exited with code 0 without calling join\(\), for which \d of 3",
+        job.err,
     )
 
 
@@ -259,9 +286,14 @@ def test_a_rank_that_ends_is_named_to_ranks_that_serve_themselves(regroup, membe
     else:  # the launcher has told of it
         one = f": > {ended}; exit 0"
         zero = f"{until.format(ended)}; {until.format('$REGROUP_RANK_EXITS')}; exec {member} 5 1"
-    job = regroup.run("--oversubscribe", "-np", "2", "sh", "-c", f"[ $RANK = 0 ] || {{ {one}; }}; {zero}")
+    job = regroup.run(
+        "--oversubscribe", "-np", "2", "sh", "-c", f"[ $RANK = 0 ] || {{ {one}; }}; {zero}"
+    )
     assert job.wait() == 3, job.err
-    told = r"rank 1 \(process \d+\) ended with status 0 without calling join\(\), while 1 of 2 ranks wait"
+    told = (
+        r"rank 1 \(process \d+\) ended with status 0 without calling join\(\), while 1 of 2 ranks "
+        r"wait"
+    )
     assert re.search(told, job.err), job.err
 
 
@@ -277,7 +309,13 @@ def test_what_a_rank_starts_after_it_has_joined_is_alone(regroup, member, tmp_pa
     inner = f"import subprocess; print(subprocess.check_output(['{member}', '2', '1'], text=True))"
     for words in ([], ["--checkpoint", str(tmp_path)]):
         job = regroup.run(
-            "--oversubscribe", "-np", "2", *words, sys.executable, "-c", NESTED + inner + "\nsession.finish()"
+            "--oversubscribe",
+            "-np",
+            "2",
+            *words,
+            sys.executable,
+            "-c",
+            NESTED + inner + "\nsession.finish()",
         )
         assert job.wait() == 0, job.err
         assert job.out.count("step 2 size 1") == 2
@@ -319,7 +357,9 @@ def test_a_job_with_checkpoints_forms_one_world(regroup, tmp_path):
     words = ["--oversubscribe", "-np", "2", "--checkpoint", str(tmp_path)]
     job = regroup.run(*words, sys.executable, "-c", AGAIN)
     assert job.wait() == 1
-    assert re.search("rank [01] has already finished its session. A job on several hosts", job.err), job.err
+    assert re.search(
+        "rank [01] has already finished its session. A job on several hosts", job.err
+    ), job.err
 
 
 @pytest.mark.parametrize("launcher", ["regroup", "hydra"])
@@ -329,7 +369,14 @@ def test_ranks_can_be_kept_apart(launcher, regroup, member):
 
 
 def test_ranks_that_are_kept_apart_say_that_they_make_no_checkpoint(regroup, member, tmp_path):
-    words = ["-x", "REGROUP_WORLD=alone", "--checkpoint", str(tmp_path), "--checkpoint-interval", "1"]
+    words = [
+        "-x",
+        "REGROUP_WORLD=alone",
+        "--checkpoint",
+        str(tmp_path),
+        "--checkpoint-interval",
+        "1",
+    ]
     job = regroup.run("--oversubscribe", "-np", "2", *words, member, "2", "1")
     assert job.wait() == 0, job.err
     assert job.err.count("regroup: REGROUP_WORLD=alone: --checkpoint is ignored") == 1, job.err

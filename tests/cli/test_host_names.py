@@ -1,5 +1,5 @@
-"""Hosts as people write them: in options, files and allocations, with what editors leave. A script stands in
-for ssh: it notes the host and runs the command here."""
+"""Hosts as people write them: in options, files and allocations, with what editors leave. A script
+stands in for ssh: it notes the host and runs the command here."""
 
 import socket
 import subprocess
@@ -78,12 +78,22 @@ def test_another_encoding_is_refused_by_name(run, tmp_path):
 
 
 def own_addresses() -> list[str]:
-    shown = subprocess.run(["hostname", "-I"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    shown = subprocess.run(
+        ["hostname", "-I"], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
     return shown.stdout.split()
 
 
 def test_this_host_needs_no_ssh_by_any_of_its_names(run, ssh):
-    names = [NAME, NAME.upper(), f"{NAME}.some.site", "LOCALHOST", "127.0.0.1", "::1", *own_addresses()]
+    names = [
+        NAME,
+        NAME.upper(),
+        f"{NAME}.some.site",
+        "LOCALHOST",
+        "127.0.0.1",
+        "::1",
+        *own_addresses(),
+    ]
     job = run("-H", ",".join(names), "-np", str(len(names)), "true")
     assert job.wait() == 0, job.err
     assert ssh.hosts() == []
@@ -134,13 +144,25 @@ def test_relative_hosts_count_from_the_host_file(run, ssh, tmp_path):
 def test_a_rank_file_heeds_slots_and_max_slots(run, tmp_path):
     (tmp_path / "hosts").write_text("hA slots=1 max_slots=1\nhB slots=4\n")
     (tmp_path / "ranks").write_text("rank 0=hA slot=0\nrank 1=hA slot=0\n")
-    words = ("--hostfile", str(tmp_path / "hosts"), "--rankfile", str(tmp_path / "ranks"), "-np", "2", "true")
-    job = run(*words)
-    assert (job.wait(), "2 ranks on host hA, expected at most 1 (slots)" in job.err) == (213, True), job.err
-    job = run("--oversubscribe", *words)
-    assert (job.wait(), "2 ranks on host hA, expected at most 1 (max_slots)" in job.err) == (213, True), (
-        job.err
+    words = (
+        "--hostfile",
+        str(tmp_path / "hosts"),
+        "--rankfile",
+        str(tmp_path / "ranks"),
+        "-np",
+        "2",
+        "true",
     )
+    job = run(*words)
+    assert (job.wait(), "2 ranks on host hA, expected at most 1 (slots)" in job.err) == (
+        213,
+        True,
+    ), job.err
+    job = run("--oversubscribe", *words)
+    assert (job.wait(), "2 ranks on host hA, expected at most 1 (max_slots)" in job.err) == (
+        213,
+        True,
+    ), job.err
 
 
 def test_a_folder_that_another_host_lacks_has_the_status_of_this_one(run):
@@ -152,7 +174,9 @@ def test_a_folder_that_another_host_lacks_has_the_status_of_this_one(run):
     assert job.wait() == 66, job.err
 
 
-@pytest.mark.parametrize("variables", [{"SLURM_JOB_ID": "4242"}, {"PBS_JOBID": "7.srv"}, {"LSB_JOBID": "7"}])
+@pytest.mark.parametrize(
+    "variables", [{"SLURM_JOB_ID": "4242"}, {"PBS_JOBID": "7.srv"}, {"LSB_JOBID": "7"}]
+)
 def test_a_job_of_which_only_the_number_was_inherited_is_not_used(regroup, variables):
     job = regroup.run("-np", "1", "echo", "hi", env=variables)
     assert (job.wait(), job.out, job.err) == (0, "hi\n", "")
@@ -160,13 +184,19 @@ def test_a_job_of_which_only_the_number_was_inherited_is_not_used(regroup, varia
 
 def test_an_address_in_an_allocation_may_be_this_host(run, ssh, tmp_path):
     (tmp_path / "nodes").write_text(f"{own_addresses()[0]}\n")
-    job = run("-np", "1", "true", env={"PBS_JOBID": "5.srv", "PBS_NODEFILE": str(tmp_path / "nodes")})
+    job = run(
+        "-np", "1", "true", env={"PBS_JOBID": "5.srv", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    )
     assert job.wait() == 0, job.err
     assert ssh.hosts() == []
 
 
 def test_a_copy_that_srun_started_says_so(regroup):
-    step = {"SLURM_STEP_NODELIST": NAME, "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2"}
+    step = {
+        "SLURM_STEP_NODELIST": NAME,
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_STEP_NUM_TASKS": "2",
+    }
     job_of = {"SLURM_JOB_ID": "900", "SLURM_JOB_NODELIST": NAME, "SLURM_TASKS_PER_NODE": "2"}
     for task, told in (("0", 0), ("1", 1)):
         env = {**job_of, **step, "SLURM_PROCID": task, "SLURMD_NODENAME": NAME}

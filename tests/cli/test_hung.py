@@ -1,4 +1,5 @@
-"""A member that stands still while the others wait for it is named; it is replaced or dropped on demand."""
+"""A member that stands still while the others wait for it is named; it is replaced or dropped on
+demand."""
 
 import json
 import re
@@ -14,14 +15,16 @@ STEP_MS = "40"  # of a leaf
 HANG_TIMEOUT_S = 2
 JOB = elastic("1:4", "--hang-timeout", str(HANG_TIMEOUT_S), initial=3)
 KEEPS = (
-    r"member 1 keeps 2 others waiting for ([0-9.]+) s \(a step takes ([0-9.]+) s\): it computes step (\d+)"
+    r"member 1 keeps 2 others waiting for ([0-9.]+) s \(a step takes ([0-9.]+) s\): it computes "
+    r"step (\d+)"
 )
 
 
 def wait_for_its_name(job, then: str = "") -> str:
-    """What is said of member 1, once it is said: it has kept the others waiting for --hang-timeout and for
-    ten steps (both numbers have two digits), in the step after the last one that was completed. How soon it
-    is said after that: tests/membership/progress_watch_test.cc, where the time is the test's."""
+    """What is said of member 1, once it is said: it has kept the others waiting for --hang-timeout
+    and for ten steps (both numbers have two digits), in the step after the last one that was
+    completed. How soon it is said after that: tests/membership/progress_watch_test.cc, where the
+    time is the test's."""
     found = job.wait_err(KEEPS + then)
     waiting, step = float(found[1]), float(found[2])
     assert waiting >= HANG_TIMEOUT_S and waiting >= 10 * step * 0.9, found[0]
@@ -33,8 +36,8 @@ def wait_for_its_name(job, then: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def hanging(tmp_path_factory):
-    """A job for each answer, beside each other: its launcher, itself, and the path of which member 1 stays in
-    the midst of a leaf as long as it is there."""
+    """A job for each answer, beside each other: its launcher, itself, and the path of which member
+    1 stays in the midst of a leaf as long as it is there."""
     member = str(BIN.parent / "tests/bin/elastic_member")
     launchers, jobs = [], {}
     for answer in ("report", "replace", "drop"):
@@ -44,8 +47,8 @@ def hanging(tmp_path_factory):
         job = launchers[-1].start(*JOB, "--on-hang", answer, *words)
         jobs[answer] = (launchers[-1], job, folder / "leaf.1")
     for _, job, _ in jobs.values():
-        # A step takes 80 ms or more, so these 70 take over 5 s: the agent, which asks once a second, has
-        # measured the three steps without which nothing is certain.
+        # A step takes 80 ms or more, so these 70 take over 5 s: the agent, which asks once a
+        # second, has measured the three steps without which nothing is certain.
         job.wait_out("^step 70 ")
     for _, _, gate in jobs.values():
         gate.touch()
@@ -57,7 +60,9 @@ def hanging(tmp_path_factory):
 def test_is_named_and_goes_on_when_it_is_let_go(hanging):
     regroup, job, gate = hanging["report"]
     said = wait_for_its_name(job)
-    history = [entry["why"] for entry in json.loads(regroup.control("status", "--json").stdout)["history"]]
+    history = [
+        entry["why"] for entry in json.loads(regroup.control("status", "--json").stdout)["history"]
+    ]
     assert [sentence for sentence in history if said in sentence], history
     last = max(map(int, re.findall(r"^step (\d+) ", job.out, re.MULTILINE)))
     assert said.endswith(f"computes step {last + 1}")
@@ -106,7 +111,8 @@ def test_one_that_has_finished_and_does_not_end_is_named_with_its_threads(regrou
     words = elastic("2:2", "--term-grace", "0.5", "--hang-timeout", "1", initial=2)
     job = regroup.start(*words, sys.executable, "-c", FINISHES)
     job.wait_err(
-        r"member 1 \(pid \d+\) has finished, but its process has not ended for \d+ s: its threads .*uploads"
+        r"member 1 \(pid \d+\) has finished, but its process has not ended for \d+ s: its threads "
+        r".*uploads"
     )
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 0, job.err  # all had finished

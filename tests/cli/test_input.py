@@ -22,7 +22,9 @@ def expected(rank: int, data: bytes) -> str:
     return f"{rank} {len(data)} {hashlib.sha256(data).hexdigest()[:8]}"
 
 
-@pytest.mark.parametrize(("to", "readers"), [("all", {0, 1, 2}), ("none", set()), ("2", {2}), ("0", {0})])
+@pytest.mark.parametrize(
+    ("to", "readers"), [("all", {0, 1, 2}), ("none", set()), ("2", {2}), ("0", {0})]
+)
 @pytest.mark.parametrize("kind", ["file", "pipe"])
 def test_input_goes_to_those_who_were_asked_for(regroup, tmp_path, to, readers, kind):
     data = os.urandom(3 << 20)
@@ -30,7 +32,9 @@ def test_input_goes_to_those_who_were_asked_for(regroup, tmp_path, to, readers, 
     source = subprocess.Popen(["cat", str(tmp_path / "in")], stdout=subprocess.PIPE)
     with open(tmp_path / "in", "rb") as file:
         stdin = file if kind == "file" else source.stdout
-        job = regroup.run("--oversubscribe", "-np", "3", "--stdin", to, *PYTHON, DIGEST, stdin=stdin)
+        job = regroup.run(
+            "--oversubscribe", "-np", "3", "--stdin", to, *PYTHON, DIGEST, stdin=stdin
+        )
     source.kill()
     source.wait()
     wanted = [expected(rank, data if rank in readers else b"") for rank in range(3)]
@@ -53,7 +57,9 @@ def test_a_member_that_reads_no_more_does_not_stop_the_others(regroup, tmp_path)
     (tmp_path / "in").write_bytes(data)
     script = "import os, sys\nif os.environ['RANK'] == '0': sys.exit(0)\n" + DIGEST
     with open(tmp_path / "in", "rb") as file:
-        job = regroup.run("--oversubscribe", "-np", "3", "--stdin", "all", *PYTHON, script, stdin=file)
+        job = regroup.run(
+            "--oversubscribe", "-np", "3", "--stdin", "all", *PYTHON, script, stdin=file
+        )
     assert sorted(job.out.splitlines()) == [expected(1, data), expected(2, data)]
     assert job.process.returncode == 0
 
@@ -73,7 +79,9 @@ def test_the_slowest_sets_the_pace(regroup, tmp_path):
     )
     size = 4 << 20
     read, write = os.pipe()
-    job = regroup.start("--oversubscribe", "-np", "2", "--stdin", "all", *PYTHON, script, str(go), stdin=read)
+    job = regroup.start(
+        "--oversubscribe", "-np", "2", "--stdin", "all", *PYTHON, script, str(go), stdin=read
+    )
     os.close(read)
     os.set_blocking(write, False)
     sent = 0
@@ -104,7 +112,8 @@ print('started', flush=True)
 
 
 def test_input_of_a_terminal_waits_for_the_foreground(terminal):
-    """What is typed while the job is in the background is the shell's; no SIGCONT tells of the change."""
+    """What is typed while the job is in the background is the shell's; no SIGCONT tells of the
+    change."""
     script = SHELL.replace("*sys.argv[1:]", "'sh', '-c', 'echo up; read line; echo got $line'") + (
         "line = sys.stdin.readline()\n"  # the shell's own, typed while the job is in the background
         "print('shell read', line, flush=True)\n"
@@ -132,7 +141,8 @@ def test_output_of_the_background_is_seen_even_with_tostop(terminal):
     modes[3] |= termios.TOSTOP
     termios.tcsetattr(terminal.slave, termios.TCSANOW, modes)
     script = (
-        SHELL.replace("*sys.argv[1:]", "'echo', 'from behind'") + "print('status', job.wait(), flush=True)\n"
+        SHELL.replace("*sys.argv[1:]", "'echo', 'from behind'")
+        + "print('status', job.wait(), flush=True)\n"
     )
     shell = terminal.run(sys.executable, "-c", script)
     try:
@@ -147,7 +157,13 @@ def test_modes_of_a_terminal_stay_as_they_are(terminal, regroup):
     tty.setraw(terminal.slave)
     before = termios.tcgetattr(terminal.slave)
     job = regroup.start(
-        "-np", "1", "sh", "-c", "echo up; head -c 3; echo", stdin=terminal.slave, stdout=terminal.slave
+        "-np",
+        "1",
+        "sh",
+        "-c",
+        "echo up; head -c 3; echo",
+        stdin=terminal.slave,
+        stdout=terminal.slave,
     )
     until(lambda: terminal.sees(b"up"), "the member runs")
     assert termios.tcgetattr(terminal.slave) == before

@@ -1,8 +1,9 @@
 """Whoever of a job's processes is killed at once with whom: nothing of the job is left.
 
-Each member has a daemon (setsid, parent gone) and a stranger: a daemon whose environment is empty. What ends
-is ended by the death of another process. Time limits that could end it instead are longer than any wait here
-(NO_LIMIT), but for --orphan-timeout, so no assertion depends on how fast the machine is.
+Each member has a daemon (setsid, parent gone) and a stranger: a daemon whose environment is empty.
+What ends is ended by the death of another process. Time limits that could end it instead are longer
+than any wait here (NO_LIMIT), but for --orphan-timeout, so no assertion depends on how fast the
+machine is.
 """
 
 import contextlib
@@ -62,7 +63,9 @@ def start(regroup, kind: str, member: str):
         words = elastic("1:2", *NO_LIMIT, *ORPHAN_TIMEOUT, initial=2)
         job = regroup.start(*words, "sh", "-c", FAMILY + f"{member} 1000000 5", env=env)
         until(lambda: steps(job) > 2, f"steps: {job.err}")
-    until(lambda: len(numbers(job, "up")) == len(numbers(job, "stranger")) == 2, "both ranks are up")
+    until(
+        lambda: len(numbers(job, "up")) == len(numbers(job, "stranger")) == 2, "both ranks are up"
+    )
     # Two sleeps that carry the mark are the daemons.
     until(lambda: sum("sleep 1000" in line for line in job.living().values()) >= 2, "both daemons")
     return job
@@ -102,7 +105,8 @@ def assert_goes_on(regroup, job, kind: str) -> None:
 
 
 def assert_next_regroup_ends_it(regroup, job) -> None:
-    """All three helpers are dead: direct members die, the next `regroup` on the host ends the rest."""
+    """All three helpers are dead: direct members die, the next `regroup` on the host ends the
+    rest."""
     until(lambda: not any(map(lives, numbers(job, "up"))), "the end of the members")
     until(lambda: len(job.living()) == 2, "the end of all but daemons")
     strangers = numbers(job, "stranger")
@@ -111,7 +115,9 @@ def assert_next_regroup_ends_it(regroup, job) -> None:
     try:
         following = regroup.run("-np", "1", "true")
         assert following.process.returncode == 0
-        expected = f"regroup: job {record[:-4]}, whose launcher was killed, had left 2 processes: ended\n"
+        expected = (
+            f"regroup: job {record[:-4]}, whose launcher was killed, had left 2 processes: ended\n"
+        )
         assert following.err == expected
         assert not job.living()
         assert not runtime_files(regroup)
@@ -198,7 +204,8 @@ def test_living_jobs_are_left_alone(regroup, member):
     before = job.living().keys()
     assert regroup.run("-np", "1", "true").err == ""
     assert job.living().keys() == before
-    assert len(runtime_files(regroup)) == 3  # its record, its folders for MPI and for `regroup status`
+    # its record, its folders for MPI and for `regroup status`
+    assert len(runtime_files(regroup)) == 3
     job.process.terminate()
     assert job.wait() == 1
     assert_clean(regroup, job)
@@ -209,7 +216,11 @@ def test_only_its_own_processes_are_ended(regroup, member):
     job_id = next(name[:-4] for name in runtime_files(regroup) if name.endswith(".job"))
     others = [
         subprocess.Popen(["sleep", "1000"], env=env)
-        for env in ({"REGROUP_JOB": job_id + "0"}, {"XREGROUP_JOB": job_id}, {"A": f"REGROUP_JOB={job_id}"})
+        for env in (
+            {"REGROUP_JOB": job_id + "0"},
+            {"XREGROUP_JOB": job_id},
+            {"A": f"REGROUP_JOB={job_id}"},
+        )
     ]
     kill_at_once(job, HELPERS, False)
     until(lambda: not any(map(lives, numbers(job, "up"))), "the end of the members")

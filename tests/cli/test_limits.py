@@ -1,4 +1,5 @@
-"""Members are held to their cpus and memory: by control groups where these may be made, else otherwise.
+"""Members are held to their cpus and memory: by control groups where these may be made, else
+otherwise.
 
 Where they may not, for want of root or of controllers, the tests of them are skipped.
 """
@@ -17,7 +18,8 @@ from conftest import BIN, until
 
 EAT = "x = bytearray(256 << 20)"  # several times what is allowed
 BURN = (
-    "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+    "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: "
+    "pass\nprint(time.process_time())"
 )
 
 
@@ -47,14 +49,18 @@ def without_rights() -> list[str]:
 
 
 def test_member_that_needs_more_memory_is_killed_and_named(regroup, controlled):
-    script = f"import os\nprint('up', os.getpid(), flush=True)\nif os.environ['RANK'] == '1': {EAT}\n"
+    script = (
+        f"import os\nprint('up', os.getpid(), flush=True)\nif os.environ['RANK'] == '1': {EAT}\n"
+    )
     job = regroup.start(
         "--oversubscribe", "-np", "2", "--memory", "64M", sys.executable, "-c",
         script + "import time; time.sleep(1000)",
     )  # fmt: skip
     assert job.wait() == 137
     said = re.search(
-        r"rank 1 \(pid (\d+)\) was killed for exceeding its memory limit of 64 MiB: ending the other", job.err
+        r"rank 1 \(pid (\d+)\) was killed for exceeding its memory limit of 64 MiB: ending the "
+        r"other",
+        job.err,
     )
     assert said, job.err
     assert f"up {said[1]}" in job.out
@@ -63,17 +69,21 @@ def test_member_that_needs_more_memory_is_killed_and_named(regroup, controlled):
 
 
 def test_member_within_its_memory_lives(regroup, controlled):
-    job = regroup.run("-np", "1", "--memory", "128M", sys.executable, "-c", "x = bytearray(64 << 20)")
+    job = regroup.run(
+        "-np", "1", "--memory", "128M", sys.executable, "-c", "x = bytearray(64 << 20)"
+    )
     assert (job.process.returncode, job.err) == (0, "")
     assert not groups()
 
 
 def test_process_of_a_member_that_needs_more_is_named(regroup, controlled):
-    job = regroup.run("-np", "1", "--memory", "64M", "sh", "-c", f"{sys.executable} -c '{EAT}'; exit 7")
+    job = regroup.run(
+        "-np", "1", "--memory", "64M", "sh", "-c", f"{sys.executable} -c '{EAT}'; exit 7"
+    )
     assert job.process.returncode == 7
     assert (
-        "exited with code 7 after one of its processes was killed for exceeding its memory limit of 64 MiB"
-        in job.err
+        "exited with code 7 after one of its processes was killed for exceeding its memory limit "
+        "of 64 MiB" in job.err
     )
 
 
@@ -86,19 +96,24 @@ def test_a_kill_is_not_taken_for_one_for_memory(regroup, controlled):
 
 def test_each_program_has_its_own_limit(regroup, controlled):
     ok = ["-np", "1", "--memory", "512M", sys.executable, "-c", EAT]
-    job = regroup.run("--oversubscribe", *ok, ":", "-np", "1", "--memory", "64M", sys.executable, "-c", EAT)
-    assert re.search(r"rank 1 \(pid \d+\) was killed for exceeding its memory limit of 64 MiB", job.err), (
-        job.err
+    job = regroup.run(
+        "--oversubscribe", *ok, ":", "-np", "1", "--memory", "64M", sys.executable, "-c", EAT
     )
+    assert re.search(
+        r"rank 1 \(pid \d+\) was killed for exceeding its memory limit of 64 MiB", job.err
+    ), job.err
     assert "rank 0" not in job.err
 
 
-def test_a_member_that_always_exceeds_its_memory_is_not_replaced_for_ever(regroup, controlled, tmp_path):
+def test_a_member_that_always_exceeds_its_memory_is_not_replaced_for_ever(
+    regroup, controlled, tmp_path
+):
     path = tmp_path / "train.py"
     path.write_text(
         "import numpy as np, regroup\n"
         "w = np.zeros(4, np.float32)\n"
-        "s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=8000, batch=4, epochs=1)\n"
+        "s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=8000, batch=4, "
+        "epochs=1)\n"
         "for step in s:\n"
         "    for shard in step: shard.gradient[:] = 1\n"
         f"    if step.number > 3: {EAT}\n"
@@ -114,8 +129,12 @@ def test_a_member_that_always_exceeds_its_memory_is_not_replaced_for_ever(regrou
 
 
 def test_member_of_an_elastic_job_is_named_too(regroup, controlled):
-    job = regroup.start("-np", "1:2", "--initial-size", "1", "--memory", "64M", sys.executable, "-c", EAT)
-    job.wait_err(r"^regroup: member 0 \(pid \d+\) was killed for exceeding its memory limit of 64 MiB$")
+    job = regroup.start(
+        "-np", "1:2", "--initial-size", "1", "--memory", "64M", sys.executable, "-c", EAT
+    )
+    job.wait_err(
+        r"^regroup: member 0 \(pid \d+\) was killed for exceeding its memory limit of 64 MiB$"
+    )
     job.process.terminate()
     job.process.terminate()
     job.wait()
@@ -156,7 +175,10 @@ def test_groups_end_all_that_is_in_them_even_after_crashes(regroup, controlled):
     assert groups()
     regroup.run("-np", "1", "true")
     assert not groups()
-    until(lambda: not os.path.exists(f"/proc/{stranger}"), "the end of the process with an empty environment")
+    until(
+        lambda: not os.path.exists(f"/proc/{stranger}"),
+        "the end of the process with an empty environment",
+    )
 
 
 @pytest.fixture
@@ -170,7 +192,16 @@ def open_folder():
 
 def test_groups_of_other_hosts_are_removed_too(regroup, controlled):
     job = regroup.run(
-        "--launcher", "fork", "-H", "other:2", "-np", "2", "--memory", "100M", "cat", "/proc/self/cgroup"
+        "--launcher",
+        "fork",
+        "-H",
+        "other:2",
+        "-np",
+        "2",
+        "--memory",
+        "100M",
+        "cat",
+        "/proc/self/cgroup",
     )
     assert job.wait() == 0, job.err
     (name,) = set(re.findall(r"/(regroup-[0-9a-f]{8}-1)/member", job.out))

@@ -1,4 +1,5 @@
-"""Notices: a file, a command, a signal; what they do to a job on this host, and to one of several hosts."""
+"""Notices: a file, a command, a signal; what they do to a job on this host, and to one of several
+hosts."""
 
 import contextlib
 import json
@@ -18,7 +19,16 @@ FAST = ["--notice-every", "0.05"]
 def test_a_notice_ends_a_job_of_this_host(regroup, tmp_path, count):
     notice = tmp_path / "notice"
     member = "trap 'echo told; exit 0' TERM; echo up; while sleep 0.05; do :; done"
-    words = ["--notice-file", str(notice), *FAST, "--notice-status", "75", "--oversubscribe", "-np", count]
+    words = [
+        "--notice-file",
+        str(notice),
+        *FAST,
+        "--notice-status",
+        "75",
+        "--oversubscribe",
+        "-np",
+        count,
+    ]
     job = regroup.start(*words, "sh", "-c", member)
     until(lambda: job.out.count("up") == 2, "members")
     notice.write_text("rubbish")
@@ -61,7 +71,9 @@ def test_a_host_that_stands_still_for_a_moment_is_not_lost(regroup, tmp_path):
     job = regroup.start(*words, "sh", "-c", member)
     agent = int(until(lambda: re.search(r"^up 1 (\d+)$", job.out, re.MULTILINE), "rank 1")[1])
     notice.write_text("pause within=0 for=20 hosts=b\n")
-    job.wait_err(r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job continues")
+    job.wait_err(
+        r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job continues"
+    )
     os.kill(agent, signal.SIGSTOP)
     time.sleep(7)
     os.kill(agent, signal.SIGCONT)
@@ -111,7 +123,16 @@ def test_the_status_by_which_an_allocator_starts_a_job_again(regroup, sent, expe
 def test_a_signal_that_is_said_to_be_a_notice(regroup):
     """As of `bsub -wa URG -wt MINUTES`: members get SIGTERM, and the time that there is."""
     member = "trap 'sleep 5.5; echo told; exit 0' TERM; echo up; while sleep 0.05; do :; done"
-    words = ["--notice-signal", "URG,USR1", "--notice-grace", "20", "--notice-status", "99", "-np", "1"]
+    words = [
+        "--notice-signal",
+        "URG,USR1",
+        "--notice-grace",
+        "20",
+        "--notice-status",
+        "99",
+        "-np",
+        "1",
+    ]
     job = regroup.start(*words, "sh", "-c", member)
     job.wait_out("up")
     job.process.send_signal(signal.SIGURG)
@@ -122,7 +143,15 @@ def test_a_signal_that_is_said_to_be_a_notice(regroup):
 @pytest.fixture
 def two_hosts(regroup, member, tmp_path):
     """A job of four members on two hosts, both of them this one, that are watched for a notice."""
-    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(tmp_path / "notice"), *FAST]
+    words = [
+        "--launcher",
+        "fork",
+        "-H",
+        "a:2,b:2",
+        "--notice-file",
+        str(tmp_path / "notice"),
+        *FAST,
+    ]
     words += ["--notice-status", "75"]
     job = regroup.start(*words, "--shards", "4", "-np", "1:4", member, STEPS, "20")
     job.wait_err("generation 1: 4 members")
@@ -140,11 +169,19 @@ def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
 
 
 def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
-    """Whoever says it: it can only leave less time. The step during which both are heard goes on until they
-    were."""
+    """Whoever says it: it can only leave less time. The step during which both are heard goes on
+    until they were."""
     second, gates = tmp_path / "second", tmp_path / "gates"
     gates.mkdir()
-    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(tmp_path / "notice"), *FAST]
+    words = [
+        "--launcher",
+        "fork",
+        "-H",
+        "a:2,b:2",
+        "--notice-file",
+        str(tmp_path / "notice"),
+        *FAST,
+    ]
     words += ["--notice-command", f"cat {second} 2>/dev/null || true"]
     training = [member, "12", "20", "", "sum", "0", "64", f"gates={gates}"]
     job = regroup.start(*words, "--shards", "4", "-np", "1:4", *training)
@@ -164,7 +201,9 @@ def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
     assert job.out.count("left") == 2
 
 
-def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regroup, member, tmp_path):
+def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(
+    regroup, member, tmp_path
+):
     """Its members leave as on any notice; its agent stays, and hears of the end."""
     notice = tmp_path / "notice"
     words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(notice), *FAST]
@@ -186,13 +225,17 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regr
     assert "was lost" not in two_hosts.err, two_hosts.err
 
 
-def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspended(regroup, member, tmp_path):
-    """Members there stand still, so it is given up at its deadline, and tried again. Whoever says that it is
-    suspended takes its time to say so once more."""
+def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspended(
+    regroup, member, tmp_path
+):
+    """Members there stand still, so it is given up at its deadline, and tried again. Whoever says
+    that it is suspended takes its time to say so once more."""
     notice = tmp_path / "notice"
     words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-every", "0.05"]
     words += ["--notice-command", f"sleep 0.3; cat {notice} 2>/dev/null || true"]
-    job = regroup.start(*words, "--shards", "4", "-np", "1:4", "--initial-size", "4", member, STEPS, "100")
+    job = regroup.start(
+        *words, "--shards", "4", "-np", "1:4", "--initial-size", "4", member, STEPS, "100"
+    )
     job.wait_err("generation 1: 4 members")
     for pid in [pid_of(job, 2), pid_of(job, 3)]:
         os.kill(pid, signal.SIGSTOP)  # their agent kills them when it is given up
@@ -201,7 +244,9 @@ def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspende
     came = r"host b has come, with (\d+) slots"
 
     def times() -> list[str]:
-        return re.findall(came, "\n".join(said["why"] for said in status(regroup).get("history", [])))
+        return re.findall(
+            came, "\n".join(said["why"] for said in status(regroup).get("history", []))
+        )
 
     assert until(times, "host b once more") == ["0"]
     until(lambda: len(members(regroup)) == 2, "two members")
@@ -266,16 +311,24 @@ KEPT = ["--shards", "4", "--notice-status", "99", "--min-members-timeout", "1"]
 
 def attempt_of(regroup) -> list[int]:
     found = status(regroup)
-    return [found[name] for name in ("attempt", "preempted_before", "failed_before", "killed_before")]
+    return [
+        found[name] for name in ("attempt", "preempted_before", "failed_before", "killed_before")
+    ]
 
 
 def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
-    """Ended on a notice, killed without a word, failed; and each goes on from the newest checkpoint."""
+    """Ended on a notice, killed without a word, failed; and each goes on from the newest
+    checkpoint."""
     words = elastic("1:2", *KEPT, "--max-restarts", "0", initial=2, checkpoint=tmp_path, interval=5)
 
     def start(*program: str):
-        job = regroup.start(*words, "sh", "-c", 'echo attempt $REGROUP_ATTEMPT; exec "$@"', "sh", *program)
-        until(lambda: status(regroup).get("step", 0) > 10 or job.process.poll() is not None, "ten steps")
+        job = regroup.start(
+            *words, "sh", "-c", 'echo attempt $REGROUP_ATTEMPT; exec "$@"', "sh", *program
+        )
+        until(
+            lambda: status(regroup).get("step", 0) > 10 or job.process.poll() is not None,
+            "ten steps",
+        )
         return job
 
     first = start(member, STEPS, "10")
@@ -315,7 +368,8 @@ def kept(folder) -> tuple[int, int, int]:
 
 
 def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, tmp_path):
-    """Slurm sends SIGTERM to all processes of a job: members may be gone before their agent has heard it."""
+    """Slurm sends SIGTERM to all processes of a job: members may be gone before their agent has
+    heard it."""
     words = elastic("1:2", *KEPT, "--replace", "never", initial=2, checkpoint=tmp_path, interval=5)
     job = regroup.start(*words, member, STEPS, "10")
     until(lambda: status(regroup).get("step", 0) > 5, "five steps")
@@ -329,7 +383,17 @@ def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, 
 
 def test_a_second_signal_soon_after_the_first_is_the_same_notice(regroup, member):
     """The member finishes its step; who sends SIGTERM later once more ends it at once."""
-    words = ["--oversubscribe", "--shards", "4", "-np", "1:2", "--initial-size", "2", "--replace", "never"]
+    words = [
+        "--oversubscribe",
+        "--shards",
+        "4",
+        "-np",
+        "1:2",
+        "--initial-size",
+        "2",
+        "--replace",
+        "never",
+    ]
     job = regroup.start(*words, member, STEPS, "100")
     until(lambda: status(regroup).get("step", 0) > 1, "two steps")
     leaves = pid_of(job, members(regroup)[0])
@@ -375,8 +439,21 @@ def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
     assert kept(tmp_path) == (1, 1, 0)
 
 
-def test_attempts_of_a_job_on_two_hosts_are_counted_beside_their_checkpoints(regroup, member, tmp_path):
-    words = ["--launcher", "fork", "-H", "a:1,b:1", "--shards", "4", "-np", "1:2", "--initial-size", "2"]
+def test_attempts_of_a_job_on_two_hosts_are_counted_beside_their_checkpoints(
+    regroup, member, tmp_path
+):
+    words = [
+        "--launcher",
+        "fork",
+        "-H",
+        "a:1,b:1",
+        "--shards",
+        "4",
+        "-np",
+        "1:2",
+        "--initial-size",
+        "2",
+    ]
     words += ["--checkpoint-interval", "5", "--notice-status", "99", "--checkpoint", str(tmp_path)]
     first = regroup.start(*words, member, STEPS, "10")
     first.wait_err("checkpoint of step 10")

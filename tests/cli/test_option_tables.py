@@ -1,5 +1,5 @@
-"""Each option that the help of an installed launcher lists is known to ours: what a new version adds is not
-missed. Open MPI 5 lists nothing; its manual page is not in the wheel."""
+"""Each option that the help of an installed launcher lists is known to ours: what a new version
+adds is not missed. Open MPI 5 lists nothing; its manual page is not in the wheel."""
 
 import re
 import subprocess
@@ -20,7 +20,8 @@ NAME = r"-{1,2}([A-Za-z][\w-]*)"
 
 
 def options_in(text: str) -> set[str]:
-    """Names at the beginnings of lines: "-x|--x <arg0>", "-n/-np {value}", "-r, --redirects LIST"."""
+    """Names at the beginnings of lines: "-x|--x <arg0>", "-n/-np {value}", "-r, --redirects
+    LIST"."""
     found = set()
     for line in text.splitlines():
         if line_begins := re.match(rf"\s{{1,6}}({NAME}\S*(?:[ ,|/]+{NAME}\S*)*)", line):
@@ -31,7 +32,9 @@ def options_in(text: str) -> set[str]:
 @pytest.fixture(scope="module")
 def ours() -> set[str]:
     words = [str(BIN / "regroup"), "--generate", "bash"]
-    text = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+    text = subprocess.run(
+        words, capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    ).stdout
     return set(re.findall(rf"(?<![\w-]){NAME}", text))
 
 

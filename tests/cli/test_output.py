@@ -26,14 +26,18 @@ def test_time_stands_before_each_line(regroup):
     assert len(job.out.splitlines()) == 4
     assert all(re.fullmatch(TIME + "<stdout>:[ac]", line) for line in job.out.splitlines()), job.out
     job = regroup.run(*TWO, "--timestamp-output", "--tag-output", *SAY)
-    assert all(re.fullmatch(TIME + r"\[1,[01]\]<stdout>:[ac]", line) for line in job.out.splitlines())
+    assert all(
+        re.fullmatch(TIME + r"\[1,[01]\]<stdout>:[ac]", line) for line in job.out.splitlines()
+    )
     assert all(re.fullmatch(TIME + r"\[1,[01]\]<stderr>:b", line) for line in job.err.splitlines())
 
 
 def test_rank_stands_before_each_line_as_in_hydra(regroup):
     job = regroup.run(*TWO, "-l", *SAY)
     assert sorted(job.out.splitlines()) == ["[0] a", "[0] c", "[1] a", "[1] c"]
-    real = subprocess.run([*rival("hydra"), "-l", "-n", "2", "echo", "a"], capture_output=True, text=True)
+    real = subprocess.run(
+        [*rival("hydra"), "-l", "-n", "2", "echo", "a"], capture_output=True, text=True
+    )
     assert sorted(real.stdout.splitlines()) == ["[0] a", "[1] a"]
 
 
@@ -67,18 +71,26 @@ def test_files_are_those_of_mpirun(regroup, tmp_path, ranks, folder, options):
             assert job.process.returncode == 0, job.err
             assert bool(job.out) == ("nocopy" not in folder)
         else:
-            subprocess.run([*rival("openmpi-4"), *arguments], check=True, capture_output=True, timeout=60)
+            subprocess.run(
+                [*rival("openmpi-4"), *arguments], check=True, capture_output=True, timeout=60
+            )
         found[name] = files_below(tmp_path / name)
     if "--merge-stderr-to-stdout" in options:  # mpirun's pty and pipe race: compare what is in them
         found = {
-            name: {p: sorted(text.splitlines()) for p, text in files.items()} for name, files in found.items()
+            name: {p: sorted(text.splitlines()) for p, text in files.items()}
+            for name, files in found.items()
         }
     assert found["ours"] == found["theirs"]
     assert found["ours"]
 
 
 def test_patterns_name_files(regroup, tmp_path):
-    options = ["-outfile-pattern", str(tmp_path / "o.%r.%%"), "-errfile-pattern", str(tmp_path / "all.err")]
+    options = [
+        "-outfile-pattern",
+        str(tmp_path / "o.%r.%%"),
+        "-errfile-pattern",
+        str(tmp_path / "all.err"),
+    ]
     job = regroup.run(*TWO, *options, "sh", "-c", "echo $RANK; echo e$RANK >&2")
     assert job.process.returncode == 0, job.err
     assert (job.out, job.err) == ("", "")
@@ -111,7 +123,9 @@ def test_full_disk_is_said_once_and_the_other_path_loses_nothing(regroup, tmp_pa
         job = regroup.run(
             "-np", "1", "--output-filename", str(tmp_path / "e"), "seq", str(count), stdout=full
         )
-    assert (tmp_path / "e/1/rank.0/stdout").read_text().split() == [str(i) for i in range(1, count + 1)]
+    assert (tmp_path / "e/1/rank.0/stdout").read_text().split() == [
+        str(i) for i in range(1, count + 1)
+    ]
     assert job.err.count("No space left on device") == 1
     assert job.process.returncode == 1
 
@@ -124,13 +138,21 @@ def test_full_disk_does_not_end_the_members(regroup):
 
 
 def test_small_disk_that_fills_up(regroup, tmp_path):
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], check=False
+    )
     if mounted.returncode != 0:
         pytest.skip("mount is not permitted here")
     try:
         line = "z" * 99
         job = regroup.run(
-            "-np", "1", "--output-filename", str(tmp_path / "d"), "sh", "-c", f"yes {line} | head -50000"
+            "-np",
+            "1",
+            "--output-filename",
+            str(tmp_path / "d"),
+            "sh",
+            "-c",
+            f"yes {line} | head -50000",
         )
         assert job.out == (line + "\n") * 50_000
         assert job.err.count("No space left on device") == 1
@@ -143,7 +165,9 @@ def test_small_disk_that_fills_up(regroup, tmp_path):
 def test_reader_that_goes_away_does_not_take_the_file_with_it(regroup, tmp_path):
     read, write = os.pipe()
     os.close(read)
-    job = regroup.run("-np", "1", "--output-filename", str(tmp_path / "d"), "seq", "200000", stdout=write)
+    job = regroup.run(
+        "-np", "1", "--output-filename", str(tmp_path / "d"), "seq", "200000", stdout=write
+    )
     os.close(write)
     assert (tmp_path / "d/1/rank.0/stdout").read_text().split()[-1] == "200000"
     assert job.process.returncode == 0
@@ -155,7 +179,8 @@ VOLUME = (  # lines of every length up to 200, written in pieces of odd sizes
     "i = done = 0\n"
     "rest = b''\n"
     "while done < total:\n"
-    "    lines = [b'%s %d %s' % (r.encode(), n, b'.' * (n * 7 % 190)) for n in range(i, i + 2000)]\n"
+    "    lines = [b'%s %d %s' % (r.encode(), n, b'.' * (n * 7 % 190)) for n in range(i, i + "
+    "2000)]\n"
     "    i += 2000\n"
     "    rest += b'\\n'.join(lines) + b'\\n'\n"
     "    while len(rest) > 50001:\n"
@@ -169,7 +194,9 @@ VOLUME = (  # lines of every length up to 200, written in pieces of odd sizes
 def test_volume_is_whole_in_order_and_takes_no_memory(regroup, options):
     size = (100 if FULL else 8) << 20
     read, write = os.pipe()
-    job = regroup.start("--oversubscribe", "-np", "4", *options, *PYTHON, VOLUME, str(size), stdout=write)
+    job = regroup.start(
+        "--oversubscribe", "-np", "4", *options, *PYTHON, VOLUME, str(size), stdout=write
+    )
     os.close(write)
     agent = job.agent
     seen = dict.fromkeys("0123", 0)

@@ -50,10 +50,15 @@ def test_mpiruns_words_go_to_the_same_function():
         ("package 1", [20]),
         ("package 1", [21]),
     ]
-    hosts = json.loads(place("-np", "4", "--hosts", "2", "--map-by", "node", "--json").stdout)["ranks"]
+    hosts = json.loads(place("-np", "4", "--hosts", "2", "--map-by", "node", "--json").stdout)[
+        "ranks"
+    ]
     assert [rank["host"] for rank in hosts] == ["DGX-1V-0", "DGX-1V-1"] * 2
     assert all(rank["gpus"] for rank in hosts)
-    assert "--map-by of members with GPUs: expected slot" in place("-np", "4", "--map-by", "package").stderr
+    assert (
+        "--map-by of members with GPUs: expected slot"
+        in place("-np", "4", "--map-by", "package").stderr
+    )
     near = json.loads(place("-np", "1", "--bind-to", "core", "--json").stdout)["ranks"][0]
     assert len(near["cpus"]) == 1 and near["gpus"]
 

@@ -1,4 +1,5 @@
-"""Where members are bound on this machine, compared with the real mpiruns, and what is shown of it."""
+"""Where members are bound on this machine, compared with the real mpiruns, and what is shown of
+it."""
 
 import os
 import re
@@ -98,7 +99,9 @@ def host_file(tmp_path) -> str:
 
 
 @needs_two
-@pytest.mark.parametrize("words", [[], ["-np", "1"], ["--bind-to", "none"], ["-np", "3"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [[], ["-np", "1"], ["--bind-to", "none"], ["-np", "3"]], ids=" ".join
+)
 def test_seq_takes_a_line_for_each_member_as_under_mpirun(regroup, host_file, words):
     """Without -np all of them; more members than lines are refused."""
     words = ["--map-by", "seq", "--hostfile", host_file, *words]
@@ -110,7 +113,10 @@ def test_seq_takes_a_line_for_each_member_as_under_mpirun(regroup, host_file, wo
 
 @needs_two
 def test_seq_takes_hosts_of_the_list_or_of_its_own_file(regroup, host_file):
-    for words in (["-H", "localhost,localhost", "--map-by", "seq"], ["--map-by", f"seq:file={host_file}"]):
+    for words in (
+        ["-H", "localhost,localhost", "--map-by", "seq"],
+        ["--map-by", f"seq:file={host_file}"],
+    ):
         job = regroup.run("--tag-output", *words, *ALLOWED)
         assert (job.wait(), len(masks(job.out))) == (0, 2), job.err
         assert masks(job.out) == asked("openmpi-5", *words)
@@ -122,7 +128,11 @@ def test_seq_takes_hosts_of_the_list_or_of_its_own_file(regroup, host_file):
         "-np",
         "2",
     ]  # a mention is one member, whatever its slots
-    assert regroup.run(*counted, "true").wait() == mpirun("openmpi-5", *counted, "true").returncode == 213
+    assert (
+        regroup.run(*counted, "true").wait()
+        == mpirun("openmpi-5", *counted, "true").returncode
+        == 213
+    )
 
 
 @needs_two
@@ -140,7 +150,12 @@ def test_reported_bindings_read_as_those_of_mpirun_5(regroup, words):
 
 def test_the_affinity_mask_is_kept(regroup):
     job = regroup.start(
-        "-np", "1", "--bind-to", "core", *ALLOWED, preexec_fn=lambda: os.sched_setaffinity(0, CORES[-1:])
+        "-np",
+        "1",
+        "--bind-to",
+        "core",
+        *ALLOWED,
+        preexec_fn=lambda: os.sched_setaffinity(0, CORES[-1:]),
     )
     assert job.wait() == 0, job.err
     assert job.out.split()[-1] == str(CORES[-1])
@@ -171,7 +186,10 @@ def test_without_a_count_ppr_says_how_many(regroup):
 
 def test_slots_are_cores_or_hardware_threads(regroup):
     env = {"HWLOC_XMLFILE": str(MACHINES / "packages.xml")}
-    for words, count in ((["--do-not-launch"], 8), (["--do-not-launch", "--use-hwthread-cpus"], 16)):
+    for words, count in (
+        (["--do-not-launch"], 8),
+        (["--do-not-launch", "--use-hwthread-cpus"], 16),
+    ):
         job = regroup.start(*words, "--display-map", "cat", env=env)
         assert job.wait() == 0, job.err
         assert job.out.startswith(f"map: {count} members ")
@@ -230,7 +248,9 @@ def cores_of(job, member_id: int) -> set[int]:
 @needs_two
 def test_elastic_members_are_bound_where_it_is_asked_for(regroup, member):
     """Who takes the place of a dead one takes its core, however often."""
-    job = regroup.start(*ELASTIC, "--initial-size", "2", "--bind-to", "core", member, "1000000", "5")
+    job = regroup.start(
+        *ELASTIC, "--initial-size", "2", "--bind-to", "core", member, "1000000", "5"
+    )
     job.wait_out("^step 5 ")
     bound = [cores_of(job, 0), cores_of(job, 1)]
     assert bound == [{core} for core in CORES[:2]]

@@ -1,4 +1,5 @@
-"""Several programs in one job: own arguments, folder and environment each, ranks going through them."""
+"""Several programs in one job: own arguments, folder and environment each, ranks going through
+them."""
 
 import subprocess
 
@@ -109,7 +110,11 @@ def test_options_of_torchrun_are_taken(regroup, tmp_path, words):
     ("second", "status", "message"),
     [
         (["no-such-program"], 66, "program no-such-program was not found"),
-        (["-wdir", "/no/such/folder", "true"], 181, "--wdir /no/such/folder: No such file or directory"),
+        (
+            ["-wdir", "/no/such/folder", "true"],
+            181,
+            "--wdir /no/such/folder: No such file or directory",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_second_starts_nothing_of_the_first(
@@ -123,7 +128,9 @@ def test_what_is_wrong_with_the_second_starts_nothing_of_the_first(
 
 
 def test_a_death_in_one_ends_the_other(regroup):
-    job = regroup.run("--oversubscribe", "-np", "1", "sleep", "60", ":", "-np", "1", "sh", "-c", "exit 5")
+    job = regroup.run(
+        "--oversubscribe", "-np", "1", "sleep", "60", ":", "-np", "1", "sh", "-c", "exit 5"
+    )
     assert job.wait() == 5
     assert "rank 1" in job.err
 

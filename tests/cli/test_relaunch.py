@@ -1,4 +1,5 @@
-"""A job of MIN:MAX members whose program does not use the runtime: launched again with what is left."""
+"""A job of MIN:MAX members whose program does not use the runtime: launched again with what is
+left."""
 
 import os
 import shutil
@@ -46,7 +47,9 @@ def test_a_job_that_is_ended_before_a_member_has_joined_announces_no_launch(regr
 
 
 def test_restarts_without_progress_end_with_93(regroup):
-    job = regroup.run("--oversubscribe", "--max-restarts", "100", "-np", "1:8", "sh", "-c", "exit 7")
+    job = regroup.run(
+        "--oversubscribe", "--max-restarts", "100", "-np", "1:8", "sh", "-c", "exit 7"
+    )
     assert job.wait() == 93
     assert "no progress, 5 launches in a row" in job.err
 
@@ -65,7 +68,8 @@ def test_each_launch_of_an_mpi_program_is_a_world(regroup, tmp_path):
           MPI_Comm_rank(MPI_COMM_WORLD, &rank);
           MPI_Comm_size(MPI_COMM_WORLD, &size);
           MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-          printf("launch %s: rank %d of %d, sum %d\\n", getenv("REGROUP_RESTART_COUNT"), rank, size, sum);
+          printf("launch %s: rank %d of %d, sum %d\\n", getenv("REGROUP_RESTART_COUNT"), rank, size,
+                 sum);
           fflush(stdout);
           if (atoi(getenv("REGROUP_RESTART_COUNT")) == 0) {
             MPI_Barrier(MPI_COMM_WORLD);
@@ -77,7 +81,9 @@ def test_each_launch_of_an_mpi_program_is_a_world(regroup, tmp_path):
         }
     """)
     subprocess.run([mpicc, "-o", str(tmp_path / "world"), str(source)], check=True, timeout=60)
-    job = regroup.run("--oversubscribe", "--initial-size", "3", "-np", "2:3", str(tmp_path / "world"))
+    job = regroup.run(
+        "--oversubscribe", "--initial-size", "3", "-np", "2:3", str(tmp_path / "world")
+    )
     assert job.wait() == 0, job.err
     said = set(job.out.splitlines())
     assert said >= {f"launch 0: rank {rank} of 3, sum 3" for rank in range(3)}

@@ -47,7 +47,17 @@ def test_ranks_go_role_by_role_and_everybody_knows_the_cluster(regroup):
 
 def test_programs_may_differ(regroup):
     job = regroup.run(
-        "--role", "chief=1", "sh", "-c", "echo c$RANK", ":", "--role", "worker=2", "sh", "-c", "echo w$RANK"
+        "--role",
+        "chief=1",
+        "sh",
+        "-c",
+        "echo c$RANK",
+        ":",
+        "--role",
+        "worker=2",
+        "sh",
+        "-c",
+        "echo w$RANK",
     )
     assert job.wait() == 0, job.err
     assert sorted(job.out.splitlines()) == ["c0", "w1", "w2"]
@@ -59,7 +69,9 @@ def test_a_worker_comes_back_at_its_address(regroup):
     job.wait_out(r"^ps 0 \S+ \d+ served")
     os.kill(int(first[2]), signal.SIGKILL)
     job.wait_out(rf"^worker 0 {first[1]} (?!{first[2]} )\d+ served")
-    job.wait_err(r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): restarting it")
+    job.wait_err(
+        r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): restarting it"
+    )
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() != 0
     job.assert_nothing_left()
@@ -67,17 +79,30 @@ def test_a_worker_comes_back_at_its_address(regroup):
 
 def test_restarts_of_a_worker_end(regroup):
     job = regroup.run(
-        "--max-restarts", "1", "--role", "worker=2", *kinds(worker="[ $RANK = 0 ] || exit 9; exec sleep 60")
+        "--max-restarts",
+        "1",
+        "--role",
+        "worker=2",
+        *kinds(worker="[ $RANK = 0 ] || exit 9; exec sleep 60"),
     )
     assert job.wait() == 9
-    assert "rank 1 (worker 1)" in job.err and "exited with code 9 after 1 restart: ending the job" in job.err
+    assert (
+        "rank 1 (worker 1)" in job.err
+        and "exited with code 9 after 1 restart: ending the job" in job.err
+    )
 
 
 @pytest.mark.parametrize("lost", ["chief", "ps"])
 def test_a_lost_chief_or_ps_ends_the_job(regroup, lost):
     others = {"chief": "exec sleep 60", "worker": "exec sleep 60", "ps": "exec sleep 60"}
     job = regroup.run(
-        "--role", "chief=1", "--role", "worker=1", "--role", "ps=1", *kinds(**{**others, lost: "exit 5"})
+        "--role",
+        "chief=1",
+        "--role",
+        "worker=1",
+        "--role",
+        "ps=1",
+        *kinds(**{**others, lost: "exit 5"}),
     )
     assert job.wait() == 5
     assert f"({lost} 0)" in job.err and "ending the job" in job.err
@@ -87,7 +112,8 @@ def test_a_lost_ps_starts_the_job_again_if_that_is_wanted(regroup):
     job = regroup.run(
         "--restart-policy", "restart", "--role", "chief=1", "--role", "worker=1", "--role", "ps=1",
         *kinds(
-            chief="echo chief $REGROUP_RESTART_COUNT; [ $REGROUP_RESTART_COUNT = 1 ] || exec sleep 60",
+            chief="echo chief $REGROUP_RESTART_COUNT; "
+            "[ $REGROUP_RESTART_COUNT = 1 ] || exec sleep 60",
             worker="exec sleep 60",
             ps="[ $REGROUP_RESTART_COUNT = 1 ] || kill -9 $$; exec sleep 60",
         ),
@@ -126,7 +152,10 @@ taskRoles:
     assert sorted(job.out.splitlines()) == ["night /data ps,worker 1", "night /data ps,worker 2"]
 
 
-JOB = "jobName: j\njobEnvs: {A: file, B: file}\ntaskRoles:\n- name: worker\n  command: echo $A $B $C\n"
+JOB = (
+    "jobName: j\njobEnvs: {A: file, B: file}\ntaskRoles:\n- name: worker\n  command: echo $A $B "
+    "$C\n"
+)
 
 
 def test_the_command_line_changes_the_environment_of_a_job_file(regroup, tmp_path):
@@ -137,7 +166,9 @@ def test_the_command_line_changes_the_environment_of_a_job_file(regroup, tmp_pat
     assert regroup.run("-envnone", "--job", str(file)).out == "file file\n"
 
 
-@pytest.mark.parametrize("words", [["-np", "3"], ["--role", "a=1"], ["--wdir", "/"], ["--memory", "1G"]])
+@pytest.mark.parametrize(
+    "words", [["-np", "3"], ["--role", "a=1"], ["--wdir", "/"], ["--memory", "1G"]]
+)
 def test_what_a_job_file_says_itself_is_refused_beside_it(regroup, tmp_path, words):
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
@@ -151,4 +182,7 @@ def test_a_wrong_job_file_is_named_with_line_and_field(regroup, tmp_path):
     file.write_text("jobName: j\ntaskRoles:\n- name: worker\n  command: a\n  taskNumber: two\n")
     job = regroup.run("--job", str(file))
     assert job.wait() == 1
-    assert f'{file}:5: taskRoles[0].taskNumber: expected a whole number from 1 to 65536, got "two"' in job.err
+    assert (
+        f'{file}:5: taskRoles[0].taskNumber: expected a whole number from 1 to 65536, got "two"'
+        in job.err
+    )

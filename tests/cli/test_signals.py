@@ -1,5 +1,5 @@
-"""Signals to `regroup`, and keys at its terminal, do what they do to mpirun, which runs beside it where it is
-installed; with --compat=mpich, what they do to hydra."""
+"""Signals to `regroup`, and keys at its terminal, do what they do to mpirun, which runs beside it
+where it is installed; with --compat=mpich, what they do to hydra."""
 
 import os
 import re
@@ -19,7 +19,8 @@ MPICH = ("regroup-mpich", "hydra")
 MEMBER = """
 import os, signal, sys
 names = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"
-log = open(sys.argv[1] + "/" + next(os.environ[n] for n in names if n in os.environ), "a", buffering=1)
+rank = next(os.environ[n] for n in names if n in os.environ)
+log = open(sys.argv[1] + "/" + rank, "a", buffering=1)
 kept = signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGCHLD
 numbers = {number for number in signal.Signals if number < 32 and number not in kept}
 signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -39,12 +40,29 @@ class Run:
     def __init__(self, launcher: str, folder: Path, env: dict[str, str], *options: str):
         self.folder = folder / launcher
         self.folder.mkdir()
-        command = [*rival(launcher), *options, "-np", "2", sys.executable, "-c", MEMBER, str(self.folder)]
+        command = [
+            *rival(launcher),
+            *options,
+            "-np",
+            "2",
+            sys.executable,
+            "-c",
+            MEMBER,
+            str(self.folder),
+        ]
         with open(self.folder / "err", "wb") as err:
             self.process = subprocess.Popen(
-                command, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=err, stderr=err
+                command,
+                env=env,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=err,
+                stderr=err,
             )
-        until(lambda: len(self.words()) == 2, f"both ranks are up: {(self.folder / 'err').read_text()}")
+        until(
+            lambda: len(self.words()) == 2,
+            f"both ranks are up: {(self.folder / 'err').read_text()}",
+        )
         self.pids = [int(words[0]) for words in self.words()]
 
     def words(self) -> list[list[str]]:
@@ -59,10 +77,16 @@ class Run:
         self.process.send_signal(getattr(signal, name))
 
     def wait_got(self, name: str) -> None:
-        until(lambda: all(name in got for got in self.got()), f"{name} reaches both ranks, not {self.got()}")
+        until(
+            lambda: all(name in got for got in self.got()),
+            f"{name} reaches both ranks, not {self.got()}",
+        )
 
     def wait_states(self, wanted: str) -> None:
-        until(lambda: {state(pid) for pid in self.pids} == {wanted}, f"both ranks are in state {wanted}")
+        until(
+            lambda: {state(pid) for pid in self.pids} == {wanted},
+            f"both ranks are in state {wanted}",
+        )
 
     def wait(self) -> int:
         return self.process.wait(DEADLINE_S)
@@ -209,7 +233,8 @@ HYDRA_LOSES_IT = (0, 11)  # a status of its own, at times: a race in it, or a fa
 
 
 def test_forwarded_under_the_name_of_hydra(run):
-    """As hydra does, which is not asked itself: on busy cores it loses a signal at times, or the status."""
+    """As hydra does, which is not asked itself: on busy cores it loses a signal at times, or the
+    status."""
     job = run("regroup-mpich")
     sent = ["SIGUSR1", "SIGALRM", "SIGQUIT", "SIGTERM", "SIGINT"]
     for name in sent:
@@ -239,7 +264,9 @@ def test_status_where_ranks_die_of_it(regroup, tmp_path, launcher, name):
         until(lambda: up.exists() and len(up.read_text().split()) == 2, "both ranks are up")
         job.send_signal(getattr(signal, name))
         status = job.wait(DEADLINE_S)
-        assert status == FATAL[name][launcher in MPICH] or (launcher == "hydra" and status in HYDRA_LOSES_IT)
+        assert status == FATAL[name][launcher in MPICH] or (
+            launcher == "hydra" and status in HYDRA_LOSES_IT
+        )
     finally:
         job.kill()
         job.wait(DEADLINE_S)
@@ -263,15 +290,15 @@ def wait_sees(shell, pattern: bytes) -> re.Match:
     return until(found, lambda: f"{pattern!r} at the terminal, which shows {shell.text!r}")
 
 
-# It waits for a child in the background: one in the foreground would be vforked, and when both are stopped
-# before that child runs its program, its parent is never seen in state T but in D.
+# It waits for a child in the background: one in the foreground would be vforked, and when both are
+# stopped before that child runs its program, its parent is never seen in state T but in D.
 STUBBORN = "trap 'echo got-TERM-$$' TERM; echo up-$$; while :; do sleep 1000 & wait; done"
 WILLING = STUBBORN.replace("' TERM", "; exit' TERM")
 
 
 def type_job(shell, *options: str, script: str = WILLING) -> int:
-    """The process id of a member, once it runs. What is typed is seen too, but has no digits there. Who is
-    slow to answer a signal is not killed meanwhile."""
+    """The process id of a member, once it runs. What is typed is seen too, but has no digits there.
+    Who is slow to answer a signal is not killed meanwhile."""
     command = [*LAUNCHERS["regroup"], "--term-grace", "1000", *options]
     command += ["sh", "-c", f'"{script.replace("$", chr(92) + "$")}"']
     shell.type(" ".join(command).encode() + b"\n")

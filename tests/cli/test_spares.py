@@ -19,7 +19,11 @@ def members(regroup, state: str) -> list[dict]:
 
 def history(regroup) -> str:
     done = regroup.control("status", "--json")
-    return "\n".join(s["why"] for s in json.loads(done.stdout)["history"]) if done.returncode == 0 else ""
+    return (
+        "\n".join(s["why"] for s in json.loads(done.stdout)["history"])
+        if done.returncode == 0
+        else ""
+    )
 
 
 def assert_finished(job) -> None:
@@ -32,10 +36,13 @@ def assert_finished(job) -> None:
 
 def test_a_spare_takes_the_place_of_the_lost_at_once(regroup, member):
     job = regroup.start(*ELASTIC, "--initial-size", "2", "--spares", "1", member, str(STEPS), "10")
-    until(lambda: len(members(regroup, "active")) == 2, "two members")  # before, they are warm themselves
+    # before, they are warm themselves
+    until(lambda: len(members(regroup, "active")) == 2, "two members")
     until(lambda: members(regroup, "warm"), "a warm member")
     assert regroup.control("kill-member", "1").returncode == 0
-    job.wait_err(r"generation 2: 2 members \(member 1 was lost .*member 2 is warm: 2 -> 2 members\)")
+    job.wait_err(
+        r"generation 2: 2 members \(member 1 was lost .*member 2 is warm: 2 -> 2 members\)"
+    )
     until(lambda: members(regroup, "warm"), "the next spare")
     assert_finished(job)
 

@@ -20,7 +20,8 @@ def test_lines_of_ranks_are_never_torn(regroup):
     script = (  # writes at odd places, without regard to line ends
         "import os, random\n"
         "r = os.environ['RANK']\n"
-        f"t = ''.join(f'rank {{r}} line {{i}} ' + r * (i % 300) + '\\n' for i in range({lines})).encode()\n"
+        f"t = ''.join(f'rank {{r}} line {{i}} ' + r * (i % 300) + '\\n' for i in "
+        f"range({lines})).encode()\n"
         "random.seed(r)\n"
         "while t:\n"
         "    n = random.randint(1, 3000)\n"
@@ -48,7 +49,11 @@ LONG_LINES = (
 
 
 def long_lines(rank: int) -> list[str]:
-    return [line for i in range(12) for line in (f"{rank}" * 20 * (200 + 2000 * i), f"rank {rank} line {i}")]
+    return [
+        line
+        for i in range(12)
+        for line in (f"{rank}" * 20 * (200 + 2000 * i), f"rank {rank} line {i}")
+    ]
 
 
 @pytest.mark.parametrize("tagged", [False, True])
@@ -58,7 +63,9 @@ def test_long_lines_are_not_torn_either(regroup, tagged):
     assert (job.wait(), job.err) == (0, "")
     seen = collections.defaultdict(list)
     for line in job.out.splitlines():
-        tag, line = (line[: len("[1,0]<stdout>:")], line[len("[1,0]<stdout>:") :]) if tagged else ("", line)
+        tag, line = (
+            (line[: len("[1,0]<stdout>:")], line[len("[1,0]<stdout>:") :]) if tagged else ("", line)
+        )
         rank = int(line.split()[1] if line.startswith("rank") else line[0])
         assert tag == (f"[1,{rank}]<stdout>:" if tagged else "")
         seen[rank].append(line)
@@ -71,7 +78,9 @@ def test_a_long_line_without_an_end_is_whole_when_the_rank_ends(regroup):
     assert (job.wait(), job.err) == (0, "")
     assert job.out in ("0" * 300_000 + "1" * 300_000, "1" * 300_000 + "0" * 300_000)
     job = regroup.run("--oversubscribe", "-np", "2", "--tag-output", *PYTHON, script)
-    assert sorted(job.out.splitlines()) == [f"[1,{rank}]<stdout>:" + f"{rank}" * 300_000 for rank in range(2)]
+    assert sorted(job.out.splitlines()) == [
+        f"[1,{rank}]<stdout>:" + f"{rank}" * 300_000 for rank in range(2)
+    ]
 
 
 LONG = "import os; os.write(1, os.environ['RANK'].encode() * 300_000 + b'\\nshort\\n')"
@@ -94,7 +103,8 @@ def test_a_long_line_is_cut_where_there_is_no_room_for_it(regroup, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = [
-        f"regroup: a long line of rank {r} is cut: write(a file in $TMPDIR): No space left on device"
+        f"regroup: a long line of rank {r} is cut: write(a file in $TMPDIR): No space left on "
+        f"device"
         for r in (0, 1)
     ]
     assert sorted(done.stderr.splitlines()) == said
@@ -256,12 +266,25 @@ def test_environment_of_ranks(regroup):
     job = regroup.run("--oversubscribe", "-np", "2", "sh", "-c", show)
     assert sorted(job.out.splitlines()) == ["0 2 0 2 127.0.0.1 1 none", "1 2 1 2 127.0.0.1 1 none"]
     job = regroup.run(
-        "-np", "1", "-x", "A=b c", "sh", "-c", 'echo "$A $OMP_NUM_THREADS"', env={"OMP_NUM_THREADS": "3"}
+        "-np",
+        "1",
+        "-x",
+        "A=b c",
+        "sh",
+        "-c",
+        'echo "$A $OMP_NUM_THREADS"',
+        env={"OMP_NUM_THREADS": "3"},
     )
     assert job.out == "b c 3\n"
 
 
-OUTER = {"MASTER_ADDR": "outer", "RANK": "7", "PMI_PORT": "9", "PMIX_RANK": "7", "REGROUP_AGENT": "outer"}
+OUTER = {
+    "MASTER_ADDR": "outer",
+    "RANK": "7",
+    "PMI_PORT": "9",
+    "PMIX_RANK": "7",
+    "REGROUP_AGENT": "outer",
+}
 SHOW_OUTER = [
     "sh",
     "-c",
@@ -280,7 +303,11 @@ def test_what_the_command_line_says_of_a_place_is_kept(regroup, launcher):
     show = ["sh", "-c", 'echo "$MASTER_ADDR $MASTER_PORT $PMI_ODD"']
     env = {**regroup.env, "MASTER_PORT": "4711"}
     job = subprocess.run(
-        [*rival(launcher), "-np", "1", *said, *show], env=env, capture_output=True, text=True, timeout=60
+        [*rival(launcher), "-np", "1", *said, *show],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert job.stdout == "10.0.0.1 4711 3\n"
 

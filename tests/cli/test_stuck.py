@@ -1,5 +1,5 @@
-"""A member that SIGKILL does not end, since it hangs in the kernel on a file system whose server is gone,
-holds up nobody: neither the others' steps nor the end of the job."""
+"""A member that SIGKILL does not end, since it hangs in the kernel on a file system whose server is
+gone, holds up nobody: neither the others' steps nor the end of the job."""
 
 import re
 import signal
@@ -64,7 +64,9 @@ def begin(regroup, member, server, *options):
 
 def stuck_one(job) -> int:
     """Its process, once it hangs where no signal ends it."""
-    found = re.search(rf"member 1 \(pid (\d+)\) {HANGS}: the other members continue without it", job.err)
+    found = re.search(
+        rf"member 1 \(pid (\d+)\) {HANGS}: the other members continue without it", job.err
+    )
     assert found, job.err
     assert state(int(found[1])) == "D"
     return int(found[1])

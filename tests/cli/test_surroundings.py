@@ -1,4 +1,5 @@
-"""What a job finds around it: limits of descriptors, and a folder for its sockets that may be another's."""
+"""What a job finds around it: limits of descriptors, and a folder for its sockets that may be
+another's."""
 
 import os
 import resource
@@ -9,7 +10,9 @@ SOFT = 32
 
 
 def few_files() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (SOFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
 
 
 @pytest.mark.parametrize("job", [["-np", "40"], ["--role", "a=20", "--role", "b=20"]], ids=" ".join)

@@ -1,4 +1,5 @@
-"""At a terminal members get terminals for their standard output, as under mpirun, which runs beside."""
+"""At a terminal members get terminals for their standard output, as under mpirun, which runs
+beside."""
 
 import collections
 import fcntl
@@ -69,7 +70,9 @@ def test_elsewhere_members_have_pipes(regroup):
     assert job.out.splitlines() == [f"rank 0 stream {fd}: none" for fd in range(3)]
 
 
-@pytest.mark.parametrize("job", [["-np", "1"], ["-np", "1:2", "--initial-size", "1"], ["--role", "a=1"]])
+@pytest.mark.parametrize(
+    "job", [["-np", "1"], ["-np", "1:2", "--initial-size", "1"], ["--role", "a=1"]]
+)
 def test_each_line_is_seen_when_it_ends(terminal, tmp_path, job):
     """The member's own library holds back what it prints, unless it prints to a terminal."""
     go = tmp_path / "go"
@@ -98,7 +101,9 @@ def test_a_prompt_is_seen_before_its_answer(terminal, launcher):
 def test_a_bar_that_grows_is_seen_growing(terminal, tmp_path):
     """On standard error too, which stays a pipe: there the bars of training runs are."""
     go = tmp_path / "go"
-    script = f'printf "\\r10 pct" >&2; until [ -e {go} ]; do sleep 0.01; done; printf "\\r20 pct\\n" >&2'
+    script = (
+        f'printf "\\r10 pct" >&2; until [ -e {go} ]; do sleep 0.01; done; printf "\\r20 pct\\n" >&2'
+    )
     process = terminal.run(*rival("regroup"), "-np", "1", "sh", "-c", script)
     until(lambda: terminal.sees(b"\r10 pct"), "the beginning")
     go.touch()
@@ -108,14 +113,18 @@ def test_a_bar_that_grows_is_seen_growing(terminal, tmp_path):
 def test_last_words_without_an_end_are_kept(terminal):
     tty.setraw(terminal.slave)
     for _ in range(20):
-        process = terminal.run(*rival("regroup"), "-np", "4", "sh", "-c", 'printf "bye $RANK,"; exit 0')
-        assert sorted(read_all(terminal, process).split(b",")) == [b""] + [b"bye %d" % r for r in range(4)]
+        process = terminal.run(
+            *rival("regroup"), "-np", "4", "sh", "-c", 'printf "bye $RANK,"; exit 0'
+        )
+        assert sorted(read_all(terminal, process).split(b",")) == [b""] + [
+            b"bye %d" % r for r in range(4)
+        ]
 
 
 @pytest.mark.parametrize("options", [["-np", "1"], ["-np", "2", "-l"]], ids=" ".join)
 def test_volume_passes_unharmed(terminal, options):
-    """20 MB of lines with odd bytes, far more than pipes and terminal hold; the terminal is raw, so it
-    changes nothing itself."""
+    """20 MB of lines with odd bytes, far more than pipes and terminal hold; the terminal is raw, so
+    it changes nothing itself."""
     tty.setraw(terminal.slave)
     script = (
         "import hashlib, os\n"
@@ -123,7 +132,8 @@ def test_volume_passes_unharmed(terminal, options):
         "odd = bytes(b for b in range(256) if b != 10)\n"
         "digest = hashlib.sha256()\n"
         "for i in range(100):\n"
-        "    block = b''.join(b'%s:%d %s\\n' % (rank, i * 1000 + j, odd * 2) for j in range(1000))\n"
+        "    block = b''.join(b'%s:%d %s\\n' % (rank, i * 1000 + j, odd * 2) for j in "
+        "range(1000))\n"
         "    digest.update(block)\n"
         "    while block: block = block[os.write(1, block):]\n"
         "os.write(1, b'%s:digest %s\\n' % (rank, digest.hexdigest().encode()))\n"

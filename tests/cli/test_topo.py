@@ -70,10 +70,16 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"HWLOC_XMLFILE": "no\x1b[31m.xml"}, "HWLOC_XMLFILE=no?[31m.xml: No such file or directory"),
+        (
+            {"HWLOC_XMLFILE": "no\x1b[31m.xml"},
+            "HWLOC_XMLFILE=no?[31m.xml: No such file or directory",
+        ),
         ({"HWLOC_SYNTHETIC": "pu:two"}, "HWLOC_SYNTHETIC=pu:two: not understood"),
         ({"HWLOC_FSROOT": "/none"}, "HWLOC_FSROOT=/none: No such file or directory"),
-        ({"HWLOC_FSROOT": "/etc/passwd", "HWLOC_XMLFILE": ""}, "HWLOC_FSROOT=/etc/passwd: Not a directory"),
+        (
+            {"HWLOC_FSROOT": "/etc/passwd", "HWLOC_XMLFILE": ""},
+            "HWLOC_FSROOT=/etc/passwd: Not a directory",
+        ),
         ({"HWLOC_SYNTHETIC": "pu:2"}, None),
         ({}, None),
     ],
@@ -82,7 +88,10 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 def test_what_hwloc_passes_over_is_said_in_one_line(variables, said, tmp_path) -> None:
     """hwloc describes this machine then, without a word: the job goes on as it did."""
     env = {**os.environ, **variables, "XDG_RUNTIME_DIR": str(tmp_path)}
-    for words, name in ((["--do-not-launch", "-np", "1", "true"], "regroup"), (["topo"], "regroup topo")):
+    for words, name in (
+        (["--do-not-launch", "-np", "1", "true"], "regroup"),
+        (["topo"], "regroup topo"),
+    ):
         command = [str(BIN / "regroup"), *words]
         out = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
         lines = [line for line in out.stderr.splitlines() if "ignored by hwloc" in line]
@@ -104,8 +113,18 @@ PLACED = ["--topology", str(MACHINES / "hwloc-dgx2.xml"), "--placement", "best"]
     ("variables", "words", "named", "expected"),
     [
         ({"HWLOC_XMLFILE": "m.xml"}, ["-np", "1", "echo", "up"], "HWLOC_XMLFILE=m.xml", 0),
-        ({"HWLOC_XMLFILE": "m.xml"}, ["--bind-to", "core", "-np", "1", "true"], "HWLOC_XMLFILE=m.xml", 213),
-        ({"HWLOC_SYNTHETIC": "pu:2"}, ["--do-not-launch", "-np", "1", "true"], "HWLOC_SYNTHETIC=pu:2", 1),
+        (
+            {"HWLOC_XMLFILE": "m.xml"},
+            ["--bind-to", "core", "-np", "1", "true"],
+            "HWLOC_XMLFILE=m.xml",
+            213,
+        ),
+        (
+            {"HWLOC_SYNTHETIC": "pu:2"},
+            ["--do-not-launch", "-np", "1", "true"],
+            "HWLOC_SYNTHETIC=pu:2",
+            1,
+        ),
         ({"HWLOC_XMLFILE": "m.xml"}, ["topo"], "HWLOC_XMLFILE=m.xml", 1),
         ({}, ["topo", "--machine", PLACED[1]], PLACED[1], 1),
         ({}, ["place", "--machine", PLACED[1], "-np", "2"], PLACED[1], 1),
@@ -127,5 +146,7 @@ def test_a_library_that_dies_of_what_it_reads_ends_nobody(
     command = [str(BIN / "regroup"), *words]
     out = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
     assert out.returncode == expected, out.stderr
-    assert re.search(rf"{re.escape(named)}: .* was killed by SIGSEGV \(.*\) while reading it", out.stderr)
+    assert re.search(
+        rf"{re.escape(named)}: .* was killed by SIGSEGV \(.*\) while reading it", out.stderr
+    )
     assert not list(tmp_path.glob("core*"))

@@ -67,7 +67,10 @@ def test_a_job_of_a_fixed_number_can_be_asked(regroup):
     for words in (("resize", "2", name), ("notice", "1", name), ("kill-member", "1", name)):
         refused = regroup.control(*words)
         assert refused.returncode == 1
-        assert f"job {name} has a fixed number of members (-np N), which supports only" in refused.stderr
+        assert (
+            f"job {name} has a fixed number of members (-np N), which supports only"
+            in refused.stderr
+        )
     job.process.terminate()
     assert job.wait() != 0
     gone = regroup.control("status", name)

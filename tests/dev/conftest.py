@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def inner_pytest(tmp_path):
-    """Runs pytest with the conftest.py of all tests, in a folder of its own, on tests/NAME: its output."""
+    """Runs pytest with the conftest.py of all tests, in a folder of its own, on tests/NAME: its
+    output."""
 
     def run(name: str, text: str, *words: str, **environment: str) -> str:
         (tmp_path / "tests" / name).parent.mkdir(parents=True)

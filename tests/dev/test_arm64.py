@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MACRO = re.compile(r"^(TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\s*(\w+),\s*(\w+)", re.MULTILINE)
-FOLDERS = ("base", "proto", "shmem", "collective", "checkpoint", "membership")  # of tests: tools/dev/arm64.sh
+MACRO = re.compile(
+    r"^(TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\s*(\w+),\s*(\w+)", re.MULTILINE
+)
+# of tests: tools/dev/arm64.sh
+FOLDERS = ("base", "proto", "shmem", "collective", "checkpoint", "membership")
 
 
 def rows(name: str) -> list[list[str]]:

@@ -1,4 +1,5 @@
-"""The budget of ./dev test: the file is sound, the report sums what was measured. No speed is asserted."""
+"""The budget of ./dev test: the file is sound, the report sums what was measured. No speed is
+asserted."""
 
 import copy
 import json
@@ -44,8 +45,16 @@ def test_it_has_a_row_for_each_part():
     ("path", "value", "said"),
     [
         (("parts", "build"), 1.01, "the parts have 3.01 minutes in all; at most 3 are allowed"),
-        (("folders", "ctest", "base"), 2.1, "the folders of ctest have 2.10 minutes in all; at most 2.00"),
-        (("folders", "pytest", "tests/pmi"), 2.5, "the folders of pytest have 6.50 minutes in all; at most"),
+        (
+            ("folders", "ctest", "base"),
+            2.1,
+            "the folders of ctest have 2.10 minutes in all; at most 2.00",
+        ),
+        (
+            ("folders", "pytest", "tests/pmi"),
+            2.5,
+            "the folders of pytest have 6.50 minutes in all; at most",
+        ),
         (("folders", "pytest", "tests/gone"), 0.0, "pytest: tests/gone has a row and no tests"),
     ],
 )
@@ -90,7 +99,11 @@ PYTEST_LOG = """
 def test_minutes_of_folders_are_read_from_the_logs():
     assert budget.minutes_of_ctest(CTEST_LOG) == {"base": 1.5, "launcher/alloc": 0.1}
     assert budget.minutes_of_ctest(CTEST_LOG * 2)["base"] == 3.0
-    assert budget.minutes_of_pytest(PYTEST_LOG) == {"tests/cli": 3.0, "tests/pmi": 0.5, "tests/hosts": 46.35}
+    assert budget.minutes_of_pytest(PYTEST_LOG) == {
+        "tests/cli": 3.0,
+        "tests/pmi": 0.5,
+        "tests/hosts": 46.35,
+    }
     assert budget.minutes_of_pytest(PYTEST_LOG * 2)["tests/hosts"] == 92.7
 
 
@@ -134,4 +147,8 @@ def test_the_program_reads_what_a_run_leaves(tmp_path, capsys):
     (tmp_path / "pytest").write_text(PYTEST_LOG)
     budget.main("190", *(str(tmp_path / name) for name in ("parts.tsv", "ctest", "pytest")))
     told = capsys.readouterr().out
-    assert "3.17 of 15.0  in all, warm" in told and "1.50 of  0.1  base  over" in told and "46.35" in told
+    assert (
+        "3.17 of 15.0  in all, warm" in told
+        and "1.50 of  0.1  base  over" in told
+        and "46.35" in told
+    )

@@ -91,7 +91,8 @@ TEXTS = {
         (["tests/x/test_new.py"], 60, ["test_new"], []),
         (["tests/x/test_all.py", "a.cc"], 60, ["test_all", "test_quick"], ["test_a"]),
         (["d.cc"], 60, [], []),
-        (["e.h"], 60, ["test_all", "test_quick"], []),  # no code of its own: those of b.cc, which includes it
+        # no code of its own: those of b.cc, which includes it
+        (["e.h"], 60, ["test_all", "test_quick"], []),
         (["c.h"], 60, ["test_quick"], []),
         (["python/regroup/m.py"], 60, ["test_quick", "test_late"], []),
         (["python/regroup/m.py"], 16, ["test_quick"], ["test_late"]),
@@ -103,7 +104,9 @@ def test_pytests_are_chosen_within_the_limit(changed, limit, taken, left):
     def paths(names):
         return [f"tests/x/{name}.py" for name in names]
 
-    chosen, dropped = check.Pytests(PytestMap(SECONDS, SOURCES), INCLUDES, TEXTS).choose(changed, limit)
+    chosen, dropped = check.Pytests(PytestMap(SECONDS, SOURCES), INCLUDES, TEXTS).choose(
+        changed, limit
+    )
     assert chosen == paths(taken) and sorted(dropped) == sorted(paths(left))
 
 
@@ -147,11 +150,14 @@ int main() { return called(-1); }
 
 
 def test_what_ran_is_told_by_function(tmp_path):
-    """Also where GCOV_PREFIX sends the counts elsewhere; a header of which nothing ran is not named."""
+    """Also where GCOV_PREFIX sends the counts elsewhere; a header of which nothing ran is not
+    named."""
     build, counts = tmp_path / "build", tmp_path / "counts"
     build.mkdir()
     (build / "program.cc").write_text(PROGRAM)
-    (build / "never.h").write_text("inline int never(int x) { return x; }\nint (*kept)(int) = never;\n")
+    (build / "never.h").write_text(
+        "inline int never(int x) { return x; }\nint (*kept)(int) = never;\n"
+    )
     words = ["g++", "--coverage", "-O1", "-fno-early-inlining"]
     subprocess.run([*words, "-c", build / "program.cc", "-o", "program.o"], cwd=build, check=True)
     subprocess.run([*words, "program.o", "-o", "program"], cwd=build, check=True)

@@ -1,4 +1,5 @@
-"""A feature never vanishes in silence: CMake names the package that is missing, unless it is off by name."""
+"""A feature never vanishes in silence: CMake names the package that is missing, unless it is off by
+name."""
 
 import os
 import subprocess
@@ -55,13 +56,19 @@ def test_what_is_missing_is_named(tmp_path, folders, options, environment, said)
             ["-DREGROUP_CHECKPOINTS=OFF"],
             {"PKG_CONFIG_LIBDIR": "/"},
         ),
-        ("base;proto;shmem;python", ["-DREGROUP_PYTHON=OFF", "-DPython_EXECUTABLE=/usr/bin/python3"], {}),
+        (
+            "base;proto;shmem;python",
+            ["-DREGROUP_PYTHON=OFF", "-DPython_EXECUTABLE=/usr/bin/python3"],
+            {},
+        ),
     ],
 )
 def test_what_is_off_by_name_is_not_missed(tmp_path, folders, options, environment):
     done = configure(tmp_path, f"-DREGROUP_ONLY={folders}", *options, **environment)
     assert done.returncode == 0, done.stderr
-    assert "not found. Install it" not in done.stderr and "has no nanobind" not in done.stderr, done.stderr
+    assert "not found. Install it" not in done.stderr and "has no nanobind" not in done.stderr, (
+        done.stderr
+    )
 
 
 def test_a_group_of_no_sources_is_refused(tmp_path):

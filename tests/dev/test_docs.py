@@ -1,4 +1,5 @@
-"""The site of docs/ (./dev docs): links and lists of pages that are written for GitHub, and what stops it."""
+"""The site of docs/ (./dev docs): links and lists of pages that are written for GitHub, and what
+stops it."""
 
 import re
 import shutil
@@ -16,7 +17,8 @@ import site_of_docs  # noqa: E402
 
 def test_the_index_is_the_navigation():
     index = (
-        "# Docs\n[glossary](glossary.md)\n\n## Guide\n- [A](guide/a.md): one,\n  [B](guide/b.md#c).\n## Dev\n"
+        "# Docs\n[glossary](glossary.md)\n\n## Guide\n- [A](guide/a.md): one,\n  "
+        "[B](guide/b.md#c).\n## Dev\n"
     )
     index += "[x](../CONTRIBUTING.md) [y](../examples/demo.py)\n"
     pages = site_of_docs.contents(index)
@@ -52,7 +54,10 @@ def test_links_lead_to_the_site(page, link, expected):
 
 def test_lists_and_tables_may_follow_a_sentence():
     text = "Text:\n- a\n  more\n- b\n  - c\n| d |\n|---|\n"
-    assert site_of_docs.page_of_site("a.md", text) == "Text:\n\n- a\n  more\n- b\n    - c\n| d |\n|---|\n"
+    assert (
+        site_of_docs.page_of_site("a.md", text)
+        == "Text:\n\n- a\n  more\n- b\n    - c\n| d |\n|---|\n"
+    )
     assert site_of_docs.page_of_site("a.md", "Text:\n| d |\n|---|\n") == "Text:\n\n| d |\n|---|\n"
     assert site_of_docs.page_of_site("a.md", "# Head\n- a\n") == "# Head\n- a\n"
 
@@ -89,7 +94,9 @@ def test_a_dead_link_stops_the_site(tmp_path, link, said):
 
 def test_each_fuzz_target_is_in_the_list():
     page = (ROOT / "docs/dev/fuzzing.md").read_text()
-    listed = re.findall(r"^\| (\w+) \|", page.partition("## Targets")[2].partition("\n## ")[0], re.M)
+    listed = re.findall(
+        r"^\| (\w+) \|", page.partition("## Targets")[2].partition("\n## ")[0], re.M
+    )
     sources = [
         path
         for path in (ROOT / "tests/fuzz").glob("[!_]*.cc")

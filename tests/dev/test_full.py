@@ -12,7 +12,10 @@ SOURCED = "JOBS=1; source tools/dev/progress.sh; source tools/dev/full.sh; "
 
 def bash(script: str, *arguments: str) -> list[str]:
     done = subprocess.run(
-        ["bash", "-euc", SOURCED + script, "bash", *arguments], cwd=ROOT, capture_output=True, text=True
+        ["bash", "-euc", SOURCED + script, "bash", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -38,7 +41,11 @@ def test_each_ctest_is_in_one_part_of_each_preset(parts, preset):
     groups = [c.split()[-1] for c in parts.values() if c.startswith(f"full_ctest {preset} ")]
     chosen = {group: bash('ctest_group "$1"', group) for group in groups}
     for label in labels():
-        having = [g for g, (way, regex) in chosen.items() if bool(re.search(regex, label)) == (way == "-L")]
+        having = [
+            g
+            for g, (way, regex) in chosen.items()
+            if bool(re.search(regex, label)) == (way == "-L")
+        ]
         assert len(having) == 1, (label, having)
     assert len(groups) > 2
 
@@ -53,7 +60,9 @@ def test_each_folder_of_pytest_is_in_one_part(parts):
 
 def test_each_source_is_in_one_part_of_clang_tidy(parts):
     groups = {c.split()[-1] for c in parts.values() if c.startswith("full_tidy ")}
-    listed = subprocess.run(["git", "ls-files", "*.cc"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "*.cc"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     files = listed.stdout.split()
     of_file = bash('tidy_group "$@"', *files)
     assert len(of_file) == len(files) and set(of_file) == groups
@@ -78,7 +87,9 @@ def test_a_part_of_a_preset_builds_it_first(parts):
     demo = 'build_preset() { echo "$* with tests: ${WITH_TESTS}"; }; WITH_TESTS=1 full_demo'
     assert bash(demo) == ["demo --target programs with tests: "]
     assert bash(script + "full_chaos tests/chaos/run.py") == ["build dev", "run"]
-    failing = script + "build_preset() { return 1; }; full_ctest dev rest || full_pytest cli || echo none"
+    failing = (
+        script + "build_preset() { return 1; }; full_ctest dev rest || full_pytest cli || echo none"
+    )
     assert bash(failing) == ["none"]
 
 

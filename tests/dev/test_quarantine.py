@@ -16,7 +16,10 @@ Suite/Case.Holds/2  # since 2026-01-01: a deadline of 5 s
 def bash(tmp_path: Path, script: str) -> str:
     listed = tmp_path / "quarantine.txt"
     listed.write_text(LINES)
-    begin = f'LOGS={tmp_path}; say() {{ echo "$*"; }}; source tools/dev/quarantine.sh; QUARANTINE={listed}\n'
+    begin = (
+        f'LOGS={tmp_path}; say() {{ echo "$*"; }}; source tools/dev/quarantine.sh; '
+        f"QUARANTINE={listed}\n"
+    )
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", begin + script],
         cwd=ROOT,
@@ -49,21 +52,26 @@ def test_pytest_leaves_them_out(tmp_path, inner_pytest):
 
 
 def test_nothing_is_left_out_where_none_is_listed(tmp_path):
-    assert bash(tmp_path, ': >"$QUARANTINE"; quarantined_ctest; quarantined_pytest; quarantine dev') == (
-        f"\nno test is in {tmp_path}/quarantine.txt\n"
-    )
+    assert bash(
+        tmp_path, ': >"$QUARANTINE"; quarantined_ctest; quarantined_pytest; quarantine dev'
+    ) == (f"\nno test is in {tmp_path}/quarantine.txt\n")
 
 
 def test_each_is_run_and_its_failures_are_counted_and_fail_nothing(tmp_path):
-    runs = "pytest_in() { false; }; ctest_preset() { [[ $3 == '^Suite/Case\\.Holds/2$' ]]; }; quarantine dev"
+    runs = (
+        "pytest_in() { false; }; ctest_preset() { [[ $3 == '^Suite/Case\\.Holds/2$' ]]; }; "
+        "quarantine dev"
+    )
     assert bash(tmp_path, runs) == (
-        "Suite/Case.Holds/2: failed 0 of 5 runs\ntests/cli/test_x.py::test_y[a#b-1:2]: failed 5 of 5 runs\n"
+        "Suite/Case.Holds/2: failed 0 of 5 runs\ntests/cli/test_x.py::test_y[a#b-1:2]: failed 5 of "
+        "5 runs\n"
     )
 
 
 def test_a_name_that_no_test_has_fails_the_part(tmp_path):
     peers = "pytest_in() { echo 'ERROR: not found: x'; return 4; }; ctest_preset() { false; }"
     runs = f"{peers}; quarantine dev && exit 9 || true"
-    assert f"{tmp_path}/quarantine.txt: there is no test tests/cli/test_x.py::test_y[a#b-1:2]" in bash(
-        tmp_path, runs
+    assert (
+        f"{tmp_path}/quarantine.txt: there is no test tests/cli/test_x.py::test_y[a#b-1:2]"
+        in bash(tmp_path, runs)
     )

@@ -1,4 +1,5 @@
-"""What ./dev test leaves: records of parts and of runs, through the shell functions that it calls."""
+"""What ./dev test leaves: records of parts and of runs, through the shell functions that it
+calls."""
 
 import shutil
 import subprocess
@@ -27,7 +28,9 @@ bad() {
 @pytest.fixture
 def repository(tmp_path):
     """The scripts, committed."""
-    shutil.copytree(ROOT / "tools/dev", tmp_path / "tools/dev", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "tools/dev", tmp_path / "tools/dev", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/a").write_text("")
     (tmp_path / ".gitignore").write_text("/.dev/\n__pycache__/\n")
@@ -40,7 +43,10 @@ def repository(tmp_path):
 
 def bash(records, script: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", SOURCED + script], cwd=records.root, capture_output=True, text=True
+        ["bash", "-euo", "pipefail", "-c", SOURCED + script],
+        cwd=records.root,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -49,7 +55,10 @@ def test_each_part_leaves_a_record_with_its_closing_line(repository):
     assert done.returncode == 1 and "failed: two" in done.stderr, done
     tree = repository.tree()
     one, two = repository.part(tree, "one"), repository.part(tree, "two")
-    assert (one["verdict"], one["closing"]) == ("passed", "100% tests passed, 0 tests failed out of 7")
+    assert (one["verdict"], one["closing"]) == (
+        "passed",
+        "100% tests passed, 0 tests failed out of 7",
+    )
     assert (two["verdict"], two["closing"]) == ("failed", "2 failed, 5 passed in 3.21s")
     assert "failed: Wire.Reads" in done.stdout and "tests/cli/test_a.py::test_b[x]" in done.stdout
 
@@ -61,15 +70,20 @@ def test_no_tree_no_record(repository):
 
 def test_a_change_during_a_part_is_told_and_not_recorded(repository):
     done = bash(
-        repository, "RECORD_TREE=$(results tree); part one good; part two touch tests/new; close_parts"
+        repository,
+        "RECORD_TREE=$(results tree); part one good; part two touch tests/new; close_parts",
     )
     assert done.returncode == 0
     assert "not recorded: the working tree differs from HEAD (?? tests/new)" in done.stderr
-    assert list(repository.folder.glob("*/*.json")) == [repository.folder / repository.tree() / "one.json"]
+    assert list(repository.folder.glob("*/*.json")) == [
+        repository.folder / repository.tree() / "one.json"
+    ]
 
 
 def test_a_run_is_appended_with_its_failures(repository):
-    first_parts = " ".join(f"part {name} good;" for name in sorted(results.DEFAULT_PARTS - {"pytest"}))
+    first_parts = " ".join(
+        f"part {name} good;" for name in sorted(results.DEFAULT_PARTS - {"pytest"})
+    )
     run = f'tree=$(results tree); {first_parts} part pytest %s; results run "$tree" 61 "$PART_ROWS"'
     assert bash(repository, run % "good").returncode == 0
     assert bash(repository, run % "bad").returncode == 0
@@ -97,7 +111,9 @@ def test_what_does_not_go_together_is_refused(words, said):
 
 
 def test_status_lists_each_part_and_installs_nothing():
-    done = subprocess.run(["./dev", "test", "--full", "--status"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["./dev", "test", "--full", "--status"], cwd=ROOT, capture_output=True, text=True
+    )
     lines = done.stdout.splitlines()
     words = [line.split()[1] for line in lines if line.startswith("  ")]
     assert set(words) <= {"recorded", "FAILED", "missing"} and len(words) > 20
@@ -108,11 +124,15 @@ def test_status_lists_each_part_and_installs_nothing():
 def test_ctrl_c_ends_a_run_and_records_no_part(repository):
     """Also where the program that ran took it for itself and ended well, as pytest does."""
     script = (
-        'RECORD_TREE=$(results tree); caught() { kill -INT $$; sleep 0.1; echo "100% tests passed"; }\n'
+        "RECORD_TREE=$(results tree)\n"
+        'caught() { kill -INT $$; sleep 0.1; echo "100% tests passed"; }\n'
         "part one good; part two caught; part three good"
     )
     done = bash(repository, script)
-    assert done.returncode == 1 and "interrupted in part two, of which nothing is recorded" in done.stderr
+    assert (
+        done.returncode == 1
+        and "interrupted in part two, of which nothing is recorded" in done.stderr
+    )
     tree = repository.tree()
     assert repository.missing(tree, ["one", "two", "three"]) == ["two", "three"]
 
@@ -120,7 +140,9 @@ def test_ctrl_c_ends_a_run_and_records_no_part(repository):
 def test_a_second_run_in_a_folder_is_refused(tmp_path, function_of_dev):
     """Its rows would be taken for those of the first."""
     function = function_of_dev("one_test_run")
-    script = f"set -euo pipefail; die() {{ echo $*; exit 1; }}; AT_EXIT=()\n{function}one_test_run; "
+    script = (
+        f"set -euo pipefail; die() {{ echo $*; exit 1; }}; AT_EXIT=()\n{function}one_test_run; "
+    )
     (tmp_path / ".dev").mkdir()
     (tmp_path / "dev").write_text(script + "touch up; while [ ! -e over ]; do sleep 0.01; done")
     first = subprocess.Popen(["bash", "dev", "test"], cwd=tmp_path)

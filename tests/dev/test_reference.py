@@ -68,13 +68,19 @@ def test_options_are_those_of_the_manual_page():
     entry = ".TP\n\\fB\\-\\-tag\\fR, \\fB\\-t\\fR \\fIA|B\\fR\nsay\nmore.\n"
     manual = f".SH NAME\nx\n.SH OPTIONS\n.SS Output\n{entry}.SH END\n"
     page = reference.options(manual)
-    assert "## Output\n| option | what it does |\n|---|---|\n| `--tag, -t A\\|B` | say more. |\n" in page
+    assert (
+        "## Output\n| option | what it does |\n|---|---|\n| `--tag, -t A\\|B` | say more. |\n"
+        in page
+    )
     assert "END" not in page
 
 
 def test_arguments_in_a_docstring_become_a_list():
     text = "Does it.\n\nfirst: one.  second: two\nthird: three."
-    assert reference.prose_of(text) == "Does it.\n\n- `first`: one.\n- `second`: two\n- `third`: three.\n\n"
+    assert (
+        reference.prose_of(text)
+        == "Does it.\n\n- `first`: one.\n- `second`: two\n- `third`: three.\n\n"
+    )
     assert reference.prose_of("Does it.\nfirst: x", lists=False) == "Does it.\nfirst: x\n\n"
 
 
@@ -85,7 +91,9 @@ def test_the_committed_pages_are_current(name):
 
 
 def test_each_public_header_exists_and_every_message_has_a_row():
-    assert sorted(reference.HEADERS) == sorted(path.name for path in reference.INTERFACE.glob("*.h"))
+    assert sorted(reference.HEADERS) == sorted(
+        path.name for path in reference.INTERFACE.glob("*.h")
+    )
     union = re.search(r"union Body \{([^}]*)\}", (ROOT / "proto/wire.fbs").read_text())[1]
     bodies = {name.strip() for name in re.sub(r"//[^\n]*", "", union).split(",") if name.strip()}
     assert bodies <= set(re.findall(r"^\| `(\w+)`", reference.messages(), re.M))
@@ -106,4 +114,6 @@ def test_each_environment_variable_of_ours_is_in_the_reference():
     page = (ROOT / "docs/reference/environment.md").read_text()
     documented = set(re.findall(r"`(REGROUP_[A-Z_]+)`", page))
     assert used - documented == set(), "not in docs/reference/environment.md"
-    assert documented - used == set(), "docs/reference/environment.md names what no source reads or sets"
+    assert documented - used == set(), (
+        "docs/reference/environment.md names what no source reads or sets"
+    )

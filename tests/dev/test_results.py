@@ -73,9 +73,14 @@ def test_a_commit_during_a_part_is_not_recorded(records):
 
 def test_a_part_is_recorded_with_all_that_was_asked(records):
     tree = records.clean_tree()
-    file = records.add_part("ctest-rest", tree, 90.2, True, "100% tests passed, 0 tests failed out of 9")
+    file = records.add_part(
+        "ctest-rest", tree, 90.2, True, "100% tests passed, 0 tests failed out of 9"
+    )
     record = json.loads(file.read_text())
-    assert record.pop("date")[:2] == "20" and record.pop("commit") == records.git("rev-parse", "HEAD").strip()
+    assert (
+        record.pop("date")[:2] == "20"
+        and record.pop("commit") == records.git("rev-parse", "HEAD").strip()
+    )
     assert sorted(record.pop("machine")) == ["cores", "cpu", "kernel"]
     assert record == {
         "part": "ctest-rest",
@@ -144,7 +149,9 @@ def test_the_parts_of_a_whole_run_are_those_of_dev():
     assert set(of_default) == results.DEFAULT_PARTS
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"verdict": "passed", "part": "a"', "[]", '{"part": "a"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"verdict": "passed", "part": "a"', "[]", '{"part": "a"}']
+)
 def test_a_damaged_record_counts_as_missing_and_is_named(records, text):
     tree = records.clean_tree()
     file = records.add_part("a", tree, 1, True, "")

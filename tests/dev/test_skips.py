@@ -51,7 +51,10 @@ set_tests_properties(long PROPERTIES SKIP_RETURN_CODE 77)
 @pytest.mark.parametrize(("ci", "status", "verdict"), [("true", 1, "FAILED"), ("", 0, "skipped")])
 def test_a_skip_of_ctest_is_told_and_may_fail(tmp_path, ci, status, verdict):
     (tmp_path / "CMakeLists.txt").write_text(CASES)
-    script = f"cmake -S . -B b >/dev/null && ctest --test-dir b --output-junit {tmp_path}/r.xml >/dev/null"
+    script = (
+        f"cmake -S . -B b >/dev/null && ctest --test-dir b --output-junit {tmp_path}/r.xml "
+        f">/dev/null"
+    )
     subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, timeout=60)
     done = subprocess.run(
         [sys.executable, ROOT / "tools/dev/skips.py", tmp_path / "r.xml"],
@@ -72,7 +75,9 @@ def test_the_suite_heeds_them(tmp_path, function_of_dev):
     (tmp_path / "CMakeLists.txt").write_text(CASES)
     (tmp_path / "tools").symlink_to(ROOT / "tools")
     (tmp_path / "log").mkdir()
-    subprocess.run(["cmake", "-S", ".", "-B", "b"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        ["cmake", "-S", ".", "-B", "b"], cwd=tmp_path, check=True, capture_output=True, timeout=60
+    )
     function = function_of_dev("ctest_preset")
     script = f"set -euo pipefail; LOGS=log; folder_of() {{ echo b; }}\n{function}ctest_preset dev"
     for ci, status in (("true", 1), ("", 0)):

@@ -9,7 +9,10 @@ import structure
     [
         ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
         ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [["a", "b"]]),
-        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"e"}, "e": {"d"}}, [["a", "b", "c"], ["d", "e"]]),
+        (
+            {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"e"}, "e": {"d"}},
+            [["a", "b", "c"], ["d", "e"]],
+        ),
     ],
 )
 def test_folders_that_include_each_other_are_a_cycle(arrows, groups):

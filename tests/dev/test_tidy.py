@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of clang-tidy, which `./dev test` does not install: notes each source, finds "bad" in the header.
+# In place of clang-tidy, which `./dev test` does not install: notes each source, finds "bad" in the
+# header.
 CHECKER = """#!/bin/bash
 [[ $1 != --version ]] || { cat "$HOME/version"; exit; }
 echo "${@: -1}" >>"$HOME/calls"
@@ -29,7 +30,11 @@ def clone(folder: Path) -> Path:
 
 def set_flags(folder: Path, flags: str) -> None:
     command = f"g++ {flags} -I{folder} -o a.o -c {folder}/a.cc"
-    entry = {"directory": str(folder / "build-lint"), "file": str(folder / "a.cc"), "command": command}
+    entry = {
+        "directory": str(folder / "build-lint"),
+        "file": str(folder / "a.cc"),
+        "command": command,
+    }
     (folder / "build-lint").mkdir(exist_ok=True)
     (folder / "build-lint/compile_commands.json").write_text(json.dumps([entry]))
 

@@ -58,7 +58,8 @@ def having(mark: str) -> set[int]:
 
 @pytest.fixture
 def own_dev(tmp_path):
-    """./dev in a folder of its own, which installs nothing; cmake and .venv/bin/python are PROGRAM."""
+    """./dev in a folder of its own, which installs nothing; cmake and .venv/bin/python are
+    PROGRAM."""
     shutil.copy(ROOT / "dev", tmp_path)
     shutil.copy(ROOT / "CMakePresets.json", tmp_path)
     shutil.copytree(ROOT / "tools/dev", tmp_path / "tools/dev")

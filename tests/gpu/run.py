@@ -1,9 +1,10 @@
-"""What needs a GPU: `./dev gpu-test [--programs FOLDER] [--json FILE]`, or this file alone with the programs
-of `./dev gpu-test --pack` on a machine without compilers and packages.
+"""What needs a GPU: `./dev gpu-test [--programs FOLDER] [--json FILE]`, or this file alone with the
+programs of `./dev gpu-test --pack` on a machine without compilers and packages.
 
-Looks whether Regroup finds what nvidia-smi finds, gives it out and gives it up as promised, and whether a
-job whose gradients come from a GPU survives the loss of members with the bits of an undisturbed one. Prints
-a line for each check and writes the figures with the versions of all that took part.
+Looks whether Regroup finds what nvidia-smi finds, gives it out and gives it up as promised, and
+whether a job whose gradients come from a GPU survives the loss of members with the bits of an
+undisturbed one. Prints a line for each check and writes the figures with the versions of all that
+took part.
 """
 
 import argparse
@@ -38,7 +39,8 @@ cuda, count, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int(
 assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 for i in range(count.value):
     found = ctypes.create_string_buffer(16)
-    assert cuda.cuDeviceGet(ctypes.byref(device), i) == 0 and cuda.cuDeviceGetUuid(found, device) == 0
+    assert cuda.cuDeviceGet(ctypes.byref(device), i) == 0
+    assert cuda.cuDeviceGetUuid(found, device) == 0
     print(f"GPU-{uuid.UUID(bytes=found.raw)}", end="," if i + 1 < count.value else "\\n")
 """
 T = TypeVar("T")
@@ -90,7 +92,10 @@ class Bench:
 
     def output(self, *words: str, timeout: float = 120) -> str:
         done = self.run(*words, timeout=timeout)
-        want(done.returncode == 0, f"regroup {' '.join(words)}: status {done.returncode}: {done.stderr}")
+        want(
+            done.returncode == 0,
+            f"regroup {' '.join(words)}: status {done.returncode}: {done.stderr}",
+        )
         return done.stdout
 
     @contextmanager
@@ -141,28 +146,41 @@ def topology(bench: Bench) -> dict:
     bench.output("topo", "--fresh")
     kept = (bench.folder / "run/regroup/machine.json").read_text().split("\n", 1)[1]
     ours = {gpu["uuid"]: gpu for gpu in json.loads(kept)["gpus"]}
-    for uuid, name, bus, mib, capability in ask_driver("uuid,name,pci.bus_id,memory.total,compute_cap"):
+    for uuid, name, bus, mib, capability in ask_driver(
+        "uuid,name,pci.bus_id,memory.total,compute_cap"
+    ):
         want(uuid in ours, f"{uuid} is missing in {kept}")
         gpu = ours[uuid]
         domain, rest = bus.lower().split(":", 1)
         want(gpu["bus_id"] == f"{int(domain, 16):04x}:{rest}", f"{gpu['bus_id']} is not {bus}")
-        want(gpu["arch"] == "sm" + capability.replace(".", ""), f"{gpu['arch']} is not {capability}")
+        want(
+            gpu["arch"] == "sm" + capability.replace(".", ""), f"{gpu['arch']} is not {capability}"
+        )
         want(gpu["product"] == name, f"{gpu['product']} is not {name}")
-        want(abs(gpu["memory_bytes"] / 2**20 - int(mib)) < 1024, f"{gpu['memory_bytes']} B is not {mib} MiB")
+        want(
+            abs(gpu["memory_bytes"] / 2**20 - int(mib)) < 1024,
+            f"{gpu['memory_bytes']} B is not {mib} MiB",
+        )
     want(len(ours) == len(bench.uuids), f"{sorted(ours)} are not {bench.uuids}")
     return {"gpus": len(ours), "text": bench.output("topo")}
 
 
 def placement(bench: Bench) -> dict:
-    """Each rank of --placement sees one GPU, in CUDA itself; one rank more than GPUs is refused in words."""
+    """Each rank of --placement sees one GPU, in CUDA itself; one rank more than GPUs is refused in
+    words."""
     count = len(bench.uuids)
     show = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
     seen = bench.output("-np", str(count), "--placement", "best", *show).splitlines()
     want(sorted(seen) == sorted(bench.uuids), f"CUDA_VISIBLE_DEVICES {seen}, GPUs {bench.uuids}")
-    in_cuda = bench.output("-np", str(count), "--placement", "best", sys.executable, "-c", SHOW_DEVICES)
+    in_cuda = bench.output(
+        "-np", str(count), "--placement", "best", sys.executable, "-c", SHOW_DEVICES
+    )
     want(sorted(in_cuda.splitlines()) == sorted(bench.uuids), f"CUDA shows {in_cuda}")
     refused = bench.run("-np", str(count + 1), "--placement", "best", "--oversubscribe", *show)
-    want(refused.returncode == REFUSED and "GPU" in refused.stderr, f"{refused.returncode}: {refused.stderr}")
+    want(
+        refused.returncode == REFUSED and "GPU" in refused.stderr,
+        f"{refused.returncode}: {refused.stderr}",
+    )
     return {"refused": refused.stderr.strip()}
 
 
@@ -171,12 +189,20 @@ def claims(bench: Bench) -> dict:
     mine = ["-np", str(len(bench.uuids)), "--placement", "best"]
     show = 'echo "agent $PPID has $CUDA_VISIBLE_DEVICES"'
     with bench.job(*mine, "sh", "-c", f"{show}; sleep 100") as job:
-        agent = job.until(lambda: re.search(r"agent (\d+) has GPU-", job.text()), "a job on all GPUs")[1]
+        agent = job.until(
+            lambda: re.search(r"agent (\d+) has GPU-", job.text()), "a job on all GPUs"
+        )[1]
         refused = bench.run(*mine, "true")
         named = f"(process {agent})" in refused.stderr
-        want(refused.returncode == REFUSED and named, f"{agent}, {refused.returncode}: {refused.stderr}")
+        want(
+            refused.returncode == REFUSED and named,
+            f"{agent}, {refused.returncode}: {refused.stderr}",
+        )
         shared = bench.run(*mine, "--oversubscribe", "sh", "-c", show)
-        want(shared.returncode == 0 and "has GPU-" in shared.stdout, f"--oversubscribe: {shared.stderr}")
+        want(
+            shared.returncode == 0 and "has GPU-" in shared.stdout,
+            f"--oversubscribe: {shared.stderr}",
+        )
     bench.output(*mine, "true")
     return {"refused": refused.stderr.strip(), "shared": shared.stderr.strip()}
 
@@ -195,14 +221,18 @@ def usage(bench: Bench) -> dict:
         def used() -> dict | None:
             told = bench.run("status", "--json")
             gpus = [
-                gpu for m in json.loads(told.stdout or "{}").get("members", []) for gpu in m.get("gpus", [])
+                gpu
+                for m in json.loads(told.stdout or "{}").get("members", [])
+                for gpu in m.get("gpus", [])
             ]
             return gpus[0] if gpus and (gpus[0]["busy_percent"] or 0) > 0 else None
 
         gpu = job.until(used, "a busy GPU in the status")
         mib = dict(ask_driver("uuid,memory.used"))[gpu["uuid"]]
         want(gpu["memory_used"] >= held * 2**30, f"{held} GiB are held, {gpu} is told")
-        want(abs(gpu["memory_used"] / 2**20 - int(mib)) < 2048, f"{gpu}: nvidia-smi tells {mib} MiB")
+        want(
+            abs(gpu["memory_used"] / 2**20 - int(mib)) < 2048, f"{gpu}: nvidia-smi tells {mib} MiB"
+        )
         want(gpu["watts"] > 10, f"{gpu}")
         return {**gpu, "table": bench.output("status")}
 
@@ -241,21 +271,32 @@ def weights_of(timelines: Timelines) -> dict[int, str]:
 def settled(timelines: Timelines) -> bool:
     """All living members are in one World of full size, and have been for some steps."""
     last = [moments[-1] for moments in timelines.values()]
-    if len(last) != WORKERS or {m.size for m in last} != {WORKERS} or len({m.generation for m in last}) > 1:
+    if (
+        len(last) != WORKERS
+        or {m.size for m in last} != {WORKERS}
+        or len({m.generation for m in last}) > 1
+    ):
         return False
-    joined = [m.step for moments in timelines.values() for m in moments if m.what in ("entered", "joined")]
+    joined = [
+        m.step for moments in timelines.values() for m in moments if m.what in ("entered", "joined")
+    ]
     return min(m.step for m in last) > max(joined) + SETTLED
 
 
 def recovery(bench: Bench, kills: int, held: float) -> dict:
-    """Members are killed in the middle of steps; the weights are those of an undisturbed member alone."""
+    """Members are killed in the middle of steps; the weights are those of an undisturbed member
+    alone."""
     command = member(bench, FOREVER, held)
     folder = Path(command[1])
     gone: dict[int, float] = {}
     killed: list[ours_recovery.Kill] = []
 
     def living() -> Timelines | None:
-        found = {pid: m for pid, m in ours_recovery.read_timelines(folder).items() if pid not in gone and m}
+        found = {
+            pid: m
+            for pid, m in ours_recovery.read_timelines(folder).items()
+            if pid not in gone and m
+        }
         return found if settled(found) else None
 
     def last_of(pid: int) -> ours_recovery.Moment:
@@ -272,10 +313,15 @@ def recovery(bench: Bench, kills: int, held: float) -> dict:
             os.kill(pid, signal.SIGKILL)
             gone[pid] = gone_after(pid)
             killed.append(ours_recovery.kill_during(at, pid, last_of(pid)))
-        last_kill = max(moments[-1].step for moments in ours_recovery.read_timelines(folder).values())
+        last_kill = max(
+            moments[-1].step for moments in ours_recovery.read_timelines(folder).values()
+        )
 
         def compared() -> bool:
-            return max(weights_of(ours_recovery.read_timelines(folder)), default=0) > last_kill + SETTLED
+            return (
+                max(weights_of(ours_recovery.read_timelines(folder)), default=0)
+                > last_kill + SETTLED
+            )
 
         job.until(compared, "weights after the last kill", 120)
     timelines = ours_recovery.read_timelines(folder)
@@ -286,7 +332,11 @@ def recovery(bench: Bench, kills: int, held: float) -> dict:
     want(weights == undisturbed, f"weights {weights} after {kills} kills, {undisturbed} alone")
     found = ours_recovery.quantities(timelines, killed, Work(MEGABYTES, 0, WORKERS))
     found["kill_to_process_gone"] = list(gone.values())
-    rows = {name: summarize([v * 1e3 for v in values]).to_json() for name, values in found.items() if values}
+    rows = {
+        name: summarize([v * 1e3 for v in values]).to_json()
+        for name, values in found.items()
+        if values
+    }
     return {
         "unit": "ms",
         "held_gib": held,
@@ -299,12 +349,15 @@ def recovery(bench: Bench, kills: int, held: float) -> dict:
 def gone_after(pid: int) -> float:
     """Seconds until the process has given up all that it had and its agent has reaped it."""
     began = time.monotonic()
-    waiting.until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of killed {pid}", 60, pause_s=0.001)
+    waiting.until(
+        lambda: not Path(f"/proc/{pid}").exists(), f"the end of killed {pid}", 60, pause_s=0.001
+    )
     return time.monotonic() - began
 
 
 def recordings(bench: Bench) -> dict:
-    """This machine for tests/machines: sysfs as `regroup topo` reads it, and nvidia-smi's matrix."""
+    """This machine for tests/machines: sysfs as `regroup topo` reads it, and nvidia-smi's
+    matrix."""
     record = [sys.executable, str(ROOT / "tests/record_sysfs.py")]
     return {"sysfs": output_of(*record), "topo -m": output_of("nvidia-smi", "topo", "-m")}
 
@@ -337,14 +390,18 @@ CHECKS: dict[str, Callable[[Bench], dict]] = {
     "claims": claims,
     "usage": usage,
     "recovery": lambda bench: recovery(bench, kills=20, held=0),
-    "recovery, a seventh of the memory held by each": lambda b: recovery(b, kills=12, held=held_gib(1 / 7)),
+    "recovery, a seventh of the memory held by each": lambda b: recovery(
+        b, kills=12, held=held_gib(1 / 7)
+    ),
     "recordings": recordings,
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="./dev gpu-test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="./dev gpu-test",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--programs", type=Path, default=ROOT / "build-gpu/bin", help="regroup and gpu_member"
@@ -354,17 +411,28 @@ def main() -> int:
     failed = []
     with tempfile.TemporaryDirectory(prefix="regroup-gpu-") as folder:
         bench = Bench(args.programs.resolve(), Path(folder))
-        results: dict = {"date": time.strftime("%Y-%m-%d"), "machine": versions(bench), "checks": {}}
+        results: dict = {
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": versions(bench),
+            "checks": {},
+        }
         for name, check in CHECKS.items():
             began = time.monotonic()
             try:
                 results["checks"][name] = {"passed": True, **check(bench)}
-            except Exception as error:  # whatever it is, the other checks are made and the figures written
+            # whatever it is, the other checks are made and the figures written
+            except Exception as error:
                 failed.append(name)
-                results["checks"][name] = {"passed": False, "why": f"{type(error).__name__}: {error}"}
+                results["checks"][name] = {
+                    "passed": False,
+                    "why": f"{type(error).__name__}: {error}",
+                }
             told = results["checks"][name]
             verdict = "ok    " if told["passed"] else "FAILED"
-            print(f"{verdict} {name} ({time.monotonic() - began:.1f} s) {told.get('why', '')}", flush=True)
+            print(
+                f"{verdict} {name} ({time.monotonic() - began:.1f} s) {told.get('why', '')}",
+                flush=True,
+            )
     for name, check in results["checks"].items():
         for row, told in check.get("rows", {}).items():
             figures = f"min {told['min']:.2f}, p50 {told['p50']:.2f}, p99 {told['p99']:.2f}"

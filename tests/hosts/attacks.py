@@ -1,5 +1,5 @@
-"""Attacks on the links of one elastic job, one after another: node2 has many names, an agent of its own for
-each, and each life of such an agent suffers the next attack."""
+"""Attacks on the links of one elastic job, one after another: node2 has many names, an agent of its
+own for each, and each life of such an agent suffers the next attack."""
 
 import contextlib
 import re
@@ -31,8 +31,11 @@ def names_of_node2(hosts: Hosts, count: int = 8) -> Iterator[list[str]]:
     paths = [hosts.folder / name for name in ("hosts", "known_hosts")]
     before = [path.read_text() for path in paths]
     names = [f"evil{i}" for i in range(count)]
-    addresses = [f"10.77.0.{100 + i}" for i in range(count)]  # names of one address would be one host
-    key = next(line.split(maxsplit=1)[1] for line in before[1].splitlines() if line.startswith("node2"))
+    # names of one address would be one host
+    addresses = [f"10.77.0.{100 + i}" for i in range(count)]
+    key = next(
+        line.split(maxsplit=1)[1] for line in before[1].splitlines() if line.startswith("node2")
+    )
     lines = [f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)]
     paths[0].write_text(before[0] + "".join(lines))
     paths[1].write_text(before[1] + "".join(f"{name} {key}\n" for name in names))
@@ -50,7 +53,9 @@ def names_of_node2(hosts: Hosts, count: int = 8) -> Iterator[list[str]]:
 class Plan:
     """Attacks (state, what) that are still to come, and what came of the others."""
 
-    def __init__(self, hosts: Hosts, attacks: Sequence[tuple[str, str]], program: Sequence[str | Path]):
+    def __init__(
+        self, hosts: Hosts, attacks: Sequence[tuple[str, str]], program: Sequence[str | Path]
+    ):
         self.text = ""  # what the job said
         self.folder = Path(hosts.folder) / f"plan-{time.monotonic_ns()}"
         for name in ("plan", "taken", "done", "bin"):
@@ -79,11 +84,14 @@ class Plan:
 
 
 def check_text(text: str) -> None:
-    """No line is another's, no terminal obeys any, and no member has a number that was never given."""
+    """No line is another's, no terminal obeys any, and no member has a number that was never
+    given."""
     lines = [line for line in text.split("\n") if line.startswith("regroup:")]
     assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)], text
     assert not [line for line in lines if line.startswith("regroup: forged")], text
-    assert all(int(member) < 1000 for line in lines for member in re.findall(r"member (\d+)", line)), text
+    assert all(
+        int(member) < 1000 for line in lines for member in re.findall(r"member (\d+)", line)
+    ), text
 
 
 def play(
@@ -95,9 +103,9 @@ def play(
     victims: tuple[Host, str] | None = None,
     pace_us: int = 40_000,
 ) -> dict[str, str]:
-    """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked, and its text.
-    `victims`: a host and a name of processes; else members of node3. One is killed, and once the job has
-    trained on, the next."""
+    """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked, and
+    its text. `victims`: a host and a name of processes; else members of node3. One is killed, and
+    once the job has trained on, the next."""
     host, victim = victims or (hosts[2], "chaos_member")
     options = ("--prefix", str(plan.folder))
     job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=pace_us)

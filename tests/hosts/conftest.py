@@ -1,4 +1,5 @@
-"""Fixtures of test hosts. A conftest.py elsewhere imports hosts.py after adding this folder to sys.path."""
+"""Fixtures of test hosts. A conftest.py elsewhere imports hosts.py after adding this folder to
+sys.path."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,17 +12,23 @@ from training import EPOCHS, Start, starter, weights_alone
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "no_wire(reason): the test is not about hosts that talk to each other; why it is not"
+        "markers",
+        "no_wire(reason): the test is not about hosts that talk to each other; why it is not",
     )
 
 
 @pytest.fixture(autouse=True)
 def bytes_cross_the_wire(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In each test that gets hosts, two of them talk to each other, unless it is marked `no_wire`."""
+    """In each test that gets hosts, two of them talk to each other, unless it is marked
+    `no_wire`."""
     names = [name for name in request.fixturenames if name.endswith(("hosts", "trio"))]
     marker = request.node.get_closest_marker("no_wire")
     assert not marker or marker.args, "no_wire wants a reason"
-    with talk(*map(request.getfixturevalue, names)) if names and not marker else contextlib.nullcontext():
+    with (
+        talk(*map(request.getfixturevalue, names))
+        if names and not marker
+        else contextlib.nullcontext()
+    ):
         yield
 
 

@@ -1,7 +1,8 @@
 """Process 1 of a test host, or of the switch between them: dresses its namespaces and reaps.
 
-usage: host_init.py, with one line of JSON on standard input: {name, files, shared, sshd}. It answers "ready"
-when everything stands, and ends, and with it every process of the host, when its input does.
+usage: host_init.py, with one line of JSON on standard input: {name, files, shared, sshd}. It
+answers "ready" when everything stands, and ends, and with it every process of the host, when its
+input does.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ MS_BIND, MS_MOVE, MS_REC = 0x1000, 0x2000, 0x4000
 def mount(source: str, target: str, kind: str = "none", flags: int = 0, options: str = "") -> None:
     if LIBC.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()) != 0:
         error = ctypes.get_errno()
-        sys.exit(f"mount({source} on {target}, {kind}): {os.strerror(error)} (CAP_SYS_ADMIN is needed)")
+        sys.exit(
+            f"mount({source} on {target}, {kind}): {os.strerror(error)} (CAP_SYS_ADMIN is needed)"
+        )
 
 
 def bind(source: str, target: str, flags: int = MS_BIND | MS_REC) -> None:

@@ -1,13 +1,15 @@
-"""Test hosts: N hosts on this machine, each with its own namespaces, host name, folders of jobs and sshd.
+"""Test hosts: N hosts on this machine, each with its own namespaces, host name, folders of jobs and
+sshd.
 
     with Hosts(3) as hosts:
         hosts[0].run([*hosts.ssh, "node2", "hostname"])
 
-A host has its own net, UTS, IPC, mount and PID namespaces, so that two hosts share nothing but the files
-that lie outside of /tmp, /run and /dev/shm, the repository, and the folders named `shared`. veth pairs join
-them at a bridge in a network namespace that leads nowhere else. All live in one outer PID namespace whose
-process 1 ends when this process does, however it does: then the kernel ends every process, and interfaces,
-mounts and names go with the last. Needs root; missing_rights() says what is missing.
+A host has its own net, UTS, IPC, mount and PID namespaces, so that two hosts share nothing but the
+files that lie outside of /tmp, /run and /dev/shm, the repository, and the folders named `shared`.
+veth pairs join them at a bridge in a network namespace that leads nowhere else. All live in one
+outer PID namespace whose process 1 ends when this process does, however it does: then the kernel
+ends every process, and interfaces, mounts and names go with the last. Needs root; missing_rights()
+says what is missing.
 """
 
 import contextlib
@@ -48,7 +50,8 @@ CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_ADMIN": 21}
 
 @functools.cache
 def missing_rights() -> str | None:
-    """What this process may not do that test hosts need, as a sentence; None if nothing is missing."""
+    """What this process may not do that test hosts need, as a sentence; None if nothing is
+    missing."""
     for tool, package in TOOLS.items():
         if not shutil.which(tool):
             return f"test hosts need {tool}: install the package {package}"
@@ -78,7 +81,8 @@ def _unshare_refused(*kinds: str) -> str:
 
 @functools.cache
 def _key_pair(name: str) -> tuple[bytes, bytes]:
-    """A private key of ssh and its public one; all hosts of that name in this process have the same."""
+    """A private key of ssh and its public one; all hosts of that name in this process have the
+    same."""
     with tempfile.TemporaryDirectory(prefix="regroup-key-") as folder:
         path = Path(folder) / name
         make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path]
@@ -128,8 +132,8 @@ class Space:
         return ["nsenter", f"--target={self.pid}", *kinds, "--"]
 
     def names(self) -> list[str]:
-        """Command names of the processes here, the first one aside. Far cheaper than to ask for their numbers
-        out here."""
+        """Command names of the processes here, the first one aside. Far cheaper than to ask for
+        their numbers out here."""
         found = []
         with contextlib.suppress(OSError), os.scandir(f"/proc/{self.pid}/root/proc") as entries:
             for entry in entries:
@@ -139,9 +143,13 @@ class Space:
         return found
 
     def network(self, *command: str) -> str:
-        """Runs a command with the interfaces of this space and the process numbers of the outside."""
+        """Runs a command with the interfaces of this space and the process numbers of the
+        outside."""
         done = subprocess.run(
-            [*self.enter(network_only=True), *command], capture_output=True, text=True, timeout=DEADLINE_S
+            [*self.enter(network_only=True), *command],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} on {self.name}: {done.stderr.strip()}")
@@ -174,8 +182,8 @@ class Space:
 
 
 class Host(Space):
-    """One test host. `address` is its only one beside 127.0.0.1, until plug_second(); the others know it by
-    `name`."""
+    """One test host. `address` is its only one beside 127.0.0.1, until plug_second(); the others
+    know it by `name`."""
 
     def __init__(self, hosts: "Hosts", index: int, order: dict):
         self.hosts, self.index = hosts, index
@@ -195,10 +203,13 @@ class Host(Space):
         )
 
     def plug_second(self) -> str:
-        """Joins a second network, which the hosts that have done so share, by eth1; its address there."""
+        """Joins a second network, which the hosts that have done so share, by eth1; its address
+        there."""
         switch, port = self.hosts.switch, f"second{self.index + 1}"
         with contextlib.suppress(RuntimeError):  # there is one since another host has joined
-            switch.network("ip", *["link", "add", "second", "type", "bridge", "mcast_snooping", "0"])
+            switch.network(
+                "ip", *["link", "add", "second", "type", "bridge", "mcast_snooping", "0"]
+            )
         switch.network("ip", *["link", "set", "second", "up"])
         switch.network("ip", *f"link add {port} type veth peer name eth1 netns {self.pid}".split())
         switch.network("ip", *f"link set {port} master second up".split())
@@ -208,8 +219,9 @@ class Host(Space):
         return address
 
     def popen(self, command: Sequence[str | Path], **popen) -> subprocess.Popen:
-        """Starts a command in the root folder of the host. The process that is returned stands for it: it has
-        the same end and status, and when it is killed so is the command. inner() is for other signals."""
+        """Starts a command in the root folder of the host. The process that is returned stands for
+        it: it has the same end and status, and when it is killed so is the command. inner() is for
+        other signals."""
         held = ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
         process = subprocess.Popen([*self.enter(), *held], **popen)
         self.commands.append(process)
@@ -222,7 +234,11 @@ class Host(Space):
         return int(until(children.read_text, "the command has started").split()[0])
 
     def run(self, command: Sequence[str | Path], timeout: float = DEADLINE_S, **popen):
-        popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | popen
+        popen = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        } | popen
         with self.popen(command, text=True, **popen) as process:
             try:
                 out, err = process.communicate(timeout=timeout)
@@ -255,7 +271,8 @@ class Host(Space):
         return found
 
     def link(self, up: bool) -> None:
-        """Pulls the plug at the switch, or puts it back: this host sees no carrier, the others nothing."""
+        """Pulls the plug at the switch, or puts it back: this host sees no carrier, the others
+        nothing."""
         self.hosts.switch.network("ip", "link", "set", self.port, "up" if up else "down")
 
     def lose(self, share: float) -> None:
@@ -273,7 +290,9 @@ class Host(Space):
 
     def lost(self) -> int:
         """Packets to this host that lose() has taken since it was last called."""
-        return int(self.network("iptables", "-vxnL", f"loss{self.index}").splitlines()[2].split()[0])
+        return int(
+            self.network("iptables", "-vxnL", f"loss{self.index}").splitlines()[2].split()[0]
+        )
 
     def slow(self, rate: str | None) -> None:
         """Bounds the link both ways, as in "10mbit"; None ends that."""
@@ -295,8 +314,11 @@ class Host(Space):
                 state = _status(pid, "State")[0]
                 if state in "TZX":
                     continue
-                # Who waits in vfork() for a child that stands still stops when that goes on: it does nothing.
-                waits = state == "D" and int(_status(pid, "ShdPnd")[0], 16) >> (signal.SIGSTOP - 1) & 1
+                # Who waits in vfork() for a child that stands still stops when that goes on: it
+                # does nothing.
+                waits = (
+                    state == "D" and int(_status(pid, "ShdPnd")[0], 16) >> (signal.SIGSTOP - 1) & 1
+                )
                 os.kill(pid, signal.SIGSTOP)
                 if not waits:
                     moving.append(pid)
@@ -311,7 +333,8 @@ class Host(Space):
                 process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """The host loses its power: nothing of it is heard any more, no end of a connection either."""
+        """The host loses its power: nothing of it is heard any more, no end of a connection
+        either."""
         self.link(up=False)
         self.dead = True
         os.kill(self.pid, signal.SIGKILL)
@@ -319,8 +342,8 @@ class Host(Space):
 
 
 class Hosts:
-    """`count` hosts named node1, node2, ...; `shared`: folders in /tmp that all of them see, besides the
-    repository; `shell`: root's login shell there."""
+    """`count` hosts named node1, node2, ...; `shared`: folders in /tmp that all of them see,
+    besides the repository; `shell`: root's login shell there."""
 
     def __init__(self, count: int, shared: Sequence[Path] = (), shell: str = "/bin/bash"):
         if missing := missing_rights():
@@ -339,7 +362,9 @@ class Hosts:
         self._write_files(names, shell)
         # Outside of all: it is there even when this process and the switch are not.
         remover = ["sh", "-c", '"$@"; rm -rf "$0"', str(self.folder)]
-        self.switch = Space(remover, {"name": "switch", "files": {}, "shared": shared, "sshd": None})
+        self.switch = Space(
+            remover, {"name": "switch", "files": {}, "shared": shared, "sshd": None}
+        )
         self.switch.wait_ready()
         self.switch.commands_of_network(
             "ip link add bridge type bridge mcast_snooping 0", "ip link set bridge up"
@@ -357,7 +382,13 @@ class Hosts:
 
     def _order(self, name: str, shared: list[str]) -> dict:
         files = {str(self.folder / file): f"/etc/{file}" for file in ("hosts", "passwd")}
-        sshd = [shutil.which("sshd"), "-f", str(self.folder / "sshd_config"), "-h", str(self.folder / name)]
+        sshd = [
+            shutil.which("sshd"),
+            "-f",
+            str(self.folder / "sshd_config"),
+            "-h",
+            str(self.folder / name),
+        ]
         return {"name": name, "files": files, "shared": shared, "sshd": sshd}
 
     def _write_files(self, names: list[str], shell: str) -> None:
@@ -370,12 +401,14 @@ class Hosts:
         lines = [f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)]
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
         passwd = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
-        # A home without files that shells read: what they start there may be killed with a host, and leave
-        # its locks in the home of the user who tests.
+        # A home without files that shells read: what they start there may be killed with a host,
+        # and leave its locks in the home of the user who tests.
         (home := self.folder / "home").mkdir()
         roots = [str(home), shell]
         (self.folder / "passwd").write_text(
-            "".join(":".join([*p[:5], *(roots if p[0] == "root" else p[5:])]) + "\n" for p in passwd)
+            "".join(
+                ":".join([*p[:5], *(roots if p[0] == "root" else p[5:])]) + "\n" for p in passwd
+            )
         )
         known = [
             f"{name},{address} {' '.join((self.folder / f'{name}.pub').read_text().split()[:2])}\n"
@@ -401,8 +434,9 @@ class Hosts:
         return ["ssh", "-F", str(self.folder / "ssh_config")]
 
     def heard(self) -> list[int]:
-        """Bytes over TCP that the wire has brought to each host, those of ssh aside: what jobs say to it. The
-        switch counts them, before lose() takes its share, and keeps the last count of a host that is dead."""
+        """Bytes over TCP that the wire has brought to each host, those of ssh aside: what jobs say
+        to it. The switch counts them, before lose() takes its share, and keeps the last count of a
+        host that is dead."""
         rules = self.switch.network("ebtables", "-L", "FORWARD", "--Lc")
         return [int(count) for count in re.findall(r"-o port\d+ .* bcnt = (\d+)", rules)]
 

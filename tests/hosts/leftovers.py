@@ -1,5 +1,5 @@
-"""What a job left on test hosts beside processes: files of any kind in /tmp, /run and /dev/shm, and sockets.
-Control groups are the machine's, where other jobs may run."""
+"""What a job left on test hosts beside processes: files of any kind in /tmp, /run and /dev/shm, and
+sockets. Control groups are the machine's, where other jobs may run."""
 
 import contextlib
 import os

@@ -1,7 +1,8 @@
-"""A hang of MPICH 4.0 and 4.1 over UCX, known from any other: in MPI_Finalize a rank closes its connections,
-for which each peer must answer, while the peers are in the barrier behind that, where they read PMI only
-(github.com/pmodels/mpich/pull/6596, in 4.2, takes that barrier out). No setting of UCX helps: the stacks, and
-what it was tried with, are told in docs/guide/hosts.md. All ranks have done their work by then."""
+"""A hang of MPICH 4.0 and 4.1 over UCX, known from any other: in MPI_Finalize a rank closes its
+connections, for which each peer must answer, while the peers are in the barrier behind that, where
+they read PMI only (github.com/pmodels/mpich/pull/6596, in 4.2, takes that barrier out). No setting
+of UCX helps: the stacks, and what it was tried with, are told in docs/guide/hosts.md. All ranks
+have done their work by then."""
 
 import contextlib
 import re
@@ -45,16 +46,20 @@ def stuck_in_finalize(hosts: Hosts) -> bool:
 def run(
     hosts: Hosts, command: Sequence[str | Path], timeout: float
 ) -> tuple[subprocess.CompletedProcess, bool]:
-    """What became of a command on the first host, and whether it was killed here, as its status then says,
-    because MPICH hangs: whether that is forgiven is the caller's to say."""
+    """What became of a command on the first host, and whether it was killed here, as its status
+    then says, because MPICH hangs: whether that is forgiven is the caller's to say."""
     end = time.monotonic() + timeout
     pipe = subprocess.PIPE
-    with hosts[0].popen(command, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
+    with hosts[0].popen(
+        command, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    ) as process:
         wait, stuck = SEEN_S, 0
         while True:
             try:
                 out, err = process.communicate(timeout=wait)
-                return subprocess.CompletedProcess(process.args, process.returncode, out, err), False
+                return subprocess.CompletedProcess(
+                    process.args, process.returncode, out, err
+                ), False
             except subprocess.TimeoutExpired:
                 stuck = stuck + 1 if stuck_in_finalize(hosts) else 0
                 wait = STUCK_S

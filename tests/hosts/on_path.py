@@ -1,9 +1,12 @@
-"""Stands between an agent and its controller without the secret: forwards bytes until STATE, then does WHAT.
+"""Stands between an agent and its controller without the secret: forwards bytes until STATE, then
+does WHAT.
 
 usage: on_path.py STATE WHAT RESULT REGROUP --node-agent JOB NODE PARENT ENDPOINTS BUILD
-  STATE   first (bytes of the handshake), hello (behind it), later (members train), regroup (one was killed),
+  STATE   first (bytes of the handshake), hello (behind it), later (members train), regroup
+          (one was killed),
           or tape: only writes down what goes up, which is foreign to the links of the next job
-  WHAT    KIND.DIRECTION: replay, flip, record, long, foreign or stall; up (to the controller) or down
+  WHAT    KIND.DIRECTION: replay, flip, record, long, foreign or stall; up (to the
+          controller) or down
   RESULT  a file: "closed" if that ended the link at both ends within LIMIT_S, else "open"
 """
 
@@ -33,7 +36,9 @@ class Between:
         ready, _, _ = select.select([near for near, _ in self.ends], [], [], seconds)
         return [way for way, (near, _) in enumerate(self.ends) if near in ready]
 
-    def pump(self, seconds: float, change: Callable[[int, bytes], bytes] = lambda _, chunk: chunk) -> bool:
+    def pump(
+        self, seconds: float, change: Callable[[int, bytes], bytes] = lambda _, chunk: chunk
+    ) -> bool:
         """Passes on what comes in that time; False once an end is closed."""
         for way in self.readable(seconds):
             near, far = self.ends[way]
@@ -70,7 +75,9 @@ def come_to(state: str, between: Between) -> bool:
 
 def tape(between: Between, path: Path) -> str:
     with path.open("wb") as file:
-        while between.pump(0.1, lambda way, chunk: (file.write(chunk) if way == 0 else 0, chunk)[1]):
+        while between.pump(
+            0.1, lambda way, chunk: (file.write(chunk) if way == 0 else 0, chunk)[1]
+        ):
             pass
     return "closed"
 
@@ -142,7 +149,9 @@ def main() -> None:
         nothing = os.open("/dev/null", os.O_RDWR)
         for stream in (0, 1, 2):  # they are the agent's
             os.dup2(nothing, stream)
-        answer = stand_between(state, what, Path(result).parents[2] / "tape", listener, (address, int(port)))
+        answer = stand_between(
+            state, what, Path(result).parents[2] / "tape", listener, (address, int(port))
+        )
         part = Path(result + ".new")
         part.write_text(answer)
         part.rename(result)

@@ -1,4 +1,5 @@
-"""Strangers at a port of a job: 300 that say nothing, some that speak rubbish, and one with its own TLS."""
+"""Strangers at a port of a job: 300 that say nothing, some that speak rubbish, and one with its own
+TLS."""
 
 import subprocess
 
@@ -42,7 +43,8 @@ def send(host: Host, address: str, port: int) -> subprocess.Popen:
 
 
 def wait_connected(strangers: subprocess.Popen) -> None:
-    """Until the 300 are connected: while more come, each closes an earlier connection, of others too."""
+    """Until the 300 are connected: while more come, each closes an earlier connection, of others
+    too."""
     first = strangers.stdout.readline()
     assert first == "300 connected\n", first + strangers.stderr.read()
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from hosts import Hosts
 
-# Either end of an agent's link hears 450 bytes at least, which are its handshake; who is refused, 40 a time.
+# Either end of an agent's link hears 450 bytes at least, which are its handshake; who is refused,
+# 40 a time.
 TALK_BYTES = 300
 
 

@@ -1,4 +1,5 @@
-"""Elastic jobs over a wire that loses packets or is slow: they end with the weights of an undisturbed run."""
+"""Elastic jobs over a wire that loses packets or is slow: they end with the weights of an
+undisturbed run."""
 
 import re
 import time
@@ -9,18 +10,22 @@ from training import EPOCHS, Start, Training, kill, processes, weights_alone
 
 # Whichever is noticed first.
 WHY = (
-    "neither its agent nor its members are|no message from its agent for|the connection to its agent is lost"
+    "neither its agent nor its members are|no message from its agent for|the connection to its "
+    "agent is lost"
 )
 
 
 def lost_hosts(job: Training) -> set[str]:
-    """Hosts that the launcher has done without for a while, each of which it has named with the reason."""
+    """Hosts that the launcher has done without for a while, each of which it has named with the
+    reason."""
     named = set(re.findall(rf"host (node\d): (?:{WHY})", job.text()))
     assert named or "its host was lost" not in job.text(), job.text()
     return named
 
 
-def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Start, undisturbed: str):
+def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(
+    start_own: Start, undisturbed: str
+):
     """It may be done without, once or several times."""
     job = start_own(pace_us=20_000)
     job.reach(job.steps - 40)
@@ -30,7 +35,9 @@ def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Star
     assert lost_hosts(job) <= {"node3"}
 
 
-def test_a_host_that_loses_nearly_all_packets_is_dropped_and_comes_back(start_own: Start, undisturbed: str):
+def test_a_host_that_loses_nearly_all_packets_is_dropped_and_comes_back(
+    start_own: Start, undisturbed: str
+):
     job = start_own(pace_us=100_000)
     job.reach(10)
     job.hosts[2].lose(0.97)

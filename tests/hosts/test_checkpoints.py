@@ -1,5 +1,6 @@
-"""Jobs on several hosts that keep checkpoints: whoever snapshots is lost, with member, agent, host or link,
-and others make them; started again elsewhere a job ends with the bits of an undisturbed one."""
+"""Jobs on several hosts that keep checkpoints: whoever snapshots is lost, with member, agent, host
+or link, and others make them; started again elsewhere a job ends with the bits of an undisturbed
+one."""
 
 import contextlib
 import os
@@ -53,11 +54,16 @@ def kill_everything(job: Training) -> None:
                     os.kill(pid, signal.SIGKILL)
     job.process.wait(30)
     until(lambda: not left_on(job.hosts), "an end of all processes", 30)
-    until(lambda: not any(processes(host, "regroup-persist") for host in job.hosts), "an end of writers", 30)
+    until(
+        lambda: not any(processes(host, "regroup-persist") for host in job.hosts),
+        "an end of writers",
+        30,
+    )
 
 
 def expect_resumed(job: Training, at_least: int, undisturbed: str, status: int = 0) -> None:
-    """It went on after a step that is at least that one, computed all that follow, and has the same bits."""
+    """It went on after a step that is at least that one, computed all that follow, and has the same
+    bits."""
     assert job.wait() == status, job.text()
     resumed = int(re.search(r"the job resumes after step (\d+) from", job.text())[1])
     assert resumed >= at_least
@@ -73,7 +79,9 @@ def expect_resumed(job: Training, at_least: int, undisturbed: str, status: int =
         (("node2:1,node3:1", "1:2"), ("node1:2,node2:2,node3:2", "2:6")),
     ],
 )
-def test_a_job_goes_on_elsewhere_with_another_number_of_members(hosts, start, undisturbed, before, after):
+def test_a_job_goes_on_elsewhere_with_another_number_of_members(
+    hosts, start, undisturbed, before, after
+):
     folder = Path(hosts.folder) / f"ckpt-{after[1].replace(':', '-')}"
     job = start(*before, *keep(folder), pace_us=4000)
     until_newer(job, 20)
@@ -231,7 +239,8 @@ def unmake(host: Host, own: Path, after: int) -> None:
 
 
 def ahead(job: Training, own: Path, shared: Path) -> list[int]:
-    """Kills the job, whose writer is node2: of its steps, which this returns, the last two are its alone."""
+    """Kills the job, whose writer is node2: of its steps, which this returns, the last two are its
+    alone."""
     until(lambda: len(steps_in(shared)) >= 4 or job.process.poll() is not None, "copies", 120)
     kill_everything(job)
     assert {host for _, host in committed(job)} == {"node2"}
@@ -285,7 +294,8 @@ def test_a_host_that_does_not_answer_for_its_own_directory_is_passed_over(
     told = f"host node2: its checkpoints in {own} are ignored: {own}: no answer for 10 s"
     assert told in again.text()
     assert not re.search(r"host node3: its checkpoints", again.text())
-    assert f"{own}: the checkpoint of step {mine[-1]} is newer than" in again.text()  # and set aside
+    # and set aside
+    assert f"{own}: the checkpoint of step {mine[-1]} is newer than" in again.text()
 
 
 def test_a_host_that_is_lost_while_it_copies_its_checkpoint_is_passed_over(
@@ -304,11 +314,16 @@ def test_a_host_that_is_lost_while_it_copies_its_checkpoint_is_passed_over(
     go.touch()  # the next copies are free to be made
     expect_resumed(again, before, undisturbed)
     assert resumed_after(again) == before
-    assert f"host node2: the job does not resume from its checkpoint of step {mine[-1]}: " in again.text()
+    assert (
+        f"host node2: the job does not resume from its checkpoint of step {mine[-1]}: "
+        in again.text()
+    )
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
-def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start, undisturbed: str, damaged):
+def test_a_host_reads_its_own_copy_where_it_is_whole(
+    hosts: Hosts, start: Start, undisturbed: str, damaged
+):
     own = Path(f"/tmp/own-{damaged}")
     shared = Path(hosts.folder) / f"shared-{damaged}"
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000)
@@ -321,23 +336,31 @@ def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start,
     unmake(node2, own, both[-1])
     shard = own / f"step-{both[-1]:08d}" / "shard-0000-of-0001.h5"
     if damaged:
-        python_on(node2, "with open(sys.argv[1], 'r+b') as f: f.seek(9000); f.write(b'damage')", shard)
+        python_on(
+            node2, "with open(sys.argv[1], 'r+b') as f: f.seek(9000); f.write(b'damage')", shard
+        )
     python_on(node2, "os.utime(sys.argv[1], ns=(0, os.stat(sys.argv[1]).st_mtime_ns))", shard)
     again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
     expect_resumed(again, both[-1], undisturbed)
     assert f"the job resumes after step {both[-1]} from {shared}/step-" in again.text()
     aside = own / f"damaged-step-{both[-1]:08d}"
     there = aside / shard.name if damaged else shard
-    assert int(python_on(node2, "print(os.stat(sys.argv[1]).st_atime_ns)", there)) > 0  # it was read
+    # it was read
+    assert int(python_on(node2, "print(os.stat(sys.argv[1]).st_atime_ns)", there)) > 0
     passed_over = re.search(
-        rf"checkpoint {own}/step-{both[-1]:08d} of this host is not used; reading {shared}/\S+: (.*)",
+        rf"checkpoint {own}/step-{both[-1]:08d} of this host is not used; reading {shared}/\S+: "
+        rf"(.*)",
         again.text(),
     )
     assert (passed_over is not None) == damaged, again.text()
     assert not damaged or f"{shard}: bytes " in passed_over[1]
-    assert (aside.name in python_on(node2, "print(*os.listdir(sys.argv[1]))", own).split()) == damaged
+    assert (
+        aside.name in python_on(node2, "print(*os.listdir(sys.argv[1]))", own).split()
+    ) == damaged
     if damaged:
-        assert f"{shard}: bytes " in python_on(node2, "print(open(sys.argv[1]).read())", aside / "REASON")
+        assert f"{shard}: bytes " in python_on(
+            node2, "print(open(sys.argv[1]).read())", aside / "REASON"
+        )
 
 
 def test_a_launcher_that_is_no_host_needs_no_directory_of_its_own(
@@ -354,8 +377,8 @@ def test_a_launcher_that_is_no_host_needs_no_directory_of_its_own(
 
 
 def hanging_programs(folder: Path, go: Path, free: str = '"$1" != hold') -> Path:
-    """Programs of which the one that takes a host's own directory hangs, as on a dead server, until `go`; or
-    those of which the shell finds that `free` is wrong."""
+    """Programs of which the one that takes a host's own directory hangs, as on a dead server, until
+    `go`; or those of which the shell finds that `free` is wrong."""
     folder.mkdir()
     for name in ("regroup", "regroup-persist", "chaos_member"):
         try:  # no symbolic links: helpers are looked for beside what runs
@@ -370,7 +393,9 @@ def hanging_programs(folder: Path, go: Path, free: str = '"$1" != hold') -> Path
     return folder
 
 
-def test_a_directory_that_hangs_holds_up_nobody(hosts: Hosts, start: Start, undisturbed: str, monkeypatch):
+def test_a_directory_that_hangs_holds_up_nobody(
+    hosts: Hosts, start: Start, undisturbed: str, monkeypatch
+):
     folder = Path(hosts.folder)
     own, shared, go = Path("/tmp/hangs"), folder / "shared-hangs", folder / "go"
     monkeypatch.setattr(training, "BIN", hanging_programs(folder / "hanging", go))
@@ -415,8 +440,15 @@ def test_a_directory_that_the_job_before_has_not_given_back_yet_is_taken_later(
     with hosts[1].popen(words, stdout=subprocess.PIPE, text=True) as before:
         assert before.stdout.readline() == "held\n"
         job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
-        told = rf'host node2: no checkpoints are made here yet: {own}/LOCK: "job before .*" has it, not job'
-        until(lambda: re.search(told, job.text()) or job.process.poll() is not None, "a line of it", 60)
+        told = (
+            rf'host node2: no checkpoints are made here yet: {own}/LOCK: "job before .*" has it, '
+            rf"not job"
+        )
+        until(
+            lambda: re.search(told, job.text()) or job.process.poll() is not None,
+            "a line of it",
+            60,
+        )
         assert not committed(job)
         go.touch()
         until_newer(job, 0)
@@ -428,8 +460,8 @@ def test_a_directory_that_the_job_before_has_not_given_back_yet_is_taken_later(
 
 @contextlib.contextmanager
 def served(host: Host, own: Path, real: Path) -> Iterator[subprocess.Popen]:
-    """What the host has in `own` is in `real` from now on, and `own` a file system that shows it while its
-    server runs: the first process of what this yields."""
+    """What the host has in `own` is in `real` from now on, and `own` a file system that shows it
+    while its server runs: the first process of what this yields."""
     python_on(host, "os.rename(sys.argv[1], sys.argv[2]); os.mkdir(sys.argv[1])", own, real)
     server = ROOT / "tests/checkpoint/late_fs.py"
     with host.popen([sys.executable, server, real, own, "0"]) as file_system:
@@ -471,7 +503,11 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
     hosts: Hosts, start: Start, tmp_path: Path
 ):
     undisturbed = weights_alone(tmp_path, EPOCHS, BALLAST)
-    own, shared, real = Path("/tmp/begins"), Path(hosts.folder) / "shared-begins", Path("/tmp/real-begins")
+    own, shared, real = (
+        Path("/tmp/begins"),
+        Path(hosts.folder) / "shared-begins",
+        Path("/tmp/real-begins"),
+    )
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000, ballast=BALLAST)
     until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
     kill_everything(job)
@@ -479,15 +515,26 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
     with served(hosts[1], own, real) as file_system:
         server = Host.inner(file_system)
         words = f"shard-0000-of-0001.h5 {BALLAST // 2}"  # both ends of it answer
-        python_on(hosts[1], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", words)
+        python_on(
+            hosts[1], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", words
+        )
         again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0, ballast=BALLAST)
         passed_over = (
             rf"checkpoint {own}/step-\d+ of this host is not used; reading {shared}/\S+: "
             rf"{own}/\S+: no data received for 10 s"
         )
-        until(lambda: re.search(passed_over, again.text()) or again.process.poll() is not None, "a line", 90)
-        assert Path(f"/proc/{server}/stat").read_text().split()[2] == "T"  # it was in the middle of a read
-        until(lambda: again.trails.weights() or again.process.poll() is not None, "trained members", 90)
+        until(
+            lambda: re.search(passed_over, again.text()) or again.process.poll() is not None,
+            "a line",
+            90,
+        )
+        # it was in the middle of a read
+        assert Path(f"/proc/{server}/stat").read_text().split()[2] == "T"
+        until(
+            lambda: again.trails.weights() or again.process.poll() is not None,
+            "trained members",
+            90,
+        )
         file_system.kill()  # no process ends while the kernel waits for its read
         os.kill(server, signal.SIGKILL)
         expect_resumed(again, copied(job), undisturbed, status=1)  # nothing could be written
@@ -519,7 +566,9 @@ def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
     by_name(job, "node2").kill()
     assert job.wait() == 0, job.text()
     # Nobody saw its members die: so long they may live on.
-    assert "the job resumes from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), job.text()
+    assert "the job resumes from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), (
+        job.text()
+    )
     assert {host for _, host in committed(job)} == {"node2", "node3"}
     assert set(job.trails.weights()) == {undisturbed}, job.text()
 
@@ -533,7 +582,9 @@ def test_the_controller_is_killed_and_the_job_goes_on_from_its_newest_checkpoint
     kill(processes(hosts[0], "regroup-control"))
     assert job.wait() == 0, job.text()
     # Nobody is left who has seen the end of its agents: they have all the time that they take.
-    assert "the job resumes from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), job.text()
+    assert "the job resumes from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), (
+        job.text()
+    )
     assert int(re.search(r"the job resumes after step (\d+) from", job.text())[1]) >= 20
     assert set(job.trails.weights()) == {undisturbed}, job.text()
     assert not left_on(job.hosts)
@@ -551,7 +602,8 @@ def test_a_job_whose_last_checkpoint_another_host_cannot_write_fails(
     job.hurry()
     assert job.wait() == 1, job.text()
     found = re.search(
-        r"the training is complete, but host node2: the checkpoint of step (\d+), which was due at the end, "
+        r"the training is complete, but host node2: the checkpoint of step (\d+), which was due at "
+        r"the end, "
         rf"is not in {folder}: open\({folder}/LOCK\): Not a directory \(exit status 1\)",
         job.text(),
     )

@@ -1,6 +1,6 @@
-"""Wall clocks that are an hour off, and that step by hours in the middle of a job: links, deadlines, timers
-and checkpoints go by none of them. libfaketime gives each host its own; the monotonic clock stays true, as it
-does where somebody sets the time."""
+"""Wall clocks that are an hour off, and that step by hours in the middle of a job: links,
+deadlines, timers and checkpoints go by none of them. libfaketime gives each host its own; the
+monotonic clock stays true, as it does where somebody sets the time."""
 
 import re
 import time
@@ -19,7 +19,8 @@ PROGRAMS = ("regroup-control", "regroup-coord", "regroup-agent", "regroup-reaper
 
 
 def faked() -> list[str]:
-    """Words before a command that is to go by the clock of its host, and whatever it starts, wherever."""
+    """Words before a command that is to go by the clock of its host, and whatever it starts,
+    wherever."""
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")  # Debian package faketime
     return [
         "env",
@@ -44,7 +45,8 @@ def offset_of(host: Host) -> int:
 
 @pytest.fixture
 def clocks(hosts: Hosts) -> Iterator[list[str]]:
-    """The second host is an hour late, the others are right. Gives options by which agents go by them."""
+    """The second host is an hour late, the others are right. Gives options by which agents go by
+    them."""
     for host, offset in zip(hosts, (0, -HOUR, 0), strict=True):
         set_clock(host, offset)
     folder = hosts.folder / "faked"
@@ -60,7 +62,9 @@ def expect_faked(hosts: Hosts) -> None:
     for host in hosts:
         for name in PROGRAMS:
             for pid in processes(host, name):
-                assert "libfaketime" in Path(f"/proc/{pid}/maps").read_text(), f"{name} of {host.name}"
+                assert "libfaketime" in Path(f"/proc/{pid}/maps").read_text(), (
+                    f"{name} of {host.name}"
+                )
         assert processes(host, "regroup-agent") and processes(host, "chaos_member")
     assert abs(offset_of(hosts[1]) + HOUR) < HOUR / 10
 
@@ -88,7 +92,8 @@ def test_clocks_that_step_lose_nobody(hosts, start: Start, undisturbed: str, clo
     job.reach(5)
     job.until_size(6)
     expect_faked(hosts)
-    step_clock(job, hosts[jumps], HOUR, 1)  # what goes by it, and is due within the hour, comes at once
+    # what goes by it, and is due within the hour, comes at once
+    step_clock(job, hosts[jumps], HOUR, 1)
     step_clock(job, hosts[jumps], -HOUR, SILENCE_S + 2)  # or not for two hours
     saved = newest(job)
     step_clock(job, hosts[jumps], 0, 1)

@@ -128,7 +128,11 @@ def test_a_link_that_goes_down_is_known_soon_and_hangs_nobody(three_hosts: Hosts
         three_hosts[2].link(up=False)
         down = time.monotonic()
         cut_off = until(
-            lambda: [line for line in one.told("silent", 1) if int(line[0]) < 3 and line[1:3] == ["3", "0"]],
+            lambda: [
+                line
+                for line in one.told("silent", 1)
+                if int(line[0]) < 3 and line[1:3] == ["3", "0"]
+            ],
             "somebody misses the host",
             5,
         )
@@ -153,7 +157,9 @@ def test_who_computes_is_silent_but_its_host_answers(three_hosts: Hosts):
         one.say("open 1")
         one.digest(1)
         three_hosts[1].stop()
-        lines = until(lambda: [line for line in one.told("silent", 1) if line[1] == "1"], "it is missed", 5)
+        lines = until(
+            lambda: [line for line in one.told("silent", 1) if line[1] == "1"], "it is missed", 5
+        )
         assert all(line[2] == "1" for line in lines)
         three_hosts[1].resume()
         one.say("revoke 1")
@@ -198,9 +204,9 @@ def test_loss_of_a_third_changes_no_bit_and_who_fails_says_why(three_hosts: Host
             arrived = one.told("digest", 1)
             print(f"{lost} packets lost: {arrived}; {ends}")
             assert all(line[1] == digest for line in arrived)
-            assert all(re.search("generation 1 is over|rank .* of 2 did not arrive", end) for end in ends), (
-                ends
-            )
+            assert all(
+                re.search("generation 1 is over|rank .* of 2 did not arrive", end) for end in ends
+            ), ends
             # Who has no result has a reason of its own, not only the revoke.
             late = sum("did not arrive" in end for end in ends)
             assert late + len(arrived) >= 2, (ends, arrived)

@@ -1,6 +1,6 @@
 """Members and, each fourth time, agents are killed and replaced over four hosts, again and again:
-descriptors, threads and memory of what stays (the launcher's processes, agents, a member) do not grow, nor do
-processes and files of any host. 12 times; 200 with REGROUP_TEST_FULL."""
+descriptors, threads and memory of what stays (the launcher's processes, agents, a member) do not
+grow, nor do processes and files of any host. 12 times; 200 with REGROUP_TEST_FULL."""
 
 import contextlib
 import os
@@ -22,8 +22,9 @@ MEMBER = "the member that stays"
 LINE = 2464  # KiB that a member's line of the arena holds
 # KiB that there may be more: allocators take memory in pieces, in a member with UCX of 2 MiB.
 MOST = {"private": 1024, "shared": 256, "arena": 256}
-# Who comes while the line of the one before is still needed takes the next free one, whose memory stays. One
-# member at a time is killed: so these are all that a host with two ever needs, however many are.
+# Who comes while the line of the one before is still needed takes the next free one, whose memory
+# stays. One member at a time is killed: so these are all that a host with two ever needs, however
+# many are.
 LINES = 3
 # Its place among the ranks decides to how many others it is connected.
 MOST_OF_MEMBER = {**MOST, "private": 4096, "descriptors": 2}
@@ -48,7 +49,9 @@ def arena_kib(pid: int) -> int:
 
 
 def usage_of(pid: int) -> dict[str, int]:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return {
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         "threads": int(status["Threads"]),
@@ -59,7 +62,11 @@ def usage_of(pid: int) -> dict[str, int]:
 
 
 def lasting(hosts: Hosts, stays: int) -> dict[str, int]:
-    one = {"regroup-control": "controller", "regroup-coord": "coordinator", "regroup-reaper": "reaper"}
+    one = {
+        "regroup-control": "controller",
+        "regroup-coord": "coordinator",
+        "regroup-reaper": "reaper",
+    }
     found = {MEMBER: stays, "guardian": processes(hosts[0], "regroup")[0]}
     found |= {what: processes(hosts[0], name)[0] for name, what in one.items()}
     return found | {f"agent of {host.name}": agent_of(host)[0] for host in list(hosts)[:2]}
@@ -122,9 +129,17 @@ def test_nothing_grows(four_hosts: Hosts):
         settle()
         # A member that changes from one generation to the next has threads of both.
         with contextlib.suppress(TimeoutError):
-            until(lambda: not growth(before, usage(hosts, who)), "the release of the generation before", 20)
+            until(
+                lambda: not growth(before, usage(hosts, who)),
+                "the release of the generation before",
+                20,
+            )
         after = usage(hosts, who)
-        print("\n".join(f"{name}, {what}: {n}, {after[name, what]}" for (name, what), n in before.items()))
+        print(
+            "\n".join(
+                f"{name}, {what}: {n}, {after[name, what]}" for (name, what), n in before.items()
+            )
+        )
         assert not growth(before, after)
     finally:
         job.close()

@@ -1,5 +1,5 @@
-"""Elastic jobs on several hosts: members, agents, hosts, links and coordinators are lost; same weights, every
-sample once."""
+"""Elastic jobs on several hosts: members, agents, hosts, links and coordinators are lost; same
+weights, every sample once."""
 
 import os
 import re
@@ -42,7 +42,9 @@ def test_all_members_of_a_host_die_at_once(hosts: Hosts, start: Start, undisturb
 
 
 @pytest.mark.parametrize("host", [0, 1])
-def test_an_agent_dies_and_its_host_comes_back(hosts: Hosts, start: Start, undisturbed: str, host: int):
+def test_an_agent_dies_and_its_host_comes_back(
+    hosts: Hosts, start: Start, undisturbed: str, host: int
+):
     job = start(pace_us=100_000)
     job.reach(10)
     kill(processes(hosts[host], "regroup-agent")[-1:])
@@ -72,11 +74,19 @@ def slow_ssh(hosts: Hosts, host: Host, seconds: float) -> str:
     return str(script)
 
 
-def test_a_coordinator_dies_twice_before_the_agents_have_come(hosts: Hosts, start: Start, undisturbed: str):
+def test_a_coordinator_dies_twice_before_the_agents_have_come(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(WHERE, "6:6", "--ssh-command", slow_ssh(hosts, hosts[2], 3))
     first = until(lambda: processes(hosts[0], "regroup-coord"), "a coordinator", 10)
     kill(first)
-    kill(until(lambda: sorted({*processes(hosts[0], "regroup-coord")} - {*first}), "another coordinator", 10))
+    kill(
+        until(
+            lambda: sorted({*processes(hosts[0], "regroup-coord")} - {*first}),
+            "another coordinator",
+            10,
+        )
+    )
     assert not processes(hosts[2], "regroup-agent"), "it has come already"
     job.expect_weights(undisturbed)
     assert job.text().count("restarting it") == 2
@@ -101,8 +111,8 @@ def test_a_host_loses_its_power(start_own: Start, undisturbed: str):
 def test_a_host_that_members_wait_for_is_lost_by_their_word(
     start_own: Start, undisturbed: str, tree: tuple[str, ...]
 ):
-    """Its agent alone would be waited for longer, and the job would give another reason: in the chain node2's
-    agent is the one that does not hear it, and not the controller."""
+    """Its agent alone would be waited for longer, and the job would give another reason: in the
+    chain node2's agent is the one that does not hear it, and not the controller."""
     job = start_own(WHERE, "2:6", *tree)
     job.reach(20)
     away = [member["id"] for member in job.status()["members"] if member["node"] == 3]
@@ -124,7 +134,11 @@ def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str
     job.hosts[1].link(up=False)
     job.until_said("6 -> 4 members", 20)
     assert UNHEARD.format("node2") in job.text()
-    until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 20)
+    until(
+        lambda: not processes(job.hosts[1], "chaos_member"),
+        "the end of members that nobody hears",
+        20,
+    )
     job.until_said("; trying again", 60)
     job.hosts[1].link(up=True)
     job.until_said("-> 6 members", 60)
@@ -150,7 +164,9 @@ def test_a_host_that_stood_still_is_fenced_and_joins_again(start_own: Start, und
     job.until_said("6 -> 4 members", 20)
     job.hosts[2].resume()
     until(
-        lambda: not set(old) & set(processes(job.hosts[2], "chaos_member")), "the end of the old members", 20
+        lambda: not set(old) & set(processes(job.hosts[2], "chaos_member")),
+        "the end of the old members",
+        20,
     )
     job.until_said("-> 6 members", 60)
     job.hurry()
@@ -167,7 +183,9 @@ def test_without_the_guardian_the_job_holds_then_ends(hosts: Hosts, start: Start
     assert time.monotonic() - began > 1.5, "it did not hold"
 
 
-def test_a_host_that_cannot_be_reached_is_done_without(hosts: Hosts, start: Start, undisturbed: str):
+def test_a_host_that_cannot_be_reached_is_done_without(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     job = start("node1:2,nowhere:2,node3:2", pace_us=0)
     job.expect_weights(undisturbed)
     assert "nowhere" in job.text()
@@ -175,7 +193,15 @@ def test_a_host_that_cannot_be_reached_is_done_without(hosts: Hosts, start: Star
 
 
 def test_without_the_program_on_any_host_the_job_ends_at_once(hosts: Hosts):
-    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "node1,node2", "-np", "1:2"]
+    job = [
+        str(BIN / "regroup"),
+        "--ssh-command",
+        " ".join(hosts.ssh),
+        "-H",
+        "node1,node2",
+        "-np",
+        "1:2",
+    ]
     done = hosts[0].run([*job, "no-such-program"], timeout=20)
     assert done.returncode == 1
     for host in ("node1", "node2"):
@@ -185,7 +211,15 @@ def test_without_the_program_on_any_host_the_job_ends_at_once(hosts: Hosts):
 
 @pytest.mark.no_wire("no host is there to be reached")
 def test_without_any_host_the_job_ends_at_once(hosts: Hosts):
-    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "nowhere", "-np", "1:2"]
+    job = [
+        str(BIN / "regroup"),
+        "--ssh-command",
+        " ".join(hosts.ssh),
+        "-H",
+        "nowhere",
+        "-np",
+        "1:2",
+    ]
     done = hosts[0].run([*job, "true"], timeout=20)
     assert done.returncode == 1
     assert "the hosts that came up have 0 slots for at least 1 member" in done.stderr

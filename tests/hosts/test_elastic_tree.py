@@ -33,7 +33,9 @@ def agent_of(host) -> list[int]:
 
 
 @pytest.mark.parametrize("radix", ["1", "2"])
-def test_a_job_runs_through_inner_agents(five_hosts: Hosts, start: Start, undisturbed: str, radix: str):
+def test_a_job_runs_through_inner_agents(
+    five_hosts: Hosts, start: Start, undisturbed: str, radix: str
+):
     job = start(FIVE, "2:5", "--tree-radix", radix, pace_us=0)
     job.expect_weights(undisturbed)
     assert len(job.trails.weights()) == 5
@@ -44,7 +46,8 @@ def test_a_job_runs_through_inner_agents(five_hosts: Hosts, start: Start, undist
 def test_an_inner_agent_dies_and_those_below_it_go_on(
     five_hosts: Hosts, start: Start, undisturbed: str, radix: str
 ):
-    """With radix 2 node4 and node5 are below node2; with radix 1 node3, below it node4, then node5."""
+    """With radix 2 node4 and node5 are below node2; with radix 1 node3, below it node4, then
+    node5."""
     job = start(FIVE, "2:5", "--tree-radix", radix, pace_us=PACE_US)
     job.reach(10)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[2:]]
@@ -64,7 +67,8 @@ def test_two_inner_agents_of_a_chain_die_at_once(five_hosts: Hosts, start: Start
     job.reach(10)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[3:]]
     kill(agent_of(five_hosts[1]) + agent_of(five_hosts[2]))
-    # As one that had come to the controller before it died, that has not come, or that others miss, too.
+    # As one that had come to the controller before it died, that has not come, or that others miss,
+    # too.
     job.until_said("host node3: ", 20)
     job.until_said("-> 5 members", 60)
     assert [processes(host, "chaos_member") for host in list(five_hosts)[3:]] == below
@@ -72,7 +76,9 @@ def test_two_inner_agents_of_a_chain_die_at_once(five_hosts: Hosts, start: Start
     job.expect_weights(undisturbed)
 
 
-def test_those_that_were_taken_in_are_lost_like_others(five_hosts: Hosts, start: Start, undisturbed: str):
+def test_those_that_were_taken_in_are_lost_like_others(
+    five_hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=PACE_US)
     job.reach(10)
     kill(agent_of(five_hosts[1]))
@@ -84,14 +90,18 @@ def test_those_that_were_taken_in_are_lost_like_others(five_hosts: Hosts, start:
     job.expect_weights(undisturbed)
 
 
-def test_an_inner_agent_and_the_coordinator_die_together(five_hosts: Hosts, start: Start, undisturbed: str):
+def test_an_inner_agent_and_the_coordinator_die_together(
+    five_hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=4000)
     job.reach(20)
     kill(processes(five_hosts[0], "regroup-coord") + agent_of(five_hosts[1]))
     job.expect_weights(undisturbed)
 
 
-def test_a_member_below_dies_together_with_the_inner_agent(five_hosts: Hosts, start: Start, undisturbed: str):
+def test_a_member_below_dies_together_with_the_inner_agent(
+    five_hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(FIVE, "2:5", "--tree-radix", "1", pace_us=4000)
     job.reach(20)
     kill(processes(five_hosts[3], "chaos_member") + agent_of(five_hosts[1]))
@@ -99,7 +109,8 @@ def test_a_member_below_dies_together_with_the_inner_agent(five_hosts: Hosts, st
 
 
 def test_an_inner_agent_that_stops_is_left(five_hosts: Hosts, start: Start, undisturbed: str):
-    """Those below it notice, and come to the controller; once it goes on it finds that it is not wanted."""
+    """Those below it notice, and come to the controller; once it goes on it finds that it is not
+    wanted."""
     job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=PACE_US)
     job.reach(10)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[3:]]
@@ -127,7 +138,11 @@ def test_an_inner_host_loses_its_link_and_comes_back(start_own: Start, undisturb
     reached = job.trails.furthest()
     job.reach(reached + 3)
     assert processes(job.hosts[2], "chaos_member") == below
-    until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 30)
+    until(
+        lambda: not processes(job.hosts[1], "chaos_member"),
+        "the end of members that nobody hears",
+        30,
+    )
     job.hosts[1].link(up=True)
     job.until_said("-> 6 members", 60)
     job.hurry()
@@ -143,8 +158,8 @@ def parent(pid: int) -> int:
 
 
 def ways(hosts: Hosts, names: dict[str, Host]) -> str:
-    """An ssh command by which these names reach these hosts, by connections that are there: dozens of
-    handshakes at once would take two cores longer than they may."""
+    """An ssh command by which these names reach these hosts, by connections that are there: dozens
+    of handshakes at once would take two cores longer than they may."""
     config = hosts.folder / "ways"
     blocks = "".join(f"Host {name}\nHostName {host.name}\n" for name, host in names.items())
     options = "ControlPath /tmp/way-%h\nControlPersist yes\n"
@@ -160,17 +175,27 @@ def ways(hosts: Hosts, names: dict[str, Host]) -> str:
     return f"ssh -F {config}"
 
 
-def test_seventy_agents_are_a_tree_of_the_usual_radix(five_hosts: Hosts, start: Start, undisturbed: str):
+def test_seventy_agents_are_a_tree_of_the_usual_radix(
+    five_hosts: Hosts, start: Start, undisturbed: str
+):
     """64 are started from here, six by the first of these, which is lost. Five have a member."""
     others = [five_hosts[0], *list(five_hosts)[2:]]
     names = {f"name{i}": others[i % len(others)] for i in range(70)} | {"name0": five_hosts[1]}
     where = ",".join(f"{name}:1" for name in names)
     job = start(
-        where, "2:70", "--ssh-command", ways(five_hosts, names), "--initial-size", "5", pace_us=PACE_US
+        where,
+        "2:70",
+        "--ssh-command",
+        ways(five_hosts, names),
+        "--initial-size",
+        "5",
+        pace_us=PACE_US,
     )
     job.reach(10)
     (inner,) = agent_of(five_hosts[1])
-    started = Counter(parent(ssh) for host in list(five_hosts)[:2] for ssh in processes(host, "ssh"))
+    started = Counter(
+        parent(ssh) for host in list(five_hosts)[:2] for ssh in processes(host, "ssh")
+    )
     assert started[inner] == 6 and 64 in started.values()
     agents, members = all_of(five_hosts, "regroup-agent"), all_of(five_hosts, "chaos_member")
     assert len(agents) == 70

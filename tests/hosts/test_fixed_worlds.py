@@ -1,4 +1,5 @@
-"""A job of -np N on several hosts whose ranks join: one World, with the weights of a single process."""
+"""A job of -np N on several hosts whose ranks join: one World, with the weights of a single
+process."""
 
 import os
 import re
@@ -44,9 +45,18 @@ def test_a_lost_job_goes_on_from_its_checkpoint(hosts: Hosts, start: Start, undi
     assert set(again.trails.weights()) == {undisturbed}
 
 
-def test_hosts_keep_their_own_checkpoints_and_share_a_directory(hosts: Hosts, start: Start, undisturbed: str):
+def test_hosts_keep_their_own_checkpoints_and_share_a_directory(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     own, shared = Path("/tmp/own-fixed"), Path(hosts.folder) / "shared-fixed"
-    keep = ("--checkpoint", str(own), "--checkpoint-shared", str(shared), "--checkpoint-interval", "5")
+    keep = (
+        "--checkpoint",
+        str(own),
+        "--checkpoint-shared",
+        str(shared),
+        "--checkpoint-interval",
+        "5",
+    )
     job = start("node1:2,node2:2", "4", *keep)
     job.until_said(f"copied to {shared}", 60)
     kill(processes(hosts[1], "chaos_member")[:1])
@@ -60,7 +70,17 @@ def test_hosts_keep_their_own_checkpoints_and_share_a_directory(hosts: Hosts, st
 def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
     member = BIN.parent / "tests/bin/elastic_member"
     script = f"[ $RANK = 1 ] && exit 0; exec {member} 5 1"
-    words = ["--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node2:1", "-np", "2", "sh", "-c", script]
+    words = [
+        "--ssh-command",
+        " ".join(hosts.ssh),
+        "-H",
+        "node1:1,node2:1",
+        "-np",
+        "2",
+        "sh",
+        "-c",
+        script,
+    ]
     done = hosts[0].run([BIN / "regroup", *words], stderr=subprocess.STDOUT)
     assert done.returncode == 1, done.stdout
     assert "without calling join(), for which 1 of 2 ranks wait" in done.stdout
@@ -68,19 +88,35 @@ def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
 
 @pytest.mark.parametrize("members", ["2:2", "2"])
 def test_members_that_have_finished_and_do_not_end_fail_no_job(hosts: Hosts, members: str):
-    """They are named after --hang-timeout; what ends them then, be it their host's end, is no failure."""
+    """They are named after --hang-timeout; what ends them then, be it their host's end, is no
+    failure."""
     gates = Path(hosts.folder) / f"gates-{members[1:]}"
     gates.mkdir()
     for member in range(2):
         (gates / f"end.{member}").touch()
     output = gates / "output"
-    training = [BIN.parent / "tests/bin/elastic_member", "10", "1", "", "sum", "0", "64", f"gates={gates}"]
+    training = [
+        BIN.parent / "tests/bin/elastic_member",
+        "10",
+        "1",
+        "",
+        "sum",
+        "0",
+        "64",
+        f"gates={gates}",
+    ]
     options = ["--hang-timeout", "0.5", "--term-grace", "0.5", "-np", members]
     words = ["--ssh-command", " ".join(hosts.ssh), "-H", "node2:1,node3:1", *options, *training]
     with output.open("w") as out:
-        job = hosts[0].popen([BIN / "regroup", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        job = hosts[0].popen(
+            [BIN / "regroup", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
     named = "member {} .*has finished, but its process has not ended"
-    until(lambda: all(re.search(named.format(m), output.read_text()) for m in range(2)), "both named", 60)
+    until(
+        lambda: all(re.search(named.format(m), output.read_text()) for m in range(2)),
+        "both named",
+        60,
+    )
     if members == "2:2":  # its host is lost with its member
         kill(processes(hosts[2], "regroup-agent")[-1:])
         until(lambda: not processes(hosts[2], "elastic_member"), "the end of the member", 30)

@@ -1,5 +1,5 @@
-"""Agents that have the job's secret and mean harm, at every state of their link: each is given up for what
-only others may say, or not heard; the job has the same weights all the same."""
+"""Agents that have the job's secret and mean harm, at every state of their link: each is given up
+for what only others may say, or not heard; the job has the same weights all the same."""
 
 import re
 
@@ -10,8 +10,18 @@ from training import BIN, weights_alone
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
 BYTES = ("frame", "flag", "noise", "empty", "cut")  # no messages
-WORDS = ("others", "news", "nodes", "agents", "flood", "generations", "long")  # of others, or too many
-OF_OTHERS = ("members", "id_max", "id_flood", "ready", "reports", "contacts", "source_status", "suspects")
+# of others, or too many
+WORDS = ("others", "news", "nodes", "agents", "flood", "generations", "long")
+OF_OTHERS = (
+    "members",
+    "id_max",
+    "id_flood",
+    "ready",
+    "reports",
+    "contacts",
+    "source_status",
+    "suspects",
+)
 UNHEARD = (*OF_OTHERS, "orders", "again")
 ATTACKS = (
     *(("linked", what) for what in ("frame", "cut", "orders")),
@@ -22,7 +32,8 @@ ATTACKS = (
 )
 # "loss" is not among the first: why a member is lost before there is a World is not told.
 AT_START = tuple(
-    ("start", what) for what in ("frame", "noise", "nodes", "members", "ready", "orders", "loss", "again")
+    ("start", what)
+    for what in ("frame", "noise", "nodes", "members", "ready", "orders", "loss", "again")
 )
 NEW_COORDINATOR = (("asked", "claims"), ("asked", "generations"), ("asked", "id_max"))
 
@@ -38,7 +49,9 @@ def expected(state: str, what: str) -> str:
     return "closed" if heard else "open"
 
 
-def check(hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: str, **others) -> str:
+def check(
+    hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: str, **others
+) -> str:
     """What the job said."""
     plan = Plan(hosts, attacks, [HOSTILE])
     answers = play(hosts, where, plan, *how, pace_us=150_000, **others)
@@ -49,14 +62,17 @@ def check(hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: 
     answers |= {name: wanted[name] for name in floods}
     # Who is heard and answers no round is given up for that, and nothing that it said.
     mute = [name for name in plan.names if wanted[name] == "open" and answers[name] == "closed"]
-    assert len(mute) <= len(re.findall(r"its agent is heard, but has not answered for 20 s", plan.text))
+    assert len(mute) <= len(
+        re.findall(r"its agent is heard, but has not answered for 20 s", plan.text)
+    )
     answers |= {name: wanted[name] for name in mute}
     assert answers == wanted
     return plan.text
 
 
 def test_agents_that_have_the_secret_harm_nobody(hosts: Hosts, undisturbed: str):
-    with names_of_node2(hosts, 13) as names:  # three lives each: a host that is lost again comes back later
+    # three lives each: a host that is lost again comes back later
+    with names_of_node2(hosts, 13) as names:
         where = ",".join(["node1:2", "node3:2", *(f"{name}:1" for name in names)])
         text = check(hosts, where, ATTACKS, undisturbed)
     assert "must be returned within 2 s (gone?regroup: forged?[31m??31m)" in text

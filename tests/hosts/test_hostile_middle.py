@@ -1,6 +1,6 @@
-"""An agent that has the job's secret, has another below it in the tree, and means harm: what it may not say
-ends its link, and that one goes on without it; what it says of that one costs that one at most. The weights
-are the same."""
+"""An agent that has the job's secret, has another below it in the tree, and means harm: what it may
+not say ends its link, and that one goes on without it; what it says of that one costs that one at
+most. The weights are the same."""
 
 import pytest
 from attacks import Plan, names_of_node2
@@ -28,12 +28,16 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("what", ATTACKS)
-def test_an_agent_above_another_harms_nobody_else(hosts: Hosts, start: Start, undisturbed: str, what: str):
+def test_an_agent_above_another_harms_nobody_else(
+    hosts: Hosts, start: Start, undisturbed: str, what: str
+):
     answer, victim = ATTACKS[what]
     plan = Plan(hosts, [("round", what)], [MIDDLE])
     with names_of_node2(hosts) as names:
         where = f"node1:2,{names[0]}:1,node3:2"  # each below the one before it
-        job = start(where, "2:5", "--prefix", str(plan.folder), "--tree-radix", "1", pace_us=PACE_US)
+        job = start(
+            where, "2:5", "--prefix", str(plan.folder), "--tree-radix", "1", pace_us=PACE_US
+        )
         job.until_said("5 members", 30)
         job.reach(5)
         kill(processes(hosts[0], "chaos_member")[:1])  # a round

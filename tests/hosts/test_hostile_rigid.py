@@ -1,6 +1,6 @@
-"""Agents of a job of N members that have its secret and mean harm, at every state of their link. One that is
-given up ends the job, as any lost host does: with one line that names it, and nothing left behind. What is
-not its to say is not heard: the job goes on until that agent leaves."""
+"""Agents of a job of N members that have its secret and mean harm, at every state of their link.
+One that is given up ends the job, as any lost host does: with one line that names it, and nothing
+left behind. What is not its to say is not heard: the job goes on until that agent leaves."""
 
 import subprocess
 import time
@@ -14,7 +14,8 @@ from test_mpi import COMPILERS
 from training import BIN, left_on
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
-LIMITED = {"guesses": "incomplete PMI fences", "questions": "unanswered PMI requests"}  # reported once
+# reported once
+LIMITED = {"guesses": "incomplete PMI fences", "questions": "unanswered PMI requests"}
 UNHEARD = ("orders", "again", "ranks", "spaces", "spawn", "none", "ready", *LIMITED)
 ATTACKS = (
     *(("linked", what) for what in ("frame", "again", "leave", "slots")),
@@ -53,7 +54,9 @@ def play(
 
 
 @pytest.mark.parametrize(("state", "what"), ATTACKS)
-def test_an_agent_that_means_harm_ends_its_job_and_nothing_else(hosts: Hosts, state: str, what: str):
+def test_an_agent_that_means_harm_ends_its_job_and_nothing_else(
+    hosts: Hosts, state: str, what: str
+):
     with names_of_node2(hosts) as names:
         answer, done = play(hosts, f"node1:1,{names[0]}:1,node3:1", state, what)
     assert done.returncode == 1, done
@@ -62,7 +65,9 @@ def test_an_agent_that_means_harm_ends_its_job_and_nothing_else(hosts: Hosts, st
     assert answer == ("closed" if heard else "open"), lines
     named = [line for line in lines if names[0] in line]
     if state == "mute":
-        assert named.pop(0).endswith(": no host inventory received within 10 s: ranks are not bound"), lines
+        assert named.pop(0).endswith(
+            ": no host inventory received within 10 s: ranks are not bound"
+        ), lines
     assert len(named) == (2 if what in LIMITED else 1), lines
     assert LIMITED.get(what, "") in named[0], lines
     assert "forged" not in done.stderr
@@ -95,19 +100,37 @@ def test_who_guesses_what_ranks_of_others_say_to_each_other_harms_none(hosts: Ho
 @pytest.mark.parametrize(
     ("mpi", "what"),
     [
-        *(("openmpi-4", what) for what in ("own_none", "own_noise", "own_half", "own_large", "own_huge")),
+        *(
+            ("openmpi-4", what)
+            for what in ("own_none", "own_noise", "own_half", "own_large", "own_huge")
+        ),
         *(("openmpi-5", what) for what in ("own_noise", "own_half")),
     ],
 )
-def test_what_no_libpmix_can_read_harms_those_who_wait_for_it_at_most(hosts: Hosts, mpi: str, what: str):
-    """It is the part of a host of its own in the fences of MPI_Init, where two others wait. A job beside that
-    one, on the same hosts, goes on."""
+def test_what_no_libpmix_can_read_harms_those_who_wait_for_it_at_most(
+    hosts: Hosts, mpi: str, what: str
+):
+    """It is the part of a host of its own in the fences of MPI_Init, where two others wait. A job
+    beside that one, on the same hosts, goes on."""
     program = hosts.folder / f"waiting.{mpi}"
     build = [COMPILERS[mpi], "-O1", "-o", program, ROOT / "tests/pmi/mpi_program.c"]
     subprocess.run(build, check=True, timeout=DEADLINE_S)
-    beside = [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node3:1", "-np", "2"]
+    beside = [
+        BIN / "regroup",
+        "--ssh-command",
+        " ".join(hosts.ssh),
+        "-H",
+        "node1:1,node3:1",
+        "-np",
+        "2",
+    ]
     say = ["sh", "-c", "echo up; [ $OMPI_COMM_WORLD_RANK = 0 ] && read line; echo well"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
 
     def fences() -> set[Path]:
         return set(hosts.folder.glob("plan-*/done/*.gathered"))
@@ -122,7 +145,10 @@ def test_what_no_libpmix_can_read_harms_those_who_wait_for_it_at_most(hosts: Hos
             assert other.wait(DEADLINE_S) == 0
         finally:
             other.kill()
-        assert (sorted(other.stdout.read().split()), other.stderr.read()) == (["up", "well", "well"], "")
+        assert (sorted(other.stdout.read().split()), other.stderr.read()) == (
+            ["up", "well", "well"],
+            "",
+        )
     assert answer == ("closed" if what == "own_huge" else "open"), done
     assert bool(fences() - before) == (what != "own_huge")  # the others were there, and have got it
     assert done.returncode == 1, done
@@ -139,5 +165,7 @@ def test_a_child_that_another_host_says_has_parted_has_not(hosts: Hosts):
         answer, done = play(hosts, where, "running", "parted", members)
     assert answer in ("open", "closed")  # it is waited for: it has not said that its rank has ended
     assert done.returncode == 3, done
-    assert "rank 0 of spawn 1" in done.stderr and "ending the other ranks" in done.stderr, done.stderr
+    assert "rank 0 of spawn 1" in done.stderr and "ending the other ranks" in done.stderr, (
+        done.stderr
+    )
     until(lambda: not left_on(hosts), "an end of all processes of regroup", 20)

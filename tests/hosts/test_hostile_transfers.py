@@ -1,6 +1,6 @@
-"""Hostile clients of the port on which an agent serves a state transfer: strangers, one with another secret,
-one of another job, and some with the secret that send requests no agent would send. They get nothing, the
-state transfer goes on, and the job ends with the same weights."""
+"""Hostile clients of the port on which an agent serves a state transfer: strangers, one with
+another secret, one of another job, and some with the secret that send requests no agent would send.
+They get nothing, the state transfer goes on, and the job ends with the same weights."""
 
 import os
 import re
@@ -56,9 +56,19 @@ class Callers:
         self.job, self.node = job_and_node(door_of)
         self.calls: dict[str, subprocess.Popen] = {}
 
-    def call(self, name: str, what: str, secret: bytes, *, job: str = "", to: int | None = None) -> None:
+    def call(
+        self, name: str, what: str, secret: bytes, *, job: str = "", to: int | None = None
+    ) -> None:
         to = self.node if to is None else to
-        command = [HOSTILE, job or self.job, "4000", str(to), self.address, str(self.transfer), what]
+        command = [
+            HOSTILE,
+            job or self.job,
+            "4000",
+            str(to),
+            self.address,
+            str(self.transfer),
+            what,
+        ]
         process = self.host.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process.stdin.write(MARK + secret)
         process.stdin.flush()

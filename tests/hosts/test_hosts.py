@@ -1,4 +1,5 @@
-"""Test hosts are what they claim: apart, joined by wires that count, break and mend, and gone afterwards."""
+"""Test hosts are what they claim: apart, joined by wires that count, break and mend, and gone
+afterwards."""
 
 import os
 import shutil
@@ -217,7 +218,10 @@ def test_a_link_can_be_slow(hosts: Hosts):
 
 
 def test_a_stopped_host_stands_still_and_goes_on(hosts: Hosts):
-    count = "import itertools, time\nfor i in itertools.count(): print(i, flush=True); time.sleep(0.001)"
+    count = (
+        "import itertools, time\nfor i in itertools.count(): print(i, flush=True); "
+        "time.sleep(0.001)"
+    )
     with tempfile.TemporaryFile() as file:
         counter = python(hosts[0], count, stdout=file, text=None)
         talk = hosts[0].popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -253,10 +257,14 @@ def state_of(pid: int) -> str:
 
 def test_a_host_stands_still_where_one_waits_for_a_child_that_does(hosts: Hosts):
     program = hosts.folder / "vfork"
-    subprocess.run(["gcc", "-x", "c", "-o", program, "-"], input=VFORK, text=True, check=True, timeout=60)
+    subprocess.run(
+        ["gcc", "-x", "c", "-o", program, "-"], input=VFORK, text=True, check=True, timeout=60
+    )
     waits = hosts[0].popen([str(program)], stdout=subprocess.PIPE, text=True)
     parent = hosts[0].inner(waits)
-    child = int(until(Path(f"/proc/{parent}/task/{parent}/children").read_text, "vfork() has been called"))
+    child = int(
+        until(Path(f"/proc/{parent}/task/{parent}/children").read_text, "vfork() has been called")
+    )
     until(lambda: state_of(child) == "T", "the child has stopped itself")
     assert state_of(parent) == "D"
     hosts[0].stop()
@@ -273,7 +281,8 @@ def banner(sender: Host, receiver: Host) -> str:
 def test_a_killed_host_falls_silent(own_hosts: Hosts):
     server = bound(own_hosts[0], SERVER)
     wait = (
-        "import socket, sys\nc = socket.create_connection((sys.argv[1], 5001))\nprint('bound', flush=True)\n"
+        "import socket, sys\nc = socket.create_connection((sys.argv[1], 5001))\nprint('bound', "
+        "flush=True)\n"
     )
     wait += "c.settimeout(1)\ntry: print(c.recv(1))\nexcept TimeoutError: print('silence')"
     client = python(own_hosts[1], wait, own_hosts[0].name)
@@ -299,7 +308,11 @@ def test_nothing_is_left_after_a_crash():
         family = descendants(crashing.pid)
         assert len(family) >= 8
         crashing.send_signal(signal.SIGKILL)
-        until(lambda: not [pid for pid in family if Path(f"/proc/{pid}/exe").exists()], "the end of all", 10)
+        until(
+            lambda: not [pid for pid in family if Path(f"/proc/{pid}/exe").exists()],
+            "the end of all",
+            10,
+        )
     until(lambda: not folder.exists(), "the keys are removed", 10)
 
 
@@ -312,7 +325,11 @@ def descendants(pid: int) -> list[int]:
 
 def ask_for_rights(*prefix: str, path: str | None = None) -> str:
     code = "import hosts; print(hosts.missing_rights())"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests/hosts"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "tests/hosts"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     done = subprocess.run(
         [*prefix, sys.executable, "-c", code],
         env=environment | ({"PATH": path} if path else {}),
@@ -333,7 +350,9 @@ def test_a_missing_capability_is_named(capability: str):
 
 
 def test_a_missing_tool_is_named_with_its_package():
-    assert ask_for_rights(path="/nowhere") == "test hosts need unshare: install the package util-linux"
+    assert (
+        ask_for_rights(path="/nowhere") == "test hosts need unshare: install the package util-linux"
+    )
 
 
 def test_without_rights_the_tests_fail_and_say_why():

@@ -1,5 +1,6 @@
-"""A job whose state is large for its hosts: they are heard while its memory is reserved, and a member that is
-lost is replaced by one that copies all of it. 96 MiB; 2.5 GiB with REGROUP_TEST_FULL."""
+"""A job whose state is large for its hosts: they are heard while its memory is reserved, and a
+member that is lost is replaced by one that copies all of it. 96 MiB; 2.5 GiB with
+REGROUP_TEST_FULL."""
 
 import os
 
@@ -17,7 +18,9 @@ def undisturbed(tmp_path_factory) -> str:
     return weights_alone(tmp_path_factory.mktemp("undisturbed"), 1, STATE)
 
 
-def test_no_host_is_lost_and_a_lost_member_is_replaced(hosts: Hosts, start: Start, undisturbed: str):
+def test_no_host_is_lost_and_a_lost_member_is_replaced(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     job = start("node1:1,node2:1", "1:2", epochs=1, pace_us=200_000, ballast=STATE)
     job.until_said("generation 1: 2 members", 60)
     job.reach(3)

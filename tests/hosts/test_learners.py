@@ -1,5 +1,5 @@
-"""Members that join learn while the others train: from agents of other hosts, and are admitted with the same
-weights; whoever is lost meanwhile harms nobody."""
+"""Members that join learn while the others train: from agents of other hosts, and are admitted with
+the same weights; whoever is lost meanwhile harms nobody."""
 
 import contextlib
 import os
@@ -12,7 +12,8 @@ from hosts import Host, Hosts, until
 from training import EPOCHS, WHERE, Start, Training, agent_of, kill, ports, processes, weights_alone
 
 LEARN = ("--learner-steps", "8", "--learner-state", "1", "--initial-size", "2")
-# A transfer takes seconds: the state is large for the learner's link; the ring holds the steps meanwhile.
+# A transfer takes seconds: the state is large for the learner's link; the ring holds the steps
+# meanwhile.
 BALLAST = 3_000_000
 RATE = "4mbit"
 RATE_OF_TWO = "2mbit"
@@ -30,7 +31,9 @@ def sentences(job: Training) -> str:
 
 
 def listening(hosts: Hosts) -> list[int]:
-    return [port for host in hosts for pid in processes(host, "regroup-agent") for port in ports(pid)]
+    return [
+        port for host in hosts for pid in processes(host, "regroup-agent") for port in ports(pid)
+    ]
 
 
 def learners(job: Training) -> list[str]:
@@ -39,7 +42,8 @@ def learners(job: Training) -> list[str]:
 
 
 def in_transfer(job: Training, count: int, host: Host, share: float) -> str:
-    """Waits until the learner of that state transfer, on `host`, has this share of the state; its number."""
+    """Waits until the learner of that state transfer, on `host`, has this share of the state; its
+    number."""
     until(lambda: len(learners(job)) >= count, f"transfer {count}")
     here = host.received() + share * BALLAST
     until(lambda: host.received() > here, f"{share} of the state")
@@ -133,7 +137,13 @@ def heard_from(host: Host, others: list[Host]) -> Iterator[Callable[[], list[int
     def count() -> list[int]:
         said = host.network("iptables", "-L", "INPUT", "-n", "-v", "-x").splitlines()
         return [
-            int(next(line.split()[1] for line in said if re.search(rf"\b{re.escape(other.address)}\b", line)))
+            int(
+                next(
+                    line.split()[1]
+                    for line in said
+                    if re.search(rf"\b{re.escape(other.address)}\b", line)
+                )
+            )
             for other in others
         ]
 
@@ -145,8 +155,8 @@ def heard_from(host: Host, others: list[Host]) -> Iterator[Callable[[], list[int
 
 
 def lose_a_source(job: Training, index: int, strike: Callable[[], None], undisturbed: str) -> None:
-    """node1 and node2 serve their state to node3 in the job's first or second World; in the middle of the
-    transfer `strike` removes one of them."""
+    """node1 and node2 serve their state to node3 in the job's first or second World; in the middle
+    of the transfer `strike` removes one of them."""
     sources, learner = [job.hosts[0], job.hosts[1]], job.hosts[2]
     job.reach(3)
     if job.status()["size"] == 3:
@@ -170,7 +180,11 @@ def lose_a_source(job: Training, index: int, strike: Callable[[], None], undistu
         finally:
             for source in sources:
                 source.slow(None)
-        until(lambda: f"member {learner_id} has caught up" in sentences(job), "the end of the transfer", 30)
+        until(
+            lambda: f"member {learner_id} has caught up" in sentences(job),
+            "the end of the transfer",
+            30,
+        )
         after = [now - then for now, then in zip(heard(), before, strict=True)]
         assert after[1 - index] > BALLAST / 2 > BALLAST / 10 > after[index], (
             "the remaining source serves the rest"
@@ -180,9 +194,12 @@ def lose_a_source(job: Training, index: int, strike: Callable[[], None], undistu
     transfers = re.findall(rf"state transfer (\d+) for members? (?:\d+, )*{learner_id}\b", said)
     assert len(transfers) == 2, "it learns anew, and once"
     over = (
-        f"state transfer {transfers[0]} ended: host {sources[index].name} was lost while it served the state"
+        f"state transfer {transfers[0]} ended: host {sources[index].name} was lost while it served "
+        f"the state"
     )
-    cannot = f"state transfer {transfers[0]}: member {learner_id} failed: host {sources[index].name}: "
+    cannot = (
+        f"state transfer {transfers[0]}: member {learner_id} failed: host {sources[index].name}: "
+    )
     assert over in said or cannot in said, said
     until(lambda: job.status()["size"] >= 2, "a World with it")
     assert processes(learner, "chaos_member") == [pid]
@@ -191,7 +208,9 @@ def lose_a_source(job: Training, index: int, strike: Callable[[], None], undistu
 
 
 @pytest.mark.parametrize(("index", "size"), [(0, 2), (1, 2), (1, 3)])
-def test_the_agent_of_one_of_two_sources_dies(start: Start, undisturbed_large: str, index: int, size: int):
+def test_the_agent_of_one_of_two_sources_dies(
+    start: Start, undisturbed_large: str, index: int, size: int
+):
     job = start("node1:1,node2:1,node3:1", "1:3", *LONG_LEARN, str(size), **LONG)
     lose_a_source(job, index, lambda: kill(agent_of(job.hosts[index])), undisturbed_large)
 

@@ -1,11 +1,13 @@
-"""Faults that meet a reduction on its way: gradients of megabytes cross a slow link, and what is lost is lost
-while they do. The weights, which tell of every byte of every sum, are those of an undisturbed run."""
+"""Faults that meet a reduction on its way: gradients of megabytes cross a slow link, and what is
+lost is lost while they do. The weights, which tell of every byte of every sum, are those of an
+undisturbed run."""
 
 import pytest
 from hosts import Host, until
 from training import SHARDS, WHERE, Start, Training, agent_of, kill, processes, weights_alone
 
-GRADIENT = 16_000_000  # by halving, in pieces of half a megabyte, several of them on their way at a time
+# by halving, in pieces of half a megabyte, several of them on their way at a time
+GRADIENT = 16_000_000
 RATE = "50mbit"  # one takes seconds
 PART = GRADIENT // 8
 FAULTS = {
@@ -22,8 +24,8 @@ def undisturbed(tmp_path_factory) -> str:
 
 
 def await_reduction(job: Training, host: Host, part: int = PART) -> int:
-    """Until all leaves of a step are computed, or about to be, and a part of what the host sends and gets for
-    their sum has crossed its link. The step: nobody has begun the next one."""
+    """Until all leaves of a step are computed, or about to be, and a part of what the host sends
+    and gets for their sum has crossed its link. The step: nobody has begun the next one."""
 
     def part_way() -> int:
         step = job.trails.furthest()
@@ -63,8 +65,8 @@ def test_what_is_lost_in_the_midst_of_a_reduction_changes_no_bit(
 
 
 def test_the_rest_of_a_reduction_is_what_is_left_of_it(start_own: Start, undisturbed: str):
-    """A member dies when most of the sum has crossed the slow link of its host. Pieces that were on their way
-    cross once more, and again if its successor comes before the end; others do not."""
+    """A member dies when most of the sum has crossed the slow link of its host. Pieces that were on
+    their way cross once more, and again if its successor comes before the end; others do not."""
     job = start_own(WHERE, "2:6", epochs=1, pace_us=0, gradient=GRADIENT)
     job.reach(2)
     goes = job.hosts[2]

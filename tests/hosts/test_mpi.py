@@ -1,4 +1,5 @@
-"""Unmodified MPI programs on several hosts: ranks find each other through regroup and talk over the wire."""
+"""Unmodified MPI programs on several hosts: ranks find each other through regroup and talk over the
+wire."""
 
 import os
 import re
@@ -22,7 +23,8 @@ COMPILERS = {
     "mpich": str(Path(sys.executable).parents[1] / "mpich/bin/mpicc"),
     "debian-mpich": "/usr/bin/mpicc.mpich",
 }
-FORGIVEN = "debian-mpich"  # and no other: its 4.0 hangs at its end under its own mpiexec as well, see below
+# and no other: its 4.0 hangs at its end under its own mpiexec as well, see below
+FORGIVEN = "debian-mpich"
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +64,36 @@ def test_ranks_of_all_hosts_are_one_world(four_hosts: Hosts, program: str, where
     assert not hung or program.endswith(f".{FORGIVEN}"), "this MPICH hangs as only Debian's may"
     assert (done.returncode, done.stderr) == (-signal.SIGKILL if hung else 0, "")
     assert all(
-        host.sent() > b + 500 for host, b in zip(four_hosts, before, strict=True) if host.name in where
+        host.sent() > b + 500
+        for host, b in zip(four_hosts, before, strict=True)
+        if host.name in where
     )
 
 
 @pytest.mark.skipif("REGROUP_TEST_FULL" not in os.environ, reason="of a peer alone: --full only")
 def test_mpich_hangs_under_its_own_mpiexec_as_well(four_hosts: Hosts):
-    """Debian's: once it does not any more, nothing that hangs is to be forgiven, and mpich.py is to go."""
+    """Debian's: once it does not any more, nothing that hangs is to be forgiven, and mpich.py is to
+    go."""
     program, ssh = four_hosts.folder / "control", four_hosts.folder / "control_ssh"
     source = ROOT / "tests/pmi/mpi_program.c"
-    subprocess.run([COMPILERS[FORGIVEN], "-O1", "-o", program, source], check=True, timeout=DEADLINE_S)
+    subprocess.run(
+        [COMPILERS[FORGIVEN], "-O1", "-o", program, source], check=True, timeout=DEADLINE_S
+    )
     ssh.write_text(f'#!/bin/sh\nexec {" ".join(four_hosts.ssh)} "$@"\n')
     ssh.chmod(0o755)
-    hydra = ["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", ssh, "-hosts", "node1,node2,node3,node4"]
+    hydra = [
+        "mpiexec.hydra",
+        "-launcher",
+        "ssh",
+        "-launcher-exec",
+        ssh,
+        "-hosts",
+        "node1,node2,node3,node4",
+    ]
     for _ in range(CONTROLS):
-        done, hung = mpich.run(four_hosts, [*hydra, "-ppn", "2", "-n", "8", program, "talk"], DEADLINE_S)
+        done, hung = mpich.run(
+            four_hosts, [*hydra, "-ppn", "2", "-n", "8", program, "talk"], DEADLINE_S
+        )
         if hung:
             return
         assert done.returncode == 0, done.stderr
@@ -92,14 +109,22 @@ def test_ranks_know_who_shares_their_host(four_hosts: Hosts):
     where = ["-H", "node2:1,node3:3", "--map-by", "node"]
     done = run(four_hosts, *where, sys.executable, "-c", script)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["0 [0]", "1 [1, 2, 3]", "2 [1, 2, 3]", "3 [1, 2, 3]"]
+    assert sorted(done.stdout.splitlines()) == [
+        "0 [0]",
+        "1 [1, 2, 3]",
+        "2 [1, 2, 3]",
+        "3 [1, 2, 3]",
+    ]
 
 
 @pytest.mark.parametrize(("how", "status"), [("abort", 5), ("exit7", 7), ("kill", 137)])
-def test_one_that_fails_ends_those_of_other_hosts(four_hosts: Hosts, program: str, how: str, status: int):
+def test_one_that_fails_ends_those_of_other_hosts(
+    four_hosts: Hosts, program: str, how: str, status: int
+):
     done = run(four_hosts, "-H", "node1,node2,node3", program, "end", how)
-    # Of a peer that ends another rank may hear first, by its broken connection, and abort; MPICH over UCX
-    # also by a failed assertion of UCX 1.13 (Debian's) or a segmentation fault in MPI_Barrier (4.3).
+    # Of a peer that ends another rank may hear first, by its broken connection, and abort; MPICH
+    # over UCX also by a failed assertion of UCX 1.13 (Debian's) or a segmentation fault in
+    # MPI_Barrier (4.3).
     signs = ("called MPI_Abort", "ucs_fatal_error", "ucs_handle_error")
     heard = how != "abort" and any(sign in done.stderr for sign in signs)
     assert done.returncode == status or heard, done.stderr
@@ -114,7 +139,9 @@ def test_time_limits_of_other_hosts_are_scaled_too(four_hosts: Hosts):
     job = words(four_hosts, "-H", "node1,node2", "-np", "2", "sh", "-c", script)
     done = four_hosts[0].run([*factor, *job], DEADLINE_S)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"regroup-pmi \(pid \d+\) did not answer for 2 s and is killed: MPI", done.stderr)
+    assert re.search(
+        r"regroup-pmi \(pid \d+\) did not answer for 2 s and is killed: MPI", done.stderr
+    )
 
 
 def test_with_a_prefix_agent_and_helper_come_from_there(own_hosts: Hosts):

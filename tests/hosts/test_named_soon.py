@@ -1,6 +1,6 @@
-"""A host that does not come up: one line names it and why, in the time that is promised, and the job ends or,
-if it is elastic, goes on without. Those that say nothing themselves: packets go nowhere; elastic jobs without
-hosts that say why; and several at once."""
+"""A host that does not come up: one line names it and why, in the time that is promised, and the
+job ends or, if it is elastic, goes on without. Those that say nothing themselves: packets go
+nowhere; elastic jobs without hosts that say why; and several at once."""
 
 import contextlib
 import re
@@ -36,7 +36,8 @@ def hung(hosts: Hosts, index: int = 1) -> Iterator[None]:
 
 
 def deaf(to: int) -> Callable[[Hosts], contextlib.AbstractContextManager[None]]:
-    """That host's firewall drops what would open a connection from node2; ssh goes the other way."""
+    """That host's firewall drops what would open a connection from node2; ssh goes the other
+    way."""
 
     @contextlib.contextmanager
     def barred(hosts: Hosts) -> Iterator[None]:
@@ -51,7 +52,8 @@ def deaf(to: int) -> Callable[[Hosts], contextlib.AbstractContextManager[None]]:
 # The agent's own word, or on busy cores that of who waits for it.
 NO_WAY_BACK = (
     r"(the agent ended with status 1: it could not connect back: connect: {0}:\d+: no answer"
-    r"|its agent was started, but could not connect back to {0}:\d+,\S+ within \d+ s) \(a firewall\?\)"
+    r"|its agent was started, but could not connect back to {0}:\d+,\S+ within \d+ s) \(a "
+    r"firewall\?\)"
 )
 HUNG = r"ssh failed: Connection to \S+ port 22 timed out"
 FAULTS = {
@@ -129,10 +131,11 @@ def test_an_elastic_job_goes_on_without_a_host_that_lacks(hosts: Hosts, lacking:
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     done = named_in_time(Done(hosts[0].popen(words, text=True, **pipes)))
     assert done.status == 0, done.err
-    assert set(done.out.split()) == {"node1", "node3"}  # members may be started again without a host
-    assert re.fullmatch(f"regroup: host node2: {why}\nregroup: the job is over: .* status 0\n", done.err), (
-        done.err
-    )
+    # members may be started again without a host
+    assert set(done.out.split()) == {"node1", "node3"}
+    assert re.fullmatch(
+        f"regroup: host node2: {why}\nregroup: the job is over: .* status 0\n", done.err
+    ), done.err
 
 
 @pytest.mark.no_wire("one host refuses, another is hung")

@@ -1,5 +1,5 @@
-"""Members of hosts with two networks, of which one is filtered; behind a firewall; on the network that the
-user names."""
+"""Members of hosts with two networks, of which one is filtered; behind a firewall; on the network
+that the user names."""
 
 from collections.abc import Iterator
 
@@ -87,7 +87,9 @@ def test_gradients_take_the_network_that_the_user_names(
     for host in two_networks_of_hosts:
         filter_ports(host, "eth0", UCX_PORTS, "DROP")
     before = [host.counters("eth1")[0] for host in two_networks_of_hosts]
-    job = begin(MEMBERS, "6:6", "-x", "UCX_NET_DEVICES=eth1", "-x", f"UCX_TCP_PORT_RANGE={UCX_PORTS}")
+    job = begin(
+        MEMBERS, "6:6", "-x", "UCX_NET_DEVICES=eth1", "-x", f"UCX_TCP_PORT_RANGE={UCX_PORTS}"
+    )
     job.expect_weights(undisturbed)
     gradients = 4 * 650 * job.steps
     for host, bytes_before in zip(two_networks_of_hosts, before, strict=True):
@@ -123,4 +125,7 @@ def test_members_meet_where_there_is_ipv6_alone(
 def test_a_range_of_ports_that_is_none_is_told(two_networks_of_hosts: Hosts, begin: Start):
     job = begin("node1:1,node2:1", "2:2", "-x", "UCX_TCP_PORT_RANGE=9-1")
     assert job.wait() != 0
-    assert "UCX_TCP_PORT_RANGE=9-1: expected a range such as 20000-20999, or 0 for any port" in job.text()
+    assert (
+        "UCX_TCP_PORT_RANGE=9-1: expected a range such as 20000-20999, or 0 for any port"
+        in job.text()
+    )

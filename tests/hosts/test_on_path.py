@@ -1,5 +1,6 @@
-"""A process between agent and controller, without the secret, replays, changes, adds or holds back bytes
-at any state of the link: it ends, that host is lost and comes back, and the job has the same weights."""
+"""A process between agent and controller, without the secret, replays, changes, adds or holds back
+bytes at any state of the link: it ends, that host is lost and comes back, and the job has the same
+weights."""
 
 import sys
 from pathlib import Path
@@ -27,7 +28,9 @@ def undisturbed(tmp_path_factory) -> str:
 
 def record_another_job(hosts: Hosts) -> None:
     plan = Plan(hosts, [("tape", "none.up")], [sys.executable, ON_PATH])
-    job = Training(hosts, "node1:1,evil0:1", "2:2", ("--prefix", str(plan.folder)), epochs=1, pace_us=0)
+    job = Training(
+        hosts, "node1:1,evil0:1", "2:2", ("--prefix", str(plan.folder)), epochs=1, pace_us=0
+    )
     try:
         assert job.wait() == 0, job.text()
     finally:

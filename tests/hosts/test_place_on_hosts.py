@@ -1,4 +1,5 @@
-"""Members of several hosts: each is bound on its host, and gets GPUs that a file there describes."""
+"""Members of several hosts: each is bound on its host, and gets GPUs that a file there
+describes."""
 
 import json
 import os
@@ -22,12 +23,15 @@ def told(job: Done) -> dict:
     """By rank: environment, host, processors."""
     assert job.status == 0, job.err
     lines = [json.loads(line) for line in job.out.splitlines() if line.startswith("[{")]
-    return {int(environment["RANK"]): (environment, host, cpus) for environment, host, cpus in lines}
+    return {
+        int(environment["RANK"]): (environment, host, cpus) for environment, host, cpus in lines
+    }
 
 
 @pytest.fixture
 def machines(hosts: Hosts) -> str:
-    """On each host at the same path: its own two GPUs, each with a NIC, on processors that are here."""
+    """On each host at the same path: its own two GPUs, each with a NIC, on processors that are
+    here."""
     half = max(1, len(CORES) // 2)
     nodes = [CORES[:half], CORES[half:] or CORES[:half]]
     for host in hosts:
@@ -35,7 +39,8 @@ def machines(hosts: Hosts) -> str:
         for number, cpus in enumerate(nodes):
             lines += [
                 f"numa {number} cpus={','.join(map(str, cpus))}",
-                f"gpu {number} at=numa:{number} model=A100 arch=sm80 memory=40 uuid=GPU-{host.name}-{number}",
+                f"gpu {number} at=numa:{number} model=A100 arch=sm80 memory=40 "
+                f"uuid=GPU-{host.name}-{number}",
                 f"nic mlx5_{number} at=numa:{number} kind=ib speed=200",
             ]
         write = ["sh", "-c", "cat > /tmp/machine.topo"]
@@ -110,7 +115,8 @@ def test_gpus_of_each_host(hosts: Hosts, machines: str):
     for environment, host, cpus in ranks.values():
         gpu = environment["CUDA_VISIBLE_DEVICES"]
         assert gpu.startswith(f"GPU-{host}-")
-        assert not {"UCX_NET_DEVICES", "NCCL_IB_HCA"} & set(environment)  # the file's cards are not here
+        # the file's cards are not here
+        assert not {"UCX_NET_DEVICES", "NCCL_IB_HCA"} & set(environment)
         assert json.loads(environment["REGROUP_PLACEMENT"])["host"] == host
         assert set(cpus) <= set(CORES)
         seen.add(gpu)
@@ -146,7 +152,10 @@ def test_agents_know_the_claims_and_the_job_of_the_head(hosts: Hosts, machines: 
     first = start(hosts, *words, "sleep", "1000")
 
     def claims() -> bool:
-        return hosts[1].run(["grep", "-c", "regroup-gpu-.*=.*", "/proc/net/unix"]).stdout.strip() == "2"
+        return (
+            hosts[1].run(["grep", "-c", "regroup-gpu-.*=.*", "/proc/net/unix"]).stdout.strip()
+            == "2"
+        )
 
     until(claims, "both GPUs of node2 claimed", 60)
     assert run(hosts, *words, "true").status == 213
@@ -164,7 +173,16 @@ def test_agents_know_the_claims_and_the_job_of_the_head(hosts: Hosts, machines: 
 
 def test_what_cannot_be_is_said(hosts: Hosts, machines: str):
     job = run(
-        hosts, "-H", "node1:4,node2:4", "-np", "5", "--placement", "best", "--topology", machines, "true"
+        hosts,
+        "-H",
+        "node1:4,node2:4",
+        "-np",
+        "5",
+        "--placement",
+        "best",
+        "--topology",
+        machines,
+        "true",
     )
     assert job.status == 213 and "the nearest fit is 4" in job.err
     hosts[1].run(["sh", "-c", "echo nonsense > /tmp/machine.topo"])
@@ -177,15 +195,28 @@ def test_an_elastic_job_begins_without_a_host_that_cannot_be_used(hosts: Hosts, 
     words = ["-H", "node1:2,node2:2", "--placement", "best", "--topology", machines]
     job = run(hosts, *words, "-np", "1:4", MEMBER, "20", "5")
     assert job.status == 0, job.err
-    assert "host node2: /tmp/machine.topo:1:" in job.err and "; the job starts without it" in job.err
+    assert (
+        "host node2: /tmp/machine.topo:1:" in job.err and "; the job starts without it" in job.err
+    )
     job = run(hosts, *words, "-np", "3:4", MEMBER, "20", "5")
     assert job.status == 213 and "host node2: /tmp/machine.topo:1:" in job.err
 
 
 def test_a_fabric_tells_which_hosts_are_near(hosts: Hosts, machines: str):
-    text = "SwitchName=a Nodes=node1\\nSwitchName=b Nodes=node[2-3]\\nSwitchName=top Switches=a,b\\n"
+    text = (
+        "SwitchName=a Nodes=node1\\nSwitchName=b Nodes=node[2-3]\\nSwitchName=top Switches=a,b\\n"
+    )
     assert hosts[0].run(["sh", "-c", f"printf '{text}' > /tmp/topology.conf"]).returncode == 0
-    words = ["-H", "node1:1,node2:1,node3:1", "-np", "2", "--placement", "best", "--topology", machines]
+    words = [
+        "-H",
+        "node1:1,node2:1,node3:1",
+        "-np",
+        "2",
+        "--placement",
+        "best",
+        "--topology",
+        machines,
+    ]
     ranks = told(run(hosts, *python(*words, "--fabric", "/tmp/topology.conf")))
     assert {host for _, host, _ in ranks.values()} == {"node2", "node3"}
 
@@ -199,7 +230,9 @@ def test_elastic_members_of_each_host_have_seats(hosts: Hosts, machines: str):
     def gpus() -> set[str]:
         found = set()
         for host in hosts:
-            shown = host.run(["sh", "-c", "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'"]).stdout
+            shown = host.run(
+                ["sh", "-c", "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'"]
+            ).stdout
             found |= set(re.findall(r"^CUDA_VISIBLE_DEVICES=(GPU-\S+)$", shown, re.MULTILINE))
         return found if len(found) == 4 else set()
 

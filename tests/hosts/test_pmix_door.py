@@ -1,5 +1,5 @@
-"""The port of libpmix on the loopback of each host of a job, and another user there: libpmix believes
-what a client says of its user, so regroup-pmi asks the kernel first."""
+"""The port of libpmix on the loopback of each host of a job, and another user there: libpmix
+believes what a client says of its user, so regroup-pmi asks the kernel first."""
 
 import re
 import subprocess
@@ -21,7 +21,9 @@ STRANGER = "/tmp/pmix_stranger"
 @pytest.fixture
 def job(hosts: Hosts) -> Iterator[subprocess.Popen]:
     command = [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), *WHERE, *MEMBER]
-    with hosts[0].popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    with hosts[0].popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert [process.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
         yield process
         process.kill()
@@ -32,16 +34,21 @@ def job(hosts: Hosts) -> Iterator[subprocess.Popen]:
 def stranger(hosts: Hosts) -> None:
     """Where another user finds it."""
     flags = ["pkg-config", "--cflags", "--libs", "pmix"]
-    libpmix = subprocess.run(flags, check=True, capture_output=True, text=True, timeout=30).stdout.split()
+    libpmix = subprocess.run(
+        flags, check=True, capture_output=True, text=True, timeout=30
+    ).stdout.split()
     built = hosts.folder / "pmix_stranger"
     source = ROOT / "tests/pmi/pmix_stranger.c"
-    subprocess.run(["cc", "-O1", "-rdynamic", "-o", built, source, *libpmix], check=True, timeout=60)
+    subprocess.run(
+        ["cc", "-O1", "-rdynamic", "-o", built, source, *libpmix], check=True, timeout=60
+    )
     for host in (hosts[0], hosts[1]):
         assert host.run(["install", "-m", "755", built, STRANGER]).returncode == 0
 
 
 def told(host: Host) -> tuple[str, str, str]:
-    """What a member there is told, all of which another user may guess: name, rank, address of the server."""
+    """What a member there is told, all of which another user may guess: name, rank, address of the
+    server."""
     (member,) = until(lambda: processes(host, "sleep"), "a member")
     fields = Path(f"/proc/{member}/environ").read_bytes().split(b"\0")
     found = {m[1]: m[2].decode() for m in map(FIELD.fullmatch, fields) if m}

@@ -1,4 +1,5 @@
-"""Jobs of roles on several hosts: who is told what, who is started again where, how the job ends."""
+"""Jobs of roles on several hosts: who is told what, who is started again where, how the job
+ends."""
 
 import json
 import signal
@@ -70,7 +71,8 @@ LIVE = 'echo "$RANK $(hostname) $REGROUP_RESTART_COUNT $$ $TF_CONFIG"; sleep 60'
 
 def test_a_worker_comes_back_on_its_host_at_its_address(hosts: Hosts):
     script = (
-        f'if [ $REGROUP_RESTART_COUNT = 1 ]; then echo "$RANK $(hostname) 1 $$ $TF_CONFIG"; else {LIVE}; fi'
+        f'if [ $REGROUP_RESTART_COUNT = 1 ]; then echo "$RANK $(hostname) 1 $$ $TF_CONFIG"; else '
+        f"{LIVE}; fi"
     )
     job = start(hosts, *WHERE, "--role", "worker=4", "sh", "-c", script)
     first = {}
@@ -103,9 +105,12 @@ def test_a_host_that_is_lost_ends_the_job(own_hosts: Hosts):
 
 def test_a_port_that_is_taken_there_is_named(hosts: Hosts):
     program = (
-        "import socket, time\ns = socket.create_server(('', 7071))\nprint('up', flush=True)\ntime.sleep(60)"
+        "import socket, time\ns = socket.create_server(('', 7071))\nprint('up', "
+        "flush=True)\ntime.sleep(60)"
     )
-    with hosts[1].popen(["/usr/bin/python3", "-c", program], stdout=subprocess.PIPE, text=True) as server:
+    with hosts[1].popen(
+        ["/usr/bin/python3", "-c", program], stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout.readline() == "up\n"
         file = hosts.folder / "roles.yaml"
         file.write_text(
@@ -149,7 +154,10 @@ def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: H
     roles = ["-H", "node1:1,node2:1,node3:1", "--role", "ps=2", "--role", "worker=1"]
     done = run(hosts, "--term-grace", "1", *roles, program, "end", "kill")
     assert done.status == 128 + signal.SIGKILL, done.err
-    assert "rank 1 (ps 1)" in done.err and "was killed by signal 9 (SIGKILL): ending the job" in done.err
+    assert (
+        "rank 1 (ps 1)" in done.err
+        and "was killed by signal 9 (SIGKILL): ending the job" in done.err
+    )
     assert "restarting the whole job" not in done.err
 
 
@@ -165,7 +173,12 @@ def test_a_tensorflow_cluster_trains_over_two_hosts(hosts: Hosts):
     before = hosts[1].sent()
     quiet = ["-x", "TF_CPP_MIN_LOG_LEVEL=2", "-x", "CUDA_VISIBLE_DEVICES="]
     roles = ["--role", "chief=1", "--role", "worker=1", "--role", "ps=1"]
-    program = [sys.executable, str(ROOT / "examples/tensorflow/parameter_server.py"), "--epochs", "8"]
+    program = [
+        sys.executable,
+        str(ROOT / "examples/tensorflow/parameter_server.py"),
+        "--epochs",
+        "8",
+    ]
     job = start(hosts, "-H", "node2:1,node3:2", *quiet, *roles, *program)
     out, err = job.communicate(timeout=240)
     assert job.returncode == 0, err

@@ -1,4 +1,5 @@
-"""regroup -H: members on several hosts by a real ssh, their output, input, ends, and what cannot be."""
+"""regroup -H: members on several hosts by a real ssh, their output, input, ends, and what cannot
+be."""
 
 import contextlib
 import hashlib
@@ -20,16 +21,19 @@ from training import Training
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
 DEADLINE_S = 60.0
-# In which a host that fails is named: what is promised, and what it takes to get a command onto a test host.
+# In which a host that fails is named: what is promised, and what it takes to get a command onto a
+# test host.
 SOON_S = 5 + 0.5
 NAMED_S = 2 * SOON_S  # a deadline beside other tests; ./dev bench hosts measures how soon
 
 
 class Done:
-    """A command's end. `told`: after how long it wrote its first line of errors, if any; `lines`: all,
-    and when they came."""
+    """A command's end. `told`: after how long it wrote its first line of errors, if any; `lines`:
+    all, and when they came."""
 
-    def __init__(self, process: subprocess.Popen, deadline_s: float = DEADLINE_S, text: str | None = None):
+    def __init__(
+        self, process: subprocess.Popen, deadline_s: float = DEADLINE_S, text: str | None = None
+    ):
         begin = time.monotonic()
         self.lines: list[tuple[float, str]] = []
 
@@ -62,7 +66,12 @@ started: list[subprocess.Popen] = []
 
 def start(hosts: Hosts, *args: str, on: int = 0, **popen) -> subprocess.Popen:
     command = [REGROUP, "--ssh-command", " ".join(hosts.ssh), *args]
-    popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+    popen = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        **popen,
+    }
     started.append(hosts[on].popen(command, text=True, **popen))
     return started[-1]
 
@@ -87,7 +96,12 @@ def fails(hosts: Hosts, *args: str) -> Done:
 
 def left_on(hosts: Hosts) -> list[str]:
     """Processes of regroup on any host."""
-    return [f"{host.name}: {name}" for host in hosts for name in host.names() if name.startswith("regroup")]
+    return [
+        f"{host.name}: {name}"
+        for host in hosts
+        for name in host.names()
+        if name.startswith("regroup")
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +113,11 @@ def nothing_is_left(hosts: Hosts) -> Iterator[None]:
     until(lambda: not left_on(hosts), "an end of all processes of regroup", 10)
 
 
-SAY = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) $OMPI_COMM_WORLD_LOCAL_RANK $LOCAL_WORLD_SIZE"]
+SAY = [
+    "sh",
+    "-c",
+    "echo $OMPI_COMM_WORLD_RANK $(hostname) $OMPI_COMM_WORLD_LOCAL_RANK $LOCAL_WORLD_SIZE",
+]
 
 
 @pytest.mark.parametrize(
@@ -110,16 +128,25 @@ SAY = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) $OMPI_COMM_WORLD_LOCA
             "0 node1 0 2,1 node1 1 2,2 node2 0 1,3 node3 0 2,4 node3 1 2",
         ),
         (["-H", "node2,node3"], "0 node2 0 1,1 node3 0 1"),
-        (["-H", "node2:2,node3:2", "-np", "3", "--map-by", "node"], "0 node2 0 2,1 node3 0 1,2 node2 1 2"),
+        (
+            ["-H", "node2:2,node3:2", "-np", "3", "--map-by", "node"],
+            "0 node2 0 2,1 node3 0 1,2 node2 1 2",
+        ),
         (["-H", "node1:2,node2:2", "-N", "1"], "0 node1 0 1,1 node2 0 1"),
         (["-H", "node1:2,node2:2", "--nolocal"], "0 node2 0 2,1 node2 1 2"),
         (["-H", "node2:2,node3:2", "--map-by", "ppr:1:node"], "0 node2 0 1,1 node3 0 1"),
         (["--hostfile", "FILE", "-np", "4"], "0 node2 0 1,1 node3 0 3,2 node3 1 3,3 node3 2 3"),
-        (["--hostfile", "MOST", "-np", "3", "--oversubscribe"], "0 node2 0 1,1 node3 0 2,2 node3 1 2"),
+        (
+            ["--hostfile", "MOST", "-np", "3", "--oversubscribe"],
+            "0 node2 0 1,1 node3 0 2,2 node3 1 2",
+        ),
     ],
 )
 def test_members_run_where_mpirun_would_put_them(hosts: Hosts, options, expected):
-    files = {"FILE": "node2 slots=1\nnode3 slots=3\n", "MOST": "node2 slots=1 max_slots=1\nnode3 slots=1\n"}
+    files = {
+        "FILE": "node2 slots=1\nnode3 slots=3\n",
+        "MOST": "node2 slots=1 max_slots=1\nnode3 slots=1\n",
+    }
     for name, text in files.items():
         assert hosts[0].run(["sh", "-c", f"printf '{text}' > /tmp/{name}"]).returncode == 0
     before = [host.sent() for host in hosts]
@@ -131,7 +158,10 @@ def test_members_run_where_mpirun_would_put_them(hosts: Hosts, options, expected
 
 
 def test_long_lines_of_several_hosts_are_not_torn(hosts: Hosts):
-    say = "r=$OMPI_COMM_WORLD_RANK; for i in $(seq 30); do head -c 9999 /dev/zero | tr '\\0' $r; done; echo"
+    say = (
+        "r=$OMPI_COMM_WORLD_RANK; for i in $(seq 30); do head -c 9999 /dev/zero | tr '\\0' $r; "
+        "done; echo"
+    )
     done = run(hosts, "-H", "node1:1,node2:2,node3:1", "--tag-output", "sh", "-c", f"{say}; {say}")
     assert (done.status, done.err) == (0, "")
     expected = [f"[1,{rank}]<stdout>:" + f"{rank}" * 299_970 for rank in range(4) for _ in range(2)]
@@ -141,7 +171,8 @@ def test_long_lines_of_several_hosts_are_not_torn(hosts: Hosts):
 def test_master_is_met_where_rank_0_runs(hosts: Hosts):
     script = (
         "import os, socket\n"
-        "rank, there = int(os.environ['RANK']), (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
+        "rank, there = int(os.environ['RANK']), (os.environ['MASTER_ADDR'], "
+        "int(os.environ['MASTER_PORT']))\n"
         "if rank == 0:\n"
         "    server = socket.create_server(('', there[1]))\n"
         "    print(server.accept()[0].recv(10).decode())\n"
@@ -155,7 +186,9 @@ def test_master_is_met_where_rank_0_runs(hosts: Hosts):
 
 
 def test_lines_are_whole_and_tagged_by_their_rank(hosts: Hosts):
-    script = "for i in $(seq 400); do echo line $i of $OMPI_COMM_WORLD_RANK; echo error $i >&2; done"
+    script = (
+        "for i in $(seq 400); do echo line $i of $OMPI_COMM_WORLD_RANK; echo error $i >&2; done"
+    )
     done = run(hosts, "-H", "node1,node2,node3", "--tag-output", "sh", "-c", script)
     assert done.status == 0
     for rank in range(3):
@@ -168,7 +201,9 @@ def test_lines_are_whole_and_tagged_by_their_rank(hosts: Hosts):
 
 def test_volume_from_another_host_is_whole_and_waits_for_its_reader(hosts: Hosts):
     size = 32 << 20
-    script = f"import os\nfor i in range({size >> 16}): os.write(1, b'%07d' % i + b'.' * 65528 + b'\\n')"
+    script = (
+        f"import os\nfor i in range({size >> 16}): os.write(1, b'%07d' % i + b'.' * 65528 + b'\\n')"
+    )
     job = start(hosts, "-H", "node2", "/usr/bin/python3", "-c", script)
     time.sleep(1)  # a reader that is late; nothing is decided by it
     for i, line in enumerate(job.stdout):
@@ -182,9 +217,12 @@ def test_standard_input_reaches_the_rank_that_gets_it(hosts: Hosts, where: str):
     counted = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(wc -c)"]
     for rank in (0, 1):
         done = Done(
-            start(hosts, "-H", where, "--stdin", str(rank), *counted, stdin=subprocess.PIPE), text=text
+            start(hosts, "-H", where, "--stdin", str(rank), *counted, stdin=subprocess.PIPE),
+            text=text,
         )
-        assert sorted(done.out.split()) == sorted([str(rank), str(len(text)), str(1 - rank), "0"]), done.err
+        assert sorted(done.out.split()) == sorted(
+            [str(rank), str(len(text)), str(1 - rank), "0"]
+        ), done.err
 
 
 @pytest.mark.parametrize("where", ["node1,node2,node3", "node2,node3"])
@@ -192,16 +230,22 @@ def test_standard_input_reaches_all_ranks(hosts: Hosts, where: str):
     text = "".join(f"line {i}\n" for i in range(200_000))
     count = where.count(",") + 1
     counted = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(md5sum)"]
-    done = Done(start(hosts, "-H", where, "--stdin", "all", *counted, stdin=subprocess.PIPE), text=text)
+    done = Done(
+        start(hosts, "-H", where, "--stdin", "all", *counted, stdin=subprocess.PIPE), text=text
+    )
     digest = hashlib.md5(text.encode()).hexdigest()
-    assert sorted(done.out.splitlines()) == [f"{rank} {digest} -" for rank in range(count)], done.err
+    assert sorted(done.out.splitlines()) == [f"{rank} {digest} -" for rank in range(count)], (
+        done.err
+    )
 
 
 def test_a_rank_that_reads_no_input_holds_nobody_up(hosts: Hosts):
     text = "x" * 3_000_000
     script = "[ $OMPI_COMM_WORLD_RANK = 1 ] && exec 0<&- && exec sleep 0.1; wc -c"
     where = ("-H", "node1,node2,node3")
-    done = Done(start(hosts, *where, "--stdin", "all", "sh", "-c", script, stdin=subprocess.PIPE), text=text)
+    done = Done(
+        start(hosts, *where, "--stdin", "all", "sh", "-c", script, stdin=subprocess.PIPE), text=text
+    )
     assert done.out.split() == ["3000000"] * 2, done.err
 
 
@@ -209,16 +253,26 @@ def test_exit_status_names_rank_and_host(hosts: Hosts):
     script = "[ $OMPI_COMM_WORLD_RANK = 2 ] && exit 7; sleep 100"
     done = run(hosts, "-H", "node1,node2,node3", "sh", "-c", script)
     assert done.status == 7
-    assert re.search(r"rank 2 \(pid \d+ on node3\) exited with code 7: ending the other ranks", done.err)
+    assert re.search(
+        r"rank 2 \(pid \d+ on node3\) exited with code 7: ending the other ranks", done.err
+    )
     done = run(
-        hosts, "-H", "node1,node2", "sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -9 $$; sleep 100"
+        hosts,
+        "-H",
+        "node1,node2",
+        "sh",
+        "-c",
+        "[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -9 $$; sleep 100",
     )
     assert done.status == 137
     assert re.search(r"rank 1 \(pid \d+ on node2\) was killed by signal 9 \(SIGKILL\)", done.err)
 
 
 def test_signals_reach_members_on_all_hosts(hosts: Hosts):
-    script = "trap 'echo $OMPI_COMM_WORLD_RANK got it; exit 0' USR1; echo ready; while :; do sleep 0.1; done"
+    script = (
+        "trap 'echo $OMPI_COMM_WORLD_RANK got it; exit 0' USR1; echo ready; while :; do sleep 0.1; "
+        "done"
+    )
     job = start(hosts, "-H", "node1,node2,node3", "sh", "-c", script)
     assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
     listed = hosts[0].run(["pgrep", "-x", "-o", "regroup"]).stdout
@@ -267,7 +321,9 @@ def ssh_with_another_key(hosts: Hosts, host: str) -> tuple[str, str]:
 def test_a_refused_key_is_named_with_its_host(hosts: Hosts):
     done = fails(hosts, *ssh_with_another_key(hosts, "node2"), "-H", "node2", "true")
     assert done.status == 1
-    assert re.fullmatch(r"regroup: host node2: ssh failed: .*Permission denied \(publickey.*\n", done.err)
+    assert re.fullmatch(
+        r"regroup: host node2: ssh failed: .*Permission denied \(publickey.*\n", done.err
+    )
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
@@ -330,13 +386,17 @@ def test_an_agent_under_the_prefix_is_taken_where_it_is_there(hosts: Hosts):
 
 
 @pytest.mark.parametrize("members", ["2", "2:2"])
-def test_members_on_other_hosts_find_programs_and_libraries_under_the_prefix(hosts: Hosts, members: str):
+def test_members_on_other_hosts_find_programs_and_libraries_under_the_prefix(
+    hosts: Hosts, members: str
+):
     prefix = hosts.folder / f"mpi-{members}".replace(":", "-")
     (prefix / "bin").mkdir(parents=True)
     program = prefix / "bin/only-there"
     program.write_text("#!/bin/sh\necho $(hostname) ${PATH%%:*} ${LD_LIBRARY_PATH%%:*}\n")
     program.chmod(0o755)
-    done = run(hosts, "-H", "node1:1,node2:1", "--prefix", str(prefix), "-np", members, "only-there")
+    done = run(
+        hosts, "-H", "node1:1,node2:1", "--prefix", str(prefix), "-np", members, "only-there"
+    )
     assert done.status == 0, done.err
     there = f"{prefix}/bin {prefix}/lib"
     assert sorted(done.out.splitlines()) == [f"node1 {there}", f"node2 {there}"], done.err
@@ -344,8 +404,8 @@ def test_members_on_other_hosts_find_programs_and_libraries_under_the_prefix(hos
 
 @pytest.mark.parametrize("other", ["elder", "stranger"])
 def test_another_version_is_named_with_its_host(hosts: Hosts, other: str):
-    """It is what runs on node2; node1 has only this one. The stranger has the same version, and its agents
-    another language. Each says so itself, before anything else is said to it."""
+    """It is what runs on node2; node1 has only this one. The stranger has the same version, and its
+    agents another language. Each says so itself, before anything else is said to it."""
     program, own = ROOT / f"build/tests/bin/regroup_{other}", hosts.folder / f"{other}/bin"
     ours, theirs = (hosts[0].run([it, "--version"]).stdout.split()[-1] for it in (REGROUP, program))
     assert theirs == ("0.0.9" if other == "elder" else ours) and ours != "0.0.9"
@@ -358,7 +418,10 @@ def test_another_version_is_named_with_its_host(hosts: Hosts, other: str):
         "elder": r"(\S+)\), here it is {} \(wire \1",
         "stranger": r"\d+\.99\.\S+\), here it is {} \(wire \d+\.(?!99)\S+",
     }
-    said = rf"regroup: host node2: version mismatch: regroup there is {theirs} \(wire {wires[other]}\)\n"
+    said = (
+        rf"regroup: host node2: version mismatch: regroup there is {theirs} \(wire "
+        rf"{wires[other]}\)\n"
+    )
     said = said.replace("{}", ours)
     for tree in ((), ("--tree-radix", "1")):
         done = fails(hosts, *tree, "-H", "node3,node2", "--prefix", str(own.parent), "true")
@@ -400,7 +463,8 @@ def test_a_host_that_is_full_is_named(own_hosts: Hosts):
 
 
 def test_a_host_without_room_for_a_byte_takes_part(own_hosts: Hosts):
-    """Nothing that they need is written into the files that agents make in its /tmp, nor is one left."""
+    """Nothing that they need is written into the files that agents make in its /tmp, nor is one
+    left."""
     fill = "mount -o remount,size=1m /tmp && ! dd if=/dev/zero of=/tmp/fill bs=4k status=none"
     assert own_hosts[1].run(["sh", "-c", fill]).returncode == 0
     assert own_hosts[1].run(["stat", "-f", "-c", "%f", "/tmp"]).stdout == "0\n"
@@ -419,7 +483,9 @@ def group_around(host: Host, controller: str) -> Iterator[Path]:
     own = [path for _, names, path in lines if names == controller]
     above = Path(f"/sys/fs/cgroup/{controller}{own[0] if own else ''}")
     if not own or not (above / "cgroup.procs").exists():
-        pytest.skip(f"there is no hierarchy of the controller {controller} of its own (cgroup v1) here")
+        pytest.skip(
+            f"there is no hierarchy of the controller {controller} of its own (cgroup v1) here"
+        )
     until(lambda: len(host.pids()) == 1, "an end of all sessions")
     group = above / f"regroup-full-{os.getpid()}"
     group.mkdir()
@@ -435,7 +501,8 @@ def group_around(host: Host, controller: str) -> Iterator[Path]:
 
 
 def test_a_host_that_takes_no_more_processes_is_named(own_hosts: Hosts):
-    """With one more each time, until all is there: reaper, agent, regroup-pmi and its thread, the member."""
+    """With one more each time, until all is there: reaper, agent, regroup-pmi and its thread, the
+    member."""
     refused = re.compile(r"regroup: host node2: .*k\(.+\): Resource temporarily unavailable")
     with group_around(own_hosts[1], "pids") as group:
         seen = []
@@ -472,7 +539,9 @@ def test_memory_that_a_host_does_not_have_is_named(own_hosts: Hosts, members: st
         finally:
             job.close()
     text = job.text()
-    assert all(state < int(bytes) and int(free) < state for bytes, free in wanted.findall(text)), text
+    assert all(state < int(bytes) and int(free) < state for bytes, free in wanted.findall(text)), (
+        text
+    )
     assert done_without or re.search(r"^regroup: the job failed: ", text, re.M), text
 
 

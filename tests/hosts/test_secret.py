@@ -1,7 +1,8 @@
-"""The job's secret is in no argument, environment variable, log or file of any process of a job: launcher,
-agents, guards, coordinator, what serves MPI, members, ssh and sshd; nor in arenas and what else they have
-open. With agents that the launcher starts, with a chain in which each gives it to the next, and with
-`regroup join`, which is told it by the job and gives it to the agents of its own allocation."""
+"""The job's secret is in no argument, environment variable, log or file of any process of a job:
+launcher, agents, guards, coordinator, what serves MPI, members, ssh and sshd; nor in arenas and
+what else they have open. With agents that the launcher starts, with a chain in which each gives it
+to the next, and with `regroup join`, which is told it by the job and gives it to the agents of its
+own allocation."""
 
 import base64
 import contextlib
@@ -36,8 +37,8 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 
 def of_process(pid: int, seen: set[tuple[int, int]]) -> Iterator[tuple[str, bytes]]:
-    """Arguments, environment, and what it has open that can be read again and nobody else had: files, deleted
-    ones, memfds."""
+    """Arguments, environment, and what it has open that can be read again and nobody else had:
+    files, deleted ones, memfds."""
     for name in ("cmdline", "environ"):
         yield name, Path(f"/proc/{pid}/{name}").read_bytes()
     for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -68,7 +69,8 @@ def places(hosts: Hosts) -> Iterator[tuple[str, bytes]]:
 
 
 def found(hosts: Hosts, needles: list[bytes]) -> tuple[set[str], set[str]]:
-    """Where one of them is, and the hosts of whose arenas a piece with something in it was searched."""
+    """Where one of them is, and the hosts of whose arenas a piece with something in it was
+    searched."""
     where, arenas = set(), set()
     for name, text in places(hosts):
         if "/memfd:regroup" in name and text.strip(b"\0"):
@@ -86,7 +88,9 @@ class Tap:
         self.folder, self.file = tap(hosts, host)
 
     def expect_it_nowhere_else(self, with_arenas: bool = False) -> None:
-        needles = forms(until(lambda: self.file.exists() and self.file.read_bytes(), "the secret was tapped"))
+        needles = forms(
+            until(lambda: self.file.exists() and self.file.read_bytes(), "the secret was tapped")
+        )
         assert len(needles[0]) == 32
         where, arenas = found(self.hosts, needles)
         assert where == {str(self.file)}, "the search finds what is there, and only that"
@@ -135,7 +139,15 @@ def test_the_secret_of_a_job_of_ranks_is_nowhere(hosts: Hosts, tree: Sequence[st
     subprocess.run(compiler, check=True, timeout=60, capture_output=True)
     rank = f"{program} hello && touch {tap.folder}/met.$OMPI_COMM_WORLD_RANK; exec sleep 600"
     command = [
-        *(BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "--prefix", tap.folder, "-v", *tree),
+        *(
+            BIN / "regroup",
+            "--ssh-command",
+            " ".join(hosts.ssh),
+            "--prefix",
+            tap.folder,
+            "-v",
+            *tree,
+        ),
         *("-H", "node1,node2,node3", "sh", "-c", rank),
     ]
     with (tap.folder / "output").open("w") as out:
@@ -155,10 +167,13 @@ def test_the_secret_of_a_job_of_ranks_is_nowhere(hosts: Hosts, tree: Sequence[st
 
 
 def lend(hosts: Hosts, folder: Path, index: int, through: Sequence[str]) -> subprocess.Popen:
-    """`regroup join` of a job of LSF that has node3, run on hosts[index]. ssh stands for blaunch."""
+    """`regroup join` of a job of LSF that has node3, run on hosts[index]. ssh stands for
+    blaunch."""
     blaunch = folder / "blaunch"
     ssh = " ".join(hosts.ssh)
-    blaunch.write_text(f'#!/bin/sh\necho "$*" >> {folder}/launched; host=$1; shift\nexec {ssh} $host "$@"\n')
+    blaunch.write_text(
+        f'#!/bin/sh\necho "$*" >> {folder}/launched; host=$1; shift\nexec {ssh} $host "$@"\n'
+    )
     blaunch.chmod(0o755)
     job = ("LSB_JOBID=8", "LSB_MCPU_HOSTS=node3 2", "LSB_DJOB_NUMPROC=2")
     words = ["env", f"PATH={folder}:{os.environ['PATH']}", *job, BIN / "regroup", "join", *through]
@@ -166,17 +181,22 @@ def lend(hosts: Hosts, folder: Path, index: int, through: Sequence[str]) -> subp
         return hosts[index].popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
-@pytest.mark.parametrize("index", [0, 1])  # beside the launcher, by its Unix socket; from afar, by a relay
+# beside the launcher, by its Unix socket; from afar, by a relay
+@pytest.mark.parametrize("index", [0, 1])
 def test_the_secret_of_a_job_that_is_lent_hosts_is_nowhere(hosts: Hosts, index: int):
     tap = Tap(hosts, "node3")
     relay = ("--through", *hosts.ssh, "node1", BIN / "regroup", "join", "--relay") if index else ()
-    job = Training(hosts, "node1:2,node2:2", "2:6", ("--prefix", str(tap.folder), "-v"), pace_us=100_000)
+    job = Training(
+        hosts, "node1:2,node2:2", "2:6", ("--prefix", str(tap.folder), "-v"), pace_us=100_000
+    )
     lent = None
     try:
         job.reach(5)
         lent = lend(hosts, tap.folder, index, relay)
         job.until_said("-> 6 members", 30)
-        assert (tap.folder / "launched").read_text() == "node3 /bin/sh\n", "it has started the agent"
+        assert (tap.folder / "launched").read_text() == "node3 /bin/sh\n", (
+            "it has started the agent"
+        )
         tap.expect_it_nowhere_else()
         os.kill(hosts[index].inner(lent), signal.SIGTERM)
         assert lent.wait(30) == 0, (tap.folder / "output-join").read_text()

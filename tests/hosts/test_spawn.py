@@ -1,4 +1,5 @@
-"""Agents on other hosts by a real ssh, and their links: what comes up, what fails how soon, what leaks."""
+"""Agents on other hosts by a real ssh, and their links: what comes up, what fails how soon, what
+leaks."""
 
 import os
 import queue
@@ -15,15 +16,21 @@ import pytest
 from hosts import ROOT, Host, Hosts, until
 from training import processes
 
-BIN = Path(os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/x").parent)
+BIN = Path(
+    os.environ.get("REGROUP_BIN_DIR")
+    or Path(shutil.which("regroup") or ROOT / "build/bin/x").parent
+)
 HEAD, AGENT = BIN.parent / "tests/bin/spawn_controller", BIN.parent / "tests/bin/spawn_agent"
 
 
 class Controller:
     """spawn_controller on a host, and the lines it has written."""
 
-    def __init__(self, hosts: Hosts, names: list[str], ssh: list[str] | None = None, **changes: object):
-        # More than an idle machine needs, so that a busy one says the same; the tests of the limit set it.
+    def __init__(
+        self, hosts: Hosts, names: list[str], ssh: list[str] | None = None, **changes: object
+    ):
+        # More than an idle machine needs, so that a busy one says the same; the tests of the limit
+        # set it.
         command = [
             HEAD,
             changes.get("limit_s", 20),
@@ -87,11 +94,13 @@ def controller(hosts: Hosts) -> Iterator[Callable[..., Controller]]:
 
 
 def failure(controller: Controller, host: str, limit_s: float = 10) -> str:
-    """The one line of a host that failed, which came in time (5 s, or 10 on a busy machine) and after nothing
-    else of it."""
+    """The one line of a host that failed, which came in time (5 s, or 10 on a busy machine) and
+    after nothing else of it."""
     match = controller.wait(rf"ended {host} (\S+) (.*)")
     assert float(match[1]) < limit_s + 0.5
-    assert [line for line in controller.lines if re.match(rf"(up|line|ended) {host}\b", line)] == [match[0]]
+    assert [line for line in controller.lines if re.match(rf"(up|line|ended) {host}\b", line)] == [
+        match[0]
+    ]
     return match[2]
 
 
@@ -125,7 +134,9 @@ def test_the_secret_is_in_no_argument_and_no_environment(hosts: Hosts, controlle
         for pid in host.pids():
             for file in ("cmdline", "environ"):
                 data = Path(f"/proc/{pid}/{file}").read_bytes()
-                found.append(any(form in data for form in (secret, secret.hex().encode(), secret[:16])))
+                found.append(
+                    any(form in data for form in (secret, secret.hex().encode(), secret[:16]))
+                )
     assert len(found) > 10 and not any(found)
 
 
@@ -154,7 +165,9 @@ def test_a_host_that_is_not_there_is_named(hosts: Hosts, controller):
 def test_a_refused_key_is_named(hosts: Hosts, controller):
     config = (hosts.folder / "ssh_config").read_text()
     other = hosts.folder / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True, timeout=30)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True, timeout=30
+    )
     refused = hosts.folder / "refused_config"
     refused.write_text(config.replace(f"{hosts.folder}/user", str(other)))
     said = failure(controller(["node2"], ["ssh", "-F", str(refused)]), "node2")
@@ -164,7 +177,9 @@ def test_a_refused_key_is_named(hosts: Hosts, controller):
 @pytest.mark.no_wire("ssh turns back")
 def test_an_unknown_host_key_asks_nobody(hosts: Hosts, controller):
     unknown = hosts.folder / "unknown_config"
-    unknown.write_text((hosts.folder / "ssh_config").read_text().replace("known_hosts", "no_known_hosts"))
+    unknown.write_text(
+        (hosts.folder / "ssh_config").read_text().replace("known_hosts", "no_known_hosts")
+    )
     said = failure(controller(["node2"], ["ssh", "-F", str(unknown)]), "node2")
     assert said == "unavailable: node2: ssh failed: Host key verification failed."
 

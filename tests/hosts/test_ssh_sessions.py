@@ -1,5 +1,5 @@
-"""The ssh session that has started an agent stays open, and says nothing, as long as the job runs. When it
-ends, its host is lost; when nothing comes through it any more, nobody minds."""
+"""The ssh session that has started an agent stays open, and says nothing, as long as the job runs.
+When it ends, its host is lost; when nothing comes through it any more, nobody minds."""
 
 import contextlib
 import re
@@ -17,7 +17,8 @@ LOST = "host node2: the connection to its agent is lost: "
 
 
 def session(host: Host, name: str) -> int:
-    """Who has started the agent of that host from this one: a child of the launcher, or of an agent."""
+    """Who has started the agent of that host from this one: a child of the launcher, or of an
+    agent."""
 
     def there(pid: int) -> bool:
         return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(f"\0{name}\0/bin/sh\0".encode())
@@ -53,7 +54,9 @@ def test_a_session_ends_and_its_host_comes_back(hosts: Hosts, start: Start, undi
     assert LOST in job.text()
 
 
-def test_a_session_from_another_host_is_needed_no_more(hosts: Hosts, start: Start, undisturbed: str):
+def test_a_session_from_another_host_is_needed_no_more(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(WHERE, "2:6", "--tree-radix", "1", pace_us=4000)
     job.reach(10)
     kill([session(hosts[1], "node3")])
@@ -64,7 +67,9 @@ def test_a_session_from_another_host_is_needed_no_more(hosts: Hosts, start: Star
 @pytest.mark.parametrize("tree", [(), ("--tree-radix", "1")], ids=["star", "chain"])
 def test_a_session_ends_and_a_job_of_n_members_with_it(hosts: Hosts, tree: tuple[str, ...]):
     """In the chain node3 is below node2, and is not named."""
-    job = start_rigid(hosts, *tree, "-H", "node1,node2,node3", "sh", "-c", "echo ready; exec sleep 1000")
+    job = start_rigid(
+        hosts, *tree, "-H", "node1,node2,node3", "sh", "-c", "echo ready; exec sleep 1000"
+    )
     assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
     kill([session(hosts[0], "node2")])
     done = Done(job)
@@ -73,7 +78,9 @@ def test_a_session_ends_and_a_job_of_n_members_with_it(hosts: Hosts, tree: tuple
     until(lambda: not any(processes(host, "sleep") for host in hosts), "an end of all members", 10)
 
 
-def test_a_session_that_a_firewall_has_forgotten_costs_nothing(hosts: Hosts, start: Start, undisturbed: str):
+def test_a_session_that_a_firewall_has_forgotten_costs_nothing(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(pace_us=4000)
     job.reach(10)
     with forgotten(hosts[1]):

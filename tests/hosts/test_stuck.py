@@ -1,4 +1,5 @@
-"""A member on another host that SIGKILL does not end holds up nobody; the job ends with the right sums."""
+"""A member on another host that SIGKILL does not end holds up nobody; the job ends with the right
+sums."""
 
 import os
 import re
@@ -43,16 +44,21 @@ def test_the_others_go_on_and_end(hosts: Hosts):
             return found
 
         until_said("step 5 ")
-        python_on(hosts[2], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", "file -1")
+        python_on(
+            hosts[2], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", "file -1"
+        )
         time.sleep(0.5)  # the others wait for it
         assert hosts[0].run([BIN / "regroup", "kill-member", "2"]).returncode == 0
         until_said(
-            r"member 2 \(pid \d+\) was killed, but hangs in the kernel \(\w+\): the other members continue"
+            r"member 2 \(pid \d+\) was killed, but hangs in the kernel \(\w+\): the other members "
+            r"continue"
         )
         assert job.wait(60) == 0, output.read_text()
         said = output.read_text()
         assert re.findall(r"^finished (\S+)", said, re.MULTILINE) == [f"{4 * STEPS}.0"] * 3, said
-        assert re.search(r"member 2 \(pid \d+\) was killed, but hangs .* it is left behind", said), said
+        assert re.search(
+            r"member 2 \(pid \d+\) was killed, but hangs .* it is left behind", said
+        ), said
         assert processes(hosts[2], "elastic_member")
         assert not processes(hosts[2], "regroup-agent")
         python_on(hosts[2], "os.remove(sys.argv[1])", f"{real}.hang")

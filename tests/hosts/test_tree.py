@@ -1,4 +1,5 @@
-"""Agents as a tree: started by each other, what members say and hear through them, and who is lost."""
+"""Agents as a tree: started by each other, what members say and hear through them, and who is
+lost."""
 
 import re
 import shutil
@@ -13,7 +14,8 @@ from training import ports, processes
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
 DEADLINE_S = 60.0
-# With radix 2 node2 and node3 are of the controller, node4 and node5 of node2; with radix 1 they are a chain.
+# With radix 2 node2 and node3 are of the controller, node4 and node5 of node2; with radix 1 they
+# are a chain.
 ALL = "node1,node2,node3,node4,node5"
 SLEEP = ["sh", "-c", "echo ready; exec sleep 1000"]
 
@@ -47,7 +49,12 @@ def _end_jobs() -> Iterator[None]:
 
 def start(hosts: Hosts, *args: str, **popen) -> subprocess.Popen:
     command = [REGROUP, "--ssh-command", " ".join(hosts.ssh), *args]
-    popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+    popen = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        **popen,
+    }
     started.append(hosts[0].popen(command, text=True, **popen))
     return started[-1]
 
@@ -70,20 +77,31 @@ def run(hosts: Hosts, *args: str, **popen) -> Done:
 def sleeping(hosts: Hosts, *args: str) -> subprocess.Popen:
     """A job whose members have started, one on each host."""
     job = start(hosts, *args, *SLEEP)
-    assert [job.stdout.readline() for _ in range(len(hosts))] == ["ready\n"] * len(hosts), job.stderr.read()
+    assert [job.stdout.readline() for _ in range(len(hosts))] == ["ready\n"] * len(hosts), (
+        job.stderr.read()
+    )
     return job
 
 
 def reached_from(host: Host) -> set[str]:
     """The hosts to which an ssh of this one leads."""
     lines = host.run(["ps", "-ww", "-eo", "args="]).stdout.splitlines()
-    return {words[-2] for line in lines if (words := line.split())[0] == "ssh" and words[-1] == "/bin/sh"}
+    return {
+        words[-2]
+        for line in lines
+        if (words := line.split())[0] == "ssh" and words[-1] == "/bin/sh"
+    }
 
 
 def left_on(hosts: Hosts) -> list[str]:
     """Processes of regroup and members on any host."""
     of_jobs = ("regroup", "sleep")
-    return [f"{host.name}: {name}" for host in hosts for name in host.names() if name.startswith(of_jobs)]
+    return [
+        f"{host.name}: {name}"
+        for host in hosts
+        for name in host.names()
+        if name.startswith(of_jobs)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +112,9 @@ def left_on(hosts: Hosts) -> list[str]:
         ("0", [{"node2", "node3", "node4", "node5"}, set(), set(), set(), set()]),
     ],
 )
-def test_agents_are_started_by_those_above_and_leave_with_the_job(five_hosts: Hosts, radix, started):
+def test_agents_are_started_by_those_above_and_leave_with_the_job(
+    five_hosts: Hosts, radix, started
+):
     job = sleeping(five_hosts, "-H", ALL, "--tree-radix", radix)
     assert [reached_from(host) for host in five_hosts] == started
     five_hosts[0].run(["pkill", "-INT", "-x", "-o", "regroup"])
@@ -116,7 +136,9 @@ def test_output_of_all_is_whole_and_ends_well(five_hosts: Hosts, radix: str):
 
 def test_volume_from_the_last_of_a_chain_waits_for_its_reader(five_hosts: Hosts):
     size = 16 << 20
-    script = f"import os\nfor i in range({size >> 16}): os.write(1, b'%07d' % i + b'.' * 65528 + b'\\n')"
+    script = (
+        f"import os\nfor i in range({size >> 16}): os.write(1, b'%07d' % i + b'.' * 65528 + b'\\n')"
+    )
     where = ["-H", "node2,node3,node4,node5", "--tree-radix", "1"]
     job = start(five_hosts, *where, "/usr/bin/python3", "-c", script)
     seen = {}
@@ -140,32 +162,42 @@ def test_standard_input_goes_down_the_chain(five_hosts: Hosts):
 
 
 def test_signals_go_down_and_an_exit_status_comes_up(five_hosts: Hosts):
-    script = "trap 'echo got it; exit $OMPI_COMM_WORLD_RANK' USR1; echo ready; while :; do sleep 0.1; done"
+    script = (
+        "trap 'echo got it; exit $OMPI_COMM_WORLD_RANK' USR1; echo ready; while :; do sleep 0.1; "
+        "done"
+    )
     job = start(five_hosts, "-H", ALL, "--tree-radix", "2", "sh", "-c", script)
     assert [job.stdout.readline() for _ in range(5)] == ["ready\n"] * 5
     five_hosts[0].run(["pkill", "-USR1", "-x", "-o", "regroup"])
     done = Done(job)
     assert done.out.splitlines().count("got it") >= 1
-    assert re.search(r"rank (\d) \(pid \d+ on node\d\) exited with code \1: ending", done.err), done.err
+    assert re.search(r"rank (\d) \(pid \d+ on node\d\) exited with code \1: ending", done.err), (
+        done.err
+    )
     assert done.status in range(1, 5)
 
 
 @pytest.mark.parametrize("radix", ["1", "2"])
 def test_a_host_that_cannot_be_started_is_named_by_who_tried(five_hosts: Hosts, radix: str):
-    done = run(five_hosts, "-H", "node1,node2,node3,no-such-host,node5", "--tree-radix", radix, *SLEEP)
+    done = run(
+        five_hosts, "-H", "node1,node2,node3,no-such-host,node5", "--tree-radix", radix, *SLEEP
+    )
     assert done.status == 1
     parent = {"1": "node3", "2": "node2"}[radix]
     said = [line for line in done.err.splitlines() if line.startswith("regroup: host")]
     assert len(said) == 1, done.err
     assert re.fullmatch(
-        rf"regroup: host no-such-host: ssh failed: Could not resolve hostname.* \(from {parent}\)", said[0]
+        rf"regroup: host no-such-host: ssh failed: Could not resolve hostname.* \(from {parent}\)",
+        said[0],
     )
     until(lambda: not left_on(five_hosts), "an end of all processes")
 
 
 @pytest.mark.no_wire("the job may end before any agent comes up")
 def test_one_whose_parent_does_not_come_up_is_not_blamed(five_hosts: Hosts):
-    done = run(five_hosts, "-H", "node1,no-such-host,node3,node4,node5", "--tree-radix", "2", *SLEEP)
+    done = run(
+        five_hosts, "-H", "node1,no-such-host,node3,node4,node5", "--tree-radix", "2", *SLEEP
+    )
     assert done.status == 1
     assert [line for line in done.err.splitlines() if line.startswith("regroup: host")] == [
         line for line in done.err.splitlines() if "host no-such-host: ssh failed" in line
@@ -247,6 +279,10 @@ def test_mpi_ranks_meet_through_the_tree(five_hosts: Hosts):
 def test_many_agents_on_one_host_are_a_deep_tree():
     where = ",".join(f"host{i}" for i in range(14))
     command = [REGROUP, "--launcher", "fork", "--tree-radix", "2", "-H", where, "--tag-output"]
-    done = subprocess.run([*command, "echo", "hi"], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [*command, "echo", "hi"], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(done.stdout.splitlines()) == sorted(f"[1,{rank}]<stdout>:hi" for rank in range(14))
+    assert sorted(done.stdout.splitlines()) == sorted(
+        f"[1,{rank}]<stdout>:hi" for rank in range(14)
+    )

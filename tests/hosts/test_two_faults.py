@@ -1,5 +1,6 @@
-"""Two faults at once, and the second while the job recovers from the first: same weights, every sample once.
-With the guardian among the victims the job holds, then ends, and what it did until then is right."""
+"""Two faults at once, and the second while the job recovers from the first: same weights, every
+sample once. With the guardian among the victims the job holds, then ends, and what it did until
+then is right."""
 
 import contextlib
 import os
@@ -38,7 +39,8 @@ def waits_for(job: Training, name: str) -> bool:
 
 @contextlib.contextmanager
 def regroup_of(job: Training, victims: list[int]) -> Iterator[None]:
-    """The regroup that the end of these begins. It waits for the report of node2 until the block is left."""
+    """The regroup that the end of these begins. It waits for the report of node2 until the block is
+    left."""
     (agent,) = agent_of(job.hosts[1])
     os.kill(agent, signal.SIGSTOP)
     try:
@@ -58,7 +60,9 @@ def expect_recovery(job: Training, undisturbed: str) -> None:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_the_coordinator_dies_while_a_regroup_runs(hosts: Hosts, start: Start, undisturbed: str, victim: str):
+def test_the_coordinator_dies_while_a_regroup_runs(
+    hosts: Hosts, start: Start, undisturbed: str, victim: str
+):
     job = start(pace_us=4000)
     job.reach(10)
     with regroup_of(job, on_node3(job, victim)):
@@ -66,7 +70,9 @@ def test_the_coordinator_dies_while_a_regroup_runs(hosts: Hosts, start: Start, u
     expect_recovery(job, undisturbed)
 
 
-def test_the_coordinator_dies_twice_while_a_regroup_runs(hosts: Hosts, start: Start, undisturbed: str):
+def test_the_coordinator_dies_twice_while_a_regroup_runs(
+    hosts: Hosts, start: Start, undisturbed: str
+):
     job = start(pace_us=4000)
     job.reach(10)
     with regroup_of(job, on_node3(job, "member")):
@@ -97,7 +103,9 @@ def test_a_host_loses_its_power_together_with_the_coordinator(start_own: Start, 
     assert "host node3: " in job.text()
 
 
-def test_a_host_loses_its_power_with_the_coordinator_while_a_regroup_runs(start_own: Start, undisturbed: str):
+def test_a_host_loses_its_power_with_the_coordinator_while_a_regroup_runs(
+    start_own: Start, undisturbed: str
+):
     job = start_own(pace_us=4000)
     job.reach(10)
     with regroup_of(job, on_node3(job, "member")):
@@ -108,7 +116,8 @@ def test_a_host_loses_its_power_with_the_coordinator_while_a_regroup_runs(start_
 
 
 def expect_hold_and_end(job: Training, began: float, who_hold: list[int]) -> None:
-    """`who_hold`, on node1, live for a while; then nothing does. Shards begun twice had the same samples."""
+    """`who_hold`, on node1, live for a while; then nothing does. Shards begun twice had the same
+    samples."""
     hosts = job.hosts
     job.process.wait(10)
 

@@ -1,4 +1,5 @@
-"""An elastic job of the digits model on test hosts, its members' trails, and the verdict on them."""
+"""An elastic job of the digits model on test hosts, its members' trails, and the verdict on
+them."""
 
 import contextlib
 import gzip
@@ -34,7 +35,8 @@ def digits_csv(folder: Path) -> Path:
 
 
 def weights_alone(folder: Path, epochs: int, ballast: int = 0, gradient: int = 0) -> str:
-    """What one process alone ends with, with the seed and shards of a Training; it writes into `folder`."""
+    """What one process alone ends with, with the seed and shards of a Training; it writes into
+    `folder`."""
     sizes = [str(epochs), "0", str(ballast), str(gradient)]
     member = [BIN / "chaos_member", digits_csv(folder), folder, *sizes]
     job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
@@ -44,7 +46,8 @@ def weights_alone(folder: Path, epochs: int, ballast: int = 0, gradient: int = 0
 
 
 class Trails:
-    """What members of all hosts wrote down, each host in a folder of its own: process numbers repeat."""
+    """What members of all hosts wrote down, each host in a folder of its own: process numbers
+    repeat."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -53,7 +56,9 @@ class Trails:
         return sorted(self.folder.glob(f"*/{kind}.[0-9]*"))
 
     def weights(self) -> list[str]:
-        return [path.read_text() for path in self.files("weights") if not path.name.endswith(".part")]
+        return [
+            path.read_text() for path in self.files("weights") if not path.name.endswith(".part")
+        ]
 
     def furthest(self) -> int:
         """The highest step of which somebody has begun a shard."""
@@ -65,7 +70,8 @@ class Trails:
         return step
 
     def shards(self) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Samples of each (step, leaf) that somebody began to compute: the same, whoever and how often."""
+        """Samples of each (step, leaf) that somebody began to compute: the same, whoever and how
+        often."""
         shards: dict[tuple[int, int], tuple[int, ...]] = {}
         for path in self.files("computed"):
             for line in path.read_text().split("\n")[:-1]:
@@ -81,8 +87,8 @@ class Trails:
 
 class Training:
     """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry().
-    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's. `before`: words in
-    front of the command."""
+    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's. `before`:
+    words in front of the command."""
 
     def __init__(
         self,
@@ -109,7 +115,18 @@ class Training:
         self.process = hosts[0].popen(
             [
                 *(*before, str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
-                *("--shards", str(SHARDS), "--seed", "7", *options, "-np", members, "sh", "-c", member),
+                *(
+                    "--shards",
+                    str(SHARDS),
+                    "--seed",
+                    "7",
+                    *options,
+                    "-np",
+                    members,
+                    "sh",
+                    "-c",
+                    member,
+                ),
             ],
             stdin=subprocess.DEVNULL,
             stdout=self.out,
@@ -125,7 +142,11 @@ class Training:
 
     def reach(self, step: int) -> None:
         """Until somebody has begun this step."""
-        until(lambda: self.trails.furthest() >= step or self.process.poll() is not None, f"step {step}", 60)
+        until(
+            lambda: self.trails.furthest() >= step or self.process.poll() is not None,
+            f"step {step}",
+            60,
+        )
         assert self.process.poll() is None, self.text()
 
     def control(self, *words: str) -> str:
@@ -140,7 +161,9 @@ class Training:
         until(lambda: self.status()["size"] == size, f"{size} members", 60)
 
     def until_said(self, text: str, deadline_s: float) -> None:
-        until(lambda: text in self.text() or self.process.poll() is not None, f"'{text}'", deadline_s)
+        until(
+            lambda: text in self.text() or self.process.poll() is not None, f"'{text}'", deadline_s
+        )
         assert text in self.text(), "the job is over"
 
     def hurry(self) -> None:
@@ -154,7 +177,8 @@ class Training:
             raise AssertionError(f"it goes on for ever\n{self.status()}\n{self.text()}") from None
 
     def expect_weights(self, undisturbed: str, status: int = 0) -> None:
-        """It ends so, every sample was used once in each epoch, and all who finished have these weights."""
+        """It ends so, every sample was used once in each epoch, and all who finished have these
+        weights."""
         assert self.wait() == status, self.text()
         self.trails.check(self.epochs)
         weights = self.trails.weights()
@@ -218,7 +242,9 @@ def ports(pid: int) -> list[int]:
             if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd)):
                 sockets.add(found[1])
     listening = []
-    lines = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    lines = [
+        Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")
+    ]
     for line in lines[0] + lines[1]:
         words = line.split()
         if words[3] == "0A" and words[9] in sockets:

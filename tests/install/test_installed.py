@@ -38,26 +38,54 @@ def digits_csv(tmp_path_factory) -> Path:
 
 def test_each_header_is_whole_by_itself(prefix, tmp_path):
     """Nothing but the interface is installed, and a program may begin with any of its headers."""
-    headers = sorted(path.relative_to(prefix / "include") for path in (prefix / "include").rglob("*.h"))
+    headers = sorted(
+        path.relative_to(prefix / "include") for path in (prefix / "include").rglob("*.h")
+    )
     assert 0 < len(headers) <= 9 and {path.parent.name for path in headers} == {"regroup"}, headers
     for header in headers:
         source = tmp_path / "alone.cc"
         source.write_text(f'#include "{header}"\n#include "{header}"\nint main() {{}}\n')
         run(
-            "g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{prefix}/include", source
+            "g++",
+            "-std=c++20",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fsyntax-only",
+            f"-I{prefix}/include",
+            source,
         )
 
 
 def trains(program: Path, prefix: Path, digits_csv: Path) -> None:
-    """An elastic job of two members reaches the accuracy, and the launcher is the installed one too."""
+    """An elastic job of two members reaches the accuracy, and the launcher is the installed one
+    too."""
     regroup = prefix / "bin" / "regroup"
-    out = run(regroup, "--oversubscribe", "--initial-size", 2, "-np", "1:3", program, digits_csv, timeout=120)
+    out = run(
+        regroup,
+        "--oversubscribe",
+        "--initial-size",
+        2,
+        "-np",
+        "1:3",
+        program,
+        digits_csv,
+        timeout=120,
+    )
     accuracy = re.search(r"accuracy on the training set ([0-9.]+) %", out)
     assert accuracy and float(accuracy[1]) > 98.0, out
 
 
 def test_by_find_package(prefix, digits_csv, tmp_path):
-    run("cmake", "-S", EXAMPLE, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+    run(
+        "cmake",
+        "-S",
+        EXAMPLE,
+        "-B",
+        tmp_path,
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+        "-DCMAKE_BUILD_TYPE=Release",
+    )
     run("cmake", "--build", tmp_path)
     trains(tmp_path / "digits", prefix, digits_csv)
 

@@ -1,9 +1,11 @@
-"""Refuses dead links and paths in pages, pages outside the shelves of docs/, long changelog entries.
+"""Refuses dead links and paths in pages, pages outside the shelves of docs/, long changelog
+entries.
 
 usage: docs_test.py ROOT | --self-test
-Checks relative links and anchors of every .md file that git tracks, and that docs/index.md links every page
-of docs/. An anchor is a heading as GitHub spells it. An entry of CHANGELOG.md has at most 20 words. A page of
-docs/design says context, decision and consequences. Sources and their names in inline code must exist.
+Checks relative links and anchors of every .md file that git tracks, and that docs/index.md links
+every page of docs/. An anchor is a heading as GitHub spells it. An entry of CHANGELOG.md has at
+most 20 words. A page of docs/design says context, decision and consequences. Sources and their
+names in inline code must exist.
 """
 
 import os
@@ -15,12 +17,19 @@ import tempfile
 from command import main
 
 SHELVES = ("design", "dev", "guide", "reference", "results")
-EXPLAINING = ("docs/design/architecture.md", "docs/design/step.md", "docs/design/threads.md")  # no decisions
+# no decisions
+EXPLAINING = ("docs/design/architecture.md", "docs/design/step.md", "docs/design/threads.md")
 COLUMNS = 120  # of a line outside tables, code and addresses
 NOT_YET = ("docs/dev/open-work.md",)  # pages whose lines are longer
 WORDS = 20  # of an entry of the changelog
 AT_THE_TOP = ("docs/index.md", "docs/glossary.md")
-RECORDED = ("licenses/", "tests/bench/results/", "tests/full-results/", "tests/fuzz/corpus/", "tests/golden/")
+RECORDED = (
+    "licenses/",
+    "tests/bench/results/",
+    "tests/full-results/",
+    "tests/fuzz/corpus/",
+    "tests/golden/",
+)
 TO_COME = ("launcher/scheduler/",)  # named by the architecture before it exists
 SHOWN = re.compile(r"`([a-z_.]+/[\w./-]*)`")  # a path of the repository, as inline code
 # Names of other software that pages of decisions show, and that stand in no source of ours.
@@ -70,7 +79,8 @@ def dead_links(root: pathlib.Path, page: str, pages: dict[str, str]) -> list[str
             found.append(f"{page}:{line}: dead link {target}: no file {file}")
         elif anchor and file in pages and anchor not in anchors(pages[file]):
             found.append(
-                f"{page}:{line}: dead link {target}: {file} has no heading with the anchor #{anchor}"
+                f"{page}:{line}: dead link {target}: {file} has no heading with the anchor "
+                f"#{anchor}"
             )
     return found
 
@@ -94,12 +104,15 @@ def not_in_the_index(files: list[str], pages: dict[str, str]) -> list[str]:
     return [
         f"{file}: docs/index.md does not link it"
         for file in files
-        if file.startswith("docs/") and file.endswith(".md") and file not in {*linked, "docs/index.md"}
+        if file.startswith("docs/")
+        and file.endswith(".md")
+        and file not in {*linked, "docs/index.md"}
     ]
 
 
 def dead_sources(page: str, text: str, files: set[str], folders: set[str]) -> list[str]:
-    """Of paths in inline code that begin with a folder of the repository; capitals stand for other names."""
+    """Of paths in inline code that begin with a folder of the repository; capitals stand for other
+    names."""
     text = FENCE.sub(lambda match: "\n" * match.group().count("\n"), text)
     return [
         f"{page}:{text.count(chr(10), 0, match.start()) + 1}: names {path}, which does not exist"
@@ -128,7 +141,9 @@ def dead_names(page: str, text: str, words: set[str]) -> list[str]:
 def not_a_decision(page: str, text: str) -> list[str]:
     if not page.startswith("docs/design/") or page in EXPLAINING:
         return []
-    lacking = [word for word in ("**Context.**", "**Decision.**", "Consequences") if word not in text]
+    lacking = [
+        word for word in ("**Context.**", "**Decision.**", "Consequences") if word not in text
+    ]
     return [f"{page}: a page of a decision without {word}" for word in lacking]
 
 
@@ -146,7 +161,8 @@ def long_lines(page: str, text: str) -> list[str]:
 def long_entries(changelog: str) -> list[str]:
     entries = re.finditer(r"^- (.*(?:\n(?![-#\n]).*)*)", changelog, re.M)
     return [
-        f"CHANGELOG.md:{changelog.count(chr(10), 0, entry.start()) + 1}: {count} words; at most {WORDS}"
+        f"CHANGELOG.md:{changelog.count(chr(10), 0, entry.start()) + 1}: {count} words; at most "
+        f"{WORDS}"
         for entry in entries
         if (count := len(entry.group(1).split())) > WORDS
     ]
@@ -201,7 +217,11 @@ def self_test() -> None:
         ("core/a.h", "// See docs/glossary.md.\n", ""),
         ("core/a.h", "// See docs/none.md.\n", "core/a.h:1: names docs/none.md"),
         ("core/a.h", "// See prometheus.io/docs/none.md.\n", ""),
-        ("docs/design/a.md", "**Context.** **Decision.**", "a page of a decision without Consequences"),
+        (
+            "docs/design/a.md",
+            "**Context.** **Decision.**",
+            "a page of a decision without Consequences",
+        ),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word\n- word\n", ""),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word word\n", "CHANGELOG.md:2: 21 words"),
         ("docs/guide/b.md", "word " * 30, "docs/guide/b.md:1: 150 columns"),
@@ -211,9 +231,21 @@ def self_test() -> None:
             "| " + "word " * 30 + "|\n```\n" + "word " * 30 + "\n```\nhttps://a.b/" + "c" * 120,
             "",
         ),
-        ("docs/guide/b.md", "`docs/guide/b.md` `docs/guide/` `guide/x` `docs/NAME.md` `none/x.h`", ""),
-        ("docs/guide/b.md", "\n`docs/guide/none.cc`", "docs/guide/b.md:2: names docs/guide/none.cc"),
-        ("docs/design/a.md", "\n`NoSuch::name`", "docs/design/a.md:2: names NoSuch, which no source has"),
+        (
+            "docs/guide/b.md",
+            "`docs/guide/b.md` `docs/guide/` `guide/x` `docs/NAME.md` `none/x.h`",
+            "",
+        ),
+        (
+            "docs/guide/b.md",
+            "\n`docs/guide/none.cc`",
+            "docs/guide/b.md:2: names docs/guide/none.cc",
+        ),
+        (
+            "docs/design/a.md",
+            "\n`NoSuch::name`",
+            "docs/design/a.md:2: names NoSuch, which no source has",
+        ),
         ("README.md", "[x](docs/)\n[y](core/none.h)\n", "README.md:2: dead link core/none.h"),
     ]:
         with tempfile.TemporaryDirectory() as name:

@@ -1,10 +1,12 @@
-"""Collects what users may read of the sources into tests/golden/messages.txt, and refuses one that is stale.
+"""Collects what users may read of the sources into tests/golden/messages.txt, and refuses one that
+is stale.
 
 usage: messages_test.py ROOT | ROOT --write | --self-test
 
-A message is a string literal, adjacent ones joined, of two words or more, in the C++ and Python sources that
-are installed. Comments, docstrings, includes and attributes are left out, and so are files whose texts a
-command prints as a whole: help, manual page, completions (see `regroup --help all`).
+A message is a string literal, adjacent ones joined, of two words or more, in the C++ and Python
+sources that are installed. Comments, docstrings, includes and attributes are left out, and so are
+files whose texts a command prints as a whole: help, manual page, completions (see `regroup --help
+all`).
 """
 
 import ast
@@ -42,7 +44,8 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 TWO_WORDS = re.compile(r"[A-Za-z]{2,}[^A-Za-z]* [^A-Za-z]*[A-Za-z]{2,}")
-CODE = re.compile(r"^(?:import |def |#!|(?:lock|dmb|prfm|mrs|msr) )|\$\{")  # Python, a shell, assembler
+# Python, a shell, assembler
+CODE = re.compile(r"^(?:import |def |#!|(?:lock|dmb|prfm|mrs|msr) )|\$\{")
 
 
 def is_message(text: str) -> bool:
@@ -82,7 +85,9 @@ class Texts(ast.NodeVisitor):
             self.found.append(node.value)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        self.found.append("".join(p.value if isinstance(p, ast.Constant) else "{}" for p in node.values))
+        self.found.append(
+            "".join(p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+        )
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 self.visit(part.value)
@@ -97,7 +102,9 @@ def of_python(source: str) -> list[str]:
 def collected(root: pathlib.Path, files: list[str]) -> str:
     out = HEAD
     for file in sorted(files):
-        if file.startswith(LEFT_OUT) or not file.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
+        if file.startswith(LEFT_OUT) or not file.startswith(
+            tuple(f"{folder}/" for folder in FOLDERS)
+        ):
             continue
         path = root / file
         if path.suffix in (".cc", ".h", ".c"):
@@ -112,7 +119,9 @@ def collected(root: pathlib.Path, files: list[str]) -> str:
 
 
 def tracked(root: pathlib.Path) -> list[str]:
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True
+    )
     return [file for file in done.stdout.split("\0") if file and (root / file).exists()]
 
 
@@ -126,9 +135,15 @@ const char* kRaw = R"(two
 lines here)";
 auto more = g("one", "word") + "more words" + std::string("to say");
 """
-    assert of_cpp(cpp) == [r"no host {}: expected a name", r"two\nlines here", "more words", "to say"]
+    assert of_cpp(cpp) == [
+        r"no host {}: expected a name",
+        r"two\nlines here",
+        "more words",
+        "to say",
+    ]
     python = (
-        'def f(x):\n    """Not one message."""\n    raise ValueError(f"no rank {x + 1} here" " or there")\n'
+        'def f(x):\n    """Not one message."""\n    raise ValueError(f"no rank {x + 1} here" " or '
+        'there")\n'
     )
     assert of_python(python) == ["no rank {} here or there"]
     with tempfile.TemporaryDirectory() as name:
@@ -144,7 +159,10 @@ def main(root: pathlib.Path, write: bool) -> None:
     if write:
         golden.write_text(text)
     elif not golden.exists() or golden.read_text() != text:
-        sys.exit(f"{GOLDEN} is not what the sources say; run: python3 tests/lint/messages_test.py . --write")
+        sys.exit(
+            f"{GOLDEN} is not what the sources say; run: python3 tests/lint/messages_test.py . "
+            f"--write"
+        )
 
 
 if __name__ == "__main__":

@@ -20,10 +20,13 @@ class Row:
         kind, rest = line.split(None, 1)
         if kind == "A":  # extended regular expression, whole words, in every file
             self.folders, self.words = ("",), re.compile(rf"\b(?:{rest.strip()})\b", re.IGNORECASE)
-        elif kind == "B":  # identifiers, in a folder and in its tests; one that ends in _ begins others
+        # identifiers, in a folder and in its tests; one that ends in _ begins others
+        elif kind == "B":
             folder, *words = rest.split()
             self.folders = (f"{folder}/", f"tests/{folder}/")
-            every = "|".join(re.escape(word) + (r"\w*" if word.endswith("_") else "") for word in words)
+            every = "|".join(
+                re.escape(word) + (r"\w*" if word.endswith("_") else "") for word in words
+            )
             self.words = re.compile(rf"\b(?:{every})\b")
         else:
             raise ValueError(f"{LIST.name}: a line begins with {kind}; expected A or B: {line}")
@@ -80,7 +83,9 @@ def self_test() -> None:
             found = violations(root, listed)
             assert len(found) == expected, (file, text, expected, found)
             path.unlink()
-    assert violations_name("core/a.h", "int x;\nMoods y;\n", listed) == ["core/a.h:2: retired word Moods"]
+    assert violations_name("core/a.h", "int x;\nMoods y;\n", listed) == [
+        "core/a.h:2: retired word Moods"
+    ]
 
 
 def violations_name(file: str, text: str, listed: str) -> list[str]:

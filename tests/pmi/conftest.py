@@ -1,4 +1,5 @@
-"""What the tests of MPI share: the test program built with each MPI, a place to run it, mpi4py's tests."""
+"""What the tests of MPI share: the test program built with each MPI, a place to run it, mpi4py's
+tests."""
 
 import importlib.metadata
 import shutil

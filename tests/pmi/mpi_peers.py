@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(
-    os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
+    os.environ.get("REGROUP_BIN_DIR")
+    or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
 )
 VENV_BIN = ROOT / ".venv/bin"
 DEADLINE_S = 60.0
@@ -76,7 +77,9 @@ class Runner:
         self.runtime = tempfile.mkdtemp(prefix="rg")
         self.env["XDG_RUNTIME_DIR"] = self.env["PRTE_MCA_prte_tmpdir_base"] = self.runtime
 
-    def run(self, command: list[str], env: dict[str, str] | None = None, deadline_s=DEADLINE_S) -> Done:
+    def run(
+        self, command: list[str], env: dict[str, str] | None = None, deadline_s=DEADLINE_S
+    ) -> Done:
         mark = f"REGROUP_TEST_MARK={uuid.uuid4().hex}"
         name, value = mark.split("=")
         process = subprocess.Popen(
@@ -105,7 +108,9 @@ class Runner:
             time.sleep(0.005)
         return found
 
-    def regroup(self, *words: str, env: dict[str, str] | None = None, deadline_s=DEADLINE_S) -> Done:
+    def regroup(
+        self, *words: str, env: dict[str, str] | None = None, deadline_s=DEADLINE_S
+    ) -> Done:
         return self.run([BIN / "regroup", *words], env, deadline_s)
 
     def close(self) -> None:
@@ -119,7 +124,9 @@ def with_mark(mark: str) -> dict[int, str]:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (path / "environ").read_bytes().split(b"\0"):
-                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found[int(path.name)] = (
+                    (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                )
         except OSError:
             continue
     return found

@@ -7,14 +7,26 @@ import sys
 import pytest
 from mpi_peers import MPICH, OPENMPI4, OPENMPI5
 
-MODULES = ["test_p2p_obj", "test_cco_obj", "test_p2p_buf", "test_cco_buf", "test_comm", "test_dynproc"]
-# MPICH spins where there are more ranks than cores, under its own launcher too: its longer modules take
-# minutes then. Those of buffers are long everywhere, and regroup's part in them is that of the others. Of the
-# spawns those of each rank alone, one program at a time, and those of all ranks, as many, are the extremes.
+MODULES = [
+    "test_p2p_obj",
+    "test_cco_obj",
+    "test_p2p_buf",
+    "test_cco_buf",
+    "test_comm",
+    "test_dynproc",
+]
+# MPICH spins where there are more ranks than cores, under its own launcher too: its longer modules
+# take minutes then. Those of buffers are long everywhere, and regroup's part in them is that of the
+# others. Of the spawns those of each rank alone, one program at a time, and those of all ranks, as
+# many, are the extremes.
 FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
 CROWDED = [*MODULES[:1], *MODULES[2:3], "test_comm"] if FULL else ["test_comm"]
 SHORT = MODULES if FULL else [name for name in MODULES if not name.endswith("_buf")]
-LEFT_OUT = [] if FULL else ["-x", "*SelfMany.*", "-x", "*SpawnSingleWorld.*", "-x", "*SpawnMultipleWorld.*"]
+LEFT_OUT = (
+    []
+    if FULL
+    else ["-x", "*SelfMany.*", "-x", "*SpawnSingleWorld.*", "-x", "*SpawnMultipleWorld.*"]
+)
 CASES = {
     "openmpi4": (OPENMPI4, 4, [*SHORT, "test_spawn"]),
     "openmpi5": (OPENMPI5, 4, [*SHORT, "test_spawn"]),
@@ -38,7 +50,16 @@ def library_of(mpi, folder) -> dict[str, str]:
 def test_its_own_tests(runner, case, mpi4py_tests, tmp_path):
     mpi, ranks, modules = CASES[case]
     script = str(mpi4py_tests / "main.py")
-    command = ["--oversubscribe", "-n", str(ranks), sys.executable, script, "-f", *LEFT_OUT, *modules]
+    command = [
+        "--oversubscribe",
+        "-n",
+        str(ranks),
+        sys.executable,
+        script,
+        "-f",
+        *LEFT_OUT,
+        *modules,
+    ]
     done = runner.regroup(*command, env={**mpi.env, **library_of(mpi, tmp_path)}, deadline_s=600)
     assert done.status == 0, done.err[-2000:]
     assert len(re.findall(r"^OK", done.err, re.MULTILINE)) == ranks, done.err[-2000:]

@@ -1,4 +1,5 @@
-"""How an MPI program ends decides the exit status as under its own launcher, which runs beside regroup."""
+"""How an MPI program ends decides the exit status as under its own launcher, which runs beside
+regroup."""
 
 import pytest
 from mpi_peers import MPICH
@@ -22,7 +23,9 @@ ENDS = {
 def test_as_its_own_launcher(runner, mpi, program, how):
     openmpi, mpich, sentence = ENDS[how]
     statuses = mpich if mpi is MPICH else openmpi
-    done = runner.regroup(*mpi.options, "--oversubscribe", "-np", "2", program, "end", how, env=mpi.env)
+    done = runner.regroup(
+        *mpi.options, "--oversubscribe", "-np", "2", program, "end", how, env=mpi.env
+    )
     assert done.status in statuses, done.err
     if how == "abort" and mpi.name == "openmpi4":  # it tells itself, and then exits with the status
         sentence = "MPI_ABORT was invoked on rank 1"

@@ -13,7 +13,9 @@ SLOTS = len(os.sched_getaffinity(0))
 @pytest.mark.parametrize("binding", ["core", "socket", "none"])
 def test_split_by_parts_of_the_machine(runner, mpi, program, binding):
     options = ["--bind-to", binding, "-np", "2", program, "share"]
-    theirs = runner.run([word for word in mpi.launcher if word != "--oversubscribe"] + options, env=mpi.env)
+    theirs = runner.run(
+        [word for word in mpi.launcher if word != "--oversubscribe"] + options, env=mpi.env
+    )
     assert theirs.status == 0 and len(theirs.lines) == 2, theirs.err
     ours = runner.regroup(*options, env=mpi.env)
     assert (ours.status, ours.lines) == (0, theirs.lines), ours.err

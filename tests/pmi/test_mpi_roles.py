@@ -7,7 +7,9 @@ ROLES = ["--role", "chief=1", "--role", "worker=2"]
 
 
 def places(lines: list[str]) -> list[str]:
-    return [line.split(" universe")[0] + " " + line.split()[-2] + line.split()[-1] for line in lines]
+    return [
+        line.split(" universe")[0] + " " + line.split()[-2] + line.split()[-1] for line in lines
+    ]
 
 
 WORLD = [

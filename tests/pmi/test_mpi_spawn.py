@@ -1,4 +1,5 @@
-"""Worlds that MPI_Comm_spawn starts: how they are named, who dies with them, and what is left of them."""
+"""Worlds that MPI_Comm_spawn starts: how they are named, who dies with them, and what is left of
+them."""
 
 import os
 import shlex
@@ -13,14 +14,17 @@ PAIR = pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5], ids=str)
 @PAIR
 @pytest.mark.parametrize(("how", "status"), [("kill", 137), ("abort", 5), ("exit7", 7)])
 def test_a_world_that_has_disconnected_dies_alone(runner, mpi, program, how, status):
-    """As Open MPI 5 has it, where one that has not does so too; under Open MPI 4 the parent always dies."""
+    """As Open MPI 5 has it, where one that has not does so too; under Open MPI 4 the parent always
+    dies."""
     words = ["-np", "1", program, "child", f"part-{how}"]
     done = runner.regroup("--oversubscribe", *words, env=mpi.env)
     assert done.status == status, done.err
     assert done.lines == ["child", "parent goes on"]
     assert "rank 0 of spawn 1" in done.err and "disconnected processes continue" in done.err
     theirs = runner.run([*OPENMPI5.launcher, *words], env=OPENMPI5.env) if mpi == OPENMPI5 else done
-    assert (theirs.status, [line.strip() for line in theirs.lines]) == (status, done.lines), theirs.err
+    assert (theirs.status, [line.strip() for line in theirs.lines]) == (status, done.lines), (
+        theirs.err
+    )
 
 
 @PAIR
@@ -39,8 +43,8 @@ def test_more_than_there_are_slots_is_refused(runner, mpi, program):
     assert (done.status, done.lines) == (0, ["refused"]), done.err
     slots = len(os.sched_getaffinity(0))
     assert (
-        f"MPI_Comm_spawn: 1000 more processes, with 1 of {slots} slots in use: --oversubscribe allows more"
-        in (done.err)
+        f"MPI_Comm_spawn: 1000 more processes, with 1 of {slots} slots in use: --oversubscribe "
+        f"allows more" in (done.err)
     )
     if mpi == OPENMPI4:  # its mpirun refuses as well, and then does not end
         return
@@ -83,12 +87,16 @@ def test_tags_have_the_number_of_the_world(runner, build, tmp_path):
 
 
 def test_nothing_is_kept_of_worlds_that_have_ended(runner, tmp_path):
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "pmix"], capture_output=True, text=True)
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "pmix"], capture_output=True, text=True
+    )
     if flags.returncode != 0:
         pytest.skip("no headers of libpmix")
     program = tmp_path / "spawn_many"
     source = ROOT / "tests/pmi/spawn_many.c"
-    subprocess.run(["cc", "-o", program, source, *shlex.split(flags.stdout)], check=True, timeout=60)
+    subprocess.run(
+        ["cc", "-o", program, source, *shlex.split(flags.stdout)], check=True, timeout=60
+    )
     env = {"REGROUP_LIBPMIX": "libpmix.so.2"}
     done = runner.regroup("--oversubscribe", "-np", "1", program, "150", env=env)
     assert done.status == 0, done.err

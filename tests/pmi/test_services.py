@@ -19,7 +19,9 @@ def test_world(runner, mpi, program):
 
 
 def test_programs_of_a_job_know_their_number(runner, mpi, program):
-    done = runner.regroup("--oversubscribe", "-np", "1", program, ":", "-np", "2", program, env=mpi.env)
+    done = runner.regroup(
+        "--oversubscribe", "-np", "1", program, ":", "-np", "2", program, env=mpi.env
+    )
     assert done.status == 0, done.err
     assert [line.split(" universe")[0] for line in done.lines] == [
         "rank 0 of 3 app 0",
@@ -28,7 +30,8 @@ def test_programs_of_a_job_know_their_number(runner, mpi, program):
     ]
 
 
-# Debian's MPICH (ch4:ucx) has neither, under its own launcher too; pmi1_test.cc speaks them with the server.
+# Debian's MPICH (ch4:ucx) has neither, under its own launcher too; pmi1_test.cc speaks them with
+# the server.
 @pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5], ids=str)
 def test_publish_lookup_accept_connect(runner, mpi, program):
     done = runner.regroup("--oversubscribe", "-np", "2", program, "meet", env=mpi.env)
@@ -51,7 +54,14 @@ def test_spawn(runner, mpi, program):
 
 def test_shrink_after_a_kill(runner, build):
     done = runner.regroup(
-        "--oversubscribe", "--with-ft", "ulfm", "-np", "3", build(OPENMPI5), "shrink", env=OPENMPI5.env
+        "--oversubscribe",
+        "--with-ft",
+        "ulfm",
+        "-np",
+        "3",
+        build(OPENMPI5),
+        "shrink",
+        env=OPENMPI5.env,
     )
     assert "rank 1 (pid " in done.err and "the other ranks continue" in done.err
     assert done.lines == ["rank 0 sum 2", "rank 2 sum 2"], done.err
@@ -69,7 +79,8 @@ def test_without_libpmix(runner, build):
     """One line says so; MPICH, and programs without MPI, do not need it."""
     env = {"REGROUP_LIBPMIX": "libno-such-pmix.so"}
     sentence = (
-        "regroup: no PMIx server, so ranks of an Open MPI program do not find each other: libno-such-pmix.so"
+        "regroup: no PMIx server, so ranks of an Open MPI program do not find each other: "
+        "libno-such-pmix.so"
     )
     for command, out in (
         (["sh", "-c", "echo $RANK"], ["0", "1"]),
@@ -100,11 +111,15 @@ def test_without_regroup_pmi(runner, tmp_path, build):
 def test_helper_dies(runner):
     """The job goes on without it."""
     script = (
-        "pmi=$(pgrep -P $PPID -x regroup-pmi); kill -9 $pmi; while [ -e /proc/$pmi ]; do :; done; echo done"
+        "pmi=$(pgrep -P $PPID -x regroup-pmi); kill -9 $pmi; while [ -e /proc/$pmi ]; do :; done; "
+        "echo done"
     )
     done = runner.regroup("-np", "1", "sh", "-c", script)
     assert (done.status, done.out) == (0, "done\n")
-    assert "regroup-pmi (pid " in done.err and "has ended: MPI programs get no PMI services" in done.err
+    assert (
+        "regroup-pmi (pid " in done.err
+        and "has ended: MPI programs get no PMI services" in done.err
+    )
 
 
 def test_nobody_waits_for_a_stopped_helper(build):
@@ -124,7 +139,9 @@ def test_nobody_waits_for_a_stopped_helper(build):
     with ThreadPoolExecutor(len(programs)) as pool:
         for done in pool.map(run, MPIS):
             assert done.status != 0, done.out
-            assert re.search(r"regroup-pmi \(pid \d+\) did not answer for 3 s and is killed: MPI", done.err)
+            assert re.search(
+                r"regroup-pmi \(pid \d+\) did not answer for 3 s and is killed: MPI", done.err
+            )
 
 
 @pytest.mark.parametrize(

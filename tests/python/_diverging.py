@@ -1,10 +1,10 @@
 """A member for test_divergence.py whose state goes apart from that of the others, or does not.
 
 usage: _diverging.py numpy FAULT [DIR] | _diverging.py torch
-FAULT: buffer=RANK,STEP (one value is another after that step) | export (rank 0 changes its weights before
-finish()) | leave=STEP (rank 0 does so behind a break in that step).
-torch: member 1 dies in step 12, and a scheduler is forgotten in join().
-With DIR as a third word all wait in step 12 for a checkpoint there.
+FAULT: buffer=RANK,STEP (one value is another after that step) | export (rank 0 changes its weights
+before finish()) | leave=STEP (rank 0 does so behind a break in that step). torch: member 1 dies in
+step 12, and a scheduler is forgotten in join(). With DIR as a third word all wait in step 12 for a
+checkpoint there.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""digits.py for test_demo.py. It waits in the middle of three steps for what the demo does to the job:
-a few epochs are enough however slow the machine is. usage: as digits.py
+"""digits.py for test_demo.py. It waits in the middle of three steps for what the demo does to the
+job: a few epochs are enough however slow the machine is. usage: as digits.py
 """
 
 import json
@@ -14,14 +14,17 @@ import regroup.torch
 EPOCHS = int(sys.argv[sys.argv.index("--epochs") + 1])
 STEPS = EPOCHS * 23
 LEAVE = 4
-HOLDS = {STEPS * 3 // 10: 2, STEPS // 2: 3, STEPS * 9 // 10: LEAVE}  # step -> generation to wait for
+# step -> generation to wait for
+HOLDS = {STEPS * 3 // 10: 2, STEPS // 2: 3, STEPS * 9 // 10: LEAVE}
 DEADLINE_S = 400.0
 
 shards = regroup.torch.Step.__iter__
 
 
 def happened(generation: int) -> bool:
-    done = subprocess.run(["regroup", "status", "--json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["regroup", "status", "--json"], capture_output=True, text=True, timeout=60
+    )
     if done.returncode != 0:
         return False
     status = json.loads(done.stdout)
@@ -43,4 +46,6 @@ def held(step):
 
 
 regroup.torch.Step.__iter__ = held
-runpy.run_path(str(pathlib.Path(__file__).parents[2] / "examples/pytorch/digits.py"), run_name="__main__")
+runpy.run_path(
+    str(pathlib.Path(__file__).parents[2] / "examples/pytorch/digits.py"), run_name="__main__"
+)

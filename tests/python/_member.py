@@ -1,8 +1,10 @@
-"""A member for test_torch_elastic.py: training with everything that has state, and faults at exact moments.
+"""A member for test_torch_elastic.py: training with everything that has state, and faults at exact
+moments.
 
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
-Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the weights.
+Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
+weights.
 """
 
 import hashlib
@@ -20,7 +22,9 @@ import torch
 from torch import nn
 
 folder = pathlib.Path(sys.argv[1])
-faults = {name: tuple(map(int, text.split(","))) for name, text in (a.split("=") for a in sys.argv[2:])}
+faults = {
+    name: tuple(map(int, text.split(","))) for name, text in (a.split("=") for a in sys.argv[2:])
+}
 member = int(os.environ.get("REGROUP_MEMBER", "0"))
 now = {"step": 0, "fetched": 0}
 asked = open(folder / f"asked-{member}", "w", buffering=1)  # noqa: SIM115
@@ -40,12 +44,17 @@ class Samples(torch.utils.data.Dataset):
 
 
 def status():
-    return json.loads(subprocess.check_output(["regroup", "status", "--json"], text=True, timeout=60))
+    return json.loads(
+        subprocess.check_output(["regroup", "status", "--json"], text=True, timeout=60)
+    )
 
 
 def grow(members):
-    """Asks for more members and waits until a World with them is announced: the next call joins it."""
-    subprocess.run(["regroup", "resize", str(members)], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    """Asks for more members and waits until a World with them is announced: the next call joins
+    it."""
+    subprocess.run(
+        ["regroup", "resize", str(members)], check=True, timeout=60, stdout=subprocess.DEVNULL
+    )
     end = time.monotonic() + 120
     while status()["generation"] == session.generation:
         assert time.monotonic() < end, "no new member in 120 s"
@@ -55,7 +64,9 @@ def grow(members):
 torch.manual_seed(1)
 width = faults.get("width", (member, 8))
 hidden = width[1] if width[0] == member else 8
-model = nn.Sequential(nn.Linear(4, hidden), nn.BatchNorm1d(hidden), nn.Dropout(0.2), nn.Linear(hidden, 1))
+model = nn.Sequential(
+    nn.Linear(4, hidden), nn.BatchNorm1d(hidden), nn.Dropout(0.2), nn.Linear(hidden, 1)
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
 scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
 session = regroup.torch.join(

@@ -1,4 +1,5 @@
-"""What the Python tests share. `./dev test` puts the build's package and command first in the paths."""
+"""What the Python tests share. `./dev test` puts the build's package and command first in the
+paths."""
 
 import os
 import pathlib
@@ -20,7 +21,8 @@ def four_shards(monkeypatch):
 
 @pytest.fixture
 def run_python():
-    """Runs a Python program in a process of its own and returns its output; it must end with status 0."""
+    """Runs a Python program in a process of its own and returns its output; it must end with status
+    0."""
 
     def run(*arguments: str, timeout: float = 240, **environment: str) -> str:
         done = subprocess.run(

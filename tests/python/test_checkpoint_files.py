@@ -1,4 +1,5 @@
-"""State of PyTorch, torch.distributed.checkpoint and Keras in checkpoints, and out of them again."""
+"""State of PyTorch, torch.distributed.checkpoint and Keras in checkpoints, and out of them
+again."""
 
 import os
 import re
@@ -53,7 +54,9 @@ def test_a_state_dict_comes_back(tmp_path):
 def test_a_file_of_torch_save_is_imported(tmp_path, monkeypatch, capsys):
     state = sample_state()
     torch.save(state, tmp_path / "a.pt")
-    monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "9"])
+    monkeypatch.setattr(
+        sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "9"]
+    )
     torch_checkpoint._main()
     assert capsys.readouterr().out.strip().endswith("step-00000009")
     assert same(torch_checkpoint.load(tmp_path / "c/step-00000009"), state)
@@ -78,7 +81,10 @@ def test_a_path_that_a_save_returns_is_there_whatever_its_step(tmp_path):
 @pytest.mark.parametrize("dtype", ["float8_e4m3fnuz", "uint4", "complex32", "x\x1b"])
 def test_a_piece_of_an_unknown_type_is_refused_before_it_takes_memory(dtype):
     shown = "x\\\\x1b" if dtype == "x\x1b" else dtype
-    why = f"^tensor a has type {shown}, which checkpoints cannot hold; expected one of float32, .*complex128"
+    why = (
+        f"^tensor a has type {shown}, which checkpoints cannot hold; expected one of float32, "
+        f".*complex128"
+    )
     with pytest.raises(regroup.Refused, match=why):
         checkpoint.Snapshot([checkpoint.Piece("a", dtype, (1 << 50,))])
 
@@ -87,7 +93,9 @@ def test_an_import_removes_no_checkpoint(tmp_path, monkeypatch):
     torch.save({"x": torch.ones(2)}, tmp_path / "a.pt")
     for step in (100, 200, 300, 400, 5):
         monkeypatch.setattr(
-            sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), str(step)]
+            sys,
+            "argv",
+            ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), str(step)],
         )
         torch_checkpoint._main()
     assert len(list((tmp_path / "c").glob("step-*"))) == 5
@@ -122,7 +130,9 @@ def test_the_command_says_why_it_cannot_import(tmp_path):
     python = tmp_path / "python3"  # stands in for one that has not got the packages
     python.write_text("#!/bin/sh\nexit 4\n")
     python.chmod(0o755)
-    done = import_by_command(tmp_path / "bad.pt", tmp_path / "c", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    done = import_by_command(
+        tmp_path / "bad.pt", tmp_path / "c", PATH=f"{tmp_path}:{os.environ['PATH']}"
+    )
     assert done.returncode == 2
     assert "requires a Python with the packages regroup and torch (" in done.stderr
     assert "python3: package torch is missing)" in done.stderr
@@ -136,17 +146,27 @@ def pickle_streams():
 
 @pytest.mark.parametrize("path", pickle_streams(), ids=lambda path: path.name[:8])
 def test_a_damaged_pickle_is_refused_with_a_sentence(path, tmp_path, monkeypatch, capsys):
-    """Streams for which loading or saving raised KeyError, IndexError, TypeError, RecursionError, ..."""
+    """Streams for which loading or saving raised KeyError, IndexError, TypeError, RecursionError,
+    ..."""
     torch.save({"w": torch.ones(2, 3), "b": torch.zeros(2)}, tmp_path / "whole.pt")
-    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as damaged:
+    with (
+        zipfile.ZipFile(tmp_path / "whole.pt") as whole,
+        zipfile.ZipFile(tmp_path / "a.pt", "w") as damaged,
+    ):
         for name in whole.namelist():
             pickled = name.endswith("data.pkl")
             damaged.writestr(name, path.read_bytes() if pickled else whole.read(name))
-    monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"])
+    monkeypatch.setattr(
+        sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"]
+    )
     if path.name.startswith("6721641e"):  # has keys without an order among them, which are kept
         torch_checkpoint._main()
         kept = torch_checkpoint.load(tmp_path / "c/step-00000001")
-        assert kept == torch.load(tmp_path / "a.pt", weights_only=True) == {None: 1, (1,): 2, (None,): 3}
+        assert (
+            kept
+            == torch.load(tmp_path / "a.pt", weights_only=True)
+            == {None: 1, (1,): 2, (None,): 3}
+        )
         return
     with pytest.raises(SystemExit) as end:
         torch_checkpoint._main()
@@ -183,9 +203,13 @@ def names_of_one_storage(count):
         ),
         (
             lambda: names_of_one_storage(80),
-            r"state\.63: .* with this tensor of shape \[262144\], whose storage others have, too; .*",
+            r"state\.63: .* with this tensor of shape \[262144\], whose storage others have, too; "
+            r".*",
         ),
-        (lambda: ["a" * (1 << 20)] * 100, r"state\[64\]: the state takes 68157440 bytes with this text; .*"),
+        (
+            lambda: ["a" * (1 << 20)] * 100,
+            r"state\[64\]: the state takes 68157440 bytes with this text; .*",
+        ),
         (lambda: nested_lists(20), r"state.*: more than 1048576 values in a file of \d+ bytes: .*"),
     ],
     ids=["petabytes", "expanded", "shared-storage", "shared-text", "shared-lists"],
@@ -198,14 +222,18 @@ def test_a_small_file_that_asks_for_much_is_refused(state, reason, tmp_path, mon
     with pytest.raises(SystemExit) as end:
         torch_checkpoint._main()
     assert end.value.code == 2 and not (tmp_path / "c").exists()
-    assert re.fullmatch(f"regroup checkpoint: {file} into {tmp_path}/c: {reason}\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        f"regroup checkpoint: {file} into {tmp_path}/c: {reason}\n", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=["strided", "jagged"])
 def test_a_file_with_a_nested_tensor_is_refused_by_name(layout, tmp_path, monkeypatch, capsys):
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
     torch.save({"w": nested}, tmp_path / "a.pt")
-    monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"])
+    monkeypatch.setattr(
+        sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"]
+    )
     with pytest.raises(SystemExit) as end:
         torch_checkpoint._main()
     assert end.value.code == 2 and not (tmp_path / "c").exists()
@@ -246,7 +274,10 @@ def test_paths_reach_no_terminal_as_they_are(tmp_path):
 
 
 def test_a_directory_that_a_job_holds_is_refused(tmp_path):
-    with checkpoint._locked(tmp_path), pytest.raises(regroup.Error, match="LOCK: process .* has it"):
+    with (
+        checkpoint._locked(tmp_path),
+        pytest.raises(regroup.Error, match="LOCK: process .* has it"),
+    ):
         torch_checkpoint.save(tmp_path, 1, {"w": torch.ones(3)})
 
 
@@ -262,7 +293,9 @@ def test_the_fused_step_fills_a_snapshot_that_is_then_written(tmp_path):
     optimizer = optim.Adam([parameter])
     names = ["parameter", "exp_avg", "exp_avg_sq"]
     snapshot = checkpoint.Snapshot([checkpoint.Piece(n, "float32", (300, 100)) for n in names])
-    views = {n: torch.frombuffer(snapshot.memory(i), dtype=torch.float32) for i, n in enumerate(names)}
+    views = {
+        n: torch.frombuffer(snapshot.memory(i), dtype=torch.float32) for i, n in enumerate(names)
+    }
     optimizer.snapshot_into({parameter: {n: view.view(300, 100) for n, view in views.items()}})
     parameter.grad = torch.randn(300, 100)
     optimizer.step()
@@ -317,7 +350,8 @@ from torch.distributed.tensor import DTensor, Shard, init_device_mesh, distribut
 from regroup import torch_checkpoint
 
 def member(verb, directory, rank, size):
-    dist.init_process_group("gloo", init_method=f"file://{directory}.{verb}", rank=rank, world_size=size)
+    method = f"file://{directory}.{verb}"
+    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=size)
     mesh = init_device_mesh("cpu", (size,))
     full = torch.arange(700, dtype=torch.float32).reshape(70, 10)
     if verb == "save":
@@ -366,7 +400,8 @@ import sys, numpy as np, keras
 from regroup import keras_checkpoint
 def model():
     made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, name="one"),
-                             keras.layers.BatchNormalization(name="norm"), keras.layers.Dense(2, name="two")])
+                             keras.layers.BatchNormalization(name="norm"),
+                             keras.layers.Dense(2, name="two")])
     made.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     return made
 x, y = np.random.randn(32, 6).astype("float32"), np.random.randn(32, 2).astype("float32")
@@ -404,7 +439,8 @@ keras_checkpoint.load(path, narrow, lossy=names)
 for a, b in zip(made.weights, narrow.weights, strict=True):
     assert np.array_equal(a.numpy().astype(b.numpy().dtype), b.numpy()), a.path
 for wrong in (None, {"a": made}, [made], keras.Sequential):
-    for call, first in ((keras_checkpoint.save, (sys.argv[1], 6)), (keras_checkpoint.load, (path,))):
+    for call, first in ((keras_checkpoint.save, (sys.argv[1], 6)),
+                        (keras_checkpoint.load, (path,))):
         try:
             call(*first, wrong)
         except ValueError as error:
@@ -420,7 +456,9 @@ def test_keras_weights_come_back(tmp_path):
     words = [sys.executable, str(tmp_path / "keras_model.py"), str(tmp_path / "c")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    names = {name for name, _, _ in checkpoint.Checkpoint(str(tmp_path / "c/step-00000004")).tensors}
+    names = {
+        name for name, _, _ in checkpoint.Checkpoint(str(tmp_path / "c/step-00000004")).tensors
+    }
     assert any(name.endswith("one/kernel") for name in names)
 
 
@@ -440,7 +478,9 @@ def test_keras_weights_come_back(tmp_path):
         ("e", torch.zeros(3, dtype=torch.float8_e4m3fn)),
         ("c", np.zeros(3, np.float64)),
     ],
-    ids=lambda value: getattr(value, "dtype", type(value).__name__) if not isinstance(value, str) else value,
+    ids=lambda value: (
+        getattr(value, "dtype", type(value).__name__) if not isinstance(value, str) else value
+    ),
 )
 def test_memory_of_another_type_is_refused_by_name(tensor, memory, of_each_type):
     with pytest.raises(
@@ -451,8 +491,17 @@ def test_memory_of_another_type_is_refused_by_name(tensor, memory, of_each_type)
 
 @pytest.fixture(scope="module")
 def of_each_type(tmp_path_factory):
-    types = {"f": "float32", "i": "int64", "b": "bfloat16", "e": "float8_e5m2", "c": "complex64", "t": "bool"}
-    snapshot = checkpoint.Snapshot([checkpoint.Piece(name, dtype, (3,)) for name, dtype in types.items()])
+    types = {
+        "f": "float32",
+        "i": "int64",
+        "b": "bfloat16",
+        "e": "float8_e5m2",
+        "c": "complex64",
+        "t": "bool",
+    }
+    snapshot = checkpoint.Snapshot(
+        [checkpoint.Piece(name, dtype, (3,)) for name, dtype in types.items()]
+    )
     for index in range(len(types)):
         memory = snapshot.memory(index)
         memory[:] = bytes(range(1, 1 + len(memory))) if index < 5 else bytes([1, 0, 1])
@@ -474,7 +523,9 @@ def of_each_type(tmp_path_factory):
         ("c", np.zeros((3, 2), np.float32)),
         ("t", torch.zeros(3, dtype=torch.bool)),
     ],
-    ids=lambda value: getattr(value, "dtype", type(value).__name__) if not isinstance(value, str) else value,
+    ids=lambda value: (
+        getattr(value, "dtype", type(value).__name__) if not isinstance(value, str) else value
+    ),
 )
 def test_memory_that_holds_the_same_bits_is_filled(tensor, memory, of_each_type):
     of_each_type.read_into(tensor, memory)

@@ -1,4 +1,5 @@
-"""examples/demo.py, with few epochs: the three events, their sentences, equal weights and the picture."""
+"""examples/demo.py, with few epochs: the three events, their sentences, equal weights and the
+picture."""
 
 import re
 import struct
@@ -15,7 +16,8 @@ def test_a_kill_a_join_and_a_leave_change_no_bit(run_python, tmp_path):
     output = run_python("examples/demo.py", "--output", str(picture), *script, timeout=900)
     in_order = (
         r"generation 1: the first 3 members are ready\n",
-        r"\* kill -KILL \d+  \(member 1, stopped in the middle of step \d+: its state word says open\)\n",
+        r"\* kill -KILL \d+  \(member 1, stopped in the middle of step \d+: its state word says "
+        r"open\)\n",
         r"generation 2: member 1 was lost.*: 3 -> 2 members\n",
         r"\* regroup resize 3\n",
         r"generation 3: member 3 .*: 2 -> 3 members\n",

@@ -18,7 +18,9 @@ def digest_in(output: str) -> str:
 
 def test_at_most_eight_lines_are_added_and_eight_removed():
     output = subprocess.run(
-        ["diff", EXAMPLES / "digits_plain.py", EXAMPLES / "digits.py"], stdout=subprocess.PIPE, text=True
+        ["diff", EXAMPLES / "digits_plain.py", EXAMPLES / "digits.py"],
+        stdout=subprocess.PIPE,
+        text=True,
     ).stdout
     added, removed = (sum(line.startswith(sign) for line in output.splitlines()) for sign in "><")
     assert 0 < added <= 8, output

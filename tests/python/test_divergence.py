@@ -1,4 +1,5 @@
-"""Members whose states have gone apart: the job fails, says whose and what, and keeps no checkpoint of it."""
+"""Members whose states have gone apart: the job fails, says whose and what, and keeps no checkpoint
+of it."""
 
 import os
 import pathlib
@@ -53,7 +54,8 @@ def steps_in(directory: pathlib.Path) -> list[int]:
 
 
 def steps_told(why: str, directory: pathlib.Path) -> list[int]:
-    """Of the checkpoints that the line speaks of: the newest, and one that is on its way to the disk."""
+    """Of the checkpoints that the line speaks of: the newest, and one that is on its way to the
+    disk."""
     newest = r"(?:the newest checkpoint is that of step (\d+)|no checkpoint in)"
     written = r"(?: \(that of step (\d+) is being written\))?"
     told = rf"{newest} in {re.escape(str(directory))}(?: yet)?{written}[; ]"
@@ -63,12 +65,15 @@ def steps_told(why: str, directory: pathlib.Path) -> list[int]:
 
 
 def test_a_scheduler_that_join_was_not_given_is_found_behind_the_join(train, tmp_path):
-    status, text = train(2, "torch", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "5"))
+    status, text = train(
+        2, "torch", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "5")
+    )
     assert status == 1, text
     why = failure(text)
     found = re.search(
         r"after step (\d+) members 0 and 2 have different states; "
-        r"optimizer\.param_groups\[0\]\['lr'\] is ([\d.e-]+) in member 0 and ([\d.e-]+) in member 2;",
+        r"optimizer\.param_groups\[0\]\['lr'\] is ([\d.e-]+) in member 0 and ([\d.e-]+) in member "
+        r"2;",
         why,
     )
     assert found, why
@@ -94,7 +99,14 @@ def test_no_checkpoint_is_made_of_members_that_differ(train, tmp_path):
         "numpy",
         "buffer=1,14",
         str(tmp_path),
-        options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "5", "--max-restarts", "2"),
+        options=(
+            "--checkpoint",
+            str(tmp_path),
+            "--checkpoint-interval",
+            "5",
+            "--max-restarts",
+            "2",
+        ),
     )
     assert status == 1, text
     why = failure(text)
@@ -108,7 +120,10 @@ def test_no_checkpoint_is_made_of_members_that_differ(train, tmp_path):
 
 def test_the_last_step_counts(train, tmp_path):
     status, text = train(
-        2, "numpy", "buffer=1,100", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "100")
+        2,
+        "numpy",
+        "buffer=1,100",
+        options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "100"),
     )
     assert status == 1, text
     assert "after step 100 members 0 and 1 have different states" in failure(text)
@@ -117,7 +132,10 @@ def test_the_last_step_counts(train, tmp_path):
 
 def test_what_a_member_does_to_its_weights_behind_the_last_step_is_its_own(train, tmp_path):
     status, text = train(
-        2, "numpy", "export", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "100")
+        2,
+        "numpy",
+        "export",
+        options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "100"),
     )
     assert status == 0, text
     assert text.splitlines().count("finished") == 2

@@ -1,4 +1,5 @@
-"""Where an exception that ends a member was raised: two with the same type and place are the same failure."""
+"""Where an exception that ends a member was raised: two with the same type and place are the same
+failure."""
 
 import json
 import os
@@ -26,12 +27,15 @@ def test_the_place_is_the_callers_line_and_that_of_a_library_beside_it():
 
 @pytest.fixture
 def hook(monkeypatch):
-    """Calls the hook with what `call` raises; gives what the agent was told. It answers `answer`."""
+    """Calls the hook with what `call` raises; gives what the agent was told. It answers
+    `answer`."""
     told: list[tuple[str, ...]] = []
 
     def with_answer(call, answer: str | None, before=sys.__excepthook__) -> list[tuple[str, ...]]:
         monkeypatch.setattr(_failure, "_before", before)
-        monkeypatch.setattr(_failure._native, "report_failure", lambda *texts: told.append(texts) or answer)
+        monkeypatch.setattr(
+            _failure._native, "report_failure", lambda *texts: told.append(texts) or answer
+        )
         try:
             call()
         except Exception as error:
@@ -47,7 +51,9 @@ def raise_it(error: Exception) -> None:
 
 def test_an_exception_is_told_and_printed_once(hook, capsys):
     (told,) = hook(lambda: raise_it(ValueError("mine")), None)
-    assert told[0] == "ValueError" and "test_failure.py:" in told[1] and told[2] == "ValueError: mine"
+    assert (
+        told[0] == "ValueError" and "test_failure.py:" in told[1] and told[2] == "ValueError: mine"
+    )
     said = capsys.readouterr().err
     assert said.startswith("Traceback") and said.count("ValueError: mine") == 1
 

@@ -21,7 +21,9 @@ def page(name: str) -> str:
 
 def scripts_of(text: str) -> dict[str, str]:
     """The blocks of Python that the page calls files."""
-    return dict(re.findall(r'^```python title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE))
+    return dict(
+        re.findall(r'^```python title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    )
 
 
 class Reader:
@@ -75,7 +77,9 @@ def weights_in(output: str) -> str:
 def test_the_tutorial_goes_from_a_plain_script_to_a_job_that_goes_on(tmp_path):
     reader = Reader("tutorial.md", tmp_path)
     assert "test accuracy" in reader.run("python train_plain.py", epochs=1)
-    training = "--oversubscribe --checkpoint ck --checkpoint-interval 30 python train.py --epochs 300"
+    training = (
+        "--oversubscribe --checkpoint ck --checkpoint-interval 30 python train.py --epochs 300"
+    )
     first = reader.run(f"regroup -np 2:4 --initial-size 3 {training}", epochs=2)
     assert "epoch  2" in first
     assert "step 60" in first
@@ -88,13 +92,19 @@ def test_the_tutorial_goes_from_a_plain_script_to_a_job_that_goes_on(tmp_path):
 
 def test_the_recipes_run_as_they_stand(tmp_path):
     reader = Reader("recipes.md", tmp_path)
-    shared = reader.scripts["shared_evaluation.py"] + "assert abs(accuracy - accuracy_of(model)) < 1e-6\n"
-    script = reader.scripts["recipes.py"].replace("\nsession.finish()\n", f"\n{shared}session.finish()\n")
+    shared = (
+        reader.scripts["shared_evaluation.py"]
+        + "assert abs(accuracy - accuracy_of(model)) < 1e-6\n"
+    )
+    script = reader.scripts["recipes.py"].replace(
+        "\nsession.finish()\n", f"\n{shared}session.finish()\n"
+    )
     (tmp_path / "recipes.py").write_text(script)
     elastic = "regroup -np 2:4 --oversubscribe --checkpoint ck --checkpoint-interval 30 "
     elastic += "python recipes.py --epochs 20"
     assert "of the averaged weights" in reader.run(elastic, epochs=1)
-    assert "resumes after step 30" in reader.run(elastic, epochs=3)  # schedulers, averages and counters, too
+    # schedulers, averages and counters, too
+    assert "resumes after step 30" in reader.run(elastic, epochs=3)
     alone = tmp_path / "alone"
     alone.mkdir()
     words = [sys.executable, tmp_path / "recipes.py", "--epochs", "3"]
@@ -128,6 +138,11 @@ def test_the_command_lines_of_all_pages_have_known_options(tmp_path):
     for name, line in launches:
         command = ["regroup", "--do-not-launch", "--oversubscribe", *shlex.split(line)]
         done = subprocess.run(
-            command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            command,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert "option" not in done.stderr, f"{name}: regroup {line}: {done.stderr}"

@@ -1,4 +1,5 @@
-"""regroup, torch, tensorflow and h5py live in one process, whatever comes first, and all of them work."""
+"""regroup, torch, tensorflow and h5py live in one process, whatever comes first, and all of them
+work."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""`pip install .`: a wheel with the package and the command, in a virtual environment of its own."""
+"""`pip install .`: a wheel with the package and the command, in a virtual environment of its
+own."""
 
 import json
 import os
@@ -16,13 +17,19 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The bin folder of an environment with nothing but the wheel. It is compiled as the preset dev is, as
-    deep below the tree, so that the compiler cache has its objects; with --full as it is shipped."""
+    """The bin folder of an environment with nothing but the wheel. It is compiled as the preset dev
+    is, as deep below the tree, so that the compiler cache has its objects; with --full as it is
+    shipped."""
     folder = tmp_path_factory.mktemp("install")
 
     def run(*command):
         done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=1500,
         )
         assert done.returncode == 0, done.stdout
 
@@ -32,7 +39,8 @@ def installed(tmp_path_factory):
         (dev,) = (preset["cacheVariables"] for preset in presets if preset["name"] == "dev")
         flags = dev["CMAKE_CXX_FLAGS_RELWITHDEBINFO"]
         build.append(f"-Ccmake.define.CMAKE_CXX_FLAGS_RELEASE={flags}")
-        build.append("-Ccmake.define.CMAKE_CXX_COMPILER=c++")  # its name is part of what the cache looks for
+        # its name is part of what the cache looks for
+        build.append("-Ccmake.define.CMAKE_CXX_COMPILER=c++")
     run(*build, f"-Cbuild-dir={ROOT / 'build-wheel-test'}", ".")
     run(sys.executable, "-m", "venv", "--without-pip", str(folder / "venv"))
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv/bin/python"), "install"]
@@ -72,7 +80,9 @@ def test_the_wheel_brings_what_keeps_checkpoints(installed, tmp_path):
     assert newest["path"].startswith(str(tmp_path / "c"))
 
 
-def test_what_keeps_checkpoints_needs_no_library_of_the_systems_but_its_c_library(installed, tmp_path):
+def test_what_keeps_checkpoints_needs_no_library_of_the_systems_but_its_c_library(
+    installed, tmp_path
+):
     """HDF5 and liburing are within; their licences are in the wheel."""
     for program in ("regroup-persist", "regroup-checkpoint"):
         dynamic = output_of("readelf", "--dynamic", "--wide", installed / program)
@@ -105,7 +115,15 @@ def test_the_installed_command_runs_installed_members(installed):
         "assert session.size == 2\n"
         "session.finish()\n"
     )
-    command = [installed / "regroup", "--oversubscribe", "-np", "2:2", installed / "python", "-c", program]
+    command = [
+        installed / "regroup",
+        "--oversubscribe",
+        "-np",
+        "2:2",
+        installed / "python",
+        "-c",
+        program,
+    ]
     output_of(*command)
 
 

@@ -35,7 +35,11 @@ def test_the_module_exports_nothing_but_its_initialisation():
         ("state", None, r"state: expected capacity\(\).*, got None without"),
         ("state", {"w": np.zeros(3)}, "state: expected capacity.*, got a dict without"),
         ("elements", -1, "elements: expected a whole number >= 0, got -1"),
-        ("dtype", np.float32, "dtype: expected a string, got the class float32, not an instance of it"),
+        (
+            "dtype",
+            np.float32,
+            "dtype: expected a string, got the class float32, not an instance of it",
+        ),
         ("samples", 1.5, "samples: expected a whole number >= 0, got a float"),
         ("batch", "8", "batch: expected a whole number >= 0, got a str"),
         ("epochs", None, "epochs: expected a whole number >= 0, got None"),
@@ -51,17 +55,27 @@ def test_a_session_names_the_argument_that_cannot_be(argument, value, why):
         regroup.Session(words.pop("state"), **words)
 
 
-@pytest.mark.parametrize("array", [[1.0], None, torch.ones(3), np.zeros(2, "M8[s]"), np.array([object()])])
+@pytest.mark.parametrize(
+    "array", [[1.0], None, torch.ones(3), np.zeros(2, "M8[s]"), np.array([object()])]
+)
 def test_a_tracked_state_names_the_array_that_cannot_be(array):
     with pytest.raises(regroup.Refused, match="^TrackedState: w (is|holds) "):
         regroup.TrackedState(v=np.zeros(2), w=array)
 
 
 def test_a_tracked_array_without_elements_is_a_tensor_like_any_other():
-    one = regroup.TrackedState(a=np.arange(3.0), nothing=np.zeros((0, 4), np.float32), b=np.ones(2, np.int32))
-    assert one.tensors() == [("a", "float64", [3]), ("nothing", "float32", [0, 4]), ("b", "int32", [2])]
+    one = regroup.TrackedState(
+        a=np.arange(3.0), nothing=np.zeros((0, 4), np.float32), b=np.ones(2, np.int32)
+    )
+    assert one.tensors() == [
+        ("a", "float64", [3]),
+        ("nothing", "float32", [0, 4]),
+        ("b", "int32", [2]),
+    ]
     assert [len(piece) for piece in one.save()] == [24, 0, 8]
-    other = regroup.TrackedState(a=np.zeros(3), nothing=np.zeros((0, 4), np.float32), b=np.zeros(2, np.int32))
+    other = regroup.TrackedState(
+        a=np.zeros(3), nothing=np.zeros((0, 4), np.float32), b=np.zeros(2, np.int32)
+    )
     other.load(memoryview(b"".join(one.save())))
     assert b"".join(other.save()) == b"".join(one.save())
 
@@ -141,7 +155,8 @@ def test_a_result_is_read_only_and_outlives_the_session():
 
 
 def test_sessions_follow_one_another_in_one_process(run_python):
-    """Each gives its robust lock back before its arena is unmapped; a segmentation fault otherwise."""
+    """Each gives its robust lock back before its arena is unmapped; a segmentation fault
+    otherwise."""
     run_python(
         "-c",
         "import array, regroup\n"
@@ -189,14 +204,23 @@ def test_a_collective_section_sums_broadcasts_and_returns_a_value():
     [
         (lambda c: c.broadcast(np.zeros(1), root=1), "root 1: expected a rank from 0 to 0"),
         (lambda c: c.allreduce(np.zeros(1, np.float16)), "float32, float64, int32 or int64"),
-        (lambda c: c.broadcast(np.zeros((2, 3)).T), "broadcast: expected a contiguous, writable array"),
-        (lambda c: c.allreduce(np.broadcast_to(np.zeros(1), 2)), "allreduce: expected a contiguous"),
+        (
+            lambda c: c.broadcast(np.zeros((2, 3)).T),
+            "broadcast: expected a contiguous, writable array",
+        ),
+        (
+            lambda c: c.allreduce(np.broadcast_to(np.zeros(1), 2)),
+            "allreduce: expected a contiguous",
+        ),
         (
             lambda c: c.broadcast(torch.zeros(2, 3).t()),
             "in CPU memory, got torch.Tensor that is not contiguous",
         ),
         (lambda c: c.allreduce(torch.zeros(2, device="meta")), "got torch.Tensor on meta$"),
-        (lambda c: c.allreduce(np.broadcast_to(np.zeros(2), (1, 2))), "got ndarray that is read-only$"),
+        (
+            lambda c: c.allreduce(np.broadcast_to(np.zeros(2), (1, 2))),
+            "got ndarray that is read-only$",
+        ),
         (lambda c: c.allreduce("weights"), "got str$"),
     ],
 )
@@ -288,7 +312,8 @@ REPORTING = """
 import subprocess
 import numpy as np
 import regroup
-session = regroup.Session(regroup.TrackedState(w=np.zeros(1)), elements=1, samples=8, batch=4, epochs=1)
+session = regroup.Session(regroup.TrackedState(w=np.zeros(1)), elements=1, samples=8, batch=4,
+                          epochs=1)
 for step in session:
     for shard in step:
         shard.gradient[:] = 0

@@ -29,7 +29,9 @@ def samples(n=21, dtype=torch.float32):
 def join(model, optimizer=None, dataset=None, batch_size=8, epochs=1, **options):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     dataset = dataset or samples()
-    return regroup.torch.join(model, optimizer, dataset, batch_size=batch_size, epochs=epochs, **options)
+    return regroup.torch.join(
+        model, optimizer, dataset, batch_size=batch_size, epochs=epochs, **options
+    )
 
 
 class Recorded(Dataset):
@@ -69,20 +71,24 @@ def test_p_grad_is_that_of_the_whole_batch_and_loss_its_mean(dtype):
             torch.testing.assert_close(found, expected, rtol=0.05, atol=0.005)
         else:
             torch.testing.assert_close(found, expected)
-        assert step.loss == pytest.approx(whole.item(), rel=0.02 if dtype == torch.bfloat16 else 1e-5)
+        assert step.loss == pytest.approx(
+            whole.item(), rel=0.02 if dtype == torch.bfloat16 else 1e-5
+        )
         optimizer.step()
     assert sizes == [8, 8, 5]
 
 
 def test_each_sample_is_fetched_once_per_epoch():
-    dataset = Recorded(samples(n=9))  # the last batch has one sample: three of its four shards are empty
+    # the last batch has one sample: three of its four shards are empty
+    dataset = Recorded(samples(n=9))
     for step in join(linear(), dataset=dataset, epochs=2):
         assert all(len(x) > 0 for x, _ in step)
     assert sorted(dataset.asked[:9]) == sorted(dataset.asked[9:]) == list(range(9))
 
 
 class Partial(nn.Module):
-    """A parameter that is used only for certain samples, one that is never used, and a frozen one."""
+    """A parameter that is used only for certain samples, one that is never used, and a frozen
+    one."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +157,8 @@ def test_a_grad_scaler_gives_the_same_weights():
         return model.weight
 
     plain = train(torch.amp.GradScaler("cpu", enabled=False))
-    assert torch.equal(plain, train(torch.amp.GradScaler("cpu", init_scale=1024.0)))  # a power of two: exact
+    # a power of two: exact
+    assert torch.equal(plain, train(torch.amp.GradScaler("cpu", init_scale=1024.0)))
 
 
 def test_batch_norm_statistics_are_the_weighted_mean_of_the_shards():
@@ -162,7 +169,8 @@ def test_batch_norm_statistics_are_the_weighted_mean_of_the_shards():
     for step in join(model, dataset=samples(n=26), batch_size=16):
         means, weights, before = [], [], norm.running_mean.clone()
         for x, _ in step:
-            assert torch.equal(norm.running_mean, before)  # each shard starts from the committed ones
+            # each shard starts from the committed ones
+            assert torch.equal(norm.running_mean, before)
             model(x).mean().backward()
             means.append(0.9 * before + 0.1 * x.mean(0))
             weights.append(len(x) / step.samples)
@@ -173,7 +181,8 @@ def test_batch_norm_statistics_are_the_weighted_mean_of_the_shards():
 
 
 class Odd(nn.Module):
-    """Buffers that are not statistics: infinite, boolean, left out of state_dict, replaced in forward()."""
+    """Buffers that are not statistics: infinite, boolean, left out of state_dict, replaced in
+    forward()."""
 
     def __init__(self):
         super().__init__()
@@ -363,7 +372,9 @@ def test_a_step_without_any_gradient_is_told_once(capsys):
             loss = nn.functional.mse_loss(model(x), y)
             if step.number == 1:
                 loss.backward()
-    line = "regroup: step 2: no parameter has a gradient in any shard; was loss.backward() called?\n"
+    line = (
+        "regroup: step 2: no parameter has a gradient in any shard; was loss.backward() called?\n"
+    )
     assert capsys.readouterr().err == line
 
 
@@ -412,7 +423,9 @@ def test_a_collective_section_takes_tensors():
 
 
 def test_only_the_cpu_is_taken():
-    with pytest.raises(regroup.Refused, match="weight is on meta; this version trains on the CPU only"):
+    with pytest.raises(
+        regroup.Refused, match="weight is on meta; this version trains on the CPU only"
+    ):
         join(nn.Linear(2, 2, device="meta"))
 
 
@@ -443,7 +456,9 @@ def test_a_state_that_outgrows_its_place_names_the_option():
     model = nn.Linear(1000, 10)
     optimizer = torch.optim.Adam(model.parameters())
     data = TensorDataset(torch.randn(8, 1000))
-    with pytest.raises(regroup.Error, match=r"outgrew the 50000 reserved at join: pass state_bytes=\d+"):
+    with pytest.raises(
+        regroup.Error, match=r"outgrew the 50000 reserved at join: pass state_bytes=\d+"
+    ):
         for step in join(model, optimizer, data, epochs=3, state_bytes=50_000):
             for (x,) in step:
                 model(x).mean().backward()
@@ -467,7 +482,10 @@ def test_the_fingerprint_names_what_the_bits_depend_on():
         (torch.use_deterministic_algorithms, "deterministic=True"),
         (lambda on: setattr(torch.backends.cudnn, "deterministic", on), "cudnn-deterministic=True"),
         (lambda on: setattr(torch.backends.cudnn, "benchmark", on), "cudnn-benchmark=True"),
-        (lambda on: torch.set_float32_matmul_precision("medium" if on else "highest"), "matmul=medium"),
+        (
+            lambda on: torch.set_float32_matmul_precision("medium" if on else "highest"),
+            "matmul=medium",
+        ),
     ],
 )
 def test_the_fingerprint_names_the_deterministic_flags(change, told):

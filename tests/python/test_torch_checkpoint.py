@@ -27,7 +27,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 
 def run(*words: object) -> subprocess.CompletedProcess:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -49,8 +51,10 @@ def test_keys_come_back_in_the_order_in_which_they_were_saved(tmp_path):
 @pytest.mark.parametrize(
     ("narrow", "wide"),
     [
-        ("bool", "uint8"), ("uint8", "int16"), ("int32", "int64"), ("int16", "float32"), ("int32", "float64"),
-        ("float16", "float32"), ("bfloat16", "float32"), ("float8_e5m2", "float16"), ("float32", "complex64"),
+        ("bool", "uint8"), ("uint8", "int16"), ("int32", "int64"), ("int16", "float32"), ("int32",
+        "float64"),
+        ("float16", "float32"), ("bfloat16", "float32"), ("float8_e5m2", "float16"), ("float32",
+        "complex64"),
         ("int8", "bfloat16"), ("float8_e4m3fn", "float16"), ("float8_e5m2", "bfloat16"),
         ("float8_e8m0fnu", "bfloat16"), ("int32", "complex128"), ("bool", "float8_e5m2"),
         ("float16", "complex64"), ("uint32", "float64"),
@@ -70,16 +74,17 @@ def edges_of(dtype: torch.dtype) -> torch.Tensor:
         return torch.arange(256, dtype=torch.int16).to(torch.uint8).view(dtype)
     if dtype.is_floating_point:
         about = torch.finfo(dtype)
-        return torch.tensor([1 + about.eps, -about.max, about.smallest_normal, about.tiny * about.eps]).to(
-            dtype
-        )
+        return torch.tensor(
+            [1 + about.eps, -about.max, about.smallest_normal, about.tiny * about.eps]
+        ).to(dtype)
     about = torch.iinfo(dtype)
     return torch.tensor([about.min, about.max, about.max - 1, about.max // 2], dtype=dtype)
 
 
 def test_what_one_type_holds_of_another_comes_back_through_it():
     names = [name for name in _native.DTYPES if "complex" not in name and "e8m0" not in name]
-    names = [name for name in names if not name.startswith("uint") or name == "uint8"]  # torch converts few
+    # torch converts few
+    names = [name for name in names if not name.startswith("uint") or name == "uint8"]
     for narrow in names:
         values = edges_of(getattr(torch, narrow))
         for wide in names:
@@ -92,7 +97,8 @@ def test_what_one_type_holds_of_another_comes_back_through_it():
     ("one", "other"),
     [
         ("bfloat16", "float16"), ("int8", "uint8"), ("int32", "float32"), ("int64", "float64"),
-        ("int64", "complex128"), ("uint64", "complex128"), ("int32", "complex64"), ("uint8", "float8_e4m3fn"),
+        ("int64", "complex128"), ("uint64", "complex128"), ("int32", "complex64"), ("uint8",
+        "float8_e4m3fn"),
         ("float8_e5m2", "float8_e4m3fn"), ("float8_e8m0fnu", "float16"), ("bool", "float8_e8m0fnu"),
         ("float32", "int64"),
     ],
@@ -103,7 +109,11 @@ def test_neither_of_two_types_holds_all_values_of_the_other(one, other):
 
 
 def test_loading_into_another_type_rounds_nothing_unless_it_is_asked_for(tmp_path):
-    saved = {"a": torch.full((3,), 1 + 2**-20), "b": torch.tensor([1000, 70000]), "c": torch.ones(2).half()}
+    saved = {
+        "a": torch.full((3,), 1 + 2**-20),
+        "b": torch.tensor([1000, 70000]),
+        "c": torch.ones(2).half(),
+    }
     dcp.save(saved, storage_writer=Writer(tmp_path, 1))
     path = newest_checkpoint(tmp_path)
 
@@ -115,7 +125,8 @@ def test_loading_into_another_type_rounds_nothing_unless_it_is_asked_for(tmp_pat
     assert torch.equal(into("c", torch.float64), torch.ones(2).double())
     for name, dtype in (("a", torch.bfloat16), ("b", torch.int8), ("b", torch.float32)):
         with pytest.raises(
-            CheckpointException, match=rf"{name} is .*does not hold all its values.*lossy=\['{name}'\]"
+            CheckpointException,
+            match=rf"{name} is .*does not hold all its values.*lossy=\['{name}'\]",
         ):
             into(name, dtype)
     assert torch.equal(into("a", torch.bfloat16, lossy=["a"]), torch.ones(3).bfloat16())
@@ -148,10 +159,22 @@ def test_views_are_saved_with_the_values_that_they_show(tensor, tmp_path):
             "only dense tensors on the CPU are supported, not torch.sparse_coo",
         ),
         (lambda: torch.empty(2, device="meta"), "only dense tensors on the CPU .* on meta"),
-        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "quantized tensors are not"),
-        (lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "nested tensors are not"),
-        (lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float8_e4m3fnuz), "no type float8_e4m3fnuz"),
-        (lambda: torch.zeros(2, dtype=torch.complex32), "no type complex32: save it as view_as_real"),
+        (
+            lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+            "quantized tensors are not",
+        ),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
+            "nested tensors are not",
+        ),
+        (
+            lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float8_e4m3fnuz),
+            "no type float8_e4m3fnuz",
+        ),
+        (
+            lambda: torch.zeros(2, dtype=torch.complex32),
+            "no type complex32: save it as view_as_real",
+        ),
         (nn.parameter.UninitializedParameter, "a parameter that has no shape yet"),
     ],
     ids=["sparse", "meta", "quantized", "nested", "float8_e4m3fnuz", "complex32", "lazy"],
@@ -166,7 +189,10 @@ def test_a_tensor_that_no_checkpoint_has_is_refused_by_name(make, why, tmp_path)
 
 
 def test_names_that_a_checkpoint_cannot_have(tmp_path):
-    for name, why in (("\ud800", "its name is not UTF-8"), ("a" * 5000, "its name takes more than the 4096")):
+    for name, why in (
+        ("\ud800", "its name is not UTF-8"),
+        ("a" * 5000, "its name takes more than the 4096"),
+    ):
         with pytest.raises(regroup.Refused, match=why):
             save(tmp_path, 1, {name: torch.ones(1)})
     ours = {"regroup.state": torch.ones(2), "regroup.state'": torch.zeros(1)}
@@ -174,7 +200,11 @@ def test_names_that_a_checkpoint_cannot_have(tmp_path):
 
 
 def test_what_is_exported_for_torch_is_imported_again(tmp_path):
-    tensors = {"x": torch.ones(2, dtype=torch.bfloat16), "nothing": torch.ones(0, 3), "y": torch.arange(5)}
+    tensors = {
+        "x": torch.ones(2, dtype=torch.bfloat16),
+        "nothing": torch.ones(0, 3),
+        "y": torch.arange(5),
+    }
     path = save(tmp_path / "one", 1, tensors)
     run("regroup", "checkpoint", "export", path, tmp_path / "one.pt", "--to", "torch")
     run(
@@ -205,7 +235,8 @@ class Model(nn.Module):
         self.embed = nn.Linear(4, 4, bias=False)
         self.norm = nn.BatchNorm1d(4)
         self.head = nn.Linear(4, 4)
-        self.head.weight = self.embed.weight  # tied: named_parameters() has it once, state_dict() twice
+        # tied: named_parameters() has it once, state_dict() twice
+        self.head.weight = self.embed.weight
         self.register_buffer("nothing", torch.zeros(0, 4))
         self.register_buffer("mask", torch.ones(4), persistent=False)
 
@@ -219,7 +250,8 @@ schedule = torch.optim.lr_scheduler.StepLR(optimizer, 100)
 plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)  # whose best loss is infinite
 plateau.mode_worse, plateau.threshold = -float("inf"), float("nan")
 data = [(torch.ones(4), torch.ones(1))] * 40
-session = regroup.torch.join(model, optimizer, data, batch_size=4, epochs=1, extra=[schedule, plateau])
+session = regroup.torch.join(model, optimizer, data, batch_size=4, epochs=1,
+                             extra=[schedule, plateau])
 for step in session:
     for x, y in step:
         (model(x) - y).pow(2).mean().backward()
@@ -254,7 +286,8 @@ def job(tmp_path_factory):
 def same_tensors(one: dict, other: dict) -> bool:
     """The names in the same order, and the same values."""
     return list(one) == list(other) and all(
-        one[name].dtype == tensor.dtype and torch.equal(one[name], tensor) for name, tensor in other.items()
+        one[name].dtype == tensor.dtype and torch.equal(one[name], tensor)
+        for name, tensor in other.items()
     )
 
 
@@ -264,11 +297,14 @@ def test_the_checkpoint_of_a_job_opens_in_load_and_has_all_its_buffers(job):
     model, optimizer, schedule = torch.load(job / "end.pt", weights_only=True)
     assert loaded["model"].keys() == model.keys() - {"head.weight"} | {"mask"}
     assert all(
-        torch.equal(tensor, model.get(name, torch.ones(4))) for name, tensor in loaded["model"].items()
+        torch.equal(tensor, model.get(name, torch.ones(4)))
+        for name, tensor in loaded["model"].items()
     )
     assert loaded["optimizer"]["param_groups"] == optimizer["param_groups"]
     for index, values in optimizer["state"].items():
-        assert all(torch.equal(loaded["optimizer"]["state"][index][k], v) for k, v in values.items())
+        assert all(
+            torch.equal(loaded["optimizer"]["state"][index][k], v) for k, v in values.items()
+        )
     assert loaded["extra"][0]["last_epoch"] == schedule["last_epoch"] == 10
     assert list(loaded) == ["epoch_loss", "extra", "model", "optimizer"]
 
@@ -291,7 +327,9 @@ def test_a_job_goes_on_for_more_epochs_and_refuses_another_scheduler_once(job, t
     (tmp_path / "train.py").write_text(
         longer.replace("StepLR(optimizer, 100)", "ExponentialLR(optimizer, 0.5)")
     )
-    other = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    other = subprocess.run(
+        words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
     assert other.returncode == 1
     why = "extra[0] is StepLR in the saved state, ExponentialLR in this program"
     assert f"step-00000010 belongs to another training: {why}. Start the program" in other.stderr
@@ -308,14 +346,32 @@ def test_a_job_does_not_go_on_from_what_no_job_has_written(job, tmp_path):
     torch.save({"x": torch.ones(2)}, tmp_path / "x.pt")
     run("regroup", "checkpoint", "export", job / "kept", tmp_path / "job.npz", "--to", "npz")
     for file, step in [("x.npz", 0), ("x.pt", 0), ("x.pt", 520), ("job.npz", 10)]:
-        run("regroup", "checkpoint", "import", tmp_path / file, tmp_path / f"{file}-{step}", "--step", step)
+        run(
+            "regroup",
+            "checkpoint",
+            "import",
+            tmp_path / file,
+            tmp_path / f"{file}-{step}",
+            "--step",
+            step,
+        )
     save(tmp_path / "saved", 3, {"x": torch.ones(2)})
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     for place in ["x.npz-0", "x.pt-0", "x.pt-520", "job.npz-10", "saved"]:
-        words = ["regroup", "-np", "1:1", "--checkpoint", tmp_path / place, "touch", tmp_path / "started"]
+        words = [
+            "regroup",
+            "-np",
+            "1:1",
+            "--checkpoint",
+            tmp_path / place,
+            "touch",
+            tmp_path / "started",
+        ]
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
         made = r'"process \d+", not by a job' if place == "saved" else "`regroup checkpoint import`"
-        why = rf"{place}/step-\d+ was made by {made}: it contains tensors, but no training to resume"
+        why = (
+            rf"{place}/step-\d+ was made by {made}: it contains tensors, but no training to resume"
+        )
         assert done.returncode != 0 and re.search(why, done.stderr), done.stderr
         assert done.stderr.count("\n") == 1 and not (tmp_path / "started").exists()
 
@@ -390,8 +446,14 @@ def test_keys_of_a_state_dict_that_hooks_and_models_make(tmp_path):
     ("make", "why"),
     [
         (lambda: NoStateDict(2, 3), r"the state_dict\(\) of its model raised KeyError"),
-        (lambda: hooked(doubling), r"bias in the state_dict\(\) of the model is neither a parameter"),
-        (lambda: no_longer_alike(), r"bias in the state_dict\(\) of the model is neither a parameter"),
+        (
+            lambda: hooked(doubling),
+            r"bias in the state_dict\(\) of the model is neither a parameter",
+        ),
+        (
+            lambda: no_longer_alike(),
+            r"bias in the state_dict\(\) of the model is neither a parameter",
+        ),
     ],
     ids=["raises", "another value", "another value later"],
 )
@@ -409,7 +471,9 @@ def test_a_model_that_is_not_in_the_checkpoint_is_not_exported_in_part(make, why
         "--model-only",
     ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and re.search(f"{why}.*export without --model-only", done.stderr), done
+    assert done.returncode == 2 and re.search(f"{why}.*export without --model-only", done.stderr), (
+        done
+    )
     assert not (tmp_path / "no").exists()
 
 
@@ -435,7 +499,10 @@ def test_the_model_of_any_other_checkpoint_is_exported(tmp_path):
     save(tmp_path / "plain", 1, model)
     for place in ("model", "state_dict", "model_state_dict"):
         save(tmp_path / place, 1, {"epoch": 3, place: model, "optimizer": {"lr": torch.ones(1)}})
-    dcp.save({"model": model, "optimizer": {"lr": torch.ones(1)}}, storage_writer=Writer(tmp_path / "dcp", 1))
+    dcp.save(
+        {"model": model, "optimizer": {"lr": torch.ones(1)}},
+        storage_writer=Writer(tmp_path / "dcp", 1),
+    )
     for place in ("plain", "model", "state_dict", "model_state_dict"):
         assert same_tensors(exported(tmp_path / place, tmp_path / "file", "torch"), model), place
     got = exported(tmp_path / "dcp", tmp_path / "file", "torch")
@@ -484,11 +551,17 @@ def with_pickle(path, old: bytes, new: bytes, keep=lambda name: True):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in records.items():
             assert not name.endswith("data.pkl") or old in content
-            archive.writestr(name, content.replace(old, new) if name.endswith("data.pkl") else content)
+            archive.writestr(
+                name, content.replace(old, new) if name.endswith("data.pkl") else content
+            )
 
 
 BAD_FILES = {
-    "a function of another module": (b"ctorch._utils\n_rebuild_tensor_v2", b"cposix\nsystem", "posix.system"),
+    "a function of another module": (
+        b"ctorch._utils\n_rebuild_tensor_v2",
+        b"cposix\nsystem",
+        "posix.system",
+    ),
     "sizes beyond the storage": (b"K\x04\x85", b"K\x7f\x85", "RuntimeError"),
     "strides beyond the storage": (b"K\x01\x85", b"K\x7f\x85", "RuntimeError"),
     "a negative size": (b"K\x04\x85", b"J\xff\xff\xff\xff\x85", "RuntimeError"),
@@ -501,7 +574,9 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
-def test_files_that_torch_does_not_load_are_refused_in_one_line(case, tmp_path, monkeypatch, capsys):
+def test_files_that_torch_does_not_load_are_refused_in_one_line(
+    case, tmp_path, monkeypatch, capsys
+):
     old, new, why = BAD_FILES[case]
     path = tmp_path / "bad\x1b[31m.pt"
     if case == "nothing":
@@ -530,7 +605,9 @@ def test_torch_adds_no_lines_of_its_own(dtype, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         one = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
-        torch.save({"q": one if dtype == "quantized" else torch.zeros(2, dtype=torch.complex32)}, path)
+        torch.save(
+            {"q": one if dtype == "quantized" else torch.zeros(2, dtype=torch.complex32)}, path
+        )
     words = [sys.executable, "-m", "regroup.torch_checkpoint", path, tmp_path / "d", "1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     (line,) = done.stderr.splitlines()
@@ -561,9 +638,24 @@ DATA = TensorDataset(torch.ones(4, 1))
             DataLoader(DATA, batch_size=2),
             r"data set: expected a data set, got a DataLoader; pass its data set",
         ),
-        (MODEL, SGD, Endless(), r"data set: expected len\(\) and \[index\], .*, got an Endless without"),
-        (MODEL, SGD, iter([1]), r"data set: expected len\(\) and \[index\], .*, got a list_iterator without"),
-        (MODEL, SGD, Uncounted(), r"data set: got an Uncounted, whose len\(\) raises TypeError: never"),
+        (
+            MODEL,
+            SGD,
+            Endless(),
+            r"data set: expected len\(\) and \[index\], .*, got an Endless without",
+        ),
+        (
+            MODEL,
+            SGD,
+            iter([1]),
+            r"data set: expected len\(\) and \[index\], .*, got a list_iterator without",
+        ),
+        (
+            MODEL,
+            SGD,
+            Uncounted(),
+            r"data set: got an Uncounted, whose len\(\) raises TypeError: never",
+        ),
         (
             MODEL,
             SGD,
@@ -577,8 +669,18 @@ DATA = TensorDataset(torch.ones(4, 1))
             r"data set: expected the keys 0 to 1, or a list of samples, got a dict",
         ),
         (MODEL, SGD, [], r"data set: expected at least one sample, got a list without"),
-        (MODEL, [SGD, SGD], DATA, r"optimizer: expected one optimizer, .*, got a list of 2 optimizers"),
-        (MODEL, {"a": SGD}, DATA, r"optimizer: expected one optimizer, .*, got a dict of 1 optimizers"),
+        (
+            MODEL,
+            [SGD, SGD],
+            DATA,
+            r"optimizer: expected one optimizer, .*, got a list of 2 optimizers",
+        ),
+        (
+            MODEL,
+            {"a": SGD},
+            DATA,
+            r"optimizer: expected one optimizer, .*, got a dict of 1 optimizers",
+        ),
         (MODEL, None, DATA, r"optimizer: expected a torch.optim.Optimizer, got None"),
         (
             MODEL,
@@ -586,7 +688,12 @@ DATA = TensorDataset(torch.ones(4, 1))
             DATA,
             r"optimizer: expected a torch.optim.Optimizer, got the class SGD, not an instance",
         ),
-        (MODEL, MODEL.parameters(), DATA, r"optimizer: expected a torch.optim.Optimizer, got a generator"),
+        (
+            MODEL,
+            MODEL.parameters(),
+            DATA,
+            r"optimizer: expected a torch.optim.Optimizer, got a generator",
+        ),
         (MODEL.parameters(), SGD, DATA, r"model: expected a torch.nn.Module, got a generator"),
         ({"a": MODEL}, SGD, DATA, r"model: expected a torch.nn.Module, got a dict"),
         (nn.LazyLinear(2), SGD, DATA, r"weight of the model has no shape yet"),

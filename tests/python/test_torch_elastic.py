@@ -1,4 +1,5 @@
-"""Members under the launcher: whatever happens to them, the weights are those of the undisturbed run."""
+"""Members under the launcher: whatever happens to them, the weights are those of the undisturbed
+run."""
 
 import collections
 import os
@@ -47,7 +48,12 @@ def train(tmp_path, monkeypatch):
         launcher += f" --initial-size {members}"
         command = [*launcher.split(), sys.executable, str(MEMBER), str(folder), *faults]
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=os.environ
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            env=os.environ,
         )
         return Outcome(done, folder)
 
@@ -86,7 +92,9 @@ def assert_equal(outcome: Outcome, undisturbed: Outcome, members: int) -> None:
 
 def test_alone_each_sample_is_fetched_once_per_epoch(undisturbed):
     steps = -(-SAMPLES // BATCH)
-    epochs = collections.Counter(((step - 1) // steps, index) for step, index in undisturbed.fetched)
+    epochs = collections.Counter(
+        ((step - 1) // steps, index) for step, index in undisturbed.fetched
+    )
     assert epochs == {(epoch, index): 1 for epoch in range(EPOCHS) for index in range(SAMPLES)}
     assert set(undisturbed.fetched.values()) == {1}
 
@@ -114,12 +122,14 @@ def test_a_new_member_takes_over_all_state(train, undisturbed):
     outcome = train(1, "grow=11,2")
     assert_equal(outcome, undisturbed, 2)
     (newcomer,) = (lines for name, lines in outcome.asked.items() if name != "asked-0")
-    assert {step for step, _ in newcomer} == set(range(newcomer[0][0], 31))  # from its first step on, in each
+    # from its first step on, in each
+    assert {step for step, _ in newcomer} == set(range(newcomer[0][0], 31))
 
 
 def test_another_model_is_refused(train):
     outcome = train(2, "width=1,9")
     assert re.search(
-        r"Refused: .*tensor 0\.weight is float32 \[[89], 4\] in member \d, float32 \[[89], 4\]", outcome.text
+        r"Refused: .*tensor 0\.weight is float32 \[[89], 4\] in member \d, float32 \[[89], 4\]",
+        outcome.text,
     ), outcome.text
     assert (outcome.status, outcome.members) == (0, 1)  # the one that joined first trains alone

@@ -29,7 +29,9 @@ def advance(state, steps, seed=9):
 
 
 def bytes_of(state):
-    return b"".join(bytes(memoryview(p.numpy() if isinstance(p, torch.Tensor) else p)) for p in state.save())
+    return b"".join(
+        bytes(memoryview(p.numpy() if isinstance(p, torch.Tensor) else p)) for p in state.save()
+    )
 
 
 OPTIMIZERS = {
@@ -125,11 +127,17 @@ def test_another_model_is_told():
             "steps",
             r"the numbers of parameters in the optimizer's groups are \[6\] in the saved state",
         ),
-        ("sgd", "cosine", r"extra\[0\] is MultiStepLR in the saved state, CosineAnnealingLR in this program"),
+        (
+            "sgd",
+            "cosine",
+            r"extra\[0\] is MultiStepLR in the saved state, CosineAnnealingLR in this program",
+        ),
         ("sgd", "none", r"extra is \[MultiStepLR\] in the saved state, \[\] in this program"),
     ],
 )
-def test_another_optimizer_or_scheduler_is_told_before_anything_is_loaded(optimizer, scheduler, why):
+def test_another_optimizer_or_scheduler_is_told_before_anything_is_loaded(
+    optimizer, scheduler, why
+):
     source = make(OPTIMIZERS["sgd"], SCHEDULERS["steps"], 1)
     target = make(OPTIMIZERS[optimizer], SCHEDULERS[scheduler], 2)
     before = bytes_of(target)
@@ -182,7 +190,9 @@ def test_extra_states_of_modules_are_handed_over():
     target.load(memoryview(bytes_of(counting(kept, torch.ones(1 << 19)))))
     first, second = (module.kept for module in target.model)
     assert (
-        first["calls"] == 7 and torch.equal(first["seen"], kept["seen"]) and first["names"] == kept["names"]
+        first["calls"] == 7
+        and torch.equal(first["seen"], kept["seen"])
+        and first["names"] == kept["names"]
     )
     assert torch.equal(second, torch.ones(1 << 19))
 

@@ -1,4 +1,5 @@
-"""The typed stubs say what the built module does, and a user's script passes `mypy --strict` with them."""
+"""The typed stubs say what the built module does, and a user's script passes `mypy --strict` with
+them."""
 
 import ast
 import pathlib
@@ -49,7 +50,9 @@ def functions_of(text: str) -> dict[str, dict[str, str]]:
     tree = ast.parse(text)
     found = {f.name: described(f) for f in tree.body if isinstance(f, ast.FunctionDef)}
     for one in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        found |= {f"{one.name}.{f.name}": described(f) for f in one.body if isinstance(f, ast.FunctionDef)}
+        found |= {
+            f"{one.name}.{f.name}": described(f) for f in one.body if isinstance(f, ast.FunctionDef)
+        }
     return found
 
 

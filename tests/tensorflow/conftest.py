@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location("cli_conftest", Path(__file__).parents[1] / "cli/conftest.py")
+_spec = importlib.util.spec_from_file_location(
+    "cli_conftest", Path(__file__).parents[1] / "cli/conftest.py"
+)
 cli = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(cli)
 regroup = cli.regroup
@@ -29,7 +31,10 @@ class TensorFlowJob:
 
     def wait_epoch(self, epoch: int) -> None:
         cli.until(
-            lambda: re.search(rf"^epoch +{epoch} ", self.job.out, re.MULTILINE) or self.job.process.poll(),
+            lambda: (
+                re.search(rf"^epoch +{epoch} ", self.job.out, re.MULTILINE)
+                or self.job.process.poll()
+            ),
             f"epoch {epoch}: {self.job.err}",
             TF_DEADLINE_S,
         )

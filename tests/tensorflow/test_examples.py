@@ -1,4 +1,5 @@
-"""The TensorFlow examples under the launcher, and what the death of each kind of member does to them."""
+"""The TensorFlow examples under the launcher, and what the death of each kind of member does to
+them."""
 
 import json
 import os
@@ -10,9 +11,13 @@ PS = ("python", "examples/tensorflow/parameter_server.py")
 ONE_OF_EACH = ("--role", "chief=1", "--role", "worker=1", "--role", "ps=1")
 
 
-def test_a_job_file_whose_killed_worker_is_replaced_at_its_address_and_training_goes_on(tensorflow, tmp_path):
+def test_a_job_file_whose_killed_worker_is_replaced_at_its_address_and_training_goes_on(
+    tensorflow, tmp_path
+):
     """It is the only one: without its replacement there would be no further step."""
-    role = "- {{name: {}, taskNumber: {}, command: [python, examples/tensorflow/parameter_server.py]}}"
+    role = (
+        "- {{name: {}, taskNumber: {}, command: [python, examples/tensorflow/parameter_server.py]}}"
+    )
     roles = "\n".join(role.format(*each) for each in (("chief", 1), ("worker", 1), ("ps", 1)))
     file = tmp_path / "digits.yaml"
     file.write_text(f"jobName: digits\ntaskRoles:\n{roles}\n")
@@ -36,7 +41,9 @@ def test_multi_worker_keeps_its_workers_in_step(tensorflow):
     assert len(digests) == 1, job.job.out
 
 
-@pytest.mark.skipif("REGROUP_TEST_FULL" not in os.environ, reason="cli/test_roles has it too: --full only")
+@pytest.mark.skipif(
+    "REGROUP_TEST_FULL" not in os.environ, reason="cli/test_roles has it too: --full only"
+)
 @pytest.mark.parametrize("role", ["chief", "ps"])
 def test_the_death_of_the_chief_or_of_a_ps_ends_the_job(tensorflow, role):
     job = tensorflow(*ONE_OF_EACH, *PS)

@@ -24,7 +24,9 @@ def curves(rows: list[dict]) -> dict[str, list[tuple[int, float, float]]]:
     for row in rows:
         sides = []
         for memory, placements in row["memory"].items():
-            sides += [(f"Regroup, {memory}, {p.replace('_', ' ')}", s) for p, s in placements.items()]
+            sides += [
+                (f"Regroup, {memory}, {p.replace('_', ' ')}", s) for p, s in placements.items()
+            ]
         sides += [(rival["name"], rival) for rival in row.get("rivals", [])]
         for name, series in sides:
             if "p50_us" in series:

@@ -1,7 +1,7 @@
 """A rival of `regroup bench`: the same operations by Gloo, through torch.distributed.
 
-usage: rival_gloo.py SOCKET RANK RANKS STORE. The lines it obeys are those of rival_mpi.c. Its all-reduce,
-reduce and broadcast are in place, since torch has no others.
+usage: rival_gloo.py SOCKET RANK RANKS STORE. The lines it obeys are those of rival_mpi.c. Its
+all-reduce, reduce and broadcast are in place, since torch has no others.
 """
 
 import socket
@@ -82,7 +82,9 @@ class Rival:
             return
         iteration %= 128  # all that counts, and hashes are kept in 16 bits
         for i in range(0, len(self.input), CHUNK):
-            self.input[i : i + CHUNK] = self.values(self.kept[i : i + CHUNK], iteration).to(self.dtype)
+            self.input[i : i + CHUNK] = self.values(self.kept[i : i + CHUNK], iteration).to(
+                self.dtype
+            )
 
     def run(self) -> None:
         match self.operation:
@@ -95,9 +97,13 @@ class Rival:
             case "allgather":
                 dist.all_gather_into_tensor(self.output, self.input)
             case "gather":
-                dist.gather(self.input, self.parts_out if self.rank == self.root else None, self.root)
+                dist.gather(
+                    self.input, self.parts_out if self.rank == self.root else None, self.root
+                )
             case "scatter":
-                dist.scatter(self.output, self.parts_in if self.rank == self.root else None, self.root)
+                dist.scatter(
+                    self.output, self.parts_in if self.rank == self.root else None, self.root
+                )
             case "alltoall":
                 dist.all_to_all_single(self.output, self.input)
             case "broadcast":
@@ -110,14 +116,16 @@ class Rival:
                 dist.barrier()
 
     def wrong_part(self, found: torch.Tensor, source: int, index: int, iteration: int) -> int:
-        """Elements of `found` that are not those of rank `source` from `index` on; source -1: of all."""
+        """Elements of `found` that are not those of rank `source` from `index` on; source -1: of
+        all."""
         wrong = 0
         for at in range(0, len(found), CHUNK):
             end = min(at + CHUNK, len(found))
             want = self.values(hashes(index + at, index + end, max(source, 0)), iteration)
             for rank in range(1, self.ranks if source < 0 else 1):
                 more = self.values(hashes(index + at, index + end, rank), iteration)
-                combine = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum,
+                combine = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum,
+                           "max": torch.maximum,
                            "band": torch.bitwise_and, "bor": torch.bitwise_or}[self.op]  # fmt: skip
                 want = combine(want, more)
             wrong += int((found[at:end] != want.to(self.dtype)).sum())
@@ -135,7 +143,9 @@ class Rival:
             case "allreduce":
                 return self.wrong_part(self.input, -1, 0, iteration)
             case "reduce":
-                return self.wrong_part(self.input, -1, 0, iteration) if self.rank == self.root else 0
+                return (
+                    self.wrong_part(self.input, -1, 0, iteration) if self.rank == self.root else 0
+                )
             case "reduce_scatter":
                 return self.wrong_part(self.output, -1, mine, iteration)
             case "scatter":
@@ -149,7 +159,8 @@ class Rival:
             case "gather" | "allgather" | "alltoall":
                 index = mine if self.operation == "alltoall" else 0
                 return sum(
-                    self.wrong_part(part, r, index, iteration) for r, part in enumerate(self.parts_out)
+                    self.wrong_part(part, r, index, iteration)
+                    for r, part in enumerate(self.parts_out)
                 )
         return 0
 

@@ -2,9 +2,9 @@
 
 usage: budget.py SECONDS-IN-ALL PARTS.tsv LOG-OF-CTEST LOG-OF-PYTEST
 
-Rows of "parts" are minutes of wall clock with a warm compiler cache; their sum is at most the "warm" minutes.
-A run whose build took longer than its row is cold. Rows of "folders" are minutes of all workers together;
-their sum is at most the row of the part times its "workers".
+Rows of "parts" are minutes of wall clock with a warm compiler cache; their sum is at most the
+"warm" minutes. A run whose build took longer than its row is cold. Rows of "folders" are minutes of
+all workers together; their sum is at most the row of the part times its "workers".
 """
 
 import json
@@ -51,7 +51,8 @@ def problems(budget: Mapping, folders: Mapping[str, Iterable[str]]) -> list[str]
         limit = budget["parts"][kind] * budget["workers"][kind]
         if (total := sum(rows.values())) > limit + 1e-6:
             found.append(
-                f"the folders of {kind} have {total:.2f} minutes in all; at most {limit:.2f} are allowed"
+                f"the folders of {kind} have {total:.2f} minutes in all; at most {limit:.2f} are "
+                f"allowed"
             )
         have = set(folders[kind])
         found += [f"{kind}: {name} has tests and no row" for name in sorted(have - set(rows))]
@@ -65,15 +66,20 @@ def rows_of(took: Mapping[str, float], allowed: Mapping[str, float]) -> list[str
     for name, minutes in sorted(took.items(), key=lambda row: (-row[1], row[0])):
         limit = allowed.get(name)
         over = "  NO ROW" if limit is None else "  over" if minutes > limit else ""
-        lines.append(f"  {minutes:7.2f} of {'-' if limit is None else f'{limit:.1f}':>4}  {name}{over}")
+        lines.append(
+            f"  {minutes:7.2f} of {'-' if limit is None else f'{limit:.1f}':>4}  {name}{over}"
+        )
     return lines
 
 
 def report(
-    budget: Mapping, whole: float, parts: Mapping[str, float], folders: Mapping[str, Mapping[str, float]]
+    budget: Mapping,
+    whole: float,
+    parts: Mapping[str, float],
+    folders: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
-    """Lines for people: minutes by part, in all, by folder; last a warning if `whole`, which has set-up
-    too, took too long."""
+    """Lines for people: minutes by part, in all, by folder; last a warning if `whole`, which has
+    set-up too, took too long."""
     cold = parts.get("build", 0.0) > budget["parts"]["build"]
     state = "cold" if cold else "warm"
     limit = budget["minutes"][state]
@@ -88,7 +94,8 @@ def report(
             ]
     if whole > limit:
         lines.append(
-            f"WARNING: ./dev test took {whole:.1f} minutes ({state}); tests/budget.json allows {limit}"
+            f"WARNING: ./dev test took {whole:.1f} minutes ({state}); tests/budget.json allows "
+            f"{limit}"
         )
     return lines
 

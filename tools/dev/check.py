@@ -1,11 +1,12 @@
 """./dev check: builds what a change touches and runs the tests and linters that it touches.
 
-A changed source selects the unit tests of its folder; a changed header or schema also those of every folder
-with a source that includes it, directly or not. Golden files select the tests that name their folder. What
-configures or compiles the tree, and sources that belong to no folder of unit tests, select a build of
-everything. A changed file of C++ or Python selects the files of pytest that ran it when
-tests/pytest_map.json was recorded, a changed file of pytest itself, a file of ./dev tests/dev. Pages are
-checked after any change. Tests beyond the limits of time are named, not run.
+A changed source selects the unit tests of its folder; a changed header or schema also those of
+every folder with a source that includes it, directly or not. Golden files select the tests that
+name their folder. What configures or compiles the tree, and sources that belong to no folder of
+unit tests, select a build of everything. A changed file of C++ or Python selects the files of
+pytest that ran it when tests/pytest_map.json was recorded, a changed file of pytest itself, a file
+of ./dev tests/dev. Pages are checked after any change. Tests beyond the limits of time are named,
+not run.
 """
 
 import argparse
@@ -28,14 +29,17 @@ UNKNOWN_SECONDS = 15.0  # of a file of pytest that was not recorded
 PYTEST = re.compile(r"tests/.*/test_\w+\.py")
 SOURCE = re.compile(r".*\.(h|cc|c|inc|cu)")
 BUILD_FILE = re.compile(r"(.*/)?CMakeLists\.txt|CMakePresets\.json|cmake/.*|.*\.in")
-OF_DEV = re.compile(r"dev|mkdocs\.yml|tools/(dev|docs)/.*|requirements/.*|tests/[^/]*\.(json|txt)|\.ci/.*")
+OF_DEV = re.compile(
+    r"dev|mkdocs\.yml|tools/(dev|docs)/.*|requirements/.*|tests/[^/]*\.(json|txt)|\.ci/.*"
+)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 # Folders below tests/, which mirror the tree, with unit tests: their CMakeLists.txt adds them.
 UNIT_TESTS = tuple(
     file.parent.relative_to(ROOT / "tests").as_posix()
     for file in sorted((ROOT / "tests").rglob("CMakeLists.txt"))
-    if file.parent != ROOT / "tests" and re.search(r"^ *(regroup|add)_test\(", file.read_text(), re.MULTILINE)
+    if file.parent != ROOT / "tests"
+    and re.search(r"^ *(regroup|add)_test\(", file.read_text(), re.MULTILINE)
 )
 
 
@@ -46,17 +50,21 @@ def tests_of(path: str) -> str | None:
 
 
 def schema_header(path: str) -> str:
-    """The header that is generated from a schema, as sources include it; other files: themselves."""
+    """The header that is generated from a schema, as sources include it; other files:
+    themselves."""
     return path.removesuffix(".fbs") + "_generated.h" if path.endswith(".fbs") else path
 
 
 def golden_users(path: str, texts: Mapping[str, str]) -> set[str]:
-    """The tests that read a golden file: those that name its folder below tests/golden, and a fuzz target."""
+    """The tests that read a golden file: those that name its folder below tests/golden, and a fuzz
+    target."""
     if not path.startswith("tests/golden/"):
         return set()
     folder = path.split("/")[2].partition(".")[0]
     pattern = re.compile(rf"golden/{re.escape(folder)}\b|golden\W+{re.escape(folder)}\b")
-    named = {file for file, text in texts.items() if file.startswith("tests/") and pattern.search(text)}
+    named = {
+        file for file, text in texts.items() if file.startswith("tests/") and pattern.search(text)
+    }
     return named | ({f"tests/fuzz/{folder}.cc"} & texts.keys())
 
 
@@ -107,18 +115,22 @@ def mentioners(changed: str, texts: Mapping[str, str]) -> set[str]:
     reached, open_ = {changed}, [changed]
     while open_:
         pattern = naming(open_.pop())
-        found = {file for file, text in texts.items() if file not in reached and pattern.search(text)}
+        found = {
+            file for file, text in texts.items() if file not in reached and pattern.search(text)
+        }
         reached |= found
         open_ += found
     return reached
 
 
 class Pytests:
-    """Which files of pytest a change asks for: the files that ran a changed source when the map was recorded.
-    A header without code of its own has the tests of the files that include it. Files of pytest that the map
-    lacks are asked for by changed Python files that they import or name."""
+    """Which files of pytest a change asks for: the files that ran a changed source when the map was
+    recorded. A header without code of its own has the tests of the files that include it. Files of
+    pytest that the map lacks are asked for by changed Python files that they import or name."""
 
-    def __init__(self, known: PytestMap, includes: Mapping[str, set[str]], texts: Mapping[str, str]) -> None:
+    def __init__(
+        self, known: PytestMap, includes: Mapping[str, set[str]], texts: Mapping[str, str]
+    ) -> None:
         self.seconds = known.seconds
         self.breadth = {test: len(sources) for test, sources in known.sources.items()}
         self.recorded = known.by_source()
@@ -137,17 +149,24 @@ class Pytests:
             found |= {test for test in self.all_tests if test.startswith("tests/dev/")}
         if path.endswith(".py"):
             found |= {
-                f for f in mentioners(path, self.texts) if PYTEST.fullmatch(f) and f not in self.seconds
+                f
+                for f in mentioners(path, self.texts)
+                if PYTEST.fullmatch(f) and f not in self.seconds
             }
         return found
 
     def choose(self, changed: Sequence[str], limit: float) -> tuple[list[str], list[str]]:
-        """Those to run within `limit` seconds, and those left out. Changed ones come first, then the one that
-        runs the fewest sources, which is most about what changed, then the others by their seconds."""
+        """Those to run within `limit` seconds, and those left out. Changed ones come first, then
+        the one that runs the fewest sources, which is most about what changed, then the others by
+        their seconds."""
         first = [path for path in changed if PYTEST.fullmatch(path)]
-        others = sorted(set().union(*map(self.of, changed)) - set(first), key=lambda t: (self.cost(t), t))
+        others = sorted(
+            set().union(*map(self.of, changed)) - set(first), key=lambda t: (self.cost(t), t)
+        )
         if others:
-            narrowest = min(others, key=lambda t: (self.breadth.get(t, sys.maxsize), self.cost(t), t))
+            narrowest = min(
+                others, key=lambda t: (self.breadth.get(t, sys.maxsize), self.cost(t), t)
+            )
             others.remove(narrowest)
             others.insert(0, narrowest)
         taken, left, sum_ = [], [], 0.0
@@ -184,7 +203,11 @@ def changed_files(since: str | None) -> list[str]:
 
 
 def all_includes() -> dict[str, set[str]]:
-    files = [f for f in git("ls-files", "-co", "--exclude-standard", "*.h", "*.cc") if (ROOT / f).exists()]
+    files = [
+        f
+        for f in git("ls-files", "-co", "--exclude-standard", "*.h", "*.cc")
+        if (ROOT / f).exists()
+    ]
     return {f: set(INCLUDE.findall((ROOT / f).read_text())) for f in files}
 
 
@@ -206,8 +229,8 @@ def python_texts() -> dict[str, str]:
 
 
 def tidy_units(sources: Sequence[str], includes: Mapping[str, set[str]]) -> list[str]:
-    """What clang-tidy reads: changed sources, and for a header that none of them includes the source of that
-    name, else the first that includes it."""
+    """What clang-tidy reads: changed sources, and for a header that none of them includes the
+    source of that name, else the first that includes it."""
     units = {f for f in sources if f.endswith(".cc")}
     for header in (f for f in sources if f.endswith(".h")):
         users = sorted(f for f, names in includes.items() if f.endswith(".cc") and header in names)
@@ -228,7 +251,10 @@ class Run:
         print(f"==> {name}", flush=True)
         start = time.monotonic()
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL)
-        print(f"    {time.monotonic() - start:.0f} s{'' if done.returncode == 0 else ', FAILED'}", flush=True)
+        print(
+            f"    {time.monotonic() - start:.0f} s{'' if done.returncode == 0 else ', FAILED'}",
+            flush=True,
+        )
         if done.returncode != 0:
             self.failed.append(name)
         return done.returncode == 0
@@ -238,18 +264,33 @@ def cases_of(folders: Iterable[str]) -> dict[str, int]:
     """The CTests with one of these labels: their numbers by name."""
     label = f"^({'|'.join(map(re.escape, folders))})$"
     listed = subprocess.run(
-        ["ctest", "--test-dir", str(BUILD), "-N", "-L", label], capture_output=True, text=True, check=True
+        ["ctest", "--test-dir", str(BUILD), "-N", "-L", label],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    return {name: int(n) for n, name in re.findall(r"^\s*Test\s+#(\d+): (.+)$", listed.stdout, re.MULTILINE)}
+    return {
+        name: int(n)
+        for n, name in re.findall(r"^\s*Test\s+#(\d+): (.+)$", listed.stdout, re.MULTILINE)
+    }
 
 
 def run_cases(run: "Run", numbers: Sequence[int]) -> None:
-    """By number: of a regular expression of 50,000 characters CTest says that it is too big, and succeeds."""
+    """By number: of a regular expression of 50,000 characters CTest says that it is too big, and
+    succeeds."""
     report = BUILD / "check.junit.xml"
     report.unlink(missing_ok=True)
     chosen = ",".join(map(str, sorted(numbers)))
     words = ["ctest", "--test-dir", str(BUILD), "--parallel", "2", "--output-on-failure", "--quiet"]
-    words += ["--no-tests=error", "--timeout", "120", "--output-junit", str(report), "-I", f"0,0,0,{chosen}"]
+    words += [
+        "--no-tests=error",
+        "--timeout",
+        "120",
+        "--output-junit",
+        str(report),
+        "-I",
+        f"0,0,0,{chosen}",
+    ]
     name = f"{len(numbers)} unit tests"
     if run.step(name, *words):
         ran = int(ET.parse(report).getroot().get("tests", "0"))
@@ -261,9 +302,13 @@ def run_cases(run: "Run", numbers: Sequence[int]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev check", description=__doc__.split("\n\n")[0])
     parser.add_argument(
-        "--since", metavar="COMMIT", help="what differs from COMMIT (default: from HEAD, or the last commit)"
+        "--since",
+        metavar="COMMIT",
+        help="what differs from COMMIT (default: from HEAD, or the last commit)",
     )
-    parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument(
+        "--plan", action="store_true", help="say what would be done, and do nothing"
+    )
     parser.add_argument(
         "--parse", action="store_true", help=argparse.SUPPRESS
     )  # ./dev: before it installs anything
@@ -294,14 +339,22 @@ def main() -> int:
     if left_pytests:
         print(f"    left to ./dev test, beyond {PYTEST_SECONDS:.0f} s: {', '.join(left_pytests)}")
     if unknown := sorted(set(all_pytests()) - set(known.seconds)):
-        print(f"    not in tests/pytest_map.json: {len(unknown)} files of pytest, {unknown[0]} for example")
+        print(
+            f"    not in tests/pytest_map.json: {len(unknown)} files of pytest, {unknown[0]} for "
+            f"example"
+        )
     if options.plan:
         return 0
     run = Run()
-    targets = "all" if pytests or everything else " ".join(f"tests/{folder}/all" for folder in folders)
+    targets = (
+        "all" if pytests or everything else " ".join(f"tests/{folder}/all" for folder in folders)
+    )
     configure = "cmake --preset dev -DREGROUP_TESTS=ON -DREGROUP_BENCH=ON >/dev/null"
     built = not targets or run.step(
-        "build", "bash", "-c", f"{configure} && ninja -C build -j${{REGROUP_JOBS:-$(nproc)}} {targets}"
+        "build",
+        "bash",
+        "-c",
+        f"{configure} && ninja -C build -j${{REGROUP_JOBS:-$(nproc)}} {targets}",
     )
     if built and folders:
         cost = costs()
@@ -316,11 +369,21 @@ def main() -> int:
             run_cases(run, [known_cases[name] for name in cases])
         if left:
             print(
-                f"    left to ./dev test, as they take longer: {len(left)}, for example {', '.join(left[:3])}"
+                f"    left to ./dev test, as they take longer: {len(left)}, for example "
+                f"{', '.join(left[:3])}"
             )
     if built and pytests:
         run.step(
-            "pytest", ".venv/bin/python", "-m", "pytest", "-q", "-n", "3", "--dist", "loadfile", *pytests
+            "pytest",
+            ".venv/bin/python",
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "3",
+            "--dist",
+            "loadfile",
+            *pytests,
         )
     if sources:
         run.step("clang-format", "clang-format", "--dry-run", "--Werror", *sources)
@@ -338,7 +401,9 @@ def main() -> int:
         run.step("ruff format", ".venv/bin/ruff", "format", "--check", *scripts)
     if changed:  # a moved file breaks links of pages that did not change
         run.step("pages", sys.executable, "tests/lint/docs_test.py", ".")
-        run.step("generated pages", sys.executable, "tools/docs/reference.py", "--check", "--regroup", "")
+        run.step(
+            "generated pages", sys.executable, "tools/docs/reference.py", "--check", "--regroup", ""
+        )
     verdict = f"failed: {', '.join(run.failed)}" if run.failed else "all passed"
     print(f"==> {verdict}, {time.monotonic() - run.start:.0f} s")
     return 1 if run.failed else 0

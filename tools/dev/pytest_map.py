@@ -1,9 +1,10 @@
-"""tests/pytest_map.json: which files of pytest run which source, and for how long (tools/dev/record_map.py).
+"""tests/pytest_map.json: which files of pytest run which source, and for how long
+(tools/dev/record_map.py).
 
   {"tests": [[FILE OF PYTEST, SECONDS], ...], "sources": {SOURCE: "0-3 7"}}
 
-The numbers and ranges of a source are places in "tests". A C++ source counts as run if one of its functions
-ran, a Python source if a process that ended by itself had imported it.
+The numbers and ranges of a source are places in "tests". A C++ source counts as run if one of its
+functions ran, a Python source if a process that ended by itself had imported it.
 """
 
 import json
@@ -78,5 +79,9 @@ class PytestMap:
         rows = [json.dumps([test, round(self.seconds[test], 1)]) for test in tests]
         columns = [f"{json.dumps(s)}: {json.dumps(to_ranges(numbers[s]))}" for s in sorted(numbers)]
         file.write_text(
-            '{"tests": [\n' + ",\n".join(rows) + '\n], "sources": {\n' + ",\n".join(columns) + "\n}}\n"
+            '{"tests": [\n'
+            + ",\n".join(rows)
+            + '\n], "sources": {\n'
+            + ",\n".join(columns)
+            + "\n}}\n"
         )

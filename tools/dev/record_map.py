@@ -1,8 +1,9 @@
 """./dev check --record: records which files of pytest run which source, in tests/pytest_map.json.
 
-A clone of HEAD in build-coverage/tree is built with preset coverage and runs each file of pytest by itself;
-then gcov says which functions ran. Rows of other files of pytest stay. A process that a signal kills has no
-counts. One whose environment lacks GCOV_PREFIX leaves them next to the objects: they count with --jobs 1.
+A clone of HEAD in build-coverage/tree is built with preset coverage and runs each file of pytest by
+itself; then gcov says which functions ran. Rows of other files of pytest stay. A process that a
+signal kills has no counts. One whose environment lacks GCOV_PREFIX leaves them next to the objects:
+they count with --jobs 1.
 """
 
 import argparse
@@ -29,7 +30,8 @@ PYTEST = ["env", "--default-signal=INT,QUIT", ".venv/bin/python", "-m", "pytest"
 
 
 def executed(tree: Path, reports: Iterable[str]) -> set[str]:
-    """The sources of the tree of which a function ran; a report is a line of gcov --json-format --stdout."""
+    """The sources of the tree of which a function ran; a report is a line of gcov --json-format
+    --stdout."""
     found = set()
     for report in map(json.loads, reports):
         for file in report["files"]:
@@ -84,12 +86,21 @@ def make_tree() -> None:
     if not venv.is_symlink():
         venv.symlink_to((ROOT / ".venv").resolve())
     subprocess.run(
-        ["cmake", "--preset", "coverage", "-B", "build"], cwd=TREE, check=True, stdout=subprocess.DEVNULL
+        ["cmake", "--preset", "coverage", "-B", "build"],
+        cwd=TREE,
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     listed = subprocess.run(
-        ["ninja", "-C", "build", "-t", "targets", "all"], cwd=TREE, check=True, capture_output=True, text=True
+        ["ninja", "-C", "build", "-t", "targets", "all"],
+        cwd=TREE,
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    programs = re.findall(r"^(\S+): CXX_(?:EXECUTABLE|MODULE_LIBRARY)_LINKER", listed.stdout, re.MULTILINE)
+    programs = re.findall(
+        r"^(\S+): CXX_(?:EXECUTABLE|MODULE_LIBRARY)_LINKER", listed.stdout, re.MULTILINE
+    )
     wanted = [p for p in programs if not re.search(r"_test$|/fuzz_\w+$", p)]
     jobs = os.environ.get("REGROUP_JOBS", str(os.cpu_count()))
     subprocess.run(["ninja", "-C", "build", "-j", jobs, *wanted], cwd=TREE, check=True)
@@ -108,8 +119,8 @@ class NotRecorded(Exception):
 
 
 def run_pytest(tree: Path, test: str, alone: bool) -> tuple[float, set[str], str]:
-    """Seconds, sources and closing line of one file of pytest; `alone`: no other file runs meanwhile.
-    Raises NotRecorded if a test fails, which may not have run what it would."""
+    """Seconds, sources and closing line of one file of pytest; `alone`: no other file runs
+    meanwhile. Raises NotRecorded if a test fails, which may not have run what it would."""
     with tempfile.TemporaryDirectory(prefix="regroup-map-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # some tests start processes of other users
@@ -167,26 +178,41 @@ def record(tests: list[str], jobs: int) -> int:
             print(f"[{number}/{len(tests)}] {test}: {len(sources)} sources; {closing}", flush=True)
     strays = sum(1 for _ in (TREE / "build").rglob("*.gcda"))
     if strays:
-        print(f"left out: {strays} objects, counted by processes without GCOV_PREFIX; --jobs 1 counts them")
+        print(
+            f"left out: {strays} objects, counted by processes without GCOV_PREFIX; --jobs 1 "
+            f"counts them"
+        )
     return failed
 
 
 def all_tests() -> list[str]:
-    return [path for path in git("ls-files", "tests") if re.fullmatch(r"tests/.*/test_\w+\.py", path)]
+    return [
+        path for path in git("ls-files", "tests") if re.fullmatch(r"tests/.*/test_\w+\.py", path)
+    ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./dev check --record", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="./dev check --record", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument(
         "--only", action="append", metavar="PATH", help="these files of pytest, or all of a folder"
     )
     parser.add_argument("--missing", action="store_true", help="files that the map has no row of")
-    parser.add_argument("--built", action="store_true", help="use what build-coverage/tree holds as it is")
-    parser.add_argument("--jobs", type=int, default=3, metavar="N", help="files at a time (default 3)")
+    parser.add_argument(
+        "--built", action="store_true", help="use what build-coverage/tree holds as it is"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=3, metavar="N", help="files at a time (default 3)"
+    )
     options = parser.parse_args()
     tests = all_tests()
     if options.only:
-        tests = [t for t in tests if any(t == p or t.startswith(p.rstrip("/") + "/") for p in options.only)]
+        tests = [
+            t
+            for t in tests
+            if any(t == p or t.startswith(p.rstrip("/") + "/") for p in options.only)
+        ]
     if options.missing:
         tests = [t for t in tests if t not in PytestMap.read(MAP).seconds]
     if not tests:

@@ -1,10 +1,12 @@
-"""Records of what passed on a tree: the parts of `./dev test --full`, and whole runs of `./dev test`.
+"""Records of what passed on a tree: the parts of `./dev test --full`, and whole runs of `./dev
+test`.
 
   tests/full-results/TREE/PART.json    the last run of a part on this tree
   tests/full-results/TREE/runs.jsonl   one line for each recorded run of ./dev test on this tree
 
-TREE is git's hash of HEAD's tree without tests/full-results, so that a commit of records keeps the key. Only
-a clean working tree is recorded. The first part of another tree deletes the parts of older ones; runs stay.
+TREE is git's hash of HEAD's tree without tests/full-results, so that a commit of records keeps the
+key. Only a clean working tree is recorded. The first part of another tree deletes the parts of
+older ones; runs stay.
 """
 
 import argparse
@@ -51,13 +53,16 @@ class Records:
         self.folder = root / FOLDER
 
     def git(self, *words: str, given: str | None = None) -> str:
-        done = subprocess.run(["git", *words], cwd=self.root, input=given, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", *words], cwd=self.root, input=given, capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise NotRecorded(f"git {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
     def tree(self) -> str:
-        """The key of HEAD. The trees that `git mktree` makes are those of a commit without the folder."""
+        """The key of HEAD. The trees that `git mktree` makes are those of a commit without the
+        folder."""
         top, name = FOLDER.split("/")
         rows = self.git("ls-tree", "HEAD").splitlines(keepends=True)
         for number, row in enumerate(rows):
@@ -78,12 +83,19 @@ class Records:
         return self.tree()
 
     def started(self, tree: str, seconds: float) -> dict:
-        """What every record has. Raises NotRecorded if the tree is no longer what it was at the start."""
+        """What every record has. Raises NotRecorded if the tree is no longer what it was at the
+        start."""
         if self.clean_tree() != tree:
             raise NotRecorded("HEAD has another tree than when this began")
         commit = self.git("rev-parse", "HEAD").strip()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return {"tree": tree, "commit": commit, "date": now, "machine": machine(), "seconds": round(seconds)}
+        return {
+            "tree": tree,
+            "commit": commit,
+            "date": now,
+            "machine": machine(),
+            "seconds": round(seconds),
+        }
 
     def add_part(self, part: str, tree: str, seconds: float, passed: bool, closing: str) -> Path:
         record = {"part": part} | self.started(tree, seconds)
@@ -96,8 +108,8 @@ class Records:
         return self.write(tree, f"{part}.json", json.dumps(record, indent=1) + "\n", "w")
 
     def add_run(self, tree: str, seconds: float, parts: list[dict]) -> Path:
-        """`seconds`: in all, with set-up; `parts`: name, seconds, passed, failures (names of tests that
-        failed, also of a first try)."""
+        """`seconds`: in all, with set-up; `parts`: name, seconds, passed, failures (names of tests
+        that failed, also of a first try)."""
         record = self.started(tree, seconds)
         record["minutes"] = {part["name"]: round(part["seconds"] / 60, 2) for part in parts}
         record["failures"] = [name for part in parts for name in part["failures"]]
@@ -128,7 +140,9 @@ class Records:
             return None
         record = loads(file, file.read_text())
         if (record.get("tree"), record.get("part")) != (tree, part):
-            raise Damaged(f"{file}: it is of part {record.get('part')} of tree {record.get('tree')}")
+            raise Damaged(
+                f"{file}: it is of part {record.get('part')} of tree {record.get('tree')}"
+            )
         return record
 
     def missing(self, tree: str, parts: Iterable[str]) -> list[str]:
@@ -145,7 +159,9 @@ class Records:
 
     def runs(self, tree: str) -> list[dict]:
         file = self.folder / tree / RUNS
-        return [loads(file, line) for line in file.read_text().splitlines()] if file.exists() else []
+        return (
+            [loads(file, line) for line in file.read_text().splitlines()] if file.exists() else []
+        )
 
     def status(self, parts: list[str]) -> tuple[list[str], bool]:
         """Lines for people, and whether each part has a passing record."""
@@ -153,7 +169,8 @@ class Records:
         lines = [f"tree {tree} (HEAD without {FOLDER})"]
         if changes := self.changes():
             lines.append(
-                f"the working tree differs from it in {len(changes)} files: a run now is not recorded"
+                f"the working tree differs from it in {len(changes)} files: a run now is not "
+                f"recorded"
             )
         found = {name: self.look_up(tree, name) for name in parts}
         lines += [f"  {name:<24} {line}" for name, (_, line) in found.items()]
@@ -161,7 +178,9 @@ class Records:
         lines.append(f"{recorded} of {len(parts)} parts of ./dev test --full are recorded")
         runs = self.runs(tree)
         green = sum(run["verdict"] == "passed" for run in runs)
-        lines.append(f"{green} of {len(runs)} recorded runs of ./dev test are green; asked: {RUNS_ASKED}")
+        lines.append(
+            f"{green} of {len(runs)} recorded runs of ./dev test are green; asked: {RUNS_ASKED}"
+        )
         return lines, recorded == len(parts)
 
 
@@ -191,16 +210,24 @@ def machine() -> dict:
 
 
 def parts_of(file: Path) -> list[dict]:
-    """The rows that tools/dev/parts.sh writes: name, seconds, exit status, failures, separated by tabs."""
+    """The rows that tools/dev/parts.sh writes: name, seconds, exit status, failures, separated by
+    tabs."""
     rows = [line.split("\t") for line in file.read_text().splitlines()]
     return [
-        {"name": name, "seconds": float(seconds), "passed": status == "0", "failures": failures.split()}
+        {
+            "name": name,
+            "seconds": float(seconds),
+            "passed": status == "0",
+            "failures": failures.split(),
+        }
         for name, seconds, status, failures in rows
     ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tools/dev/results.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="tools/dev/results.py", description=__doc__.splitlines()[0]
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("tree", help="print the key of HEAD; fails if the working tree is not clean")
     part = verbs.add_parser("part", help="record a part")

@@ -1,7 +1,7 @@
 """Which skipped tests count as failed: in CI all that do not lack hardware or `--full`.
 
-usage: skips.py FILE.xml: prints why tests of a JUnit report of CTest were skipped, a line for each reason.
-The exit status is 1 if one of the reasons fails in CI and CI=true.
+usage: skips.py FILE.xml: prints why tests of a JUnit report of CTest were skipped, a line for each
+reason. The exit status is 1 if one of the reasons fails in CI and CI=true.
 """
 
 import collections
@@ -11,11 +11,14 @@ import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
-# What a machine of CI may lack; FUSE, control groups, namespaces, libpmix, memory and daemons it must have.
+# What a machine of CI may lack; FUSE, control groups, namespaces, libpmix, memory and daemons it
+# must have.
 MAY_LACK = re.compile(
     r"--full|REGROUP_TEST_FULL|\bGPUs?\b|two processors|two cores|one core\b|\bcores$|cgroup v1"
-    r"|this processor has no|ThreadSanitizer|[Tt]he sanitizer|nobody can be missing|threads cannot be killed"
-    r"|no interface but loopback|file system has nothing but a cache|kernel does not say|one thread loads"
+    r"|this processor has no|ThreadSanitizer|[Tt]he sanitizer|nobody can be missing|threads cannot "
+    r"be killed"
+    r"|no interface but loopback|file system has nothing but a cache|kernel does not say|one "
+    r"thread loads"
 )
 
 
@@ -32,9 +35,9 @@ def reasons(report: str) -> dict[str, list[str]]:
             continue
         said = case.findtext("system-out") or ""
         match = re.search(r": Skipped\n(.*)|^skipped: (.*)", said, re.MULTILINE)
-        found[(match.group(1) or match.group(2)).strip() if match else "no reason was given"].append(
-            case.get("name", "?")
-        )
+        found[
+            (match.group(1) or match.group(2)).strip() if match else "no reason was given"
+        ].append(case.get("name", "?"))
     return found
 
 

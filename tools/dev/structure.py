@@ -3,11 +3,14 @@
 usage: structure.py [ROOT] [--words LIST] [--json FILE]
 
 ROOT is a clone of any commit (default: this one). Prints, for its tracked files:
-  retired words      uses of words that LIST refuses (default: tests/lint/retired_words.txt of this tree)
+  retired words      uses of words that LIST refuses (default:
+                     tests/lint/retired_words.txt of this tree)
   include cycles     groups of folders of sources that include each other, tests left out
-  installed headers  what `cmake --install` puts below include/; configures the tree in a temporary folder
+  installed headers  what `cmake --install` puts below include/; configures the
+                     tree in a temporary folder
   longest line       of pages below docs/, outside tables, code, addresses
-  writers of options sources outside the parser that take the options of a job as something they may change
+  writers of options sources outside the parser that take the options of a job as something they may
+  change
 """
 
 import argparse
@@ -25,14 +28,28 @@ import words_test  # noqa: E402
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 WRITER = re.compile(
-    r"(?<!const )(?<![\w:])(?:\w+::)*(?:Options|JobSpec)(?:[&*] ?| [&*]?)(?:options|spec)\b(?!\s*[({=])"
+    r"(?<!const )(?<![\w:])(?:\w+::)*(?:Options|JobSpec)(?:[&*] ?| "
+    r"[&*]?)(?:options|spec)\b(?!\s*[({=])"
 )
-PARSERS = ("launcher/options/", "launcher/cli/", "tools/", "tests/", "collective/", "elastic/", "python/")
+PARSERS = (
+    "launcher/options/",
+    "launcher/cli/",
+    "tools/",
+    "tests/",
+    "collective/",
+    "elastic/",
+    "python/",
+)
 
 
 def tracked(root: Path, *patterns: str) -> list[str]:
     done = subprocess.run(
-        ["git", "ls-files", "-z", *patterns], cwd=root, capture_output=True, text=True, check=True, timeout=60
+        ["git", "ls-files", "-z", *patterns],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     return [name for name in done.stdout.split("\0") if name and (root / name).is_file()]
 
@@ -81,7 +98,9 @@ def installed_headers(root: Path) -> list[str]:
             cwd=root, capture_output=True, text=True, check=True, timeout=300,
         )  # fmt: skip
         scripts = Path(build).rglob("cmake_install.cmake")
-        return sorted({h for s in scripts for h in re.findall(r'"[^"]*/([^"/]+/[^"/]+\.h)"', s.read_text())})
+        return sorted(
+            {h for s in scripts for h in re.findall(r'"[^"]*/([^"/]+/[^"/]+\.h)"', s.read_text())}
+        )
 
 
 def longest_line(text: str) -> int:
@@ -90,7 +109,12 @@ def longest_line(text: str) -> int:
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
             code = not code
-        elif not code and not line.lstrip().startswith("|") and "://" not in line and "](" not in line:
+        elif (
+            not code
+            and not line.lstrip().startswith("|")
+            and "://" not in line
+            and "](" not in line
+        ):
             longest = max(longest, len(line))
     return longest
 
@@ -108,7 +132,8 @@ def writers(root: Path) -> list[str]:
 def numbers(root: Path, words: str) -> dict[str, object]:
     found = words_test.violations(root, words)
     pages = {
-        file: longest_line((root / file).read_text()) for file in tracked(root, "docs/*.md", "docs/**/*.md")
+        file: longest_line((root / file).read_text())
+        for file in tracked(root, "docs/*.md", "docs/**/*.md")
     }
     page = max(pages, key=lambda file: pages[file], default="")
     return {
@@ -136,7 +161,9 @@ def main() -> int:
                 + "".join(f"\n  {v if isinstance(v, str) else ' '.join(v)}" for v in value)
             )
         else:
-            print(f"{name:20} {value if not isinstance(value, list) else ' '.join(map(str, value))}")
+            print(
+                f"{name:20} {value if not isinstance(value, list) else ' '.join(map(str, value))}"
+            )
     if arguments.json:
         arguments.json.write_text(json.dumps(out, indent=1) + "\n")
     return 0

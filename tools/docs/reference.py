@@ -1,8 +1,11 @@
 """Writes the generated pages of docs/reference.
 
-usage: python3 tools/docs/reference.py [--regroup PROGRAM] [--check]     --check: says which are not current
-options.md comes from `regroup --generate man` (the table of options), commands.md from `regroup COMMAND
---help`, cpp.md from the comments of the public headers, python.md from docstrings, messages.md from the
+usage: python3 tools/docs/reference.py [--regroup PROGRAM] [--check]     --check: says which are not
+current
+options.md comes from `regroup --generate man` (the table of options), commands.md from `regroup
+COMMAND
+--help`, cpp.md from the comments of the public headers, python.md from docstrings, messages.md from
+the
 schema of control messages.
 """
 
@@ -19,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/reference"
 INTERFACE = ROOT / "include/regroup"
 HEADERS = (  # of it, in the order of the page
-    "session.h", "state.h", "communicator.h", "operation.h", "optimizer.h", "checkpoint.h", "status.h",
+    "session.h", "state.h", "communicator.h", "operation.h", "optimizer.h", "checkpoint.h",
+    "status.h",
     "types.h",
 )  # fmt: skip
 SCHEMAS = {
@@ -29,10 +33,20 @@ SCHEMAS = {
     "launcher/pmi/wire.fbs": "An agent and regroup-pmi",
 }
 COMMANDS = (
-    "status", "resize", "notice", "kill-member", "join", "allocation", "checkpoint", "bench", "place", "topo",
+    "status", "resize", "notice", "kill-member", "join", "allocation", "checkpoint", "bench",
+    "place", "topo",
 )  # fmt: skip
-MODULES = ("session", "torch", "checkpoint", "optim", "torch_checkpoint", "keras_checkpoint", "_errors")
-NATIVE = ("WorldInfo", "Communicator", "Checkpoint", "SaveCounts", "default_fingerprint")  # of _native.pyi
+MODULES = (
+    "session",
+    "torch",
+    "checkpoint",
+    "optim",
+    "torch_checkpoint",
+    "keras_checkpoint",
+    "_errors",
+)
+# of _native.pyi
+NATIVE = ("WorldInfo", "Communicator", "Checkpoint", "SaveCounts", "default_fingerprint")
 
 
 def page(title: str, source: str, about: str, body: str) -> str:
@@ -61,7 +75,8 @@ def options(manual: str) -> str:
             body += f"| `{cell(names)}` | {cell(' '.join(words.split()))} |\n"
         body += "\n"
     about = (
-        "Options of `regroup [OPTIONS] PROGRAM`, in all their spellings; `regroup --help OPTION` prints one."
+        "Options of `regroup [OPTIONS] PROGRAM`, in all their spellings; `regroup --help OPTION` "
+        "prints one."
         " Options may be written with one or two dashes, and with `=` or a blank before the value."
     )
     return page("Options", "the table of options (`regroup --generate man`)", about, body)
@@ -75,7 +90,9 @@ def commands(program: str) -> str:
     body = ""
     for command in COMMANDS:
         body += f"## {command}\n```\n{printed(program, command, '--help').rstrip()}\n```\n\n"
-    return page("Commands", "`regroup COMMAND --help`", "What `regroup COMMAND --help` prints.", body)
+    return page(
+        "Commands", "`regroup COMMAND --help`", "What `regroup COMMAND --help` prints.", body
+    )
 
 
 # --- C++, from the headers
@@ -92,7 +109,8 @@ def comment_of(lines: list[str]) -> str:
 
 
 def declarations(text: str) -> Iterator[tuple[str, str]]:
-    """Name and comment of each class, enumeration and function of a header, methods as Class::method."""
+    """Name and comment of each class, enumeration and function of a header, methods as
+    Class::method."""
     comment: list[str] = []
     scopes: list[tuple[str, bool, int]] = []  # name, public, depth of braces within
     depth, statement = 0, ""
@@ -119,13 +137,16 @@ def declarations(text: str) -> Iterator[tuple[str, str]]:
         level = scopes[-1][2] if scopes else 0
         if depth == level:
             statement += " " + code
-            complete = code.endswith((";", "{", "}")) and statement.count("(") == statement.count(")")
+            complete = code.endswith((";", "{", "}")) and statement.count("(") == statement.count(
+                ")"
+            )
             if complete:
                 said = comment_of(comment) or trailing.strip()
                 visible = all(public for _, public, _ in scopes)
                 opens = statement.count("{") > statement.count("}")
                 kind = re.match(
-                    r"\s*(?:template <[^>]*>\s*)?(class|struct|enum class)\s+(?:\[\[\w+\]\]\s+)?(\w+)",
+                    r"\s*(?:template <[^>]*>\s*)?(class|struct|enum "
+                    r"class)\s+(?:\[\[\w+\]\]\s+)?(\w+)",
                     statement,
                 )
                 if kind and (opens or "{" in statement):
@@ -135,7 +156,9 @@ def declarations(text: str) -> Iterator[tuple[str, str]]:
                     if opens and kind[1] != "enum class":
                         scopes.append((kind[2], kind[1] == "struct", depth + 1))
                 elif (
-                    not kind and visible and (name := function_of(statement, [scope[0] for scope in scopes]))
+                    not kind
+                    and visible
+                    and (name := function_of(statement, [scope[0] for scope in scopes]))
                 ):
                     yield "::".join([*(scope[0] for scope in scopes), name]), said
                 statement, comment = "", []
@@ -174,17 +197,22 @@ def cpp() -> str:
         lines = [line.removeprefix("//").removeprefix(" ") for line in opening.rstrip().split("\n")]
         prose = "\n".join(lines)
         before, dots, example = prose.partition("\n\n  ")
-        body += (
-            f"## `regroup/{header}`\n{textwrap.fill(' '.join(before.split()), 110, break_on_hyphens=False)}\n"
-        )
+        before = textwrap.fill(" ".join(before.split()), 110, break_on_hyphens=False)
+        body += f"## `regroup/{header}`\n{before}\n"
         if dots:
             body += f"```cpp\n{textwrap.dedent('  ' + example).rstrip()}\n```\n"
-        rows = [f"| `{name}` | {cell(first_sentence(said))} |" for name, said in merged(declarations(text))]
+        rows = [
+            f"| `{name}` | {cell(first_sentence(said))} |"
+            for name, said in merged(declarations(text))
+        ]
         if rows:
-            body += "\n| name | contract, its first sentence |\n|---|---|\n" + "\n".join(rows) + "\n"
+            body += (
+                "\n| name | contract, its first sentence |\n|---|---|\n" + "\n".join(rows) + "\n"
+            )
         body += "\n"
     about = (
-        "The headers that a C++ program includes, and what they declare. The whole contract stands in the"
+        "The headers that a C++ program includes, and what they declare. The whole contract stands "
+        "in the"
         " header, above each declaration: result, units, ownership, errors, threads, blocking. Link"
         " `regroup::elastic` (`find_package(Regroup)`) or use `pkg-config regroup`. An example is"
         " `examples/cpp/digits.cc`."
@@ -236,7 +264,9 @@ def public(nodes: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def of_class(node: ast.ClassDef, module: str) -> str:
-    init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    init = next(
+        (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
+    )
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     made_by_users = init and all(arg.arg != "native" for arg in init.args.args)
     head = (
@@ -244,11 +274,14 @@ def of_class(node: ast.ClassDef, module: str) -> str:
         if made_by_users
         else f"class {node.name}" + (f"({bases})" if bases else "")
     )
-    out = f"### `{module}.{node.name}`\n```python\n{wrapped(head)}\n```\n" + prose_of(ast.get_docstring(node))
+    out = f"### `{module}.{node.name}`\n```python\n{wrapped(head)}\n```\n" + prose_of(
+        ast.get_docstring(node)
+    )
     if made_by_users:
         out += prose_of(ast.get_docstring(init))
     rows = []
-    for method in public(node.body):  # one without a docstring implements an interface described elsewhere
+    # one without a docstring implements an interface described elsewhere
+    for method in public(node.body):
         if isinstance(method, ast.FunctionDef) and ast.get_docstring(method):
             returns = f": {ast.unparse(method.returns)}" if method.returns else ""
             called = signature(method, node.name).removeprefix(f"{node.name}.")
@@ -291,7 +324,9 @@ def python() -> str:
         if file in ("session", "_errors"):  # their functions are the package's own
             nodes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         module = "regroup" if file in ("session", "_errors") else title
-        body += f"## {title}\n{prose_of(ast.get_docstring(tree), lists=False)}{entries(nodes, module)}"
+        body += (
+            f"## {title}\n{prose_of(ast.get_docstring(tree), lists=False)}{entries(nodes, module)}"
+        )
     native = ast.parse((package / "_native.pyi").read_text())
     body += "## From the native module\n"
     body += entries([node for node in public(native.body) if node.name in NATIVE], "regroup")
@@ -303,7 +338,8 @@ def python() -> str:
 
 
 def messages_of(schema: str) -> str:
-    """A table for each section of a schema, of the tables that its union names: those are messages."""
+    """A table for each section of a schema, of the tables that its union names: those are
+    messages."""
     text = (ROOT / schema).read_text()
     union = re.search(r"^union \w+ \{([^}]*)\}", text, re.M)[1]
     bodies = set(re.findall(r"\w+", re.sub(r"//[^\n]*", "", union)))
@@ -328,10 +364,13 @@ def messages_of(schema: str) -> str:
 
 
 def messages() -> str:
-    body = "".join(f"## {title}: `{schema}`\n{messages_of(schema)}" for schema, title in SCHEMAS.items())
+    body = "".join(
+        f"## {title}: `{schema}`\n{messages_of(schema)}" for schema, title in SCHEMAS.items()
+    )
     about = (
         "Messages between the processes of a job. How they travel, and what is refused: [the wire"
-        " format](formats/wire.md); what keeps a late one from being taken: [fences](../design/fences.md)."
+        " format](formats/wire.md); what keeps a late one from being taken: "
+        "[fences](../design/fences.md)."
     )
     return page("Control messages", "the schemas (.fbs)", about, body)
 

@@ -1,8 +1,10 @@
 """Writes docs/results/NAME.md, and a picture, from docs/results/NAME.json.
 
 usage: python3 tools/docs/result_pages.py [--check]     --check: fails if a page is not current
-`./dev bench NAME --json docs/results/NAME.json` writes the JSON: a line for each row of the bench's table and
-each figure that was asked for. A first line {"bench", "date", "commit", "machine", "recorded"} holds for all.
+`./dev bench NAME --json docs/results/NAME.json` writes the JSON: a line for each row of the bench's
+table and
+each figure that was asked for. A first line {"bench", "date", "commit", "machine", "recorded"}
+holds for all.
 Titles and introductions: result_pages.toml.
 """
 
@@ -51,7 +53,8 @@ def machine_of(head: dict) -> str:
     load = f", load {machine['load']:.1f}" if "load" in machine else ""
     said = f" Recorded by hand {head['recorded']}." if "recorded" in head else ""
     line = (
-        f"{head['date']}, commit {head['commit']}; {machine['cores']} cores, {machine['model']}{load}.{said}"
+        f"{head['date']}, commit {head['commit']}; {machine['cores']} cores, "
+        f"{machine['model']}{load}.{said}"
     )
     return wrapped(line)
 
@@ -64,7 +67,9 @@ def machines_of(head: dict, rows: list[dict]) -> str:
             measured.setdefault(machine_of(row), []).append(row["case"])
     if len(measured) < 2 or "recorded" in head:
         return machine_of(head)
-    return "\n".join(f"- {wrapped('; '.join(cases))}:\n  {line}" for line, cases in measured.items())
+    return "\n".join(
+        f"- {wrapped('; '.join(cases))}:\n  {line}" for line, cases in measured.items()
+    )
 
 
 def markdown_table(lines: list[list[str]]) -> str:
@@ -84,7 +89,15 @@ def rows_tables(rows: list[dict]) -> str:
 def rows_table(rows: list[dict]) -> str:
     rivals = list(dict.fromkeys(name for row in rows for name in row.get("rivals", {})))
     against = list(dict.fromkeys(name for row in rows for name in row.get("ratios", {})))
-    head = ["case", "unit", "target", "ours", *rivals, "ratio", *(f"against {name}" for name in against)]
+    head = [
+        "case",
+        "unit",
+        "target",
+        "ours",
+        *rivals,
+        "ratio",
+        *(f"against {name}" for name in against),
+    ]
     lines = [head]
     for row in rows:
         ours = distribution(row["ours"]) if "ours" in row else ""
@@ -94,7 +107,10 @@ def rows_table(rows: list[dict]) -> str:
             row["case"], row.get("unit", ""), row.get("target", ""), ours,
             *(distribution(theirs[name]) if name in theirs else "" for name in rivals),
             f"{ratio:.2f}" if ratio is not None else "",
-            *(f"{row['ratios'][name]:.2f}" if name in row.get("ratios", {}) else "" for name in against),
+            *(
+                f"{row['ratios'][name]:.2f}" if name in row.get("ratios", {}) else ""
+                for name in against
+            ),
         ])  # fmt: skip
     return markdown_table(lines)
 
@@ -106,7 +122,8 @@ def figures_table(figures: list[dict]) -> str:
 
 
 def bars(rows: list[dict]) -> str:
-    """An SVG: for each row a bar for ours and each rival, on a logarithmic scale; "" without rivals."""
+    """An SVG: for each row a bar for ours and each rival, on a logarithmic scale; "" without
+    rivals."""
     groups = [row for row in rows if row.get("rivals")]
     if not groups:
         return ""
@@ -115,7 +132,8 @@ def bars(rows: list[dict]) -> str:
     drawn, y = [], 8
     for row in groups:
         drawn.append(
-            f'<text x="8" y="{y + 14}" font-weight="bold">{escape(row["case"])}, {row["unit"]}</text>'
+            f'<text x="8" y="{y + 14}" font-weight="bold">'
+            f"{escape(row['case'])}, {row['unit']}</text>"
         )
         y += 22
         for name, side in {"Regroup": row["ours"], **row["rivals"]}.items():
@@ -176,9 +194,8 @@ def of_scale(text: str) -> dict[str, str]:
         alone = number(flat["one member lost"]["seconds"] * 1e3) if flat else ""
         lines.append([f"{agents:,}", *times, str(depth), alone])
     body = machine_of(head) + "\n\n" + markdown_table(lines)
-    body += (
-        "\n![time, time at the coordinator, messages and their depth, by agents; dashed: flat](scale.svg)\n"
-    )
+    body += "\n![time, time at the coordinator, messages and their depth, by agents; "
+    body += "dashed: flat](scale.svg)\n"
     return {"scale.md": page("scale", body)}
 
 
@@ -186,13 +203,17 @@ def of_gpu(text: str) -> dict[str, str]:
     found = json.loads(text)
     machine, checks = found["machine"], found["checks"]
     said = (
-        f"{found['date']}, commit {machine['commit']}; {machine['gpu']}, driver {machine['driver']},"
+        f"{found['date']}, commit {machine['commit']}; {machine['gpu']}, driver "
+        f"{machine['driver']},"
         f" {machine['cores']} cores, {machine['model']}, load {machine['load']:.1f}. Checks passed:"
         f" {', '.join(name for name, check in checks.items() if check['passed'])}."
     )
     runs = [check for name, check in checks.items() if name.startswith("recovery")]
     lines = [["case, ms", *(f"{run['held_gib']:g} GiB of the GPU held by each" for run in runs)]]
-    lines += [[words, *(distribution(run["rows"][key]) for run in runs)] for key, words in OF_A_LOSS.items()]
+    lines += [
+        [words, *(distribution(run["rows"][key]) for run in runs)]
+        for key, words in OF_A_LOSS.items()
+    ]
     body = f"{wrapped(said)}\n\n{markdown_table(lines)}"
     return {"gpu.md": page("gpu", body)}
 
@@ -216,7 +237,9 @@ def main() -> None:
         if path.exists() and path.read_text() == text:
             continue
         if sys.argv[1:]:
-            stale.append(f"{path.relative_to(ROOT)}: not current; run python3 tools/docs/result_pages.py")
+            stale.append(
+                f"{path.relative_to(ROOT)}: not current; run python3 tools/docs/result_pages.py"
+            )
         else:
             path.write_text(text)
             print(path.relative_to(ROOT))

@@ -1,7 +1,8 @@
 """Hooks of MkDocs (mkdocs.yml): the pages are written for GitHub, and this makes a site of them.
 
-docs/index.md is the table of contents: its sections and links, in their order, become the navigation.
-Pages at the top of the repository join the site; links to other files outside docs/ become their paths.
+docs/index.md is the table of contents: its sections and links, in their order, become the
+navigation. Pages at the top of the repository join the site; links to other files outside docs/
+become their paths.
 """
 
 import os
@@ -28,19 +29,27 @@ def contents(index: str) -> list:
     for section in index.split("\n## ")[1:]:
         title, _, text = section.partition("\n")
         pages = [
-            target.removeprefix("../") for _, _, target, _ in LINK.findall(text) if target.endswith(".md")
+            target.removeprefix("../")
+            for _, _, target, _ in LINK.findall(text)
+            if target.endswith(".md")
         ]
         sections.append({title: pages})
     return sections
 
 
 def for_python_markdown(text: str) -> str:
-    """Python-Markdown wants an empty line before a list or table, and four columns for a list within one."""
+    """Python-Markdown wants an empty line before a list or table, and four columns for a list
+    within one."""
     lines: list[str] = []
     for line in text.split("\n"):
         line = NESTED.sub("    ", line)
         before = lines[-1] if lines else ""
-        if BLOCK.match(line) and before.strip() and not BLOCK.match(before) and before[0] not in " #":
+        if (
+            BLOCK.match(line)
+            and before.strip()
+            and not BLOCK.match(before)
+            and before[0] not in " #"
+        ):
             lines.append("")
         lines.append(line)
     return "\n".join(lines)
@@ -55,7 +64,8 @@ def link_of(page: str, match: re.Match) -> str:
     if page in JOINING:
         file = os.path.relpath(file, "docs")
     if not file.startswith(".."):
-        return f"{picture}[{words}]({os.path.relpath(file, os.path.dirname(page) or '.')}{anchor or ''})"
+        target = os.path.relpath(file, os.path.dirname(page) or ".")
+        return f"{picture}[{words}]({target}{anchor or ''})"
     outside = file.removeprefix("../")
     if outside in JOINING:
         return f"[{words}]({os.path.relpath(outside, os.path.dirname(page) or '.')}{anchor or ''})"
@@ -65,7 +75,9 @@ def link_of(page: str, match: re.Match) -> str:
 def page_of_site(page: str, text: str) -> str:
     parts = FENCED.split(text)  # every second part is fenced, and stays
     for number in range(0, len(parts), 2):
-        parts[number] = LINK.sub(lambda match: link_of(page, match), for_python_markdown(parts[number]))
+        parts[number] = LINK.sub(
+            lambda match: link_of(page, match), for_python_markdown(parts[number])
+        )
     return "".join(parts)
 
 

@@ -1,7 +1,9 @@
-"""What the three programs of the recovery bench share: their command line, and the job they measure.
+"""What the three programs of the recovery bench share: their command line, and the job they
+measure.
 
-A program is its own worker: its job starts it again with --worker LOG, and then it trains until it is
-killed. Without that option it measures and prints the numbers; recovery.py calls its measure() instead.
+A program is its own worker: its job starts it again with --worker LOG, and then it trains until it
+is killed. Without that option it measures and prints the numbers; recovery.py calls its measure()
+instead.
 """
 
 import argparse
@@ -29,10 +31,16 @@ class Job(AbstractContextManager, Protocol):
 
 
 class LauncherJob(Job):
-    """A job of one launcher, which starts and restores the workers. It gets `grace_s` to end them."""
+    """A job of one launcher, which starts and restores the workers. It gets `grace_s` to end
+    them."""
 
     def __init__(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], output: Path, grace_s: float
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        output: Path,
+        grace_s: float,
     ) -> None:
         self._name, self._grace_s = name, grace_s
         with output.open("wb") as out:
@@ -68,14 +76,17 @@ def measure(
     deadline_s: float,
     killed: Callable[[int, int], None] = lambda pid, at_ns: None,
 ) -> Measured:
-    """Calls start(log, output) for a job whose workers log to `log`, kills `kills` times, ends the job.
-    Raises BenchError, with the end of `output`, if the job fails or a recovery takes over `deadline_s`."""
+    """Calls start(log, output) for a job whose workers log to `log`, kills `kills` times, ends the
+    job. Raises BenchError, with the end of `output`, if the job fails or a recovery takes over
+    `deadline_s`."""
     with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
         log, output = Path(folder, "steps"), Path(folder, "output")
         log.touch()
         with steps.patient_error(output), start(log, output) as job:
             reader = steps.StepReader(log, job.check)
-            return steps.measure_kills(reader, kills, work.workers, seed, deadline_s, job.restore, killed)
+            return steps.measure_kills(
+                reader, kills, work.workers, seed, deadline_s, job.restore, killed
+            )
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -95,7 +106,8 @@ def run(
     train: Callable[[str, Work], None],
     measure: Callable[[int, Work], Measured],
 ) -> None:
-    """A program's main function: train(log, work) in a worker, else measure(kills, work) and print."""
+    """A program's main function: train(log, work) in a worker, else measure(kills, work) and
+    print."""
     work = Work(args.params_mb, args.compute_ms, args.workers)
     if args.worker:
         train(args.worker, work)

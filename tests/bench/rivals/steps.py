@@ -1,8 +1,9 @@
-"""The work of a step, the log of steps, and the kill: by these the programs of the recovery bench compare.
+"""The work of a step, the log of steps, and the kill: by these the programs of the recovery bench
+compare.
 
 Each worker appends one line per finished step to one file; the driver reads it, kills a worker at a
-random moment and finds in the log when training went on. All times are CLOCK_MONOTONIC, taken by the
-worker itself, so that how often the driver looks does not enter a number.
+random moment and finds in the log when training went on. All times are CLOCK_MONOTONIC, taken by
+the worker itself, so that how often the driver looks does not enter a number.
 """
 
 import ctypes
@@ -45,13 +46,15 @@ def busy(milliseconds: float) -> None:
 
 
 class StepWriter:
-    """Appends finished steps to the log. One write per line: lines of different workers do not mix."""
+    """Appends finished steps to the log. One write per line: lines of different workers do not
+    mix."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def step(self, generation: int, members: int, first: float, last: float) -> None:
-        """`first` and `last` are two elements of the reduced gradient, each a sum of ones over members."""
+        """`first` and `last` are two elements of the reduced gradient, each a sum of ones over
+        members."""
         line = f"{time.monotonic_ns()} {os.getpid()} {generation} {members} {first} {last}\n"
         os.write(self._fd, line.encode())
 
@@ -62,7 +65,12 @@ class StepWriter:
 def start(command: Sequence[str], env: Mapping[str, str], output: BinaryIO) -> subprocess.Popen:
     """Starts a process that the kernel kills when this one ends, however it ends."""
     return subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=die_with_parent
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        preexec_fn=die_with_parent,
     )
 
 
@@ -80,7 +88,9 @@ def parse_step(line: str) -> Step:
     """Raises BenchError if the reduction of the step gave a wrong sum."""
     at_ns, pid, generation, members, first, last = line.split()
     if float(first) != int(members) or float(last) != int(members):
-        raise BenchError(f"worker {pid}: all-reduce of ones over {members} members gave {first} and {last}")
+        raise BenchError(
+            f"worker {pid}: all-reduce of ones over {members} members gave {first} and {last}"
+        )
     return Step(int(at_ns), int(pid), int(generation), int(members))
 
 
@@ -109,12 +119,15 @@ class StepReader:
                 return found
             self.check()
             if time.monotonic() > end:
-                raise BenchError(f"{what}: not within {deadline_s:g} s; {len(self.steps)} steps in the log")
+                raise BenchError(
+                    f"{what}: not within {deadline_s:g} s; {len(self.steps)} steps in the log"
+                )
             time.sleep(LOOK_S)
 
 
 def settled(workers: int) -> Callable[[list[Step]], set[int] | None]:
-    """Finds the workers' process ids, once the newest membership is complete and has run for a while."""
+    """Finds the workers' process ids, once the newest membership is complete and has run for a
+    while."""
 
     def find(steps: list[Step]) -> set[int] | None:
         if not steps:
@@ -130,8 +143,8 @@ def settled(workers: int) -> Callable[[list[Step]], set[int] | None]:
 
 
 def undisturbed(steps: list[Step]) -> list[float]:
-    """Seconds between consecutive steps of each worker that were both of one generation, that generation's
-    first steps left out."""
+    """Seconds between consecutive steps of each worker that were both of one generation, that
+    generation's first steps left out."""
     lanes: dict[tuple[int, int], list[int]] = {}
     for step in steps:
         lanes.setdefault((step.pid, step.generation), []).append(step.at_ns)
@@ -148,9 +161,10 @@ def measure_kills(
     restore: Callable[[int], None] = lambda pid: None,
     killed: Callable[[int, int], None] = lambda pid, at_ns: None,
 ) -> dict[str, list[float]]:
-    """SIGKILLs one random worker at a uniformly random moment of the step, `kills` times, and says so to
-    `killed`; `restore(pid)` brings a worker back for the next kill. Returns seconds:
-      kill_to_commit     to the next step that any other worker finished, be it the one open at the kill
+    """SIGKILLs one random worker at a uniformly random moment of the step, `kills` times, and says
+    so to `killed`; `restore(pid)` brings a worker back for the next kill. Returns seconds:
+      kill_to_commit     to the next step that any other worker finished, be it
+                         the one open at the kill
       kill_to_regrouped  to the first step of the membership without the victim
       step               between the steps of an undisturbed worker
     """
@@ -168,7 +182,9 @@ def measure_kills(
         killed(victim, killed_ns)
 
         def first_after(steps, condition, killed_ns=killed_ns, victim=victim):
-            times = (s.at_ns for s in steps if s.at_ns > killed_ns and s.pid != victim and condition(s))
+            times = (
+                s.at_ns for s in steps if s.at_ns > killed_ns and s.pid != victim and condition(s)
+            )
             return min(times, default=None)
 
         regrouped = reader.wait(
@@ -177,7 +193,9 @@ def measure_kills(
             lambda steps, g=newest, first=first_after: first(steps, lambda s: s.generation > g),
         )
         results["kill_to_regrouped"].append((regrouped - killed_ns) / 1e9)
-        results["kill_to_commit"].append((first_after(reader.steps, lambda s: True) - killed_ns) / 1e9)
+        results["kill_to_commit"].append(
+            (first_after(reader.steps, lambda s: True) - killed_ns) / 1e9
+        )
         if number + 1 < kills:
             restore(victim)
     return results
@@ -185,7 +203,8 @@ def measure_kills(
 
 @contextmanager
 def patient_error(log: Path) -> Iterator[None]:
-    """Adds the end of the job's own output to a BenchError, since the folder is removed afterwards."""
+    """Adds the end of the job's own output to a BenchError, since the folder is removed
+    afterwards."""
     try:
         yield
     except BenchError as error:
@@ -199,6 +218,7 @@ def print_results(name: str, results: dict[str, list[float]]) -> None:
         ordered = sorted(values)
         shown = " ".join(f"{value:.3f}" for value in values) if len(values) <= 20 else ""
         print(
-            f"{name} {key}: min {ordered[0]:.4f} p50 {statistics.median(ordered):.4f} max {ordered[-1]:.4f} s"
+            f"{name} {key}: min {ordered[0]:.4f} p50 {statistics.median(ordered):.4f} max "
+            f"{ordered[-1]:.4f} s"
             f" of {len(values)}  {shown}"
         )

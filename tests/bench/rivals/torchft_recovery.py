@@ -2,7 +2,8 @@
 
 Each worker is a replica group of one process. The survivors go on without the victim once the
 lighthouse has formed a new quorum; the victim is then started again, heals from a survivor, and the
-next kill follows when all train together. Run by itself it prints the numbers; recovery.py calls measure().
+next kill follows when all train together. Run by itself it prints the numbers; recovery.py calls
+measure().
 """
 
 import argparse
@@ -25,8 +26,8 @@ from steps import BenchError
 
 @dataclass(frozen=True)
 class Settings:
-    """Times of TorchFT. The defaults are those of `torchft_lighthouse`, and of its own train_ddp.py example
-    for the timeouts of a collective and of the manager."""
+    """Times of TorchFT. The defaults are those of `torchft_lighthouse`, and of its own train_ddp.py
+    example for the timeouts of a collective and of the manager."""
 
     join_timeout_ms: int = 60_000
     quorum_tick_ms: int = 100
@@ -47,7 +48,8 @@ TUNED = Settings(
 
 
 def train(log: str, work: Work, replica: str, settings: Settings) -> None:
-    """One replica: the loop of TorchFT's example, its forward and backward pass replaced by busy time."""
+    """One replica: the loop of TorchFT's example, its forward and backward pass replaced by busy
+    time."""
     import torch
     from torch.distributed import ReduceOp, TCPStore
     from torchft import Manager, Optimizer, ProcessGroupGloo
@@ -83,14 +85,16 @@ def train(log: str, work: Work, replica: str, settings: Settings) -> None:
         parameters.grad.fill_(1.0)
         manager.allreduce(parameters.grad, reduce_op=ReduceOp.SUM).wait()
         optimizer.step()
-        # A healing replica joins a step without a share in it and jumps to the survivors' step number.
+        # A healing replica joins a step without a share in it and jumps to the survivors' step
+        # number.
         if manager.current_step() == before + 1 and manager.errored() is None:
             first, last = parameters.grad[0].item(), parameters.grad[-1].item()
             writer.step(manager._quorum_id, manager.num_participants(), first, last)
 
 
 def start_lighthouse(settings: Settings, output: Path) -> tuple[subprocess.Popen, str]:
-    """Starts the lighthouse on a free port. Returns it and its address, which it tells only in its log."""
+    """Starts the lighthouse on a free port. Returns it and its address, which it tells only in its
+    log."""
     command = [str(Path(sysconfig.get_path("scripts"), "torchft_lighthouse"))]
     command += ["--bind", "127.0.0.1:0", "--min_replicas", "1"]
     command += ["--join_timeout_ms", str(settings.join_timeout_ms)]
@@ -111,7 +115,9 @@ def start_lighthouse(settings: Settings, output: Path) -> tuple[subprocess.Popen
 class Replicas(Job):
     """The lighthouse and the replicas, each started as the program with `arguments`."""
 
-    def __init__(self, workers: int, arguments: list[str], output: Path, settings: Settings) -> None:
+    def __init__(
+        self, workers: int, arguments: list[str], output: Path, settings: Settings
+    ) -> None:
         self._lighthouse, address = start_lighthouse(settings, output.with_name("lighthouse"))
         self._env = {**os.environ, "TORCHFT_LIGHTHOUSE": address}
         self._env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -152,7 +158,9 @@ def measure(
     Blocks: 10 s to start, 15 s a kill. Raises BenchError if a recovery takes over `deadline_s`."""
 
     def start(log: Path, output: Path) -> Job:
-        arguments = programs.worker(__file__, log, work) + (["--tuned"] if settings == TUNED else [])
+        arguments = programs.worker(__file__, log, work) + (
+            ["--tuned"] if settings == TUNED else []
+        )
         return Replicas(work.workers, arguments, output, settings)
 
     return programs.measure(start, kills, work, seed, deadline_s)
@@ -160,7 +168,9 @@ def measure(
 
 def main() -> None:
     options = programs.parser(__doc__)
-    options.add_argument("--tuned", action="store_true", help="short timeouts instead of the defaults")
+    options.add_argument(
+        "--tuned", action="store_true", help="short timeouts instead of the defaults"
+    )
     options.add_argument("--replica", help=argparse.SUPPRESS)
     args = options.parse_args()
     settings = TUNED if args.tuned else DEFAULTS

@@ -1,8 +1,8 @@
 """How long torchrun needs until a job trains again after one of its workers was SIGKILLed.
 
-torchrun stops the other workers and starts all of them again; the new ones meet through Gloo. The time
-to the first step of the restarted job is measured. The job reads no checkpoint, which favours it.
-Run by itself it prints the numbers; recovery.py calls measure().
+torchrun stops the other workers and starts all of them again; the new ones meet through Gloo. The
+time to the first step of the restarted job is measured. The job reads no checkpoint, which favours
+it. Run by itself it prints the numbers; recovery.py calls measure().
 """
 
 import os
@@ -13,8 +13,9 @@ import programs
 import steps
 from programs import Job, LauncherJob, Measured, Work
 
-# With torchrun's default a restarted job meets in the store of the one before: its workers find the addresses
-# of dead ones, time out after 30 s and may never start again. A store of its own for each restart cures it.
+# With torchrun's default a restarted job meets in the store of the one before: its workers find the
+# addresses of dead ones, time out after 30 s and may never start again. A store of its own for each
+# restart cures it.
 ENVIRONMENT = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     "GLOO_SOCKET_IFNAME": "lo",
@@ -23,7 +24,8 @@ ENVIRONMENT = {
 
 
 def train(log: str, work: Work) -> None:
-    """One worker: the loop of a data-parallel job, its forward and backward pass replaced by busy time."""
+    """One worker: the loop of a data-parallel job, its forward and backward pass replaced by busy
+    time."""
     steps.die_with_parent()
     import torch
     import torch.distributed as dist
@@ -44,10 +46,18 @@ def train(log: str, work: Work) -> None:
 
 def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) -> Measured:
     """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills().
-    Blocks: about 5 s, and 2 to 5 s a kill. Raises BenchError if a recovery takes over `deadline_s`."""
+    Blocks: about 5 s, and 2 to 5 s a kill. Raises BenchError if a recovery takes over
+    `deadline_s`."""
 
     def start(log: Path, output: Path) -> Job:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--local-addr",
+            "127.0.0.1",
+        ]
         command += ["--nproc-per-node", str(work.workers), "--max-restarts", "1000000"]
         command += programs.worker(__file__, log, work)
         env = {**os.environ, **ENVIRONMENT}

@@ -1,4 +1,5 @@
-"""Records where Open MPI's mpirun puts and binds ranks on the machines of this folder, into mpirun5.txt.
+"""Records where Open MPI's mpirun puts and binds ranks on the machines of this folder, into
+mpirun5.txt.
 
 usage: record.py MPIRUN    (5.0.11 made the file; it reads a machine from hwloc's XML)
 """
@@ -22,19 +23,32 @@ def record(mpirun: str, machine: str, words: list[str]) -> str:
     shown = ["--display", "map", "--do-not-launch", "--allow-run-as-root"]
     end = [] if words[-1] == "true" else ["true"]
     job = subprocess.run(
-        [mpirun, *topology, *shown, *words, *end], cwd=FOLDER, capture_output=True, text=True, timeout=60
+        [mpirun, *topology, *shown, *words, *end],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     found = spots(job.stdout)
     if found:
         return " | ".join(found)
-    lines = [line for line in (job.stdout + job.stderr).splitlines() if line and not line.startswith("---")]
+    lines = [
+        line
+        for line in (job.stdout + job.stderr).splitlines()
+        if line and not line.startswith("---")
+    ]
     return "error: " + (lines[0] if lines else f"status {job.returncode}")
 
 
 def main() -> None:
-    cases = [c for c in (FOLDER / "cases.txt").read_text().splitlines() if c and not c.startswith("#")]
+    cases = [
+        c for c in (FOLDER / "cases.txt").read_text().splitlines() if c and not c.startswith("#")
+    ]
     with (FOLDER / "mpirun5.txt").open("w") as out:
-        out.write("# Made by record.py: a machine, its command lines, the bindings of the ranks in order.\n")
+        out.write(
+            "# Made by record.py: a machine, its command lines, the bindings of the ranks in "
+            "order.\n"
+        )
         for machine in MACHINES:
             out.write(f"machine {machine}\n")
             for case in cases:

@@ -1,4 +1,5 @@
-"""In PYTHONPATH of tests that tools/dev/record_map.py runs: a process ends by writing what it imported."""
+"""In PYTHONPATH of tests that tools/dev/record_map.py runs: a process ends by writing what it
+imported."""
 
 import atexit
 import os
