@@ -310,7 +310,7 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
     for (const base::Status& status : {decode(std::span(frame).subspan(kPrefix)).status(),
                                        decode_world(encode_world(world)).status()}) {
       EXPECT_EQ(status.code(), base::Code::kDataLoss) << why;
-      EXPECT_EQ(status.message(), fmt::format("World malformed {}: {}", world.generation, why));
+      EXPECT_EQ(status.message(), fmt::format("malformed World {}: {}", world.generation, why));
     }
   }
 }
