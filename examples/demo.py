@@ -1,10 +1,9 @@
-"""Lose a worker, gain one, let one leave; compare the weights with an undisturbed run. Writes
-demo.png.
+"""Lose a worker, gain one, let one leave; compare the weights with an undisturbed run.
 
 Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL in the
 middle of a step, adds one, gives one notice, and then trains the same model alone. The victim is
 stopped first, at whatever instruction it is; it is killed there if the job's status shows that its
-step is open, and goes on otherwise, to be stopped again.
+step is open, and goes on otherwise, to be stopped again. Writes the picture demo.png.
 """
 
 import argparse
@@ -329,7 +328,7 @@ def run_alone(script: list[str], log: Path, deadline: float) -> str:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     options.add_argument("--epochs", type=int, default=80)
     options.add_argument("--output", type=Path, default=ROOT / "demo.png")
     options.add_argument(

@@ -18,6 +18,7 @@ parser.add_argument("--epochs", type=int, default=15)
 parser.add_argument("--batch-size", type=int, default=64)
 parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
+batch, epochs = args.batch_size, args.epochs
 torch.manual_seed(args.seed)
 
 digits = load_digits()
@@ -33,9 +34,7 @@ model = nn.Sequential(
     nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 4 * 4, 10),
 )  # fmt: skip
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-session = join(
-    model, optimizer, train_set, batch_size=args.batch_size, epochs=args.epochs, progress=True
-)
+session = join(model, optimizer, train_set, batch_size=batch, epochs=epochs, progress=True)
 
 for step in session:
     for x, y in step:

@@ -17,6 +17,7 @@ parser.add_argument("--epochs", type=int, default=15)
 parser.add_argument("--batch-size", type=int, default=64)
 parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
+batch, epochs = args.batch_size, args.epochs
 torch.manual_seed(args.seed)
 
 digits = load_digits()
@@ -32,9 +33,9 @@ model = nn.Sequential(
     nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 4 * 4, 10),
 )  # fmt: skip
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-loader = data.DataLoader(train_set, batch_size=args.batch_size, shuffle=True)
+loader = data.DataLoader(train_set, batch_size=batch, shuffle=True)
 
-for epoch in range(args.epochs):
+for epoch in range(epochs):
     total_loss = 0.0
     for x, y in loader:
         optimizer.zero_grad()

@@ -1,5 +1,4 @@
-"""Train a small network on scikit-learn's handwritten digits with
-tf.distribute.MultiWorkerMirroredStrategy.
+"""Train on scikit-learn's handwritten digits with tf.distribute.MultiWorkerMirroredStrategy.
 
 regroup --role worker=2 python examples/tensorflow/multi_worker.py
 """

@@ -1,5 +1,4 @@
-"""Train a small network on scikit-learn's handwritten digits with
-tf.distribute.ParameterServerStrategy.
+"""Train on scikit-learn's handwritten digits with tf.distribute.ParameterServerStrategy.
 
 regroup --role chief=1 --role worker=2 --role ps=1 python examples/tensorflow/parameter_server.py
 """

@@ -248,7 +248,7 @@ def format_table(rows: Sequence[Row]) -> str:
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The options every bench has; a bench adds its own."""
-    options = argparse.ArgumentParser(description=description.strip().splitlines()[0])
+    options = argparse.ArgumentParser(description=description.strip().split("\n\n")[0])
     options.add_argument(
         "--quick", action="store_true", help="fewer samples: under 50 s for all benches"
     )

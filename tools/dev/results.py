@@ -226,7 +226,7 @@ def parts_of(file: Path) -> list[dict]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="tools/dev/results.py", description=__doc__.splitlines()[0]
+        prog="tools/dev/results.py", description=__doc__.split("\n\n")[0]
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("tree", help="print the key of HEAD; fails if the working tree is not clean")
