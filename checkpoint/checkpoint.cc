@@ -210,13 +210,16 @@ base::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places
   }
   std::ranges::stable_sort(candidates, std::greater(),
                            [](const Candidate& one) { return one.entry.step; });
-  for (const auto& [entry, aside] : candidates) {
+  for (const Candidate& candidate : candidates) {
+    const auto& [entry, aside] = candidate;
     const Status status = verify(entry.path, on_progress);
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
     // Of another version, unreadable to this user, out of memory: that does not make it bad.
     if (status.code() != Code::kDataLoss) return status;
-    say(fmt::format("checkpoint {} is damaged; using the one before it: {}", entry.path,
-                    status.message()));
+    say(fmt::format(
+        "checkpoint {} is damaged; {}: {}", entry.path,
+        &candidate == &candidates.back() ? "no other one is left" : "using the one before it",
+        status.message()));
     if (!aside) continue;
     if (const Status moved = set_aside(entry, status.message()); !moved.ok()) say(moved.message());
   }

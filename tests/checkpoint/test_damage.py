@@ -86,6 +86,15 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_used(tmp_path):
     assert (tmp_path / "damaged-step-00000002" / "REASON").read_text().strip()
 
 
+def test_the_only_one_is_damaged_and_none_before_it_is_promised(tmp_path):
+    path = save(tmp_path, 1, TINY)
+    flip(path / "shard-0000-of-0001.h5", 500, 3)
+    done = newest(tmp_path)
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done
+    assert "step-00000001 is damaged; no other one is left: " in done.stderr
+    assert (tmp_path / "damaged-step-00000001" / "REASON").read_text().strip()
+
+
 def test_no_checkpoint_and_no_directory_are_no_error(tmp_path):
     assert newest(tmp_path).stdout == "{}\n"
     assert newest(tmp_path / "nowhere").stdout == "{}\n"
