@@ -308,14 +308,14 @@ void quarantine_copy(const Checkpointing& options, proto::Step step, const Statu
     return move_to_quarantine(local, job, step, text);
   });
   fmt::print(
-      stderr, "checkpoint {} of this host is {}\n", local,
+      stderr, "regroup: checkpoint {} of this host is {}\n", local,
       done.ok() ? "damaged and set aside" : "damaged, and cannot be set aside: " + done.message());
 }
 
 // Printed on this member's standard error, which the job's user sees.
 void report_skipped_copy(const std::string& local, const Status& why, const std::string& instead) {
-  fmt::print(stderr, "checkpoint {} of this host is not used; reading {}: {}\n", local, instead,
-             why.message());
+  fmt::print(stderr, "regroup: checkpoint {} of this host is not used; reading {}: {}\n", local,
+             instead, why.message());
 }
 
 }  // namespace
