@@ -231,8 +231,8 @@ void notify_controller(const job::JobFiles& files, std::uint32_t members) {
     const auto reply = lease::parse_reply(std::string_view(read).substr(0, end));
     read.erase(0, end + 1);
     if (reply.ok() && !reply->text.empty())
-      fmt::print(reply->ok ? stdout : stderr, "{}{}\n", reply->ok ? "" : "regroup: ",
-                 base::escaped_lines(reply->text));
+      fmt::print(reply->ok ? stdout : stderr, "{}{}\n",
+                 reply->ok ? "" : "regroup: ", base::escaped_lines(reply->text));
     if (reply.ok() && reply->over) return;
   }
 }
