@@ -33,6 +33,10 @@ void add_children(pid_t pid, std::vector<pid_t>& out) {
   }
 }
 
+void kill_each_descendant() {
+  for (const pid_t victim : descendants_of(::getpid())) ::kill(victim, SIGKILL);
+}
+
 }  // namespace
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
@@ -61,9 +65,12 @@ bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)
       killed = exiting;  // else its children, which are now children of this process, must be found
       continue;
     }
-    if (clock.now() >= deadline) return false;
+    if (clock.now() >= deadline) {
+      kill_each_descendant();  // the machine may have stood still for all of the limit
+      return false;
+    }
     if (!killed) {
-      for (const pid_t victim : descendants_of(::getpid())) ::kill(victim, SIGKILL);
+      kill_each_descendant();
       killed = true;
       continue;
     }

@@ -66,7 +66,6 @@ class ReaperProcess {
   // reaper, and closes standard output, so that its readers see the end of the job's output.
   void detach() {
     ::setsid();
-    become_subreaper();
     const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
     ::dup2(null.get(), STDIN_FILENO);
     ::dup2(null.get(), STDOUT_FILENO);
@@ -136,6 +135,7 @@ base::Result<Reaper> Reaper::start(const ReaperOptions& options, const std::func
   if (reaper.pid_ < 0) return base::system_error("fork", "the reaper", errno);
   if (reaper.pid_ > 0) return reaper;
   reaper.life_.reset();
+  become_subreaper();  // before there is an agent, whose death makes its children this process's
   const pid_t child = ::fork();
   if (child < 0) {
     reaper.state_->refusal.store(errno);

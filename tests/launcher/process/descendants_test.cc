@@ -2,6 +2,7 @@
 #include "launcher/process/descendants.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,24 @@ TEST(Descendants, AreAllKilledAndReaped) { EXPECT_EQ(in_child(kill_chain), 0); }
 int kill_none() { return kill_descendants(std::chrono::seconds(10)) ? 0 : 1; }
 
 TEST(Descendants, NoneIsFine) { EXPECT_EQ(in_child(kill_none), 0); }
+
+// The child holds the only write end of the pipe.
+int kill_within_no_time() {
+  std::array<int, 2> fds{};
+  if (::pipe(fds.data()) != 0) return 2;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  ::close(fds[1]);
+  static_cast<void>(kill_descendants(base::Duration::zero()));
+  pollfd ended{fds[0], POLLIN, 0};
+  const bool killed = ::poll(&ended, 1, 10'000) == 1;
+  ::kill(child, SIGKILL);
+  return killed ? 0 : 3;
+}
+
+TEST(Descendants, AreKilledThoughTheLimitIsOver) { EXPECT_EQ(in_child(kill_within_no_time), 0); }
 
 TEST(Descendants, AreFoundBelowEachOther) {
   std::array<int, 2> fds{};
