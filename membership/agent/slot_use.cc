@@ -1,0 +1,91 @@
+// Reads seals and state words, which members change meanwhile: each answer was true at one moment.
+// It stays true as long as it matters: a dead member stores nothing, and a living one's slot is
+// never reassigned.
+#include "membership/agent/slot_use.h"
+
+#include <algorithm>
+
+#include "proto/message_check.h"
+
+namespace regroup::membership {
+namespace {
+
+proto::SlotReport report_of(const shmem::Arena& arena, proto::SlotIndex slot,
+                            const NodeTransfer& transfer) {
+  const shmem::MemberSlot& line = arena.member_slot(slot);
+  proto::SlotReport out{.member = line.occupied.load(std::memory_order_acquire) - 1,
+                        .slot = slot,
+                        .alive = line.dead.load(std::memory_order_acquire) == 0,
+                        .finished = line.finished.load(std::memory_order_acquire) != 0,
+                        .state = shmem::load_state<shmem::RealPolicy>(line.state),
+                        .step = line.step.load(std::memory_order_relaxed),
+                        .loss = line.loss.load(std::memory_order_relaxed),
+                        .proved = line.proved.load(std::memory_order_acquire) != 0};
+  out.caught_up_to = transfer.may_have(out.member);
+  for (const auto& word : line.seals) {
+    const proto::Seal seal = proto::Seal::unpack(word.load(std::memory_order_acquire));
+    if (proto::makes_sense(seal)) out.seals.push_back(seal);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena,
+                                            const NodeTransfer& transfer) {
+  std::vector<proto::SlotReport> lines;
+  for (proto::SlotIndex slot = 0; arena.mapped() && slot < arena.spec().slots; ++slot) {
+    if (arena.member_slot(slot).occupied.load(std::memory_order_acquire) != 0)
+      lines.push_back(report_of(arena, slot, transfer));
+  }
+  return lines;
+}
+
+bool holds_plan(const shmem::Arena& arena, const proto::World& world) {
+  for (std::uint32_t leaf = 0; leaf < world.plan.size(); ++leaf) {
+    const proto::SlotId slot_id = world.plan[leaf];
+    if (slot_id.node != arena.spec().node || world.rank_of(slot_id) >= 0) continue;
+    if (slot_id.slot >= arena.spec().slots) return false;
+    const auto& seals = arena.member_slot(slot_id.slot).seals;
+    const bool sealed = std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
+      const proto::Seal seal = proto::Seal::unpack(word.load(std::memory_order_acquire));
+      return seal.step == world.resume.step() + 1 && seal.leaves.contains(leaf);
+    });
+    if (!sealed) return false;
+  }
+  return true;
+}
+
+SlotUse use_of(const SlotView& view, proto::SlotIndex slot) {
+  const shmem::MemberSlot& line = view.arena.member_slot(slot);
+  const std::uint32_t occupied = line.occupied.load(std::memory_order_acquire);
+  if (occupied == 0) return SlotUse::kFree;
+  const proto::MemberId owner = occupied - 1;
+  const LocalMember* member = view.members.find(owner);
+  if (member == nullptr || !member->is_dead()) return SlotUse::kTaken;
+  const proto::World& world = view.world;
+  if (!member->is_reaped() || world.rank_of(owner) >= 0) return SlotUse::kNeeded;
+  const proto::SlotId slot_id{view.arena.spec().node, slot};
+  const bool planned = view.committed <= world.resume.step() &&
+                       std::find(world.plan.begin(), world.plan.end(), slot_id) != world.plan.end();
+  if (!view.awaits_world) return planned ? SlotUse::kNeeded : SlotUse::kFree;
+  const bool sealed =
+      std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
+        return proto::Seal::unpack(word.load(std::memory_order_acquire)).step > view.committed;
+      });
+  return planned || sealed ? SlotUse::kVoidable : SlotUse::kFree;
+}
+
+SlotChoice choose_slot(const SlotView& view) {
+  std::optional<proto::SlotIndex> first[4];  // by use
+  for (proto::SlotIndex slot = 0; slot < view.arena.spec().slots; ++slot) {
+    auto& of_use = first[static_cast<std::size_t>(use_of(view, slot))];
+    if (!of_use) of_use = slot;
+  }
+  const auto of = [&first](SlotUse use) { return first[static_cast<std::size_t>(use)]; };
+  if (of(SlotUse::kFree)) return {.slot = of(SlotUse::kFree)};
+  if (of(SlotUse::kVoidable)) return {.slot = of(SlotUse::kVoidable), .voids = true};
+  return {.worth_wait = of(SlotUse::kNeeded).has_value()};
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,54 @@
+// What the slots of an arena hold, and which of them may be reassigned: pure functions of the words
+// in the arena and of what the agent knows. docs/design/architecture.md, section 3.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "membership/agent/local_members.h"
+#include "membership/agent/node_transfer.h"
+#include "proto/slot_report.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
+
+namespace regroup::membership {
+
+// The state of each slot of `arena` that has an owner, for the coordinator; `arena` may be
+// unmapped.
+[[nodiscard]] std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena,
+                                                          const NodeTransfer& transfer);
+
+// True if every leaf that the plan of `world` assigns to a slot of this node outside the World is
+// sealed in that slot.
+[[nodiscard]] bool holds_plan(const shmem::Arena& arena, const proto::World& world);
+
+// What an agent knows when it assigns a slot.
+struct SlotView {
+  const shmem::Arena& arena;  // mapped
+  const LocalMembers& members;
+  const proto::World& world;  // the newest one announced here
+  bool awaits_world = false;  // its generation is revoked here
+  proto::Step committed = 0;  // the newest step that a member here knows to be committed
+};
+
+// Why a slot may be reassigned, or not yet. A dead member's slot is kept until a World without that
+// member is announced and the step that still needs its partial sums is committed.
+enum class SlotUse : std::uint8_t {
+  kFree,      // nobody needs what is in it
+  kVoidable,  // its sums may enter the next plan, which cannot use them once it is reassigned
+  kNeeded,    // will become free: its owner is dead, but still needed
+  kTaken,     // its owner lives
+};
+[[nodiscard]] SlotUse use_of(const SlotView& view, proto::SlotIndex slot);
+
+// The slot for a member that joins: a free one; else, while a regroup is in progress, one whose
+// sums are then void, which the coordinator must hear of before it makes the next plan.
+struct SlotChoice {
+  std::optional<proto::SlotIndex> slot;
+  bool voids = false;       // `slot` had sums that the next plan could use
+  bool worth_wait = false;  // without `slot`: one will become free
+};
+[[nodiscard]] SlotChoice choose_slot(const SlotView& view);
+
+}  // namespace regroup::membership
