@@ -1,5 +1,5 @@
 // The agent's reactions to the coordinator and to members. docs/design/architecture.md sections 3
-// and 4. agent_lines.cc decides which slots may be reassigned.
+// and 4. slot_use.h decides which slots may be reassigned.
 #include "membership/agent/agent_core.h"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/printable.h"
 #include "membership/membership.h"
 
 namespace regroup::membership {
@@ -20,7 +21,18 @@ std::string abbreviation(int signal) {
 
 }  // namespace
 
-AgentCore::AgentCore(AgentOptions options) : options_(std::move(options)) {}
+AgentCore::AgentCore(AgentOptions options)
+    : options_(std::move(options)), transfer_(options_.node, options_.endpoints) {}
+
+void AgentCore::emit_all(AgentEffects effects) {
+  for (AgentEffect& effect : effects) effects_.push_back(std::move(effect));
+}
+
+// The last learner may have been removed during the call.
+AgentEffects AgentCore::take_effects() {
+  if (const auto stop = transfer_.stop_idle_fetch()) emit(*stop);
+  return std::exchange(effects_, {});
+}
 
 AgentEffects AgentCore::handle(AgentSender source, const proto::Message& message) {
   if (source.member) {
@@ -33,12 +45,12 @@ AgentEffects AgentCore::handle(AgentSender source, const proto::Message& message
     incarnation_ = message.incarnation;
     on_coordinator(message.body);
   }
-  return effects();
+  return take_effects();
 }
 
 void AgentCore::on_coordinator(const proto::Body& body) {
   if (const auto* start = std::get_if<proto::Start>(&body)) {
-    members_.try_emplace(start->member);
+    members_.add(start->member);
     emit(StartMember{*start});
   } else if (std::holds_alternative<proto::Hello>(body)) {
     on_hello();
@@ -56,62 +68,77 @@ void AgentCore::on_coordinator(const proto::Body& body) {
   } else if (const auto* kill = std::get_if<proto::Kill>(&body)) {
     on_kill(*kill);
   } else if (const auto* start_source = std::get_if<proto::StartSource>(&body)) {
-    on_start_source(*start_source);
+    emit_all(transfer_.start_source(*start_source, arena(), *world_, awaits_world()));
   } else if (const auto* start_target = std::get_if<proto::StartTarget>(&body)) {
     on_start_target(*start_target);
   } else if (std::holds_alternative<proto::EndTransfer>(body)) {
-    end_transfer();
+    emit_all(transfer_.end(arena()));
   } else if (const auto* done = std::get_if<proto::JobDone>(&body)) {
     if (done->exit_code == kEndedOnNotice)
       return;  // the members were excluded and end by themselves
-    for (const auto& [id, member] : members_) {
-      if (!member.reaped) emit(KillMember{id});
+    for (const auto& [id, member] : members_.all()) {
+      if (!member.is_reaped()) emit(KillMember{id});
     }
   }
 }
 
 void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
-  const auto found = members_.find(id);
+  LocalMember* const member = members_.find(id);
   if (const auto* join = std::get_if<proto::Join>(&body)) {
-    if (found == members_.end())
+    if (member == nullptr)
       return refuse(id, fmt::format("member {} was not started by this agent", id));
-    if (join->member != id || found->second.slot || found->second.reaped ||
+    if (join->member != id || member->slot || member->is_reaped() ||
         std::find(waiting_.begin(), waiting_.end(), id) != waiting_.end()) {
       return refuse(id, fmt::format("member {} has joined before", id));
     }
     on_join(*join);
   } else if (const auto* failure = std::get_if<proto::Failure>(&body)) {
     on_failure(id, *failure);
-  } else if (found == members_.end() || !found->second.slot || found->second.dead) {
+  } else if (member == nullptr || !member->slot || member->is_dead()) {
     return;  // its connection was refused, or it is dead
   } else if (std::holds_alternative<proto::Ready>(body)) {
-    on_ready(id);
+    on_ready(id, member);
   } else if (const auto* contacts = std::get_if<proto::Contacts>(&body)) {
-    on_contact(id, *contacts);
+    if (contacts_.add(id, *contacts)) send_contacts();
   } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&body)) {
     emit(ToCoordinator{*suspect});
   } else if (const auto* diverged = std::get_if<proto::Diverged>(&body)) {
     emit(ToCoordinator{proto::Diverged{id, diverged->why}});
   } else if (std::holds_alternative<proto::Drained>(body)) {
-    found->second.drained = true;
+    member->drained = true;
     emit(ToCoordinator{proto::MemberDrained{id}});
   }
 }
 
-void AgentCore::on_ready(proto::MemberId id) {
-  Local& member = members_.at(id);
-  if (member.ready) return;
-  member.ready = true;
-  emit(WatchLine{id, *member.slot});
-  emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
+// Before World 1 the job can be relaunched, so the declaration of a launch whose members are all
+// dead is dropped.
+void AgentCore::on_join(const proto::Join& join) {
+  if (arena_.declaration() && world_->generation == 0 && members_.none_holds_a_slot()) {
+    members_.drop_slots();
+    arena_.forget_declaration();
+  }
+  const auto answer = arena_.admit(join, options_);
+  if (const auto* refused = std::get_if<DeclaredArena::Refused>(&answer))
+    return refuse(join.member, refused->reason, refused->kind);
+  const std::string& warning = std::get<DeclaredArena::Admitted>(answer).warning;
+  if (!warning.empty()) emit(Warn{warning});
+  members_.find(join.member)->join = join;
+  assign_slot(join.member);
+}
+
+void AgentCore::on_ready(proto::MemberId id, LocalMember* member) {
+  if (member->is_ready()) return;
+  member->life = LocalMember::Life::kReady;
+  emit(WatchLine{id, *member->slot});
+  emit(ToCoordinator{proto::MemberReady{*member->slot, member->join}});
 }
 
 // The member is about to end. A failure that ends the job is forwarded at once, before its process
 // has ended.
 void AgentCore::on_failure(proto::MemberId id, const proto::Failure& failure) {
-  const auto found = members_.find(id);
-  if (found == members_.end() || found->second.reaped) return;
-  proto::Failure& known = found->second.loss.failure;
+  LocalMember* const member = members_.find(id);
+  if (member == nullptr || member->is_reaped()) return;
+  proto::Failure& known = member->loss.failure;
   if (known.known()) return;  // later failures follow from the first
   known = failure;
   if (known.final) emit(ToCoordinator{known});
@@ -120,32 +147,31 @@ void AgentCore::on_failure(proto::MemberId id, const proto::Failure& failure) {
 // A restarted coordinator asks for the lines: the agent also repeats every fact that it may have
 // missed. Drained members come first, so that the coordinator does not take them for starting ones.
 void AgentCore::on_hello() {
-  end_transfer();
-  for (const auto& [id, member] : members_) {
-    const bool lives = member.ready && !member.dead;
-    if (lives && member.drained) emit(ToCoordinator{proto::MemberDrained{id}});
+  emit_all(transfer_.end(arena()));
+  for (const auto& [id, member] : members_.all()) {
+    if (member.is_ready() && member.drained) emit(ToCoordinator{proto::MemberDrained{id}});
   }
   proto::HelloReply reply{world_->generation, revoked_, report()};
-  for (const auto& [id, member] : members_) {
+  for (const auto& [id, member] : members_.all()) {
     if (!member.slot)
-      reply.lines.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.reaped});
+      reply.lines.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.is_reaped()});
   }
-  if (first_) reply.declared = *first_;
+  reply.declared = arena_.declaration();
   emit(ToCoordinator{std::move(reply)});
   send_contacts();
-  for (const auto& [id, member] : members_) {
-    const bool lives = member.ready && !member.dead;
-    if (lives && world_->rank_of(id) < 0)
+  for (const auto& [id, member] : members_.all()) {
+    if (member.is_ready() && world_->rank_of(id) < 0)
       emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
-    if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
+    if (member.is_dead()) emit(ToCoordinator{member.loss});
     if (member.loss.failure.final) emit(ToCoordinator{member.loss.failure});
   }
 }
 
+// The words are closed before the Report is read from them: what it says is then final.
 void AgentCore::on_revoke(proto::Generation g) {
   revoked_ = std::max(revoked_, g);
-  for (proto::SlotIndex slot = 0; arena_.mapped() && slot < arena_.spec().slots; ++slot) {
-    shmem::MemberSlot& line = arena_.member_slot(slot);
+  for (proto::SlotIndex slot = 0; arena().mapped() && slot < arena().spec().slots; ++slot) {
+    shmem::MemberSlot& line = arena().member_slot(slot);
     if (line.occupied.load(std::memory_order_acquire) == 0) continue;
     shmem::revoke<shmem::RealPolicy>(line.state, line.revoked_up_to, revoked_);
     shmem::ring(line.bell);
@@ -160,147 +186,175 @@ void AgentCore::on_announce(const proto::Announce& announce) {
                           world.generation, world_->generation, revoked_)});
     return;
   }
-  contacts_ = {world.generation, {}};
-  if (!arena_.mapped()) {  // no member has joined here, so none is in the World
-    world_ = announce.world;
-    return;
-  }
-  on_world_in_transfer(world);
-  if (const base::Status status = arena_.publish_world(world); !status.ok()) {
+  if (!arena().mapped())  // no member has joined here, so none is in the World
+    return adopt(announce.world);
+  emit_all(transfer_.on_world(arena(), world));
+  if (const base::Status status = arena_.arena().publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }
-  world_ = announce.world;
-  shmem::ring_all(arena_);
-  if (!plan_holds(world)) {
+  adopt(announce.world);
+  shmem::ring_all(arena());
+  if (!holds_plan(arena(), world)) {
     emit(Warn{fmt::format("World {} needs partial sums that no longer exist", world.generation)});
     on_revoke(world.generation);
   }
   retry_joins();
 }
 
-// Contacts are sent once all members of the World on this node have published theirs, since the
-// others need all of them. A member may publish another one later.
-void AgentCore::on_contact(proto::MemberId id, const proto::Contacts& own) {
-  if (own.generation != world_->generation || own.members.size() != 1 || world_->rank_of(id) < 0)
-    return;
-  const proto::Contact contact{id, own.members[0].address};
-  const auto known = std::ranges::find(contacts_.members, id, &proto::Contact::member);
-  if (known == contacts_.members.end()) {
-    contacts_.members.push_back(contact);
-  } else if (*known == contact) {
-    return;
-  } else {
-    *known = contact;
-  }
-  send_contacts();
+void AgentCore::adopt(std::shared_ptr<const proto::World> world) {
+  world_ = std::move(world);
+  contacts_.begin(*world_, options_.node);
 }
 
 void AgentCore::send_contacts() {
-  const auto here =
-      std::count_if(world_->members.begin(), world_->members.end(),
-                    [&](const proto::WorldMember& m) { return m.slot_id.node == options_.node; });
-  if (here == 0 || contacts_.members.size() < static_cast<std::size_t>(here)) return;
-  emit(ToCoordinator{contacts_});
+  if (auto all = contacts_.complete()) emit(ToCoordinator{std::move(*all)});
 }
 
 void AgentCore::on_contacts(const proto::Contacts& all) {
-  if (all.generation != world_->generation || !arena_.mapped()) return;
+  if (all.generation != world_->generation || !arena().mapped()) return;
   for (const proto::WorldMember& m : world_->members) {
-    const auto found = members_.find(m.id);
-    if (m.slot_id.node != options_.node || found == members_.end() || found->second.dead) continue;
+    const LocalMember* member = members_.find(m.id);
+    if (m.slot_id.node != options_.node || member == nullptr || member->is_dead()) continue;
     emit(ToMember{m.id, all});
     emit(Ring{m.slot_id.slot});
   }
 }
 
 void AgentCore::on_notice(proto::MemberId id) {
-  const auto found = members_.find(id);
-  if (found == members_.end() || found->second.reaped) return;
-  if (!found->second.slot) return emit(KillMember{id});
-  shmem::MemberSlot& line = arena_.member_slot(*found->second.slot);
+  const LocalMember* member = members_.find(id);
+  if (member == nullptr || member->is_reaped()) return;
+  if (!member->slot) return emit(KillMember{id});
+  shmem::MemberSlot& line = arena().member_slot(*member->slot);
   line.leave_request.store(shmem::kAtBoundary, std::memory_order_release);
   shmem::ring(line.bell);
 }
 
+// The message goes first: a member that finds itself excluded then finds the reason, too.
 void AgentCore::on_kill(const proto::Kill& kill) {
-  const auto found = members_.find(kill.member);
-  if (found == members_.end() || found->second.reaped) return;
-  if (!kill.gently || !found->second.slot || found->second.dead)
-    return emit(KillMember{kill.member});
+  const LocalMember* member = members_.find(kill.member);
+  if (member == nullptr || member->is_reaped()) return;
+  if (!kill.gently || !member->slot || member->is_dead()) return emit(KillMember{kill.member});
   emit(ToMember{kill.member, proto::Excluded{kill.reason}});
-  emit(ReleaseMember{*found->second.slot});
+  emit(ReleaseMember{*member->slot});
+}
+
+void AgentCore::on_start_target(const proto::StartTarget& order) {
+  std::vector<TransferTarget::LearnerSlot> learners;
+  for (const proto::MemberId id : order.members) {
+    const LocalMember* member = members_.find(id);
+    if (member == nullptr || !member->slot || member->is_dead() || world_->rank_of(id) >= 0)
+      continue;  // the coordinator knows, or will be told
+    learners.push_back({id, *member->slot});
+  }
+  emit_all(transfer_.start_target(order, learners, arena()));
+}
+
+void AgentCore::assign_slot(proto::MemberId id) {
+  const proto::Step committed = resume_of(*world_, {{options_.node, report()}}).step();
+  const SlotChoice choice = choose_slot({arena(), members_, *world_, awaits_world(), committed});
+  if (!choice.slot) {
+    if (choice.worth_wait) return waiting_.push_back(id);
+    return refuse(id, fmt::format("member {} is refused: all {} of node {} are in use", id,
+                                  base::counted(arena().spec().slots, "slot"), options_.node));
+  }
+  transfer_.before_slot_is_reassigned(arena());
+  arena_.arena().assign_slot(*choice.slot, id);
+  // assign_slot() knows only the newest World here, but a revoke may concern a generation that
+  // never reached this node.
+  arena()
+      .member_slot(*choice.slot)
+      .revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
+  members_.find(id)->slot = choice.slot;
+  emit(ToMember{id, proto::Welcome{*choice.slot, options_.shards, options_.seed}, true});
+  if (choice.voids) emit(ToCoordinator{proto::Report{revoked_, report()}});
+}
+
+void AgentCore::refuse(proto::MemberId id, const std::string& reason, const char* kind) {
+  if (LocalMember* member = members_.find(id); member != nullptr && !member->slot)
+    member->loss.failure = {id, kind, "", reason};
+  emit(ToMember{id, proto::Refused{reason}});
+  emit(CloseMember{id});
+}
+
+void AgentCore::retry_joins() {
+  for (proto::MemberId id : std::exchange(waiting_, {})) {
+    if (!members_.find(id)->is_reaped()) assign_slot(id);
+  }
 }
 
 void AgentCore::release(proto::SlotIndex slot) {
-  arena_.member_slot(slot).leave_request.store(shmem::kNow, std::memory_order_release);
-  shmem::ring(arena_.member_slot(slot).bell);
+  shmem::MemberSlot& line = arena().member_slot(slot);
+  line.leave_request.store(shmem::kNow, std::memory_order_release);
+  shmem::ring(line.bell);
 }
 
 AgentEffects AgentCore::on_line_dead(proto::SlotIndex slot) {
   const std::uint32_t owner =
-      arena_.mapped() && slot < arena_.spec().slots
-          ? arena_.member_slot(slot).occupied.load(std::memory_order_acquire)
+      arena().mapped() && slot < arena().spec().slots
+          ? arena().member_slot(slot).occupied.load(std::memory_order_acquire)
           : 0;
   if (owner == 0) return {};
-  const auto found = members_.find(owner - 1);
-  if (found == members_.end() || found->second.dead) return {};
-  found->second.loss.why = fmt::format("member {}: its training thread has ended", owner - 1);
-  mark_dead(owner - 1, &found->second);
-  emit(ToCoordinator{found->second.loss});
-  return effects();
+  LocalMember* const member = members_.find(owner - 1);
+  if (member == nullptr || member->is_dead()) return {};
+  member->loss.why = fmt::format("member {}: its training thread has ended", owner - 1);
+  mark_dead(owner - 1);
+  emit(ToCoordinator{member->loss});
+  return take_effects();
 }
 
 AgentEffects AgentCore::on_stuck(proto::MemberId id, const std::string& why) {
-  const auto found = members_.find(id);
-  if (found == members_.end() || !found->second.slot || found->second.dead) return {};
-  found->second.loss.why = why;
-  mark_dead(id, &found->second);
-  emit(ToCoordinator{found->second.loss});
-  return effects();
+  LocalMember* const member = members_.find(id);
+  if (member == nullptr || !member->slot || member->is_dead()) return {};
+  member->loss.why = why;
+  mark_dead(id);
+  emit(ToCoordinator{member->loss});
+  return take_effects();
 }
 
 AgentEffects AgentCore::on_link_closed(proto::MemberId id) {
-  const auto found = members_.find(id);
-  if (found == members_.end() || !found->second.slot || found->second.dead) return {};
-  const shmem::MemberSlot& line = arena_.member_slot(*found->second.slot);
+  const LocalMember* member = members_.find(id);
+  if (member == nullptr || !member->slot || member->is_dead()) return {};
+  const shmem::MemberSlot& line = arena().member_slot(*member->slot);
   const bool done = line.finished.load(std::memory_order_acquire) != 0 ||
                     line.leave_request.load(std::memory_order_acquire) == shmem::kNow;
   if (!done) emit(KillMember{id});
-  return effects();
+  return take_effects();
 }
 
+// The loss is reported before a waiting member gets the slot: the coordinator must not see a new
+// owner of it first.
 AgentEffects AgentCore::on_reaped(proto::MemberId id, std::int32_t pid, std::int32_t exit_code,
                                   std::int32_t signal) {
-  Local& member = members_[id];
-  if (member.reaped) return {};
-  mark_dead(id, &member);
-  member.reaped = member.loss.reaped = true;
-  member.loss.exit_code = exit_code;
-  member.loss.signal = signal;
+  LocalMember* const member = members_.mark_reaped(id, exit_code, signal, arena());
+  if (member == nullptr) return {};
+  transfer_.forget(id);
   const std::string what = signal != 0
                                ? fmt::format("killed by signal {}{}", signal, abbreviation(signal))
                                : fmt::format("exited with status {}", exit_code);
-  const bool early = signal == 0 && exit_code == 0 && member.ready && !member.loss.finished;
-  member.loss.why =
+  const bool early = signal == 0 && exit_code == 0 && member->loss.joined && !member->loss.finished;
+  member->loss.why =
       fmt::format("member {} (pid {}): {}{}", id, pid, what, early ? " before finish()" : "");
-  emit(ToCoordinator{member.loss});
+  emit(ToCoordinator{member->loss});
   retry_joins();
-  return effects();
+  return take_effects();
 }
 
-// The member will store nothing to a result any more, so no member needs to wait for it.
-void AgentCore::mark_dead(proto::MemberId id, Local* member) {
-  if (member->dead) return;
-  member->dead = true;
-  target_.forget(id);
-  member->loss.member = id;
-  member->loss.joined = member->ready;
-  if (!member->slot) return;
-  shmem::MemberSlot& line = arena_.member_slot(*member->slot);
-  member->loss.finished = line.finished.load(std::memory_order_acquire) != 0;
-  member->loss.step = line.step.load(std::memory_order_relaxed);
-  line.dead.store(1, std::memory_order_release);
-  shmem::ring_all(arena_);
+void AgentCore::mark_dead(proto::MemberId id) {
+  if (members_.mark_dead(id, arena())) transfer_.forget(id);
+}
+
+AgentEffects AgentCore::poll_transfer(bool* more) {
+  *more = false;
+  // A result that is published after the report could put a learner ahead of the World that is
+  // formed from it.
+  if (awaits_world()) return {};
+  emit_all(transfer_.poll(arena(), *world_, more));
+  return take_effects();
+}
+
+AgentEffects AgentCore::on_fetch_failed(const std::string& why) {
+  emit_all(transfer_.on_fetch_failed(arena(), why));
+  return take_effects();
 }
 
 }  // namespace regroup::membership
