@@ -27,8 +27,6 @@ Hosts::Hosts(boost::asio::io_context& loop, HostsOptions options,
     : loop_(loop),
       options_(std::move(options)),
       said_(std::move(said)),
-      router_(kController),
-      tree_(router_.tree()),
       batch_(loop, [this](proto::NodeId via, const Relayed& relayed) {
         children_->send(via, encode(relayed));
       }) {}
@@ -61,7 +59,7 @@ base::Status Hosts::start() {
   for (std::size_t i = 0; i < slots_.size(); ++i) add_slot(i);
   build_tree();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (tree_.parent(id(i)) == kController) REGROUP_RETURN_IF_ERROR(start_child(i));
+    if (routes_.tree().parent(id(i)) == kController) REGROUP_RETURN_IF_ERROR(start_child(i));
   }
   return {};
 }
@@ -86,10 +84,12 @@ Children::Events Hosts::events() {
 
 void Hosts::add_slot(std::size_t index) {
   Slot& slot = slots_[index];
-  if (slot.node) retired_.push_back(std::move(slot.node));
-  slot = {.id = ++last_id_, .node = {}};
-  const proto::NodeId id = slot.id;
-  host_of_.push_back(index);
+  if (slot.node) {
+    retired_.push_back(std::move(slot.node));
+    routes_.forget(ids_.id(index));
+  }
+  slot = {};
+  const proto::NodeId id = ids_.assign(index);
   RemoteNode::Events events;
   events.send = [this, id](const Message& message) { send(id, message); };
   events.up = [this, id] { on_up(id); };
@@ -109,8 +109,10 @@ void Hosts::build_tree() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const bool here = options_.hosts[i].here;
     const auto parent = here ? std::nullopt : parent_in_row(row.size(), options_.radix);
-    tree_.add(id(i), parent ? row[*parent] : kController);
-    if (parent) slots_[i].session = std::make_unique<ReliableSession>();
+    if (parent)
+      routes_.add_below(id(i), row[*parent]);
+    else
+      routes_.add_child(id(i));
     if (!here) row.push_back(id(i));
   }
 }
@@ -124,11 +126,11 @@ base::Status Hosts::start_child(std::size_t index) {
 // The routes are sent before StartAgents, so that the agents on the path know a child before it can
 // send a message.
 void Hosts::start_below(proto::NodeId node) {
-  const std::vector<proto::NodeId> children = tree_.children(node);
+  const std::vector<proto::NodeId> children = routes_.tree().children(node);
   const auto index = index_of(node);
   if (children.empty() || !index) return;
   proto::NodeId via = node;
-  for (auto above = tree_.parent(node); above && *above != kController; above = tree_.parent(via)) {
+  for (auto above = routes_.agent_above(via); above; above = routes_.agent_above(via)) {
     send(*above, AddRoute{via, children});
     via = *above;
   }
@@ -157,7 +159,8 @@ std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   };
   failed_ = how.failed;
   std::size_t levels = 1;
-  for (const Slot& slot : slots_) levels = std::max(levels, tree_.depth(slot.id).value_or(0));
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    levels = std::max(levels, routes_.tree().depth(id(i)).value_or(0));
   const std::size_t turns = slots_.size() / SpawnOptions().parallel;
   last_up_ = std::chrono::steady_clock::now();
   base::Duration longest = (3 * levels + turns) * options_.limit;
@@ -213,7 +216,7 @@ void Hosts::bring_back(std::size_t index) {
   if (finished_ || slots_.at(index).node->state() != RemoteNode::State::kEnded) return;
   std::erase_if(retired_, [](const auto& node) { return node->drained(); });
   add_slot(index);
-  tree_.add(id(index), kController);
+  routes_.add_child(id(index));
   if (const base::Status status = start_child(index); !status.ok())
     slots_[index].node->fail(status);
 }
@@ -223,7 +226,7 @@ std::size_t Hosts::add(HostsOptions::Host host) {
   options_.hosts.push_back(std::move(host));
   slots_.emplace_back();
   add_slot(index);
-  tree_.add(id(index), kController);
+  routes_.add_child(id(index));
   if (const base::Status status = start_child(index); !status.ok())
     slots_[index].node->fail(status);
   return index;
@@ -232,10 +235,12 @@ std::size_t Hosts::add(HostsOptions::Host host) {
 void Hosts::set_up(std::size_t index, const Setup& setup, const process::App& app) {
   RemoteNode& node = *slots_.at(index).node;
   Setup own = setup;
-  if (own.elastic && slots_[index].session) own.elastic->controller = children_->endpoints();
+  if (own.elastic && routes_.has_session(id(index)))
+    own.elastic->controller = children_->endpoints();
   node.set_up(own);
   slots_[index].set_up = true;
-  node.serve(static_cast<std::uint32_t>(index) + 1, events_, *out_, *err_, space_);
+  node.serve(static_cast<std::uint32_t>(index) + 1, served_->events, *served_->out, *served_->err,
+             space_);
   node.add_app(0, app);
 }
 
@@ -255,16 +260,16 @@ void Hosts::tell_membership(const proto::Message& message) {
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     if (!is_up(index) || (elastic_.came && !slots_[index].set_up))
       continue;  // it must get Setup first
-    const auto& session = slots_[index].session;
-    if (session && session->overfull()) {
+    const auto number = routes_.number(id(index), bytes, wants_answer(said));
+    if (!number) {
       silent.push_back(id(index));
       continue;
     }
     all.push_back(id(index));
-    numbers.push_back(session ? session->enqueue(bytes, wants_answer(said)) : 0);
+    numbers.push_back(*number);
   }
   batch_.flush();  // earlier messages go first
-  for (const Frame& frame : router_.down(all, *bytes, wants_answer(said), numbers))
+  for (const Frame& frame : routes_.down(all, *bytes, wants_answer(said), numbers))
     children_->send(frame.child, *frame.bytes);
   for (const proto::NodeId node : silent)
     refuse(node, "does not acknowledge messages");  // last, since this may send messages
@@ -286,13 +291,10 @@ base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
 
 void Hosts::serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) {
   failed_ = {};
-  lost_ = std::move(lost);
-  events_ = std::move(events);
-  out_ = &out;
-  err_ = &err;
+  served_ = Served{std::move(events), std::move(lost), &out, &err};
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!elastic_.came)
-      slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, events_, out, err, space_);
+      slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, served_->events, out, err, space_);
   }
   for (const std::size_t i : readers_) input_.add(slots_[i].node->open_input());
   input_.start();

@@ -1,6 +1,11 @@
 // The controller's view of the other hosts of a job. Starts their agents, in a tree if there are
 // many, forwards messages to and from them, and implements OtherHosts, through which members are
-// started.
+// started. AgentRoutes decides which way a message goes and what is believed of one that arrives;
+// this class performs it.
+//
+// Order that matters: on the loss of an agent the agents above it drop it first, so that none of
+// them answers for it; then those below it may reparent, and are lost one by one if they cannot;
+// only then the job is told, whose answer may be to start or to end agents.
 #pragma once
 
 #include <utility>
@@ -15,13 +20,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "launcher/agent/agent_routes.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/hosts_options.h"
 #include "launcher/agent/multicast_batch.h"
 #include "launcher/agent/node.h"
-#include "launcher/agent/reliable_session.h"
+#include "launcher/agent/node_ids.h"
 #include "launcher/agent/remote_node.h"
-#include "launcher/agent/router.h"
 #include "launcher/agent/shared_input.h"
 
 namespace regroup::agent {
@@ -53,9 +58,11 @@ class Hosts final : public OtherHosts {
   [[nodiscard]] bool is_set_up(std::size_t index) const {
     return is_up(index) && slots_[index].set_up;
   }
-  [[nodiscard]] proto::NodeId id(std::size_t index) const { return slots_.at(index).id; }
+  [[nodiscard]] proto::NodeId id(std::size_t index) const { return ids_.id(index); }
   // The host that has this node id now; nullopt for a former id.
-  [[nodiscard]] std::optional<std::size_t> index_of(proto::NodeId node) const;
+  [[nodiscard]] std::optional<std::size_t> index_of(proto::NodeId node) const {
+    return ids_.host_of(node);
+  }
   // The addresses of this host for others, and of another host for this one.
   [[nodiscard]] std::string own_address() const;
   [[nodiscard]] std::string address(std::size_t index) const {
@@ -103,12 +110,15 @@ class Hosts final : public OtherHosts {
   Hosts(boost::asio::io_context& loop, HostsOptions options,
         std::function<void(const std::string&)> said);
   struct Slot {
-    proto::NodeId id = 0;
     std::unique_ptr<RemoteNode> node;
-    std::unique_ptr<ReliableSession> session = {};  // of an agent that was started below another
     std::unique_ptr<boost::asio::steady_timer> orphan = {};  // runs while it may reparent
     bool set_up = false;
-    bool reparented = false;  // messages that arrive through its former parent are stale
+  };
+  struct Served {  // what serve() was given
+    NodeEvents events;
+    Lost lost;
+    process::Sink* out = nullptr;
+    process::Sink* err = nullptr;
   };
   [[nodiscard]] base::Status start();
   [[nodiscard]] Children::Events events();
@@ -121,7 +131,7 @@ class Hosts final : public OtherHosts {
   [[nodiscard]] RemoteNode* find(proto::NodeId node);
   [[nodiscard]] Slot* slot_of(proto::NodeId node);
   void on_message(proto::NodeId child, const Message& message);
-  void unpack(proto::NodeId child, const Relayed& relayed);
+  void on_relayed(proto::NodeId child, const Relayed& relayed);
   void on_ack(proto::NodeId node, const Ack& ack);
   void reparent(proto::NodeId node);
   [[nodiscard]] std::optional<std::string> orphan(proto::NodeId node);
@@ -139,22 +149,17 @@ class Hosts final : public OtherHosts {
   boost::asio::io_context& loop_;
   HostsOptions options_;  // add() extends the hosts
   const std::function<void(const std::string&)> said_;
-  Router router_;
-  Tree& tree_;
+  NodeIds ids_;
+  AgentRoutes routes_;
   std::unique_ptr<Children> children_;
   MulticastBatch batch_;
   std::vector<Slot> slots_;                           // by host
-  std::vector<std::size_t> host_of_;                  // by node id - 1, former ids included
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // former nodes whose output may still arrive
-  proto::NodeId last_id_ = 0;
   std::vector<base::Status> failures_;
   std::function<void(const base::Status&)> failed_;
   std::chrono::steady_clock::time_point last_up_;  // when the last agent came up
   HostsElastic elastic_;
-  NodeEvents events_;
-  Lost lost_;
-  process::Sink* out_ = nullptr;
-  process::Sink* err_ = nullptr;
+  std::optional<Served> served_;
   const std::shared_ptr<process::OutputSpace> space_ = std::make_shared<process::OutputSpace>();
   std::function<void()> finished_;
   std::vector<std::size_t> readers_;  // hosts that get standard input

@@ -16,11 +16,6 @@
 #include "launcher/process/due.h"
 
 namespace regroup::agent {
-std::optional<std::size_t> Hosts::index_of(proto::NodeId node) const {
-  if (node == kController || node > host_of_.size()) return std::nullopt;
-  const std::size_t index = host_of_[node - 1];
-  return slots_[index].id == node ? std::optional(index) : std::nullopt;
-}
 
 Hosts::Slot* Hosts::slot_of(proto::NodeId node) {
   const auto index = index_of(node);
@@ -33,63 +28,47 @@ RemoteNode* Hosts::find(proto::NodeId node) {
 }
 
 void Hosts::send(proto::NodeId node, const Message& message) {
-  std::vector<std::byte> bytes = encode(message);
-  const Slot* slot = slot_of(node);
-  if (slot == nullptr || !slot->session) return send_encoded(node, bytes, 0);
-  if (slot->session->overfull()) return refuse(node, "does not acknowledge messages");
-  const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  send_encoded(node, *kept, slot->session->enqueue(kept, false));
+  const auto bytes = std::make_shared<const std::vector<std::byte>>(encode(message));
+  const auto number = routes_.number(node, bytes, false);
+  if (!number) return refuse(node, "does not acknowledge messages");
+  send_encoded(node, *bytes, *number);
 }
 
 // Does nothing if the node has no route: numbered messages are retransmitted when it has one again.
 void Hosts::send_encoded(proto::NodeId node, const std::vector<std::byte>& bytes,
                          std::uint64_t number) {
-  const auto via = tree_.next_hop(kController, node);
+  const auto via = routes_.via(node);
   if (via && *via == node && number == 0) return children_->send(node, bytes);
   if (via) batch_.add(*via, node, bytes, number);
 }
 
 void Hosts::on_message(proto::NodeId child, const Message& message) {
-  const Slot* slot = slot_of(child);
   if (const auto* gathered = std::get_if<Gathered>(&message)) {
-    for (const Relayed& relayed : gathered->messages) unpack(child, relayed);
+    for (const Relayed& relayed : gathered->messages) on_relayed(child, relayed);
   } else if (const auto* relayed = std::get_if<Relayed>(&message)) {
-    unpack(child, *relayed);
+    on_relayed(child, *relayed);
   } else if (const auto* ack = std::get_if<Ack>(&message)) {
     on_ack(child, *ack);
-  } else if (slot != nullptr && slot->session) {
+  } else if (routes_.has_session(child)) {
     refuse(child);  // its messages must be numbered
   } else {
     receive(child, message);
   }
 }
 
-void Hosts::unpack(proto::NodeId child, const Relayed& relayed) {
-  if (relayed.nodes.size() != 1) return refuse(child);  // a message from below has one sender
-  for (std::size_t i = 0; i < relayed.nodes.size(); ++i) {
-    const proto::NodeId node = relayed.nodes[i];
-    const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers[i];
-    Slot* slot = slot_of(node);
-    if (slot == nullptr || !tree_.has(node)) continue;  // it has been given up
-    if (!tree_.within(node, child)) {
-      if (slot->reparented) continue;  // stale: it retransmits through its new parent
-      return refuse(child);
-    }
-    if (!slot->session || (node == child && number == 0)) return refuse(child);
-    if (number != 0 && !slot->session->accept(number, relayed.message.size())) continue;
-    const auto said = decode(relayed.message);
-    if (!said.ok()) return refuse(node);
-    const auto* ack = std::get_if<Ack>(&*said);
-    if (number == 0 && ack == nullptr) return refuse(node);
-    if (const auto due = slot->session->ack_due()) send_encoded(node, encode(Ack{*due}), 0);
-    ack != nullptr ? on_ack(node, *ack) : receive(node, *said);
-  }
+void Hosts::on_relayed(proto::NodeId child, const Relayed& relayed) {
+  const AgentRoutes::Arrival arrival = routes_.accept(child, relayed);
+  const proto::NodeId node = arrival.node;
+  using Verdict = AgentRoutes::Arrival::Verdict;
+  if (arrival.verdict == Verdict::kRefuse) return refuse(node);
+  if (arrival.verdict == Verdict::kIgnore) return;
+  if (arrival.ack) send_encoded(node, encode(Ack{*arrival.ack}), 0);
+  const auto* ack = std::get_if<Ack>(&*arrival.message);
+  ack != nullptr ? on_ack(node, *ack) : receive(node, *arrival.message);
 }
 
 void Hosts::on_ack(proto::NodeId node, const Ack& ack) {
-  const Slot* slot = slot_of(node);
-  if (slot == nullptr || !slot->session) return refuse(node);
-  slot->session->acknowledge(ack.number);
+  if (!routes_.acknowledge(node, ack.number)) return refuse(node);
   if (ack.action == Ack::Action::kReparent && children_->linked(node)) reparent(node);
 }
 
@@ -97,8 +76,8 @@ void Hosts::on_ack(proto::NodeId node, const Ack& ack) {
 // message on the new connection, Ack{kReparent}, then completes the change.
 std::optional<std::string> Hosts::orphan(proto::NodeId node) {
   const Slot* slot = slot_of(node);
-  const bool ours = slot != nullptr && slot->set_up && slot->session &&
-                    tree_.parent(node) != kController &&
+  const bool ours = slot != nullptr && slot->set_up && routes_.has_session(node) &&
+                    routes_.tree().parent(node) != kController &&
                     slot->node->state() == RemoteNode::State::kUp;
   return ours ? std::optional(name(*index_of(node))) : std::nullopt;
 }
@@ -106,15 +85,13 @@ std::optional<std::string> Hosts::orphan(proto::NodeId node) {
 // Moves `node` with all agents below it. The agents on the former path, if they are alive, drop it
 // first, so that none of them answers for it any more.
 void Hosts::reparent(proto::NodeId node) {
-  if (tree_.parent(node) == kController) return;
+  if (routes_.tree().parent(node) == kController) return;
   end_agent(node);
-  tree_.move(node, kController);
-  for (const proto::NodeId each : tree_.below(node)) {
-    Slot& slot = *slot_of(each);
-    slot.reparented = true;
-    slot.orphan.reset();
-    send_encoded(each, encode(Ack{slot.session->accepted(), Ack::Action::kRetransmit}), 0);
-    for (const ReliableSession::Sent& said : slot.session->unacked())
+  for (const proto::NodeId each : routes_.adopt(node)) {
+    slot_of(each)->orphan.reset();
+    const ReliableSession& session = *routes_.session(each);
+    send_encoded(each, encode(Ack{session.accepted(), Ack::Action::kRetransmit}), 0);
+    for (const ReliableSession::Sent& said : session.unacked())
       send_encoded(each, *said.message, said.number);
     on_silent(each, false);
   }
@@ -123,13 +100,10 @@ void Hosts::reparent(proto::NodeId node) {
 // Waits kOrphanWait for an agent whose parent is lost. False: it is lost with its parent.
 bool Hosts::await_reparenting(proto::NodeId node, const base::Status& why) {
   Slot* slot = slot_of(node);
-  if (slot == nullptr || !slot->set_up || !slot->session || finished_) return false;
+  if (slot == nullptr || !slot->set_up || !routes_.has_session(node) || finished_) return false;
   if (slot->node->state() != RemoteNode::State::kUp) return false;
-  for (const proto::NodeId each : tree_.below(node)) {
-    if (Slot* below = slot_of(each)) below->reparented = true;
-    on_silent(each, true);
-  }
-  tree_.detach(node);
+  for (const proto::NodeId each : routes_.change_path(node)) on_silent(each, true);
+  routes_.detach(node);
   slot->orphan = std::make_unique<boost::asio::steady_timer>(loop_, kOrphanWait);
   slot->orphan->async_wait([this, node, why](const boost::system::error_code& error) {
     const Slot* waiting = error ? nullptr : slot_of(node);
@@ -146,9 +120,9 @@ void Hosts::receive(proto::NodeId node, const Message& message) {
 
 void Hosts::on_child_event(proto::NodeId parent, const ChildEvent& event) {
   RemoteNode* child = find(event.node);
-  if (child == nullptr || !tree_.has(event.node)) return;
-  if (tree_.parent(event.node) != parent) {
-    if (!slot_of(event.node)->reparented) refuse(parent);
+  if (child == nullptr || !routes_.tree().has(event.node)) return;
+  if (routes_.tree().parent(event.node) != parent) {
+    if (!routes_.path_has_changed(event.node)) refuse(parent);
     return;
   }
   using Kind = ChildEvent::Kind;
@@ -180,13 +154,13 @@ void Hosts::on_up(proto::NodeId node) {
   last_up_ = std::chrono::steady_clock::now();
   start_below(node);
   const auto index = index_of(node);
-  if (out_ != nullptr && index && elastic_.came) elastic_.came(*index);
+  if (served_ && index && elastic_.came) elastic_.came(*index);
 }
 
 // Agents below the lost one are waited for if they can reparent. The others are lost, too, but are
 // not reported as failures: they run, and only cannot be reached.
 void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
-  const bool pruned = !tree_.has(node);
+  const bool pruned = !routes_.tree().has(node);
   const auto index = index_of(node);
   // An agent that exits before the job has begun was not told to.
   const base::Status why =
@@ -196,20 +170,21 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
           : how;
   end_agent(node);
   std::vector<std::pair<proto::NodeId, base::Status>> below;
-  for (const proto::NodeId child : tree_.children(node)) {
+  for (const proto::NodeId child : routes_.tree().children(node)) {
     const auto gone = [&](proto::NodeId each) {
       return base::peer_lost(fmt::format("host {}: lost with its parent, the agent of host {}",
                                          name(*index_of(each)), index ? name(*index) : "?"));
     };
     if (await_reparenting(child, gone(child))) continue;
-    for (const proto::NodeId each : tree_.below(child)) below.emplace_back(each, gone(each));
+    for (const proto::NodeId each : routes_.tree().below(child))
+      below.emplace_back(each, gone(each));
   }
-  tree_.prune(node);
+  routes_.prune(node);
   if (!why.ok() && !pruned) {
     failures_.push_back(why);
     if (failed_) failed_(why);
   }
-  if (lost_ && index && !why.ok()) lost_(*index, why);
+  if (served_ && served_->lost && index && !why.ok()) served_->lost(*index, why);
   if (elastic_.left && index && why.ok() && !finished_) elastic_.left(*index);
   for (const auto& [each, reason] : below) give_up(each, reason);
   finish_if_done();
@@ -217,9 +192,8 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
 
 // The agents on the path drop the node; its parent ends it.
 void Hosts::end_agent(proto::NodeId node) {
-  if (tree_.parent(node) == kController) return children_->end(node);
-  for (auto above = tree_.parent(node); above && *above != kController;
-       above = tree_.parent(*above))
+  if (routes_.tree().parent(node) == kController) return children_->end(node);
+  for (auto above = routes_.agent_above(node); above; above = routes_.agent_above(*above))
     send(*above, EndAgent{node});
 }
 
