@@ -1,4 +1,9 @@
-// The decision: docs/design/architecture.md section 4.
+// The decision: docs/design/architecture.md section 4. Invariants:
+// - Equal rosters and policies get equal verdicts: nothing is remembered, and `now` only words how
+//   much time is left, so a round closes on facts and never on a wait.
+// - Members that stay come first and in the order of the World before: survivors keep their order.
+// - After a finish() nobody joins, and only a living member that does not know it needs a World.
+// - Before a finish() no World below MIN is decided.
 #include "membership/membership.h"
 
 #include <fmt/format.h>
@@ -185,6 +190,9 @@ std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy
   return ids;
 }
 
+// Dead members count: a step that one of them has committed had the votes of all, and may be
+// applied already by another. A member counts from the step that it entered at: its word before
+// says nothing of this World.
 proto::Position resume_of(const proto::World& before,
                           const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
   proto::Position resume = before.resume;

@@ -1,5 +1,7 @@
 // The plan of the open step: docs/design/architecture.md section 4, rules 3 and 5; the check of the
-// buffers: docs/design/interfaces.md, Buffers.
+// buffers: docs/design/interfaces.md, Buffers. Invariants: each leaf has one owner; a sealed sum is
+// used whole or not at all, since its leaves cannot be told apart; only a leaf that no usable seal
+// holds is computed again.
 #include <algorithm>
 #include <cassert>
 #include <functional>

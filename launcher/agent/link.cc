@@ -1,4 +1,6 @@
-// The first byte of a frame tells whether more parts of the same message follow.
+// The first byte of a frame tells whether more parts of the same message follow. All parts of a
+// message are queued at once, so parts of two messages never interleave, and a part needs no
+// number.
 #include "launcher/agent/link.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 // Back-pressure: while the uplink's queue is full, the relay reads from no child. So the memory of
-// this host is bounded, however many agents are below it.
+// this host is bounded, however many agents are below it. A child that is lost is forgotten before
+// its loss is reported: replies that waited only for it then go up first, and after the report
+// nothing goes up in its name.
 #include "launcher/agent/relay.h"
 
 #include <algorithm>

@@ -1,5 +1,9 @@
 // The coordinator does nothing before it has all replies to a question, so aggregating them here
-// delays nothing and the controller gets one message per child.
+// delays nothing and the controller gets one message per child. Invariants:
+// - The messages of one node go up in the order in which it sent them: one that follows a held
+//   reply releases all held replies first.
+// - A held reply is never lost: it goes up with the last reply that was asked for, or when the
+//   nodes that still owe one are given up.
 #include "launcher/agent/router.h"
 
 #include <algorithm>
@@ -65,6 +69,7 @@ std::vector<Frame> Router::down(std::span<const proto::NodeId> nodes,
   return out;
 }
 
+// A node is waited for before its question leaves: its reply finds it so.
 std::vector<Frame> Router::relay(const Relayed& relayed) {
   for (const proto::NodeId node : relayed.nodes) {
     if (relayed.answered && tree_.next_hop(tree_.root(), node)) waiting_.insert(node);

@@ -1,4 +1,8 @@
-// The parent is watched by counting heartbeat intervals, not time: heartbeat_monitor.h says why.
+// The parent is watched by counting heartbeat intervals, not time: heartbeat_monitor.h says why. On
+// the connection to the controller that replaces a lost parent, Ack{kReparent} is the first
+// message, and this agent sends no numbered one before Ack{kRetransmit} has come: a new message
+// would overtake the unacknowledged ones, and be dropped for that. A message for this agent and
+// others is passed on to the others first, because handling it may end this agent.
 #include "launcher/agent/uplink.h"
 
 #include <fmt/format.h>

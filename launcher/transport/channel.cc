@@ -1,4 +1,6 @@
-// Reads into a FrameReader, writes what the socket takes at once and queues the rest.
+// Reads into a FrameReader, writes what the socket takes at once and queues the rest. A file
+// descriptor goes with the first byte of its message, so the receiver has it when the message is
+// complete.
 #include "launcher/transport/channel.h"
 
 #include <fcntl.h>

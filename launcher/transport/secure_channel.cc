@@ -1,4 +1,8 @@
 // One reader and one writer over a TlsSession. Messages are cut and verified by proto::FrameReader.
+// Order: what was received before a loss is delivered before the loss is reported, so a writer that
+// finds the connection broken leaves the report to the reader, unless reading is paused. A handler
+// may destroy its owner or replace the handlers: each is called through a copy, and nothing of this
+// object is used after `closed`. A failure found inside send() is reported from the loop.
 #include "launcher/transport/secure_channel.h"
 
 #include <fmt/format.h>
