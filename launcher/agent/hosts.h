@@ -4,8 +4,8 @@
 // this class performs it.
 //
 // Order that matters: on the loss of an agent the agents above it drop it first, so that none of
-// them answers for it; then those below it may reparent, and are lost one by one if they cannot;
-// only then the job is told, whose answer may be to start or to end agents.
+// them answers for it; then those below it are detached, to reparent; then the job is told, whose
+// answer may be to start or to end agents; last, those that cannot reparent are lost one by one.
 #pragma once
 
 #include <utility>

@@ -6,8 +6,7 @@
 // Invariants, on which tests/model relies:
 // - A generation that is revoked here is never open here again: on_revoke() closes every state word
 //   before the Report of it is sent, and a World of it is refused.
-// - A slot is reassigned only after its owner is reaped (slot_use.h), and its words are read
-// before.
+// - A slot is reassigned once its owner is reaped and what it holds is not needed (slot_use.h).
 // - What a Report says that a learner has stays true until the World that is formed from it: no
 //   result is published to learners in a revoked generation (poll_transfer()).
 // - A fact that the coordinator may have missed is repeated after its Hello.
