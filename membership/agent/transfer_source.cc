@@ -83,15 +83,16 @@ void TransferSource::check_writers(const shmem::Arena& arena) {
   const auto dead = [&](const proto::SlotId& slot_id) {
     return arena.member_slot(slot_id.slot).dead.load(std::memory_order_acquire) != 0;
   };
-  complete_ = std::ranges::all_of(writers_, wrote);
-  if (!complete_ && std::ranges::any_of(writers_, dead))
+  if (std::ranges::all_of(writers_, wrote))
+    snapshot_ = Snapshot::kComplete;
+  else if (std::ranges::any_of(writers_, dead))
     break_off(arena, "a member that wrote the state died");
 }
 
 bool TransferSource::poll(const shmem::Arena& arena, proto::Step consumed) {
   if (!active()) return false;
   read_state_words(arena);
-  if (!complete_) check_writers(arena);
+  if (!snapshot_complete()) check_writers(arena);
   const proto::Step next = kept_ + 1;
   if (!active() || next > committed_) return false;
   if (next > std::max(consumed, base_.step) + arena.spec().kept_results && chunk_ == 0) {
@@ -129,11 +130,12 @@ bool TransferSource::copy_next_chunks(const shmem::Arena& arena) {
 
 void TransferSource::on_world(const shmem::Arena& arena, const proto::World& world, bool read) {
   if (!active()) return;
-  if (!complete_) return break_off(arena, "the members changed while they wrote the state");
+  if (!snapshot_complete())
+    return break_off(arena, "the members changed while they wrote the state");
   // The donors of this World write the snapshot of its resume step into the same memory.
   const bool donors = std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
   if (donors && !read) break_off(arena, "the snapshot is needed for a member that does not learn");
-  gone_ |= donors;
+  if (donors) snapshot_ = Snapshot::kGone;
 }
 
 void TransferSource::break_off(const shmem::Arena& arena, std::string why) {

@@ -37,10 +37,10 @@ class TransferSource {
   [[nodiscard]] proto::TransferStep base() const {
     return base_;
   }  // the transfer and the snapshot's step
-  [[nodiscard]] bool snapshot_complete() const { return complete_; }
-  [[nodiscard]] bool snapshot_gone() const {
-    return gone_;
-  }  // overwritten by the donors of a later World
+  // All of its writers have written it.
+  [[nodiscard]] bool snapshot_complete() const { return snapshot_ != Snapshot::kWriting; }
+  // It was complete, and the donors of a later World overwrite it.
+  [[nodiscard]] bool snapshot_gone() const { return snapshot_ == Snapshot::kGone; }
   [[nodiscard]] proto::Step kept() const {
     return kept_;
   }  // the ring has every result up to this step
@@ -49,13 +49,14 @@ class TransferSource {
   }  // why it failed; empty: it has not
 
  private:
+  enum class Snapshot : std::uint8_t { kWriting, kComplete, kGone };
   void break_off(const shmem::Arena& arena, std::string why);
   void check_writers(const shmem::Arena& arena);
   [[nodiscard]] bool copy_next_chunks(const shmem::Arena& arena);
 
   proto::TransferStep base_;
   std::vector<proto::SlotId> writers_;
-  bool complete_ = false, gone_ = false;
+  Snapshot snapshot_ = Snapshot::kWriting;
   proto::Step kept_ = 0, committed_ = 0,
               furthest_ = 0;  // furthest: the highest step that a member has opened
   std::size_t chunk_ = 0;     // next chunk of the result that is being copied
