@@ -20,7 +20,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
       relaunches_(policy.relaunch, policy.min, policy.target),
       nodes_(policy.by_node),
       transfers_(incarnation),
-      history_(std::move(past.sentences)) {
+      outbox_(std::move(past.sentences)) {
   policy_.target_follows = policy.target == 0;
   stage_ = job_.nodes.empty()               ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
@@ -84,7 +84,7 @@ Intent Coordinator::intent() const {
 void Coordinator::journal(Intent intent) {
   losses_due_ = false;
   journaled_ = intent.desired;
-  emit(Journal{std::move(intent)});
+  outbox_.journal(std::move(intent));
 }
 
 // Called at least once a second: a longer gap means that this process was stopped, and does not
@@ -92,6 +92,7 @@ void Coordinator::journal(Intent intent) {
 void Coordinator::pass_to(base::TimePoint now) {
   awake_ += std::min<base::Duration>(now - now_, std::chrono::seconds(1));
   now_ = now;
+  outbox_.begin(now);
 }
 
 Effects Coordinator::tick(base::TimePoint now) {
@@ -104,7 +105,7 @@ Effects Coordinator::tick(base::TimePoint now) {
       began_ = now;
       journal_intent();
     }
-    if (stage_ == Stage::kHello) to_agents(proto::Hello{});
+    if (stage_ == Stage::kHello) outbox_.send_to_all(proto::Hello{});
   }
   advance();
   return finish_call();
@@ -113,7 +114,7 @@ Effects Coordinator::tick(base::TimePoint now) {
 Effects Coordinator::handle(base::TimePoint now, Sender source, const proto::Message& message) {
   pass_to(now);
   if (source.kind == Sender::Kind::kClient) {
-    emit(ToClient{source.id, answer(message.body)});
+    outbox_.reply(source.id, answer(message.body));
   } else if (!done() && !on_nodes(message.body) &&
              nodes_.contains(static_cast<proto::NodeId>(source.id))) {
     on_agent(static_cast<proto::NodeId>(source.id), message);
@@ -128,7 +129,7 @@ Effects Coordinator::handle(base::TimePoint now, Sender source, const proto::Mes
 Effects Coordinator::finish_call() {
   if (!done() && losses_due_) journal_intent();
   members_.end_edits();
-  return std::exchange(effects_, {});
+  return outbox_.take();
 }
 
 void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
@@ -319,9 +320,9 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
   policy_.target_follows = false;
   nodes_.forget_changes();
   forget_failures();
-  const auto first = static_cast<std::ptrdiff_t>(effects_.size());
+  const std::size_t first = outbox_.end();
   if (stage_ != Stage::kHello) shrink();
-  effects_.insert(effects_.begin() + first, Journal{intent()});  // on disk before any effect of it
+  outbox_.journal_at(first, intent());  // on disk before any effect of it
   journaled_ = desired_;
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }
@@ -354,10 +355,8 @@ proto::Reply Coordinator::kill(proto::MemberId id) {
   }
   r->kill_asked = true;
   r->cause = "killed by regroup kill-member";
-  emit(ToAgent{r->slot_id.node, proto::Kill{id, false, "kill-member"}});
+  outbox_.send(r->slot_id.node, proto::Kill{id, false, "kill-member"});
   return {true, fmt::format("member {} is being killed", id)};
 }
-
-void Coordinator::to_agents(const proto::Body& body) { emit(ToAgent{proto::kEveryNode, body}); }
 
 }  // namespace regroup::membership

@@ -15,6 +15,7 @@
 #include "membership/coordinator/journal_entry.h"
 #include "membership/coordinator/member_table.h"
 #include "membership/coordinator/node_table.h"
+#include "membership/coordinator/outbox.h"
 #include "membership/coordinator/progress_watch.h"
 #include "membership/coordinator/restart_budget.h"
 #include "membership/coordinator/state_transfers.h"
@@ -102,6 +103,7 @@ class Coordinator {
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason,
            StateLeft left = StateLeft::kWithMembers);
+  void tell_end(std::int32_t exit_code, const std::string& reason, StateLeft left);
   void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
@@ -119,16 +121,12 @@ class Coordinator {
   void shrink();
   void ask_to_leave(MemberInfo* member);
   void dismiss(MemberInfo* member, bool gently, const std::string& reason);
-  void emit(Effect effect) { effects_.push_back(std::move(effect)); }
-  void to_agents(const proto::Body& body);
   void restore(proto::World world);
   void restore(const Intent& intent);
   [[nodiscard]] Intent intent() const;
   [[nodiscard]] Effects finish_call();
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);
-  void remember(const std::string& sentence);  // for status only
-  void note(const std::string& sentence);      // for status and the terminal
   Policy policy_;
   const JobInfo job_;
   const proto::Incarnation incarnation_;
@@ -160,8 +158,7 @@ class Coordinator {
   base::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = base::TimePoint::max();
   std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>>
       decided_;  // decided_recently()
-  std::deque<Sentence> history_;
-  Effects effects_;  // of the call in progress
+  Outbox outbox_;
 };
 
 }  // namespace regroup::membership

@@ -49,7 +49,7 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
     if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
     r->kill_at.reset();
     const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
-    if (!quiet) note(loss_message(lost, r->cause));
+    if (!quiet) outbox_.note(loss_message(lost, r->cause));
   }
   if (r->state == MemberState::kStarting) {
     if (lost.reaped) lost_before_ready(r, lost);
@@ -107,7 +107,7 @@ void Coordinator::charge(MemberInfo* r) {
                          .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
                          .at = std::max(r->step, world_.resume.step())},
                         others);
-  if (budget_.row() != before) emit(Journal{budget_.row()});
+  if (budget_.row() != before) outbox_.journal(budget_.row());
   if (verdict.what == RestartBudget::What::kRestart) return;
   const std::int32_t status = r->status != 0 ? r->status : 1;
   if (verdict.what == RestartBudget::What::kEndJob)
@@ -118,7 +118,7 @@ void Coordinator::charge(MemberInfo* r) {
   const bool more =
       budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
-    return note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
+    return outbox_.note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
   end(status, fmt::format("{}: {} of at least {} left", verdict.why, members_.staying(),
                           base::counted(policy_.min, "member")));
 }
@@ -126,7 +126,7 @@ void Coordinator::charge(MemberInfo* r) {
 void Coordinator::forget_failures() {
   const bool known = budget_.row().length > 0;
   budget_.reset();
-  if (known) emit(Journal{budget_.row()});
+  if (known) outbox_.journal(budget_.row());
 }
 
 void Coordinator::lost_before_ready(MemberInfo* member, const proto::MemberLost& lost) {
@@ -158,7 +158,7 @@ void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& w
       relaunches_.on_failure(now_, member.first_rank, member.status, what, member.failure);
   if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
   relaunch_due_ = verdict.due;
-  note(verdict.sentence);
+  outbox_.note(verdict.sentence);
   dismiss_launch();
 }
 

@@ -38,7 +38,7 @@ bool Coordinator::on_nodes(const proto::Body& body) {
     if (nodes_.contains(lost->node))
       lose_node(lost->node, lost->why);
     else if (stage_ == Stage::kNodes)
-      note(lost->why);
+      outbox_.note(lost->why);
   } else if (const auto* known = std::get_if<proto::NodesKnown>(&body)) {
     on_nodes_known(*known);
   } else {
@@ -56,7 +56,7 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
     count_slots();
     if (nodes_.slots() == 0) policy_.slots = 0;
     if (had != up.slots)
-      remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
+      outbox_.remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
     if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
     if (first_ready_) leave_node(up.node);
     settle_owed(known, had);
@@ -74,11 +74,12 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
   if (beyond && !later) nodes_.lease_again(up.node);
   if (stage_ == Stage::kNodes) return;
   grow(leased);
-  remember(fmt::format("host {} has come, with {}", up.name, base::counted(up.slots, "slot")));
-  if (stage_ == Stage::kHello) emit(ToAgent{up.node, proto::Hello{}});
+  outbox_.remember(
+      fmt::format("host {} has come, with {}", up.name, base::counted(up.slots, "slot")));
+  if (stage_ == Stage::kHello) outbox_.send(up.node, proto::Hello{});
   // The regroup waits for a report of every node, so also for this one, which has no member of the
   // World.
-  if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, proto::Revoke{highest_}});
+  if (stage_ == Stage::kRegrouping) outbox_.send(up.node, proto::Revoke{highest_});
 }
 
 // The allocator takes slots of this host back: members above its slots leave as on a notice, the
@@ -157,7 +158,7 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
   nodes_.ask_all(awake_);
-  if (stage_ == Stage::kHello) to_agents(proto::Hello{});
+  if (stage_ == Stage::kHello) outbox_.send_to_all(proto::Hello{});
   for (auto& [id, r] : members_.edit_all()) {
     if (!r.reaped && !nodes_.contains(r.slot_id.node)) lose_with_node(&r);
   }
@@ -177,7 +178,7 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
   nodes_.erase(node);
   lines_.erase(node);
   count_slots();
-  note(why);
+  outbox_.note(why);
   if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
     return end_without_room();
   bool launch_lost = false;
@@ -214,12 +215,12 @@ void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& 
   const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
   r->suspected = now_;
   if (!known)
-    remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
+    outbox_.remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
   drop_suspected_nodes();
 }
 
 void Coordinator::drop_node(proto::NodeId node, const std::string& why) {
-  emit(ToAgent{node, proto::NodeLost{node, why}});
+  outbox_.send(node, proto::NodeLost{node, why});
   lose_node(node, why);
 }
 
@@ -264,14 +265,14 @@ void Coordinator::on_contacts(proto::NodeId node, const proto::Contacts& contact
   std::size_t bytes = 0;
   for (const proto::Contact& contact : all->members) {
     if (bytes > 0 && bytes + contact.address.size() > kContactBytes) {
-      to_agents(part);
+      outbox_.send_to_all(part);
       part.members.clear();
       bytes = 0;
     }
     part.members.push_back(contact);
     bytes += contact.address.size();
   }
-  to_agents(part);
+  outbox_.send_to_all(part);
 }
 
 // Members on all nodes must declare the same.
@@ -281,7 +282,7 @@ bool Coordinator::accept_declaration(MemberInfo* r, const proto::Join& join) {
   const base::Status status =
       check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
   if (status.ok()) return true;
-  note(status.message());
+  outbox_.note(status.message());
   dismiss(r, false, status.message());
   r->failure = {r->id, refusal_kind(join, *declared_), "", status.message()};
   not_replaced(*r);

@@ -55,7 +55,8 @@ void Coordinator::decide_next() {
     held_.clear();
     form_world(*verdict.next, verdict.why);
   } else {
-    if (reported && held_.empty()) policy_.fixed ? remember(verdict.why) : note(verdict.why);
+    if (reported && held_.empty())
+      policy_.fixed ? outbox_.remember(verdict.why) : outbox_.note(verdict.why);
     held_ = verdict.why;
     if (reported) make_room();
   }
@@ -94,7 +95,7 @@ void Coordinator::end_hello() {
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled this may have died before it sent the Notice.
     if (r.state == MemberState::kDraining && !r.drained)
-      emit(ToAgent{r.slot_id.node, proto::Notice{id}});
+      outbox_.send(r.slot_id.node, proto::Notice{id});
     if (r.drained) settle_drained(&r);
   }
   shrink();
@@ -103,8 +104,8 @@ void Coordinator::end_hello() {
   }
   stage_ = Stage::kSteady;
   if (agreed_) {
-    note(fmt::format("incarnation {} of the coordinator continues with generation {}", incarnation_,
-                     highest_));
+    outbox_.note(fmt::format("incarnation {} of the coordinator continues with generation {}",
+                             incarnation_, highest_));
   } else {
     start_regroup(fmt::format("incarnation {} of the coordinator found generation {} over",
                               incarnation_, highest_));
@@ -122,7 +123,7 @@ void Coordinator::end_hello_before_world_1() {
   for (const auto& [id, r] : members_.all()) launched_ += id >= first_member_;
   if (launched_ == 0) return;
   if (!any_joined && launched_ < members_.next_id() - first_member_) {
-    note("the coordinator ended in the middle of a launch: it is made again");
+    outbox_.note("the coordinator ended in the middle of a launch: it is made again");
     relaunch_due_ = now_;
     return dismiss_launch();
   }
@@ -154,15 +155,12 @@ void Coordinator::start_regroup(const std::string& why) {
   nodes_.ask_all(awake_);
   for (auto& [id, r] : members_.edit_all())
     r.learning &= !r.caught_up;  // caught-up learners join now
-  to_agents(proto::Revoke{highest_});
-  remember(why);
+  outbox_.send_to_all(proto::Revoke{highest_});
+  outbox_.remember(why);
 }
 
 StateTransfers::Context Coordinator::transfer_context() {
-  return {now_,     world_,
-          members_, nodes_,
-          policy_,  stage_ == Stage::kSteady,
-          effects_, [this](const std::string& sentence) { remember(sentence); }};
+  return {now_, world_, members_, nodes_, policy_, stage_ == Stage::kSteady, outbox_};
 }
 
 // A learner in the World cannot replay to its state, so the next World copies it.
@@ -192,8 +190,8 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
       world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::SlotId>{};
   w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
   if (journaled_ != desired_) journal_intent();
-  emit(Journal{w});
-  to_agents(proto::Announce{w});
+  outbox_.journal(w);
+  outbox_.send_to_all(proto::Announce{w});
   enter(w);
 }
 
@@ -241,7 +239,7 @@ void Coordinator::enter(const proto::World& world) {
   straggling_since_.reset();
   watch_.begin(awake_);
   lines_.clear();
-  note(world.why);
+  outbox_.note(world.why);
   for (auto& [id, r] : members_.edit_all()) r.rank = -1;
   for (const proto::WorldMember& m : world_.members) {
     MemberInfo& r = *members_.edit(m.id);
@@ -293,13 +291,11 @@ void Coordinator::end_if_over() {
   } else {
     // JobDone goes first, so that agents ask the members, which stand at a step boundary, for their
     // state.
-    end(kEndedOnNotice, "all members left on notice");
-    const Effect done = effects_.back();
-    effects_.pop_back();
+    tell_end(kEndedOnNotice, "all members left on notice", StateLeft::kWithMembers);
     for (auto& [id, r] : members_.edit_all()) {
       if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
     }
-    emit(done);
+    outbox_.finish(kEndedOnNotice, "all members left on notice");
   }
 }
 
@@ -314,32 +310,23 @@ void Coordinator::fail(const std::string& what, StateLeft left) {
 }
 
 void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
+  tell_end(exit_code, reason, left);
+  outbox_.finish(exit_code, reason);
+}
+
+void Coordinator::tell_end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
   stage_ = Stage::kDone;
-  remember(reason);
+  outbox_.remember(reason);
   const proto::JobDone done{exit_code, reason, left == StateLeft::kNone,
                             exit_code > 0 && left == StateLeft::kWithMembers};
   // The revoke frees members that wait for a lost one in a collective, so that their state can be
   // saved.
-  if (done.save_state && highest_ > 0) to_agents(proto::Revoke{highest_});
+  if (done.save_state && highest_ > 0) outbox_.send_to_all(proto::Revoke{highest_});
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
-    emit(ToAgent{0, done});
+    outbox_.send(0, done);
   } else {
-    to_agents(done);
+    outbox_.send_to_all(done);
   }
-  emit(Done{exit_code, reason});
-}
-
-void Coordinator::note(const std::string& sentence) {
-  emit(Say{sentence});
-  remember(sentence);
-}
-
-void Coordinator::remember(const std::string& sentence) {
-  if (!history_.empty() && history_.back().text == sentence)
-    return;  // a regroup begins and ends with the same reason
-  history_.push_back({now_, sentence});
-  while (history_.size() > kMostSentences) history_.pop_front();
-  emit(Journal{history_.back()});
 }
 
 }  // namespace regroup::membership

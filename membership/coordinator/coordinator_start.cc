@@ -89,8 +89,8 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   member.restart_slot = restart_slot;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   // An earlier launch has printed this traceback.
-  if (budget_.row().passed_on) emit(ToAgent{node, budget_.row().failure});
-  emit(ToAgent{node, proto::Start{id, rank, world_size, relaunches_.restarts()}});
+  if (budget_.row().passed_on) outbox_.send(node, budget_.row().failure);
+  outbox_.send(node, proto::Start{id, rank, world_size, relaunches_.restarts()});
 }
 
 void Coordinator::dismiss_launch() {
@@ -142,7 +142,7 @@ void Coordinator::enforce_limits() {
     next_query_ =
         now_ +
         (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
-    to_agents(proto::Query{});
+    outbox_.send_to_all(proto::Query{});
     watch_progress();
   }
 }
@@ -152,7 +152,7 @@ void Coordinator::kill_overdue() {
   for (auto& [id, r] : members_.edit_all()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
-      emit(ToAgent{r.slot_id.node, proto::Kill{id, false, "it did not exit in time"}});
+      outbox_.send(r.slot_id.node, proto::Kill{id, false, "it did not exit in time"});
     }
     if (r.kill_at) next = std::min(next, *r.kill_at);
   }
@@ -171,7 +171,7 @@ void Coordinator::end_unready_members() {
       continue;
     }
     if (policy_.fixed) return end(1, missing_ranks(members_, policy_.max, seconds));
-    note(fmt::format("member {} was not ready within {} s", id, seconds));
+    outbox_.note(fmt::format("member {} was not ready within {} s", id, seconds));
     dismiss(&r, false, "not ready in time");
     r.cause = fmt::format("not being ready within {} s", seconds);
     not_replaced(r);
@@ -191,7 +191,7 @@ void Coordinator::end_straggling_finish() {
     straggling_since_.reset();
   } else if (!straggling_since_) {
     straggling_since_ = now_;
-    to_agents(proto::Query{});
+    outbox_.send_to_all(proto::Query{});
   } else if (now_ >= *straggling_since_ + kSecond) {
     start_regroup("some members have finished, others do not know it yet");
   }
@@ -210,10 +210,10 @@ void Coordinator::watch_progress() {
   });
   if (!found) return;
   if (found->members.empty())
-    return note(found->why +
-                (policy_.kill_hung
-                     ? "; which of them hangs is unknown, so none is killed (--on-hang)"
-                     : ""));
+    return outbox_.note(found->why +
+                        (policy_.kill_hung
+                             ? "; which of them hangs is unknown, so none is killed (--on-hang)"
+                             : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
   for (const proto::MemberId id : found->members) {
@@ -225,7 +225,7 @@ void Coordinator::watch_progress() {
   const std::size_t more = found->members.size() - names.size();
   const bool have = others_have_state(members_, world_, found->members);
   const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && long_quiet));
-  note(fmt::format(
+  outbox_.note(fmt::format(
       "member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
       more > 0 ? fmt::format(" and {} more", more) : "", found->why,
       kills               ? "; killed (--on-hang)"
@@ -265,7 +265,7 @@ void Coordinator::shrink() {
       }
       if (members_.staying_active() <= desired_) return;
       r->state = MemberState::kDraining;
-      emit(ToAgent{r->slot_id.node, proto::Notice{r->id}});
+      outbox_.send(r->slot_id.node, proto::Notice{r->id});
     }
   }
 }
@@ -298,14 +298,14 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
   // A drained member does not vote and so holds the others up: it does not wait for a successor.
   if (!member->drained && members_.staying_active() < policy_.min && room) return;
   member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
-  if (!member->drained) emit(ToAgent{member->slot_id.node, proto::Notice{member->id}});
+  if (!member->drained) outbox_.send(member->slot_id.node, proto::Notice{member->id});
 }
 
 void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
   member->state = MemberState::kGone;
   member->dismissed = true;
   if (gently) member->kill_at = now_ + policy_.leave_grace;
-  emit(ToAgent{member->slot_id.node, proto::Kill{member->id, gently, reason}});
+  outbox_.send(member->slot_id.node, proto::Kill{member->id, gently, reason});
 }
 
 std::optional<base::TimePoint> Coordinator::next_deadline() const {

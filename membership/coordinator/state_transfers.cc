@@ -81,7 +81,8 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
     for (const auto& [id, caught_up] : transfer_->learners) {
       MemberInfo& r = *context.members.edit(id);
       if (std::exchange(r.learning, false))
-        context.remember(fmt::format("member {} has caught up with step {}", id, r.caught_up_to));
+        context.outbox.remember(
+            fmt::format("member {} has caught up with step {}", id, r.caught_up_to));
     }
   }
   return {};
@@ -110,14 +111,14 @@ void StateTransfers::begin(const Context& context) {
   transfer_->id = next_id();
   transfer_->generation = context.world.generation;
   for (const proto::MemberId id : learning) transfer_->learners[id] = false;
-  context.remember(fmt::format("state transfer {} for member{} {}", transfer_->id,
-                               learning.size() == 1 ? "" : "s", fmt::join(learning, ", ")));
+  context.outbox.remember(fmt::format("state transfer {} for member{} {}", transfer_->id,
+                                      learning.size() == 1 ? "" : "s", fmt::join(learning, ", ")));
   ask(context, most->first);
 }
 
 void StateTransfers::ask(const Context& context, proto::NodeId node) {
   transfer_->asked[node] = context.nodes.all().at(node).name;
-  context.effects.emplace_back(ToAgent{node, proto::StartSource{transfer_->id, transfer_->step}});
+  context.outbox.send(node, proto::StartSource{transfer_->id, transfer_->step});
 }
 
 StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& context,
@@ -163,7 +164,7 @@ void StateTransfers::start_targets(Context context) {
     order.transfer = transfer_->id;
     order.step = transfer_->step;
     for (const auto& [at, source] : transfer_->sources) order.sources.push_back(source);
-    context.effects.emplace_back(ToAgent{node, std::move(order)});
+    context.outbox.send(node, std::move(order));
   }
 }
 
@@ -183,7 +184,7 @@ StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
   transfer_->learners.erase(r.id);
   r.caught_up = false;
   if (++r.failed_transfers >= kMaxFailedTransfers) r.learning = false;
-  context.remember(
+  context.outbox.remember(
       fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
   if (!in_world) return {};
   return fmt::format("member {} is copied to inside the regroup: {}", r.id, status.why);
@@ -206,10 +207,10 @@ StateTransfers::RegroupReason StateTransfers::end(Context context, const std::st
     stuck |= r.lacks_results();
   }
   for (const proto::NodeId node : nodes) {
-    if (context.nodes.contains(node))
-      context.effects.emplace_back(ToAgent{node, proto::EndTransfer{transfer.id}});
+    if (context.nodes.contains(node)) context.outbox.send(node, proto::EndTransfer{transfer.id});
   }
-  if (!why.empty()) context.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
+  if (!why.empty())
+    context.outbox.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
   if (!stuck) return {};
   return fmt::format("a learner is copied to inside the regroup: {}", why);
 }

@@ -3,16 +3,15 @@
 // up. docs/design/catch_up.md.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "base/clock.h"
-#include "membership/coordinator/coordinator_effects.h"
 #include "membership/coordinator/member_table.h"
 #include "membership/coordinator/node_table.h"
+#include "membership/coordinator/outbox.h"
 #include "membership/membership.h"
 #include "proto/node_message.h"
 #include "proto/world.h"
@@ -32,8 +31,7 @@ class StateTransfers {
     const NodeTable& nodes;
     const Policy& policy;
     bool steady = false;  // no regroup is in progress
-    Effects& effects;
-    std::function<void(const std::string&)> remember;  // for `regroup status`
+    Outbox& outbox;
   };
   // Each call may return why the coordinator must regroup: a learner in `world` cannot replay to
   // its state, so the next World copies it.

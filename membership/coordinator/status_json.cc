@@ -78,7 +78,7 @@ std::string Coordinator::status_json(base::TimePoint now) const {
     out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};
   }
   out["history"] = json::array();
-  for (const auto& [at, text] : history_)
+  for (const auto& [at, text] : outbox_.history())
     out["history"].push_back({{"at", seconds(at)}, {"why", text}});
   return out.dump(-1, ' ', false,
                   json::error_handler_t::replace);  // a member's text is whatever it is
