@@ -241,7 +241,7 @@ void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
     return;
   }
   if (stage_ == Stage::kRegrouping && report.generation >= highest_)
-    lines_[node] = lines_of_host(known(), node, report.lines);
+    round_.add(node, lines_of_host(known(), node, report.lines));
   if (stage_ == Stage::kSteady && report.generation >= world_.generation &&
       has_member_on(world_, node)) {
     start_regroup(fmt::format("node {} closed generation {}", node, report.generation));
@@ -268,7 +268,7 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
     if (stayed) not_replaced(*r);
   }
   take_lines(node, reply.lines);
-  lines_[node] = lines_of_host(known(), node, reply.lines);
+  round_.add(node, lines_of_host(known(), node, reply.lines));
 }
 
 void Coordinator::take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines) {

@@ -3,7 +3,6 @@
 // never blocks.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -17,6 +16,7 @@
 #include "membership/coordinator/node_table.h"
 #include "membership/coordinator/outbox.h"
 #include "membership/coordinator/progress_watch.h"
+#include "membership/coordinator/report_round.h"
 #include "membership/coordinator/restart_budget.h"
 #include "membership/coordinator/state_transfers.h"
 #include "membership/membership.h"
@@ -97,8 +97,6 @@ class Coordinator {
   [[nodiscard]] StateTransfers::Context transfer_context();
   void regroup_to_copy(const StateTransfers::RegroupReason& why);
   void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
-  [[nodiscard]] bool assign_donors(std::vector<proto::WorldMember>* members,
-                                   proto::Position resume) const;
   void enter(const proto::World& world);
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason,
@@ -150,9 +148,8 @@ class Coordinator {
   StateTransfers transfers_;
   ProgressWatch watch_;
   std::optional<proto::Join> declared_;  // by the first member
-  std::map<proto::NodeId, std::vector<proto::SlotReport>>
-      lines_;         // reported in this regroup, by node
-  std::string held_;  // why no World is formed, for status
+  ReportRound round_;                    // of Hello, or of a regroup
+  std::string held_;                     // why no World is formed, for status
   std::optional<base::TimePoint> below_min_since_, straggling_since_,
       first_ready_;  // no member has joined
   base::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = base::TimePoint::max();

@@ -16,9 +16,6 @@ namespace {
 
 // How long a member's report that it cannot reach another counts.
 constexpr base::Duration kSuspicion = std::chrono::seconds(5);
-// Longer than the detection of a lost agent and of a lost relay, and the reconnection by another
-// way, together.
-constexpr base::Duration kAnswer = std::chrono::seconds(20);
 constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
 // A size without the leased slots.
@@ -63,7 +60,8 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
     return grow();
   }
   const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
-  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now, .asked = awake_});
+  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now});
+  round_.ask(up.node, awake_);
   count_slots();
   // The target already counts a node that was there before this coordinator.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
@@ -157,7 +155,7 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
-  nodes_.ask_all(awake_);
+  round_.begin(awake_);
   if (stage_ == Stage::kHello) outbox_.send_to_all(proto::Hello{});
   for (auto& [id, r] : members_.edit_all()) {
     if (!r.reaped && !nodes_.contains(r.slot_id.node)) lose_with_node(&r);
@@ -176,7 +174,7 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
     journal_intent();
   }
   nodes_.erase(node);
-  lines_.erase(node);
+  round_.lose(node);
   count_slots();
   outbox_.note(why);
   if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
@@ -242,18 +240,11 @@ void Coordinator::drop_suspected_nodes() {
 // Drops agents whose heartbeats come but that do not send what the next World waits for. A job on
 // one host has no other agent to continue with.
 void Coordinator::drop_unresponsive_nodes() {
-  if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() ||
-      !job_.nodes.empty())
-    return;
-  std::vector<std::pair<proto::NodeId, std::string>> unresponsive;
-  for (const auto& [id, node] : nodes_.all()) {
-    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer)
-      unresponsive.emplace_back(id, node.name);
-  }
-  for (const auto& [id, name] : unresponsive) {
-    if (!done())
-      drop_node(id,
-                fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
+  if (!job_.nodes.empty()) return;
+  for (const proto::NodeId id : round_.overdue(nodes_, awake_)) {
+    if (done()) return;
+    drop_node(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s",
+                              nodes_.find(id)->name));
   }
 }
 

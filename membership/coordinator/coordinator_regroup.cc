@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/next_world.h"
 
 namespace regroup::membership {
 namespace {
@@ -22,7 +23,7 @@ void Coordinator::advance() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRegrouping) drop_unresponsive_nodes();
   if (done()) return;
   if (stage_ == Stage::kHello) {
-    if (lines_.size() < nodes_.size()) return;
+    if (!round_.complete(nodes_)) return;
     end_hello();
   }
   if (stage_ == Stage::kRelaunching) relaunch();
@@ -35,7 +36,7 @@ void Coordinator::advance() {
 }
 
 void Coordinator::decide_next() {
-  const bool reported = stage_ == Stage::kRegrouping && lines_.size() == nodes_.size();
+  const bool reported = stage_ == Stage::kRegrouping && round_.complete(nodes_);
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
   if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_)) {
     if (stage_ == Stage::kStarting)
@@ -87,7 +88,7 @@ void Coordinator::make_room() {
 // All agents have answered Hello: continue with the journaled World, or regroup.
 void Coordinator::end_hello() {
   if (world_.generation == 0) return end_hello_before_world_1();
-  lines_.clear();
+  round_.clear();
   launched_ = policy_.target;
   first_ready_ = now_;
   for (auto& [id, r] : members_.edit_all()) {
@@ -114,10 +115,11 @@ void Coordinator::end_hello() {
 
 void Coordinator::end_hello_before_world_1() {
   const auto joined = [](const proto::SlotReport& line) { return line.slot != proto::kNoSlot; };
-  const bool any_joined = std::any_of(lines_.begin(), lines_.end(), [&](const auto& reply) {
-    return std::any_of(reply.second.begin(), reply.second.end(), joined);
-  });
-  lines_.clear();
+  const bool any_joined =
+      std::any_of(round_.reports().begin(), round_.reports().end(), [&](const auto& reply) {
+        return std::any_of(reply.second.begin(), reply.second.end(), joined);
+      });
+  round_.clear();
   stage_ = Stage::kStarting;
   launched_ = 0;
   for (const auto& [id, r] : members_.all()) launched_ += id >= first_member_;
@@ -149,10 +151,9 @@ void Coordinator::watch_minimum() {
 
 void Coordinator::start_regroup(const std::string& why) {
   stage_ = Stage::kRegrouping;
-  lines_.clear();
   held_.clear();
   decided_.reset();
-  nodes_.ask_all(awake_);
+  round_.begin(awake_);
   for (auto& [id, r] : members_.edit_all())
     r.learning &= !r.caught_up;  // caught-up learners join now
   outbox_.send_to_all(proto::Revoke{highest_});
@@ -169,66 +170,23 @@ void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
 }
 
 void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
-  proto::World w{.incarnation = incarnation_,
-                 .generation = highest_ + 1,
-                 .shards = policy_.shards,
-                 .why = why};
-  if (w.generation > proto::kMaxGeneration) return end(1, "no generation number is left");
-  w.resume = std::max(resume_of(world_, lines_), proto::Position::of(policy_.resume));
-  for (proto::MemberId id : next) {
-    const MemberInfo& r = *members_.find(id);
-    w.members.push_back({.id = id, .slot_id = r.slot_id});
-    // A step that a learner has applied was committed with the votes of all.
-    if (r.caught_up) w.resume = std::max(w.resume, proto::Position::of(r.caught_up_to));
-  }
-  if (!assign_donors(&w.members, w.resume)) {
-    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()),
+  if (highest_ >= proto::kMaxGeneration) return end(1, "no generation number is left");
+  const auto formed = next_world({.incarnation = incarnation_,
+                                  .generation = highest_ + 1,
+                                  .shards = policy_.shards,
+                                  .checkpoint = policy_.resume,
+                                  .members = next,
+                                  .why = why},
+                                 world_, members_, round_.reports());
+  if (const auto* lost = std::get_if<StateIsLost>(&formed)) {
+    return fail(fmt::format("all members that held the state of step {} are lost", lost->step),
                 StateLeft::kNone);
   }
-  const proto::Step open = w.resume.step() + 1;
-  const auto before =
-      world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::SlotId>{};
-  w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
+  const auto& w = std::get<proto::World>(formed);
   if (journaled_ != desired_) journal_intent();
   outbox_.journal(w);
   outbox_.send_to_all(proto::Announce{w});
   enter(w);
-}
-
-// Sets for each member whether it has the state of `resume`, replays to it or copies it. False: no
-// member has it.
-bool Coordinator::assign_donors(std::vector<proto::WorldMember>* members,
-                                proto::Position resume) const {
-  const bool first = world_.generation == 0;
-  bool donor = false;
-  proto::WorldMember* holder = nullptr;
-  for (proto::WorldMember& m : *members) {
-    const MemberInfo& r = *members_.find(m.id);
-    if (first) {
-      m.needs_state = &m != members->data();
-    } else if (r.rank < 0) {
-      m.replays = r.caught_up;
-      m.needs_state = !m.replays;
-      m.from_step = resume.step() + 1;
-    } else {
-      const proto::WorldMember& was = r.entry;
-      const bool lacks = (was.needs_state || was.replays) && !r.proved;
-      m.replays = lacks && was.replays && r.caught_up;
-      m.needs_state = lacks && !m.replays;
-      m.from_step = lacks && was.from_step > 0 ? resume.step() + 1 : was.from_step;
-    }
-    if (m.needs_state || m.replays) continue;
-    donor |= m.from_step <= resume.step();
-    if (holder == nullptr) holder = &m;
-  }
-  if (donor) return true;
-  // Before the first step every member has the initial state, or reads it from the checkpoint.
-  // Later a newcomer that has proved its copy can be the donor.
-  if (holder == nullptr && resume.step() == policy_.resume) holder = members->data();
-  if (holder == nullptr) return false;
-  holder->needs_state = false;
-  holder->from_step = resume.step();
-  return true;
 }
 
 void Coordinator::enter(const proto::World& world) {
@@ -238,7 +196,7 @@ void Coordinator::enter(const proto::World& world) {
   stage_ = Stage::kSteady;
   straggling_since_.reset();
   watch_.begin(awake_);
-  lines_.clear();
+  round_.clear();
   outbox_.note(world.why);
   for (auto& [id, r] : members_.edit_all()) r.rank = -1;
   for (const proto::WorldMember& m : world_.members) {

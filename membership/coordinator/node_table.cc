@@ -56,11 +56,6 @@ void NodeTable::forget_changes() {
   for (auto& [id, node] : nodes_) node.leased = node.owed = 0;
 }
 
-void NodeTable::ask_all(base::Duration at) {
-  asked_all_ = at;
-  for (auto& [id, node] : nodes_) node.asked = at;
-}
-
 void NodeTable::set_load(proto::NodeId id, std::uint32_t processes) {
   const bool here = contains(id);  // its members may be known before the node is
   if (here) by_load_.erase(load_key(id));

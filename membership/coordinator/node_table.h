@@ -25,7 +25,6 @@ class NodeTable {
     bool for_now = false;      // its missing slots may return
     std::uint32_t owed = 0;    // members by which the job shrinks if they do not
     std::uint32_t leased = 0;  // members by which the job is larger while it is there
-    base::Duration asked{};    // when its report was requested, on the caller's clock
   };
 
   // Slots are filled node by node, or with `by_node` on the node with the fewest processes.
@@ -50,9 +49,6 @@ class NodeTable {
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
-  void ask_all(base::Duration at);
-  [[nodiscard]] base::Duration asked_all() const { return asked_all_; }  // the last time
-
   void set_load(proto::NodeId id, std::uint32_t processes);
   // The node for the next process; the table must not be empty. If all slots are in use: the node
   // with the fewest processes.
@@ -74,7 +70,6 @@ class NodeTable {
   const bool by_node_;
   std::map<proto::NodeId, Node> nodes_;
   std::uint32_t slots_ = 0, restored_ = 0;
-  base::Duration asked_all_{};
   std::map<proto::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;
   proto::Generation generation_ = 0;  // of the next two

@@ -71,11 +71,7 @@ std::string Coordinator::status_json(base::TimePoint now) const {
   }
   out["round"] = nullptr;
   if (stage_ == Stage::kRegrouping) {
-    json waiting = json::array();
-    for (const auto& [node, state] : nodes_.all()) {
-      if (!lines_.contains(node)) waiting.push_back(node);
-    }
-    out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};
+    out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", round_.missing(nodes_)}};
   }
   out["history"] = json::array();
   for (const auto& [at, text] : outbox_.history())
