@@ -16,12 +16,11 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
       job_(std::move(job)),
       incarnation_(incarnation),
       budget_(policy.relaunch),
-      desired_(policy.target),
+      size_(policy),
       relaunches_(policy.relaunch, policy.min, policy.target),
       nodes_(policy.by_node),
       transfers_(incarnation),
       outbox_(std::move(past.sentences)) {
-  policy_.target_follows = policy.target == 0;
   stage_ = job_.nodes.empty()               ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
                                             : Stage::kStarting;
@@ -50,12 +49,9 @@ void Coordinator::restore(proto::World world) {
 // Marks of members that are no longer in the World are ignored.
 void Coordinator::restore(const Intent& intent) {
   began_ = intent.began;
-  policy_.target = intent.target;
-  desired_ = journaled_ = intent.desired;
+  size_.restore(intent);
   relaunches_.restore(intent.restarts);
   first_member_ = intent.first_member;
-  policy_.target_follows = intent.said == 0;
-  if (intent.said > 0) nodes_.restore_leased(intent.target - std::min(intent.target, intent.said));
   members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
     MemberInfo* r = members_.edit(mark.member);
@@ -67,13 +63,12 @@ void Coordinator::restore(const Intent& intent) {
 
 Intent Coordinator::intent() const {
   Intent out{.began = began_,
-             .target = policy_.target,
-             .desired = desired_,
+             .target = size_.target(),
+             .desired = size_.desired(),
              .restarts = relaunches_.restarts(),
              .next_member = std::max(promised_ids_, members_.next_id()),
-             .first_member = first_member_};
-  if (!policy_.target_follows)
-    out.said = std::max(policy_.target - std::min(policy_.target, nodes_.leased()), 1U);
+             .first_member = first_member_,
+             .said = size_.requested()};
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
     out.marks.push_back({id, r.state, r.leave_wanted});
@@ -83,7 +78,7 @@ Intent Coordinator::intent() const {
 
 void Coordinator::journal(Intent intent) {
   losses_due_ = false;
-  journaled_ = intent.desired;
+  size_.journaled();
   outbox_.journal(std::move(intent));
 }
 
@@ -212,9 +207,7 @@ void Coordinator::on_first_ready() {
   if (first_ready_) return;
   first_ready_ = now_;
   grow();  // with the nodes that have come meanwhile
-  if (!policy_.replace || world_.generation > 0 || desired_ == policy_.target) return;
-  desired_ = policy_.target;
-  journal_intent();
+  if (world_.generation == 0 && size_.refill()) journal_intent();
 }
 
 void Coordinator::on_drained(proto::NodeId node, const proto::MemberDrained& drained) {
@@ -305,9 +298,9 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
             fmt::format("resize {}: this job can have {} to {} (-np {}:{})", members, policy_.min,
                         base::counted(policy_.max, "member"), policy_.min, policy_.max)};
   }
-  if (members > policy_.slots && !policy_.grows) {
+  if (members > size_.capacity() && !policy_.grows) {
     return {false, fmt::format("resize {}: the allocation has {}", members,
-                               base::counted(policy_.slots, "slot"))};
+                               base::counted(size_.capacity(), "slot"))};
   }
   if (members_.any_finished())
     return {false, fmt::format("resize {}: the job is finishing", members)};
@@ -316,14 +309,12 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
   if (!first_ready_ && world_.generation == 0) {
     return {false, fmt::format("resize {}: no member has joined yet", members)};
   }
-  policy_.target = desired_ = members;
-  policy_.target_follows = false;
-  nodes_.forget_changes();
+  size_.request(members);
   forget_failures();
   const std::size_t first = outbox_.end();
   if (stage_ != Stage::kHello) shrink();
   outbox_.journal_at(first, intent());  // on disk before any effect of it
-  journaled_ = desired_;
+  size_.journaled();
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "membership/coordinator/agent_facts.h"
 #include "membership/coordinator/coordinator_effects.h"
+#include "membership/coordinator/job_size.h"
 #include "membership/coordinator/journal_entry.h"
 #include "membership/coordinator/member_table.h"
 #include "membership/coordinator/node_table.h"
@@ -61,7 +62,7 @@ class Coordinator {
   void on_drained(proto::NodeId node, const proto::MemberDrained& drained);
   void settle_drained(MemberInfo* member);
   void on_lost(proto::NodeId node, const proto::MemberLost& lost);
-  void not_replaced(const MemberInfo& lost);  // lowers desired_ unless lost members are replaced
+  void not_replaced(const MemberInfo& lost);  // makes the job smaller unless it is replaced
   void on_report(proto::NodeId node, const proto::Report& report);
   void on_hello_reply(proto::NodeId node, const proto::HelloReply& reply);
   void take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines);
@@ -72,7 +73,6 @@ class Coordinator {
   [[nodiscard]] bool on_nodes(const proto::Body& body);
   void on_node_up(const proto::NodeUp& up);
   void leave_node(proto::NodeId node);
-  void settle_owed(NodeTable::Node* node, std::uint32_t had);
   void grow(std::uint32_t leased = 0);
   void count_slots();
   void on_nodes_known(const proto::NodesKnown& known);
@@ -94,6 +94,7 @@ class Coordinator {
   [[nodiscard]] bool decided_recently();
   void make_room();
   void start_regroup(const std::string& why);
+  [[nodiscard]] Policy policy_now() const;
   [[nodiscard]] StateTransfers::Context transfer_context();
   void regroup_to_copy(const StateTransfers::RegroupReason& why);
   void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
@@ -125,21 +126,21 @@ class Coordinator {
   [[nodiscard]] Effects finish_call();
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);
-  Policy policy_;
+  Policy policy_;  // without the target and the slots, which are size_'s
   const JobInfo job_;
   const proto::Incarnation incarnation_;
   Stage stage_;
   base::TimePoint now_{}, began_{};  // of the call in progress; of the job
   base::Duration awake_{};           // time in which this process was not stopped
   bool begun_ = false, agreed_ = true,
-       losses_due_ = false;           // replies fit the journal; desired_ < journaled_
+       losses_due_ = false;           // replies fit the journal; the journal lacks lost members
   proto::World world_;                // newest formed (or journaled); generation 0 before World 1
   base::TimePoint progress_since_{};  // when a World began that resumes later than the one before
   proto::Generation highest_ = 0;     // highest generation that any agent knows
   MemberTable members_;
   RestartBudget budget_;
-  std::uint32_t desired_, journaled_ = 0,
-                          launched_ = 0;  // members to keep; on disk; of this launch, or 0
+  JobSize size_;
+  std::uint32_t launched_ = 0;  // members of this launch, or 0
   std::uint64_t ready_count_ = 0;
   proto::MemberId first_member_ = 0,
                   promised_ids_ = 0;  // of that launch; ids below are reserved on disk

@@ -37,7 +37,7 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   if (r->state == MemberState::kStarting && lost.joined) {
     on_first_ready();
     r->state = MemberState::kGone;
-    if (!policy_.replace) desired_ = std::min(desired_, members_.staying());
+    size_.keep_at_most(members_.staying());
     losses_due_ = true;
   }
   r->finished |= lost.finished;
@@ -72,8 +72,7 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
 // The next World shows the members lost during one regroup; a successor finds them in the journaled
 // World.
 void Coordinator::not_replaced(const MemberInfo& lost) {
-  if (policy_.replace || desired_ == 0) return;
-  --desired_;
+  if (!size_.lose_one()) return;
   losses_due_ |= stage_ != Stage::kRegrouping || lost.rank < 0;
 }
 
@@ -116,7 +115,7 @@ void Coordinator::charge(MemberInfo* r) {
         r->failure.kind == proto::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
   // On a single host no further slots can come, and before World 1 no progress is lost by ending.
   const bool more =
-      budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
+      budget_.any_left(size_.desired(), members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
     return outbox_.note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
   end(status, fmt::format("{}: {} of at least {} left", verdict.why, members_.staying(),
@@ -145,7 +144,7 @@ void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& w
   }
   if (stage_ == Stage::kRelaunching) return;  // it ended because the launch was dismissed
   // The launcher ends a job on one host, and has taken back its slots: no launch follows.
-  if (!job_.nodes.empty() && policy_.slots == 0) return;
+  if (!job_.nodes.empty() && size_.capacity() == 0) return;
   // A refused member may be the only one: the others may still be accepted. If all are refused,
   // another launch would be refused for the same reason.
   const bool others = members_.count(MemberState::kStarting) > 0;

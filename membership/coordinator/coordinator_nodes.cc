@@ -18,11 +18,6 @@ namespace {
 constexpr base::Duration kSuspicion = std::chrono::seconds(5);
 constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
-// A size without the leased slots.
-std::uint32_t without(std::uint32_t leased, std::uint32_t size, std::uint32_t min) {
-  return leased == 0 ? size : std::min(size, std::max(min, size - std::min(size, leased)));
-}
-
 }  // namespace
 
 bool Coordinator::on_nodes(const proto::Body& body) {
@@ -51,25 +46,23 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
     nodes_.resize(up.node, up.slots);
     known->for_now = up.for_now;
     count_slots();
-    if (nodes_.slots() == 0) policy_.slots = 0;
+    if (nodes_.slots() == 0) size_.take_capacity();
     if (had != up.slots)
       outbox_.remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
     if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
     if (first_ready_) leave_node(up.node);
-    settle_owed(known, had);
+    if (size_.settle_missing(up.node, had, up.slots, up.for_now)) journal_intent();
     return grow();
   }
-  const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
+  const std::uint32_t lacked = size_.lacked();
   nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now});
   round_.ask(up.node, awake_);
   count_slots();
   // The target already counts a node that was there before this coordinator.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
-  const bool beyond = up.leased && !policy_.target_follows && !policy_.oversubscribe;
   std::uint32_t leased = 0;
-  if (beyond && later)
-    leased = nodes_.lease(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
-  if (beyond && !later) nodes_.lease_again(up.node);
+  if (up.leased && later) leased = size_.lease(up.node, up.slots, lacked);
+  if (up.leased && !later) size_.restore_lease(up.node, up.slots);
   if (stage_ == Stage::kNodes) return;
   grow(leased);
   outbox_.remember(
@@ -83,10 +76,9 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
 // The allocator takes slots of this host back: members above its slots leave as on a notice, the
 // newest first.
 void Coordinator::leave_node(proto::NodeId node) {
-  const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
+  const std::uint32_t before = size_.desired(), slots = nodes_.find(node)->slots;
   const bool for_now = nodes_.find(node)->for_now;
-  const std::uint32_t leased = slots == 0 && !for_now ? nodes_.take_leased(node) : 0;
-  const std::uint32_t wanted = without(leased, desired_, policy_.min);
+  const std::uint32_t wanted = slots == 0 && !for_now ? size_.end_lease(node) : before;
   const auto all = members_.on_node(node);
   std::vector<proto::MemberId> there(all.begin(), all.end());
   std::erase_if(there,
@@ -103,42 +95,21 @@ void Coordinator::leave_node(proto::NodeId node) {
   if (!asked && wanted == before) return;  // or they were asked before, when the size was adjusted
   // A member that leaves with its host is replaced if there is room elsewhere. Slots that were
   // leased with the host make the job smaller, wherever members run.
-  const std::uint32_t room = for_now ? wanted : policy_.slots;
-  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, room));
+  size_.shrink_to(wanted, for_now);
   journal_intent();
   if (wanted < before) shrink();
-}
-
-// Slots that are missing temporarily make the job smaller once it is known that they will not
-// return, unless there is room elsewhere by then.
-void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
-  const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
-  if (node->for_now) {
-    node->owed = std::min(lacked, node->owed + had - std::min(had, node->slots));
-    return;
-  }
-  const std::uint32_t owed = std::min(lacked, std::exchange(node->owed, 0));
-  if (owed == 0 || node->slots > had) return;
-  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, desired_ - owed);
-  journal_intent();
 }
 
 // A job without a requested size grows with its hosts; others grow by the slots that are leased to
 // them.
 void Coordinator::grow(std::uint32_t leased) {
-  const std::uint32_t size = policy_.target_follows
-                                 ? std::clamp(policy_.slots, policy_.min, policy_.max)
-                                 : desired_ + leased;
-  if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
-  policy_.target = desired_ = size;
+  if (!first_ready_ || members_.any_finished() || !size_.grow(leased)) return;
   forget_failures();
   journal_intent();
 }
 
 void Coordinator::count_slots() {
-  if (!job_.nodes.empty()) return;
-  policy_.slots = policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max + policy_.spares)
-                                        : nodes_.slots();
+  if (job_.nodes.empty()) size_.set_slots(nodes_.slots());
 }
 
 // The known nodes decide the size of the first launch.
@@ -147,14 +118,13 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   if (known.shards > 0 && world_.generation == 0) policy_.shards = known.shards;
   if (known.shards > 0) policy_.resume = known.resume;
   count_slots();
-  if (policy_.target == 0 || (world_.generation == 0 && policy_.target > policy_.slots)) {
-    policy_.target = desired_ = std::max(policy_.min, std::min(policy_.max, policy_.slots));
+  if ((world_.generation == 0 || size_.target() == 0) && size_.fit_to_capacity()) {
     const std::uint32_t restarts = relaunches_.restarts();
-    relaunches_ = Relaunches(policy_.relaunch, policy_.min, policy_.target);
+    relaunches_ = Relaunches(policy_.relaunch, policy_.min, size_.target());
     relaunches_.restore(restarts);
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
-  if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
+  if (world_.generation == 0 && size_.capacity() < policy_.min) return end_without_room();
   round_.begin(awake_);
   if (stage_ == Stage::kHello) outbox_.send_to_all(proto::Hello{});
   for (auto& [id, r] : members_.edit_all()) {
@@ -164,20 +134,18 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
 
 // Only before the first World: later the remaining members hold the state until hosts come.
 void Coordinator::end_without_room() {
-  end(1, fmt::format("the hosts that came up have {} for at least {}",
-                     base::counted(policy_.slots, "slot"), base::counted(policy_.min, "member")));
+  end(1,
+      fmt::format("the hosts that came up have {} for at least {}",
+                  base::counted(size_.capacity(), "slot"), base::counted(policy_.min, "member")));
 }
 
 void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
-  if (const std::uint32_t leased = nodes_.take_leased(node); leased > 0) {
-    policy_.target = desired_ = without(leased, desired_, policy_.min);
-    journal_intent();
-  }
+  if (size_.lose_host(node)) journal_intent();
   nodes_.erase(node);
   round_.lose(node);
   count_slots();
   outbox_.note(why);
-  if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
+  if (world_.generation == 0 && stage_ != Stage::kNodes && size_.capacity() < policy_.min)
     return end_without_room();
   bool launch_lost = false;
   for (const proto::MemberId id : members_.on_node(node)) {

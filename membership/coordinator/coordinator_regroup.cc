@@ -38,7 +38,7 @@ void Coordinator::advance() {
 void Coordinator::decide_next() {
   const bool reported = stage_ == Stage::kRegrouping && round_.complete(nodes_);
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
-  if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_)) {
+  if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_now())) {
     if (stage_ == Stage::kStarting)
       held_ = still_starting(members_.count(MemberState::kWarm),
                              members_.count(MemberState::kStarting));
@@ -46,7 +46,7 @@ void Coordinator::decide_next() {
   }
   Roster roster = members_.roster(world_, below_min_since_.value_or(base::TimePoint{}));
   roster.revoked = reported;
-  Policy policy = policy_;
+  Policy policy = policy_now();
   // Once no host has slots any more, the remaining members finish their step and leave.
   policy.min = least(nodes_, policy_);
   const Verdict verdict = decide(now_, roster, policy);
@@ -68,18 +68,18 @@ void Coordinator::decide_next() {
 bool Coordinator::decided_recently() {
   if (decided_) {
     const auto [version, target, at] = *decided_;
-    if (version == members_.version() && target == policy_.target &&
+    if (version == members_.version() && target == size_.target() &&
         now_ < at + std::chrono::seconds(1))
       return true;
   }
-  decided_ = {members_.version(), policy_.target, now_};
+  decided_ = {members_.version(), size_.target(), now_};
   return false;
 }
 
 // Below min with every slot in use, a drained member makes room for its successor, provided that
 // another member has the state.
 void Coordinator::make_room() {
-  if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
+  if (members_.holders() == 0 || members_.processes() < size_.capacity()) return;
   for (auto& [id, r] : members_.edit_all()) {
     if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
   }
@@ -89,7 +89,7 @@ void Coordinator::make_room() {
 void Coordinator::end_hello() {
   if (world_.generation == 0) return end_hello_before_world_1();
   round_.clear();
-  launched_ = policy_.target;
+  launched_ = size_.target();
   first_ready_ = now_;
   for (auto& [id, r] : members_.edit_all()) {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
@@ -160,8 +160,17 @@ void Coordinator::start_regroup(const std::string& why) {
   outbox_.remember(why);
 }
 
+// The policy with the size that the job is to have at present.
+Policy Coordinator::policy_now() const {
+  Policy policy = policy_;
+  policy.target = size_.target();
+  policy.target_follows = size_.follows_hosts();
+  policy.slots = size_.capacity();
+  return policy;
+}
+
 StateTransfers::Context Coordinator::transfer_context() {
-  return {now_, world_, members_, nodes_, policy_, stage_ == Stage::kSteady, outbox_};
+  return {now_, world_, members_, nodes_, policy_now(), stage_ == Stage::kSteady, outbox_};
 }
 
 // A learner in the World cannot replay to its state, so the next World copies it.
@@ -183,7 +192,7 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
                 StateLeft::kNone);
   }
   const auto& w = std::get<proto::World>(formed);
-  if (journaled_ != desired_) journal_intent();
+  if (!size_.is_journaled()) journal_intent();
   outbox_.journal(w);
   outbox_.send_to_all(proto::Announce{w});
   enter(w);
@@ -222,7 +231,8 @@ void Coordinator::enter(const proto::World& world) {
 void Coordinator::end_if_over() {
   if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
   if (world_.generation == 0) {
-    const bool more = desired_ > 0 && budget_.any_left(desired_, members_.used_slots());
+    const bool more =
+        size_.desired() > 0 && budget_.any_left(size_.desired(), members_.used_slots());
     if (members_.staying() == 0 && !more) fail("no member came up");
     return;
   }

@@ -56,15 +56,15 @@ void Coordinator::start_members() {
   // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
   if (!first_ready_) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
-  const std::uint32_t wanted = desired_ + policy_.spares;
+  const std::uint32_t wanted = size_.desired() + policy_.spares;
   std::vector<bool> used;
-  while (!done() && members_.staying() < wanted && members_.processes() < policy_.slots) {
+  while (!done() && members_.staying() < wanted && members_.processes() < size_.capacity()) {
     if (used.empty()) used = members_.used_slots();
     used.resize(std::max<std::size_t>(used.size(), wanted));
     const auto slot = budget_.next(now_, wanted, used);
     if (!slot) return;
     const std::uint32_t rank = members_.staying();
-    start_one(rank, std::max(desired_, rank + 1), *slot);
+    start_one(rank, std::max(size_.desired(), rank + 1), *slot);
     used[*slot] = true;
   }
 }
@@ -76,7 +76,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells
   // its successor that the id was used.
   if (job_.nodes.empty() && id >= promised_ids_) {
-    const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
+    const std::uint32_t wanted = size_.desired() + policy_.spares, staying = members_.staying();
     promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
     journal_intent();
   }
@@ -102,7 +102,8 @@ void Coordinator::dismiss_launch() {
 
 // Starts all members together, on the slots that are not in back-off.
 void Coordinator::launch() {
-  launched_ = desired_ = relaunches_.launch(now_, job_.nodes.empty() ? policy_.slots : kUnlimited);
+  launched_ = relaunches_.launch(now_, job_.nodes.empty() ? size_.capacity() : kUnlimited);
+  size_.launch(launched_);
   first_member_ = members_.next_id();
   stage_ = Stage::kStarting;
   // Journaled before they start: a successor learns nothing else about members that die before the
@@ -235,7 +236,7 @@ void Coordinator::watch_progress() {
   for (const proto::MemberId id : found->members) {
     MemberInfo* r = members_.edit(id);
     if (policy_.drop_hung && !r->leave_wanted) {
-      policy_.target = desired_ = std::max(policy_.min, std::max(desired_, 1U) - 1);
+      size_.drop_one();
       r->leave_wanted = true;
     }
     static_cast<void>(kill(id));
@@ -245,8 +246,8 @@ void Coordinator::watch_progress() {
   if (policy_.drop_hung) journal_intent();
 }
 
-// Reduces the job to `desired_` members: first those outside the World that are no spares, then the
-// highest ranks.
+// Reduces the job to the desired number of members: first those outside the World that are no
+// spares, then the highest ranks.
 void Coordinator::shrink() {
   for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
     std::vector<MemberInfo*> newest;
@@ -259,11 +260,11 @@ void Coordinator::shrink() {
     for (MemberInfo* r : newest) {
       if (state != MemberState::kActive) {
         const std::uint32_t active = members_.staying_active();
-        if (members_.staying() <= std::max(desired_, active) + policy_.spares) break;
+        if (members_.staying() <= std::max(size_.desired(), active) + policy_.spares) break;
         dismiss(r, state == MemberState::kWarm, "the job was made smaller");
         continue;
       }
-      if (members_.staying_active() <= desired_) return;
+      if (members_.staying_active() <= size_.desired()) return;
       r->state = MemberState::kDraining;
       outbox_.send(r->slot_id.node, proto::Notice{r->id});
     }
@@ -273,10 +274,9 @@ void Coordinator::shrink() {
 // A member that leaves lowers the target, down to min. A member whose state is still needed, or
 // without which the World would be too small, gets its notice once the others can do without it.
 void Coordinator::ask_to_leave(MemberInfo* member) {
-  const bool spare = !member->in_world() && members_.staying() > desired_;
+  const bool spare = !member->in_world() && members_.staying() > size_.desired();
   if (!member->leave_wanted && !spare) {
-    policy_.target = desired_ =
-        std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
+    size_.leave_one();
     member->leave_wanted = true;
     journal_intent();
   }
@@ -285,12 +285,12 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
   }
   // Its successor starts first if there is room for both.
   const bool room = nodes_.slots() > 0 && world_.size() < policy_.max &&
-                    (members_.processes() < policy_.slots ||
+                    (members_.processes() < size_.capacity() ||
                      members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
   // The last member with the state stays until another has it, unless no other can come because all
   // hosts are being taken back.
-  const bool more =
-      nodes_.slots() > 0 && policy_.replace && budget_.any_left(desired_, members_.used_slots());
+  const bool more = nodes_.slots() > 0 && policy_.replace &&
+                    budget_.any_left(size_.desired(), members_.used_slots());
   if (members_.holders() == 0 &&
       (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
     return;

@@ -32,30 +32,6 @@ void NodeTable::resize(proto::NodeId id, std::uint32_t slots) {
   by_load_.insert(load_key(id));
 }
 
-std::uint32_t NodeTable::lease(proto::NodeId id, std::uint32_t lacked, std::uint32_t most) {
-  Node& node = nodes_.at(id);
-  node.leased = std::min(node.slots - std::min(node.slots, lacked), most);
-  return node.leased;
-}
-
-std::uint32_t NodeTable::take_leased(proto::NodeId id) {
-  const auto found = nodes_.find(id);
-  return found == nodes_.end() ? 0 : std::exchange(found->second.leased, 0);
-}
-
-void NodeTable::lease_again(proto::NodeId id) { restored_ -= lease(id, 0, restored_); }
-
-std::uint32_t NodeTable::leased() const {
-  std::uint32_t sum = restored_;
-  for (const auto& [id, node] : nodes_) sum += node.leased;
-  return sum;
-}
-
-void NodeTable::forget_changes() {
-  restored_ = 0;
-  for (auto& [id, node] : nodes_) node.leased = node.owed = 0;
-}
-
 void NodeTable::set_load(proto::NodeId id, std::uint32_t processes) {
   const bool here = contains(id);  // its members may be known before the node is
   if (here) by_load_.erase(load_key(id));

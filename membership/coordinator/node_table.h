@@ -21,10 +21,8 @@ class NodeTable {
   struct Node {
     std::string name;
     std::uint32_t slots = 0;
-    bool silent = false;       // no heartbeat for a second
-    bool for_now = false;      // its missing slots may return
-    std::uint32_t owed = 0;    // members by which the job shrinks if they do not
-    std::uint32_t leased = 0;  // members by which the job is larger while it is there
+    bool silent = false;   // no heartbeat for a second
+    bool for_now = false;  // its missing slots may return
   };
 
   // Slots are filled node by node, or with `by_node` on the node with the fewest processes.
@@ -33,15 +31,6 @@ class NodeTable {
   void add(proto::NodeId id, const Node& node);
   void erase(proto::NodeId id);
   void resize(proto::NodeId id, std::uint32_t slots);
-  // Leases the slots of a node, less those that fill the `lacked` members, to the job: returns by
-  // how many members it grows, at most `most`, until take_leased().
-  std::uint32_t lease(proto::NodeId id, std::uint32_t lacked, std::uint32_t most);
-  std::uint32_t take_leased(proto::NodeId id);
-  // Restores the leases of an earlier incarnation: nodes take their part of them by lease_again().
-  void restore_leased(std::uint32_t members) { restored_ = members; }
-  void lease_again(proto::NodeId id);
-  [[nodiscard]] std::uint32_t leased() const;  // by all nodes, restored ones included
-  void forget_changes();                       // after a resize: no leases, no missing slots
   [[nodiscard]] Node* find(proto::NodeId id);
   [[nodiscard]] bool contains(proto::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
@@ -69,7 +58,7 @@ class NodeTable {
 
   const bool by_node_;
   std::map<proto::NodeId, Node> nodes_;
-  std::uint32_t slots_ = 0, restored_ = 0;
+  std::uint32_t slots_ = 0;
   std::map<proto::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;
   proto::Generation generation_ = 0;  // of the next two

@@ -29,7 +29,7 @@ class StateTransfers {
     const proto::World& world;
     MemberTable& members;
     const NodeTable& nodes;
-    const Policy& policy;
+    Policy policy;
     bool steady = false;  // no regroup is in progress
     Outbox& outbox;
   };
