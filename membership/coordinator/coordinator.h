@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "membership/coordinator/agent_facts.h"
 #include "membership/coordinator/coordinator_effects.h"
+#include "membership/coordinator/host_suspicions.h"
 #include "membership/coordinator/job_size.h"
 #include "membership/coordinator/journal_entry.h"
 #include "membership/coordinator/member_table.h"
@@ -146,6 +147,7 @@ class Coordinator {
                   promised_ids_ = 0;  // of that launch; ids below are reserved on disk
   Relaunches relaunches_;
   NodeTable nodes_;
+  HostSuspicions suspicions_;
   StateTransfers transfers_;
   ProgressWatch watch_;
   std::optional<proto::Join> declared_;  // by the first member

@@ -14,8 +14,6 @@
 namespace regroup::membership {
 namespace {
 
-// How long a member's report that it cannot reach another counts.
-constexpr base::Duration kSuspicion = std::chrono::seconds(5);
 constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
 }  // namespace
@@ -24,7 +22,7 @@ bool Coordinator::on_nodes(const proto::Body& body) {
   if (const auto* up = std::get_if<proto::NodeUp>(&body)) {
     on_node_up(*up);
   } else if (const auto* silent = std::get_if<proto::NodeSilent>(&body)) {
-    if (NodeTable::Node* node = nodes_.find(silent->node)) node->silent = silent->silent;
+    if (nodes_.contains(silent->node)) suspicions_.set_silent(silent->node, silent->silent);
     drop_suspected_nodes();
   } else if (const auto* lost = std::get_if<proto::NodeLost>(&body)) {
     if (nodes_.contains(lost->node))
@@ -142,6 +140,7 @@ void Coordinator::end_without_room() {
 void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
   if (size_.lose_host(node)) journal_intent();
   nodes_.erase(node);
+  suspicions_.forget(node);
   round_.lose(node);
   count_slots();
   outbox_.note(why);
@@ -174,13 +173,11 @@ void Coordinator::lose_with_node(MemberInfo* r) {
 
 // Counts only if the reporting node has a member in the World. Recorded once per suspicion.
 void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect) {
-  MemberInfo* r = members_.edit(suspect.member);
+  const MemberInfo* r = members_.find(suspect.member);
   if (r == nullptr || !r->lives_in_world() || r->slot_id.node == node ||
       !has_member_on(world_, node))
     return;
-  const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
-  r->suspected = now_;
-  if (!known)
+  if (suspicions_.suspect(now_, r->id))
     outbox_.remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
   drop_suspected_nodes();
 }
@@ -190,16 +187,8 @@ void Coordinator::drop_node(proto::NodeId node, const std::string& why) {
   lose_node(node, why);
 }
 
-// Two independent observations agree: the agent's heartbeats and another member's data connection.
 void Coordinator::drop_suspected_nodes() {
-  if (!members_.any_suspected()) return;
-  std::set<proto::NodeId> dropped;
-  for (const auto& [id, r] : members_.all()) {
-    const NodeTable::Node* node = nodes_.find(r.slot_id.node);
-    const bool suspected = r.lives_in_world() && r.suspected && now_ - *r.suspected <= kSuspicion;
-    if (suspected && node != nullptr && node->silent) dropped.insert(r.slot_id.node);
-  }
-  for (const proto::NodeId node : dropped) {
+  for (const proto::NodeId node : suspicions_.lost(now_, members_)) {
     drop_node(node, fmt::format("host {}: neither its agent nor its members are heard any more",
                                 nodes_.find(node)->name));
   }

@@ -9,21 +9,13 @@
 #include "base/printable.h"
 
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/hang_verdict.h"
 
 namespace regroup::membership {
 namespace {
 
 constexpr base::Duration kSecond = std::chrono::seconds(1);
 constexpr proto::MemberId kIdsAhead = 16;
-
-bool others_have_state(const MemberTable& members, const proto::World& world,
-                       const std::vector<proto::MemberId>& but) {
-  return std::any_of(world.members.begin(), world.members.end(), [&](const proto::WorldMember& m) {
-    const MemberInfo* r = members.find(m.id);
-    return r != nullptr && r->lives_in_world() && r->has_state() &&
-           std::find(but.begin(), but.end(), m.id) == but.end();
-  });
-}
 
 // For a World of fixed size, whose members are ranks.
 std::string missing_ranks(const MemberTable& members, std::uint32_t size, long seconds) {
@@ -34,17 +26,6 @@ std::string missing_ranks(const MemberTable& members, std::uint32_t size, long s
   return fmt::format("{} of {} ranks have called join(), and within {} s rank{} {} did not",
                      size - missing.size(), size, seconds, missing.size() == 1 ? "" : "s",
                      fmt::join(missing, ", "));
-}
-
-std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have_state,
-                           const Policy& policy) {
-  if (!found.minority) return "they are more than half of the members";
-  if (!others_have_state) return "no other member has the state";
-  return fmt::format(
-      "it has not taken two steps yet, and may be loading data or compiling; it is killed after "
-      "{:g} s "
-      "without progress",
-      5 * std::chrono::duration<double>(policy.hung_after).count());
 }
 
 }  // namespace
@@ -203,37 +184,16 @@ void Coordinator::watch_progress() {
   if (stage_ != Stage::kSteady || policy_.hung_after == base::Duration()) return;
   const bool long_quiet = policy_.kill_hung && watch_.is_long_quiet(awake_, policy_.hung_after);
   if (!long_quiet && !watch_.is_quiet(awake_, policy_.hung_after)) return;
-  const auto is_silent = [](const auto& node) { return node.second.silent; };
-  if (std::any_of(nodes_.all().begin(), nodes_.all().end(), is_silent)) return;
+  if (suspicions_.any_silent()) return;
   const auto found = watch_.find_stall(awake_, world_, [this](proto::MemberId id) {
     const MemberInfo* r = members_.find(id);
     return r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining);
   });
   if (!found) return;
-  if (found->members.empty())
-    return outbox_.note(found->why +
-                        (policy_.kill_hung
-                             ? "; which of them hangs is unknown, so none is killed (--on-hang)"
-                             : ""));
-  constexpr std::size_t kMostNames = 8;
-  std::vector<std::string> names;
-  for (const proto::MemberId id : found->members) {
-    if (names.size() == kMostNames) break;
-    const NodeTable::Node* node = nodes_.find(members_.find(id)->slot_id.node);
-    const bool named = node != nullptr && !node->name.empty();
-    names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
-  }
-  const std::size_t more = found->members.size() - names.size();
-  const bool have = others_have_state(members_, world_, found->members);
-  const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && long_quiet));
-  outbox_.note(fmt::format(
-      "member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
-      more > 0 ? fmt::format(" and {} more", more) : "", found->why,
-      kills               ? "; killed (--on-hang)"
-      : policy_.kill_hung ? "; not killed (--on-hang): " + why_not_killed(*found, have, policy_)
-                          : ""));
-  if (!kills) return;
-  for (const proto::MemberId id : found->members) {
+  const HangVerdict verdict = judge_hang(*found, long_quiet, world_, members_, nodes_, policy_);
+  outbox_.note(verdict.sentence);
+  if (verdict.kill.empty()) return;
+  for (const proto::MemberId id : verdict.kill) {
     MemberInfo* r = members_.edit(id);
     if (policy_.drop_hung && !r->leave_wanted) {
       size_.drop_one();

@@ -62,7 +62,6 @@ std::uint32_t MemberTable::traits_of(const MemberInfo& r) {
   add(kBreaks, r.state == MemberState::kDrained || (r.state == MemberState::kLost && !r.finished));
   add(kLearns, warm && r.learning);
   add(kLacksResults, r.lacks_results());
-  add(kSuspected, r.lives_in_world() && r.suspected);
   add(kWaits, active && r.leave_wanted);
   return traits;
 }

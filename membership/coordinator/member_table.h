@@ -26,17 +26,16 @@ struct MemberInfo : Member {
   bool dismissed = false;        // ended by the coordinator: not replaced, not a failure
   bool kill_asked = false;       // by a KillRequest, or because it hung
   bool stood_still = false;      // it hung while the others waited for it
-  std::optional<base::TimePoint> kill_at;      // SIGKILL if it still runs then
-  std::optional<base::TimePoint> suspected{};  // when another member last reported it unreachable
-  std::int32_t status = 0;                     // as a shell would give it: 128 + signal
-  std::uint32_t restart_slot = 0;              // of RestartBudget
-  bool charged = true;                         // false from its loss until the failure is counted
-  base::TimePoint entered{};                   // its first World ...
-  proto::Step entered_at = 0;                  // ... which resumed after that step
-  proto::Failure failure;                      // as it, or its agent, reported it
-  proto::WorldMember entry;                    // in the newest World ...
-  int rank = -1;                               // ... and its rank there; -1: not in it
-  proto::StateWord word;                       // this and what follows as last reported
+  std::optional<base::TimePoint> kill_at;  // SIGKILL if it still runs then
+  std::int32_t status = 0;                 // as a shell would give it: 128 + signal
+  std::uint32_t restart_slot = 0;          // of RestartBudget
+  bool charged = true;                     // false from its loss until the failure is counted
+  base::TimePoint entered{};               // its first World ...
+  proto::Step entered_at = 0;              // ... which resumed after that step
+  proto::Failure failure;                  // as it, or its agent, reported it
+  proto::WorldMember entry;                // in the newest World ...
+  int rank = -1;                           // ... and its rank there; -1: not in it
+  proto::StateWord word;                   // this and what follows as last reported
   bool proved = false;
   proto::Step caught_up_to = 0;  // what it may have applied, once it has ...
   bool caught_up = false;        // ... caught up
@@ -90,7 +89,6 @@ class MemberTable {
   [[nodiscard]] bool any_unfinished() const { return of(kUnfinished) > 0; }
   [[nodiscard]] std::uint32_t learning() const { return of(kLearns); }  // warm
   [[nodiscard]] bool any_lacks_results() const { return of(kLacksResults) > 0; }
-  [[nodiscard]] bool any_suspected() const { return of(kSuspected) > 0; }  // and lives in the World
   // Active, and leave_wanted.
   [[nodiscard]] const std::set<proto::MemberId>& waiting_to_leave() const {
     return count(), waiting_;
@@ -124,7 +122,6 @@ class MemberTable {
     kBreaks,
     kLearns,
     kLacksResults,
-    kSuspected,
     kWaits,
     kTraits
   };

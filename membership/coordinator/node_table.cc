@@ -11,6 +11,11 @@ NodeTable::Node* NodeTable::find(proto::NodeId id) {
   return found == nodes_.end() ? nullptr : &found->second;
 }
 
+const NodeTable::Node* NodeTable::find(proto::NodeId id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
 void NodeTable::add(proto::NodeId id, const Node& node) {
   if (!nodes_.try_emplace(id, node).second) return;
   slots_ += node.slots;

@@ -21,7 +21,6 @@ class NodeTable {
   struct Node {
     std::string name;
     std::uint32_t slots = 0;
-    bool silent = false;   // no heartbeat for a second
     bool for_now = false;  // its missing slots may return
   };
 
@@ -32,6 +31,7 @@ class NodeTable {
   void erase(proto::NodeId id);
   void resize(proto::NodeId id, std::uint32_t slots);
   [[nodiscard]] Node* find(proto::NodeId id);
+  [[nodiscard]] const Node* find(proto::NodeId id) const;
   [[nodiscard]] bool contains(proto::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
   [[nodiscard]] const std::map<proto::NodeId, Node>& all() const { return nodes_; }

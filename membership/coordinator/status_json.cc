@@ -66,8 +66,10 @@ std::string Coordinator::status_json(base::TimePoint now) const {
   out["step"] = step;
   out["nodes"] = json::array();
   for (const auto& [id, node] : nodes_.all()) {
-    out["nodes"].push_back(
-        {{"id", id}, {"name", node.name}, {"slots", node.slots}, {"silent", node.silent}});
+    out["nodes"].push_back({{"id", id},
+                            {"name", node.name},
+                            {"slots", node.slots},
+                            {"silent", suspicions_.is_silent(id)}});
   }
   out["round"] = nullptr;
   if (stage_ == Stage::kRegrouping) {
