@@ -17,7 +17,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
       incarnation_(incarnation),
       budget_(policy.relaunch),
       size_(policy),
-      relaunches_(policy.relaunch, policy.min, policy.target),
+      launch_(policy.relaunch, policy.min, policy.target),
       nodes_(policy.by_node),
       transfers_(incarnation),
       outbox_(std::move(past.sentences)) {
@@ -50,8 +50,7 @@ void Coordinator::restore(proto::World world) {
 void Coordinator::restore(const Intent& intent) {
   began_ = intent.began;
   size_.restore(intent);
-  relaunches_.restore(intent.restarts);
-  first_member_ = intent.first_member;
+  launch_.restore(intent);
   members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
     MemberInfo* r = members_.edit(mark.member);
@@ -65,9 +64,9 @@ Intent Coordinator::intent() const {
   Intent out{.began = began_,
              .target = size_.target(),
              .desired = size_.desired(),
-             .restarts = relaunches_.restarts(),
-             .next_member = std::max(promised_ids_, members_.next_id()),
-             .first_member = first_member_,
+             .restarts = launch_.restarts(),
+             .next_member = std::max(members_.promised_below(), members_.next_id()),
+             .first_member = launch_.first_member(),
              .said = size_.requested()};
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
@@ -167,9 +166,9 @@ void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
 MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool alive) {
   MemberInfo& r = members_.add(id, node, now_);
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
-  const bool launched = world_.generation == 0 && id >= first_member_;
+  const bool launched = world_.generation == 0 && id >= launch_.first_member();
   const std::vector<bool> used = members_.used_slots();
-  if (launched) r.first_rank = id - first_member_;
+  if (launched) r.first_rank = id - launch_.first_member();
   r.restart_slot = launched
                        ? r.first_rank
                        : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
@@ -204,8 +203,7 @@ void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) 
 // From the first Ready on, members are replaced one by one, and a launch of fewer than the target
 // is filled up.
 void Coordinator::on_first_ready() {
-  if (first_ready_) return;
-  first_ready_ = now_;
+  if (!launch_.join(now_)) return;
   grow();  // with the nodes that have come meanwhile
   if (world_.generation == 0 && size_.refill()) journal_intent();
 }
@@ -306,7 +304,7 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
     return {false, fmt::format("resize {}: the job is finishing", members)};
   // Relaunches depend on the size of the first launch, which must not change before a member has
   // joined.
-  if (!first_ready_ && world_.generation == 0) {
+  if (!launch_.joined() && world_.generation == 0) {
     return {false, fmt::format("resize {}: no member has joined yet", members)};
   }
   size_.request(members);
@@ -324,7 +322,7 @@ proto::Reply Coordinator::notice(proto::MemberId id) {
     return {false,
             fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
   }
-  if (!first_ready_) return {false, fmt::format("notice {}: no member has joined yet", id)};
+  if (!launch_.joined()) return {false, fmt::format("notice {}: no member has joined yet", id)};
   if (r->leave_wanted || r->state > MemberState::kActive) {
     return {true, fmt::format("member {} is leaving already", id)};
   }

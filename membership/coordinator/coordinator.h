@@ -14,6 +14,7 @@
 #include "membership/coordinator/host_suspicions.h"
 #include "membership/coordinator/job_size.h"
 #include "membership/coordinator/journal_entry.h"
+#include "membership/coordinator/launch.h"
 #include "membership/coordinator/member_table.h"
 #include "membership/coordinator/node_table.h"
 #include "membership/coordinator/outbox.h"
@@ -108,7 +109,7 @@ class Coordinator {
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
   void lost_before_ready(MemberInfo* member, const proto::MemberLost& lost);
-  void launch_lost_one(const MemberInfo& member, const std::string& what);
+  void lost_of_launch(const MemberInfo& member, const std::string& what);
   void charge(MemberInfo*member), forget_failures();  // counts a failure against its slot
   void launch();
   void relaunch();
@@ -141,11 +142,8 @@ class Coordinator {
   MemberTable members_;
   RestartBudget budget_;
   JobSize size_;
-  std::uint32_t launched_ = 0;  // members of this launch, or 0
   std::uint64_t ready_count_ = 0;
-  proto::MemberId first_member_ = 0,
-                  promised_ids_ = 0;  // of that launch; ids below are reserved on disk
-  Relaunches relaunches_;
+  Launch launch_;
   NodeTable nodes_;
   HostSuspicions suspicions_;
   StateTransfers transfers_;
@@ -153,9 +151,8 @@ class Coordinator {
   std::optional<proto::Join> declared_;  // by the first member
   ReportRound round_;                    // of Hello, or of a regroup
   std::string held_;                     // why no World is formed, for status
-  std::optional<base::TimePoint> below_min_since_, straggling_since_,
-      first_ready_;  // no member has joined
-  base::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = base::TimePoint::max();
+  std::optional<base::TimePoint> below_min_since_, straggling_since_;
+  base::TimePoint next_query_{}, first_unready_due_ = base::TimePoint::max();
   std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>>
       decided_;  // decided_recently()
   Outbox outbox_;

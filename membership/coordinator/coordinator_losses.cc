@@ -20,17 +20,13 @@ std::string cause_of(const proto::MemberLost& lost) {
   return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
 }
 
-bool refused(const MemberInfo& r) {
-  return r.failure.kind == proto::kRefusedKind || r.failure.kind == kOtherModelKind;
-}
-
 }  // namespace
 
 void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   MemberInfo* r = members_.edit(lost.member);
   if (r == nullptr) {
     r = &recover(lost.member, node, false);
-    if (first_ready_) r->state = MemberState::kGone;
+    if (launch_.joined()) r->state = MemberState::kGone;
   }
   if (r->reaped) return;
   // It had joined before World 1. Whether an earlier incarnation has counted this loss is unknown.
@@ -132,33 +128,28 @@ void Coordinator::lost_before_ready(MemberInfo* member, const proto::MemberLost&
   member->state = MemberState::kGone;
   member->since = now_;
   if (stage_ == Stage::kHello) return;
-  if (!first_ready_) return launch_lost_one(*member, loss_message(lost, member->cause));
+  if (!launch_.joined()) return lost_of_launch(*member, loss_message(lost, member->cause));
   not_replaced(*member);
   charge(member);
 }
 
-void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& what) {
-  if (member.status == 0) {
-    if (members_.staying() == 0) end(0, "all members exited with status 0");
-    return;
+void Coordinator::lost_of_launch(const MemberInfo& member, const std::string& what) {
+  // A member that failed was ended with its launch, or by a launcher that ends a job on one host
+  // and has taken back its slots: then no launch follows.
+  const bool over = !job_.nodes.empty() && size_.capacity() == 0;
+  if (member.status != 0 && (stage_ == Stage::kRelaunching || over)) return;
+  const Launch::Verdict verdict = launch_.on_end(now_, member, what, members_);
+  switch (verdict.then) {
+    case Launch::Then::kNothing:
+      return;
+    case Launch::Then::kShrink:
+      return not_replaced(member);
+    case Launch::Then::kEndJob:
+      return end(verdict.exit_code, verdict.sentence);
+    case Launch::Then::kRelaunch:
+      outbox_.note(verdict.sentence);
+      return dismiss_launch();
   }
-  if (stage_ == Stage::kRelaunching) return;  // it ended because the launch was dismissed
-  // The launcher ends a job on one host, and has taken back its slots: no launch follows.
-  if (!job_.nodes.empty() && size_.capacity() == 0) return;
-  // A refused member may be the only one: the others may still be accepted. If all are refused,
-  // another launch would be refused for the same reason.
-  const bool others = members_.count(MemberState::kStarting) > 0;
-  if (refused(member) && others) return not_replaced(member);
-  if (refused(member) && std::ranges::all_of(members_.all(), [&](const auto& one) {
-        return one.first < first_member_ || refused(one.second);
-      }))
-    return end(member.status, fmt::format("every member was refused: {}", member.failure.message));
-  const auto verdict =
-      relaunches_.on_failure(now_, member.first_rank, member.status, what, member.failure);
-  if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
-  relaunch_due_ = verdict.due;
-  outbox_.note(verdict.sentence);
-  dismiss_launch();
 }
 
 }  // namespace regroup::membership

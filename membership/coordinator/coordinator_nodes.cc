@@ -48,7 +48,7 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
     if (had != up.slots)
       outbox_.remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
     if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
-    if (first_ready_) leave_node(up.node);
+    if (launch_.joined()) leave_node(up.node);
     if (size_.settle_missing(up.node, had, up.slots, up.for_now)) journal_intent();
     return grow();
   }
@@ -101,7 +101,7 @@ void Coordinator::leave_node(proto::NodeId node) {
 // A job without a requested size grows with its hosts; others grow by the slots that are leased to
 // them.
 void Coordinator::grow(std::uint32_t leased) {
-  if (!first_ready_ || members_.any_finished() || !size_.grow(leased)) return;
+  if (!launch_.joined() || members_.any_finished() || !size_.grow(leased)) return;
   forget_failures();
   journal_intent();
 }
@@ -117,9 +117,7 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   if (known.shards > 0) policy_.resume = known.resume;
   count_slots();
   if ((world_.generation == 0 || size_.target() == 0) && size_.fit_to_capacity()) {
-    const std::uint32_t restarts = relaunches_.restarts();
-    relaunches_ = Relaunches(policy_.relaunch, policy_.min, size_.target());
-    relaunches_.restore(restarts);
+    launch_.resize(size_.target());
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && size_.capacity() < policy_.min) return end_without_room();
@@ -150,11 +148,11 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
   for (const proto::MemberId id : members_.on_node(node)) {
     MemberInfo& r = *members_.edit(id);
     if (r.reaped) continue;
-    launch_lost |= r.state == MemberState::kStarting && !first_ready_;
+    launch_lost |= r.state == MemberState::kStarting && !launch_.joined();
     lose_with_node(&r);
   }
   if (!launch_lost || stage_ == Stage::kHello || stage_ == Stage::kRelaunching) return;
-  relaunch_due_ = now_;
+  launch_.repeat_at(now_);
   dismiss_launch();
 }
 

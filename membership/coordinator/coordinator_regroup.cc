@@ -89,8 +89,7 @@ void Coordinator::make_room() {
 void Coordinator::end_hello() {
   if (world_.generation == 0) return end_hello_before_world_1();
   round_.clear();
-  launched_ = size_.target();
-  first_ready_ = now_;
+  launch_.adopt_joined(now_, size_.target());
   for (auto& [id, r] : members_.edit_all()) {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
@@ -121,24 +120,25 @@ void Coordinator::end_hello_before_world_1() {
       });
   round_.clear();
   stage_ = Stage::kStarting;
-  launched_ = 0;
-  for (const auto& [id, r] : members_.all()) launched_ += id >= first_member_;
-  if (launched_ == 0) return;
-  if (!any_joined && launched_ < members_.next_id() - first_member_) {
+  std::uint32_t launched = 0;
+  for (const auto& [id, r] : members_.all()) launched += id >= launch_.first_member();
+  launch_.find(launched);
+  if (launched == 0) return;
+  if (!any_joined && launched < members_.next_id() - launch_.first_member()) {
     outbox_.note("the coordinator ended in the middle of a launch: it is made again");
-    relaunch_due_ = now_;
+    launch_.repeat_at(now_);
     return dismiss_launch();
   }
-  relaunches_.adopt(now_, launched_);
+  launch_.adopt(now_);
   for (const auto& [id, r] : members_.all()) {
-    const bool counts = r.reaped && !r.dismissed && !first_ready_;
+    const bool counts = r.reaped && !r.dismissed && !launch_.joined();
     if (counts && stage_ == Stage::kStarting)
-      launch_lost_one(r, fmt::format("member {}: {}", id, r.cause));
+      lost_of_launch(r, fmt::format("member {}: {}", id, r.cause));
   }
 }
 
 void Coordinator::watch_minimum() {
-  const bool plain = !first_ready_ || members_.any_finished();
+  const bool plain = !launch_.joined() || members_.any_finished();
   const auto able = world_.generation > 0
                         ? members_.count(MemberState::kWarm, MemberState::kDraining)
                         : members_.count(MemberState::kStarting, MemberState::kWarm);
@@ -229,7 +229,7 @@ void Coordinator::enter(const proto::World& world) {
 
 // Ends the job once no member can continue and the exit statuses are known.
 void Coordinator::end_if_over() {
-  if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
+  if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !launch_.joined()) return;
   if (world_.generation == 0) {
     const bool more =
         size_.desired() > 0 && budget_.any_left(size_.desired(), members_.used_slots());

@@ -33,9 +33,9 @@ std::string missing_ranks(const MemberTable& members, std::uint32_t size, long s
 void Coordinator::start_members() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
   if (nodes_.empty()) return;
-  if (launched_ == 0) return launch();
+  if (!launch_.made()) return launch();
   // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
-  if (!first_ready_) return;
+  if (!launch_.joined()) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
   const std::uint32_t wanted = size_.desired() + policy_.spares;
   std::vector<bool> used;
@@ -56,9 +56,9 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   if (members_.find(id) != nullptr) return end(1, "no member ID is left");
   // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells
   // its successor that the id was used.
-  if (job_.nodes.empty() && id >= promised_ids_) {
+  if (job_.nodes.empty() && id >= members_.promised_below()) {
     const std::uint32_t wanted = size_.desired() + policy_.spares, staying = members_.staying();
-    promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
+    members_.promise_below(id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0));
     journal_intent();
   }
   members_.end_edits();
@@ -71,7 +71,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   // An earlier launch has printed this traceback.
   if (budget_.row().passed_on) outbox_.send(node, budget_.row().failure);
-  outbox_.send(node, proto::Start{id, rank, world_size, relaunches_.restarts()});
+  outbox_.send(node, proto::Start{id, rank, world_size, launch_.restarts()});
 }
 
 void Coordinator::dismiss_launch() {
@@ -83,21 +83,20 @@ void Coordinator::dismiss_launch() {
 
 // Starts all members together, on the slots that are not in back-off.
 void Coordinator::launch() {
-  launched_ = relaunches_.launch(now_, job_.nodes.empty() ? size_.capacity() : kUnlimited);
-  size_.launch(launched_);
-  first_member_ = members_.next_id();
+  const std::uint32_t most = job_.nodes.empty() ? size_.capacity() : kUnlimited;
+  const std::uint32_t launched = launch_.begin(now_, most, members_.next_id());
+  size_.launch(launched);
   stage_ = Stage::kStarting;
   // Journaled before they start: a successor learns nothing else about members that die before the
   // first join.
   Intent ahead = intent();
-  promised_ids_ = ahead.next_member += launched_;
+  members_.promise_below(ahead.next_member += launched);
   journal(std::move(ahead));
-  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank)
-    start_one(rank, launched_, rank);
+  for (std::uint32_t rank = 0; rank < launched && !done(); ++rank) start_one(rank, launched, rank);
 }
 
 void Coordinator::relaunch() {
-  if (members_.processes() > 0 || now_ < relaunch_due_ || nodes_.empty()) return;
+  if (members_.processes() > 0 || now_ < launch_.due() || nodes_.empty()) return;
   launch();
 }
 
@@ -114,7 +113,7 @@ void Coordinator::enforce_limits() {
     }
   }
   if (now_ >= members_.earliest_kill()) kill_overdue();
-  if (first_ready_ && now_ >= first_unready_due_) end_unready_members();
+  if (launch_.joined() && now_ >= first_unready_due_) end_unready_members();
   if (done()) return;
   for (const proto::MemberId id : std::set(members_.waiting_to_leave()))
     ask_to_leave(members_.edit(id));
@@ -147,7 +146,7 @@ void Coordinator::end_unready_members() {
   first_unready_due_ = base::TimePoint::max();
   for (auto& [id, r] : members_.edit_all()) {
     if (r.state != MemberState::kStarting) continue;
-    const base::TimePoint due = std::max(r.since, *first_ready_) + policy_.ready_timeout;
+    const base::TimePoint due = std::max(r.since, launch_.joined_at()) + policy_.ready_timeout;
     if (now_ < due) {
       first_unready_due_ = std::min(first_unready_due_, due);
       continue;
@@ -275,7 +274,7 @@ std::optional<base::TimePoint> Coordinator::next_deadline() const {
     if (at > now_) next = std::min(next, at);
   };
   consider(budget_.next_change(now_).value_or(now_));
-  if (stage_ == Stage::kRelaunching) consider(relaunch_due_);
+  if (stage_ == Stage::kRelaunching) consider(launch_.due());
   consider(next_query_);
   if (below_min_since_) consider(*below_min_since_ + policy_.wait);
   consider(members_.earliest_kill());

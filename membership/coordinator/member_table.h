@@ -102,6 +102,10 @@ class MemberTable {
   [[nodiscard]] proto::MemberId next_id() const;  // above every one ever seen or reserved
   void reserve_ids(proto::MemberId below) { reserved_below_ = std::max(reserved_below_, below); }
   [[nodiscard]] proto::MemberId reserved_below() const { return reserved_below_; }
+  // Ids below this are in the journal as used by this incarnation, so that a later one does not use
+  // them again.
+  void promise_below(proto::MemberId id) { promised_below_ = id; }
+  [[nodiscard]] proto::MemberId promised_below() const { return promised_below_; }
   // For decide(): the members of `world` in rank order, then the rest.
   [[nodiscard]] Roster roster(const proto::World& world, base::TimePoint below_min_since) const;
   // By RestartBudget's slots: whether a member stays, or starts, in it.
@@ -136,6 +140,7 @@ class MemberTable {
 
   std::map<proto::MemberId, MemberInfo> members_;  // never erased: ids are never reused
   proto::MemberId reserved_below_ = 0;
+  proto::MemberId promised_below_ = 0;
   std::vector<const MemberInfo*> edited_;  // may have changed since they were counted
   bool all_edited_ = false;
   // What was counted.

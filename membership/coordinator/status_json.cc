@@ -52,7 +52,7 @@ std::string Coordinator::status_json(base::TimePoint now) const {
            {"preempted_before", job_.attempt.preempted},
            {"failed_before", job_.attempt.failed},
            {"killed_before", job_.attempt.killed},
-           {"relaunches", relaunches_.restarts()},
+           {"relaunches", launch_.restarts()},
            {"stage", kStages[static_cast<std::size_t>(stage_)]},
            {"held", held_},
            {"seconds", begun_ ? seconds(now) : 0.0}};
