@@ -9,6 +9,7 @@
 #include "base/printable.h"
 
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/departure.h"
 #include "membership/coordinator/hang_verdict.h"
 
 namespace regroup::membership {
@@ -205,28 +206,16 @@ void Coordinator::watch_progress() {
   if (policy_.drop_hung) journal_intent();
 }
 
-// Reduces the job to the desired number of members: first those outside the World that are no
-// spares, then the highest ranks.
+// Reduces the job to the desired number of members.
 void Coordinator::shrink() {
-  for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
-    std::vector<MemberInfo*> newest;
-    for (auto& [id, r] : members_.edit_all()) {
-      if (r.state == state && !r.leave_wanted) newest.push_back(&r);
+  for (const proto::MemberId id : surplus(members_, size_.desired(), policy_.spares)) {
+    MemberInfo& r = *members_.edit(id);
+    if (r.state != MemberState::kActive) {
+      dismiss(&r, r.state == MemberState::kWarm, "the job was made smaller");
+      continue;
     }
-    std::sort(newest.begin(), newest.end(), [&](const MemberInfo* a, const MemberInfo* b) {
-      return a->rank != b->rank ? a->rank > b->rank : a->id > b->id;
-    });
-    for (MemberInfo* r : newest) {
-      if (state != MemberState::kActive) {
-        const std::uint32_t active = members_.staying_active();
-        if (members_.staying() <= std::max(size_.desired(), active) + policy_.spares) break;
-        dismiss(r, state == MemberState::kWarm, "the job was made smaller");
-        continue;
-      }
-      if (members_.staying_active() <= size_.desired()) return;
-      r->state = MemberState::kDraining;
-      outbox_.send(r->slot_id.node, proto::Notice{r->id});
-    }
+    r.state = MemberState::kDraining;
+    outbox_.send(r.slot_id.node, proto::Notice{id});
   }
 }
 
@@ -239,25 +228,26 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
     member->leave_wanted = true;
     journal_intent();
   }
-  if (member->state != MemberState::kActive) {
-    return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
+  const bool slots = nodes_.slots() > 0;
+  const bool coming = members_.count(MemberState::kStarting, MemberState::kWarm) > 0;
+  const LeaveTerms terms{
+      .min = policy_.min,
+      .room_for_successor = slots && world_.size() < policy_.max &&
+                            (members_.processes() < size_.capacity() || coming),
+      .successor_may_start =
+          slots && policy_.replace && budget_.any_left(size_.desired(), members_.used_slots())};
+  switch (how_to_leave(*member, members_, terms)) {
+    case Leave::kDismiss:
+      return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
+    case Leave::kWait:
+      return;
+    case Leave::kNotice:
+      member->state = MemberState::kDraining;
+      return outbox_.send(member->slot_id.node, proto::Notice{member->id});
+    case Leave::kDrained:
+      member->state = MemberState::kDrained;
+      return;
   }
-  // Its successor starts first if there is room for both.
-  const bool room = nodes_.slots() > 0 && world_.size() < policy_.max &&
-                    (members_.processes() < size_.capacity() ||
-                     members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  // The last member with the state stays until another has it, unless no other can come because all
-  // hosts are being taken back.
-  const bool more = nodes_.slots() > 0 && policy_.replace &&
-                    budget_.any_left(size_.desired(), members_.used_slots());
-  if (members_.holders() == 0 &&
-      (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
-    return;
-  }
-  // A drained member does not vote and so holds the others up: it does not wait for a successor.
-  if (!member->drained && members_.staying_active() < policy_.min && room) return;
-  member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
-  if (!member->drained) outbox_.send(member->slot_id.node, proto::Notice{member->id});
 }
 
 void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
