@@ -9,9 +9,9 @@ namespace {
 using std::chrono::seconds;
 using Nodes = std::vector<proto::NodeId>;
 
-class Round : public testing::Test {
+class Reports : public testing::Test {
  protected:
-  Round() {
+  Reports() {
     for (const proto::NodeId node : {1, 2, 3}) nodes_.add(node, {.slots = 1});
     round_.begin(seconds(100));
   }
@@ -19,7 +19,7 @@ class Round : public testing::Test {
   ReportRound round_;
 };
 
-TEST_F(Round, IsCompleteOnceEveryNodeHasReported) {
+TEST_F(Reports, IsCompleteOnceEveryNodeHasReported) {
   round_.add(1, {});
   round_.add(3, {{.member = 7}});
   EXPECT_FALSE(round_.complete(nodes_));
@@ -29,7 +29,7 @@ TEST_F(Round, IsCompleteOnceEveryNodeHasReported) {
   EXPECT_EQ(round_.reports().at(3).at(0).member, 7U);
 }
 
-TEST_F(Round, ALostNodeIsNotWaitedForAndItsReportDoesNotCount) {
+TEST_F(Reports, ALostNodeIsNotWaitedForAndItsReportDoesNotCount) {
   for (const proto::NodeId node : {1, 2}) round_.add(node, {});
   nodes_.erase(2);
   round_.lose(2);
@@ -40,13 +40,13 @@ TEST_F(Round, ALostNodeIsNotWaitedForAndItsReportDoesNotCount) {
   EXPECT_FALSE(round_.reports().contains(2));
 }
 
-TEST_F(Round, ANewRoundVoidsEarlierReports) {
+TEST_F(Reports, ANewRoundVoidsEarlierReports) {
   round_.add(1, {});
   round_.begin(seconds(101));
   EXPECT_EQ(round_.missing(nodes_), (Nodes{1, 2, 3}));
 }
 
-TEST_F(Round, ANodeIsOverdueTwentySecondsAfterItWasAsked) {
+TEST_F(Reports, ANodeIsOverdueTwentySecondsAfterItWasAsked) {
   nodes_.add(4, {.slots = 1});
   round_.ask(4, seconds(110));
   round_.add(1, {});
@@ -57,7 +57,7 @@ TEST_F(Round, ANodeIsOverdueTwentySecondsAfterItWasAsked) {
   EXPECT_EQ(round_.overdue(nodes_, seconds(130)), Nodes{});
 }
 
-TEST_F(Round, ANewRoundGivesLateNodesTheWholeTime) {
+TEST_F(Reports, ANewRoundGivesLateNodesTheWholeTime) {
   round_.ask(2, seconds(105));
   round_.begin(seconds(110));
   EXPECT_EQ(round_.overdue(nodes_, seconds(129)), Nodes{});
