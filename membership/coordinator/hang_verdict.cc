@@ -10,7 +10,7 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kMostNames = 8;  // in a sentence
+constexpr std::size_t kMostNamed = 8;  // in a sentence
 
 bool state_is_elsewhere(const MemberTable& members, const proto::World& world,
                         const std::vector<proto::MemberId>& but) {
@@ -25,7 +25,7 @@ std::string names_of(const std::vector<proto::MemberId>& hung, const MemberTable
                      const NodeTable& nodes) {
   std::vector<std::string> names;
   for (const proto::MemberId id : hung) {
-    if (names.size() == kMostNames) break;
+    if (names.size() == kMostNamed) break;
     const NodeTable::Node* node = nodes.find(members.find(id)->slot_id.node);
     const bool named = node != nullptr && !node->name.empty();
     names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
