@@ -152,6 +152,13 @@ def test_tags(regroup):
     assert sorted(job.err.splitlines()) == ["[1,0]<stderr>:b", "[1,1]<stderr>:b"]
 
 
+def test_a_line_that_comes_in_parts_has_one_tag(regroup):
+    """Open MPI 4 puts one before each part, in the middle of the line."""
+    slow = "printf a; sleep 0.3; printf 'b\\tc'; sleep 0.3; printf 'd\\n'"
+    job = regroup.run("-np", "1", "--tag-output", "sh", "-c", slow)
+    assert (job.wait(), job.out) == (0, "[1,0]<stdout>:ab\tcd\n")
+
+
 def test_partial_last_line_and_long_lines_keep_their_bytes(regroup):
     job = regroup.run("-np", "1", *PYTHON, "import os; os.write(1, b'x' * 300000 + b'\\nend')")
     assert job.out == "x" * 300000 + "\nend"
