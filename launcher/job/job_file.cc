@@ -309,12 +309,12 @@ base::Result<JobFile> read_job(const std::string& path, const spec::Environment&
                                std::uint32_t gpus) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return base::not_found(fmt::format("{}: {}", path, error.message()));
+  if (error) return base::not_found(fmt::format("option --job {}: {}", path, error.message()));
   if (size > kLargest) return base::invalid_argument(fmt::format("{}: is larger than 1 MiB", path));
   std::ifstream in(path, std::ios::binary);
   std::string text(size, '\0');
   in.read(text.data(), static_cast<std::streamsize>(size));
-  if (!in) return base::not_found(fmt::format("{}: cannot be read", path));
+  if (!in) return base::not_found(fmt::format("option --job {}: cannot be read", path));
   return parse_job(text, path, base, gpus);
 }
 

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -58,11 +60,23 @@ std::vector<std::string> gpus_in(const spec::Environment& environment) {
   return out;
 }
 
+// A word of a command line as a shell takes it: in quotes where it needs them.
+std::string as_shell_word(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return c >= 0x80 || std::isalnum(c) != 0 || std::strchr("%+,-./:=@^_", c) != nullptr;
+  };
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 std::string shown(const App& app) {
   constexpr std::size_t kMost = 200;
-  const std::string all = fmt::format("{}", fmt::join(app.argv, " "));
+  std::string all;
+  for (const std::string& word : app.argv) all += (all.empty() ? "" : " ") + as_shell_word(word);
   const std::string line = all.substr(0, all.find('\n'));
   return line.size() <= kMost && line.size() == all.size() ? line : line.substr(0, kMost) + " ...";
 }

@@ -28,7 +28,8 @@
 
 namespace regroup::process {
 
-// The command line of a program for a message, cut after 200 characters.
+// The command line of a program for a message, with quotes as a shell needs them, cut after 200
+// characters and at the end of its first line.
 [[nodiscard]] std::string shown(const App& app);
 
 // Settings that all members of a job share.

@@ -193,9 +193,11 @@ def test_names_the_command_that_failed(regroup):
         r"regroup: rank 0 \(pid \d+\) exited with code 2; it ran python3 /nonexistent/train.py\n$"
     )
     assert re.search(told, job.err), job.err
+    job = regroup.run("-np", "1", "sh", "-c", "exit 3 # it's", "", "a=b/c:1")
+    assert job.err.endswith("it ran sh -c 'exit 3 # it'\\''s' '' a=b/c:1\n")
     long = "x" * 300
     job = regroup.run("-np", "1", "sh", "-c", f"exit 3\n{long}")
-    assert job.err.endswith("it ran sh -c exit 3 ...\n")
+    assert job.err.endswith("it ran sh -c 'exit 3 ...\n")
 
 
 @pytest.mark.parametrize(

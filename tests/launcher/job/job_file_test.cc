@@ -145,7 +145,7 @@ TEST(JobFile, RefusesGpusThatAreNotThere) {
 TEST(JobFile, NamesAFileThatIsNotThere) {
   auto job = read_job("no/such.yaml", {}, 0);
   EXPECT_EQ(job.code(), base::Code::kNotFound);
-  EXPECT_EQ(job.status().message(), "no/such.yaml: No such file or directory");
+  EXPECT_EQ(job.status().message(), "option --job no/such.yaml: No such file or directory");
   EXPECT_EQ(read_job("tests", {}, 0).code(), base::Code::kNotFound);  // a folder
 }
 
