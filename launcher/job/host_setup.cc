@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -52,6 +53,8 @@ base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context&
   hosts.environment = options.environment;
   hosts.ssh = options.fork_agents ? std::vector<std::string>() : options.ssh_command;
   hosts.verbose = options.verbose;
+  // Never less: what answers at once else is here a login on another host.
+  hosts.limit = std::max(hosts.limit, process::time_limit(options.environment, hosts.limit));
   const bool by_grant =
       !options.by_ssh && !options.grant.before.empty();  // its command works from here only
   hosts.radix = by_grant ? 0 : options.tree_radix.value_or(agent::kRadix);

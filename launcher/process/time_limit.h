@@ -1,7 +1,8 @@
 // Scales the time limits of operations that normally answer at once: opening and reading a
 // checkpoint directory, a host discovery script, and on every host regroup-pmi and the end of a
 // killed process (agents get the factor in Setup). A user with a slow file system raises them;
-// tests lower them. A factor below 1 declares slow things hung.
+// tests lower them. A factor below 1 declares slow things hung, and leaves the limit of an agent's
+// start on another host as it is.
 #pragma once
 
 #include "base/clock.h"

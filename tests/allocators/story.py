@@ -31,7 +31,7 @@ WITNESS = (
     "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; echo up; sleep 600 & wait' "
     "&"
 )
-WITNESSED = "for _ in $(seq 200); do test -s {0} && break; sleep 0.01; done"
+WITNESSED = "for _ in $(seq 500); do test -s {0} && break; sleep 0.01; done"
 
 
 def digits_csv(folder: Path) -> Path:
@@ -106,12 +106,15 @@ class Story:
 
     def rate(self) -> float:
         """Steps a second, over window_s."""
-        self.status()  # whoever asks once is told of a new step at the next question
+        self.step()  # whoever asks once is told of a new step at the next question
         time.sleep(0.1)
-        began, first = time.monotonic(), self.status()["step"]
+        began, first = time.monotonic(), self.step()
         time.sleep(self.window_s)
-        last = self.status()["step"]
+        last = self.step()
         return (last - first) / (time.monotonic() - began)
+
+    def step(self) -> int:
+        return until(lambda: self.status().get("step", 0), "a step")
 
     def run(self) -> Figures:
         """AssertionError says what went otherwise than it should."""

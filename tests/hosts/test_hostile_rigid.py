@@ -11,7 +11,7 @@ import pytest
 from attacks import Plan, names_of_node2
 from hosts import ROOT, Hosts, until
 from test_mpi import COMPILERS
-from training import BIN, left_on
+from training import BIN, UNHURRIED, left_on
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
 # reported once
@@ -43,13 +43,13 @@ def play(
     """What became of the link, and how the job ended."""
     plan = Plan(hosts, [(state, what)], [HOSTILE])
     command = [
-        *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
+        *(*UNHURRIED, str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
         *("--prefix", str(plan.folder), "--term-grace", str(GRACE_S), *members),
     ]
     began = time.monotonic()
     done = hosts[0].run(command, timeout=DEADLINE_S)
     assert time.monotonic() - began < GRACE_S, done
-    until(plan.answers, "an answer to the attack", 20)
+    until(plan.answers, f"an answer to the attack of {done}", 20)
     return plan.answers()[plan.names[0]], done
 
 

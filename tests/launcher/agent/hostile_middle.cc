@@ -5,10 +5,11 @@
 //   STATE  heard (the agent below has said something), round (a Revoke)
 //   WHAT   the rows of kAttacks
 //   RESULT a file: what became of the link to the controller, "closed", or "open" three seconds
-//   later
+//   later, and after twenty where it should be closed
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -30,7 +31,7 @@
 namespace regroup::agent {
 namespace {
 
-constexpr std::chrono::seconds kFirst{10}, kAnswer{3};
+constexpr std::chrono::seconds kFirst{10}, kOpen{3}, kClosed{20};
 
 // How it was called.
 struct Call {
@@ -158,73 +159,74 @@ constexpr std::uint64_t kLast = std::numeric_limits<std::uint64_t>::max();
 
 Message membership(proto::Body body) { return Membership{{1, std::move(body), 0}}; }
 
-constexpr struct {
+constexpr struct Attack {
   std::string_view name;
+  bool closes;  // the controller is to close the link
   void (*say)(Middle& m);
 } kAttacks[] = {
     // As of hostile_agent.cc, here by one that may speak for some.
-    {"others", [](Middle& m) { m.say_for(1, UserMessage{"of another"}, 1); }},
-    {"both",
+    {"others", true, [](Middle& m) { m.say_for(1, UserMessage{"of another"}, 1); }},
+    {"both", true,
      [](Middle& m) {
        m.say(Relayed{{m.child, 1}, encode(UserMessage{"of two"}), false, {m.number + 1, 1}});
      }},
-    {"gathered",
+    {"gathered", true,
      [](Middle& m) {
        m.say(Gathered{{{{1}, encode(membership(proto::Report{1, {}})), true, {1}}}});
      }},
-    {"news",
+    {"news", true,
      [](Middle& m) {
        m.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", base::Code::kPeerLost});
      }},
-    {"nodes",
+    {"nodes", true,
      [](Middle& m) {
        m.say(membership(proto::NodeLost{1, "gone"}));
      }},
-    {"agents", [](Middle& m) { m.say(membership(proto::Revoke{1'000'000})); }},
-    {"orders",
+    {"agents", true, [](Middle& m) { m.say(membership(proto::Revoke{1'000'000})); }},
+    {"orders", false,
      [](Middle& m) {
        m.say(Setup{});
        m.say(EndAgent{m.child});
        m.say(AddRoute{m.child, {1, 2, 3}});
      }},
     // Of its own child, which lives and is heard.
-    {"lost",
+    {"lost", false,
      [](Middle& m) {
        m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J",
                         base::Code::kPeerLost});
      }},
-    {"silent",
+    {"silent", false,
      [](Middle& m) {
        for (int i = 0; i < 100; ++i) m.say(ChildEvent{ChildEvent::Kind::kSilent, m.child, ""});
        for (int i = 0; i < 100; ++i)
          m.say(ChildEvent{ChildEvent::Kind::kConnected, m.child, "10.0.0.99"});
      }},
-    {"words",
+    {"words", false,
      [](Middle& m) {
        m.say_for(m.child, membership(proto::NodeLost{1, "gone"}), m.number + 1);
      }},
     // Numbers that it has had or will not have for long, and that it had heard what will never be
     // said.
-    {"numbers",
+    {"numbers", false,
      [](Middle& m) {
        for (const std::uint64_t number : {std::uint64_t{1}, m.number, m.number + 2, kLast})
          m.say_for(m.child, UserMessage{"out of turn"}, number);
        m.say_for(m.child, Ack{kLast}, 0);
      }},
-    {"adopt",
+    {"adopt", true,
      [](Middle& m) {
        m.say_for(m.child, Ack{0, Ack::Action::kReparent}, 0);
        m.say(Ack{0, Ack::Action::kReparent});
      }},
-    {"child", [](Middle& m) { m.come_as_child(); }},
+    {"child", false, [](Middle& m) { m.come_as_child(); }},
 };
 
 void Middle::attack(std::string_view state) {
   if (state != call_.state || child == 0 || std::exchange(attacked_, true)) return;
-  for (const auto& one : kAttacks) {
-    if (one.name == call_.what) one.say(*this);
-  }
-  timer_.expires_after(kAnswer);
+  const auto* const one = std::ranges::find(kAttacks, call_.what, &Attack::name);
+  if (one == std::end(kAttacks)) return end("unknown");
+  one->say(*this);
+  timer_.expires_after(one->closes ? kClosed : kOpen);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) tell("open");
   });
