@@ -3,7 +3,7 @@
 // A waiting thread polls for a while if each rank of this host has a core of its own, because the
 // others then answer is_small. Otherwise it yields for a moment, then sleeps: in the mesh, or, if
 // it waits only for members of this host, on its doorbell, which takes one context switch instead
-// of two. From time to time it sends straggler probes (straggler_probe.cc).
+// of two. From time to time it sends straggler probes (straggler_probe.h).
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/status.h"
+#include "collective/ucx/failure_notice.h"
 #include "shmem/doorbell.h"
 
 namespace regroup::collective {
@@ -49,7 +50,7 @@ void Waiter::await_suspend(std::coroutine_handle<> task) {
 }
 
 Engine::Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const CoreUse> cores)
-    : mesh_(std::move(mesh)), cores_(std::move(cores)) {}
+    : mesh_(std::move(mesh)), cores_(std::move(cores)), probes_(*mesh_) {}
 
 Engine::~Engine() {
   if (!queue_.empty() || !point_to_point_.empty())
@@ -142,7 +143,7 @@ bool Engine::retire() {
   const auto is_done = [](const Pending& p) { return p.task && p.task->done(); };
   bool moved = std::erase_if(point_to_point_, is_done) > 0;
   if (!queue_.empty() && is_done(queue_.front())) {
-    mesh_->drop_probes(queue_.front().operation.communicator, queue_.front().operation.number);
+    probes_.end(queue_.front().operation);
     queue_.pop_front();
     moved = true;
   }
@@ -174,19 +175,45 @@ void Engine::check_peers() {
     mesh_->report_silent(waiter->peer(), waiter->since());
   }
   if (queue_.empty()) return;
-  receive_failure(queue_.front().operation);
-  if (failed_.ok()) find_mismatch(queue_.front().operation);
-  if (!failed_.ok() || now() < next_probe(queue_.front())) return;
-  check_published_failures(queue_.front().operation);
-  if (failed_.ok()) send_probes();
+  const OperationDescriptor& operation = queue_.front().operation;
+  if (auto why = receive_failure(*mesh_, operation.communicator))
+    fail(base::invalid_argument(*std::move(why)));
+  const auto mismatch = failed_.ok() ? probes_.find_mismatch(operation) : std::nullopt;
+  if (mismatch) fail_mismatch(operation.signature, mismatch->rank, mismatch->signature);
+  if (!failed_.ok() || now() < probes_.next(queue_.front().begun)) return;
+  const auto waits_for = [&](int rank) {
+    return std::ranges::any_of(waiters_, [&](const Waiter* w) { return w->peer() == rank; });
+  };
+  std::string published =
+      published_failure(*mesh_, probed_ranks(operation, mesh_->rank(), waits_for));
+  if (!published.empty()) return fail(base::invalid_argument(std::move(published)));
+  probes_.send(operation, waits_for, now());
+}
+
+// The caller closes the mesh later, because a task may be running (abort_if_failed()).
+void Engine::fail_all(const Status& why) {
+  if (!failed_.ok()) return;
+  failed_ = why;
+  if (queue_.empty()) return;
+  const OperationDescriptor& operation = queue_.front().operation;
+  send_failure(*mesh_, operation.communicator, operation.ranks, failed_.message());
+}
+
+void Engine::fail_mismatch(const CollectiveSignature& mine, int rank,
+                           const CollectiveSignature& theirs) {
+  const auto& ranks = queue_.front().operation.ranks;
+  const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
+  fail_all(base::invalid_argument(fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(mine),
+                                              number_of(mesh_->rank()), describe(mine),
+                                              number_of(rank), describe(theirs))));
 }
 
 void Engine::fail_at_deadline(const Pending& pending) {
   const OperationDescriptor& operation = pending.operation.point_to_point || queue_.empty()
                                              ? pending.operation
                                              : queue_.front().operation;
-  const std::vector<int> missing =
-      operation.point_to_point ? std::vector<int>{operation.peer} : missing_ranks(operation);
+  const std::vector<int> missing = operation.point_to_point ? std::vector<int>{operation.peer}
+                                                            : probes_.missing_ranks(operation);
   std::string list;
   std::string lost;
   for (const int r : missing) {
@@ -238,8 +265,8 @@ bool Engine::spin(std::uint64_t ticket) {
 
 // The time of the next straggler probe, check for silence, or deadline.
 TimePoint Engine::next_wakeup(const Pending& pending) const {
-  return std::min(pending.deadline,
-                  queue_.empty() ? now() + mesh_->probe_interval() : next_probe(queue_.front()));
+  return std::min(pending.deadline, queue_.empty() ? now() + mesh_->probe_interval()
+                                                   : probes_.next(queue_.front().begun));
 }
 
 // Polls until nothing has progressed for a while, because a wake-up costs more. A thread that gets

@@ -10,9 +10,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,15 +19,14 @@
 
 #include "collective/core_use.h"
 #include "collective/net/task.h"
+#include "collective/ucx/operation_descriptor.h"
 #include "collective/ucx/peer_mesh.h"
+#include "collective/ucx/straggler_probe.h"
 #include "regroup/communicator.h"
 
 namespace regroup::collective {
 
 class Engine;
-
-inline constexpr std::chrono::milliseconds kProbeDelay(
-    10);  // of an operation, before its first probe
 
 // Something that a task awaits. It lives in the frame of the task.
 class Waiter {
@@ -55,17 +52,6 @@ class Waiter {
   const int peer_;  // rank in the World that must do something, or -1
   std::coroutine_handle<> task_;
   base::TimePoint since_{};
-};
-
-// An operation that a communicator starts.
-struct OperationDescriptor {
-  CommunicatorId communicator;
-  std::vector<int> ranks;    // in the World, by rank in the communicator
-  std::uint64_t number = 0;  // of the collective operation in the communicator
-  CollectiveSignature signature;
-  bool point_to_point = false;
-  int peer = -1;  // of a point-to-point message: rank in the communicator
-  std::function<Task()> begin;
 };
 
 class Engine {
@@ -108,7 +94,6 @@ class Engine {
     base::TimePoint deadline;
     base::TimePoint begun;  // when it was started; then when its task began
     std::optional<Task> task = std::nullopt;
-    base::TimePoint last_probe = {};
   };
 
   [[nodiscard]] bool advance(bool with_network = true);
@@ -120,16 +105,8 @@ class Engine {
   void sleep(std::uint64_t ticket, std::uint32_t seen, base::TimePoint until);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
-  [[nodiscard]] base::TimePoint next_probe(const Pending& pending) const;
   [[nodiscard]] base::TimePoint next_wakeup(const Pending& pending) const;
   void check_peers();
-  // straggler_probe.cc
-  void receive_failure(const OperationDescriptor& operation);
-  void check_published_failures(const OperationDescriptor& operation);
-  void find_mismatch(const OperationDescriptor& operation);
-  [[nodiscard]] bool is_probed(const OperationDescriptor& operation, int rank) const;
-  void send_probes();
-  [[nodiscard]] std::vector<int> missing_ranks(const OperationDescriptor& operation) const;
   void fail_at_deadline(const Pending& pending);
   void abort_if_failed();
 
@@ -141,7 +118,7 @@ class Engine {
   std::deque<Pending> queue_;          // collective operations; the first one is running
   std::list<Pending> point_to_point_;  // all are running
   std::vector<Waiter*> waiters_;
-  std::map<int, Transfer> probes_;  // the last one, by rank in the World
+  StragglerProbes probes_;  // of the first one in the queue
   base::Status failed_;
   std::vector<std::uint64_t>
       aborted_;  // tickets of the operations that were under way at the failure
