@@ -1,7 +1,7 @@
 // Copies between user memory and bounce buffers: inline chunks, chunks, and slices of chunks.
 #include <algorithm>
 
-#include "collective/shm/communicator.h"
+#include "collective/shm/data_path.h"
 
 namespace regroup::collective {
 namespace {
@@ -13,7 +13,7 @@ bool reads_others_chunks(Kind kind) { return !from_root(kind) && !to_root(kind);
 
 // Prefetches what the peers are about to have written for this rank, before it polls for them. At
 // most as much as the processor can fetch at a time.
-void ShmCommunicator::prefetch_others(const Operation& o) const {
+void DataPath::prefetch_others(const Operation& o) const {
   constexpr std::size_t kMax = 1024;
   const auto self = static_cast<std::size_t>(rank_);
   for (std::size_t r = 0, sum = 0; r < buffers_.ranks() && sum < kMax; ++r) {
@@ -26,50 +26,48 @@ void ShmCommunicator::prefetch_others(const Operation& o) const {
   }
 }
 
-// Where this rank puts the inline contribution of `rank`: the output, or scratch memory if it is to
-// be reduced.
-Output ShmCommunicator::inline_destination(const Operation& o, std::size_t rank) {
-  constexpr std::size_t kRoom = kInlineChunks * sizeof(InlineChunk::payload);
-  if (from_root(o.kind)) return o.out;
-  if (gathers(o.kind)) return o.out.subspan(rank * plan_.block, plan_.block);
-  if (fetched_.empty()) fetched_.resize(buffers_.ranks() * kRoom);
-  return Output(fetched_).subspan(rank * kRoom, plan_.block);
+// Prefetches for writing the lines that the next operation writes first if it equals this one;
+// nobody reads them any more.
+void DataPath::prefetch_next(const Operation& o, const Plan& plan) const {
+  sync_.prefetch_next();
+  const bool in_one_place = plan.uses_inline_chunks() || (plan.exits_eagerly && !is_split(o.kind));
+  if (plan.in_arrival() || !in_one_place || !plan.contributes) return;
+  const bool past =
+      !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
+  if (past) return;  // streaming stores need no line in the cache
+  constexpr std::size_t kMax = 2048;
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::byte* next = buffers_.next_chunk(self, sync_.epoch(), plan.placed, plan.compact);
+  std::size_t bytes = std::min(kMax, contribution_of(o).size());
+  if (plan.uses_inline_chunks()) {
+    next = reinterpret_cast<const std::byte*>(buffers_.inline_chunks(self, sync_.epoch()));
+    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? buffers_.ranks() : 1) *
+            sizeof(InlineChunk);
+  }
+  for (std::size_t at = 0; at < bytes; at += 64) prefetch_for_write(next + at);
 }
 
-void ShmCommunicator::write_own_inline_chunks(const Operation& o) {
-  if (to_root(o.kind) && rank_ == o.root) return;
-  const auto self = static_cast<std::size_t>(rank_);
-  const ChunkTag tag = sync_.next_tag(signature_);
-  InlineChunk* to = buffers_.inline_chunks(self, sync_.epoch());
-  if (o.kind == Kind::kAllreduce && inputs_[self] == nullptr) {
-    std::ranges::copy(o.in, inline_destination(o, self).begin());
-  }
-  const std::size_t parts = is_split(o.kind) ? buffers_.ranks() : 1;
-  for (std::size_t r = 0; r < parts; ++r) {
-    if (parts > 1 && r == self) continue;
-    write_inline_chunks(to + r * inline_chunks_for(plan_.block), tag,
-                        contribution_of(o).subspan(r * plan_.block, plan_.block));
-  }
+Input DataPath::send(const Operation& o) {
+  if (!plan_.in_arrival() && plan_.block > 0)
+    buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
+  if (plan_.contributes && !plan_.in_arrival()) copy_in(o, 0);
+  return arrival_payload(o);
 }
 
-// True when all inline contributions that this rank needs are there. Continues where the last call
-// stopped.
-bool ShmCommunicator::fetch_inline_chunks(const Operation& o) {
-  const auto self = static_cast<std::size_t>(rank_);
-  const std::size_t at = is_split(o.kind) ? self * inline_chunks_for(plan_.block) : 0;
-  for (std::size_t& r = fetched_ranks_; r < buffers_.ranks(); ++r) {
-    const bool contributes =
-        from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
-    if (r == self || !contributes) continue;
-    const InlineChunk* chunks = buffers_.inline_chunks(r, sync_.epoch() - 1) + at;
-    if (!read_inline_chunks(chunks, sync_.tag(), inline_destination(o, r))) return false;
-  }
-  return true;
+void DataPath::receive(const Operation& o) {
+  if (plan_.block == 0) return;
+  set_sources(o, 0);
+  copy_out(o, 0, sync_.epoch() - 1);
+  if (plan_.streams()) complete_stores();
 }
 
 // Copies what the peers need of chunk `index` into the bounce buffer.
-void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
-  if (plan_.uses_inline_chunks()) return write_own_inline_chunks(o);
+void DataPath::copy_in(const Operation& o, std::size_t index) {
+  if (plan_.uses_inline_chunks()) {
+    const bool keeps =
+        o.kind == Kind::kAllreduce && inputs_[static_cast<std::size_t>(rank_)] == nullptr;
+    return inline_.write(o, plan_.block, signature_, keeps);
+  }
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
   const std::uint64_t now = sync_.epoch();
   if (plan_.in_results())
@@ -80,11 +78,11 @@ void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
     fill_chunk(o, index, stores);
     if (stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
   });
-  if (!reads_others_chunks(o.kind) || !engine_->spins()) end_chunk(o, index, now);
+  if (!reads_others_chunks(o.kind) || !context_.cores.spins()) end_chunk(o, index, now);
 }
 
 // Ends this rank's work on chunk `index`, which was copied in during `epoch`.
-void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
+void DataPath::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
   const bool is_rest =
       index > 0 && 2 * bytes < plan_.piece;  // too short to measure the cost of a byte
@@ -92,12 +90,12 @@ void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint
 }
 
 // Takes this rank's part of chunk `index`, which the peers copied in during `epoch`.
-void ShmCommunicator::copy_out(const Operation& o, std::size_t index, std::uint64_t epoch) {
+void DataPath::copy_out(const Operation& o, std::size_t index, std::uint64_t epoch) {
   tuners_.measure(epoch, [&] { deliver(o, index * plan_.piece, plan_.piece_bytes(index)); });
   end_chunk(o, index, epoch);
 }
 
-void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
+void DataPath::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t bytes = plan_.piece_bytes(index);
   const std::byte* from = contribution_of(o).data() + index * plan_.piece;
@@ -117,14 +115,14 @@ void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores s
 
 // Sets sources_ for chunk `index`, copied in one epoch ago: for each rank, where this rank's part
 // of its contribution begins.
-void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
+void DataPath::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
   for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
     if (plan_.in_arrival() && size() > 1) {
       sources_[r] = sync_.payload_of(r) + part * plan_.block;
     } else if (plan_.uses_inline_chunks() && inputs_[r] == nullptr) {
-      sources_[r] = inline_destination(o, r).data();
+      sources_[r] = inline_.destination(o, plan_.block, r).data();
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {
@@ -135,7 +133,7 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
 
 // This rank's slice of a chunk goes to the place in its bounce buffer where its own contribution
 // would be, which no other rank reads, or directly to its result.
-void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
+void DataPath::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;
   std::byte* to = plan_.in_results() ? o.out.data() + index * plan_.piece
@@ -145,7 +143,7 @@ void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   });
 }
 
-void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
+void DataPath::collect_slices(const Operation& o, std::size_t index) {
   if (o.kind == Kind::kReduce && rank_ != o.root) return;
   const std::uint64_t epoch = sync_.epoch() - 2;
   std::byte* out = o.out.data() + index * plan_.piece;

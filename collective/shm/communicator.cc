@@ -33,20 +33,33 @@ namespace regroup::collective {
 using base::Result;
 using base::Status;
 
+namespace {
+
+// `rank` of `size` sums its slice.
+void sum_slice(const SliceSum& sum, int rank, int size, proto::Generation generation) {
+  const ByteRange mine = slice_of(sum.result.size(), rank, size);
+  begin_sum(sum.blocks, generation);
+  sum.fold.run(sum.inputs, mine, sum.result.data() + mine.begin, sum.dtype, Op::kSum, sum.stores);
+  if (sum.stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
+}
+
+}  // namespace
+
+// True if `o` touches memory that members of an earlier generation might still read.
+bool ShmCommunicator::is_shared(const Operation& o) const {
+  return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
+}
+
 ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group,
                                  TreeFold ranks_fold)
     : engine_(std::move(engine)),
       rank_(group.rank),
       channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
-      ranks_fold_(std::move(ranks_fold)),
-      buffers_(engine_->arena(), std::move(group.slots)),
-      tuners_(engine_->store_policy()),
       sync_(engine_->generation(), group.instance, std::move(group.peers), group.rank),
-      synchronised_(group.synchronised),
-      inputs_(buffers_.ranks()),
-      results_(buffers_.ranks()),
-      sources_(buffers_.ranks()),
-      single_copy_(engine_->single_copy()) {}
+      data_({engine_->arena(), sync_, engine_->sign(), engine_->core_use(), engine_->numa_node()},
+            std::move(group.slots), rank_, std::move(ranks_fold), engine_->store_policy(),
+            engine_->single_copy()),
+      synchronised_(group.synchronised) {}
 
 ShmCommunicator::~ShmCommunicator() {
   engine_->detach(*this);
@@ -63,9 +76,9 @@ Result<Request> ShmCommunicator::start_part(const CollectiveSignature& signature
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   REGROUP_ASSIGN_OR_RETURN(
       auto ticket,
-      message ? engine_->start_message(*this, operation,
-                                       buffers_.slots()[static_cast<std::size_t>(operation.root)],
-                                       deadline)
+      message ? engine_->start_message(
+                    *this, operation,
+                    data_.buffers().slots()[static_cast<std::size_t>(operation.root)], deadline)
               : engine_->start(engine_->make_pending(*this, operation, signature, deadline)));
   return Request(this, ticket);
 }
@@ -74,7 +87,7 @@ Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
   for (;;) {
     auto moved = step(pending, thorough);
     if (!moved.ok() || !*moved) return moved;
-    if (pending.state == Pending::State::kWorking && pending.phase == pending.phases) return true;
+    if (pending.state == Pending::State::kWorking && pending.phase == data_.phases()) return true;
   }
 }
 
@@ -95,7 +108,8 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       const bool sums = pending.slice_sum != nullptr;
       if ((sums || is_shared(pending.operation)) && !engine_->fence_is_open()) return false;
       const bool is_part = !sums && pending.signature != signature_of(pending.operation, size());
-      begin(pending, plan_of(pending.operation, planning(), pending.closes, is_part), is_part);
+      data_.begin_phases(plan_of(pending.operation, planning(), pending.closes, is_part),
+                         pending.signature, pending.operation, is_part);
       // A tree reduction writes no bounce buffer.
       pending.state = synchronised_ || alone || !is_shared(pending.operation) ? State::kWorking
                                                                               : State::kFirstSync;
@@ -103,24 +117,26 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       return true;
     }
     case State::kWorking: {
-      if (pending.phase == 1 && plan_.uses_inline_chunks() &&
-          !fetch_inline_chunks(pending.operation)) {
+      const Operation& o = pending.operation;
+      const Plan& plan = data_.plan();
+      if (pending.phase == 1 && plan.uses_inline_chunks() && !data_.fetch_inline_chunks(o)) {
         return base::data_loss(
             fmt::format("{}: all ranks have arrived, but the data of rank {} is missing",
-                        name_of(pending.operation.kind), fetched_ranks_));
+                        name_of(o.kind), data_.missing_rank()));
       }
-      if (plan_.single_copy() && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
-      const auto payload = work(pending);
-      if (plan_.streams()) complete_stores();  // the arrival that follows may not fence
+      if (plan.single_copy() && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
+      if (pending.slice_sum != nullptr && pending.phase == 0)
+        sum_slice(*pending.slice_sum, rank_, size(), engine_->generation());
+      const Input payload = data_.work(o, pending.phase);
       pending.phase += 1;
-      const bool last = pending.phase == pending.phases;
+      const bool last = pending.phase == data_.phases();
       if (last && (!pending.closes || alone)) return true;
       pending.state = last ? State::kFinalSync : State::kSyncing;
       REGROUP_RETURN_IF_ERROR(sync(payload));
-      if (may_exit_eagerly(pending)) {
+      if (!last && !pending.closes && data_.may_exit_eagerly(o, pending.phase)) {
         exited_eagerly_ = true;
-        deliver_own(pending.operation);
-        pending.phase = pending.phases;
+        data_.deliver_own(o);
+        pending.phase = data_.phases();
         pending.state = State::kWorking;
       }
       return true;
@@ -134,11 +150,12 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
         return base::revoked(fmt::format("generation {} is over", engine_->generation()));
       }
       if (!here.ok() || !*here) return here;
-      engine_->on_sync(buffers_.slots());
+      engine_->on_sync(data_.buffers().slots());
       synchronised_ = synchronised_ || pending.state == State::kFirstSync;
-      if (pending.state == State::kSyncing && pending.phase == 1) collect_offsets(pending);
-      if (plan_.single_copy() && pending.state == State::kSyncing && pending.phase == 2)
-        collect_votes(pending);
+      if (pending.state == State::kSyncing && pending.phase == 1)
+        data_.collect_offsets(pending.operation);
+      if (data_.plan().single_copy() && pending.state == State::kSyncing && pending.phase == 2)
+        data_.collect_votes();
       exited_eagerly_ = false;
       pending.state = pending.state == State::kCatchingUp ? State::kNew : State::kWorking;
       return true;
@@ -147,15 +164,14 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   return false;
 }
 
-// True when the peers find this member's contribution without its help and it needs nothing from
-// them: its last synchronisation point can wait until the next operation. Where some contributions
-// lie in the arena there is one more point, which this member must have learnt of.
-bool ShmCommunicator::may_exit_eagerly(const Pending& pending) const {
-  const bool last =
-      pending.state == Pending::State::kSyncing && pending.phase + 1 == pending.phases;
-  const bool heard = plan_.is_copied() || from_root(pending.operation.kind) || pending.phase > 1;
-  return plan_.exits_eagerly && last && heard && offsets_.in == kNotInArena &&
-         !plan_.single_copy() && !pending.closes;
+base::Status ShmCommunicator::read_all(const Pending& pending) {
+  return data_.read_all(pending.operation, [&](std::size_t rank) -> Status {
+    REGROUP_RETURN_IF_ERROR(engine_->check());
+    if (base::SystemClock().now() < pending.deadline) return {};
+    return base::deadline_exceeded(
+        fmt::format("{}: the memory of rank {} was not read in time in generation {}",
+                    name_of(pending.operation.kind), rank, engine_->generation()));
+  });
 }
 
 // Each rank sums its slice; after the barrier that follows, every rank can read the whole result.
@@ -170,12 +186,13 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
     inputs.push_back(partial.data.data());
   }
   REGROUP_ASSIGN_OR_RETURN(auto fold, TreeFold::compile(nodes, leaf_count));
-  const SliceSum sum{fold,
-                     inputs,
-                     result,
-                     dtype,
-                     stores_of_shared_result(result.size(), buffers_.ranks(), buffers_.capacity()),
-                     blocks};
+  const SliceSum sum{
+      fold,
+      inputs,
+      result,
+      dtype,
+      stores_of_shared_result(result.size(), data_.buffers().ranks(), data_.buffers().capacity()),
+      blocks};
   Pending pending =
       engine_->make_pending(*this, Operation::barrier(),
                             tree_reduce_signature(dtype, leaf_count, result.size()), deadline);

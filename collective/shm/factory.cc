@@ -60,7 +60,7 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
   const shmem::Arena& arena = engine_->arena();
   engine_->has_groups = true;  // in all members, since split() is collective
   const SplitRequest mine = split_request_of(arena, engine_->self(), engine_->generation(), color);
-  std::vector<SplitRequest> requests(buffers_.ranks());
+  std::vector<SplitRequest> requests(static_cast<std::size_t>(size()));
   REGROUP_RETURN_IF_ERROR(run(Operation::allgather(std::as_bytes(std::span(&mine, 1)),
                                                    std::as_writable_bytes(std::span(requests))),
                               deadline));
@@ -74,7 +74,7 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
     if (static_cast<int>(r) == rank_) group.rank = static_cast<int>(group.slots.size());
     free &= requests[r].free;
     group.instance.value = std::max(group.instance.value, requests[r].position + 1);
-    group.slots.push_back(buffers_.slots()[r]);
+    group.slots.push_back(data_.buffers().slots()[r]);
   }
   if (free == 0) {
     return Status(

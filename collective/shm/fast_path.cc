@@ -52,11 +52,10 @@ base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint de
   if (cached->run_by >= RunBy::kOnePoint) {
     pending.state = Pending::State::kSyncing;
     pending.phase = 1;
-    pending.phases = 2;
     return engine_->run(pending, true);
   }
   pending.state = Pending::State::kWorking;
-  begin(pending, cached->plan, false);
+  data_.begin_phases(cached->plan, cached->signature, operation, false);
   return run_unqueued(pending);
 }
 
@@ -105,12 +104,12 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   CachedPlan cached{o, signature_of(o, size()), plan};
   const bool is_fast = plan.is_copied() && plan.block <= plan.piece && !plan.by_slices;
   if (is_fast) cached.run_by = RunBy::kOnePoint;
-  const bool is_plain = tuners_.choice(o.kind, plan.placed) == Stores::kPlain;
+  const bool is_plain = data_.store_choice(o.kind, plan.placed) == Stores::kPlain;
   const bool is_small = !plan.uses_bounce_buffer() || (is_plain && plan.placed <= kMaxTwoRank);
   if (is_fast && size() == 2 && plan.block > 0 && is_small) {
     if (o.kind == Kind::kAllreduce && plan.in_arrival())
-      cached.close = ranks_fold_.close_of(o.dtype, o.op);
-    cached.divisor = ranks_fold_.divisor_of(o.op);
+      cached.close = data_.ranks_fold().close_of(o.dtype, o.op);
+    cached.divisor = data_.ranks_fold().divisor_of(o.op);
     cached.count = plan.block / size_of(o.dtype);
     if (cached.close != nullptr || o.kind == Kind::kBroadcast ||
         (plan.in_arrival() && exchanges(o)))
@@ -123,28 +122,22 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
 bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadline) {
   const Operation& o = cached.operation;
   if (cached.run_by == RunBy::kTwoRanks && engine_->spins()) return run_two_rank(cached);
-  begin(cached.plan, cached.signature, o);
-  if (!plan_.in_arrival() && plan_.block > 0)
-    buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
-  if (plan_.contributes && !plan_.in_arrival()) copy_in(o, 0);
-  if (plan_.exits_eagerly) {
-    sync_.signal_and_leave(signature_, arrival_payload(o));
+  data_.begin(cached.plan, cached.signature, o);
+  const Input payload = data_.send(o);
+  if (cached.plan.exits_eagerly) {
+    sync_.signal_and_leave(cached.signature, payload);
     exited_eagerly_ = true;
-    deliver_own(o);
-    prefetch_next(o, plan_);
+    data_.deliver_own(o);
+    data_.prefetch_next(o, cached.plan);
     return true;
   }
-  sync_.prepare(signature_, arrival_payload(o));
+  sync_.prepare(cached.signature, payload);
   sync_.signal();
   if (!poll_others(o, deadline) || sync_.is_over() ||
-      (plan_.uses_inline_chunks() && !fetch_inline_chunks(o)))
+      (cached.plan.uses_inline_chunks() && !data_.fetch_inline_chunks(o)))
     return false;
-  if (plan_.block > 0) {
-    set_sources(o, 0);
-    copy_out(o, 0, sync_.epoch() - 1);
-    if (plan_.streams()) complete_stores();
-  }
-  prefetch_next(o, plan_);
+  data_.receive(o);
+  data_.prefetch_next(o, cached.plan);
   return true;
 }
 
@@ -157,11 +150,11 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   const Operation& o = cached.operation;
   const bool reduces = cached.close != nullptr, both_contribute = reduces || exchanges(o);
   const std::size_t other = rank_ == 0 ? 1 : 0;
-  const InlineChunk* chunks = buffers_.inline_chunks(other, sync_.epoch());
+  const InlineChunk* chunks = data_.buffers().inline_chunks(other, sync_.epoch());
   const std::byte* source = nullptr;
   if (cached.plan.uses_bounce_buffer()) {
-    buffers_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
-    source = buffers_.chunk(other, sync_.epoch());
+    data_.buffers().place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
+    source = data_.buffers().chunk(other, sync_.epoch());
   }
   const StandardArithmetic arithmetic;
   sync_.prepare(cached.signature, cached.plan.in_arrival() ? o.in : not_in_arena());
@@ -176,7 +169,7 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   for (std::size_t i = 1; i < engine_->spin_polls() && seen == PollResult::kIncomplete; ++i)
     seen = poll();
   if (seen != PollResult::kComplete || sync_.is_over()) {
-    begin(cached.plan, cached.signature, o);
+    data_.begin(cached.plan, cached.signature, o);
     if (!both_contribute) sync_.signal();
     fence();
     static_cast<void>(sync_.poll_and_ring());
@@ -189,7 +182,7 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
     exchange_small(o, static_cast<std::size_t>(rank_), sync_.payload_of(other));
   } else {
     if (cached.plan.in_arrival()) copy_small(o.out.data(), sync_.payload_of(other), o.out.size());
-    if (source != nullptr) copy(o.out.data(), source, o.out.size(), Stores::kPlain);
+    if (source != nullptr) data_.copy(o.out.data(), source, o.out.size(), Stores::kPlain);
     sync_.signal();
   }
   sync_.prefetch_next();
@@ -203,19 +196,20 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   Input payload = o.out;
   const auto self = static_cast<std::size_t>(rank_);
   if (cached.plan.uses_inline_chunks()) {
-    write_inline_chunks(buffers_.inline_chunks(self, sync_.epoch()),
+    write_inline_chunks(data_.buffers().inline_chunks(self, sync_.epoch()),
                         sync_.next_tag(cached.signature), o.out);
     payload = not_in_arena();
   } else if (cached.plan.uses_bounce_buffer()) {
-    buffers_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
-    store_block(buffers_.chunk(self, sync_.epoch()), o.out.data(), o.out.size(), Stores::kPlain);
+    data_.buffers().place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
+    store_block(data_.buffers().chunk(self, sync_.epoch()), o.out.data(), o.out.size(),
+                Stores::kPlain);
     payload = not_in_arena();
   }
   sync_.signal_and_leave(cached.signature, payload);
   exited_eagerly_ = true;
-  if (cached.plan.uses_bounce_buffer()) return prefetch_next(o, cached.plan);
+  if (cached.plan.uses_bounce_buffer()) return data_.prefetch_next(o, cached.plan);
   sync_.prefetch_next();  // smaller data needs no more
-  const InlineChunk* next = buffers_.inline_chunks(self, sync_.epoch());
+  const InlineChunk* next = data_.buffers().inline_chunks(self, sync_.epoch());
   for (std::size_t i = 0;
        cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
     prefetch_for_write(next + i);
@@ -226,9 +220,10 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
 bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) {
   fence();
   sync_.back_off();
-  const auto fetch = [&] { return plan_.uses_inline_chunks() && fetch_inline_chunks(o); };
+  const Plan& plan = data_.plan();
+  const auto fetch = [&] { return plan.uses_inline_chunks() && data_.fetch_inline_chunks(o); };
   bool fetched = fetch();
-  if (engine_->spins() && plan_.uses_bounce_buffer() && !from_root(o.kind)) prefetch_others(o);
+  if (engine_->spins() && plan.uses_bounce_buffer() && !from_root(o.kind)) data_.prefetch_others(o);
   PollResult seen = sync_.poll_and_ring();
   for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete;
        ++poll) {
@@ -239,27 +234,6 @@ bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) 
     seen = all_received ? PollResult::kComplete : sync_.poll(false, root);
   }
   return seen == PollResult::kComplete;
-}
-
-// Prefetches for writing the lines that the next operation writes first if it equals this one;
-// nobody reads them any more.
-void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const {
-  sync_.prefetch_next();
-  const bool in_one_place = plan.uses_inline_chunks() || (plan.exits_eagerly && !is_split(o.kind));
-  if (plan.in_arrival() || !in_one_place || !plan.contributes) return;
-  const bool past =
-      !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
-  if (past) return;  // streaming stores need no line in the cache
-  constexpr std::size_t kMax = 2048;
-  const auto self = static_cast<std::size_t>(rank_);
-  const std::byte* next = buffers_.next_chunk(self, sync_.epoch(), plan.placed, plan.compact);
-  std::size_t bytes = std::min(kMax, contribution_of(o).size());
-  if (plan.uses_inline_chunks()) {
-    next = reinterpret_cast<const std::byte*>(buffers_.inline_chunks(self, sync_.epoch()));
-    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? buffers_.ranks() : 1) *
-            sizeof(InlineChunk);
-  }
-  for (std::size_t at = 0; at < bytes; at += 64) prefetch_for_write(next + at);
 }
 
 }  // namespace regroup::collective

@@ -1,5 +1,5 @@
-// Which algorithm an operation uses (phases.cc lists them), by its kind and size; the limits were
-// measured.
+// Which algorithm an operation uses (data_path.cc lists them), by its kind and size; the limits
+// were measured.
 #include "collective/shm/plan.h"
 
 #include <algorithm>

@@ -48,8 +48,7 @@ struct Pending {
   base::TimePoint deadline;
   bool closes;  // ends with a synchronisation point: groups existed at its start
   State state = State::kNew;
-  std::uint64_t phase = 0;   // the current phase
-  std::uint64_t phases = 0;  // a synchronisation point lies between two of them
+  std::uint64_t phase = 0;  // the current one of DataPath::phases()
   // Of a tree reduction, whose `operation` is the barrier that follows; null otherwise. Read only
   // as long as the engine has not failed.
   const SliceSum* slice_sum = nullptr;
@@ -111,7 +110,7 @@ class ProgressEngine {
   // members spin.
   [[nodiscard]] bool yield_core(base::TimePoint deadline);
   // The NUMA node on which this member computes; empty if it may use several.
-  [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
+  [[nodiscard]] const std::optional<int>& numa_node() const { return numa_node_; }
   [[nodiscard]] SingleCopyMode single_copy() const { return single_copy_; }
   [[nodiscard]] StorePolicy store_policy() const { return store_policy_; }
   [[nodiscard]] InlineMode inline_mode() const { return inline_mode_; }

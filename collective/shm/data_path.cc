@@ -3,28 +3,25 @@
 //   arrival        a contribution of at most 56 bytes travels as the payload of the arrival
 //   inline chunks  a small contribution travels in inline chunks (inline_chunk.h)
 //   chunks         contributions go through the bounce buffers chunk by chunk: in each epoch one
-//   chunk is
-//                  copied in and the previous one delivered. Large reductions to all or to a root
-//                  reduce the previous chunk by slices, one for each rank, and deliver the one
-//                  before
+//                  chunk is copied in and the previous one delivered. Large reductions to all or
+//                  to a root reduce the previous chunk by slices, one for each rank, and deliver
+//                  the one before
 //   direct         contributions that all lie in the arena are read in place, each at once; with
-//   ranks on
-//                  several NUMA nodes a large shared result is reduced block by block in two levels
-//                  (numa_domains.h)
+//                  ranks on several NUMA nodes a large shared result is reduced block by block in
+//                  two levels (numa_domains.h)
 //   results        an allreduce whose inputs and results all lie in the arena, one result for each
-//   rank:
-//                  chunk by chunk each rank reduces its slice in its own result, from which the
-//                  others copy it
+//                  rank: chunk by chunk each rank reduces its slice in its own result, from which
+//                  the others copy it
 //   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
 // Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank
 // is done before all ranks have read such memory: if the last phase reads it, a synchronisation
 // point follows. bounce_copy.cc fills and reads the bounce buffers. docs/design/shm.md has the
 // memory traffic of each algorithm.
+#include "collective/shm/data_path.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
-
-#include "collective/shm/communicator.h"
 
 namespace regroup::collective {
 namespace {
@@ -32,23 +29,33 @@ namespace {
 constexpr std::size_t kLevelsBytes =
     256 << 10;  // smallest result for two levels, which cost a point for each block
 constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
+constexpr std::size_t kReadAtOnce = 1 << 20;      // by CMA, between two checks
 constexpr std::size_t kMinByLoads = 2 << 10;  // smallest copy by loads and stores; memcpy() below
 
 }  // namespace
 
-// True if `o` touches memory that members of an earlier generation might still read.
-bool ShmCommunicator::is_shared(const Operation& o) const {
-  return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
-}
+DataPath::DataPath(const Context& context, std::vector<proto::SlotIndex> slots, int rank,
+                   TreeFold ranks_fold, StorePolicy stores, SingleCopyMode single_copy)
+    : context_(context),
+      sync_(context.sync),
+      rank_(rank),
+      ranks_fold_(std::move(ranks_fold)),
+      buffers_(context.arena, std::move(slots)),
+      tuners_(stores),
+      inline_(buffers_, sync_, rank),
+      inputs_(buffers_.ranks()),
+      results_(buffers_.ranks()),
+      sources_(buffers_.ranks()),
+      single_copy_(single_copy) {}
 
 // Makes `o` the current operation. This rank reads its own contribution in place, unless other
 // ranks may overwrite it with a shared result at any time, as in place.
-void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signature,
-                            const Operation& o) {
+void DataPath::begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o) {
   plan_ = plan;
   signature_ = signature;
-  offsets_ = {kNotInArena, kNotInArena, engine_->numa_node().value_or(-1)};
-  fetched_ranks_ = 0;
+  phases_ = 2;
+  offsets_ = {kNotInArena, kNotInArena, context_.numa_node.value_or(-1)};
+  inline_.begin();
   if (plan_.in_arrival() && size() > 1) return;
   std::ranges::fill(inputs_, nullptr);
   const bool apart = o.in.data() != o.out.data();
@@ -58,35 +65,28 @@ void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signatu
   if (!plan_.is_copied() && size() > 1) locate_in_arena(o);
 }
 
-// `is_part`: `pending` is a part of an operation over several hosts.
-void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
-  const Operation& o = pending.operation;
-  begin(plan, pending.signature, o);
-  if (plan_.block == 0 || o.kind == Kind::kBarrier) {
-    pending.phases = 2;
-  } else if (size() == 1) {
-    pending.phases = 1;
-  } else {
-    plan_.first_chunk =
-        !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, buffers_.ranks())
-            ? 1
-            : 0;
-    pending.phases = plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece +
-                     (plan_.by_slices ? 2 : 1);
+void DataPath::begin_phases(const Plan& plan, const CollectiveSignature& signature,
+                            const Operation& o, bool is_part) {
+  begin(plan, signature, o);
+  if (plan_.block == 0 || o.kind == Kind::kBarrier) return;
+  if (size() == 1) {
+    phases_ = 1;
+    return;
   }
+  plan_.first_chunk =
+      !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, buffers_.ranks())
+          ? 1
+          : 0;
+  phases_ = plan_.first_chunk + chunks() + (plan_.by_slices ? 2 : 1);
 }
 
-void ShmCommunicator::sum_slice(const SliceSum& sum) const {
-  const ByteRange mine = slice_of(sum.result.size(), rank_, size());
-  begin_sum(sum.blocks, engine_->generation());
-  sum.fold.run(sum.inputs, mine, sum.result.data() + mine.begin, sum.dtype, Op::kSum, sum.stores);
-  if (sum.stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
+Input DataPath::work(const Operation& o, std::uint64_t phase) {
+  const Input payload = work_in(o, phase);
+  if (plan_.streams()) complete_stores();  // the arrival that follows may not fence
+  return payload;
 }
 
-std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
-  const Operation& o = pending.operation;
-  std::size_t phase = pending.phase;
-  if (pending.slice_sum != nullptr && phase == 0) sum_slice(*pending.slice_sum);
+Input DataPath::work_in(const Operation& o, std::uint64_t phase) {
   if (o.kind == Kind::kBarrier || plan_.block == 0) return {};
   if (size() == 1) {
     set_sources(o, 0);
@@ -106,7 +106,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     return {};
   }
   phase -= plan_.first_chunk;
-  const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
+  const std::size_t chunks = this->chunks();
   if (phase < chunks && !plan_.in_arrival() && !plan_.in_results())
     buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
   if (phase < chunks && plan_.contributes && !plan_.in_arrival()) copy_in(o, phase);
@@ -116,31 +116,28 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     if (!plan_.by_slices) copy_out(o, phase - 1, sync_.epoch() - 1);
   }
   if (phase >= 2 && phase < chunks + 2 && plan_.by_slices) collect_slices(o, phase - 2);
-  return phase == 0 && !plan_.offers_single_copy() ? arrival_payload(o)
-                                                   : std::span<const std::byte>();
+  return phase == 0 && !plan_.offers_single_copy() ? arrival_payload(o) : Input();
 }
 
 // Finds the offsets of this rank's memory in the arena, which needs no copy.
-void ShmCommunicator::locate_in_arena(const Operation& o) {
+void DataPath::locate_in_arena(const Operation& o) {
   const Input in = contribution_of(o);
   const bool whole_at_once =
       o.kind == Kind::kAlltoall || (o.kind == Kind::kAllreduce && !plan_.by_slices);
   const bool overwritten = whole_at_once && o.in.data() == o.out.data();  // before all have read it
   if (plan_.contributes && !overwritten)
-    offsets_.in = engine_->arena().offset_of(in).value_or(kNotInArena);
-  offsets_.out = engine_->arena().offset_of(o.out).value_or(kNotInArena);
+    offsets_.in = context_.arena.offset_of(in).value_or(kNotInArena);
+  offsets_.out = context_.arena.offset_of(o.out).value_or(kNotInArena);
   if (offsets_.in != kNotInArena) inputs_[static_cast<std::size_t>(rank_)] = in.data();
 }
 
 // Payload of the first arrival: the data itself, or where in the arena it lies.
-std::span<const std::byte> ShmCommunicator::arrival_payload(const Operation& o) const {
+Input DataPath::arrival_payload(const Operation& o) const {
   if (plan_.in_arrival()) return plan_.contributes ? contribution_of(o) : Input();
   return std::as_bytes(std::span(&offsets_, 1));
 }
 
-// After the first synchronisation point: learns where the contributions lie and adapts the plan.
-void ShmCommunicator::collect_offsets(Pending& pending) {
-  const Operation& o = pending.operation;
+void DataPath::collect_offsets(const Operation& o) {
   if (plan_.in_arrival() || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier) return;
   bool all_in_arena = true;
   bool some_in_arena = false;
@@ -150,10 +147,10 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
     Offsets theirs;
     std::memcpy(&theirs, sync_.payload_of(r), sizeof theirs);
     const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
-    if (theirs.in != kNotInArena) inputs_[r] = engine_->arena().at(theirs.in);
+    if (theirs.in != kNotInArena) inputs_[r] = context_.arena.at(theirs.in);
     all_in_arena = all_in_arena && (!contributes || theirs.in != kNotInArena);
     some_in_arena = some_in_arena || theirs.in != kNotInArena;
-    results_[r] = theirs.out != kNotInArena ? engine_->arena().at(theirs.out) : nullptr;
+    results_[r] = theirs.out != kNotInArena ? context_.arena.at(theirs.out) : nullptr;
     results_in_arena = results_in_arena && theirs.out != kNotInArena;
     if (r == 0) offsets_.out = theirs.out;
     same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNotInArena;
@@ -161,40 +158,84 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
   const bool reduces_for_all = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce;
   if (all_in_arena && (same_output_ || !reduces_for_all)) {
     plan_.route = Route::kDirect;
-    pending.phases = 3;
+    phases_ = 3;
     choose_stores(plan_, o, size(), same_output_ || to_root(o.kind) ? 1 : buffers_.ranks(), 0);
     if (same_output_) choose_levels(o);
     if (plan_.route == Route::kTwoLevels)
-      pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
+      phases_ += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
-    fold_in_results(pending);
+    fold_in_results(o);
   } else if (plan_.offers_single_copy() &&
              single_copy_.collect(o, buffers_.ranks(),
                                   [&](std::size_t r) { return sync_.payload_of(r); })) {
     plan_.route = Route::kSingleCopy;
-    pending.phases = 3;
+    phases_ = 3;
   } else if (some_in_arena && !plan_.by_slices) {
-    pending.phases += 1;  // slices are reduced before the last point, all else after it
+    phases_ += 1;  // slices are reduced before the last point, all else after it
   }
+}
+
+// Payload with the memory that peers may read, unless this rank overwrites it before all have read
+// it.
+Input DataPath::expose_memory(const Operation& o) {
+  const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
+  RemoteBuffer memory;
+  if (plan_.contributes && !overwritten) memory = context_.canary.expose(contribution_of(o));
+  return single_copy_.announce(offsets_, memory);
+}
+
+// Reads this rank's parts. Contributions in the arena, and its own, are copied without the kernel.
+base::Status DataPath::read_all(const Operation& o, const MayRead& may_read) {
+  const bool receives = o.kind == Kind::kGather      ? rank_ == o.root
+                        : o.kind == Kind::kBroadcast ? rank_ != o.root
+                                                     : true;
+  const std::size_t ranks = buffers_.ranks();
+  bool can_read = true;
+  for (std::size_t i = 0; receives && i < ranks && can_read; ++i) {
+    const std::size_t r =
+        (static_cast<std::size_t>(rank_) + i) % ranks;  // each rank starts with another peer
+    if (from_root(o.kind) && static_cast<int>(r) != o.root) continue;
+    const std::size_t from = is_split(o.kind) ? static_cast<std::size_t>(rank_) * plan_.block : 0;
+    const Output to = o.out.subspan(from_root(o.kind) ? 0 : r * plan_.block, plan_.block);
+    if (inputs_[r] != nullptr) {
+      copy(to.data(), inputs_[r] + from, to.size(), plan_.stores_from(r, rank_));
+      continue;
+    }
+    for (std::size_t at = 0; at < to.size() && can_read; at += kReadAtOnce) {
+      REGROUP_RETURN_IF_ERROR(may_read(r));
+      const Output piece = to.subspan(at, std::min(kReadAtOnce, to.size() - at));
+      can_read = single_copy_.read(r, from + at, piece);
+    }
+  }
+  return {};
+}
+
+void DataPath::collect_votes() {
+  if (single_copy_.count_votes(buffers_.ranks(),
+                               [&](std::size_t r) { return sync_.payload_of(r); }))
+    return;
+  plan_.route = Route::kAsItTravels;
+  plan_.first_chunk = 2;
+  // One phase more than chunks need, for contributions in the arena, which the last phase reads.
+  phases_ = plan_.first_chunk + chunks() + 2;
 }
 
 // Each rank reduces its slice in its own result, from which the others copy it: nobody else reads
 // that part, even if it is an input too. No rank is done before all have copied.
-void ShmCommunicator::fold_in_results(Pending& pending) {
+void DataPath::fold_in_results(const Operation& o) {
   plan_.route = Route::kInResults;
   plan_.piece = std::max(kMinInResults, buffers_.ranks() * kChunk);
-  static_cast<void>(
-      tuners_.begin(plan_.tuner_key(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
-  pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
+  static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, sync_.epoch() - 1));
+  phases_ = chunks() + 3;
 }
 
-void ShmCommunicator::fold_all_into_shared(const Operation& o) {
+void DataPath::fold_all_into_shared(const Operation& o) {
   const ByteRange mine = slice_of(plan_.block, rank_, size());
   ranks_fold_.run(sources_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
 }
 
 // Sums of 16-bit types would be rounded on the way.
-void ShmCommunicator::choose_levels(const Operation& o) {
+void DataPath::choose_levels(const Operation& o) {
   if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16)
     return;
   if (!std::exchange(levels_chosen_, true)) {
@@ -212,7 +253,7 @@ void ShmCommunicator::choose_levels(const Operation& o) {
 
 // Reduces block `index` on its node while the previous block, whose sums are complete, becomes the
 // result.
-void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) {
+void DataPath::fold_in_two_levels(const Operation& o, std::size_t index) {
   const auto block = [&](std::size_t i) {
     const std::size_t begin = i * levels_->block();
     return ByteRange{std::min(begin, plan_.block), std::min(begin + levels_->block(), plan_.block)};
@@ -230,7 +271,7 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) 
 }
 
 // Delivers this rank's data from sources_: bytes at..at+bytes of each block.
-void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
+void DataPath::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
   const auto root = static_cast<std::size_t>(o.root);
   if (to_root(o.kind) && rank_ != o.root) return;
   if (o.kind == Kind::kBroadcast && rank_ == o.root) return;
@@ -256,8 +297,16 @@ void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t by
   }
 }
 
+// Where some contributions lie in the arena there is one more point, which this member must have
+// learnt of.
+bool DataPath::may_exit_eagerly(const Operation& o, std::uint64_t phase) const {
+  const bool last = phase + 1 == phases_;
+  const bool heard = plan_.is_copied() || from_root(o.kind) || phase > 1;
+  return plan_.exits_eagerly && last && heard && offsets_.in == kNotInArena && !plan_.single_copy();
+}
+
 // After an eager exit: the root's own block of a scatter, from the last chunk.
-void ShmCommunicator::deliver_own(const Operation& o) {
+void DataPath::deliver_own(const Operation& o) {
   if (o.kind != Kind::kScatter) return;
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
@@ -265,8 +314,7 @@ void ShmCommunicator::deliver_own(const Operation& o) {
   if (plan_.streams()) complete_stores();  // after its last arrival
 }
 
-void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes,
-                           Stores stores) const {
+void DataPath::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {
   if (to == from || bytes == 0) return;
   if (stores == Stores::kPlain && bytes >= kMinByLoads)
     return ranks_fold_.kernels().copy(to, from, bytes);
