@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "base/cpu.h"
 #include "proto/canonical.h"
 
 namespace regroup::elastic {
@@ -99,6 +101,28 @@ TEST(Leaves, GivesUpASealThatCannotBeFoldedAndComputesItAgain) {
   EXPECT_TRUE(leaves.holds(1));
   EXPECT_FALSE(leaves.holds(6));
   EXPECT_TRUE(leaves.holds(3));
+}
+
+// As torch.set_flush_denormal(True) does in the training thread. Sums of the collectives keep
+// denormals, too.
+TEST(Leaves, FoldDenormalsThoughTheThreadFlushesThem) {
+  shmem::Arena arena = make_arena(2, 2);
+  Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
+  const std::vector<float> tiny(kElements, std::numeric_limits<float>::denorm_min());
+  const std::vector<float> sum(kElements, 2 * std::numeric_limits<float>::denorm_min());
+  leaves.begin(1);
+  for (std::uint32_t leaf = 0; leaf < 2; ++leaf) {
+    const std::span<std::byte> buffer = leaves.acquire(leaf);
+    std::memcpy(buffer.data(), tiny.data(), buffer.size());
+    leaves.seal();
+  }
+  const base::FloatMode before = base::float_mode();
+  base::set_float_mode(base::kFastFloatMode);
+  // Both buffers are in use, so the two leaves are folded.
+  static_cast<void>(leaves.acquire(0));
+  base::set_float_mode(before);
+  const std::span<const std::byte> folded = arena.buffer(0, 1);
+  EXPECT_EQ(std::memcmp(folded.data(), sum.data(), folded.size()), 0);
 }
 
 TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {

@@ -110,7 +110,7 @@ TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
   EXPECT_THAT(
       status.message(),
       testing::ContainsRegex("^arena slot 1 and the parts that all slots share: [0-9]+ bytes "
-                             "wanted, 5000 available \\(what a test says\\)$"));
+                             "requested, 5000 available \\(what a test says\\)$"));
   EXPECT_EQ(memory_of(arena_), before);
   EXPECT_TRUE(reserve(2, 1 << 30).ok());
   EXPECT_TRUE(reserve(2, 0).ok()) << "it has what it needs";

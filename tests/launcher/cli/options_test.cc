@@ -76,7 +76,8 @@ TEST(Options, AJobFileIsReadWithThem) {
                 .max_restarts,
             7U);
   EXPECT_EQ(parsed({"--job", "tests/golden/job_file/openpai.json"}).notes.size(), 2U);
-  EXPECT_THAT(refusal({"--job", "no/such.yaml"}), testing::StartsWith("no/such.yaml: "));
+  EXPECT_THAT(refusal({"--job", "no/such.yaml"}),
+              testing::StartsWith("option --job no/such.yaml: "));
 }
 
 TEST(Options, EverythingAfterTheProgramIsItsOwn) {
