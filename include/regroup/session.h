@@ -1,17 +1,13 @@
-// Session: the interface of a training loop. One per process, used only by the thread that called
-// join(): calls of other threads return kInvalidArgument and do nothing. A regroup happens inside
-// these calls: after a member died next_shard() may return leaves of the same step again. Without
-// the checks of ok():
+// Session: the interface of a training loop. A process has at most one. A regroup happens inside
+// its calls: after a member died, next_shard() may return leaves of the same step again. The loop,
+// without the checks of errors:
 //
-//   auto session = Session::join(options).value();                 // blocks until this process is
-//   in a World while (auto step = session->next_step().value()) {             // nothing: all
-//   epochs are done
-//     while (auto shard = session->next_shard().value()) {         // nothing: the step is
-//     committed
+//   auto session = Session::join(options).value();          // blocks until there is a World
+//   while (auto step = session->next_step().value()) {      // empty: all epochs are done
+//     while (auto shard = session->next_shard().value()) {  // empty: the step is committed
 //       // fill shard->gradient with the sum over shard->samples, divided by step->samples
 //     }
-//     apply(session->commit().value());                            // the sum over all leaves,
-//     read-only
+//     apply(session->commit().value());                     // the sum over all leaves
 //   }
 //   auto status = session->finish();
 #pragma once
@@ -33,7 +29,7 @@
 
 namespace regroup::elastic {
 
-// An event of a step on this member, for measurements.
+// An event of a step on this member, for measurements (Options::observer).
 enum class StepEvent : std::uint8_t {
   kRevoked,   // it noticed that the generation is over
   kJoined,    // it entered a World
@@ -42,65 +38,102 @@ enum class StepEvent : std::uint8_t {
   kReduced,   // the whole result is readable
   kCommitted,
 };
-[[nodiscard]] const char* name_of(StepEvent event);  // "revoked"
+// The name of an event in lower case: "revoked". A static string; any thread.
+[[nodiscard]] const char* name_of(StepEvent event);
 
+// How a process joins. The members of a job must pass equal elements, sizes of dtype, capacities of
+// state, models, samples, batches, epochs and fingerprints: join() refuses a member that differs.
 struct Options {
-  std::uint64_t elements = 0;  // of a gradient and what is summed with it
+  // Length of a gradient, in elements of `dtype`, at least 1. May have room for values that are
+  // summed with it, such as the loss.
+  std::uint64_t elements = 0;
   collective::Dtype dtype = collective::Dtype::kFloat32;  // kFloat32 or kFloat64
-  State* state = nullptr;                                 // outlives the session
-  std::string model;        // digest of names, types, shapes: members that differ are refused
-  std::string fingerprint;  // numeric environment; empty: default_fingerprint()
-  std::uint64_t samples =
-      0;  // of the data set; 0: no sampler, the caller maps (step, shard) to data itself
-  std::uint64_t batch = 0;   // samples per step
-  std::uint64_t epochs = 0;  // 0: no end
-  std::function<void(StepEvent, proto::Step)>
-      observer;                        // may be empty; called by the training thread; must be quick
-  std::chrono::seconds deadline{600};  // of any single wait for other members
+  State* state = nullptr;     // what a step changes; must not be null and must outlive the session
+  std::string model;          // digest of names, types and shapes, as TrackedState::describe()
+  std::string fingerprint;    // numeric environment; empty: default_fingerprint()
+  std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller picks the data itself
+  std::uint64_t batch = 0;    // samples per step, at least 1 if `samples` is not 0
+  std::uint64_t epochs = 0;   // next_step() returns nothing after them; 0: no end
+  // Called by the training thread inside the session's calls, with the open step or the next one.
+  // Must return quickly. May be empty.
+  std::function<void(StepEvent, proto::Step)> observer;
+  std::chrono::seconds deadline{600};  // of a single wait for other members, from 1 s to a year
 };
 
+// The step that next_step() began. Without a sampler (Options::samples is 0) `epoch` is 0 and
+// `samples` is Options::batch.
 struct StepInfo {
   proto::Step step = 0;     // 1, 2, ...
   std::uint64_t epoch = 0;  // 0, 1, ...
-  std::uint64_t samples =
-      0;  // of the whole batch; the last batch of an epoch may be smaller than Options::batch
+  // Of the whole batch. The last batch of an epoch may be smaller than Options::batch.
+  std::uint64_t samples = 0;
   bool first_of_epoch = false;
 };
 
+// One logical shard of the step, for this member to compute. The caller fills `gradient` completely
+// before its next call of next_shard(), and does not write it afterwards. Equal (job seed, step,
+// leaf) must yield equal bits on every member, so all random numbers are drawn from `seed`.
 struct Shard {
-  std::uint32_t leaf = 0;  // 0..V-1
-  std::vector<std::uint64_t>
-      samples;  // indices into the data set; if empty, the gradient is exactly zero
-  std::span<std::byte> gradient;  // to be filled completely: elements * size of dtype bytes
-  std::uint64_t seed = 0;         // for all random numbers drawn while computing it
+  std::uint32_t leaf = 0;  // 0 .. WorldInfo::shards - 1
+  // Indices into the data set. Empty only without a sampler: the session itself fills the leaves
+  // that have no sample.
+  std::vector<std::uint64_t> samples;
+  // Options::elements values of Options::dtype in shared memory, undefined at first. Valid until
+  // the next call of next_shard().
+  std::span<std::byte> gradient;
+  std::uint64_t seed = 0;
 };
 
+// The World that this process is in. Of a learner that is in none yet: the newest World of the
+// others, with `rank` equal to `size`; generation 0 if there is none.
 struct WorldInfo {
   proto::Generation generation = 0;
-  int rank = 0;  // for a learner that is in no World yet: the size
-  int size = 1;
-  std::uint32_t shards = 1;
-  std::string why;
+  int rank = 0;              // 0 .. size - 1
+  int size = 1;              // members
+  std::uint32_t shards = 1;  // V: logical shards of a step, fixed for the life of the job
+  std::string why;           // why this World was formed, for a log
 };
 
+// This process as a member of the job. The example is at the head of this file.
+//
+// Thread: the one that called join() makes every call and destroys the session. Calls of another
+// thread that return a Status return kInvalidArgument and do nothing; the others are not checked.
+//
+// Blocking: only join(), next_step(), next_shard(), collective() and finish() wait for other
+// members or the agent. They regroup inside, however often that is needed, and a member that lost
+// its World waits without a deadline for the next one (the launcher's --min-members-timeout ends
+// the job).
+//
+// Errors, besides those named at the calls: kDeadlineExceeded: other members took longer than
+// Options::deadline. kPeerLost: the agent of this host, or a World of fixed size, has ended. kLeft:
+// this member was excluded; end the process with exit status 0. kInvalidArgument: calls in an order
+// that the example does not have. kDataLoss: the members' states differ
+// (docs/design/divergence.md). After an error other than kInvalidArgument end the process: the
+// session cannot go on, and the job replaces the member.
 class Session {
  public:
   // Joins through the agent in the environment (`REGROUP_AGENT`), or with the other ranks that a
   // launcher started on this host, or alone (docs/design/fixed_size_worlds.md). Blocks until this
   // process is in a World and has its state; or, as a learner, has the state of an earlier step:
   // its first steps then only apply the others' results (docs/design/catch_up.md).
-  // kInvalidArgument: refused, with the agent's reason. kLeft: the job has ended.
+  // kInvalidArgument: wrong `options`, or refused, with the agent's reason. kLeft: the job has
+  // ended. kDeadlineExceeded: without an agent, no World was formed within Options::deadline.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> join(const Options& options);
+  // Closes the connection to the agent, which then kills the process unless finish() has succeeded
+  // or this member was excluded: other members wait for it.
   ~Session();
 
-  // Begins the next step. Nothing: all epochs are done. kLeft: this member was asked to leave, and
-  // nothing is lost: end the process with exit status 0.
+  // Begins the next step; the sum of the last one must have been applied. Nothing: all epochs are
+  // done. kLeft: this member was asked to leave, and nothing is lost: end the process with exit
+  // status 0. kInvalidArgument: the step before is not committed. Blocks for a learner, for the
+  // result that it applies next, and for a member that was asked to leave.
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   // Seals the shard returned before and returns the next one for this member to compute. Nothing:
   // the step is committed by the whole World. Blocks on other members; regroups when one is lost.
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
-  // The sum of all leaves of the committed step, valid until next_step(). Only after next_shard()
-  // returned nothing.
+  // The sum of all leaves of the committed step, Options::elements values of Options::dtype, equal
+  // bit for bit on all members. Read-only, valid until next_step(). Does not block.
+  // kInvalidArgument: next_shard() has not returned nothing yet.
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   // Memory for this member's share of a checkpoint, if one of the state after this step is due;
   // else empty. Call after next_shard() returned nothing and before the sum is applied. An
@@ -108,15 +141,19 @@ class Session {
   // regroup/optimizer.h; saved(i) then says that target i holds what its tensor holds from now on.
   // The session copies the rest.
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
-  void saved(std::size_t target);  // of the last save_targets()
+  // Target `target` of the last save_targets() has been written; an index outside it is ignored.
+  void saved(std::size_t target);
+  // What snapshots have cost this member since join().
   [[nodiscard]] SaveCounts save_counts() const;
-  // Shown by `regroup status` for the step just applied.
+  // Sets the loss that `regroup status` shows for the step just applied.
   void report_loss(double loss);
 
   // A collective section: runs `body` on every member of the World with a communicator, and again
   // after a regroup, so it must have no side effects until it returns OK. Call between steps, after
-  // the last sum was applied. If `body` fails, the session is unusable. A member that joined after
-  // the last step runs it alone.
+  // the last sum was applied. The communicator is valid during the call of `body`, which returns
+  // the first error of its operations. If it fails by another than kRevoked, this call returns its
+  // error and the session is unusable. A member that joined after the last step runs it alone.
+  // kInvalidArgument: a step is open, or more than 255 sections between two steps.
   [[nodiscard]] base::Status collective(
       const std::function<base::Status(collective::Communicator&)>& body);
   // The old name of collective(), for one release.
@@ -135,8 +172,12 @@ class Session {
   // end the process with exit status 0.
   [[nodiscard]] base::Status finish();
 
+  // The World of this member as the last call found it. Does not block.
   [[nodiscard]] WorldInfo world() const;
-  [[nodiscard]] proto::Step last_step() const;  // last applied or, in a step, the one before it
+  // The last step whose sum commit() has returned or may return; 0 before the first. While shards
+  // of a step are computed: the step before it.
+  [[nodiscard]] proto::Step last_step() const;
+  // The seed of the job (--seed), equal on all members.
   [[nodiscard]] std::uint64_t job_seed() const;
 
  private:
@@ -145,8 +186,9 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-// Instruction set, threads per member, version of libc, and a digest of the executable, which is
-// read once through; a binding adds its framework's version.
+// What decides the bits of this process's arithmetic, as text: instruction set, threads per member,
+// version of libc, and a digest of the executable, which is read once through. A binding adds its
+// framework's version. Any thread.
 [[nodiscard]] std::string default_fingerprint();
 
 }  // namespace regroup::elastic

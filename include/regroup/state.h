@@ -1,4 +1,11 @@
 // State: everything that applying a step changes, so what a newcomer must copy to take part.
+// A program whose state is a fixed list of buffers tracks them; others implement State.
+//
+//   regroup::TrackedState state;
+//   state.track("weights", std::span(weights));  // a std::vector<float>: "float32"
+//   state.track("momentum", std::span(momentum));
+//   options.state = &state;                      // regroup::SessionOptions
+//   options.model = state.describe();
 #pragma once
 
 #include <cstddef>
@@ -22,19 +29,22 @@ struct TensorInfo {
   std::vector<std::uint64_t> shape;
 };
 
-// A part of the state that must be equal on all members: a tensor, or a plain value as text.
+// A part of the state that must be equal on all members: a tensor, or a plain value as text. A
+// message about a difference names the part; of a value it also shows `bytes` as text.
 struct StatePart {
   std::string name;
   std::span<const std::byte> bytes;
   bool is_value = false;
 };
 
-// Implemented by the caller. All calls come from the training thread. All members have the same
-// layout.
+// Implemented by the caller. The session calls it on the training thread only, from inside its own
+// calls. All members have the same layout: the same names, types and sizes in the same order. An
+// error that a function returns ends the call of the session that needed it, with that error.
 class State {
  public:
   virtual ~State() = default;
-  // The most bytes that save() will ever return: reserved in the arena before the start.
+  // The most bytes that save() will ever return; equal on all members. Session::join() reserves
+  // them in shared memory, so they must not grow afterwards.
   [[nodiscard]] virtual std::uint64_t capacity() const = 0;
   // The state as pieces of memory, valid until the next call into State; concatenated they are what
   // load() takes. The same pieces, byte for byte, on every member that has applied the same steps.
@@ -50,7 +60,8 @@ class State {
       std::uint64_t /*bytes*/) {
     return std::nullopt;
   }
-  // Describes the pieces of the last save(), in their order; missing ones are bytes.
+  // Describes the pieces of the last save(), in their order. A piece without a description is bytes
+  // ("uint8"), and gets a name by its number.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
   // Calls take(part) for each part of the state that is compared among members, in the same order
   // on all: docs/design/divergence.md. By default the pieces of save() without padding. A part is
@@ -61,20 +72,27 @@ class State {
 // A state that is a fixed list of buffers of the caller, which must outlive it.
 class TrackedState final : public State {
  public:
-  // Adds a named tensor; all members track the same names and sizes in the same order.
+  // Adds a named tensor, in one dimension. All members track the same names and sizes in the same
+  // order, before Session::join(). `dtype` is one of docs/reference/formats/checkpoint.md; the
+  // second form takes it from T.
   void track(std::string name, std::span<std::byte> bytes, std::string dtype = "uint8");
   template <class T>
   void track(std::string name, std::span<T> values) {
     track(std::move(name), std::as_writable_bytes(values), dtype_of<T>());
   }
+  // The sum of the tracked lengths in bytes.
   [[nodiscard]] std::uint64_t capacity() const override;
+  // The tracked buffers themselves, in the order of track(); no copy. Never fails.
   [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
+  // Copies `bytes` into the buffers. kInvalidArgument: not capacity() bytes.
   [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
-  // Nothing if `bytes` is not the tracked length: load() then returns the error.
+  // The buffers, to be written. Nothing if `bytes` is not the tracked length: load() then returns
+  // the error.
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(
       std::uint64_t bytes) override;
+  // Name, type and number of elements of each tensor, in the order of track().
   [[nodiscard]] std::vector<TensorInfo> tensors() override;
-  // "weight:65536;bias:40": goes into Options::model.
+  // Names and lengths in bytes, for Options::model: "weight:65536;bias:40".
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -95,16 +113,17 @@ class TrackedState final : public State {
 };
 
 // Part of a tensor, its bytes from `begin` on, and memory into which an optimizer writes them for a
-// snapshot, which then needs no copy.
+// snapshot, which then needs no copy. `memory` belongs to the session: Session::save_targets() says
+// how long it is valid.
 struct SaveTarget {
   std::string name;  // as in State::tensors()
   std::uint64_t begin = 0;
   std::span<std::byte> memory;
 };
 
-// Bytes of one member since it joined.
+// What one member has contributed to snapshots since it joined.
 struct SaveCounts {
-  std::uint64_t snapshots = 0;  // to which it contributed a share
+  std::uint64_t snapshots = 0;  // number of them; the other counts are bytes
   std::uint64_t copied = 0;     // by the session, after the step
   std::uint64_t fused = 0;      // by the step
 };
