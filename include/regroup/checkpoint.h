@@ -1,9 +1,10 @@
 // Reading checkpoints of --checkpoint-dir, with no need of HDF5. A byte is returned only if its
 // block has the checksum that was written with it.
 //
-//   auto checkpoint = regroup::Checkpoint::newest("checkpoints");       // or
-//   open("checkpoints/step-00000100") if (!checkpoint.ok()) return checkpoint.status(); if (auto
-//   index = checkpoint->find("model.fc.weight")) {
+//   auto checkpoint = regroup::Checkpoint::newest("checkpoints");
+//   // or Checkpoint::open("checkpoints/step-00000100")
+//   if (!checkpoint.ok()) return checkpoint.status();
+//   if (auto index = checkpoint->find("model.fc.weight")) {
 //     std::vector<std::byte> bytes(checkpoint->tensors()[*index].bytes);
 //     auto status = checkpoint->read(*index, bytes);
 //   }
@@ -22,30 +23,38 @@
 
 namespace regroup {
 
+// A tensor of a checkpoint, without its data.
 struct CheckpointTensor {
   std::string name;
   std::string dtype;                 // "float32", "bfloat16", ... as PyTorch calls them
   std::vector<std::uint64_t> shape;  // empty: a scalar
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;           // of the whole tensor
 };
 
-// One open checkpoint. Used by one thread at a time. If another process removes its files, reads
-// return an error.
+// One open checkpoint, whose files stay open until it is destroyed. Movable; what its accessors
+// return by reference lives as long as it. Used by one thread at a time. Blocks for the file
+// system. Errors besides those named below are those of the file system, as Code says of their
+// errno; the message names call and file. Deleting or replacing files meanwhile makes reads fail or
+// return the old bytes, never wrong ones.
 class Checkpoint {
  public:
   // The checkpoint in the folder `path`. kNotFound: there is none; kDataLoss: its manifest is
   // damaged, or a file is missing or has another size; kInvalidArgument: its format is newer than
   // this library.
   [[nodiscard]] static base::Result<Checkpoint> open(const std::string& path);
-  // The newest committed checkpoint of `directory`, whose bytes are verified as they are read.
-  // kNotFound: there is no such directory, or no checkpoint in it.
+  // The newest committed checkpoint of `directory`, by its step. Its bytes are verified as they are
+  // read; a damaged one is not passed over. kNotFound: there is no such directory, or no checkpoint
+  // in it. Else as open().
   [[nodiscard]] static base::Result<Checkpoint> newest(const std::string& directory);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
 
+  // The folder, as it was opened.
   [[nodiscard]] const std::string& path() const;
-  [[nodiscard]] proto::Step step() const;  // the last one that was applied to this state
+  // The last step that was applied to this state.
+  [[nodiscard]] proto::Step step() const;
+  // All tensors, in the order of the manifest.
   [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const;
   // The index in tensors() of the tensor of that name; nothing if there is none.
   [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
@@ -53,8 +62,8 @@ class Checkpoint {
   // another size than tensors()[tensor].bytes. kDataLoss: the bytes are not those that were
   // written; the message names file and offset, and `out` holds garbage.
   [[nodiscard]] base::Status read(std::size_t tensor, std::span<std::byte> out) const;
-  // Reads every file once, by as many threads. kDataLoss: a byte differs from what was written; the
-  // message names each damaged place, up to 100.
+  // Reads every file once, by up to `threads` threads. kDataLoss: a byte differs from what was
+  // written; the message names each damaged place, up to 100.
   [[nodiscard]] base::Status verify(unsigned threads = 1) const;
 
  private:

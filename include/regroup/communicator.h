@@ -1,13 +1,11 @@
 // Collective operations among the members of one World. A Communicator is never resized: each
-// generation opens a new one. Describe an operation, then run it, or start it and wait for its
-// Request:
-//   comm.run(Operation::allreduce(in, out, Dtype::kFloat32), deadline);
-//   auto request = comm.start(Operation::allgather(in, out), deadline);  ...  request->wait();
-// A rank that receives nothing (root of broadcast or scatter, non-root of reduce or gather) may
-// return before its peers arrive. Later errors surface in its next collective, so barrier() reports
-// them. Every wait has a deadline and ends when the generation is revoked. Not thread-safe. All
-// members start the same collective operations in the same order; a difference is an error in every
-// member whose message names both operations.
+// generation opens a new one. A program gets one from Session::collective():
+//
+//   auto status = session->collective([&](regroup::Communicator& comm) -> regroup::Status {
+//     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+//     const auto bytes = std::as_writable_bytes(std::span(&correct, 1));  // an std::int64_t
+//     return comm.allreduce(bytes, bytes, regroup::Dtype::kInt64, deadline);
+//   });
 #pragma once
 
 #include <cstdint>
@@ -23,16 +21,20 @@ class Communicator;
 class TreeReducer;
 
 // A started operation. A handle: copies refer to the same operation. Valid while its communicator
-// lives.
+// lives. Destroying it ends nothing: the operation goes on, and the memory of its Operation must
+// live until test() or wait() has said that it is complete.
 class Request {
  public:
+  // For implementations of Communicator; programs get one from start().
   Request(Communicator* communicator, std::uint64_t ticket)
       : communicator_(communicator), ticket_(ticket) {}
 
   // True when the operation is complete. Does not block, and advances all started operations.
+  // Errors are those of wait().
   [[nodiscard]] base::Result<bool> test();
-  // Returns when the operation is complete, or with kRevoked, kDeadlineExceeded or kInvalidArgument
-  // (the ranks disagree). Advances all started operations meanwhile.
+  // Blocks until the operation is complete; advances all started operations meanwhile. kRevoked:
+  // the generation is over. kDeadlineExceeded: the operation's deadline has passed; the message
+  // names ranks that did not arrive. kInvalidArgument: the ranks started different operations.
   [[nodiscard]] base::Status wait();
 
  private:
@@ -40,42 +42,66 @@ class Request {
   std::uint64_t ticket_;
 };
 
-// A failed operation leaves its outputs undefined, and every later operation fails with the same
-// status. Only an operation that check() refuses leaves the communicator usable.
+// Operations among the ranks of one World, from 0 to size() - 1. Describe an operation
+// (operation.h), then run it; or start it, compute meanwhile, and wait for its Request:
+//
+//   Status status = comm.run(Operation::barrier(), deadline);
+//   Result<Request> request = comm.start(Operation::allgather(in, out), deadline);
+//   if (request.ok()) status = request->wait();
+//
+// All ranks start the same collective operations in the same order, as in MPI. A difference in
+// kind, size, type, reduction or root is kInvalidArgument in every rank, with a message that names
+// both operations. A rank that receives nothing (root of broadcast or scatter, non-root of reduce
+// or gather) may return before its peers arrive; later errors surface in its next collective, so
+// barrier() reports them.
+//
+// Every wait has a deadline and ends when the generation is revoked (kRevoked: return it, and the
+// session regroups). A failed operation leaves its outputs undefined, and every later operation
+// fails with the same status. Only an operation that Operation::check() refuses leaves the
+// communicator usable.
+//
+// Not thread-safe: one thread makes all calls of a communicator and of those split from it.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
+  // The rank of this member, from 0 to size() - 1; constant.
   [[nodiscard]] virtual int rank() const = 0;
+  // The number of ranks; constant.
   [[nodiscard]] virtual int size() const = 0;
 
   // Starts `operation`, which fails if `deadline` passes before it is complete. Collective
   // operations run one after the other in the order of their start, messages concurrently with
-  // them. Does not block.
+  // them. Does not block. kInvalidArgument: Operation::check() refuses it. kRevoked, or the status
+  // of an operation that failed before.
   [[nodiscard]] virtual base::Result<Request> start(const Operation& operation,
                                                     base::TimePoint deadline) = 0;
-  // start() and wait().
+  // start() and wait(): blocks until the operation is complete, with the errors of both.
   [[nodiscard]] virtual base::Status run(const Operation& operation, base::TimePoint deadline);
 
+  // run(Operation::allreduce(in, out, dtype)): the sum over all ranks.
   [[nodiscard]] base::Status allreduce(Input in, Output out, Dtype dtype,
                                        base::TimePoint deadline) {
     return run(Operation::allreduce(in, out, dtype), deadline);
   }
+  // run(Operation::broadcast(data, root)).
   [[nodiscard]] base::Status broadcast(Output data, int root, base::TimePoint deadline) {
     return run(Operation::broadcast(data, root), deadline);
   }
+  // run(Operation::barrier()).
   [[nodiscard]] base::Status barrier(base::TimePoint deadline) {
     return run(Operation::barrier(), deadline);
   }
 
-  // Sums canonical partial sums (tree_reducer.h) among the ranks of this communicator. Lives as
-  // long as this.
+  // Sums canonical partial sums among the ranks of this communicator: what the session does with
+  // gradients (collective/tree_reducer.h, which is not installed). Lives as long as this.
   [[nodiscard]] virtual TreeReducer& tree_reducer() = 0;
 
   // Called by all ranks: those that pass the same color >= 0 form a new communicator, in the order
   // of their ranks here; a rank that passes a negative color gets none (a null pointer). Operations
   // of one member on different communicators also run in the order of their start, so all members
-  // must start them in a compatible order.
+  // must start them in a compatible order. Blocks until all ranks have called it; a collective
+  // operation as to order, deadline and errors.
   [[nodiscard]] virtual base::Result<std::unique_ptr<Communicator>> split(
       int color, base::TimePoint deadline) = 0;
 

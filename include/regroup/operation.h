@@ -1,4 +1,10 @@
-// An Operation describes what a Communicator runs: kind, memory, element type, reduction.
+// An Operation describes what a Communicator runs: kind, memory, element type, reduction. Sizes are
+// bytes; an operation counts elements only where it reduces.
+//
+//   std::vector<float> gradient(n);
+//   const auto bytes = std::as_writable_bytes(std::span(gradient));
+//   auto sum = Operation::allreduce(bytes, bytes, Dtype::kFloat32);       // in place
+//   auto mean = Operation::allreduce(bytes, bytes, Dtype::kFloat32, Op::kAvg);
 #pragma once
 
 #include <cstddef>
@@ -9,6 +15,7 @@
 
 namespace regroup::collective {
 
+// The type of an element that a reduction combines. Operations that only move bytes ignore it.
 enum class Dtype : std::uint8_t {
   kFloat32,
   kFloat64,
@@ -20,9 +27,11 @@ enum class Dtype : std::uint8_t {
   kInt16,
   kUint8,
 };
-// Integer sums and products wrap; the average is their sum divided towards zero. Floats: NaN wins
-// and is always the same quiet NaN, -0 < +0, denormals are kept. Bit operations are for integers.
+// How a reduction combines elements. Integer sums and products wrap; the average is their sum
+// divided towards zero. Floats: NaN wins and is always the same quiet NaN, -0 < +0, denormals are
+// kept. Bit operations are for integers.
 enum class Op : std::uint8_t { kSum, kProd, kMin, kMax, kAvg, kBand, kBor };
+// What an operation does; each is described at the function of Operation that makes it.
 enum class Kind : std::uint8_t {
   kBarrier,
   kAllreduce,
@@ -37,7 +46,9 @@ enum class Kind : std::uint8_t {
   kReceive,
 };
 
+// Bytes of an element: 1, 2, 4 or 8. Any thread, as all functions of this header.
 [[nodiscard]] std::size_t size_of(Dtype dtype);
+// The name in lower case, for messages: "float32", "sum", "reduce_scatter". A static string.
 [[nodiscard]] const char* name_of(Dtype dtype);
 [[nodiscard]] const char* name_of(Op op);
 [[nodiscard]] const char* name_of(Kind kind);
@@ -56,7 +67,7 @@ struct Operation {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kUint8;
   Op op = Op::kSum;
-  int root = 0;  // or peer
+  int root = 0;  // of kReduce, kGather, kScatter and kBroadcast; the peer of kSend and kReceive
   Input in;
   Output out;
 
@@ -83,19 +94,26 @@ struct Operation {
   // Ends when all ranks have started it.
   [[nodiscard]] static Operation barrier();
   // Between two ranks, which name the same number of bytes. Matched in the order of their start. A
-  // send ends when its data was taken.
+  // send ends when its data was taken, so `data` may be written again.
   [[nodiscard]] static Operation send(Input data, int to);
+  // The other side of send(): fills `data` by the next message of rank `from`.
   [[nodiscard]] static Operation receive(Output data, int from);
 
-  // Bytes of a block.
+  // Bytes of a block: n above, for `size` ranks.
   [[nodiscard]] std::size_t block(int size) const;
-  // kInvalidArgument unless rank `rank` of `size` may start it.
+  // kInvalidArgument unless rank `rank` of `size` may start it: a root or peer that exists and, for
+  // a message, is another rank; sizes as above; whole elements; an overlap only in place. The
+  // message names what is wrong. Communicator::start() calls it.
   [[nodiscard]] base::Status check(int rank, int size) const;
 };
 
-[[nodiscard]] bool overlap(Input a, Input b);  // have a byte in common
-[[nodiscard]] bool is_split(Kind kind);        // a contribution has a part for each rank
-[[nodiscard]] bool from_root(Kind kind);       // only the root contributes
+// For implementations of Communicator. True if the two have a byte in common.
+[[nodiscard]] bool overlap(Input a, Input b);
+// True if a contribution has a part for each rank: reduce_scatter, scatter, alltoall.
+[[nodiscard]] bool is_split(Kind kind);
+// True if only the root contributes: broadcast, scatter.
+[[nodiscard]] bool from_root(Kind kind);
+// The memory that a rank contributes: `in`, or `out` of a broadcast, which has only that.
 [[nodiscard]] Input contribution_of(const Operation& operation);
 
 }  // namespace regroup::collective

@@ -64,6 +64,12 @@ def test_a_header_is_its_public_declarations_with_what_their_comments_say():
     assert reference.first_sentence("Makes one: from text. Blocks.") == "Makes one: from text."
 
 
+def test_each_declaration_of_the_public_headers_has_a_contract():
+    page = reference.cpp()
+    assert len(re.findall(r"^\| `", page, re.M)) > 50
+    assert not re.findall(r"^\| `([\w:]+)` \| *\|$", page, re.M)
+
+
 def test_options_are_those_of_the_manual_page():
     entry = ".TP\n\\fB\\-\\-tag\\fR, \\fB\\-t\\fR \\fIA|B\\fR\nsay\nmore.\n"
     manual = f".SH NAME\nx\n.SH OPTIONS\n.SS Output\n{entry}.SH END\n"
