@@ -1,4 +1,7 @@
-// Serves docs/design/catch_up.md.
+// Serves docs/design/catch_up.md. The order in poll(): first the source, whose end also ends its
+// own learners; then what was fetched is published; then the learners are looked at, with all that
+// they may have by now. The order in on_world(): the source decides about the snapshot, then the
+// target follows.
 #include "membership/agent/node_transfer.h"
 
 #include <algorithm>

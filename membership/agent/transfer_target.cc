@@ -1,4 +1,6 @@
-// Serves docs/design/catch_up.md.
+// Serves docs/design/catch_up.md. Results are published to learners before poll(), and may_have()
+// counts them after it. The agent makes no Report in between, so a Report never says less of a
+// learner than it has.
 #include "membership/agent/transfer_target.h"
 
 #include <algorithm>
