@@ -9,7 +9,6 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/agent/process_spawner.h"
 #include "launcher/agent/remote_script.h"
 #include "launcher/agent/wire.h"
 #include "launcher/transport/tcp.h"
@@ -18,7 +17,6 @@ namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kInventoryLimit{10};
-constexpr std::chrono::milliseconds kAskAgain{100};
 
 }  // namespace
 
@@ -149,37 +147,31 @@ void Hosts::start_below(proto::NodeId node) {
   send(node, start);
 }
 
-// The process that starts an agent enforces the agent's limit. The deadline here is for a parent
-// that fails to.
 std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   const auto starting = [this] {
     return std::ranges::any_of(slots_, [](const Slot& slot) {
       return slot.node->state() == RemoteNode::State::kStarting;
     });
   };
-  failed_ = how.failed;
   std::size_t levels = 1;
   for (std::size_t i = 0; i < slots_.size(); ++i)
     levels = std::max(levels, routes_.tree().depth(id(i)).value_or(0));
-  const std::size_t turns = slots_.size() / SpawnOptions().parallel;
-  last_up_ = std::chrono::steady_clock::now();
-  base::Duration longest = (3 * levels + turns) * options_.limit;
-  if (std::ranges::any_of(options_.hosts,
-                          [](const auto& host) { return !host.access.before.empty(); }))
-    longest += (1 + turns) * kAllocatorLimit;
-  const auto deadline =
-      last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
-  while (starting() && !(how.over && how.over())) {
+  const bool by_allocator = std::ranges::any_of(
+      options_.hosts, [](const auto& host) { return !host.access.before.empty(); });
+  bring_up_.begin(how, options_.limit,
+                  longest_bring_up(slots_.size(), levels, options_.limit, by_allocator),
+                  std::chrono::steady_clock::now());
+  while (starting()) {
     const auto now = std::chrono::steady_clock::now();
-    if (how.enough && now - last_up_ >= options_.limit && how.enough()) break;
-    if (loop_.run_one_until(std::min(deadline, now + kAskAgain)) > 0 || now < deadline) continue;
+    if (bring_up_.is_over(now)) break;
+    if (loop_.run_one_until(bring_up_.next_check(now)) > 0 || !bring_up_.has_passed(now)) continue;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (!is_coming(i)) continue;
       slots_[i].node->fail(base::deadline_exceeded(
           fmt::format("host {}: its agent did not start in time", name(i))));
     }
   }
-  return failures_;
+  return bring_up_.failures();
 }
 
 // The shared state outlives this call, so that a late reply finds it.
@@ -290,7 +282,7 @@ base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
 }
 
 void Hosts::serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) {
-  failed_ = {};
+  bring_up_.end();
   served_ = Served{std::move(events), std::move(lost), &out, &err};
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!elastic_.came)

@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 #include "launcher/agent/agent_routes.h"
+#include "launcher/agent/bring_up_wait.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/hosts_options.h"
 #include "launcher/agent/multicast_batch.h"
@@ -155,9 +156,7 @@ class Hosts final : public OtherHosts {
   MulticastBatch batch_;
   std::vector<Slot> slots_;                           // by host
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // former nodes whose output may still arrive
-  std::vector<base::Status> failures_;
-  std::function<void(const base::Status&)> failed_;
-  std::chrono::steady_clock::time_point last_up_;  // when the last agent came up
+  BringUpWait bring_up_;
   HostsElastic elastic_;
   std::optional<Served> served_;
   const std::shared_ptr<process::OutputSpace> space_ = std::make_shared<process::OutputSpace>();

@@ -151,7 +151,7 @@ void Hosts::refuse(proto::NodeId node, const char* does) {
 }
 
 void Hosts::on_up(proto::NodeId node) {
-  last_up_ = std::chrono::steady_clock::now();
+  bring_up_.on_up(std::chrono::steady_clock::now());
   start_below(node);
   const auto index = index_of(node);
   if (served_ && index && elastic_.came) elastic_.came(*index);
@@ -164,7 +164,7 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
   const auto index = index_of(node);
   // An agent that exits before the job has begun was not told to.
   const base::Status why =
-      how.ok() && failed_ && !finished_ && index
+      how.ok() && bring_up_.reports_failures() && !finished_ && index
           ? base::peer_lost(
                 fmt::format("host {}: its agent exited before the job began", name(*index)))
           : how;
@@ -180,10 +180,7 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
       below.emplace_back(each, gone(each));
   }
   routes_.prune(node);
-  if (!why.ok() && !pruned) {
-    failures_.push_back(why);
-    if (failed_) failed_(why);
-  }
+  if (!why.ok() && !pruned) bring_up_.on_failed(why);
   if (served_ && served_->lost && index && !why.ok()) served_->lost(*index, why);
   if (elastic_.left && index && why.ok() && !finished_) elastic_.left(*index);
   for (const auto& [each, reason] : below) give_up(each, reason);
