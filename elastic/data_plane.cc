@@ -15,7 +15,7 @@ base::Status DataPlane::enter() {
   const bool here_only = std::ranges::all_of(world.members, [&](const proto::WorldMember& m) {
     return m.slot_id.node == self_.slot_id().node;
   });
-  // What the last World used goes when this one's is there: docs/design/ucx.md.
+  // The mesh of the last World is closed when this one's is open (docs/design/ucx.md).
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
   REGROUP_ASSIGN_OR_RETURN(

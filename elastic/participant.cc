@@ -175,6 +175,7 @@ base::Result<Participant::Joined> Participant::regroup() {
 
 base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
     const std::function<bool()>& other) {
+  // Before this member waits: the fence of the next World waits for `left` of each.
   shmem::leave_generation<RealPolicy>(line().left, world_.generation);
   shmem::ring_all(arena_, slot_);
   for (;;) {
@@ -210,6 +211,8 @@ base::Result<std::optional<Participant::Joined>> Participant::join(proto::World 
   }
   const proto::Step at =
       from.phase == proto::Phase::kClosed ? from.position.before().step() : from.position.step();
+  // A closed section lies behind its step, so its position differs from the resume position: the
+  // sections behind that one are run again.
   if (at != world.resume.step() &&
       !(from.phase == proto::Phase::kClosed && from.position.region() != 0)) {
     return base::internal_error(

@@ -253,7 +253,9 @@ Status Session::Impl::reduce_and_commit() {
     std::iota(ranks.begin(), ranks.end(), 0);
     REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.steps(), ranks, deadline));
   }
-  REGROUP_RETURN_IF_ERROR(vote(deadline));  // the whole result is readable on this host
+  // A barrier: after it every host has the whole result, so any member may commit. A revoke between
+  // it and commit() is settled by the position that the next World resumes at.
+  REGROUP_RETURN_IF_ERROR(vote(deadline));
   REGROUP_RETURN_IF_ERROR(self_->commit());
   observe(StepEvent::kCommitted);
   return {};

@@ -57,6 +57,8 @@ class Session::Impl {
   enum class Phase { kIdle, kComputing, kCommitted };
 
   [[nodiscard]] base::Result<Participant::Joined> regroup();
+  // Opens the communicators of the World; those that have the state copy it to those that need it.
+  // kRevoked: regroup again.
   [[nodiscard]] base::Status settle_into_world();
   [[nodiscard]] base::Status resume_from_checkpoint();
   [[nodiscard]] base::Status open(proto::Position next);
@@ -116,7 +118,9 @@ class Session::Impl {
   std::optional<Sampler> sampler_;
   Leaves leaves_;
   DataPlane data_plane_;
-  std::vector<proto::SlotId> owners_;  // of the leaves of the open step, in world()
+  // By leaf of the open step: the slot that holds or computes it. It is a dead member's slot if
+  // that member had sealed the leaf.
+  std::vector<proto::SlotId> owners_;
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
   base::Status broken_;  // a collective section failed, or the members' states differ; sticky

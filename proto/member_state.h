@@ -8,13 +8,19 @@
 
 namespace regroup::proto {
 
-enum class Phase : std::uint8_t { kNone = 0, kOpen = 1, kCommitted = 2, kClosed = 3 };
+// Where a member stands in the transaction of a position.
+enum class Phase : std::uint8_t {
+  kNone = 0,       // a new owner of the slot: it has no state
+  kOpen = 1,       // it computes the position and may commit it
+  kCommitted = 2,  // it has committed it
+  kClosed = 3,     // revoked while open, in doubt: the next World says whether it was committed
+};
 
 // {phase, revoked, generation, position} in 64 bits.
 struct StateWord {
   Phase phase = Phase::kNone;
-  bool revoked =
-      false;  // committed, but its generation is over: the next transaction needs a new World
+  // Committed, but its generation is over: the next transaction needs a new World.
+  bool revoked = false;
   Generation generation = 0;
   Position position;
 

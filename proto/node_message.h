@@ -19,8 +19,8 @@ struct NodeUp {
   std::string name;
   std::uint32_t slots = 0;
   bool leased = false;  // by a user, beyond the size that the job has been given: it grows by them
-  bool for_now =
-      false;  // what it has fewer may come again: the job's size stays until it is told otherwise
+  // Slots that it has lost may come back: the job keeps its size until it is told otherwise.
+  bool for_now = false;
   bool operator==(const NodeUp&) const = default;
 };
 struct NodeSilent {  // not heard for a second; or again
@@ -33,17 +33,17 @@ struct NodeLost {  // with all its members, which it will not speak for again
   std::string why;
   bool operator==(const NodeLost&) const = default;
 };
-// Those that are there at first, or at a coordinator's, have been told of. They had a say in what
-// the job goes on from: the state after `resume`, with so many `shards`; 0 shards: as the
-// coordinator knows already.
+// The first nodes of the job, or of a restarted coordinator, have all been reported by NodeUp.
+// Their checkpoints decided what the job resumes from: the state after step `resume`, with `shards`
+// logical shards; 0 shards: as the coordinator knows already.
 struct NodesKnown {
   Step resume = 0;
   std::uint32_t shards = 0;
   bool operator==(const NodesKnown&) const = default;
 };
 
-// How the others reach a member in one generation: bytes of its data plane's. From it, and in
-// Contacts.
+// How the others reach a member in one generation: an address that its data plane made and those of
+// the others read. Sent by the member, and in Contacts.
 struct Contact {
   MemberId member = 0;
   std::vector<std::byte> address;

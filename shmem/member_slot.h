@@ -43,8 +43,8 @@ struct alignas(128) MemberSlot {
   alignas(128) Doorbell<RealPolicy> bell;
   alignas(128) std::atomic<std::uint64_t> state;  // shmem/state_word.h; agent: revoke()
   std::atomic<std::uint32_t> revoked_up_to;       // agent
-  std::atomic<std::uint32_t>
-      left;  // highest generation whose buffers the member will not touch again
+  // Highest generation whose buffers the member will not touch again.
+  std::atomic<std::uint32_t> left;
   std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free slot
   std::atomic<std::uint32_t> dead;      // agent: 1 once its last store to a result is done
   std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success
@@ -52,9 +52,11 @@ struct alignas(128) MemberSlot {
       leave_request;  // enum LeaveRequest; agent, and kAtBoundary also the member's SIGTERM handler
   std::atomic<std::uint32_t>
       donated;  // highest generation for which its part of the snapshot is written
-  std::atomic<std::uint32_t> adopting;  // generation whose snapshot it is reading now, or 0
-  std::atomic<std::uint32_t>
-      proved;  // highest generation for which its copied state has the right digest
+  // Generation in which it reads or writes the snapshot, or 0; donors of later ones wait.
+  std::atomic<std::uint32_t> adopting;
+  // Highest generation in which it has the state that the World resumes from: the copy's CRCs were
+  // right, or its replay is complete.
+  std::atomic<std::uint32_t> proved;
   // Of a state transfer (docs/design/catch_up.md): {number of the state transfer 24, step 40}, 0:
   // none.
   std::atomic<std::uint64_t>

@@ -31,10 +31,10 @@ namespace regroup::elastic {
 
 // An event of a step on this member, for measurements (Options::observer).
 enum class StepEvent : std::uint8_t {
-  kRevoked,   // it noticed that the generation is over
+  kRevoked,   // it noticed that the generation is over; also once in join(), before kJoined
   kJoined,    // it entered a World
   kSealed,    // a leaf of it is complete
-  kGathered,  // all leaves of the step are sealed
+  kGathered,  // all leaves of the step that members of this host hold are sealed
   kReduced,   // the whole result is readable
   kCommitted,
 };
@@ -129,7 +129,8 @@ class Session {
   // result that it applies next, and for a member that was asked to leave.
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   // Seals the shard returned before and returns the next one for this member to compute. Nothing:
-  // the step is committed by the whole World. Blocks on other members; regroups when one is lost.
+  // all members have voted and this one has committed the step: every later World keeps it. Blocks
+  // on other members; regroups when one is lost.
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
   // The sum of all leaves of the committed step, Options::elements values of Options::dtype, equal
   // bit for bit on all members. Read-only, valid until next_step(). Does not block.

@@ -23,7 +23,7 @@ enum class Code {
   kInvalidArgument,    // fix the input
   kNotFound,           // fix the input or the machine
   kRevoked,            // the generation is over: regroup
-  kPeerLost,           // a peer died: wait for the revoke, then regroup
+  kPeerLost,           // the agent, or a rank of a World of fixed size, is gone: end the process
   kDeadlineExceeded,   // took longer than allowed
   kResourceExhausted,  // not enough memory, slots or descriptors
   kDataLoss,           // bytes are damaged

@@ -97,7 +97,7 @@ void ElasticAgent::on_coordinator(base::Fd socket, std::int32_t) {
           on_message(message);
           end_job(agent_, done, agent_.processes().options().apps.at(0), options_.quiet);
         };
-        // Members that are too few to continue still hold the state and are killed now.
+        // The job failed, but its members still hold the state: it is saved before they are killed.
         done->save_state ? checkpoints_.save_now(end) : end();
       },
       // A restarted coordinator requests by Hello what it missed.
@@ -123,7 +123,7 @@ void ElasticAgent::on_message(const proto::Message& message) {
   if (done != nullptr && done->save_state && !options_.host.empty())  // the core kills the members
     return checkpoints_.save_now([this, message] { perform(core_.handle({}, message)); });
   perform(core_.handle({}, message));
-  if (std::holds_alternative<proto::Query>(message.body)) poll_finished();  // each second
+  if (std::holds_alternative<proto::Query>(message.body)) poll_finished();
 }
 
 // For a job on this host only, whose last member would otherwise wait for a successor.

@@ -25,8 +25,8 @@ namespace regroup::process {
 // kernel.
 [[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
 
-// A thread that waits on all futexes at once (futex_waitv). Without that system call no death is
-// reported.
+// A thread that waits on all futexes at once (futex_waitv). Without that system call it
+// reports no death; SIGCHLD does, some milliseconds later.
 class FutexWatcher {
  public:
   using Handler = std::function<void(proto::SlotIndex)>;

@@ -1,7 +1,7 @@
 // The reaper: a process that is the parent of the agent and a child subreaper. Orphans of the job
 // become its children, so it can kill all that is left when guardian and agent are both gone; it
 // then removes the job's files and control groups. While the job runs it kills what older jobs
-// left.
+// left. It does not reap members: ProcessTable::reap() of the agent does.
 #pragma once
 
 #include <sys/types.h>

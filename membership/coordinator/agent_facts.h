@@ -16,7 +16,8 @@ struct Known {
   const MemberTable& members;
   const proto::World& world;
   proto::Generation highest = 0;  // the highest generation that was announced to any agent
-  bool one_agent = false;  // in this process, so trusted with ids that the journal has not reserved
+  // The job began with its nodes and gets no others: ids are not reserved in the journal.
+  bool one_agent = false;
 };
 
 // True for the message types that agents send to the coordinator.

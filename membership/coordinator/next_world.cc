@@ -13,7 +13,7 @@ void choose_state_source(proto::WorldMember* m, const MemberInfo& r, proto::Posi
   if (r.rank < 0) {
     m->replays = r.caught_up;
     m->needs_state = !m->replays;
-    m->from_step = resume.step() + 1;
+    m->from_step = resume.step() + 1;  // it has not taken part yet
     return;
   }
   const proto::WorldMember& was = r.entry;
@@ -46,7 +46,7 @@ bool assign_donors(const WorldRequest& request, bool first, const MemberTable& m
     holder = world->members.data();
   if (holder == nullptr) return false;
   holder->needs_state = false;
-  holder->from_step = resume;
+  holder->from_step = resume;  // a donor counts as one that has taken part in `resume`
   return true;
 }
 

@@ -13,8 +13,9 @@
 
 namespace regroup::membership {
 
-// Collects effects in the order in which they are to be performed: an entry of the journal is on
-// disk before any effect that was added after it. Not thread-safe, performs nothing itself.
+// Collects effects in the order in which they are to be performed: an entry of the journal is
+// written, and a World or an Intent also synced, before any effect that was added after it. Not
+// thread-safe, performs nothing itself.
 class Outbox {
  public:
   // `history`: the sentences of earlier incarnations, the oldest first.

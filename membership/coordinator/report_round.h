@@ -25,7 +25,8 @@ class ReportRound {
   void ask(proto::NodeId node, base::Duration at) { asked_[node] = at; }
   // `node` has reported; a further report of a round replaces the first one.
   void add(proto::NodeId node, std::vector<proto::SlotReport> lines);
-  // The node is lost: it is not waited for, and its report does not count.
+  // The node is lost: it is not waited for, and its report does not count. If only its members knew
+  // that a step was committed, the survivors compute it again, with the same bits.
   void lose(proto::NodeId node);
   // The reports have been used, or are not needed any more.
   void clear() { reports_.clear(); }
