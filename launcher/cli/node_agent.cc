@@ -15,7 +15,7 @@
 #include "launcher/agent/remote_script.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/cli/options.h"
-#include "launcher/job/elastic_agent.h"
+#include "launcher/job/elastic_agent_options.h"
 #include "launcher/job/host_setup.h"
 #include "launcher/job/job_files.h"
 #include "launcher/job/own_checkpoints.h"
@@ -43,34 +43,14 @@ agent::MembershipFactory make_membership(const agent::NodeAgentOptions& options)
                    std::function<void(const proto::Message&)> send) {
     auto service =
         setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
-    std::vector<std::vector<int>> cores;
-    std::vector<spec::Environment> environments;
-    for (const agent::SlotResources& resources : setup.elastic->slots) {
-      cores.push_back(resources.cores);
-      environments.push_back(resources.environment);
-    }
-    const writer::CheckpointPlan& plan = setup.elastic->checkpoints;
-    job::ElasticAgentOptions elastic{
-        .core = {.node = options.node,
-                 .slots = setup.elastic->lines,
-                 .shards = setup.elastic->shards,
-                 .seed = setup.elastic->seed,
-                 .any_fingerprint = setup.elastic->any_fingerprint,
-                 .kept_results = setup.elastic->kept_results,
-                 .learn_above = setup.elastic->learn_above,
-                 .checkpoints = plan.every > 0,
-                 .checkpoint_memory = plan.memory,
-                 .resumed_fingerprint = plan.resume ? plan.resume->fingerprint : ""},
-        .socket = options.agent_socket,
-        .quiet = setup.quiet,
-        .slots = options.slots,
-        .cores = std::move(cores),
-        .environments = std::move(environments),
-        .transfer_service = std::move(service),
-        .checkpoints = plan,
-        .host = setup.name,
-        .finished_limit = setup.elastic->finished_limit,
-        .fixed = agent::serves_ranks(setup)};
+    job::ElasticAgentOptions elastic = job::elastic_agent_options(*setup.elastic);
+    elastic.core.node = options.node;
+    elastic.socket = options.agent_socket;
+    elastic.quiet = setup.quiet;
+    elastic.slots = options.slots;
+    elastic.transfer_service = std::move(service);
+    elastic.host = setup.name;
+    elastic.fixed = agent::serves_ranks(setup);
     return std::make_unique<job::ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "launcher/job/elastic_agent_options.h"
 #include "launcher/spec/options.h"
 #include "membership/coordinator/agent_facts.h"
 
@@ -45,19 +46,12 @@ RankWorldOptions rank_world_options(const spec::Options& options, const std::str
   out.job.nodes.erase(std::unique(out.job.nodes.begin(), out.job.nodes.end()), out.job.nodes.end());
   const auto here = std::ranges::count(placed, kHere);
   out.job.placed = std::move(placed);
-  out.agent.core = {
-      .slots = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, proto::kMaxSlots - 1),
-      .shards = world.shards,
-      .seed = world.seed,
-      .any_fingerprint = options.any_fingerprint,
-      .checkpoints = checkpoints.every > 0,
-      .checkpoint_memory = checkpoints.memory,
-      .resumed_fingerprint = checkpoints.resume ? checkpoints.resume->fingerprint : ""};
+  out.agent = elastic_agent_options(elastic_setup(
+      options, std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, proto::kMaxSlots - 1),
+      world));
   out.agent.socket = socket;
   out.agent.quiet = options.quiet;
-  out.agent.checkpoints = checkpoints;
   out.agent.fixed = true;
-  out.agent.finished_limit = options.hung.after;
   return out;
 }
 

@@ -20,7 +20,7 @@
 #include "launcher/job/attempts.h"
 #include "launcher/job/checkpoint_start.h"
 #include "launcher/job/coordinator_options.h"
-#include "launcher/job/elastic_agent.h"
+#include "launcher/job/elastic_agent_options.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/fixed_size_job.h"
 #include "launcher/job/job_files.h"
@@ -157,28 +157,16 @@ ElasticAgentOptions elastic_options(const spec::Options& options, const Members&
                                     const JobFiles& files, const std::string& job,
                                     std::uint32_t slots, const placement::PlacedJob& placed,
                                     const WorldStart& world) {
-  const writer::CheckpointPlan& checkpoints = world.checkpoints;
-  return {{.slots = arena_slots(members.max + options.spares),
-           .shards = world.shards,
-           .seed = world.seed,
-           .any_fingerprint = options.any_fingerprint,
-           .kept_results = options.learner_steps,
-           .learn_above = options.learner_state,
-           .checkpoints = checkpoints.every > 0,
-           .checkpoint_memory = checkpoints.memory,
-           .resumed_fingerprint = checkpoints.resume ? checkpoints.resume->fingerprint : ""},
-          files.agent_socket(),
-          options.orphan_timeout,
-          options.quiet,
-          helper_options(options, job),
-          slots,
-          placed.cores(),
-          placed.environments,
-          ElasticAgentOptions().join_deadline,
-          nullptr,
-          checkpoints,
-          "",
-          options.hung.after};
+  agent::ElasticSetup setup =
+      elastic_setup(options, arena_slots(members.max + options.spares), world);
+  setup.slots = slot_resources(placed);
+  ElasticAgentOptions out = elastic_agent_options(setup);
+  out.socket = files.agent_socket();
+  out.orphan_timeout = options.orphan_timeout;
+  out.quiet = options.quiet;
+  out.helper = helper_options(options, job);
+  out.slots = slots;
+  return out;
 }
 
 LaunchEnd run_elastic(const spec::Options& options, process::ProcessTableOptions processes,

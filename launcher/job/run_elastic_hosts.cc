@@ -22,6 +22,7 @@
 #include "launcher/job/checkpoint_start.h"
 #include "launcher/job/coordinator_options.h"
 #include "launcher/job/discovery.h"
+#include "launcher/job/elastic_agent_options.h"
 #include "launcher/job/elastic_controller.h"
 #include "launcher/job/host_setup.h"
 #include "launcher/job/job_files.h"
@@ -61,12 +62,7 @@ base::Result<std::vector<agent::SlotResources>> resources_on(const spec::Options
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
-  std::vector<agent::SlotResources> out;
-  for (std::vector<int>& cores : placed->cores()) out.push_back({std::move(cores), {}});
-  out.resize(std::max(out.size(), placed->environments.size()));
-  for (std::size_t i = 0; i < placed->environments.size(); ++i)
-    out[i].environment = std::move(placed->environments[i]);
-  return out;
+  return slot_resources(*placed);
 }
 
 std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) {
@@ -160,15 +156,7 @@ int run_controller(const spec::Options& options, const JobPlan& plan,
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
   controller.setup.elastic =
-      agent::ElasticSetup{.lines = arena_slots(plan.members.max + options.spares),
-                          .shards = world.shards,
-                          .seed = world.seed,
-                          .any_fingerprint = options.any_fingerprint,
-                          .kept_results = options.learner_steps,
-                          .learn_above = options.learner_state,
-                          .checkpoints = checkpoints};
-  controller.setup.elastic->finished_limit =
-      std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
+      elastic_setup(options, arena_slots(plan.members.max + options.spares), world);
   for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty();
        ++index) {
     if ((*hosts)->is_up(index))

@@ -16,6 +16,7 @@
 #include "launcher/agent/guardian.h"
 #include "launcher/agent/hosts.h"
 #include "launcher/job/checkpoint_start.h"
+#include "launcher/job/elastic_agent_options.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/fixed_size_job.h"
 #include "launcher/job/host_setup.h"
@@ -222,13 +223,8 @@ class FixedSizeController {
       setup.services = true;
       const auto ranks = static_cast<std::uint32_t>(std::ranges::count(layout_.host_of, host));
       if (serves_world())
-        setup.elastic = {
-            .lines = std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1),
-            .shards = world_.shards,
-            .seed = world_.seed,
-            .any_fingerprint = options_.any_fingerprint,
-            .checkpoints = world_.checkpoints,
-            .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
+        setup.elastic = elastic_setup(
+            options_, std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1), world_);
       setup.usage = announced_ || !options_.usage_log.empty();
       setup.master = processes_.master;
       setups.push_back(std::move(setup));

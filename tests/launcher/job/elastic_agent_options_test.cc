@@ -1,0 +1,61 @@
+// What agents get from the one setup that all hosts of a job share.
+#include "launcher/job/elastic_agent_options.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::job {
+namespace {
+
+WorldStart world() {
+  WorldStart out{{}, /*seed=*/7, /*shards=*/8};
+  out.checkpoints.every = 5;
+  out.checkpoints.memory = 1 << 20;
+  out.checkpoints.resume = spec::Resume{.path = "/c/42", .step = 42, .fingerprint = "avx2"};
+  return out;
+}
+
+TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
+  spec::Options options;
+  options.elastic = true;
+  options.any_fingerprint = true;
+  options.learner_steps = 3;
+  options.learner_state = 99;
+  options.hung.after = std::chrono::seconds(9);
+  agent::ElasticSetup setup = elastic_setup(options, 4, world());
+  setup.slots = {{{0, 1}, {{"A", "1"}}}, {{2}, {}}};
+  const ElasticAgentOptions got = elastic_agent_options(setup);
+  EXPECT_EQ(got.core.slots, 4U);
+  EXPECT_EQ(got.core.shards, 8U);
+  EXPECT_EQ(got.core.seed, 7U);
+  EXPECT_TRUE(got.core.any_fingerprint);
+  EXPECT_EQ(got.core.kept_results, 3U);
+  EXPECT_EQ(got.core.learn_above, 99U);
+  EXPECT_TRUE(got.core.checkpoints);
+  EXPECT_EQ(got.core.checkpoint_memory, 1U << 20);
+  EXPECT_EQ(got.core.resumed_fingerprint, "avx2");
+  EXPECT_EQ(got.checkpoints.resume->step, 42U);
+  EXPECT_EQ(got.finished_limit, std::chrono::seconds(9));
+  EXPECT_EQ(got.cores, (std::vector<std::vector<int>>{{0, 1}, {2}}));
+  EXPECT_EQ(got.environments, (std::vector<spec::Environment>{{{"A", "1"}}, {}}));
+}
+
+TEST(ElasticAgentOptions, KeepNoResultsForLearnersInAWorldOfFixedSize) {
+  const spec::Options options;
+  const ElasticAgentOptions got = elastic_agent_options(elastic_setup(options, 1, {}));
+  EXPECT_EQ(got.core.kept_results, 0U);
+  EXPECT_EQ(got.core.learn_above, 0U);
+  EXPECT_FALSE(got.core.checkpoints);
+}
+
+TEST(SlotResources, OfMembersThatHaveDevicesAndAreNotBound) {
+  placement::PlacedJob placed;
+  EXPECT_TRUE(slot_resources(placed).empty());
+  placed.environments = {{{"CUDA_VISIBLE_DEVICES", "0"}}, {{"CUDA_VISIBLE_DEVICES", "1"}}};
+  const auto got = slot_resources(placed);
+  ASSERT_EQ(got.size(), 2U);
+  EXPECT_TRUE(got[1].cores.empty());
+  EXPECT_EQ(got[1].environment.at("CUDA_VISIBLE_DEVICES"), "1");
+}
+
+}  // namespace
+}  // namespace regroup::job
