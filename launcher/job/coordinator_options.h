@@ -6,7 +6,7 @@
 
 #include "launcher/job/checkpoint_start.h"
 #include "launcher/job/elastic_coordinator.h"
-#include "launcher/job/option_rules.h"
+#include "launcher/job/resolve.h"
 
 namespace regroup::job {
 

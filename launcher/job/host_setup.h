@@ -12,8 +12,8 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "launcher/agent/hosts.h"
-#include "launcher/job/job_plan.h"
 #include "launcher/job/option_rules.h"
+#include "launcher/job/resolve.h"
 
 namespace regroup::job {
 

@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -17,7 +14,6 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::uint32_t kSpareSlots = 2;  // of dead members whose partial sums still count
 constexpr int kNotInPath = 66;
 constexpr int kNoFolder = 181;
 constexpr int kNotExecutable = 183;
@@ -69,23 +65,6 @@ std::variant<JobPlan, Refusal> plan_job(const spec::Options& options, spec::Memb
   return plan;
 }
 
-// If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank,
-// at least one, and servers and evaluators none.
-placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan) {
-  placement::MemberNeeds out;
-  const bool said = std::any_of(options.roles.begin(), options.roles.end(),
-                                [](const Role& role) { return role.gpus > 0; });
-  for (std::size_t i = 0; i < options.roles.size(); ++i) {
-    const Role& role = options.roles[i];
-    const RoleKind kind = kind_of(role);
-    const bool computes = kind == RoleKind::kChief || kind == RoleKind::kWorker;
-    out.roles.push_back(role.name);
-    out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, options.mapping.gpus) : 0);
-    out.cores.push_back(static_cast<std::uint32_t>(std::ceil(plan.apps.at(i).limits.cpus)));
-  }
-  return out;
-}
-
 RoleJobOptions role_options(const spec::Options& options, const std::string& job,
                             const placement::PlacedJob& placed) {
   RoleJobOptions out;
@@ -100,16 +79,6 @@ RoleJobOptions role_options(const spec::Options& options, const std::string& job
   out.quiet = options.quiet;
   out.helper = helper_options(options, job);
   return out;
-}
-
-// All members may come to be on one host.
-std::uint32_t arena_slots(std::uint32_t members) {
-  return std::min<std::uint32_t>(members + kSpareSlots, proto::kMaxSlots - 1);
-}
-
-int placing_failed(const spec::Options& options) {
-  if (options.compat == spec::Compat::kMpich) return kHydraFailed;
-  return placement::binds_beyond_map(options.mapping) ? 77 : 213;
 }
 
 }  // namespace regroup::job

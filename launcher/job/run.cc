@@ -32,6 +32,7 @@
 #include "launcher/job/run_hosts.h"
 #include "launcher/job/start.h"
 #include "launcher/placement/members.h"
+#include "launcher/placement/this_machine.h"
 
 namespace regroup::job {
 namespace {
@@ -241,8 +242,8 @@ LaunchEnd launch_job(const spec::Options& options, const Launch& launch) {
   }
   const std::vector<std::uint32_t> counts = placed_members(options, members, allocation->slots());
   const auto folder = runtime_folder(options.environment);
-  const auto placed = placement::place_members(options, *allocation, counts,
-                                               needs_of(options, plan), folder.ok() ? *folder : "");
+  const auto placed = placement::place_members(options, *allocation, counts, needs_of(options),
+                                               folder.ok() ? *folder : "");
   if (!placed.ok()) return {fail(placed.status().message(), placing_failed(options))};
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);

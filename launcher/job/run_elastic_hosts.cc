@@ -37,32 +37,21 @@ namespace {
 
 constexpr int kNoHost = 1;  // no agent came up
 
-// The resources of the members of one host; its number of GPUs limits their number.
-base::Result<std::vector<agent::SlotResources>> resources_on(const spec::Options& options,
-                                                             const spec::HostRequest& host,
-                                                             std::uint32_t slots,
-                                                             const std::string& answer) {
-  auto inventory = placement::inventory_from_json(answer);
+// The resources of the members of one host.
+ElasticControllerOptions::Resources resources_on(const spec::Options& options,
+                                                 const spec::HostRequest& host, std::uint32_t slots,
+                                                 const base::Result<std::string>& answer) {
+  if (!answer.ok()) return answer.status();
+  auto inventory = placement::inventory_from_json(*answer);
   if (!inventory.ok())
     return base::Status(inventory.code(),
                         fmt::format("host {}: {}", host.name, inventory.status().message()));
-  placement::keep_granted(host, *inventory);
-  placement::JobRequest request = placement::job_request(options, {slots}, {});
-  if (request.on_devices()) {
-    std::uint32_t room = placement::count_of(placement::idle_gpus(*inventory)) / request.gpus.at(0);
-    if (room == 0 && options.oversubscribe)
-      room = placement::count_of(inventory->free) / request.gpus.at(0);
-    request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
-  }
-  auto placed =
-      placement::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
-  if (!placed.ok())
-    return base::Status(placed.code(),
-                        fmt::format("host {}: {}", host.name, placed.status().message()));
-  for (const std::string& warning : placed->warnings) {
+  REGROUP_ASSIGN_OR_RETURN(const auto placed,
+                           resolve_host(options, host, slots, std::move(*inventory)));
+  for (const std::string& warning : placed.warnings) {
     if (!options.quiet) fail(warning, 0);
   }
-  return slot_resources(*placed);
+  return slot_resources(placed);
 }
 
 std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) {
@@ -78,14 +67,13 @@ std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) 
 // or do not fit the request, if enough hosts remain.
 base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts,
                                ElasticControllerOptions& controller) {
-  const auto order = placement::inventory_options(options, {});
+  const auto order = placement::inventory_options(options);
   if (!order) return {};
   controller.inventory =
       agent::InventoryRequest{order->devices, order->topology, {}, order->claims};
   controller.resources_of = [options](const spec::HostRequest& host, std::uint32_t slots,
                                       const base::Result<std::string>& answer) {
-    return answer.ok() ? resources_on(options, host, slots, *answer)
-                       : ElasticControllerOptions::Resources(answer.status());
+    return resources_on(options, host, slots, answer);
   };
   std::vector<std::pair<std::size_t, base::Status>> unfit;
   std::vector<bool> asked;

@@ -121,7 +121,7 @@ class FixedSizeController {
   // Requests the inventories of the hosts if the placement needs them. A host without a number of
   // slots gets as many as it has cores.
   std::optional<Refusal> query_hosts() {
-    const auto order = placement::inventory_options(options_, {});
+    const auto order = placement::inventory_options(options_);
     std::vector<base::Result<std::string>> answers;
     if (order)
       answers = hosts_->query_inventory(std::vector<agent::InventoryRequest>(
@@ -157,7 +157,7 @@ class FixedSizeController {
   std::optional<Refusal> place() {
     auto placed = placement::place_on_cluster(
         options_, std::move(cluster_hosts_),
-        placement::job_request(options_, plan_.members.counts, needs_of(options_, plan_)));
+        placement::job_request(options_, plan_.members.counts, needs_of(options_)));
     if (!placed.ok()) return Refusal{placing_failed(options_), placed.status().message()};
     placed_ = std::move(*placed);
     for (const std::string& warning : placed_.warnings) {

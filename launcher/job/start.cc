@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "launcher/job/grant.h"
 #include "launcher/job/job_files.h"
+#include "launcher/job/resolve.h"
 #include "launcher/process/open_files.h"
 #include "launcher/process/priority.h"
 #include "launcher/process/signals.h"
@@ -147,6 +148,14 @@ std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options
           }});
   watch->start();
   return watch;
+}
+
+void show_placement(const spec::Options& options, const alloc::Allocation& allocation,
+                    const ResolvedJob& job) {
+  for (const std::string& warning : job.placed.warnings) {
+    if (!options.quiet) fail(warning, 0);
+  }
+  placement::print_display(options, allocation, job.placed, job.counts);
 }
 
 // Hydra's rules hold for fixed-size jobs only: restarted members would outlive its SIGINT.

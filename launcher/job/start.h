@@ -12,7 +12,13 @@
 #include "launcher/preempt/notice_watch.h"
 #include "launcher/process/job_record.h"
 
+namespace regroup::alloc {
+struct Allocation;
+}  // namespace regroup::alloc
+
 namespace regroup::job {
+
+struct ResolvedJob;
 
 // Prints "regroup: MESSAGE" on standard error and returns `exit_status`.
 int fail(const std::string& message, int exit_status);
@@ -39,6 +45,9 @@ int fail(const std::string& message, int exit_status);
 // sources.
 [[nodiscard]] std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options,
                                                                   agent::Agent& agent);
+// Prints the warnings of the placement, and what --display asks for.
+void show_placement(const spec::Options& options, const alloc::Allocation& allocation,
+                    const ResolvedJob& job);
 // Reads the use of the members' GPUs by NVML.
 [[nodiscard]] metrics::UsageMeter::GpuReader gpu_reader();
 [[nodiscard]] std::vector<int> forwarded_signals(const spec::Options& options);

@@ -200,9 +200,8 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory) {
                 [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
 }
 
-std::optional<InventoryOptions> inventory_options(const spec::Options& options,
-                                                  const MemberNeeds& needs) {
-  const JobRequest request = job_request(options, {1}, needs);
+std::optional<InventoryOptions> inventory_options(const spec::Options& options) {
+  const JobRequest request = job_request(options, {1}, {});
   if (wants_devices(options))
     return InventoryOptions{true, options.mapping.machine,
                             process::claim_scope(options.environment, "")};

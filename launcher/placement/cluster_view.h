@@ -27,8 +27,7 @@ struct ClusterHost {
 void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
 
 // Which inventory the placement needs; none: members are neither bound nor get GPUs.
-[[nodiscard]] std::optional<InventoryOptions> inventory_options(const spec::Options& options,
-                                                                const MemberNeeds& needs);
+[[nodiscard]] std::optional<InventoryOptions> inventory_options(const spec::Options& options);
 
 // The placement request of the options; `counts`: members of each program.
 [[nodiscard]] JobRequest job_request(const spec::Options& options,

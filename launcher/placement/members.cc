@@ -15,7 +15,6 @@ namespace regroup::placement {
 namespace {
 
 using base::Result;
-using base::Status;
 
 // The machine as this job may use it.
 Result<topology::Topology> usable_topology(const spec::Options& options,
@@ -39,16 +38,6 @@ topology::Machine processors_only(topology::Topology topology) {
   topology::Machine out;
   out.processors = std::move(topology);
   return out;
-}
-
-Status take_described_machine(const spec::Environment& own, alloc::Allocation& allocation) {
-  auto topology = topology::read_this_machine(topology::machine_source(own));
-  if (!topology.ok()) return topology.status();
-  alloc::Host& host = allocation.hosts.at(0);
-  host.cores.clear();
-  for (const topology::HwThread& thread : topology->threads) host.cores.push_back(thread.os);
-  host.slots = static_cast<std::uint32_t>(topology::parts_of(*topology, spec::Unit::kCore).size());
-  return {};
 }
 
 }  // namespace
@@ -124,20 +113,6 @@ std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& 
   return out;
 }
 
-Result<alloc::Allocation> usable_allocation(const spec::Options& options, alloc::Allocation here) {
-  alloc::Host& host = here.hosts.at(0);
-  if (options.do_not_launch && described(options)) {
-    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, here));
-    host.quota = 0;
-  }
-  const spec::MapBy& map = options.mapping.map;
-  const bool threads = map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit &&
-                                                  map.unit == spec::Unit::kHwThread);
-  if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
-  if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
-  return here;
-}
-
 Result<spec::MemberRange> members_here(const spec::Options& options,
                                        const alloc::Allocation& allocation) {
   if (!counts_objects(options)) return members_of(options, {});
@@ -152,7 +127,7 @@ Result<PlacedJob> place_members(const spec::Options& options, const alloc::Alloc
   const JobRequest request = job_request(options, counts, needs);
   const auto policy = policy_of(request.ranks);
   if (!request.on_devices() && !policy.ok()) return policy.status();
-  const auto order = inventory_options(options, needs);
+  const auto order = inventory_options(options);
   const alloc::Host& host = allocation.hosts.at(0);
   ClusterHost here{host.name, 0, 0, HostInventory()};
   if (order && options.do_not_launch && !order->devices && described(options)) {

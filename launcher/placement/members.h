@@ -45,11 +45,6 @@ struct PlacedJob {
   [[nodiscard]] std::vector<std::uint32_t> threads(const std::vector<std::uint32_t>& slots) const;
 };
 
-// What the job may use of `here`, this machine: with --do-not-launch that of HWLOC_XMLFILE or
-// HWLOC_SYNTHETIC in its place; slots may be hardware threads.
-[[nodiscard]] base::Result<alloc::Allocation> usable_allocation(const spec::Options& options,
-                                                                alloc::Allocation here);
-
 // members_of() on this host alone. Reads the machine only if that counts its objects.
 [[nodiscard]] base::Result<spec::MemberRange> members_here(const spec::Options& options,
                                                            const alloc::Allocation& allocation);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/nearest.h"
+#include "launcher/job/resolve.h"
 #include "launcher/job/start.h"
 #include "launcher/process/time_limit.h"
 

@@ -1,0 +1,200 @@
+// The order of the checks decides which exit status a job gets that has several faults: members
+// that cannot be counted, then programs that are missing, then members that cannot be placed.
+#include "launcher/job/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "base/printable.h"
+#include "launcher/job/cluster_spec.h"
+#include "proto/world.h"
+
+namespace regroup::job {
+namespace {
+
+constexpr std::uint32_t kMostMembers = 65536;
+constexpr std::uint32_t kSpareSlots = 2;  // of dead members whose partial sums still count
+
+// Members of each program that are placed at the start: of MIN:MAX no more than there are slots.
+std::vector<std::uint32_t> placed_counts(const spec::Options& options, const ResolvedJob& job) {
+  if (!options.elastic || options.oversubscribe) return job.members.counts;
+  return {std::min(job.members.max, job.slots)};
+}
+
+// Numbers the hosts of the job and says where each rank runs.
+void lay_out(const spec::Options& options, const Inventory& inventory, ResolvedJob& job) {
+  job.hosts = {{inventory.here, 0}};
+  std::vector<std::uint32_t> numbers;  // by host of the inventory
+  std::vector<std::uint32_t> cores;    // the same: slots that were said may be more than its cores
+  for (std::size_t i = 0; i < inventory.allocation.hosts.size(); ++i) {
+    const alloc::Host& host = inventory.allocation.hosts[i];
+    const bool here = !options.several_hosts() || options.hosts.at(i).here;
+    numbers.push_back(here ? 0 : static_cast<std::uint32_t>(job.hosts.size()));
+    if (here) job.hosts[0].slots = host.slots;
+    if (!here) job.hosts.push_back({host.name, host.slots});
+    cores.push_back(std::min(host.slots, inventory.cores.at(i)));
+  }
+  for (const std::uint32_t index : job.placed.placement.hosts)
+    job.host_of.push_back(numbers[index]);
+  job.threads = job.placed.threads(cores);
+}
+
+}  // namespace
+
+base::Result<Members> fit_to_slots(const spec::Options& options, spec::MemberRange asked,
+                                   std::uint32_t slots) {
+  slots = slots_for(options, slots);
+  Members out{.min = asked.min, .max = asked.max, .start = options.start, .shards = options.shards};
+  if (out.max == 0) out.min = out.max = slots;
+  for (const spec::AppRequest& app : options.apps)
+    out.counts.push_back(app.count.value_or(out.max));
+  const bool one_host = !options.several_hosts();
+  if (options.elastic && one_host && out.max >= proto::kMaxSlots) {
+    return base::invalid_argument(
+        fmt::format("-np {}:{}: expected at most {} members on one machine", out.min, out.max,
+                    proto::kMaxSlots - 1));
+  }
+  if (options.elastic && !one_host && options.do_not_launch) {
+    return base::invalid_argument(
+        "--do-not-launch: an elastic job on several hosts places its members as hosts come; use "
+        "-np N to see "
+        "where N ranks would go");
+  }
+  if (out.max > kMostMembers) {
+    return base::invalid_argument(
+        fmt::format("{} members: expected at most {}", out.max, kMostMembers));
+  }
+  if (!options.elastic && out.start != 0 && out.start != out.max) {
+    return base::invalid_argument(
+        fmt::format("--initial-size {}: requires an elastic job (-np MIN:MAX)", out.start));
+  }
+  if (out.start == 0) {
+    out.start = options.elastic ? std::max(out.min, std::min(out.max, slots)) : out.max;
+  } else if (out.start < out.min || out.start > out.max) {
+    return base::invalid_argument(
+        fmt::format("--initial-size {}: expected a number in the range {}:{} of -np", out.start,
+                    out.min, out.max));
+  }
+  if (out.start > (options.oversubscribe ? out.max : slots)) {
+    return base::invalid_argument(
+        fmt::format("{} requested, {} {}available; --oversubscribe allows more",
+                    base::counted(out.start, "member"), base::counted(slots, "slot"),
+                    one_host && !slots_given(options) ? "(cores) " : ""));
+  }
+  const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
+  if (most != 0 && out.start > most) {
+    return base::invalid_argument(fmt::format("{} requested; the host file allows {} (max_slots)",
+                                              base::counted(out.start, "member"), most));
+  }
+  if (options.spares > 0 && !options.replace)
+    return base::invalid_argument(fmt::format(
+        "--spares {}: cannot be combined with --replace never, which replaces no lost member",
+        options.spares));
+  if (options.elastic && one_host && !options.oversubscribe && out.start + options.spares > slots) {
+    out.notes.push_back(fmt::format("--spares {}: {} {} room for {} in addition to {}",
+                                    options.spares, base::counted(slots, "slot"),
+                                    slots == 1 ? "has" : "have", slots - out.start,
+                                    base::counted(out.start, "member")));
+  }
+  if (out.shards == 0)
+    out.shards = options.elastic ? std::bit_ceil(out.max)
+                                 : std::min(std::bit_ceil(out.max), proto::kMaxShards);
+  if (options.elastic && out.shards > proto::kMaxShards) {
+    return base::invalid_argument(
+        fmt::format("--shards {}: expected at most {}", out.shards, proto::kMaxShards));
+  }
+  return out;
+}
+
+bool ResolvedJob::reads_input(const spec::StdinRequest& input, std::uint32_t host) const {
+  if (input.to == spec::StdinRequest::To::kRank)
+    return input.rank < host_of.size() && host_of[input.rank] == host;
+  return input.to == spec::StdinRequest::To::kAll &&
+         std::ranges::find(host_of, host) != host_of.end();
+}
+
+std::variant<ResolvedJob, Refusal> resolve(const spec::Options& options,
+                                           const Inventory& inventory) {
+  const int status = refused(options.compat);
+  const bool later = inventory.allocation.hosts.empty();
+  ResolvedJob job;
+  // Without -np as many as --map-by ppr:N:OBJECT gives on these hosts.
+  base::Result<spec::MemberRange> asked = spec::MemberRange{options.min, options.max};
+  if (placement::counts_objects(options)) asked = placement::members_of(options, inventory.hosts);
+  if (!asked.ok()) return Refusal{status, asked.status().message()};
+  const std::uint32_t slots = later ? proto::kMaxMembers : inventory.allocation.slots();
+  auto members = fit_to_slots(options, *asked, slots);
+  if (!members.ok()) return Refusal{status, members.status().message()};
+  job.members = std::move(*members);
+  const spec::StdinRequest& input = options.stdin_to;
+  if (input.to == spec::StdinRequest::To::kRank && input.rank >= job.members.max) {
+    return Refusal{status, fmt::format("--stdin {}: expected a rank of at most {}", input.rank,
+                                       job.members.max - 1)};
+  }
+  for (const auto& program : inventory.programs) {
+    if (const auto* missing = std::get_if<Refusal>(&program)) return *missing;
+    job.apps.push_back(std::get<process::App>(program));
+  }
+  job.notes = unheeded_options(options, job.members.notes);
+  job.slots = slots_for(options, slots);
+  if (later) return job;
+  job.counts = placed_counts(options, job);
+  auto placed = placement::place_on_cluster(
+      options, inventory.hosts, placement::job_request(options, job.counts, needs_of(options)));
+  if (!placed.ok())
+    return Refusal{placing_failed(options), placed.status().message(), std::move(job.notes)};
+  job.placed = std::move(*placed);
+  lay_out(options, inventory, job);
+  return job;
+}
+
+base::Result<placement::PlacedJob> resolve_host(const spec::Options& options,
+                                                const spec::HostRequest& host, std::uint32_t slots,
+                                                placement::HostInventory inventory) {
+  placement::keep_granted(host, inventory);
+  placement::JobRequest request = placement::job_request(options, {slots}, {});
+  if (request.on_devices()) {
+    std::uint32_t room = placement::count_of(placement::idle_gpus(inventory)) / request.gpus.at(0);
+    if (room == 0 && options.oversubscribe)
+      room = placement::count_of(inventory.free) / request.gpus.at(0);
+    request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
+  }
+  auto placed =
+      placement::place_on_cluster(options, {{host.name, 0, 0, std::move(inventory)}}, request);
+  if (placed.ok()) return placed;
+  return base::Status(placed.code(),
+                      fmt::format("host {}: {}", host.name, placed.status().message()));
+}
+
+// If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank,
+// at least one, and servers and evaluators none.
+placement::MemberNeeds needs_of(const spec::Options& options) {
+  placement::MemberNeeds out;
+  const bool said = std::any_of(options.roles.begin(), options.roles.end(),
+                                [](const Role& role) { return role.gpus > 0; });
+  for (std::size_t i = 0; i < options.roles.size(); ++i) {
+    const Role& role = options.roles[i];
+    const RoleKind kind = kind_of(role);
+    const bool computes = kind == RoleKind::kChief || kind == RoleKind::kWorker;
+    out.roles.push_back(role.name);
+    out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, options.mapping.gpus) : 0);
+    out.cores.push_back(static_cast<std::uint32_t>(std::ceil(options.apps.at(i).limits.cpus)));
+  }
+  return out;
+}
+
+// All members may come to be on one host.
+std::uint32_t arena_slots(std::uint32_t members) {
+  return std::min<std::uint32_t>(members + kSpareSlots, proto::kMaxSlots - 1);
+}
+
+int placing_failed(const spec::Options& options) {
+  if (options.compat == spec::Compat::kMpich) return kHydraFailed;
+  return placement::binds_beyond_map(options.mapping) ? 77 : 213;
+}
+
+}  // namespace regroup::job

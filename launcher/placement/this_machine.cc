@@ -1,0 +1,71 @@
+// With --do-not-launch a description takes the place of the machine, so that a user sees where
+// members would run on another one.
+#include "launcher/placement/this_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/topology/read_topology.h"
+
+namespace regroup::placement {
+namespace {
+
+using base::Result;
+using base::Status;
+
+bool described(const spec::Options& options) {
+  return options.do_not_launch && (options.environment.contains("HWLOC_XMLFILE") ||
+                                   options.environment.contains("HWLOC_SYNTHETIC"));
+}
+
+Result<HostInventory> described_inventory(const spec::Options& options, std::vector<int> cores) {
+  REGROUP_ASSIGN_OR_RETURN(
+      auto topology, topology::read_this_machine(topology::machine_source(options.environment)));
+  HostInventory out{{}, std::move(cores)};
+  out.machine.processors = std::move(topology);
+  return out;
+}
+
+Status take_described_machine(const spec::Environment& own, alloc::Allocation& allocation) {
+  auto topology = topology::read_this_machine(topology::machine_source(own));
+  if (!topology.ok()) return topology.status();
+  alloc::Host& host = allocation.hosts.at(0);
+  host.cores.clear();
+  for (const topology::HwThread& thread : topology->threads) host.cores.push_back(thread.os);
+  host.slots = static_cast<std::uint32_t>(topology::parts_of(*topology, spec::Unit::kCore).size());
+  return {};
+}
+
+}  // namespace
+
+Result<alloc::Allocation> usable_allocation(const spec::Options& options, alloc::Allocation here) {
+  alloc::Host& host = here.hosts.at(0);
+  if (described(options)) {
+    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, here));
+    host.quota = 0;
+  }
+  const spec::MapBy& map = options.mapping.map;
+  const bool threads = map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit &&
+                                                  map.unit == spec::Unit::kHwThread);
+  if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
+  if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
+  return here;
+}
+
+ClusterHost this_machine(const spec::Options& options, const alloc::Allocation& allocation,
+                         const std::string& cache_folder) {
+  const alloc::Host& host = allocation.hosts.at(0);
+  const auto order = inventory_options(options);
+  ClusterHost out{host.name, 0, 0, HostInventory()};
+  if (order && !order->devices && described(options)) {
+    out.inventory = described_inventory(options, host.cores);
+  } else if (order) {
+    out.inventory = take_inventory(*order, host.cores, options.environment, cache_folder);
+    if (out.inventory.ok() && !options.hosts.empty())
+      keep_granted(options.hosts.front(), *out.inventory);
+  }
+  if (out.inventory.ok()) out.inventory->quota = host.quota;
+  return out;
+}
+
+}  // namespace regroup::placement
