@@ -24,6 +24,11 @@ constexpr proto::Incarnation kIncarnation = 1;
 
 }  // namespace
 
+std::uint32_t rank_slots(const std::vector<proto::NodeId>& placed, proto::NodeId host) {
+  const auto ranks = static_cast<std::uint32_t>(std::ranges::count(placed, host));
+  return std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1);
+}
+
 RankWorldOptions rank_world_options(const spec::Options& options, const std::string& job,
                                     const std::string& socket, std::vector<proto::NodeId> placed,
                                     const WorldStart& world) {
@@ -44,11 +49,8 @@ RankWorldOptions rank_world_options(const spec::Options& options, const std::str
   out.job = {.id = job, .seed = world.seed, .nodes = placed};
   std::ranges::sort(out.job.nodes);
   out.job.nodes.erase(std::unique(out.job.nodes.begin(), out.job.nodes.end()), out.job.nodes.end());
-  const auto here = std::ranges::count(placed, kHere);
+  out.agent = elastic_agent_options(elastic_setup(options, rank_slots(placed, kHere), world));
   out.job.placed = std::move(placed);
-  out.agent = elastic_agent_options(elastic_setup(
-      options, std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, proto::kMaxSlots - 1),
-      world));
   out.agent.socket = socket;
   out.agent.quiet = options.quiet;
   out.agent.fixed = true;

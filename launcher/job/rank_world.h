@@ -38,6 +38,10 @@ struct RankWorldOptions {
                                                   std::vector<proto::NodeId> placed,
                                                   const WorldStart& world);
 
+// Slots of the arena of `host`, for its ranks.
+[[nodiscard]] std::uint32_t rank_slots(const std::vector<proto::NodeId>& placed,
+                                       proto::NodeId host);
+
 // Adds the variables that pass options to ranks that join without an agent, and to checkpoints of
 // the agent.
 void add_world_variables(const spec::Options& options, const WorldStart& world,

@@ -1,46 +1,12 @@
-// The decision is place_job()'s; here is what this host alone decides.
+// Placed members by rank, as agents and MPI programs get them.
 #include "launcher/placement/members.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "launcher/placement/cluster_view.h"
-#include "launcher/topology/read_topology.h"
-
 namespace regroup::placement {
-namespace {
-
-using base::Result;
-
-// The machine as this job may use it.
-Result<topology::Topology> usable_topology(const spec::Options& options,
-                                           const alloc::Allocation& allocation) {
-  auto topology = topology::read_this_machine(topology::machine_source(options.environment));
-  if (!topology.ok()) return topology;
-  if (!topology->this_machine) {
-    if (options.do_not_launch) return topology;
-    return base::unavailable(
-        fmt::format("{} describes another machine", topology::machine_source(options.environment)));
-  }
-  return topology::restricted(std::move(*topology), allocation.hosts.at(0).cores);
-}
-
-bool described(const spec::Options& options) {
-  return options.environment.contains("HWLOC_XMLFILE") ||
-         options.environment.contains("HWLOC_SYNTHETIC");
-}
-
-topology::Machine processors_only(topology::Topology topology) {
-  topology::Machine out;
-  out.processors = std::move(topology);
-  return out;
-}
-
-}  // namespace
 
 const topology::Topology* PlacedJob::topology_of(std::size_t rank) const {
   const std::uint32_t host = placement.hosts.at(rank);
@@ -111,37 +77,6 @@ std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& 
     out.push_back(std::max(1U, quota > 0 ? std::min(own, quota / members_on[host]) : own));
   }
   return out;
-}
-
-Result<spec::MemberRange> members_here(const spec::Options& options,
-                                       const alloc::Allocation& allocation) {
-  if (!counts_objects(options)) return members_of(options, {});
-  REGROUP_ASSIGN_OR_RETURN(auto topology, usable_topology(options, allocation));
-  HostInventory inventory{processors_only(std::move(topology)), {}, 0};
-  return members_of(options, {{allocation.hosts.at(0).name, 0, 0, std::move(inventory)}});
-}
-
-Result<PlacedJob> place_members(const spec::Options& options, const alloc::Allocation& allocation,
-                                const std::vector<std::uint32_t>& counts, const MemberNeeds& needs,
-                                const std::string& cache_folder) {
-  const JobRequest request = job_request(options, counts, needs);
-  const auto policy = policy_of(request.ranks);
-  if (!request.on_devices() && !policy.ok()) return policy.status();
-  const auto order = inventory_options(options);
-  const alloc::Host& host = allocation.hosts.at(0);
-  ClusterHost here{host.name, 0, 0, HostInventory()};
-  if (order && options.do_not_launch && !order->devices && described(options)) {
-    auto topology = topology::read_this_machine(topology::machine_source(options.environment));
-    here.inventory = topology.ok() ? Result<HostInventory>(HostInventory{
-                                         processors_only(std::move(*topology)), host.cores, 0})
-                                   : Result<HostInventory>(topology.status());
-  } else if (order) {
-    here.inventory = take_inventory(*order, host.cores, options.environment, cache_folder);
-    if (here.inventory.ok() && !options.hosts.empty())
-      keep_granted(options.hosts.front(), *here.inventory);
-  }
-  if (here.inventory.ok()) here.inventory->quota = host.quota;
-  return place_on_cluster(options, {std::move(here)}, request);
 }
 
 }  // namespace regroup::placement

@@ -1,5 +1,4 @@
-// From options to placed members, on this host: reads the machine where that is needed. And what is
-// shown of members, on any number of hosts. Over several hosts: cluster_view.h.
+// Placed members, and what is shown of them. Placing: cluster_view.h.
 #pragma once
 
 #include <string>
@@ -44,19 +43,6 @@ struct PlacedJob {
   // host's quota.
   [[nodiscard]] std::vector<std::uint32_t> threads(const std::vector<std::uint32_t>& slots) const;
 };
-
-// members_of() on this host alone. Reads the machine only if that counts its objects.
-[[nodiscard]] base::Result<spec::MemberRange> members_here(const spec::Options& options,
-                                                           const alloc::Allocation& allocation);
-
-// `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are
-// dealt out over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A
-// default binding that is not possible is omitted.
-[[nodiscard]] base::Result<PlacedJob> place_members(const spec::Options& options,
-                                                    const alloc::Allocation& allocation,
-                                                    const std::vector<std::uint32_t>& counts,
-                                                    const MemberNeeds& needs = {},
-                                                    const std::string& cache_folder = "");
 
 // What --display asks for on standard output: topo, allocation, map; "" if nothing. `allocation`:
 // the hosts that the placement counts.

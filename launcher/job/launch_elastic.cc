@@ -1,6 +1,8 @@
-// The coordinator decides where members run, from the hosts that are up. The start of others is
-// retried.
-#include "launcher/job/run_elastic_hosts.h"
+// The launcher's side is the same for any number of hosts: files, journal, guardian, coordinator.
+// The agent's process has the members of this host, if the job has no other; else it is the
+// controller of agents on all hosts, from which the coordinator chooses, and the start of those
+// that are not up is retried.
+#include "launcher/job/launch_elastic.h"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -26,7 +28,6 @@
 #include "launcher/job/elastic_controller.h"
 #include "launcher/job/host_setup.h"
 #include "launcher/job/job_files.h"
-#include "launcher/job/job_plan.h"
 #include "launcher/job/own_checkpoints.h"
 #include "launcher/job/start.h"
 #include "launcher/placement/cluster_view.h"
@@ -65,8 +66,8 @@ std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) 
 
 // Requests the inventory of all hosts that are up. The job starts without hosts that do not answer
 // or do not fit the request, if enough hosts remain.
-base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts,
-                               ElasticControllerOptions& controller) {
+base::Status query_first_resources(const spec::Options& options, agent::Hosts& hosts,
+                                   ElasticControllerOptions& controller) {
   const auto order = placement::inventory_options(options);
   if (!order) return {};
   controller.inventory =
@@ -99,8 +100,57 @@ base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts
 }
 
 // The directory for ATTEMPTS: where all hosts see the checkpoints.
-const std::string& attempts_in(const writer::CheckpointPlan& plan) {
-  return plan.shared.empty() ? plan.directory : plan.shared;
+const std::string& attempts_in(const spec::Options& options, const writer::CheckpointPlan& plan) {
+  return !options.several_hosts() || plan.shared.empty() ? plan.directory : plan.shared;
+}
+
+// What both kinds of agent's process need of the launch; made before the guardian forks.
+struct Prepared {
+  const ResolvedJob& job;
+  const JobFiles& files;
+  const Launch& launch;
+  WorldStart world;
+  base::Duration term_grace;
+};
+
+// Serves the job until it is over; returns the exit status of the process.
+int serve(const spec::Options& options, boost::asio::io_context& loop, agent::AgentOptions agent,
+          const Prepared& prepared, AttemptLog& attempts, base::Fd guardian,
+          const agent::JobFactory& make_job) {
+  agent.usage.status_file = prepared.files.usage();
+  agent.term_grace = prepared.term_grace;
+  agent.noticed = [&attempts] { attempts.noticed(); };
+  agent::Agent self(loop, std::move(agent), std::move(guardian), make_job);
+  std::unique_ptr<preempt::NoticeWatch> watch;  // on several hosts each agent watches its own
+  if (!options.several_hosts()) watch = watch_notices(options, self);
+  const int status = self.run();
+  attempts.ended(self);
+  return status;
+}
+
+// The process of the agent of the only host.
+int run_agent(const spec::Options& options, process::ProcessTableOptions processes,
+              const Prepared& prepared, base::Fd guardian) {
+  auto port = process::hold_port();
+  if (!port.ok()) return fail(port.status().message(), refused(options.compat));
+  processes.master.port = port->port;
+  agent::ElasticSetup setup = elastic_setup(
+      options, arena_slots(prepared.job.members.max + options.spares), prepared.world);
+  setup.slots = slot_resources(prepared.job.placed);
+  ElasticAgentOptions elastic = elastic_agent_options(setup);
+  elastic.socket = prepared.files.agent_socket();
+  elastic.orphan_timeout = options.orphan_timeout;
+  elastic.quiet = options.quiet;
+  elastic.helper = helper_options(options, processes.job);
+  elastic.slots = prepared.job.hosts.at(0).slots;
+  boost::asio::io_context loop(1);
+  agent::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
+  agent.spent = prepared.launch.spent;
+  AttemptLog attempts(attempts_in(options, prepared.world.checkpoints));
+  return serve(options, loop, std::move(agent), prepared, attempts, std::move(guardian),
+               [&elastic](agent::Agent& self) {
+                 return std::make_unique<ElasticAgent>(self, std::move(elastic));
+               });
 }
 
 // Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume
@@ -122,11 +172,12 @@ base::Status go_on_from_newest(boost::asio::io_context& loop, const spec::Option
   return {};
 }
 
-// Runs the controller's process and returns its exit status.
-int run_controller(const spec::Options& options, const JobPlan& plan,
-                   process::ProcessTableOptions processes, const JobFiles& files, WorldStart world,
-                   const Launch& launch, base::Duration grace, base::Fd guardian) {
-  writer::CheckpointPlan& checkpoints = world.checkpoints;
+// The process of the controller of several hosts.
+int run_controller(const spec::Options& options, process::ProcessTableOptions processes,
+                   Prepared prepared, base::Fd guardian) {
+  const Members& members = prepared.job.members;
+  const Launch& launch = prepared.launch;
+  writer::CheckpointPlan& checkpoints = prepared.world.checkpoints;
   ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
@@ -134,7 +185,7 @@ int run_controller(const spec::Options& options, const JobPlan& plan,
     return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
   BringUp coming(options, guardian, launch.spent);
   std::function<bool()> enough = [&] {
-    return slots_up(options, **hosts) >= std::max(plan.members.min, plan.members.start);
+    return slots_up(options, **hosts) >= std::max(members.min, members.start);
   };
   if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
   coming.run(**hosts, std::move(enough));
@@ -144,100 +195,96 @@ int run_controller(const spec::Options& options, const JobPlan& plan,
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
   controller.setup.elastic =
-      elastic_setup(options, arena_slots(plan.members.max + options.spares), world);
+      elastic_setup(options, arena_slots(members.max + options.spares), prepared.world);
   for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty();
        ++index) {
     if ((*hosts)->is_up(index))
       controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
-  controller.app = plan.apps.at(0);
-  if (const base::Status status = query_inventories(options, **hosts, controller); !status.ok())
+  controller.app = prepared.job.apps.at(0);
+  if (const base::Status status = query_first_resources(options, **hosts, controller); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   const base::Status resumed =
       go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   if (!resumed.ok())
     return refuse_job(loop, {refused(options.compat), resumed.message()}, std::move(guardian));
-  AttemptLog attempt_log(attempts_in(checkpoints));
+  AttemptLog attempts(attempts_in(options, checkpoints));
   if (!launch.first() && !checkpoints.resume) {
-    attempt_log.failed();
-    return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(checkpoints))},
+    attempts.failed();
+    return refuse_job(loop,
+                      {launch.status, nothing_to_go_on_from(attempts_in(options, checkpoints))},
                       std::move(guardian));
   }
   for (const spec::HostRequest& host : options.hosts) controller.slots.push_back(host.slots);
   controller.granted = options.hosts;
   controller.orphan_timeout = options.orphan_timeout;
-  controller.grants_socket = files.grants_socket();
+  controller.grants_socket = prepared.files.grants_socket();
   controller.quiet = options.quiet;
   controller.notice_grace = notice_grace(options);
-  controller.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
+  controller.scaler = AllocationScaler::make(loop, options, prepared.files, way_to_all(options));
   controller.spares = options.spares;
   processes.stdin_to.to = spec::StdinRequest::To::kNone;
   agent::AgentOptions agent = agent_options(options, std::move(processes), {});
-  agent.usage.status_file = files.usage();
   agent.spent = coming.spent();
-  agent.term_grace = grace;
-  agent.noticed = [&attempt_log] { attempt_log.noticed(); };
-  ElasticController* elastic = nullptr;  // the agent's
-  agent::Agent self(loop, std::move(agent), std::move(guardian), [&](agent::Agent& self) {
-    auto made = std::make_unique<ElasticController>(self, std::move(controller), std::move(*hosts));
-    elastic = made.get();
-    return made;
-  });
   std::optional<Discovery> discovery;
-  if (!options.discovery.script.empty()) {
-    const spec::Grant way = way_to_all(options);
-    discovery.emplace(
-        loop, options,
-        Discovery::Events{[elastic, way](const std::vector<spec::HostRequest>& named) {
-                            elastic->follow(named, way);
-                          },
-                          [elastic](const std::string& text) { elastic->say(text); }});
-    discovery->start();
-  }
-  const int status = self.run();
-  attempt_log.ended(self);
-  return status;
+  return serve(
+      options, loop, std::move(agent), prepared, attempts, std::move(guardian),
+      [&](agent::Agent& self) {
+        auto made =
+            std::make_unique<ElasticController>(self, std::move(controller), std::move(*hosts));
+        if (!options.discovery.script.empty()) {
+          const Discovery::Events events{
+              [elastic = made.get(), way = way_to_all(options)](
+                  const std::vector<spec::HostRequest>& named) { elastic->follow(named, way); },
+              [elastic = made.get()](const std::string& text) { elastic->say(text); }};
+          discovery.emplace(loop, options, events).start();
+        }
+        return made;
+      });
 }
 
 }  // namespace
 
-LaunchEnd run_elastic_on_hosts(const spec::Options& options, const Launch& launch) {
-  const auto refuse = [&](const std::string& why) {
-    return LaunchEnd{fail(why, refused(options.compat))};
+LaunchEnd launch_elastic(const spec::Options& options, ResolvedJob job, const Launch& launch) {
+  const auto refuse = [&](const base::Status& why) {
+    return LaunchEnd{fail(why.message(), refused(options.compat))};
   };
-  auto planned = plan_job(options, {options.min, options.max}, proto::kMaxMembers);
-  if (const auto* refusal = std::get_if<Refusal>(&planned))
-    return {fail(refusal->message, refusal->exit_status)};
-  JobPlan plan = std::move(std::get<JobPlan>(planned));
-  if (const std::string ignored = unheeded_options(options, plan.members.notes); !ignored.empty())
-    fail(ignored, 0);
+  const bool several = options.several_hosts();
   process::ProcessTableOptions processes = process_table_options(options, {});
   process::HeldLocks locks;
-  const auto world = prepare_checkpoints(options, plan.members.shards, processes.job, true, &locks);
-  if (!world.ok()) return refuse(world.status().message());
+  const auto world =
+      prepare_checkpoints(options, job.members.shards, processes.job, several, &locks);
+  if (!world.ok()) return refuse(world.status());
   const writer::CheckpointPlan& checkpoints = world->checkpoints;
-  if (!launch.first() && !checkpoints.resume && checkpoints.shared.empty())
+  // On several hosts with a directory on each, the newest checkpoint is known when they are up.
+  const bool known = !several || checkpoints.shared.empty();
+  if (!launch.first() && !checkpoints.resume && known)
     return {fail(nothing_to_go_on_from(checkpoints.directory), launch.status)};
-  if (checkpoints.resume && checkpoints.shared.empty() && !options.quiet)
+  if (several && known && checkpoints.resume && !options.quiet)
     fail(writer::resumes(checkpoints), 0);
   auto made = make_job_files(options.environment, processes.job);
-  if (!made.ok()) return refuse(made.status().message());
+  if (!made.ok()) return refuse(made.status());
   const HeldJobFiles files(std::move(*made));
-  CoordinatorOptions coordinator =
-      coordinator_options(options, plan.members, *world, *files, std::nullopt);
-  const auto attempt = count_attempt(attempts_in(checkpoints), options.environment);
-  if (!attempt.ok()) return refuse(attempt.status().message());
+  const auto attempt = count_attempt(attempts_in(options, checkpoints), options.environment);
+  if (!attempt.ok()) return refuse(attempt.status());
+  for (process::App& app : job.apps)
+    app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  CoordinatorOptions coordinator = coordinator_options(
+      options, job.members, *world, *files, several ? std::nullopt : std::optional(job.slots));
   coordinator.job.attempt = *attempt;
-  plan.apps.at(0).environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
-  const base::Duration grace = term_grace(options);
+  if (!several) {
+    processes.apps = job.apps;
+    processes.agent_socket = files->agent_socket();
+  }
+  const Prepared prepared{job, *files, launch, *world, term_grace(options)};
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
-        return run_controller(options, plan, std::move(processes), *held, *world, launch, grace,
-                              std::move(socket));
+        return several ? run_controller(options, std::move(processes), prepared, std::move(socket))
+                       : run_agent(options, std::move(processes), prepared, std::move(socket));
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);

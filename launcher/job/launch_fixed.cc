@@ -1,0 +1,305 @@
+// One way for any number of hosts. Without other hosts the job is resolved before the guardian
+// forks, so that a refusal needs no process; with others their agents decide what there is.
+#include "launcher/job/launch_fixed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/guardian.h"
+#include "launcher/agent/hosts.h"
+#include "launcher/job/checkpoint_start.h"
+#include "launcher/job/elastic_agent_options.h"
+#include "launcher/job/fixed_job.h"
+#include "launcher/job/fixed_size_job.h"
+#include "launcher/job/host_setup.h"
+#include "launcher/job/inventory.h"
+#include "launcher/job/job_files.h"
+#include "launcher/job/own_checkpoints.h"
+#include "launcher/job/rank_world.h"
+#include "launcher/job/role_job.h"
+#include "launcher/job/start.h"
+#include "proto/world.h"
+
+namespace regroup::job {
+namespace {
+
+constexpr int kNoHostYet = 1;  // an agent could not be started
+
+// Runs in the process of this host's agent, except for what is known before it.
+class FixedLaunch {
+ public:
+  // `locks`: for the directories of its checkpoints.
+  FixedLaunch(const spec::Options& options, const alloc::Allocation& here,
+              process::HeldLocks* locks)
+      : options_(options),
+        here_(here),
+        locks_(locks),
+        processes_(process_table_options(options, {})),
+        id_(processes_.job) {}
+
+  [[nodiscard]] const std::string& id() const { return id_; }
+  [[nodiscard]] std::shared_ptr<process::JobRecord> record() const { return processes_.record; }
+
+  // Of a job without other hosts: before the guardian forks.
+  std::optional<Refusal> prepare(ResolvedJob job) {
+    job_ = std::move(job);
+    return prepare_world(nullptr);
+  }
+
+  // Returns the exit status of the process. The guardian has the exit status of the job.
+  int run(boost::asio::io_context& loop, base::Fd guardian) {
+    BringUp coming(options_, guardian);
+    if (options_.several_hosts()) {
+      if (const auto refused = prepare_hosts(loop, coming))
+        return refuse_job(loop, *refused, std::move(guardian));
+    }
+    auto port = process::hold_port();
+    if (!port.ok())
+      return refuse_job(loop, {refused(options_.compat), port.status().message()},
+                        std::move(guardian));
+    announced_ =
+        announce_job(options_.environment, id_, static_cast<std::uint32_t>(job_.host_of.size()));
+    if (const base::Status status = set_up(*port); !status.ok())
+      return refuse_job(loop, {kNoHostYet, status.message()}, std::move(guardian));
+    agent::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
+    if (hosts_) agent.spent = coming.spent();
+    if (announced_) agent.usage.status_file = announced_->files->usage();
+    agent::Agent self(loop, std::move(agent), std::move(guardian),
+                      [this](agent::Agent& self) { return make_job(self); });
+    const auto watch = watch_notices(options_, self);
+    return self.run();
+  }
+
+ private:
+  // Starts the agents of the other hosts and resolves the job with what they report.
+  std::optional<Refusal> prepare_hosts(boost::asio::io_context& loop, BringUp& coming) {
+    auto made = send_agents(loop, options_, id_, false);
+    if (!made.ok()) return Refusal{kNoHostYet, made.status().message()};
+    hosts_ = std::move(*made);
+    const bool all = coming.run(*hosts_);
+    if (coming.over()) return coming.over();
+    if (!all) return Refusal{kNoHostYet, {}};  // the reasons have been printed
+    const Inventory inventory = query_inventories(options_, here_, *hosts_);
+    for (std::size_t i = 0; i < hosts_->size(); ++i) {
+      if (!hosts_->is_up(i)) return Refusal{kNoHostYet, {}};  // the reason has been printed
+    }
+    auto resolved = resolve(options_, inventory);
+    if (auto* refusal = std::get_if<Refusal>(&resolved)) return std::move(*refusal);
+    job_ = std::move(std::get<ResolvedJob>(resolved));
+    show_placement(options_, inventory.allocation, job_);
+    if (options_.do_not_launch) return Refusal{0, ""};
+    return prepare_world(&coming, &loop);
+  }
+
+  // Prepares the World of ranks that join.
+  std::optional<Refusal> prepare_world(BringUp* coming, boost::asio::io_context* loop = nullptr) {
+    const auto refuse = [this](const base::Status& why) {
+      return Refusal{refused(options_.compat), why.message()};
+    };
+    base::Result<WorldStart> world = WorldStart{{}, options_.seed, options_.shards};
+    if (!has_roles(options_))
+      world = prepare_checkpoints(options_, job_.members.shards, id_, hosts_ != nullptr, locks_);
+    if (!world.ok()) return refuse(world.status());
+    world_ = std::move(*world);
+    if (hosts_) {
+      writer::CheckpointPlan& checkpoints = world_.checkpoints;
+      if (!checkpoints.shared.empty()) {
+        take_newest_of_hosts(
+            *loop, *hosts_, [coming] { return coming->look(); },
+            [](const std::string& text) { fail(text, 0); }, &checkpoints);
+        if (coming->over()) return coming->over();
+        if (checkpoints.resume) {
+          const base::Status same = check_resumed_options(options_, *checkpoints.resume);
+          if (!same.ok()) return refuse(same);
+          world_.seed = checkpoints.seed, world_.shards = checkpoints.shards;
+        }
+      }
+      if (checkpoints.resume && !options_.quiet) fail(writer::resumes(checkpoints), 0);
+    }
+    for (process::App& app : job_.apps) add_world_variables(options_, world_, app.environment);
+    processes_.apps = job_.apps;
+    return std::nullopt;
+  }
+
+  // The agents serve the World of ranks that join: on several hosts always, on one if an option is
+  // about it. Else such ranks serve themselves. Not for a job of roles, nor where this host has no
+  // folder for the job.
+  [[nodiscard]] bool serves_world() const {
+    return !has_roles(options_) && announced_ && (hosts_ || !options_.world_options.empty());
+  }
+
+  // Reserves the ports of all roles before any member starts, because members get the addresses of
+  // all others.
+  base::Status hold_ports() {
+    REGROUP_ASSIGN_OR_RETURN(const auto wanted,
+                             ports_wanted(options_.roles, job_.host_of, job_.hosts.size()));
+    REGROUP_ASSIGN_OR_RETURN(held_, job::hold_ports(wanted.at(0), ""));
+    std::vector<agent::InventoryRequest> orders;
+    for (std::size_t i = 1; i < wanted.size(); ++i) orders.push_back({false, "", wanted.at(i)});
+    std::vector<std::vector<std::uint16_t>> numbers{held_.numbers};
+    std::vector<std::string> addresses{hosts_->own_address()};
+    std::size_t other = 0;
+    for (const auto& answer : hosts_->query_inventory(orders)) {
+      const std::size_t count = orders[other].ports.size();
+      addresses.push_back(hosts_->address(other++));
+      numbers.emplace_back();
+      if (count == 0) continue;  // no member runs there
+      if (!answer.ok()) return answer.status();
+      auto ports = ports_from_json(*answer);
+      if (!ports.ok() || ports->size() != count)
+        return base::data_loss(fmt::format("host {}: malformed answer: expected its reserved ports",
+                                           hosts_->name(other - 1)));
+      numbers.back() = std::move(*ports);
+    }
+    cluster_.roles = options_.roles;
+    give_ports(cluster_, job_.host_of, numbers, addresses);
+    return {};
+  }
+
+  // Sets up this process, and the agents of the other hosts.
+  base::Status set_up(const process::HeldPort& port) {
+    processes_.master.port = port.port;
+    if (serves_world())
+      processes_.world_socket = announced_->files->agent_socket();
+    else if (announced_ && !has_roles(options_))
+      processes_.exits_file = announced_->files->exits();
+    return hosts_ ? set_up_hosts() : base::Status();
+  }
+
+  // MASTER_ADDR is the host of rank 0.
+  base::Status set_up_hosts() {
+    if (has_roles(options_)) REGROUP_RETURN_IF_ERROR(hold_ports());
+    const std::uint32_t first = job_.host_of.empty() ? 0 : job_.host_of[0];
+    processes_.master.address = first == 0 ? hosts_->own_address() : hosts_->address(first - 1);
+    if (first != 0) processes_.master.port = hosts_->facts(first - 1).port;
+    const bool reads_here = job_.reads_input(options_.stdin_to, 0);
+    if (!reads_here) processes_.stdin_to.to = spec::StdinRequest::To::kNone;
+    bool shared = false;
+    std::vector<agent::Setup> setups;
+    for (std::uint32_t host = 1; host < job_.hosts.size(); ++host) {
+      agent::Setup setup = common_setup(options_);
+      setup.host = host;
+      setup.name = job_.hosts[host].name;
+      const bool reads = job_.reads_input(options_.stdin_to, host);
+      if (!reads) setup.stdin_to.to = spec::StdinRequest::To::kNone;
+      shared = shared || (reads_here && reads);
+      setup.services = true;
+      if (serves_world())
+        setup.elastic = elastic_setup(options_, rank_slots(job_.host_of, host), world_);
+      setup.usage = announced_ || !options_.usage_log.empty();
+      setup.master = processes_.master;
+      setups.push_back(std::move(setup));
+    }
+    processes_.stdin_to.own = shared;
+    return hosts_->set_up(setups, shared);
+  }
+
+  std::unique_ptr<agent::AgentJob> make_job(agent::Agent& self) {
+    if (!has_roles(options_)) {
+      FixedSizeOptions fixed = fixed_size_options();
+      if (serves_world()) {
+        fixed.world = [this, hosts = hosts_.get()](agent::Agent& agent, agent::OtherHosts*) {
+          return std::make_unique<RankWorld>(agent, world_options(), hosts);
+        };
+      }
+      return std::make_unique<FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
+    }
+    return std::make_unique<RoleJob>(self, role_job_options(), std::move(hosts_), std::move(held_));
+  }
+
+  RankWorldOptions world_options() {
+    RankWorldOptions out = rank_world_options(options_, id_, announced_->files->agent_socket(),
+                                              {job_.host_of.begin(), job_.host_of.end()}, world_);
+    out.agent.host = job_.hosts[0].name;
+    return out;
+  }
+
+  FixedSizeOptions fixed_size_options() {
+    const bool limited = !options_.oversubscribe && options_.compat == spec::Compat::kOpenMpi;
+    const spec::MapBy::Kind map = options_.mapping.map.kind;
+    const bool listed = !options_.mapping.cpu_set.empty() || map == spec::MapBy::Kind::kCpuList;
+    // MPI_Comm_spawn gives its ranks the cores that are left; over several hosts they are not
+    // bound.
+    const placement::PlacedJob bindable = listed || hosts_ ? job_.placed : job_.placed.with_spare();
+    return {.counts = job_.counts,
+            .hosts = job_.hosts,
+            .host_of = job_.host_of,
+            .compat = options_.compat,
+            .fault_tolerant = options_.ulfm || options_.keep_going,
+            .quiet = options_.quiet,
+            .helper = helper_options(options_, id_),
+            .cores = bindable.cores(),
+            .bindings = bindable.bindings(),
+            .threads = job_.threads,
+            .environments = job_.placed.environments,
+            .most = limited ? job_.slots : 0,
+            .term_grace = options_.term_grace};
+  }
+
+  RoleJobOptions role_job_options() {
+    RoleJobOptions out;
+    out.name = options_.job_name.empty() ? id_ : options_.job_name;
+    out.roles = options_.roles;
+    out.restart.whole_job = options_.restart_policy == spec::RestartPolicy::kRestart;
+    if (options_.max_restarts) out.restart.max_restarts = *options_.max_restarts;
+    out.term_grace = options_.term_grace;
+    out.cores = job_.placed.cores();
+    out.bindings = job_.placed.bindings();
+    out.environments = job_.placed.environments;
+    out.hosts = job_.hosts;
+    out.host_of = job_.host_of;
+    out.ports = std::move(cluster_.members);
+    out.coordinator_port = cluster_.coordinator_port;
+    out.quiet = options_.quiet;
+    out.helper = helper_options(options_, id_);
+    return out;
+  }
+
+  const spec::Options& options_;
+  const alloc::Allocation& here_;
+  process::HeldLocks* const locks_;
+  process::ProcessTableOptions processes_;
+  std::string id_;  // of the job
+  ResolvedJob job_;
+  WorldStart world_;
+  std::unique_ptr<agent::Hosts> hosts_;  // null: there are no others; later the job's own
+  std::optional<FixedJob> announced_;  // the guardian may die: this process removes the files, too
+  Cluster cluster_;                    // of roles
+  HeldPorts held_;                     // the ports of this host
+};
+
+}  // namespace
+
+int launch_fixed(const spec::Options& options, const alloc::Allocation& here,
+                 std::optional<ResolvedJob> resolved) {
+  if (!resolved) {
+    if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
+  }
+  process::HeldLocks locks;
+  FixedLaunch launch(options, here, &locks);
+  if (resolved) {
+    if (const auto refusal = launch.prepare(std::move(*resolved)))
+      return fail(refusal->message, refusal->exit_status);
+  }
+  const auto folder = runtime_folder(options.environment);
+  // The agent makes them; it may be killed.
+  const HeldJobFiles files(folder.ok() ? JobFiles{*folder + "/" + launch.id()} : JobFiles());
+  return agent::Guardian(
+             [&](base::Fd guardian) {
+               boost::asio::io_context loop(1);
+               return FixedLaunch(std::move(launch)).run(loop, std::move(guardian));
+             },
+             nullptr, {launch.record(), {}, options.quiet}, forwarded_signals(options),
+             notice_signals(options))
+      .run();
+}
+
+}  // namespace regroup::job
