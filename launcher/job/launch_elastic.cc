@@ -196,10 +196,10 @@ int run_controller(const spec::Options& options, process::ProcessTableOptions pr
   controller.setup.usage = true;
   controller.setup.elastic =
       elastic_setup(options, arena_slots(members.max + options.spares), prepared.world);
-  for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty();
-       ++index) {
-    if ((*hosts)->is_up(index))
-      controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
+  for (std::size_t index = 0; index < (*hosts)->size(); ++index) {
+    if (!(*hosts)->is_up(index)) continue;
+    controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
+    break;
   }
   controller.app = prepared.job.apps.at(0);
   if (const base::Status status = query_first_resources(options, **hosts, controller); !status.ok())

@@ -358,6 +358,13 @@ def test_master_port_is_free_and_the_same_for_all(regroup):
     assert len(set(job.out.split())) == 1
 
 
+def test_members_of_an_elastic_job_on_several_hosts_have_one_master_port(regroup):
+    hosts = ("--launcher", "fork", "-H", "a:1,b:1")
+    job = regroup.run(*hosts, "-np", "2:2", "sh", "-c", 'echo "$MASTER_PORT"')
+    ports = job.out.split()
+    assert len(ports) == 2 and len(set(ports)) == 1 and int(ports[0]) > 0, (job.out, job.err)
+
+
 def test_members_get_their_streams_and_pmi(regroup):
     """Nothing of the launcher's leaks into a member; 3 is its connection to regroup-pmi."""
     leaked = os.open("/dev/null", os.O_RDONLY)
