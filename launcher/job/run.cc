@@ -38,6 +38,20 @@ base::Status report_pid(const std::string& to) {
   return file ? base::Status() : base::system_error("write", to, errno);
 }
 
+// What the user hears of a launch before it: the pid, which does not change, and where the files of
+// its job are, if not in the usual place.
+base::Status tell_before(const spec::Options& options, const Launch& launch) {
+  if (launch.first()) {
+    const base::Status reported = report_pid(options.report_pid);
+    if (!reported.ok())
+      return base::Status(reported.code(), fmt::format("--report-pid: {}", reported.message()));
+  }
+  std::string note;
+  if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet)
+    fail(note, 0);
+  return {};
+}
+
 // The same for all kinds of jobs up to here: what there is, and what of it the job gets. On several
 // hosts that is known later, so a job of fixed size is resolved by launch_fixed(), and an elastic
 // one gets each host when it comes.
@@ -48,7 +62,13 @@ LaunchEnd launch_job(const spec::Options& options, const Launch& launch) {
   const auto here = alloc::make_this_machine()->allocation();
   if (!here.ok()) return refuse(here.status().message());
   const bool several = options.several_hosts();
-  if (several && !options.elastic) return {launch_fixed(options, *here, std::nullopt)};
+  if (several && !options.elastic) {
+    if (!options.do_not_launch) {
+      if (const base::Status told = tell_before(options, launch); !told.ok())
+        return refuse(told.message());
+    }
+    return {launch_fixed(options, *here, std::nullopt)};
+  }
   const auto inventory =
       several ? base::Result<Inventory>(without_hosts(options)) : read_inventory(options, *here);
   if (!inventory.ok()) return refuse(inventory.status().message());
@@ -61,14 +81,9 @@ LaunchEnd launch_job(const spec::Options& options, const Launch& launch) {
   if (!several) {
     show_placement(options, inventory->allocation, job);
     if (options.do_not_launch) return {0};
-    if (launch.first()) {  // it does not change
-      const base::Status reported = report_pid(options.report_pid);
-      if (!reported.ok()) return refuse(fmt::format("--report-pid: {}", reported.message()));
-    }
-    std::string note;
-    if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet)
-      fail(note, 0);
   }
+  if (const base::Status told = tell_before(options, launch); !told.ok())
+    return refuse(told.message());
   if (options.elastic) return launch_elastic(options, std::move(job), launch);
   return {launch_fixed(options, *here, std::move(job))};
 }

@@ -13,6 +13,13 @@ def test_report_pid(regroup, tmp_path, to):
     assert told[to] == f"{job.process.pid}\n"
 
 
+@pytest.mark.parametrize("members", ["2", "2:2"])
+def test_report_pid_of_a_job_on_several_hosts(regroup, members):
+    hosts = ("--launcher", "fork", "-H", "a:1,b:1")
+    job = regroup.run(*hosts, "-np", members, "--report-pid", "-", "true")
+    assert (job.wait(), job.out) == (0, f"{job.process.pid}\n"), job.err
+
+
 def test_report_pid_into_nowhere(regroup):
     job = regroup.run("-np", "1", "--report-pid", "/no/such/folder/pid", "true")
     assert job.wait() == 1
