@@ -1,0 +1,72 @@
+// What is read before a job on this host is resolved.
+#include "launcher/job/inventory.h"
+
+#include <gmock/gmock.h>
+
+namespace regroup::job {
+namespace {
+
+using testing::HasSubstr;
+
+alloc::Allocation two_cores() { return {1, {{"here", 2, {0, 1}}}}; }
+
+spec::Options running(const std::string& program, const std::string& wdir = "") {
+  spec::Options options;
+  options.environment = {{"PATH", "/usr/bin:/bin"}};
+  spec::AppRequest& app = options.apps.emplace_back();
+  app.command = {program};
+  app.wdir = wdir;
+  app.environment = options.environment;
+  return options;
+}
+
+Refusal refusal_of(const spec::Options& options) {
+  const auto inventory = read_inventory(options, two_cores());
+  EXPECT_TRUE(inventory.ok()) << inventory.status().message();
+  const auto* refusal = std::get_if<Refusal>(&inventory->programs.at(0));
+  return refusal != nullptr ? *refusal : Refusal{0, "none"};
+}
+
+TEST(Inventory, SaysWhyAProgramCannotBeRunAndWithWhichStatus) {
+  EXPECT_EQ(refusal_of(running("sh")).exit_status, 0);
+  EXPECT_EQ(refusal_of(running("no-such-program")).exit_status, 66);
+  EXPECT_EQ(refusal_of(running("/no/such/program")).exit_status, 183);
+  EXPECT_EQ(refusal_of(running("sh", "/no/such/folder")).exit_status, 181);
+  spec::Options hydra = running("no-such-program");
+  hydra.compat = spec::Compat::kMpich;
+  EXPECT_EQ(refusal_of(hydra).exit_status, 255);
+}
+
+TEST(Inventory, NamesTheCommandThatAMissingProgramResembles) {
+  spec::Options options = running("statsu");
+  options.like_command = "status";
+  EXPECT_THAT(refusal_of(options).message, HasSubstr("did you mean regroup status?"));
+}
+
+TEST(Inventory, WithoutALaunchADescriptionTakesThePlaceOfThisMachine) {
+  spec::Options options = running("sh");
+  options.environment["HWLOC_SYNTHETIC"] = "package:2 [numa] core:4 pu:1";
+  options.do_not_launch = true;
+  options.display.map = true;
+  auto inventory = read_inventory(options, two_cores());
+  ASSERT_TRUE(inventory.ok()) << inventory.status().message();
+  EXPECT_EQ(inventory->allocation.slots(), 8U);
+  ASSERT_TRUE(inventory->hosts.at(0).inventory.ok());
+  EXPECT_EQ(inventory->hosts[0].inventory->cpus.size(), 8U);
+  options.do_not_launch = false;
+  inventory = read_inventory(options, two_cores());
+  ASSERT_TRUE(inventory.ok()) << inventory.status().message();
+  EXPECT_EQ(inventory->allocation.slots(), 2U);
+  EXPECT_THAT(inventory->hosts.at(0).inventory.status().message(),
+              HasSubstr("describes another machine"));
+}
+
+TEST(Inventory, OfHostsThatComeLaterLeavesProgramsToThem) {
+  const Inventory inventory = without_hosts(running("no-such-program"));
+  EXPECT_TRUE(inventory.allocation.hosts.empty());
+  ASSERT_TRUE(std::holds_alternative<process::App>(inventory.programs.at(0)));
+  EXPECT_EQ(std::get<process::App>(inventory.programs[0]).path, "");
+}
+
+}  // namespace
+}  // namespace regroup::job
