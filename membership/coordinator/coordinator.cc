@@ -15,9 +15,9 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
     : policy_(policy),
       job_(std::move(job)),
       incarnation_(incarnation),
-      budget_(policy.relaunch),
       size_(policy),
       launch_(policy.relaunch, policy.min, policy.target),
+      budget_(policy.relaunch),
       nodes_(policy.by_node),
       transfers_(incarnation),
       outbox_(std::move(past.sentences)) {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "membership/coordinator/agent_facts.h"
+#include "membership/coordinator/contact_exchange.h"
 #include "membership/coordinator/coordinator_effects.h"
 #include "membership/coordinator/host_suspicions.h"
 #include "membership/coordinator/job_size.h"
@@ -56,22 +57,34 @@ class Coordinator {
     kRegrouping,
     kDone
   };
-  [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
+
+  // Messages and requests: coordinator.cc.
   void on_agent(proto::NodeId node, const proto::Message& message);
-  MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
   void on_ready(proto::NodeId node, const proto::MemberReady& ready);
   void on_first_ready();
   void on_drained(proto::NodeId node, const proto::MemberDrained& drained);
-  void settle_drained(MemberInfo* member);
-  void on_lost(proto::NodeId node, const proto::MemberLost& lost);
-  void not_replaced(const MemberInfo& lost);  // makes the job smaller unless it is replaced
   void on_report(proto::NodeId node, const proto::Report& report);
   void on_hello_reply(proto::NodeId node, const proto::HelloReply& reply);
+  MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
   void take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines);
+  void settle_drained(MemberInfo* member);
   [[nodiscard]] proto::Body answer(const proto::Body& request);
   [[nodiscard]] proto::Reply resize(std::uint32_t members);
   [[nodiscard]] proto::Reply notice(proto::MemberId id);
   [[nodiscard]] proto::Reply kill(proto::MemberId id);
+  // The journal.
+  void restore(proto::World world);
+  void restore(const Intent& intent);
+  [[nodiscard]] Intent intent() const;
+  void journal_intent() { journal(intent()); }
+  void journal(Intent intent);
+  // The call in progress.
+  void pass_to(base::TimePoint now);
+  [[nodiscard]] Effects finish_call();
+  [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
+  [[nodiscard]] Policy policy_now() const;
+
+  // Nodes: coordinator_nodes.cc.
   [[nodiscard]] bool on_nodes(const proto::Body& body);
   void on_node_up(const proto::NodeUp& up);
   void leave_node(proto::NodeId node);
@@ -80,37 +93,25 @@ class Coordinator {
   void on_nodes_known(const proto::NodesKnown& known);
   void end_without_room();
   void lose_node(proto::NodeId node, const std::string& why);
-  void lose_with_node(MemberInfo* r);
-  void on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect);
+  void lose_with_node(MemberInfo* member);
   void drop_node(proto::NodeId node, const std::string& why);
   void drop_suspected_nodes();
   void drop_unresponsive_nodes();
+  void on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect);
   void on_contacts(proto::NodeId node, const proto::Contacts& contacts);
-  [[nodiscard]] bool accept_declaration(MemberInfo* r, const proto::Join& join);
-  void pass_to(base::TimePoint now);
-  void advance();  // coordinator_regroup.cc: from one World to the next, and the end
-  void end_hello();
-  void end_hello_before_world_1();
-  void watch_minimum();
-  void decide_next();
-  [[nodiscard]] bool decided_recently();
-  void make_room();
-  void start_regroup(const std::string& why);
-  [[nodiscard]] Policy policy_now() const;
-  [[nodiscard]] StateTransfers::Context transfer_context();
-  void regroup_to_copy(const StateTransfers::RegroupReason& why);
-  void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
-  void enter(const proto::World& world);
-  void end_if_over();
-  void end(std::int32_t exit_code, const std::string& reason,
-           StateLeft left = StateLeft::kWithMembers);
-  void tell_end(std::int32_t exit_code, const std::string& reason, StateLeft left);
-  void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
-  void start_members();
-  void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
+  [[nodiscard]] bool accept_declaration(MemberInfo* member, const proto::Join& join);
+
+  // Losses: coordinator_losses.cc.
+  void on_lost(proto::NodeId node, const proto::MemberLost& lost);
+  void not_replaced(const MemberInfo& lost);  // makes the job smaller unless it is replaced
+  void charge(MemberInfo* member);            // counts a failure against its slot
+  void forget_failures();
   void lost_before_ready(MemberInfo* member, const proto::MemberLost& lost);
   void lost_of_launch(const MemberInfo& member, const std::string& what);
-  void charge(MemberInfo*member), forget_failures();  // counts a failure against its slot
+
+  // Processes and limits: coordinator_start.cc.
+  void start_members();
+  void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
   void launch();
   void relaunch();
   void dismiss_launch();
@@ -122,39 +123,73 @@ class Coordinator {
   void shrink();
   void ask_to_leave(MemberInfo* member);
   void dismiss(MemberInfo* member, bool gently, const std::string& reason);
-  void restore(proto::World world);
-  void restore(const Intent& intent);
-  [[nodiscard]] Intent intent() const;
-  [[nodiscard]] Effects finish_call();
-  void journal_intent() { journal(intent()); }
-  void journal(Intent intent);
-  Policy policy_;  // without the target and the slots, which are size_'s
+
+  // From one World to the next, and the end: coordinator_regroup.cc.
+  void advance();
+  void end_hello();
+  void end_hello_before_world_1();
+  void watch_minimum();
+  void decide_next();
+  [[nodiscard]] bool decided_recently();
+  void make_room();
+  void start_regroup(const std::string& why);
+  [[nodiscard]] StateTransfers::Context transfer_context();
+  void regroup_to_copy(const StateTransfers::RegroupReason& why);
+  void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
+  void enter(const proto::World& world);
+  void end_if_over();
+  void end_on_notice(const std::string& sentence);
+  void end(std::int32_t exit_code, const std::string& reason,
+           StateLeft left = StateLeft::kWithMembers);
+  void tell_end(std::int32_t exit_code, const std::string& reason, StateLeft left);
+  void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
+
+  // Constant, but for what a checkpoint says of shards and the step to resume from. The target and
+  // the slots are size_'s.
+  Policy policy_;
   const JobInfo job_;
   const proto::Incarnation incarnation_;
+
   Stage stage_;
-  base::TimePoint now_{}, began_{};  // of the call in progress; of the job
-  base::Duration awake_{};           // time in which this process was not stopped
-  bool begun_ = false, agreed_ = true,
-       losses_due_ = false;           // replies fit the journal; the journal lacks lost members
-  proto::World world_;                // newest formed (or journaled); generation 0 before World 1
+  proto::World world_;             // newest formed (or journaled); generation 0 before World 1
+  proto::Generation highest_ = 0;  // that any agent knows
+  bool agreed_ = true;             // in kHello: the replies fit the journal
+  bool losses_due_ = false;        // the journal lacks lost members
+
+  // Time.
+  bool begun_ = false;                // tick() was called
+  base::TimePoint now_{};             // of the call in progress
+  base::TimePoint began_{};           // of the job, by any incarnation
+  base::Duration awake_{};            // in which this process was not stopped
   base::TimePoint progress_since_{};  // when a World began that resumes later than the one before
-  proto::Generation highest_ = 0;     // highest generation that any agent knows
+
+  // Members.
   MemberTable members_;
-  RestartBudget budget_;
   JobSize size_;
-  std::uint64_t ready_count_ = 0;
   Launch launch_;
+  RestartBudget budget_;
+  std::uint64_t ready_count_ = 0;
+  std::optional<proto::Join> declared_;  // by the first member
+
+  // Nodes.
   NodeTable nodes_;
   HostSuspicions suspicions_;
+  ContactExchange contacts_;
+
+  // The World in progress, and the next one.
+  ReportRound round_;  // of Hello, or of a regroup
   StateTransfers transfers_;
   ProgressWatch watch_;
-  std::optional<proto::Join> declared_;  // by the first member
-  ReportRound round_;                    // of Hello, or of a regroup
-  std::string held_;                     // why no World is formed, for status
-  std::optional<base::TimePoint> below_min_since_, straggling_since_;
-  base::TimePoint next_query_{}, first_unready_due_ = base::TimePoint::max();
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>>
-      decided_;  // decided_recently()
+  std::string held_;  // why no World is formed, for status
+  // For decided_recently(): the version of members_, the target, and when.
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>> decided_;
+
+  // Limits.
+  std::optional<base::TimePoint> below_min_since_;
+  std::optional<base::TimePoint> straggling_since_;
+  base::TimePoint next_query_{};
+  base::TimePoint first_unready_due_ = base::TimePoint::max();  // no member is overdue before
+
   Outbox outbox_;
 };
 

@@ -12,11 +12,6 @@
 #include "membership/declaration.h"
 
 namespace regroup::membership {
-namespace {
-
-constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
-
-}  // namespace
 
 bool Coordinator::on_nodes(const proto::Body& body) {
   if (const auto* up = std::get_if<proto::NodeUp>(&body)) {
@@ -205,20 +200,9 @@ void Coordinator::drop_unresponsive_nodes() {
 
 void Coordinator::on_contacts(proto::NodeId node, const proto::Contacts& contacts) {
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
-  const auto all = nodes_.gather(node, contacts_of_host(known(), node, contacts), world_);
-  if (!all) return;
-  proto::Contacts part{all->generation, {}};
-  std::size_t bytes = 0;
-  for (const proto::Contact& contact : all->members) {
-    if (bytes > 0 && bytes + contact.address.size() > kContactBytes) {
-      outbox_.send_to_all(part);
-      part.members.clear();
-      bytes = 0;
-    }
-    part.members.push_back(contact);
-    bytes += contact.address.size();
-  }
-  outbox_.send_to_all(part);
+  for (proto::Contacts& part :
+       contacts_.add(node, contacts_of_host(known(), node, contacts), world_))
+    outbox_.send_to_all(std::move(part));
 }
 
 // Members on all nodes must declare the same.

@@ -1,11 +1,36 @@
-// From one World to the next: revoke, report, decide, journal, announce; and how a job ends.
-// docs/design/architecture.md section 4.
+// From one World to the next, and how a job ends. docs/design/architecture.md sections 3 and 4.
+//
+// From a member's death to the next committed step, with the reason for the place of each part:
+//  1. *Loss.* The agent of the dead member's host sends MemberLost (on_lost). The member becomes
+//     kLost but stays in its World: its seals, and a step that it may have committed, still count.
+//     A lost host loses its members in the same way (lose_node), and its seals with them.
+//  2. *Revoke* (start_regroup). The World commits no further step, so all agents close the open
+//     steps of their members. It precedes the journal entry of the loss (finish_call), because the
+//     survivors wait in a collective for the dead member, and a disk may be slow. A coordinator
+//     that dies between the two is told again: the member is in the journaled World.
+//  3. *Reports* (ReportRound). Each agent reports the state word and the seals of every member,
+//     after it has closed them: from then on none can commit step s of this generation, so what
+//     is reported stays true. All nodes are waited for, those with dead members only included,
+//     because a step that one member committed may have been applied, and must be applied by all.
+//  4. *Decision* (decide_next). decide() chooses the members, next_world() the position at which
+//     they resume, who has the state, and who computes the missing leaves. Seals stay where they
+//     are, so that only the leaves of the dead member are computed again.
+//  5. *Journal* (form_world): the size of the job if it has changed, then the World, with
+//     fdatasync. A World that is announced but not on disk could be followed, after a restart, by
+//     another one with the same generation number.
+//  6. *Announce.* Members that were closed at a step which is committed apply it; the others open
+//     it again, compute what is missing, reduce and vote. The coordinator has no part in that
+//     commit: it happens when all members of the World have voted.
+//  7. *Replacement* (start_members). It starts last, and 0.3 s after the loss at the earliest
+//     (RestartBudget::kSurvivorsFirst): a starting process would take cores from the step that
+//     all wait for. Once it is warm, and has caught up, parts 2 to 6 admit it in the same way.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/job_end.h"
 #include "membership/coordinator/next_world.h"
 
 namespace regroup::membership {
@@ -18,6 +43,9 @@ std::uint32_t least(const NodeTable& nodes, const Policy& policy) {
 
 }  // namespace
 
+// After every message, and at least once a second. The order matters: limits may end members, which
+// then are not in the World that is decided upon; members are started last, for a World that has
+// been decided upon.
 void Coordinator::advance() {
   if (stage_ == Stage::kNodes) return;
   if (stage_ == Stage::kHello || stage_ == Stage::kRegrouping) drop_unresponsive_nodes();
@@ -236,35 +264,26 @@ void Coordinator::end_if_over() {
     if (members_.staying() == 0 && !more) fail("no member came up");
     return;
   }
-  if (members_.count(MemberState::kActive, MemberState::kDraining) > 0) return;
-  std::int32_t status = 0;
-  bool lost = false, well = members_.first_failure(progress_since_) == nullptr;
-  for (const proto::WorldMember& m : world_.members) {
-    const MemberInfo& r = members_.all().at(m.id);
-    const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
-    if (r.state == MemberState::kLost && !r.reaped && !late) return;
-    lost |= r.state == MemberState::kLost;
-    well = well && r.state == MemberState::kLost && r.reaped && r.status == 0;
-    if (r.finished && status == 0) status = r.status;
+  const auto over = how_it_ended(now_, world_, members_, progress_since_);
+  if (!over) return;
+  switch (over->how) {
+    case JobEnd::How::kFinished:
+      return end(over->exit_code, over->sentence);
+    case JobEnd::How::kLost:
+      return fail(over->sentence, StateLeft::kNone);
+    case JobEnd::How::kLeftOnNotice:
+      return end_on_notice(over->sentence);
   }
-  if (members_.any_finished()) {
-    end(status, status == 0 ? "finished"
-                            : fmt::format("a member ended with status {} after finish()", status));
-  } else if (lost) {
-    const std::string what =
-        well ? "the program ended without session.finish(), with status 0, in all members of"
-             : "all members of";
-    fail(fmt::format("{} generation {}{}", what, world_.generation, well ? "" : " are lost"),
-         StateLeft::kNone);
-  } else {
-    // JobDone goes first, so that agents ask the members, which stand at a step boundary, for their
-    // state.
-    tell_end(kEndedOnNotice, "all members left on notice", StateLeft::kWithMembers);
-    for (auto& [id, r] : members_.edit_all()) {
-      if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
-    }
-    outbox_.finish(kEndedOnNotice, "all members left on notice");
+}
+
+// JobDone goes first, so that agents ask the members, which stand at a step boundary, for their
+// state.
+void Coordinator::end_on_notice(const std::string& sentence) {
+  tell_end(kEndedOnNotice, sentence, StateLeft::kWithMembers);
+  for (auto& [id, r] : members_.edit_all()) {
+    if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
   }
+  outbox_.finish(kEndedOnNotice, sentence);
 }
 
 // Ends the job with the status of the member that failed first.

@@ -1,4 +1,4 @@
-// The choice of a node for the next process, and the collection of addresses.
+// The choice of a node for the next process.
 #include "membership/coordinator/node_table.h"
 
 #include <algorithm>
@@ -50,31 +50,6 @@ NodeTable::LoadKey NodeTable::load_key(proto::NodeId id) const {
   const std::uint32_t slots = nodes_.at(id).slots;
   const Room room = slots == 0 ? Room::kNone : used >= slots ? Room::kFull : Room::kFree;
   return {room, room != Room::kFree || by_node_ ? used : 0, id};
-}
-
-std::optional<proto::Contacts> NodeTable::gather(proto::NodeId from,
-                                                 const proto::Contacts& contacts,
-                                                 const proto::World& world) {
-  if (contacts.generation != world.generation) return std::nullopt;
-  if (generation_ != world.generation) {
-    generation_ = world.generation;
-    contacts_.clear();
-    const auto nodes = nodes_of(world);
-    awaited_ = {nodes.begin(), nodes.end()};
-  }
-  if (awaited_.erase(from) == 0 && !contacts_.contains(from)) return std::nullopt;
-  contacts_[from] = contacts.members;
-  if (!awaited_.empty()) return std::nullopt;
-  proto::Contacts all{world.generation, {}};
-  for (const auto& [node, members] : contacts_)
-    all.members.insert(all.members.end(), members.begin(), members.end());
-  return all;
-}
-
-std::vector<proto::NodeId> nodes_of(const proto::World& world) {
-  std::set<proto::NodeId> nodes;
-  for (const proto::WorldMember& m : world.members) nodes.insert(m.slot_id.node);
-  return {nodes.begin(), nodes.end()};
 }
 
 }  // namespace regroup::membership

@@ -1,5 +1,4 @@
-// The nodes of the job with their slots, and the addresses that their members published in one
-// generation.
+// The nodes of the job with their slots, and the choice of one for the next process.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +42,6 @@ class NodeTable {
   // with the fewest processes.
   [[nodiscard]] proto::NodeId next() const { return std::get<2>(*by_load_.begin()); }
 
-  // Adds the addresses of the members of `world` on node `from`. Returns all addresses once every
-  // node of the World has sent its own.
-  [[nodiscard]] std::optional<proto::Contacts> gather(proto::NodeId from,
-                                                      const proto::Contacts& contacts,
-                                                      const proto::World& world);
-
  private:
   enum class Room : std::uint8_t { kFree, kFull, kNone };  // kNone: no slots
   using LoadKey =
@@ -61,12 +54,6 @@ class NodeTable {
   std::uint32_t slots_ = 0;
   std::map<proto::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;
-  proto::Generation generation_ = 0;  // of the next two
-  std::set<proto::NodeId> awaited_;   // nodes whose addresses are missing
-  std::map<proto::NodeId, std::vector<proto::Contact>> contacts_;
 };
-
-// The nodes of the members of `world`.
-[[nodiscard]] std::vector<proto::NodeId> nodes_of(const proto::World& world);
 
 }  // namespace regroup::membership

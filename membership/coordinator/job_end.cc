@@ -1,0 +1,36 @@
+// The end of a job whose members have finished, are lost or have left.
+#include "membership/coordinator/job_end.h"
+
+#include <fmt/format.h>
+
+namespace regroup::membership {
+
+std::optional<JobEnd> how_it_ended(base::TimePoint now, const proto::World& world,
+                                   const MemberTable& members, base::TimePoint progress_since) {
+  if (members.count(MemberState::kActive, MemberState::kDraining) > 0) return std::nullopt;
+  std::int32_t status = 0;
+  bool lost = false;
+  bool well = members.first_failure(progress_since) == nullptr;
+  for (const proto::WorldMember& m : world.members) {
+    const MemberInfo& r = members.all().at(m.id);
+    const bool late = !r.finished && now >= r.since + kStatusWait;
+    if (r.state == MemberState::kLost && !r.reaped && !late) return std::nullopt;
+    lost |= r.state == MemberState::kLost;
+    well = well && r.state == MemberState::kLost && r.reaped && r.status == 0;
+    if (r.finished && status == 0) status = r.status;
+  }
+  if (members.any_finished()) {
+    return JobEnd{JobEnd::How::kFinished, status,
+                  status == 0
+                      ? "finished"
+                      : fmt::format("a member ended with status {} after finish()", status)};
+  }
+  if (!lost) return JobEnd{JobEnd::How::kLeftOnNotice, 0, "all members left on notice"};
+  const std::string what =
+      well ? "the program ended without session.finish(), with status 0, in all members of"
+           : "all members of";
+  return JobEnd{JobEnd::How::kLost, 0,
+                fmt::format("{} generation {}{}", what, world.generation, well ? "" : " are lost")};
+}
+
+}  // namespace regroup::membership

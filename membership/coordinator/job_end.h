@@ -1,0 +1,33 @@
+// When no member can continue, and what the job's end is then. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "membership/coordinator/member_table.h"
+#include "proto/world.h"
+
+namespace regroup::membership {
+
+struct JobEnd {
+  enum class How : std::uint8_t {
+    kFinished,      // by session.finish(), with `exit_code`
+    kLost,          // all members are lost: the job fails
+    kLeftOnNotice,  // what is left stands at a step boundary
+  };
+  How how = How::kFinished;
+  std::int32_t exit_code = 0;  // of a member that has finished
+  std::string sentence;
+};
+
+// Nothing while a member of `world` takes part in it, or while the exit status of a lost one is not
+// known: that may still say that the program has ended by itself. It is waited for at most
+// kStatusWait. `progress_since`: failures before it were overcome, since a step was committed.
+[[nodiscard]] std::optional<JobEnd> how_it_ended(base::TimePoint now, const proto::World& world,
+                                                 const MemberTable& members,
+                                                 base::TimePoint progress_since);
+
+inline constexpr base::Duration kStatusWait = std::chrono::seconds(5);
+
+}  // namespace regroup::membership
