@@ -18,16 +18,16 @@ base::Status DataPlane::enter() {
   // The mesh of the last World is closed when this one's is open (docs/design/ucx.md).
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
-  REGROUP_ASSIGN_OR_RETURN(
-      steps_, collective::open_communicator({self_.arena(), world, self_.slot_id(), mesh_}));
+  REGROUP_ASSIGN_OR_RETURN(steps_, collective::backends::open_communicator(
+                                       {self_.arena(), world, self_.slot_id(), mesh_}));
   return {};
 }
 
 base::Status DataPlane::open_mesh() {
   if (!ucx_) {
-    REGROUP_ASSIGN_OR_RETURN(ucx_, collective::open_ucx());
+    REGROUP_ASSIGN_OR_RETURN(ucx_, collective::ucx::open_ucx());
   }
-  collective::Addresses addresses{
+  collective::ucx::Addresses addresses{
       .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
       .find = [this](proto::MemberId member) { return self_.contact_of(member); },
       .on_peer_lost = [this](proto::MemberId member,
@@ -38,16 +38,16 @@ base::Status DataPlane::open_mesh() {
             if (!host_answers) self_.suspect(member, why);
           }};
   REGROUP_ASSIGN_OR_RETURN(
-      mesh_, collective::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.slot_id(),
-                                        std::move(addresses)));
+      mesh_, collective::ucx::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.slot_id(),
+                                             std::move(addresses)));
   return {};
 }
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(
     proto::Position at, std::vector<int> ranks) {
   const collective::CommunicatorOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
-  return collective::open_communicator({self_.arena(), self_.world(), self_.slot_id(), mesh_},
-                                       options);
+  return collective::backends::open_communicator(
+      {self_.arena(), self_.world(), self_.slot_id(), mesh_}, options);
 }
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(
@@ -59,7 +59,7 @@ base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_
   }
   proto::World world{.generation = 1, .shards = alone_.spec().shards};
   world.members.push_back({});
-  return collective::make_shm(alone_, world, {}, {shmem::ChannelKind::kRegions, at, {0}});
+  return collective::shm::make_shm(alone_, world, {}, {shmem::ChannelKind::kRegions, at, {0}});
 }
 
 }  // namespace regroup::elastic

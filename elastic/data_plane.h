@@ -10,10 +10,10 @@
 #include "proto/world.h"
 #include "regroup/communicator.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 class UcxContext;
 class PeerMesh;
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx
 
 namespace regroup::elastic {
 
@@ -40,8 +40,9 @@ class DataPlane {
   [[nodiscard]] base::Status open_mesh();
 
   Participant& self_;
-  std::shared_ptr<const collective::UcxContext> ucx_;  // opened by the first World that needs it
-  std::shared_ptr<collective::PeerMesh> mesh_;         // of this World, if it spans several nodes
+  std::shared_ptr<const collective::ucx::UcxContext>
+      ucx_;                                          // opened by the first World that needs it
+  std::shared_ptr<collective::ucx::PeerMesh> mesh_;  // of this World, if it spans several nodes
   std::unique_ptr<collective::Communicator> steps_;
   shmem::Arena alone_;  // of open_section_alone(): no revoke reaches it
 };

@@ -70,7 +70,7 @@ Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped mome
     save(kernels, parameter, at, count);
     if (with_momentum) save(kernels, momentum, at, count);
   }
-  collective::complete_stores();
+  collective::reduce::complete_stores();
   return {};
 }
 
@@ -104,7 +104,7 @@ Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped fir
     save(kernels, first, at, count);
     save(kernels, second, at, count);
   }
-  collective::complete_stores();
+  collective::reduce::complete_stores();
   return {};
 }
 

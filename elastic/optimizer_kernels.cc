@@ -59,9 +59,9 @@ REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, 
 
 // The rest of a cache line, or an unaligned range: non-temporal stores of partial lines are slow.
 REGROUP_INLINE void stream_rest(float* to, const float* from, std::size_t count) {
-  collective::store_block(reinterpret_cast<std::byte*>(to),
-                          reinterpret_cast<const std::byte*>(from), count * sizeof(float),
-                          collective::Stores::kStream);
+  collective::reduce::store_block(reinterpret_cast<std::byte*>(to),
+                                  reinterpret_cast<const std::byte*>(from), count * sizeof(float),
+                                  collective::reduce::Stores::kStream);
 }
 
 #define REGROUP_KERNELS(name, ...)                                                    \

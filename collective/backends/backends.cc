@@ -12,7 +12,7 @@
 #include "collective/shm/factory.h"
 #include "collective/ucx/factory.h"
 
-namespace regroup::collective {
+namespace regroup::collective::backends {
 namespace {
 
 using base::Result;
@@ -38,8 +38,8 @@ Result<std::unique_ptr<Communicator>> open_over_ucx(const Endpoint& at,
                                                     const CommunicatorOptions& options) {
   CommunicatorOptions here = options;
   std::erase_if(here.ranks, [&](int rank) { return !is_here(at, rank); });
-  REGROUP_ASSIGN_OR_RETURN(auto local, make_local_shm(at.arena, at.world, at.self, here));
-  return make_ucx(at.mesh, std::move(local), options);
+  REGROUP_ASSIGN_OR_RETURN(auto local, shm::make_local_shm(at.arena, at.world, at.self, here));
+  return ucx::make_ucx(at.mesh, std::move(local), options);
 }
 
 std::string why_not_shm(const Endpoint& at, std::span<const int> ranks) {
@@ -49,7 +49,7 @@ std::string why_not_shm(const Endpoint& at, std::span<const int> ranks) {
 
 Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at,
                                                     const CommunicatorOptions& options) {
-  return make_shm(at.arena, at.world, at.self, options);
+  return shm::make_shm(at.arena, at.world, at.self, options);
 }
 
 // The best first. With a mesh, even a group on one host uses it: it then fails together with the
@@ -76,4 +76,4 @@ Result<std::unique_ptr<Communicator>> open_communicator(const Endpoint& at,
       fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::backends

@@ -9,16 +9,18 @@
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
-
+namespace regroup::collective::ucx {
 class PeerMesh;
+}  // namespace regroup::collective::ucx
+
+namespace regroup::collective::backends {
 
 // The member that opens a communicator, and what it can be opened on.
 struct Endpoint {
   const shmem::Arena& arena;  // of this host; must outlive the communicator
   const proto::World& world;
   proto::SlotId self;
-  std::shared_ptr<PeerMesh>
+  std::shared_ptr<ucx::PeerMesh>
       mesh;  // to the members on other hosts (ucx/factory.h); null: there is none
 };
 
@@ -28,4 +30,4 @@ struct Endpoint {
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> open_communicator(
     const Endpoint& at, const CommunicatorOptions& options = {});
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::backends

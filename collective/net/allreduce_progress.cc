@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 using proto::Interval;
 
@@ -87,4 +87,4 @@ void mark(const SumBlocks& blocks, Interval which) {
     blocks.marks[i].store(blocks.sum, std::memory_order_release);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -13,7 +13,7 @@
 #include "collective/net/merge.h"
 #include "collective/sum_blocks.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 using Blocks = std::vector<proto::Interval>;  // disjoint, ascending
 
@@ -54,4 +54,4 @@ class BlockGrid {
   std::size_t elements_, width_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

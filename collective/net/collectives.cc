@@ -7,7 +7,7 @@
 #include "collective/net/moves.h"
 #include "collective/net/reductions.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 namespace {
 
 bool may_return_early(Kind kind) {
@@ -62,4 +62,4 @@ Task run_collective(Exchange& x, Operation o) {
   if (empty || may_return_early(o.kind)) co_await barrier_of_all(x);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

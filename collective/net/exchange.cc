@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "collective/reduce/half.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 using base::Result;
 
@@ -75,7 +75,7 @@ PartialSums Exchange::widened(PartialSums leaves, std::size_t count, Arithmetic 
   if (arithmetic.work == arithmetic.stored) return leaves;
   for (const std::byte*& leaf : leaves) {
     keep->push_back(scratch_.get(count * arithmetic.work_size()));
-    widen(keep->back().data(), leaf, count, arithmetic.stored);
+    reduce::widen(keep->back().data(), leaf, count, arithmetic.stored);
     leaf = keep->back().data();
   }
   return leaves;
@@ -94,7 +94,7 @@ PartialSums Exchange::merged(const Merge& merge, const PartialSums& inputs, std:
     const std::size_t bytes = count * arithmetic.work_size();
     keep->push_back(scratch_.get(bytes));
     output.fold->run(parts, {0, bytes}, keep->back().data(), arithmetic.work, arithmetic.partial,
-                     Stores::kPlain);
+                     reduce::Stores::kPlain);
     out.push_back(keep->back().data());
   }
   return out;
@@ -203,14 +203,14 @@ void Exchange::write_result(const Merge& whole, const PartialSums& inputs, std::
   const Merge::Output& last = whole.outputs[0];
   PartialSums parts;
   for (const std::uint32_t input : last.inputs) parts.push_back(inputs[input]);
-  const ByteRange bytes{0, count * arithmetic.work_size()};
+  const reduce::ByteRange bytes{0, count * arithmetic.work_size()};
   if (arithmetic.work == arithmetic.stored) {
-    last.fold->run(parts, bytes, out, arithmetic.work, arithmetic.op, Stores::kPlain);
+    last.fold->run(parts, bytes, out, arithmetic.work, arithmetic.op, reduce::Stores::kPlain);
     return;
   }
   const Scratch::Buffer wide = scratch_.get(bytes.size());
-  last.fold->run(parts, bytes, wide.data(), arithmetic.work, arithmetic.op, Stores::kPlain);
-  narrow(out, wide.data(), count, arithmetic.stored);
+  last.fold->run(parts, bytes, wide.data(), arithmetic.work, arithmetic.op, reduce::Stores::kPlain);
+  reduce::narrow(out, wide.data(), count, arithmetic.stored);
 }
 
 // Recursive doubling: results travel back over the pairs of the halving.
@@ -285,4 +285,4 @@ Task Exchange::reduce(Segment segment, const Halving& plan, PartialSums held, Ar
   for (Task& task : r.sends) co_await task;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

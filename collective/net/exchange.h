@@ -12,7 +12,7 @@
 #include "collective/net/messenger.h"
 #include "collective/net/scratch.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // How elements are stored and summed. Partial sums of 16-bit floats are float32.
 struct Arithmetic {
@@ -102,4 +102,4 @@ class Exchange {
   const RankSums& rank_sums_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 namespace {
 
@@ -109,4 +109,4 @@ Range share_of_host(Range whole, std::size_t host, std::size_t base) {
   return whole;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

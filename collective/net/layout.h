@@ -9,7 +9,7 @@
 
 #include "proto/world.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // Elements begin..end-1.
 struct Range {
@@ -67,4 +67,4 @@ struct Segment {
 [[nodiscard]] std::pair<Range, Range> halves_of(Range whole);
 [[nodiscard]] Range share_of_host(Range whole, std::size_t host, std::size_t base);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

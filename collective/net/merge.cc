@@ -9,7 +9,7 @@
 
 #include "proto/canonical.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 namespace {
 
 using base::Result;
@@ -42,7 +42,7 @@ Result<Merge::Output> output_of(Interval node, std::span<const Interval> parts,
   Nodes shifted;
   for (const Interval& part : parts)
     shifted.push_back({part.begin - node.begin, part.end - node.begin});
-  REGROUP_ASSIGN_OR_RETURN(out.fold, TreeFold::compile(shifted, node.size()));
+  REGROUP_ASSIGN_OR_RETURN(out.fold, reduce::TreeFold::compile(shifted, node.size()));
   return out;
 }
 
@@ -140,4 +140,4 @@ Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host,
   return out;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

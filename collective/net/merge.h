@@ -12,7 +12,7 @@
 #include "collective/reduce/tree_fold.h"
 #include "proto/world.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 using Nodes = std::vector<proto::Interval>;  // disjoint nodes of one canonical tree, ascending
 
@@ -26,8 +26,8 @@ using Nodes = std::vector<proto::Interval>;  // disjoint nodes of one canonical 
 // How the nodes of several lists, numbered one list after the other, merge into the largest nodes.
 struct Merge {
   struct Output {
-    std::vector<std::uint32_t> inputs;  // the nodes that make it up, from left to right
-    std::optional<TreeFold> fold;       // none: the node is its only input
+    std::vector<std::uint32_t> inputs;     // the nodes that make it up, from left to right
+    std::optional<reduce::TreeFold> fold;  // none: the node is its only input
   };
   Nodes nodes;
   std::vector<Output> outputs;  // one for each of `nodes`
@@ -56,4 +56,4 @@ struct Halving {
 [[nodiscard]] base::Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host,
                                                  std::uint32_t leaves);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -11,7 +11,7 @@
 #include "collective/net/task.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // Distinguishes the messages between two ranks in one operation.
 struct MessageTag {
@@ -77,4 +77,4 @@ class Messenger {
   [[nodiscard]] virtual Task fail(base::Status why) = 0;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -8,7 +8,7 @@
 #include <deque>
 #include <optional>
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 namespace {
 
 constexpr std::size_t kPieceBytes = 1 << 20;
@@ -259,4 +259,4 @@ Task broadcast(Exchange& x, Operation o) {
   }
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

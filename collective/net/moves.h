@@ -6,7 +6,7 @@
 #include "collective/net/exchange.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 [[nodiscard]] Task broadcast(Exchange& x, Operation o);
 [[nodiscard]] Task allgather(Exchange& x, Operation o);
@@ -14,4 +14,4 @@ namespace regroup::collective {
 [[nodiscard]] Task scatter(Exchange& x, Operation o);
 [[nodiscard]] Task alltoall(Exchange& x, Operation o);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -9,7 +9,7 @@
 #include <deque>
 #include <optional>
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 namespace {
 
 constexpr std::size_t kChunkBytes = 256 << 10;         // smallest chunk
@@ -306,4 +306,4 @@ Task reduce_scatter(Exchange& x, Operation o) {
   }
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -6,10 +6,10 @@
 #include "collective/net/exchange.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // An allreduce or a reduce.
 [[nodiscard]] Task reduce(Exchange& x, const Operation& o);
 [[nodiscard]] Task reduce_scatter(Exchange& x, Operation o);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // Used by one thread. Must outlive its buffers.
 class Scratch {
@@ -66,4 +66,4 @@ class Scratch {
   std::vector<std::pair<std::unique_ptr<std::byte[]>, std::size_t>> free_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // Owns the coroutine, which its destruction ends. At most one task awaits it. Used by the thread of
 // the engine.
@@ -55,4 +55,4 @@ class [[nodiscard]] Task {
   std::coroutine_handle<Promise> handle_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -8,7 +8,7 @@
 
 #include "collective/net/allreduce_progress.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 namespace {
 
 constexpr std::size_t kSumPieceBytes = 512 << 10;  // of the result
@@ -122,4 +122,4 @@ Task tree_sum(Exchange& x, const TreeSum& of) {
     co_await x.run_locally(Operation::barrier());  // after it every rank can read the whole result
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -7,7 +7,7 @@
 #include "collective/net/exchange.h"
 #include "collective/sum_blocks.h"
 
-namespace regroup::collective {
+namespace regroup::collective::net {
 
 // The sum, as this host sees it.
 struct TreeSum {
@@ -24,4 +24,4 @@ struct TreeSum {
 // of an earlier generation on this host must have left it.
 [[nodiscard]] Task tree_sum(Exchange& x, const TreeSum& of);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::net

@@ -4,7 +4,7 @@
 #include "collective/reduce/kernels.h"
 #include "collective/reduce/standard_arithmetic.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 namespace {
 
 std::size_t index_of(Dtype dtype) { return dtype == Dtype::kBfloat16 ? 1 : 0; }
@@ -21,4 +21,4 @@ void narrow(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype
   kernels_of(best_simd()).narrow[index_of(dtype)](to, reinterpret_cast<const float*>(from), count);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

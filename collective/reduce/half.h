@@ -5,7 +5,7 @@
 
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 
 // `count` elements; `dtype` is kFloat16 or kBfloat16. Memory of any alignment that does not
 // overlap.
@@ -13,4 +13,4 @@ void widen(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype)
 void narrow(std::byte* to, const std::byte* from, std::size_t count,
             Dtype dtype);  // rounds to nearest even
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

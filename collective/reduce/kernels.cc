@@ -3,7 +3,7 @@
 
 #include <cassert>
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 
 #if defined(__x86_64__)
 
@@ -40,4 +40,4 @@ const Kernels& kernels_of([[maybe_unused]] Simd level) {
 
 #endif
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

@@ -8,7 +8,7 @@
 
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 
 // kBaseline: what every processor of its kind has, SSE2 on x86-64 and NEON on ARM64. The others:
 // x86-64 only.
@@ -53,4 +53,4 @@ extern const Kernels kKernelsBaseline;
 extern const Kernels kKernelsAvx2;
 extern const Kernels kKernelsAvx512;
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

@@ -14,7 +14,7 @@
 
 #include "base/cpu.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 
 inline constexpr std::size_t kCacheLine = 64;
 
@@ -104,4 +104,4 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
   for (std::size_t i = 0; i < bytes; ++i) to[i] = from[i];
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

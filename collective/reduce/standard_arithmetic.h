@@ -3,7 +3,7 @@
 
 #include "base/cpu.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 
 // Round to nearest even, denormals kept, no traps. Frameworks set flush-to-zero in threads at will,
 // and the bits of a result must not depend on it.
@@ -27,4 +27,4 @@ class StandardArithmetic {
   const base::FloatMode before_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

@@ -10,7 +10,7 @@
 #include "collective/reduce/standard_arithmetic.h"
 #include "proto/canonical.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
@@ -200,4 +200,4 @@ void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, st
   Runner(*this, inputs, dtype, op).run(range, out, stores);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

@@ -15,7 +15,7 @@
 #include "proto/world.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::reduce {
 
 struct ByteRange {
   std::size_t begin = 0;
@@ -68,4 +68,4 @@ class TreeFold {
   const Kernels* kernels_ = nullptr;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::reduce

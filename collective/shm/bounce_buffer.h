@@ -14,7 +14,7 @@
 #include "collective/shm/inline_chunk.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 inline constexpr std::size_t kChunk = 128
                                       << 10;  // largest chunk of a collective, per rank and epoch
@@ -166,4 +166,4 @@ class BounceBuffers {
   SlotRing ring_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

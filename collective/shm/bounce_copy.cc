@@ -3,7 +3,7 @@
 
 #include "collective/shm/data_path.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 // Whether a rank reads the peers' chunks in the same way and at the same time as they read its own.
@@ -20,7 +20,8 @@ void DataPath::prefetch_others(const Operation& o) const {
     if (r == self) continue;
     const std::size_t part = is_split(o.kind) ? part_of(r, self) : 0;
     const std::byte* from = buffers_.chunk(r, sync_.epoch() - 1) + part * plan_.stride;
-    for (std::size_t at = 0; at < plan_.block && sum < kMax; at += kCacheLine, sum += kCacheLine) {
+    for (std::size_t at = 0; at < plan_.block && sum < kMax;
+         at += reduce::kCacheLine, sum += reduce::kCacheLine) {
       __builtin_prefetch(from + at);
     }
   }
@@ -33,7 +34,7 @@ void DataPath::prefetch_next(const Operation& o, const Plan& plan) const {
   const bool in_one_place = plan.uses_inline_chunks() || (plan.exits_eagerly && !is_split(o.kind));
   if (plan.in_arrival() || !in_one_place || !plan.contributes) return;
   const bool past =
-      !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
+      !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == reduce::Stores::kStream;
   if (past) return;  // streaming stores need no line in the cache
   constexpr std::size_t kMax = 2048;
   const auto self = static_cast<std::size_t>(rank_);
@@ -44,7 +45,7 @@ void DataPath::prefetch_next(const Operation& o, const Plan& plan) const {
     bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? buffers_.ranks() : 1) *
             sizeof(InlineChunk);
   }
-  for (std::size_t at = 0; at < bytes; at += 64) prefetch_for_write(next + at);
+  for (std::size_t at = 0; at < bytes; at += 64) reduce::prefetch_for_write(next + at);
 }
 
 Input DataPath::send(const Operation& o) {
@@ -58,7 +59,7 @@ void DataPath::receive(const Operation& o) {
   if (plan_.block == 0) return;
   set_sources(o, 0);
   copy_out(o, 0, sync_.epoch() - 1);
-  if (plan_.streams()) complete_stores();
+  if (plan_.streams()) reduce::complete_stores();
 }
 
 // Copies what the peers need of chunk `index` into the bounce buffer.
@@ -73,10 +74,11 @@ void DataPath::copy_in(const Operation& o, std::size_t index) {
   if (plan_.in_results())
     return static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, now));
   if (offsets_.in != kNotInArena) return tuners_.skip(o.kind, plan_.placed, now);
-  const Stores stores = tuners_.begin(o.kind, plan_.placed, now);
+  const reduce::Stores stores = tuners_.begin(o.kind, plan_.placed, now);
   tuners_.measure(now, [&] {
     fill_chunk(o, index, stores);
-    if (stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
+    if (stores == reduce::Stores::kStream)
+      reduce::complete_stores();  // the arrival that follows may not fence
   });
   if (!reads_others_chunks(o.kind) || !context_.cores.spins()) end_chunk(o, index, now);
 }
@@ -95,7 +97,7 @@ void DataPath::copy_out(const Operation& o, std::size_t index, std::uint64_t epo
   end_chunk(o, index, epoch);
 }
 
-void DataPath::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
+void DataPath::fill_chunk(const Operation& o, std::size_t index, reduce::Stores stores) {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t bytes = plan_.piece_bytes(index);
   const std::byte* from = contribution_of(o).data() + index * plan_.piece;
@@ -103,14 +105,16 @@ void DataPath::fill_chunk(const Operation& o, std::size_t index, Stores stores) 
   if (is_split(o.kind)) {
     for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
       if (r != self) {
-        store_block(to + part_of(self, r) * plan_.stride, from + r * plan_.block, bytes, stores);
+        reduce::store_block(to + part_of(self, r) * plan_.stride, from + r * plan_.block, bytes,
+                            stores);
       }
     }
     return;
   }
-  const ByteRange ours = plan_.by_slices ? slice_of(bytes, rank_, size()) : ByteRange{bytes, bytes};
-  store_block(to, from, ours.begin, stores);
-  store_block(to + ours.end, from + ours.end, bytes - ours.end, stores);
+  const reduce::ByteRange ours =
+      plan_.by_slices ? reduce::slice_of(bytes, rank_, size()) : reduce::ByteRange{bytes, bytes};
+  reduce::store_block(to, from, ours.begin, stores);
+  reduce::store_block(to + ours.end, from + ours.end, bytes - ours.end, stores);
 }
 
 // Sets sources_ for chunk `index`, copied in one epoch ago: for each rank, where this rank's part
@@ -134,7 +138,7 @@ void DataPath::set_sources(const Operation& o, std::size_t index) {
 // This rank's slice of a chunk goes to the place in its bounce buffer where its own contribution
 // would be, which no other rank reads, or directly to its result.
 void DataPath::fold_slice(const Operation& o, std::size_t index) {
-  const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
+  const reduce::ByteRange mine = reduce::slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;
   std::byte* to = plan_.in_results() ? o.out.data() + index * plan_.piece
                                      : buffers_.chunk(static_cast<std::size_t>(rank_), epoch);
@@ -147,17 +151,18 @@ void DataPath::collect_slices(const Operation& o, std::size_t index) {
   if (o.kind == Kind::kReduce && rank_ != o.root) return;
   const std::uint64_t epoch = sync_.epoch() - 2;
   std::byte* out = o.out.data() + index * plan_.piece;
-  const Stores stores = plan_.in_results() ? tuners_.stores_of(epoch) : plan_.stores;
+  const reduce::Stores stores = plan_.in_results() ? tuners_.stores_of(epoch) : plan_.stores;
   tuners_.measure(epoch, [&] {
     for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
-      const ByteRange slice = slice_of(plan_.piece_bytes(index), static_cast<int>(r), size());
+      const reduce::ByteRange slice =
+          reduce::slice_of(plan_.piece_bytes(index), static_cast<int>(r), size());
       const std::byte* from =
           plan_.in_results() ? results_[r] + index * plan_.piece : buffers_.chunk(r, epoch);
       copy(out + slice.begin, from + slice.begin, slice.size(), stores);
     }
-    if (stores == Stores::kStream) complete_stores();
+    if (stores == reduce::Stores::kStream) reduce::complete_stores();
   });
   end_chunk(o, index, epoch);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

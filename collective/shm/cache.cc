@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 std::size_t last_level_cache(const std::string& folder) {
   std::size_t kib = 0;
@@ -36,12 +36,12 @@ std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out)
   return within ? out : in + out;
 }
 
-Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache) {
+reduce::Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache) {
   std::size_t eighths = 8;
   if (what == StoreHint::kReceived) eighths = 4;
   if (what == StoreHint::kReduced) eighths = 3;
   if (what == StoreHint::kCopied) eighths = 2;
-  return touched >= cache / 8 * eighths ? Stores::kStream : Stores::kPlain;
+  return touched >= cache / 8 * eighths ? reduce::Stores::kStream : reduce::Stores::kPlain;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

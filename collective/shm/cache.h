@@ -9,7 +9,7 @@
 #include "collective/reduce/publish.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Bytes of the last cache level before memory; kAssumedCache if the kernel does not tell. Any
 // thread. Source: Documentation/ABI/testing/sysfs-devices-system-cpu of Linux.
@@ -33,6 +33,6 @@ enum class StoreHint {
 // Stores for a result when the ranks touch `touched` bytes, bounce buffers included, on a machine
 // with `cache` bytes of last-level cache. Thresholds measured with two ranks:
 // docs/design/bounce_buffers.md.
-[[nodiscard]] Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache);
+[[nodiscard]] reduce::Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -61,4 +61,4 @@ void LivenessCanary::withdraw() {
   if (page_ != nullptr) page_->store(0, std::memory_order_seq_cst);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -9,7 +9,7 @@
 
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Memory of another member and its liveness canary. In the reader's PID namespace the pid may
 // belong to another process, or may have been reused; a canary exists in one process only.
@@ -49,4 +49,4 @@ class LivenessCanary {
   bool withdrawn_ = false;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -28,7 +28,7 @@
 
 #include "base/status.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 using base::Result;
 using base::Status;
@@ -37,10 +37,11 @@ namespace {
 
 // `rank` of `size` sums its slice.
 void sum_slice(const SliceSum& sum, int rank, int size, proto::Generation generation) {
-  const ByteRange mine = slice_of(sum.result.size(), rank, size);
+  const reduce::ByteRange mine = reduce::slice_of(sum.result.size(), rank, size);
   begin_sum(sum.blocks, generation);
   sum.fold.run(sum.inputs, mine, sum.result.data() + mine.begin, sum.dtype, Op::kSum, sum.stores);
-  if (sum.stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
+  if (sum.stores == reduce::Stores::kStream)
+    reduce::complete_stores();  // the arrival that follows may not fence
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
 }
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group,
-                                 TreeFold ranks_fold)
+                                 reduce::TreeFold ranks_fold)
     : engine_(std::move(engine)),
       rank_(group.rank),
       channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
@@ -185,7 +186,7 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  REGROUP_ASSIGN_OR_RETURN(auto fold, TreeFold::compile(nodes, leaf_count));
+  REGROUP_ASSIGN_OR_RETURN(auto fold, reduce::TreeFold::compile(nodes, leaf_count));
   const SliceSum sum{
       fold,
       inputs,
@@ -201,4 +202,4 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

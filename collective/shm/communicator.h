@@ -18,12 +18,12 @@
 #include "collective/shm/sync_points.h"
 #include "collective/tree_reducer.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
  public:
   using Group = ShmGroup;
-  ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold);
+  ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, reduce::TreeFold ranks_fold);
   ~ShmCommunicator() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -93,4 +93,4 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
 // Marks a channel as free for a new group.
 void release_channel(shmem::Channel& channel);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 bool holds(const Cores& all, const Cores& some) {
@@ -44,4 +44,4 @@ bool suffice(std::span<const Cores> cores, std::size_t ranks) {
   return ranks <= count(all);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -8,7 +8,7 @@
 
 #include "collective/shm/bounce_buffer.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 using Cores = std::array<std::uint64_t, kMaxCores / 64>;  // a bit each
 
@@ -22,4 +22,4 @@ using Cores = std::array<std::uint64_t, kMaxCores / 64>;  // a bit each
 // confines more members than it has cores. That is exact when any two sets are disjoint or nested.
 [[nodiscard]] bool suffice(std::span<const Cores> cores, std::size_t ranks);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

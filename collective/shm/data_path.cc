@@ -23,7 +23,7 @@
 #include <cstring>
 #include <utility>
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 constexpr std::size_t kLevelsBytes =
@@ -35,7 +35,7 @@ constexpr std::size_t kMinByLoads = 2 << 10;  // smallest copy by loads and stor
 }  // namespace
 
 DataPath::DataPath(const Context& context, std::vector<proto::SlotIndex> slots, int rank,
-                   TreeFold ranks_fold, StorePolicy stores, SingleCopyMode single_copy)
+                   reduce::TreeFold ranks_fold, StorePolicy stores, SingleCopyMode single_copy)
     : context_(context),
       sync_(context.sync),
       rank_(rank),
@@ -82,7 +82,7 @@ void DataPath::begin_phases(const Plan& plan, const CollectiveSignature& signatu
 
 Input DataPath::work(const Operation& o, std::uint64_t phase) {
   const Input payload = work_in(o, phase);
-  if (plan_.streams()) complete_stores();  // the arrival that follows may not fence
+  if (plan_.streams()) reduce::complete_stores();  // the arrival that follows may not fence
   return payload;
 }
 
@@ -230,7 +230,7 @@ void DataPath::fold_in_results(const Operation& o) {
 }
 
 void DataPath::fold_all_into_shared(const Operation& o) {
-  const ByteRange mine = slice_of(plan_.block, rank_, size());
+  const reduce::ByteRange mine = reduce::slice_of(plan_.block, rank_, size());
   ranks_fold_.run(sources_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
 }
 
@@ -256,7 +256,8 @@ void DataPath::choose_levels(const Operation& o) {
 void DataPath::fold_in_two_levels(const Operation& o, std::size_t index) {
   const auto block = [&](std::size_t i) {
     const std::size_t begin = i * levels_->block();
-    return ByteRange{std::min(begin, plan_.block), std::min(begin + levels_->block(), plan_.block)};
+    return reduce::ByteRange{std::min(begin, plan_.block),
+                             std::min(begin + levels_->block(), plan_.block)};
   };
   const std::uint64_t now = sync_.epoch();
   if (index > 0 && block(index - 1).size() > 0) {
@@ -311,14 +312,15 @@ void DataPath::deliver_own(const Operation& o) {
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
   deliver(o, last * plan_.piece, plan_.piece_bytes(last));
-  if (plan_.streams()) complete_stores();  // after its last arrival
+  if (plan_.streams()) reduce::complete_stores();  // after its last arrival
 }
 
-void DataPath::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {
+void DataPath::copy(std::byte* to, const std::byte* from, std::size_t bytes,
+                    reduce::Stores stores) const {
   if (to == from || bytes == 0) return;
-  if (stores == Stores::kPlain && bytes >= kMinByLoads)
+  if (stores == reduce::Stores::kPlain && bytes >= kMinByLoads)
     return ranks_fold_.kernels().copy(to, from, bytes);
-  store_block(to, from, bytes, stores);
+  reduce::store_block(to, from, bytes, stores);
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -25,7 +25,7 @@
 #include "regroup/operation.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Of one member, and of one operation after the other: each begins with begin() or begin_phases(),
 // and all calls until the next one are about it, with the same Operation. The caller arrives at
@@ -43,7 +43,7 @@ class DataPath {
   };
   // `slots`: of the members, by rank; `rank`: of this one; `ranks_fold`: over one input of each.
   DataPath(const Context& context, std::vector<proto::SlotIndex> slots, int rank,
-           TreeFold ranks_fold, StorePolicy stores, SingleCopyMode single_copy);
+           reduce::TreeFold ranks_fold, StorePolicy stores, SingleCopyMode single_copy);
 
   // Makes `o`, which needs one synchronisation point, the current operation.
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o);
@@ -87,12 +87,12 @@ class DataPath {
   // Prefetches for writing the lines that the next operation writes first if it equals `o`.
   void prefetch_next(const Operation& o, const Plan& plan) const;
 
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, reduce::Stores stores) const;
   [[nodiscard]] BounceBuffers& buffers() { return buffers_; }
   [[nodiscard]] const BounceBuffers& buffers() const { return buffers_; }
-  [[nodiscard]] const TreeFold& ranks_fold() const { return ranks_fold_; }
+  [[nodiscard]] const reduce::TreeFold& ranks_fold() const { return ranks_fold_; }
   // The stores that fill a chunk of `placed` bytes best, as of the last trial.
-  [[nodiscard]] Stores store_choice(Kind kind, std::size_t placed) const {
+  [[nodiscard]] reduce::Stores store_choice(Kind kind, std::size_t placed) const {
     return tuners_.choice(kind, placed);
   }
   [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done(); }  // by CMA
@@ -105,7 +105,7 @@ class DataPath {
   [[nodiscard]] Input arrival_payload(const Operation& o) const;
   [[nodiscard]] Input expose_memory(const Operation& o);
   void copy_in(const Operation& o, std::size_t index);
-  void fill_chunk(const Operation& o, std::size_t index, Stores stores);
+  void fill_chunk(const Operation& o, std::size_t index, reduce::Stores stores);
   void set_sources(const Operation& o, std::size_t index);
   void fold_slice(const Operation& o, std::size_t index);
   void collect_slices(const Operation& o, std::size_t index);
@@ -120,7 +120,7 @@ class DataPath {
   const Context context_;
   SyncPoints& sync_;  // context_.sync
   const int rank_;
-  const TreeFold ranks_fold_;
+  const reduce::TreeFold ranks_fold_;
   BounceBuffers buffers_;
   StoreTuners tuners_;
   // Set when the members compute on several NUMA nodes; decided at the first large reduction.
@@ -138,4 +138,4 @@ class DataPath {
   SingleCopy single_copy_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

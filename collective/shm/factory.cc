@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "collective/shm/communicator.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 using base::Result;
@@ -19,10 +19,10 @@ using base::Status;
 
 constexpr std::uint64_t kPositions = (1ULL << 40) - 1;
 
-Result<TreeFold> fold_of_ranks(std::size_t size) {
+Result<reduce::TreeFold> fold_of_ranks(std::size_t size) {
   std::vector<proto::Interval> leaves;
   for (std::uint32_t i = 0; i < size; ++i) leaves.push_back({i, i + 1});
-  return TreeFold::compile(leaves, static_cast<std::uint32_t>(size));
+  return reduce::TreeFold::compile(leaves, static_cast<std::uint32_t>(size));
 }
 
 // What each member publishes in split().
@@ -151,4 +151,4 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
                                            std::move(fold).value());
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

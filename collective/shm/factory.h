@@ -12,7 +12,7 @@
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Whether large data in ordinary memory is copied once, by cross-memory attach (CMA:
 // process_vm_readv), instead of through bounce buffers. kAuto: for the operations that gain by it.
@@ -49,4 +49,4 @@ struct ShmOptions {
     const shmem::Arena& arena, const proto::World& world, proto::SlotId self,
     const CommunicatorOptions& options = {}, const ShmOptions& shm = {});
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -9,7 +9,7 @@
 #include "collective/reduce/standard_arithmetic.h"
 #include "collective/shm/communicator.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 using PollResult = SyncPoints::PollResult;
 
@@ -28,8 +28,8 @@ void exchange_small(const Operation& o, std::size_t self, const std::byte* their
   const std::size_t part = is_split(o.kind) ? block : 0;
   const std::byte* own = o.in.data() + self * part;
   std::byte* to = o.out.data() + self * block;
-  if (to != own) copy_small(to, own, block);
-  copy_small(o.out.data() + other * block, theirs + self * part, block);
+  if (to != own) reduce::copy_small(to, own, block);
+  reduce::copy_small(o.out.data() + other * block, theirs + self * part, block);
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   CachedPlan cached{o, signature_of(o, size()), plan};
   const bool is_fast = plan.is_copied() && plan.block <= plan.piece && !plan.by_slices;
   if (is_fast) cached.run_by = RunBy::kOnePoint;
-  const bool is_plain = data_.store_choice(o.kind, plan.placed) == Stores::kPlain;
+  const bool is_plain = data_.store_choice(o.kind, plan.placed) == reduce::Stores::kPlain;
   const bool is_small = !plan.uses_bounce_buffer() || (is_plain && plan.placed <= kMaxTwoRank);
   if (is_fast && size() == 2 && plan.block > 0 && is_small) {
     if (o.kind == Kind::kAllreduce && plan.in_arrival())
@@ -156,7 +156,7 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
     data_.buffers().place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
     source = data_.buffers().chunk(other, sync_.epoch());
   }
-  const StandardArithmetic arithmetic;
+  const reduce::StandardArithmetic arithmetic;
   sync_.prepare(cached.signature, cached.plan.in_arrival() ? o.in : not_in_arena());
   if (both_contribute) sync_.signal();
   const auto poll = [&] {
@@ -171,7 +171,7 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   if (seen != PollResult::kComplete || sync_.is_over()) {
     data_.begin(cached.plan, cached.signature, o);
     if (!both_contribute) sync_.signal();
-    fence();
+    reduce::fence();
     static_cast<void>(sync_.poll_and_ring());
     return false;
   }
@@ -181,8 +181,9 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   } else if (both_contribute) {
     exchange_small(o, static_cast<std::size_t>(rank_), sync_.payload_of(other));
   } else {
-    if (cached.plan.in_arrival()) copy_small(o.out.data(), sync_.payload_of(other), o.out.size());
-    if (source != nullptr) data_.copy(o.out.data(), source, o.out.size(), Stores::kPlain);
+    if (cached.plan.in_arrival())
+      reduce::copy_small(o.out.data(), sync_.payload_of(other), o.out.size());
+    if (source != nullptr) data_.copy(o.out.data(), source, o.out.size(), reduce::Stores::kPlain);
     sync_.signal();
   }
   sync_.prefetch_next();
@@ -201,8 +202,8 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
     payload = not_in_arena();
   } else if (cached.plan.uses_bounce_buffer()) {
     data_.buffers().place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
-    store_block(data_.buffers().chunk(self, sync_.epoch()), o.out.data(), o.out.size(),
-                Stores::kPlain);
+    reduce::store_block(data_.buffers().chunk(self, sync_.epoch()), o.out.data(), o.out.size(),
+                        reduce::Stores::kPlain);
     payload = not_in_arena();
   }
   sync_.signal_and_leave(cached.signature, payload);
@@ -212,13 +213,13 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   const InlineChunk* next = data_.buffers().inline_chunks(self, sync_.epoch());
   for (std::size_t i = 0;
        cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
-    prefetch_for_write(next + i);
+    reduce::prefetch_for_write(next + i);
 }
 
 // Polls for the peers within the spin limit; true when all have arrived. Fences first: a load from
 // a line that a peer is writing delays its store, and by then the stores are done.
 bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) {
-  fence();
+  reduce::fence();
   sync_.back_off();
   const Plan& plan = data_.plan();
   const auto fetch = [&] { return plan.uses_inline_chunks() && data_.fetch_inline_chunks(o); };
@@ -236,4 +237,4 @@ bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) 
   return seen == PollResult::kComplete;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -7,7 +7,7 @@
 
 #include "collective/reduce/publish.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data) {
   for (std::size_t at = 0; at < data.size(); at += sizeof(InlineChunk::payload), ++chunks) {
@@ -15,8 +15,8 @@ void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data) {
       chunks->word.store(0, std::memory_order_relaxed);
       chunks->instance.store(tag.instance, std::memory_order_release);
     }
-    copy_small(chunks->payload, data.data() + at,
-               std::min(sizeof(InlineChunk::payload), data.size() - at));
+    reduce::copy_small(chunks->payload, data.data() + at,
+                       std::min(sizeof(InlineChunk::payload), data.size() - at));
     chunks->word.store(tag.word, std::memory_order_release);
   }
 }
@@ -33,4 +33,4 @@ bool read_inline_chunks(const InlineChunk* chunks, ChunkTag tag, Output data) {
   return true;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

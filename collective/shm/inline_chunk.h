@@ -9,7 +9,7 @@
 
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // One member writes it, others read it.
 struct alignas(64) InlineChunk {
@@ -36,4 +36,4 @@ void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data);
 // True if all chunks are there; else `data` is undefined.
 [[nodiscard]] bool read_inline_chunks(const InlineChunk* chunks, ChunkTag tag, Output data);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -5,7 +5,7 @@
 
 #include "collective/shm/plan.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 Output InlineExchange::destination(const Operation& o, std::size_t block, std::size_t rank) {
   constexpr std::size_t kRoom = kInlineChunks * sizeof(InlineChunk::payload);
@@ -43,4 +43,4 @@ bool InlineExchange::fetch(const Operation& o, std::size_t block) {
   return true;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

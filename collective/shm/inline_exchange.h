@@ -10,7 +10,7 @@
 #include "collective/signature.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Of one operation after the other, each with at most kInlineChunks chunks of a rank. `block`:
 // bytes of a rank's block, the same in all calls of an operation. Owned and used by one thread.
@@ -45,4 +45,4 @@ class InlineExchange {
   std::size_t fetched_ranks_ = 0;     // ranks below are complete
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

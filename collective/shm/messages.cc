@@ -10,7 +10,7 @@
 
 #include "collective/reduce/publish.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 std::size_t chunks_of(std::size_t bytes) {  // an empty message is one empty chunk
@@ -110,7 +110,7 @@ base::Result<bool> Messages::send(Message& message) {
     // its next receive.
     const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
     if (wanted != message.operation.in.size()) {
-      publish(counters.sent, message.first + 1);  // so that the receiver sees `offered`
+      reduce::publish(counters.sent, message.first + 1);  // so that the receiver sees `offered`
       shmem::ring(arena_.member_slot(message.peer).bell);
       return mismatch(message, wanted);
     }
@@ -121,7 +121,7 @@ base::Result<bool> Messages::send(Message& message) {
     const auto chunk = chunk_of(message.operation.in, message.chunks);
     std::byte* to = bounce_buffer_of(arena_, self_).message_chunk(message.first + message.chunks);
     if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
-    publish(counters.sent, message.first + message.chunks + 1);
+    reduce::publish(counters.sent, message.first + message.chunks + 1);
     progress_ += 1;
     shmem::ring(arena_.member_slot(message.peer).bell);
   }
@@ -135,7 +135,7 @@ base::Result<bool> Messages::receive(Message& message) {
     message.begun = true;
     message.first = counters.taken.load(std::memory_order_relaxed);
     counters.wanted.store(message.operation.out.size(), std::memory_order_relaxed);
-    publish(counters.posted, counters.posted.load(std::memory_order_relaxed) + 1);
+    reduce::publish(counters.posted, counters.posted.load(std::memory_order_relaxed) + 1);
     shmem::ring(arena_.member_slot(message.peer).bell);
   }
   if (other.instance.load(std::memory_order_seq_cst) != instance_) return false;
@@ -149,7 +149,7 @@ base::Result<bool> Messages::receive(Message& message) {
     const std::byte* from = bounce_buffer_of(arena_, message.peer).message_chunk(number);
     if (!chunk.empty()) std::memcpy(chunk.data(), from, chunk.size());
     message.chunks += 1;
-    publish(counters.taken, number + 1);
+    reduce::publish(counters.taken, number + 1);
     progress_ += 1;
     shmem::ring(arena_.member_slot(message.peer).bell);
   }
@@ -163,4 +163,4 @@ std::string Messages::describe_wait(const Message& message) const {
                      message.operation.kind == Kind::kSend ? "receive" : "send");
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

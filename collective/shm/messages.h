@@ -13,7 +13,7 @@
 #include "regroup/operation.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 struct Message {
   Operation operation;  // kSend or kReceive
@@ -67,4 +67,4 @@ class Messages {
   std::uint64_t progress_ = 0;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -14,7 +14,7 @@
 #include "collective/shm/plan.h"
 #include "proto/canonical.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,15 +42,16 @@ void for_each_numbered(const fs::path& folder, std::string_view prefix, Use use)
 
 // The largest slice of `bytes` that slice_of() cuts for one of `count`.
 std::size_t largest_slice(std::size_t bytes, std::size_t count) {
-  const std::size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
-  return (lines + count - 1) / count * kCacheLine;
+  const std::size_t lines = (bytes + reduce::kCacheLine - 1) / reduce::kCacheLine;
+  return (lines + count - 1) / count * reduce::kCacheLine;
 }
 
 // Which of slice_of()'s `count` slices of `bytes` byte `at` lies in.
 std::size_t slice_at(std::size_t bytes, std::size_t at, std::size_t count) {
-  const std::size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
-  std::size_t index = at / kCacheLine * count / lines;
-  while (slice_of(bytes, static_cast<int>(index), static_cast<int>(count)).end <= at) ++index;
+  const std::size_t lines = (bytes + reduce::kCacheLine - 1) / reduce::kCacheLine;
+  std::size_t index = at / reduce::kCacheLine * count / lines;
+  while (reduce::slice_of(bytes, static_cast<int>(index), static_cast<int>(count)).end <= at)
+    ++index;
   return index;
 }
 
@@ -107,21 +108,21 @@ base::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
       if (part.size() == 1) continue;
       std::vector<proto::Interval> own;
       for (std::uint32_t i = 0; i < part.size(); ++i) own.push_back({i, i + 1});
-      auto fold = TreeFold::compile(own, part.size());
+      auto fold = reduce::TreeFold::compile(own, part.size());
       if (!fold.ok()) return fold.status();
       sums.push_back({part.begin, part.size(), group, made[group]++, std::move(fold).value()});
     }
   }
   if (sums.empty()) return std::optional<TwoLevels>();
 
-  auto fold = TreeFold::compile(leaves, ranks);
+  auto fold = reduce::TreeFold::compile(leaves, ranks);
   if (!fold.ok()) return fold.status();
   TwoLevels levels(std::move(fold).value());
   levels.block_ = ~std::size_t{0};
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (made[g] > 0)
-      levels.block_ = std::min(levels.block_,
-                               buffer_bytes / kCacheLine / made[g] * groups[g].size() * kCacheLine);
+      levels.block_ = std::min(levels.block_, buffer_bytes / reduce::kCacheLine / made[g] *
+                                                  groups[g].size() * reduce::kCacheLine);
   }
   if (levels.block_ == 0) return std::optional<TwoLevels>();
   levels.group_ = group_of.at(nodes[rank]);
@@ -146,10 +147,11 @@ std::size_t TwoLevels::stride(std::size_t bytes, std::size_t group) const {
   return largest_slice(bytes, groups_[group].size());
 }
 
-void TwoLevels::reduce_intra(std::span<const std::byte* const> inputs, ByteRange block,
+void TwoLevels::reduce_intra(std::span<const std::byte* const> inputs, reduce::ByteRange block,
                              std::byte* sums, Dtype dtype, Op op) const {
   const auto count = static_cast<int>(groups_[group_].size());
-  const ByteRange mine = slice_of(block.size(), static_cast<int>(group_rank_), count);
+  const reduce::ByteRange mine =
+      reduce::slice_of(block.size(), static_cast<int>(group_rank_), count);
   std::vector<const std::byte*> sources;
   for (const Sum& sum : sums_) {
     if (sum.group != group_) continue;
@@ -157,17 +159,17 @@ void TwoLevels::reduce_intra(std::span<const std::byte* const> inputs, ByteRange
     for (std::size_t i = 0; i < sum.count; ++i)
       sources.push_back(inputs[sum.first + i] + block.begin);
     sum.fold.run(sources, mine, sums + sum.index * stride(block.size(), group_), dtype,
-                 op == Op::kAvg ? Op::kSum : op, Stores::kPlain);
+                 op == Op::kAvg ? Op::kSum : op, reduce::Stores::kPlain);
   }
 }
 
-void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange block,
+void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, reduce::ByteRange block,
                              const SumsOf& sums_of, std::byte* out, Dtype dtype, Op op,
-                             Stores stores) const {
+                             reduce::Stores stores) const {
   std::size_t ranks = 0;
   for (const auto& group : groups_) ranks += group.size();
-  const ByteRange mine =
-      slice_of(block.size(), static_cast<int>(global_slice_), static_cast<int>(ranks));
+  const reduce::ByteRange mine =
+      reduce::slice_of(block.size(), static_cast<int>(global_slice_), static_cast<int>(ranks));
   std::vector<const std::byte*> sources(terms_.size());
   for (std::size_t at = mine.begin, end = 0; at < mine.end; at = end) {
     end = mine.end;
@@ -179,8 +181,8 @@ void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange
       const Sum& sum = sums_[terms_[t].index];
       const auto& owners = groups_[sum.group];
       const std::size_t owner = slice_at(block.size(), at, owners.size());
-      const ByteRange theirs =
-          slice_of(block.size(), static_cast<int>(owner), static_cast<int>(owners.size()));
+      const reduce::ByteRange theirs =
+          reduce::slice_of(block.size(), static_cast<int>(owner), static_cast<int>(owners.size()));
       sources[t] =
           sums_of(owners[owner]) + sum.index * stride(block.size(), sum.group) - theirs.begin;
       end = std::min(end, theirs.end);
@@ -189,4 +191,4 @@ void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange
   }
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

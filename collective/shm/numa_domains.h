@@ -17,7 +17,7 @@
 #include "collective/reduce/tree_fold.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Maps cores to NUMA nodes, from `folder`/nodeK/cpuN of sysfs.
 class NumaNodes {
@@ -51,12 +51,13 @@ class TwoLevels {
   // First level, for the byte range `block` of the result, at most block() bytes. `inputs`: by
   // rank, each from byte 0. Writes the sums of this rank's slice to `sums`. `dtype` must not be a
   // 16-bit float: sums would be rounded.
-  void reduce_intra(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums,
-                    Dtype dtype, Op op) const;
+  void reduce_intra(std::span<const std::byte* const> inputs, reduce::ByteRange block,
+                    std::byte* sums, Dtype dtype, Op op) const;
   // Second level, after a synchronisation point of all ranks: writes this rank's slice of the block
   // to `out`, which begins at byte 0 of the result.
-  void reduce_inter(std::span<const std::byte* const> inputs, ByteRange block,
-                    const SumsOf& sums_of, std::byte* out, Dtype dtype, Op op, Stores stores) const;
+  void reduce_inter(std::span<const std::byte* const> inputs, reduce::ByteRange block,
+                    const SumsOf& sums_of, std::byte* out, Dtype dtype, Op op,
+                    reduce::Stores stores) const;
 
  private:
   // The sum of ranks first..first+count-1. The ranks of their node compute it, each one slice.
@@ -65,14 +66,14 @@ class TwoLevels {
     std::size_t count;
     std::size_t group;
     std::size_t index;  // of this sum in its group
-    TreeFold fold;
+    reduce::TreeFold fold;
   };
-  explicit TwoLevels(TreeFold fold) : fold_(std::move(fold)) {}
+  explicit TwoLevels(reduce::TreeFold fold) : fold_(std::move(fold)) {}
   [[nodiscard]] std::size_t stride(std::size_t bytes, std::size_t group) const;
 
   std::vector<std::vector<std::size_t>> groups_;  // ranks of each node
   std::vector<Sum> sums_;                         // of all groups
-  TreeFold fold_;                                 // over terms_
+  reduce::TreeFold fold_;                         // over terms_
   struct Term {
     bool is_sum;
     std::size_t index;  // in sums_, or a rank
@@ -84,4 +85,4 @@ class TwoLevels {
   std::size_t global_slice_ = 0;  // index of this rank's slice of a block at the second level
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

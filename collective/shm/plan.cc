@@ -8,7 +8,7 @@
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/cache.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 constexpr std::size_t kFewRanks = 4;
@@ -73,7 +73,8 @@ void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results
       stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, last_level());
 }
 
-Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks, std::size_t ring_capacity) {
+reduce::Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks,
+                                       std::size_t ring_capacity) {
   const std::size_t inputs = bytes + std::min(bytes, ring_capacity);
   return stores_of(StoreHint::kKept, bytes + inputs * ranks, last_level());
 }
@@ -110,14 +111,16 @@ Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part
   // After a small chunk the next copy begins sooner. With many ranks, and in parts of operations
   // over several hosts, the extra synchronisation points cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
-  plan.piece =
-      is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kCacheLine * kCacheLine : chunk;
+  plan.piece = is_split(o.kind) && ranks > 1
+                   ? chunk / (ranks - 1) / reduce::kCacheLine * reduce::kCacheLine
+                   : chunk;
   if (plan.in_arrival() || ranks == 1) plan.piece = plan.block;
-  plan.stride = std::min(plan.piece, (plan.block + kCacheLine - 1) / kCacheLine * kCacheLine);
+  plan.stride = std::min(
+      plan.piece, (plan.block + reduce::kCacheLine - 1) / reduce::kCacheLine * reduce::kCacheLine);
   plan.placed = plan.stride * (is_split(o.kind) ? ranks - 1 : 1);
   plan.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
                    plan.block * ranks > max_folded_alone(o.kind) && ranks > 1;
   return plan;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -11,7 +11,7 @@
 #include "collective/shm/sync_points.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 [[nodiscard]] constexpr bool to_root(Kind kind) {
   return kind == Kind::kReduce || kind == Kind::kGather;
@@ -52,9 +52,9 @@ struct Plan {
   bool exits_eagerly = false;  // this rank needs nothing from its peers
   Travel travel = Travel::kInChunks;
   Route route = Route::kAsItTravels;
-  Stores stores = Stores::kPlain;
-  Stores own_stores = Stores::kPlain;  // for this rank's own block
-  std::size_t first_chunk = 0;         // phase of the first chunk: later where CMA is offered first
+  reduce::Stores stores = reduce::Stores::kPlain;
+  reduce::Stores own_stores = reduce::Stores::kPlain;  // for this rank's own block
+  std::size_t first_chunk = 0;  // phase of the first chunk: later where CMA is offered first
 
   [[nodiscard]] bool in_arrival() const { return travel == Travel::kInArrivals; }
   [[nodiscard]] bool uses_inline_chunks() const { return travel == Travel::kInInlineChunks; }
@@ -70,11 +70,11 @@ struct Plan {
   [[nodiscard]] TunerKey tuner_key(Kind kind) const {
     return in_results() ? TunerKey::slices_of_results() : TunerKey(kind);
   }
-  [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
+  [[nodiscard]] reduce::Stores stores_from(std::size_t rank, int self) const {
     return static_cast<int>(rank) == self ? own_stores : stores;
   }
   [[nodiscard]] bool streams() const {
-    return stores == Stores::kStream || own_stores == Stores::kStream;
+    return stores == reduce::Stores::kStream || own_stores == reduce::Stores::kStream;
   }
   // Its data travels in chunks, unless it is read in place.
   [[nodiscard]] bool uses_bounce_buffer() const { return travel >= Travel::kInOneChunk; }
@@ -113,7 +113,7 @@ struct Planning {
 void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results,
                    std::size_t through);
 // For a result of `bytes` that `ranks` ranks sum together, each from inputs of that size.
-[[nodiscard]] Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks,
-                                             std::size_t ring_capacity);
+[[nodiscard]] reduce::Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks,
+                                                     std::size_t ring_capacity);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

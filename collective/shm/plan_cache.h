@@ -12,7 +12,7 @@
 #include "collective/signature.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // How an operation with an empty queue runs (fast_path.cc). Those from kOnePoint on need one
 // synchronisation point: contributions travel in arrivals or are copied.
@@ -28,7 +28,7 @@ struct CachedPlan {
   Plan plan;
   RunBy run_by = RunBy::kStateMachine;
   // For kTwoRanks.
-  Kernels::Close close = nullptr;  // for an allreduce
+  reduce::Kernels::Close close = nullptr;  // for an allreduce
   std::uint32_t divisor = 1;
   std::size_t count = 0;  // elements
 };
@@ -86,4 +86,4 @@ class PlanCache {
   std::size_t repeats_ = 0;  // 1: the latest ran twice in a row
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

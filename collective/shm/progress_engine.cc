@@ -23,7 +23,7 @@
 #include "collective/shm/numa_domains.h"
 #include "collective/spin_limit.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 using base::Result;
@@ -61,8 +61,9 @@ ProgressEngine::ProgressEngine(const shmem::Arena& arena, proto::Generation gene
       messages_(arena, generation, instance, self) {}
 
 void ProgressEngine::fail(Status why) {
-  complete_stores();   // no publish() follows, and this member's stores may be to shared memory
-  canary_.withdraw();  // the caller may change memory that peers might still read
+  reduce::complete_stores();  // no publish() follows, and this member's stores may be to shared
+                              // memory
+  canary_.withdraw();         // the caller may change memory that peers might still read
   if (failed_.ok()) failed_ = std::move(why);
 }
 
@@ -247,4 +248,4 @@ void ProgressEngine::detach(const ShmCommunicator& communicator) {
     fail(base::invalid_argument("communicator: destroyed with operations under way"));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

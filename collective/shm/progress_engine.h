@@ -20,18 +20,18 @@
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 class ShmCommunicator;
 
 // The work of a rank in a tree reduction: it sums its slice of the partial sums into the shared
 // result.
 struct SliceSum {
-  const TreeFold& fold;
+  const reduce::TreeFold& fold;
   std::span<const std::byte* const> inputs;
   Output result;
   Dtype dtype;
-  Stores stores;
+  reduce::Stores stores;
   const SumBlocks& blocks;
 };
 
@@ -165,4 +165,4 @@ class ProgressEngine {
   base::Status failed_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -7,7 +7,7 @@
 // communicator.cc explains why exposed memory does not change while it is read.
 #include "collective/shm/single_copy.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 constexpr std::size_t kMinScatter = 64 << 10;  // bytes of a block
@@ -44,4 +44,4 @@ Input SingleCopy::announce(const Offsets& offsets, const RemoteBuffer& memory) {
   return std::as_bytes(std::span(&announced_, 1));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

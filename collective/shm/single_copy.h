@@ -13,7 +13,7 @@
 #include "collective/shm/sync_points.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 inline constexpr std::uint64_t kNotInArena = ~0ULL;  // an offset of memory outside the arena
 
@@ -104,4 +104,4 @@ class SingleCopy {
   std::uint64_t succeeded_ = 0;       // 1: this rank read all that it needed
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -18,26 +18,29 @@
 #include "collective/shm/factory.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 // Owned and used by one thread. The time of trials depends on the number of chunks only, so members
 // that run the same operations try at the same time.
 class StoreTuner {
  public:
   // Stores for the next chunk, measured or not.
-  [[nodiscard]] Stores next() {
+  [[nodiscard]] reduce::Stores next() {
     if (left_ == 0) next_state();
     left_ -= 1;
-    return streams_ != (state_ == State::kTryOther) ? Stores::kStream : Stores::kPlain;
+    return streams_ != (state_ == State::kTryOther) ? reduce::Stores::kStream
+                                                    : reduce::Stores::kPlain;
   }
   // The better stores, as of the last trial.
-  [[nodiscard]] Stores choice() const { return streams_ ? Stores::kStream : Stores::kPlain; }
+  [[nodiscard]] reduce::Stores choice() const {
+    return streams_ ? reduce::Stores::kStream : reduce::Stores::kPlain;
+  }
 
   // Records that a chunk of `bytes` > 0, at most kLag chunks ago, took `ticks` of a steady clock
   // with `stores`.
-  void record(Stores stores, std::uint64_t ticks, std::size_t bytes) {
+  void record(reduce::Stores stores, std::uint64_t ticks, std::size_t bytes) {
     if (state_ == State::kIdle) return;
-    double& best = best_[stores == Stores::kStream ? 1 : 0];
+    double& best = best_[stores == reduce::Stores::kStream ? 1 : 0];
     best = std::min(best, static_cast<double>(ticks) / static_cast<double>(bytes));
   }
 
@@ -104,9 +107,9 @@ class StoreTuners {
   explicit StoreTuners(StorePolicy how) : how_(how) {}
 
   // The chunk of `epoch`, of `placed` bytes, begins. Returns how to store it.
-  [[nodiscard]] Stores begin(TunerKey key, std::size_t placed, std::uint64_t epoch) {
+  [[nodiscard]] reduce::Stores begin(TunerKey key, std::size_t placed, std::uint64_t epoch) {
     const bool is_measured = how_ == StorePolicy::kTuned && placed >= kMin;
-    const Stores stores = is_measured ? of(key, placed).next() : choice(key, placed);
+    const reduce::Stores stores = is_measured ? of(key, placed).next() : choice(key, placed);
     chunks_[epoch % kEpochsInFlight] = {.stores = stores, .is_measured = is_measured};
     return stores;
   }
@@ -115,7 +118,7 @@ class StoreTuners {
     if (placed >= kMin) static_cast<void>(of(key, placed).next());
     chunks_[epoch % kEpochsInFlight] = {};
   }
-  [[nodiscard]] Stores stores_of(std::uint64_t epoch) const {
+  [[nodiscard]] reduce::Stores stores_of(std::uint64_t epoch) const {
     return chunks_[epoch % kEpochsInFlight].stores;
   }
   // Runs `work`, a part of the work on the chunk of `epoch`, and adds its time.
@@ -132,16 +135,16 @@ class StoreTuners {
     if (chunk.is_measured && bytes > 0) of(key, placed).record(chunk.stores, chunk.ticks, bytes);
     chunk.is_measured = false;
   }
-  [[nodiscard]] Stores choice(TunerKey key, std::size_t placed) const {
+  [[nodiscard]] reduce::Stores choice(TunerKey key, std::size_t placed) const {
     if (how_ != StorePolicy::kTuned)
-      return how_ == StorePolicy::kStream ? Stores::kStream : Stores::kPlain;
-    return placed < kMin ? Stores::kPlain : tuners_[key.index()][size_of(placed)].choice();
+      return how_ == StorePolicy::kStream ? reduce::Stores::kStream : reduce::Stores::kPlain;
+    return placed < kMin ? reduce::Stores::kPlain : tuners_[key.index()][size_of(placed)].choice();
   }
 
  private:
   struct Chunk {
     std::uint64_t ticks = 0;
-    Stores stores = Stores::kPlain;
+    reduce::Stores stores = reduce::Stores::kPlain;
     bool is_measured = false;
   };
 
@@ -156,4 +159,4 @@ class StoreTuners {
   std::array<Chunk, kEpochsInFlight> chunks_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

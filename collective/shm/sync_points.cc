@@ -23,7 +23,7 @@
 
 #include "collective/reduce/publish.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 namespace {
 
 constexpr unsigned kPositionBits = 40;
@@ -68,7 +68,7 @@ base::Status SyncPoints::open() {
 base::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const std::byte> payload) {
   if (!opened_) REGROUP_RETURN_IF_ERROR(open());
   prepare(signature, payload);
-  publish(word(), word_);
+  reduce::publish(word(), word_);
   back_off();
   if (poll_and_ring() == PollResult::kMismatch) return base::invalid_argument(describe_mismatch());
   return {};
@@ -158,4 +158,4 @@ std::string SyncPoints::list_missing() {
   return fmt::format("{}: rank {} of {} did not arrive", name_of(signature()), list, peers_.size());
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

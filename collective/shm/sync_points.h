@@ -22,7 +22,7 @@
 #include "proto/world.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm {
 
 struct Peer {
   shmem::MemberSlot* slot;
@@ -55,9 +55,9 @@ class SyncPoints {
     word_ = next_tag(signature).word;
     epoch_ += 1;
     first_missing_ = 0;
-    copy_small(mine().arrivals[epoch_ % 2].payload, payload.data(), payload.size());
+    reduce::copy_small(mine().arrivals[epoch_ % 2].payload, payload.data(), payload.size());
   }
-  void signal() { publish_unfenced(word(), word_); }
+  void signal() { reduce::publish_unfenced(word(), word_); }
   // Pauses if this member arrived last: a load of a line that a peer is about to write delays its
   // store.
   void back_off() const {
@@ -68,7 +68,7 @@ class SyncPoints {
   [[nodiscard]] PollResult poll(bool thorough, std::size_t known_arrived = kNoRank);
   void set_arrived_last(bool arrived_last) { arrived_last_ = arrived_last; }  // by the first poll()
   void ring() {
-    fence();
+    reduce::fence();
     ring_others();
   }
   [[nodiscard]] PollResult poll_and_ring();
@@ -93,7 +93,7 @@ class SyncPoints {
   [[nodiscard]] base::Result<bool> all_arrived(bool thorough);
   // After a point: prefetches the line of the next arrival for writing. Its readers are done with
   // it.
-  void prefetch_next() const { prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
+  void prefetch_next() const { reduce::prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
   // Empty: no member runs another operation.
   [[nodiscard]] std::optional<Mismatch> mismatch() const;
   // Payload of `rank` at the current point, at which all have arrived; valid until this member
@@ -153,4 +153,4 @@ class SyncPoints {
   std::size_t mismatched_rank_ = 0;  // a rank that runs another operation; self_: none
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm

@@ -2,7 +2,7 @@
 #include "base/status.h"
 #include "collective/ucx/factory.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 base::Status built_without_ucx() {
@@ -27,4 +27,4 @@ base::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> /
   return built_without_ucx();
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 // A point-to-point message that does not fit the receiver's buffer comes without data; the size is
@@ -33,4 +33,4 @@ std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std
   return is_valid ? std::optional(out) : std::nullopt;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

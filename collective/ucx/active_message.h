@@ -11,7 +11,7 @@
 
 #include "collective/signature.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // Identifies a communicator within a generation.
 struct CommunicatorId {
@@ -71,4 +71,4 @@ struct ActiveMessage {
   bool counted = true;   // against the sender's limit in the UnexpectedQueue
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -8,14 +8,14 @@
 #include "collective/net/collectives.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 using base::Result;
 using base::Status;
 using base::TimePoint;
 
 UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group,
-                                 RankSums rank_sums)
+                                 net::RankSums rank_sums)
     : engine_(std::move(engine)),
       group_(std::move(group)),
       rank_sums_(std::move(rank_sums)),
@@ -29,8 +29,8 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(
   std::vector<proto::NodeId> nodes;
   for (const int r : ranks)
     nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(r)].slot_id.node);
-  MeshGroup group{communicator, std::move(ranks), Layout::of(nodes, rank), std::move(local)};
-  REGROUP_ASSIGN_OR_RETURN(auto rank_sums, RankSums::of(group.layout));
+  MeshGroup group{communicator, std::move(ranks), net::Layout::of(nodes, rank), std::move(local)};
+  REGROUP_ASSIGN_OR_RETURN(auto rank_sums, net::RankSums::of(group.layout));
   return std::unique_ptr<Communicator>(
       new UcxCommunicator(std::move(engine), std::move(group), std::move(rank_sums)));
 }
@@ -57,10 +57,11 @@ Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
   return Request(this, ticket);
 }
 
-Task UcxCommunicator::collective(Operation o, CollectiveSignature signature, std::uint64_t number) {
+net::Task UcxCommunicator::collective(Operation o, CollectiveSignature signature,
+                                      std::uint64_t number) {
   UcxMessenger messenger(*engine_, scratch_, group_, number, signature);
-  Exchange x(messenger, scratch_, group_.layout, rank_sums_);
-  co_await run_collective(x, o);
+  net::Exchange x(messenger, scratch_, group_.layout, rank_sums_);
+  co_await net::run_collective(x, o);
 }
 
 Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
@@ -70,20 +71,20 @@ Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
     return group_.local->tree_reducer().reduce(partials, leaf_count, result, dtype, deadline,
                                                blocks);
   REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
-  Nodes nodes;
-  PartialSums inputs;
+  net::Nodes nodes;
+  net::PartialSums inputs;
   for (const Partial& partial : partials) {
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  REGROUP_ASSIGN_OR_RETURN(auto here, plan_merge(std::span(&nodes, 1), leaf_count));
-  const TreeSum s{leaf_count,
-                  result,
-                  Arithmetic::of(dtype, Op::kSum),
-                  blocks,
-                  engine_->mesh().world().generation,
-                  std::move(here),
-                  std::move(inputs)};
+  REGROUP_ASSIGN_OR_RETURN(auto here, net::plan_merge(std::span(&nodes, 1), leaf_count));
+  const net::TreeSum s{leaf_count,
+                       result,
+                       net::Arithmetic::of(dtype, Op::kSum),
+                       blocks,
+                       engine_->mesh().world().generation,
+                       std::move(here),
+                       std::move(inputs)};
   OperationDescriptor operation =
       next_collective(tree_reduce_signature(dtype, leaf_count, result.size()));
   operation.begin = [this, &s, signature = operation.signature, number = operation.number] {
@@ -93,12 +94,13 @@ Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 
-Task UcxCommunicator::sum(const TreeSum& s, CollectiveSignature signature, std::uint64_t number) {
+net::Task UcxCommunicator::sum(const net::TreeSum& s, CollectiveSignature signature,
+                               std::uint64_t number) {
   UcxMessenger messenger(*engine_, scratch_, group_, number, signature);
-  Exchange x(messenger, scratch_, group_.layout, rank_sums_);
+  net::Exchange x(messenger, scratch_, group_.layout, rank_sums_);
   co_await Until(*engine_,
                  [&] { return shmem::all_left_before(engine_->mesh().arena(), s.generation); });
-  co_await tree_sum(x, s);
+  co_await net::tree_sum(x, s);
 }
 
 Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoint deadline) {
@@ -127,4 +129,4 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoin
   return open(engine_, communicator, std::move(ranks), mine_there, std::move(local));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -17,7 +17,7 @@
 #include "collective/ucx/messenger.h"
 #include "collective/ucx/point_to_point.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class UcxCommunicator final : public Communicator, private TreeReducer {
  public:
@@ -38,7 +38,7 @@ class UcxCommunicator final : public Communicator, private TreeReducer {
   [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
-  UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group, RankSums rank_sums);
+  UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group, net::RankSums rank_sums);
   [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override {
     return engine_->test(ticket);
   }
@@ -47,15 +47,17 @@ class UcxCommunicator final : public Communicator, private TreeReducer {
                                     Output result, Dtype dtype, base::TimePoint deadline,
                                     const SumBlocks& blocks) override;
   [[nodiscard]] OperationDescriptor next_collective(const CollectiveSignature& signature);
-  [[nodiscard]] Task collective(Operation o, CollectiveSignature signature, std::uint64_t number);
-  [[nodiscard]] Task sum(const TreeSum& s, CollectiveSignature signature, std::uint64_t number);
+  [[nodiscard]] net::Task collective(Operation o, CollectiveSignature signature,
+                                     std::uint64_t number);
+  [[nodiscard]] net::Task sum(const net::TreeSum& s, CollectiveSignature signature,
+                              std::uint64_t number);
 
   const std::shared_ptr<Engine> engine_;
   const MeshGroup group_;
-  const RankSums rank_sums_;
-  Scratch scratch_;
+  const net::RankSums rank_sums_;
+  net::Scratch scratch_;
   std::uint64_t number_ = 0;  // of the last collective operation
   PointToPoint messages_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -17,7 +17,7 @@
 #include "collective/ucx/peer_mesh.h"
 #include "collective/ucx/reachability.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 using base::TimePoint;
@@ -218,4 +218,4 @@ void PeerMesh::close_endpoint(ucp_ep_h endpoint) {
   static_cast<void>(begun(transfer, ucp().ucp_ep_close_nbx(endpoint, &param)));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

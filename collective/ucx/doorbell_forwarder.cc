@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 DoorbellForwarder::DoorbellForwarder(Bell& bell, std::function<void()> wake)
     : bell_(bell), wake_(std::move(wake)) {
@@ -37,4 +37,4 @@ void DoorbellForwarder::run() {
   }
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

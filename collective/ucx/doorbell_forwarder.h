@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "shmem/doorbell.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class DoorbellForwarder {
  public:
@@ -61,4 +61,4 @@ class DoorbellForwarder {
   std::jthread thread_;  // last: it uses the other members
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

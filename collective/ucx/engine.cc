@@ -18,7 +18,7 @@
 #include "collective/ucx/failure_notice.h"
 #include "shmem/doorbell.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 using base::Code;
 using base::Result;
@@ -333,4 +333,4 @@ void Engine::abandon(const CommunicatorId& communicator) {
   abort_if_failed();
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -24,7 +24,7 @@
 #include "collective/ucx/straggler_probe.h"
 #include "regroup/communicator.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class Engine;
 
@@ -93,7 +93,7 @@ class Engine {
     std::uint64_t ticket;
     base::TimePoint deadline;
     base::TimePoint begun;  // when it was started; then when its task began
-    std::optional<Task> task = std::nullopt;
+    std::optional<net::Task> task = std::nullopt;
   };
 
   [[nodiscard]] bool advance(bool with_network = true);
@@ -136,4 +136,4 @@ class Until final : public Waiter {
   Condition condition_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -10,7 +10,7 @@
 #include "collective/ucx/library.h"
 #include "collective/ucx/peer_mesh.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 using base::Result;
 
@@ -42,4 +42,4 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
       std::move(ranks), rank, std::move(local));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -19,7 +19,7 @@
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class UcxContext;
 class PeerMesh;
@@ -70,4 +70,4 @@ struct Addresses {
     std::shared_ptr<PeerMesh> mesh, std::unique_ptr<LocalCommunicator> local,
     const CommunicatorOptions& options = {});
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 constexpr std::chrono::seconds kFailureDrainTimeout(2);
@@ -76,4 +76,4 @@ std::string published_failure(const PeerMesh& mesh, std::span<const int> ranks) 
   return {};
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -10,7 +10,7 @@
 #include "collective/ucx/active_message.h"
 #include "collective/ucx/peer_mesh.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // Sends `why` to `ranks` of the World, without the own one, and waits until they have acked it, at
 // most 2 s. Publishes it, too, unless all ranks have acked, or a lower rank has sent a notice of
@@ -23,4 +23,4 @@ void send_failure(PeerMesh& mesh, const CommunicatorId& communicator, std::span<
 // What one of `ranks` has published, if it has left and sends no messages; empty: none has.
 [[nodiscard]] std::string published_failure(const PeerMesh& mesh, std::span<const int> ranks);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

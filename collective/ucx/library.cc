@@ -16,7 +16,7 @@
 
 #include "collective/ucx/listener.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 using base::Code;
@@ -194,4 +194,4 @@ UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Lis
 // The listener leaks on purpose: threads of UCX may still use it.
 UcxContext::~UcxContext() { static_cast<void>(listener_.release()); }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "collective/ucx/factory.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class Listener;
 
@@ -75,4 +75,4 @@ class UcxContext {
   const base::Duration probe_interval_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

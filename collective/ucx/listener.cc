@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 using base::Code;
 using base::Result;
@@ -100,4 +100,4 @@ std::vector<Listener::ConnectionRequest> Listener::take(proto::Generation genera
 
 bool Listener::arm() { return ucp_.ucp_worker_arm(worker_) == UCS_OK; }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

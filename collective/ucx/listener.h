@@ -16,7 +16,7 @@
 #include "collective/ucx/peer_address.h"
 #include "proto/world.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // The client id of a connection request: 32 bits of the generation, then the rank in its World.
 [[nodiscard]] constexpr std::uint64_t client_id_of(proto::Generation generation, std::size_t rank) {
@@ -66,4 +66,4 @@ class Listener {
   std::vector<ConnectionRequest> requests_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "collective/ucx/peer_address.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // An attempt to connect to one address, which the peer has not answered yet.
 struct ConnectionAttempt {
@@ -46,4 +46,4 @@ struct MeshPeer {
   } silence = kNone;  // last report to on_peer_silent
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 MatchKey ack_key_of(MatchKey key) {
@@ -18,7 +18,7 @@ MatchKey ack_key_of(MatchKey key) {
 
 }  // namespace
 
-MatchKey UcxMessenger::key_of(int from, MessageTag tag) const {
+MatchKey UcxMessenger::key_of(int from, net::MessageTag tag) const {
   return {group_.communicator, MessageKind::kData, number_, tag.pack(),
           group_.ranks[static_cast<std::size_t>(from)]};
 }
@@ -44,7 +44,7 @@ class UcxMessenger::Arrival final : public Waiter {
   ActiveMessage* message_ = nullptr;
 };
 
-Task UcxMessenger::send(int to, MessageTag tag, Input data) {
+net::Task UcxMessenger::send(int to, net::MessageTag tag, Input data) {
   const int peer = group_.ranks[static_cast<std::size_t>(to)];
   co_await Until(
       engine_, [this, peer] { return engine_.mesh().connect(peer); }, peer);
@@ -60,7 +60,7 @@ Task UcxMessenger::send(int to, MessageTag tag, Input data) {
   engine_.mesh().drop(ack);
 }
 
-Task UcxMessenger::receive(int from, MessageTag tag, Output data) {
+net::Task UcxMessenger::receive(int from, net::MessageTag tag, Output data) {
   const MatchKey key = key_of(from, tag);
   const ActiveMessage& message = co_await Arrival(*this, key);
   if (message.bytes != data.size()) {
@@ -70,8 +70,8 @@ Task UcxMessenger::receive(int from, MessageTag tag, Output data) {
   co_await take(key, tag, data);
 }
 
-Task UcxMessenger::receive_up_to(std::size_t limit, int from, MessageTag tag,
-                                 std::vector<std::byte>* data) {
+net::Task UcxMessenger::receive_up_to(std::size_t limit, int from, net::MessageTag tag,
+                                      std::vector<std::byte>* data) {
   const MatchKey key = key_of(from, tag);
   const ActiveMessage& message = co_await Arrival(*this, key);
   if (message.bytes > limit) {
@@ -83,7 +83,8 @@ Task UcxMessenger::receive_up_to(std::size_t limit, int from, MessageTag tag,
   co_await take(key, tag, *data);
 }
 
-Task UcxMessenger::receive_in_place(int from, MessageTag tag, std::size_t bytes, Received* out) {
+net::Task UcxMessenger::receive_in_place(int from, net::MessageTag tag, std::size_t bytes,
+                                         net::Received* out) {
   assert(!tag.needs_ack());
   const MatchKey key = key_of(from, tag);
   const ActiveMessage& message = co_await Arrival(*this, key);
@@ -102,7 +103,7 @@ Task UcxMessenger::receive_in_place(int from, MessageTag tag, std::size_t bytes,
   co_await take(key, tag, {out->room.data(), bytes});
 }
 
-Task UcxMessenger::take(MatchKey key, MessageTag tag, Output data) {
+net::Task UcxMessenger::take(MatchKey key, net::MessageTag tag, Output data) {
   const Transfer transfer = engine_.mesh().take(key, data.data());
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, key.from);
@@ -115,7 +116,7 @@ Task UcxMessenger::take(MatchKey key, MessageTag tag, Output data) {
       engine_, [&ack] { return ack.done(); }, key.from);
 }
 
-Task UcxMessenger::run_locally(Operation operation) {
+net::Task UcxMessenger::run_locally(Operation operation) {
   // The engine keeps the deadline.
   auto request = group_.local->start_part(signature_, operation, base::TimePoint::max());
   if (!request.ok()) engine_.fail(request.status());
@@ -133,9 +134,9 @@ void UcxMessenger::fail_locally(const base::Status& why) {
   engine_.fail_mismatch(signature_, group_.ranks[static_cast<std::size_t>(rank)], other->signature);
 }
 
-Task UcxMessenger::fail(base::Status why) {
+net::Task UcxMessenger::fail(base::Status why) {
   engine_.fail_all(why);
   co_await Until(engine_, [] { return false; });
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -11,47 +11,47 @@
 #include "collective/net/scratch.h"
 #include "collective/ucx/engine.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // The members of a communicator.
 struct MeshGroup {
   CommunicatorId communicator;
   std::vector<int> ranks;  // in the World, by rank
-  Layout layout;
+  net::Layout layout;
   std::unique_ptr<LocalCommunicator> local;  // of the ranks of this host, in the same order
 };
 
 // Of the current operation of `engine`, number `number` of its communicator. All references must
 // outlive it.
-class UcxMessenger final : public Messenger {
+class UcxMessenger final : public net::Messenger {
  public:
-  UcxMessenger(Engine& engine, Scratch& scratch, const MeshGroup& group, std::uint64_t number,
+  UcxMessenger(Engine& engine, net::Scratch& scratch, const MeshGroup& group, std::uint64_t number,
                const CollectiveSignature& signature)
       : engine_(engine), scratch_(scratch), group_(group), number_(number), signature_(signature) {}
 
-  [[nodiscard]] Task send(int to, MessageTag tag, Input data) override;
-  [[nodiscard]] Task receive(int from, MessageTag tag, Output data) override;
-  [[nodiscard]] Task receive_up_to(std::size_t limit, int from, MessageTag tag,
-                                   std::vector<std::byte>* data) override;
-  [[nodiscard]] Task receive_in_place(int from, MessageTag tag, std::size_t bytes,
-                                      Received* out) override;
-  void release(int from, MessageTag tag) override { engine_.mesh().drop(key_of(from, tag)); }
-  [[nodiscard]] Task run_locally(Operation operation) override;
-  [[nodiscard]] Task fail(base::Status why) override;
+  [[nodiscard]] net::Task send(int to, net::MessageTag tag, Input data) override;
+  [[nodiscard]] net::Task receive(int from, net::MessageTag tag, Output data) override;
+  [[nodiscard]] net::Task receive_up_to(std::size_t limit, int from, net::MessageTag tag,
+                                        std::vector<std::byte>* data) override;
+  [[nodiscard]] net::Task receive_in_place(int from, net::MessageTag tag, std::size_t bytes,
+                                           net::Received* out) override;
+  void release(int from, net::MessageTag tag) override { engine_.mesh().drop(key_of(from, tag)); }
+  [[nodiscard]] net::Task run_locally(Operation operation) override;
+  [[nodiscard]] net::Task fail(base::Status why) override;
 
  private:
   class Arrival;
 
-  [[nodiscard]] MatchKey key_of(int from, MessageTag tag) const;
+  [[nodiscard]] MatchKey key_of(int from, net::MessageTag tag) const;
   // Moves the data of a message that has arrived, and acks it.
-  [[nodiscard]] Task take(MatchKey key, MessageTag tag, Output data);
+  [[nodiscard]] net::Task take(MatchKey key, net::MessageTag tag, Output data);
   void fail_locally(const base::Status& why);
 
   Engine& engine_;
-  Scratch& scratch_;
+  net::Scratch& scratch_;
   const MeshGroup& group_;
   const std::uint64_t number_;
   const CollectiveSignature signature_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

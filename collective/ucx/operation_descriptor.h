@@ -10,7 +10,7 @@
 #include "collective/signature.h"
 #include "collective/ucx/active_message.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 struct OperationDescriptor {
   CommunicatorId communicator;
@@ -19,7 +19,7 @@ struct OperationDescriptor {
   CollectiveSignature signature;
   bool point_to_point = false;
   int peer = -1;  // of a point-to-point message: rank in the communicator
-  std::function<Task()> begin;
+  std::function<net::Task()> begin;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -18,7 +18,7 @@
 #include <system_error>
 #include <utility>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 std::uint32_t ones_in(const std::uint8_t* bytes, std::size_t count) {
@@ -216,4 +216,4 @@ SocketAddress to_socket_address(const PeerAddress& address) {
   return out;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

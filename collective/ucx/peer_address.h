@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 struct PeerAddress {
   std::uint16_t family = 0;  // AF_INET or AF_INET6
@@ -63,4 +63,4 @@ struct SocketAddress {
 };
 [[nodiscard]] SocketAddress to_socket_address(const PeerAddress& address);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "collective/ucx/reachability.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 using base::Code;
@@ -359,4 +359,4 @@ void PeerMesh::close() {
   ucp().ucp_worker_destroy(std::exchange(worker_, nullptr));
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

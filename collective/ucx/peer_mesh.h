@@ -22,7 +22,7 @@
 #include "collective/ucx/unexpected_queue.h"
 #include "shmem/arena.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class PeerMesh {
  public:
@@ -161,4 +161,4 @@ class PeerMesh {
   std::unique_ptr<DoorbellForwarder> forwarder_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 OperationDescriptor PointToPoint::next(const Operation& o) {
   OperationDescriptor operation{.communicator = id_,
@@ -23,7 +23,7 @@ OperationDescriptor PointToPoint::next(const Operation& o) {
 
 // The data is sent only after the receiver has posted its receive, so that a message that nobody
 // receives occupies no memory.
-Task PointToPoint::send(Operation o, std::uint64_t number) {
+net::Task PointToPoint::send(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   PeerMesh& mesh = engine_.mesh();
   const MatchKey ready{id_, MessageKind::kReadyToReceive, number, 0, peer};
@@ -50,7 +50,7 @@ Task PointToPoint::send(Operation o, std::uint64_t number) {
 }
 
 // At most kMaxPostedReceives receives are posted at a time; the oldest one always is.
-Task PointToPoint::receive(Operation o, std::uint64_t number) {
+net::Task PointToPoint::receive(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   std::uint64_t& completed = completed_[static_cast<std::size_t>(o.root)];
   PeerMesh& mesh = engine_.mesh();
@@ -88,4 +88,4 @@ Task PointToPoint::receive(Operation o, std::uint64_t number) {
   }
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

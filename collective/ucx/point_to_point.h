@@ -7,7 +7,7 @@
 #include "collective/ucx/engine.h"
 #include "regroup/operation.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // Counts the messages of each pair, by which the two sides match them. Owned by one thread, that of
 // the engine. Both arguments of the constructor must outlive it and its messages.
@@ -29,8 +29,8 @@ class PointToPoint {
   [[nodiscard]] OperationDescriptor next(const Operation& o);
 
  private:
-  [[nodiscard]] Task send(Operation o, std::uint64_t number);
-  [[nodiscard]] Task receive(Operation o, std::uint64_t number);
+  [[nodiscard]] net::Task send(Operation o, std::uint64_t number);
+  [[nodiscard]] net::Task receive(Operation o, std::uint64_t number);
   [[nodiscard]] CollectiveSignature signature_of_message(const Operation& o) const {
     return signature_of(o, static_cast<int>(ranks_.size()));
   }
@@ -43,4 +43,4 @@ class PointToPoint {
   std::vector<std::uint64_t> completed_;  // of the received ones, those that have completed
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -13,7 +13,7 @@
 #include <optional>
 #include <system_error>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 constexpr int kTcp = 6;  // IPPROTO_TCP; <linux/tcp.h> and <netinet/tcp.h> do not go together
@@ -97,4 +97,4 @@ bool is_connected(const PeerAddress& address) {
   return found;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

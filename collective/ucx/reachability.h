@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "collective/ucx/peer_address.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 // False if connections of this process to one of the addresses have unacknowledged data, and no
 // connection to them has received anything for `timeout`. True otherwise, also if there is no such
@@ -20,4 +20,4 @@ namespace regroup::collective {
 // True if the host at this address has accepted a connection of this process to this port.
 [[nodiscard]] bool is_connected(const PeerAddress& address);
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 constexpr std::size_t kMaxProbed =
@@ -75,4 +75,4 @@ std::vector<int> StragglerProbes::missing_ranks(const OperationDescriptor& opera
   return out;
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -13,7 +13,7 @@
 #include "collective/ucx/operation_descriptor.h"
 #include "collective/ucx/peer_mesh.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 inline constexpr std::chrono::milliseconds kProbeDelay(
     10);  // of an operation, before its first probe
@@ -62,4 +62,4 @@ class StragglerProbes {
   std::map<int, Transfer> sent_;  // the last probe, by rank in the World
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -5,7 +5,7 @@
 
 #include "collective/ucx/active_message.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class PeerMesh;
 
@@ -34,4 +34,4 @@ class Transfer {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

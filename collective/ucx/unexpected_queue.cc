@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 namespace {
 
 std::size_t local_bytes(const ActiveMessage& message) { return message.fetch ? 0 : message.bytes; }
@@ -56,4 +56,4 @@ void UnexpectedQueue::drop_probes(const CommunicatorId& communicator, std::uint6
   }
 }
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "collective/ucx/active_message.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx {
 
 class UnexpectedQueue {
  public:
@@ -65,4 +65,4 @@ class UnexpectedQueue {
   std::vector<Usage> usage_;  // by rank
 };
 
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx

@@ -63,7 +63,7 @@ std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-collective::Addresses addresses_in(const std::filesystem::path& folder, int rank) {
+collective::ucx::Addresses addresses_in(const std::filesystem::path& folder, int rank) {
   const auto file = [folder](proto::MemberId member) { return folder / std::to_string(member); };
   return {
       .publish =
@@ -118,12 +118,13 @@ void measure(collective::Communicator& comm, std::size_t bytes, int times) {
 
 void live(const shmem::Arena& arena, const proto::World& world, int rank, char** argv, int argc) {
   const std::filesystem::path folder(argv[1]);
-  const auto ucx = must(collective::open_ucx({.config = {{"TLS", "tcp"}}}));
+  const auto ucx = must(collective::ucx::open_ucx({.config = {{"TLS", "tcp"}}}));
   const proto::SlotId slot_id = world.members[static_cast<std::size_t>(rank)].slot_id;
   auto mesh =
-      must(collective::open_peer_mesh(ucx, arena, world, slot_id, addresses_in(folder, rank)));
+      must(collective::ucx::open_peer_mesh(ucx, arena, world, slot_id, addresses_in(folder, rank)));
   await_addresses(folder, world.size());
-  const auto comm = must(collective::open_communicator({arena, world, slot_id, std::move(mesh)}));
+  const auto comm =
+      must(collective::backends::open_communicator({arena, world, slot_id, std::move(mesh)}));
   for (int i = 5; i < argc; ++i) {
     const std::string word(argv[i]);
     const std::size_t colon = word.find(':');

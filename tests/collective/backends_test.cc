@@ -3,7 +3,7 @@
 #include "tests/collective/shm_job.h"
 #include "tests/collective/threaded.h"
 
-namespace regroup::collective::testing::backends {
+namespace regroup::collective::testing::backend_rows {
 namespace {
 
 constexpr Backend kReference{"Reference", false, make_threaded_job};
@@ -42,4 +42,4 @@ INSTANTIATE_TEST_SUITE_P(SingleCopyProcesses, Failures,
 #endif
 
 }  // namespace
-}  // namespace regroup::collective::testing::backends
+}  // namespace regroup::collective::testing::backend_rows

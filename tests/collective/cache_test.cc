@@ -32,60 +32,64 @@ TEST_F(Cache, TheHighestLevelCounts) {
   add(0, "1", "32K");
   add(1, "1", "32K");
   add(2, "2", "1024K");
-  EXPECT_EQ(last_level_cache(folder_), 1U << 20);
+  EXPECT_EQ(shm::last_level_cache(folder_), 1U << 20);
   add(3, "3", "32768K");
-  EXPECT_EQ(last_level_cache(folder_), 32U << 20);
+  EXPECT_EQ(shm::last_level_cache(folder_), 32U << 20);
 }
 
 TEST_F(Cache, WhatCannotBeReadIsAssumed) {
-  EXPECT_EQ(last_level_cache(folder_), kAssumedCache);
+  EXPECT_EQ(shm::last_level_cache(folder_), shm::kAssumedCache);
   add(0, "1", "much");
-  EXPECT_EQ(last_level_cache(folder_), kAssumedCache);
+  EXPECT_EQ(shm::last_level_cache(folder_), shm::kAssumedCache);
   add(1, "2", "512K");
-  EXPECT_EQ(last_level_cache(folder_), 512U << 10);
+  EXPECT_EQ(shm::last_level_cache(folder_), 512U << 10);
 }
 
 TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
   constexpr std::size_t kEighth = 1 << 20;
   const struct {
-    StoreHint store_hint;
+    shm::StoreHint store_hint;
     std::size_t eighths;  // from which on
   } rows[] = {
-      {StoreHint::kReceived, 4},
-      {StoreHint::kReduced, 3},
-      {StoreHint::kCopied, 2},
-      {StoreHint::kKept, 8},
+      {shm::StoreHint::kReceived, 4},
+      {shm::StoreHint::kReduced, 3},
+      {shm::StoreHint::kCopied, 2},
+      {shm::StoreHint::kKept, 8},
   };
   for (const auto& row : rows) {
     const std::size_t least = row.eighths * kEighth;
-    EXPECT_EQ(stores_of(row.store_hint, 0, 8 * kEighth), Stores::kPlain) << row.eighths;
-    EXPECT_EQ(stores_of(row.store_hint, least - 1, 8 * kEighth), Stores::kPlain) << row.eighths;
-    EXPECT_EQ(stores_of(row.store_hint, least, 8 * kEighth), Stores::kStream) << row.eighths;
+    EXPECT_EQ(shm::stores_of(row.store_hint, 0, 8 * kEighth), reduce::Stores::kPlain)
+        << row.eighths;
+    EXPECT_EQ(shm::stores_of(row.store_hint, least - 1, 8 * kEighth), reduce::Stores::kPlain)
+        << row.eighths;
+    EXPECT_EQ(shm::stores_of(row.store_hint, least, 8 * kEighth), reduce::Stores::kStream)
+        << row.eighths;
   }
 }
 
 TEST(Stores, SayWhatIsWritten) {
-  EXPECT_EQ(store_hint(Kind::kAllreduce, false, false), StoreHint::kReduced);
-  EXPECT_EQ(store_hint(Kind::kAllreduce, false, true), StoreHint::kReceived);
-  EXPECT_EQ(store_hint(Kind::kReduceScatter, false, false), StoreHint::kReduced);
+  EXPECT_EQ(shm::store_hint(Kind::kAllreduce, false, false), shm::StoreHint::kReduced);
+  EXPECT_EQ(shm::store_hint(Kind::kAllreduce, false, true), shm::StoreHint::kReceived);
+  EXPECT_EQ(shm::store_hint(Kind::kReduceScatter, false, false), shm::StoreHint::kReduced);
   for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter, Kind::kAlltoall}) {
-    EXPECT_EQ(store_hint(kind, true, true), StoreHint::kKept) << name_of(kind);
+    EXPECT_EQ(shm::store_hint(kind, true, true), shm::StoreHint::kKept) << name_of(kind);
   }
-  EXPECT_EQ(store_hint(Kind::kAlltoall, false, false), StoreHint::kReceived);
-  EXPECT_EQ(store_hint(Kind::kAllgather, true, true), StoreHint::kReceived);
-  EXPECT_EQ(store_hint(Kind::kGather, true, false), StoreHint::kReceived);
-  EXPECT_EQ(store_hint(Kind::kBroadcast, false, true), StoreHint::kCopied);
-  EXPECT_EQ(store_hint(Kind::kScatter, true, false), StoreHint::kCopied);
+  EXPECT_EQ(shm::store_hint(Kind::kAlltoall, false, false), shm::StoreHint::kReceived);
+  EXPECT_EQ(shm::store_hint(Kind::kAllgather, true, true), shm::StoreHint::kReceived);
+  EXPECT_EQ(shm::store_hint(Kind::kGather, true, false), shm::StoreHint::kReceived);
+  EXPECT_EQ(shm::store_hint(Kind::kBroadcast, false, true), shm::StoreHint::kCopied);
+  EXPECT_EQ(shm::store_hint(Kind::kScatter, true, false), shm::StoreHint::kCopied);
 }
 
 TEST(Stores, CountMemoryThatIsBothOnce) {
-  EXPECT_EQ(footprint(Kind::kAllreduce, false, 20, 10), 30U);
-  EXPECT_EQ(footprint(Kind::kAllreduce, true, 20, 20), 40U);  // replaces what was read
-  EXPECT_EQ(footprint(Kind::kAllgather, false, 20, 40), 60U);
-  EXPECT_EQ(footprint(Kind::kAllgather, true, 20, 40), 40U);
-  EXPECT_EQ(footprint(Kind::kGather, true, 20, 20), 40U);
-  EXPECT_EQ(footprint(Kind::kBroadcast, false, 10, 20), 20U);  // the root's result is its input
-  EXPECT_EQ(footprint(Kind::kScatter, false, 20, 20), 40U);
+  EXPECT_EQ(shm::footprint(Kind::kAllreduce, false, 20, 10), 30U);
+  EXPECT_EQ(shm::footprint(Kind::kAllreduce, true, 20, 20), 40U);  // replaces what was read
+  EXPECT_EQ(shm::footprint(Kind::kAllgather, false, 20, 40), 60U);
+  EXPECT_EQ(shm::footprint(Kind::kAllgather, true, 20, 40), 40U);
+  EXPECT_EQ(shm::footprint(Kind::kGather, true, 20, 20), 40U);
+  EXPECT_EQ(shm::footprint(Kind::kBroadcast, false, 10, 20),
+            20U);  // the root's result is its input
+  EXPECT_EQ(shm::footprint(Kind::kScatter, false, 20, 20), 40U);
 }
 
 }  // namespace

@@ -58,24 +58,24 @@ class Child {
 class Exposed {
  public:
   Exposed() {
-    void* page = ::mmap(nullptr, sizeof(RemoteBuffer), PROT_READ | PROT_WRITE,
+    void* page = ::mmap(nullptr, sizeof(shm::RemoteBuffer), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(page, MAP_FAILED);
-    memory_ = new (page) RemoteBuffer;
+    memory_ = new (page) shm::RemoteBuffer;
   }
-  ~Exposed() { ::munmap(memory_, sizeof(RemoteBuffer)); }
+  ~Exposed() { ::munmap(memory_, sizeof(shm::RemoteBuffer)); }
   Exposed(const Exposed&) = delete;
   Exposed& operator=(const Exposed&) = delete;
-  RemoteBuffer& operator*() const { return *memory_; }
+  shm::RemoteBuffer& operator*() const { return *memory_; }
 
  private:
-  RemoteBuffer* memory_;
+  shm::RemoteBuffer* memory_;
 };
 
 TEST(Cma, ReadsAStoppedProcessButNotADeadOne) {
   const Exposed exposed;
   Child child([&] {
-    static LivenessCanary canary;
+    static shm::LivenessCanary canary;
     void* memory =
         ::mmap(nullptr, 2 * kMany, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(memory, 0x5a, kMany);
@@ -85,43 +85,43 @@ TEST(Cma, ReadsAStoppedProcessButNotADeadOne) {
   EXPECT_EQ((*exposed).pid, child.pid());
   Bytes got(kMany - 5);
   ASSERT_EQ(::kill(child.pid(), SIGSTOP), 0);
-  ASSERT_TRUE(cma_read(*exposed, 5, got));
+  ASSERT_TRUE(shm::cma_read(*exposed, 5, got));
   EXPECT_EQ(std::ranges::count(got, std::byte{0x5a}), static_cast<std::ptrdiff_t>(got.size()));
-  EXPECT_FALSE(cma_read(*exposed, 6, got)) << "past the end of the mapping";
+  EXPECT_FALSE(shm::cma_read(*exposed, 6, got)) << "past the end of the mapping";
   child.kill();
-  EXPECT_FALSE(cma_read(*exposed, 5, got));
+  EXPECT_FALSE(shm::cma_read(*exposed, 5, got));
 }
 
 // As if the pid had been reused, by a process with the same memory at the same addresses.
 TEST(Cma, DoesNotReadAForkedCopyOfAMember) {
-  LivenessCanary canary;
+  shm::LivenessCanary canary;
   const Bytes data(1000, std::byte{7});
-  RemoteBuffer memory = canary.expose(data);
+  shm::RemoteBuffer memory = canary.expose(data);
   Bytes got(data.size());
-  ASSERT_TRUE(cma_read(memory, 0, got));
+  ASSERT_TRUE(shm::cma_read(memory, 0, got));
   EXPECT_EQ(got, data);
   const Child copy([] {});
   memory.pid = copy.pid();
-  EXPECT_FALSE(cma_read(memory, 0, got));
+  EXPECT_FALSE(shm::cma_read(memory, 0, got));
 }
 
 TEST(Cma, FailsAfterTheCanaryWasWithdrawn) {
   const Bytes data(1000, std::byte{7});
   Bytes got(data.size());
-  RemoteBuffer memory;
+  shm::RemoteBuffer memory;
   {
-    LivenessCanary canary;
+    shm::LivenessCanary canary;
     memory = canary.expose(data);
-    ASSERT_TRUE(cma_read(memory, 0, got));
+    ASSERT_TRUE(shm::cma_read(memory, 0, got));
     canary.withdraw();
-    EXPECT_FALSE(cma_read(memory, 0, got));
+    EXPECT_FALSE(shm::cma_read(memory, 0, got));
     EXPECT_EQ(canary.expose(data).address, 0U);
-    EXPECT_FALSE(cma_read(canary.expose(data), 0, got));
+    EXPECT_FALSE(shm::cma_read(canary.expose(data), 0, got));
   }
-  EXPECT_FALSE(cma_read(memory, 0, got));
-  LivenessCanary next;
+  EXPECT_FALSE(shm::cma_read(memory, 0, got));
+  shm::LivenessCanary next;
   EXPECT_NE(next.expose(data).canary, memory.canary);
-  EXPECT_FALSE(cma_read(memory, 0, got));
+  EXPECT_FALSE(shm::cma_read(memory, 0, got));
 }
 
 }  // namespace

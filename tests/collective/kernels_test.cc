@@ -16,18 +16,18 @@
 namespace regroup::collective::testing::kernels {
 namespace {
 
-std::vector<Simd> levels() {
-  std::vector<Simd> all;
-  for (Simd level : {Simd::kBaseline, Simd::kAvx2, Simd::kAvx512}) {
-    if (level <= best_simd()) all.push_back(level);
+std::vector<reduce::Simd> levels() {
+  std::vector<reduce::Simd> all;
+  for (reduce::Simd level : {reduce::Simd::kBaseline, reduce::Simd::kAvx2, reduce::Simd::kAvx512}) {
+    if (level <= reduce::best_simd()) all.push_back(level);
   }
   return all;
 }
 
-class Kernel : public ::testing::TestWithParam<Simd> {};
+class Kernel : public ::testing::TestWithParam<reduce::Simd> {};
 
-Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::size_t skew,
-             Stores stores) {
+Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, reduce::Simd simd, std::size_t skew,
+             reduce::Stores stores) {
   std::vector<proto::Interval> nodes;
   std::vector<Bytes> moved;
   std::vector<const std::byte*> inputs;
@@ -37,7 +37,7 @@ Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::
     moved.back().insert(moved.back().end(), leaves[i].begin(), leaves[i].end());
   }
   for (const Bytes& leaf : moved) inputs.push_back(leaf.data() + skew);
-  auto fold = TreeFold::compile(nodes, static_cast<std::uint32_t>(leaves.size()), simd);
+  auto fold = reduce::TreeFold::compile(nodes, static_cast<std::uint32_t>(leaves.size()), simd);
   EXPECT_TRUE(fold.ok());
   Bytes out(leaves[0].size() + 128);
   const std::size_t at = 64 - reinterpret_cast<std::uintptr_t>(out.data()) % 64 + skew;
@@ -58,7 +58,7 @@ TEST_P(Kernel, HasTheBitsOfTheDefinition) {
           leaves.push_back(make_leaf(dtype, 2111, 77 * count + i, true));
         const Bytes want = reference_fold(dtype, op, leaves, {0, count});
         for (const std::size_t skew : {0, 1, 2}) {
-          for (const Stores stores : {Stores::kPlain, Stores::kStream}) {
+          for (const reduce::Stores stores : {reduce::Stores::kPlain, reduce::Stores::kStream}) {
             ASSERT_EQ(folded(leaves, dtype, op, GetParam(), skew, stores), want)
                 << name_of(op) << " of " << count << " " << name_of(dtype) << ", skew " << skew;
           }
@@ -76,7 +76,8 @@ TEST_P(Kernel, DoesNotDependOnTheModeOfTheThread) {
   base::set_float_mode(base::kFastFloatMode);
   const base::FloatMode changed = base::float_mode();
   ASSERT_NE(changed & ~base::kFloatFlags, base::kStandardFloatMode);
-  const Bytes got = folded(leaves, Dtype::kFloat32, Op::kSum, GetParam(), 0, Stores::kPlain);
+  const Bytes got =
+      folded(leaves, Dtype::kFloat32, Op::kSum, GetParam(), 0, reduce::Stores::kPlain);
   EXPECT_EQ(base::float_mode(), changed);
   base::set_float_mode(before);
   EXPECT_EQ(got, want);
@@ -84,7 +85,7 @@ TEST_P(Kernel, DoesNotDependOnTheModeOfTheThread) {
 
 // All 65,536 halves, and floats around every one of them.
 TEST_P(Kernel, ConvertsEveryHalf) {
-  const Kernels& kernels = kernels_of(GetParam());
+  const reduce::Kernels& kernels = reduce::kernels_of(GetParam());
   std::vector<std::uint16_t> halves(65536);
   for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
   std::vector<float> floats(halves.size());
@@ -115,7 +116,7 @@ TEST_P(Kernel, ConvertsEveryHalf) {
 }
 
 TEST_P(Kernel, CopiesAnyLengthAtAnyAlignmentAndNothingBeyond) {
-  const Kernels& kernels = kernels_of(GetParam());
+  const reduce::Kernels& kernels = reduce::kernels_of(GetParam());
   const Bytes from = make_leaf(Dtype::kUint8, 2000, 5, true);
   for (const std::size_t skew : {0, 1, 17, 63}) {
     for (std::size_t bytes = 0; bytes + skew <= 1300; bytes += bytes < 600 ? 1 : 97) {
@@ -129,7 +130,7 @@ TEST_P(Kernel, CopiesAnyLengthAtAnyAlignmentAndNothingBeyond) {
   }
 }
 
-std::string name_of_level(const ::testing::TestParamInfo<Simd>& info) {
+std::string name_of_level(const ::testing::TestParamInfo<reduce::Simd>& info) {
   constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx512"};
   return kNames[static_cast<std::size_t>(info.param)];
 }

@@ -37,8 +37,8 @@ std::string run(const std::vector<proto::NodeId>& nodes, const Shape& shape) {
     exchanges.emplace_back(shape, rank, world.size(), 7);
     operations.push_back(exchanges.back().operation());
   }
-  std::string fault = world.run([&](collective::Exchange& x, int rank) {
-    return run_collective(x, operations[static_cast<std::size_t>(rank)]);
+  std::string fault = world.run([&](net::Exchange& x, int rank) {
+    return net::run_collective(x, operations[static_cast<std::size_t>(rank)]);
   });
   for (const Exchange& exchange : exchanges) fault += fault.empty() ? exchange.verify() : "";
   return fault;
@@ -76,9 +76,9 @@ TEST(NetCollectives, OfOneHostSendNothing) {
   NetWorld world({0, 0, 0});
   Bytes data(3 * 8);
   std::vector<Bytes> out(3, Bytes(8));
-  const std::string fault = world.run([&](collective::Exchange& x, int rank) {
+  const std::string fault = world.run([&](net::Exchange& x, int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    return run_collective(
+    return net::run_collective(
         x, Operation::allreduce(std::span(data).subspan(r * 8, 8), out[r], Dtype::kInt64));
   });
   EXPECT_EQ(fault, "");
@@ -92,21 +92,21 @@ class TreeSums : public ::testing::Test {
                   Dtype dtype, const std::vector<std::vector<Sealed>>& held) {
     NetWorld world(nodes);
     results_.assign(held.size(), Bytes(bytes));
-    std::list<TreeSum> sums;
+    std::list<net::TreeSum> sums;
     for (const proto::NodeId node : nodes) {
-      Nodes list;
-      PartialSums inputs;
+      net::Nodes list;
+      net::PartialSums inputs;
       for (const Sealed& part : held[node]) {
         list.push_back(part.leaves);
         inputs.push_back(part.sum.data());
       }
-      auto here = plan_merge(std::span(&list, 1), leaves);
+      auto here = net::plan_merge(std::span(&list, 1), leaves);
       if (!here.ok()) return here.status().message();
-      sums.push_back({leaves, results_[node], collective::Arithmetic::of(dtype, Op::kSum), blocks_,
-                      1, std::move(*here), std::move(inputs)});
+      sums.push_back({leaves, results_[node], collective::net::Arithmetic::of(dtype, Op::kSum),
+                      blocks_, 1, std::move(*here), std::move(inputs)});
     }
-    return world.run([&](collective::Exchange& x, int rank) {
-      return tree_sum(x, *std::next(sums.begin(), rank));
+    return world.run([&](net::Exchange& x, int rank) {
+      return net::tree_sum(x, *std::next(sums.begin(), rank));
     });
   }
 

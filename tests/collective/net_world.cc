@@ -47,14 +47,14 @@ struct Condition {
   void await_resume() const {}
 };
 
-class NetWorld::Rank final : public Messenger {
+class NetWorld::Rank final : public net::Messenger {
  public:
-  Rank(NetWorld& world, Layout layout)
+  Rank(NetWorld& world, net::Layout layout)
       : world_(world), state_(*world.state_), layout_(std::move(layout)) {}
 
-  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] const net::Layout& layout() const { return layout_; }
 
-  Task send(int to, MessageTag tag, Input data) override {
+  net::Task send(int to, net::MessageTag tag, Input data) override {
     const std::tuple key(layout_.rank, to, tag.pack());
     if (state_.arrived.contains(key))
       state_.failed = "two messages with the same tag are under way";
@@ -65,23 +65,24 @@ class NetWorld::Rank final : public Messenger {
     co_await acked;
     state_.acked.erase(key);
   }
-  Task receive(int from, MessageTag tag, Output data) override {
+  net::Task receive(int from, net::MessageTag tag, Output data) override {
     Bytes message;
-    Task received = take(from, tag, &message);
+    net::Task received = take(from, tag, &message);
     co_await received;
     if (message.size() != data.size())
       state_.failed = "a message of another size than its receiver wants";
     if (!data.empty())
       std::memcpy(data.data(), message.data(), std::min(data.size(), message.size()));
   }
-  Task receive_up_to(std::size_t limit, int from, MessageTag tag,
-                     std::vector<std::byte>* data) override {
-    Task received = take(from, tag, data);
+  net::Task receive_up_to(std::size_t limit, int from, net::MessageTag tag,
+                          std::vector<std::byte>* data) override {
+    net::Task received = take(from, tag, data);
     co_await received;
     if (data->size() > limit) state_.failed = "a message above its limit";
   }
   // Every other message stays where it is, as with UCX.
-  Task receive_in_place(int from, MessageTag tag, std::size_t bytes, Received* out) override {
+  net::Task receive_in_place(int from, net::MessageTag tag, std::size_t bytes,
+                             net::Received* out) override {
     const std::tuple key(from, layout_.rank, tag.pack());
     Condition arrived{state_.waiting, [this, key] { return state_.arrived.contains(key); }};
     co_await arrived;
@@ -96,11 +97,11 @@ class NetWorld::Rank final : public Messenger {
     out->data = out->room.data();
     state_.arrived.erase(key);
   }
-  void release(int from, MessageTag tag) override {
+  void release(int from, net::MessageTag tag) override {
     if (state_.arrived.erase({from, layout_.rank, tag.pack()}) != 1)
       state_.failed = "released twice";
   }
-  Task run_locally(Operation operation) override {
+  net::Task run_locally(Operation operation) override {
     auto& rounds = state_.rounds[layout_.host];
     const std::size_t index = local_operations_++;
     if (rounds.size() <= index) rounds.resize(index + 1);
@@ -113,16 +114,16 @@ class NetWorld::Rank final : public Messenger {
     Condition done{state_.waiting, [&rounds, index] { return rounds[index].done; }};
     co_await done;
   }
-  Task fail(base::Status why) override {
+  net::Task fail(base::Status why) override {
     state_.failed = why.message();
     Condition never{state_.waiting, [] { return false; }};
     co_await never;
   }
 
-  Scratch& scratch() { return scratch_; }
+  net::Scratch& scratch() { return scratch_; }
 
  private:
-  Task take(int from, MessageTag tag, Bytes* message) {
+  net::Task take(int from, net::MessageTag tag, Bytes* message) {
     const std::tuple key(from, layout_.rank, tag.pack());
     Condition arrived{state_.waiting, [this, key] { return state_.arrived.contains(key); }};
     co_await arrived;
@@ -149,8 +150,8 @@ class NetWorld::Rank final : public Messenger {
 
   NetWorld& world_;
   State& state_;
-  const Layout layout_;
-  Scratch scratch_;
+  const net::Layout layout_;
+  net::Scratch scratch_;
   std::size_t local_operations_ = 0;
   std::size_t received_ = 0;
 };
@@ -158,20 +159,20 @@ class NetWorld::Rank final : public Messenger {
 NetWorld::NetWorld(std::vector<proto::NodeId> nodes) : nodes_(std::move(nodes)) {}
 NetWorld::~NetWorld() = default;
 
-std::string NetWorld::run(const std::function<Task(collective::Exchange&, int rank)>& part) {
+std::string NetWorld::run(const std::function<net::Task(net::Exchange&, int rank)>& part) {
   state_ = std::make_unique<State>();
   messages_ = 0;
   std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<RankSums> sums;
+  std::vector<net::RankSums> sums;
   for (int rank = 0; rank < size(); ++rank) {
-    ranks.push_back(std::make_unique<Rank>(*this, Layout::of(nodes_, rank)));
-    auto plans = RankSums::of(ranks.back()->layout());
+    ranks.push_back(std::make_unique<Rank>(*this, net::Layout::of(nodes_, rank)));
+    auto plans = net::RankSums::of(ranks.back()->layout());
     if (!plans.ok()) return plans.status().message();
     sums.push_back(std::move(*plans));
   }
   state_->rounds.resize(ranks[0]->layout().hosts.size());
-  std::list<collective::Exchange> exchanges;
-  std::vector<Task> tasks;
+  std::list<net::Exchange> exchanges;
+  std::vector<net::Task> tasks;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     exchanges.emplace_back(*ranks[r], ranks[r]->scratch(), ranks[r]->layout(), sums[r]);
     tasks.push_back(part(exchanges.back(), static_cast<int>(r)));

@@ -25,7 +25,7 @@ class NetWorld {
   [[nodiscard]] int size() const { return static_cast<int>(nodes_.size()); }
   // Runs `part(exchange)` of each rank until nothing moves any more. Returns why it did not end: an
   // operation failed, or a rank waits for what nobody sends; empty if all ended.
-  [[nodiscard]] std::string run(const std::function<Task(collective::Exchange&, int rank)>& part);
+  [[nodiscard]] std::string run(const std::function<net::Task(net::Exchange&, int rank)>& part);
   // Of the last run.
   [[nodiscard]] std::size_t messages() const { return messages_; }
 

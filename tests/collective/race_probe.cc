@@ -18,7 +18,7 @@ constexpr int kRounds = 100;
 
 bool run_rank(const shmem::Arena& arena, const proto::World& world, proto::SlotIndex slot) {
   const base::TimePoint deadline = base::SystemClock().now() + std::chrono::seconds(20);
-  auto comm = collective::make_shm(arena, world, {0, slot});
+  auto comm = collective::shm::make_shm(arena, world, {0, slot});
   std::vector<std::byte> data(64 << 10);
   for (int k = 0; comm.ok() && k < kRounds; ++k) {
     if (!(*comm)->allreduce(data, data, collective::Dtype::kFloat32, deadline).ok()) return false;

@@ -62,7 +62,7 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
   return {kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
 }
 
-using Params = std::tuple<std::size_t, SingleCopyMode, StorePolicy>;
+using Params = std::tuple<std::size_t, shm::SingleCopyMode, shm::StorePolicy>;
 
 // One thread advances all members, one call at a time in random order: a rank that is done
 // continues while the others are anywhere in the operation.
@@ -70,11 +70,12 @@ class ShmArena : public ::testing::TestWithParam<Params> {
  protected:
   explicit ShmArena(std::size_t largest = 0)
       : largest_(largest > 0 ? largest : (ranks_ > kFewRanks ? 131'076 : 300'004)) {
-    ShmOptions options;
+    shm::ShmOptions options;
     options.single_copy = std::get<1>(GetParam());
     options.store_policy = std::get<2>(GetParam());
     for (std::size_t slot = 0; slot < ranks_; ++slot) {
-      auto comm = make_shm(arena_, world_, {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
+      auto comm =
+          shm::make_shm(arena_, world_, {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       members_.push_back(std::move(comm).value());
     }
@@ -209,16 +210,16 @@ TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
 // Every number of ranks in every way takes minutes: only with REGROUP_TEST_FULL.
 std::vector<Params> params() {
 #ifdef __SANITIZE_THREAD__  // one thread cannot race, and is slow
-  return {{3, SingleCopyMode::kNever, StorePolicy::kPlain},
-          {3, SingleCopyMode::kAlways, StorePolicy::kStream}};
+  return {{3, shm::SingleCopyMode::kNever, shm::StorePolicy::kPlain},
+          {3, shm::SingleCopyMode::kAlways, shm::StorePolicy::kStream}};
 #else
   std::vector<Params> all;
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   for (std::size_t ranks = 1; ranks < 10; ++ranks) {
-    for (const auto single_copy : {SingleCopyMode::kNever, SingleCopyMode::kAlways}) {
-      for (const auto store_policy : {StorePolicy::kPlain, StorePolicy::kStream}) {
+    for (const auto single_copy : {shm::SingleCopyMode::kNever, shm::SingleCopyMode::kAlways}) {
+      for (const auto store_policy : {shm::StorePolicy::kPlain, shm::StorePolicy::kStream}) {
         const bool usual =
-            single_copy == SingleCopyMode::kNever && store_policy == StorePolicy::kPlain;
+            single_copy == shm::SingleCopyMode::kNever && store_policy == shm::StorePolicy::kPlain;
         if (full || usual || ranks == 2 || ranks == 5)
           all.emplace_back(ranks, single_copy, store_policy);
       }
@@ -228,16 +229,16 @@ std::vector<Params> params() {
 #endif
 }
 const auto kNameOfParam = [](const auto& info) {
-  const bool past = std::get<2>(info.param) == StorePolicy::kStream;
+  const bool past = std::get<2>(info.param) == shm::StorePolicy::kStream;
   return std::to_string(std::get<0>(info.param)) +
-         (std::get<1>(info.param) == SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
+         (std::get<1>(info.param) == shm::SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
          (past ? "PastTheCache" : "");
 };
-const auto kBothStagings = ::testing::Values(StorePolicy::kPlain, StorePolicy::kStream);
+const auto kBothStagings = ::testing::Values(shm::StorePolicy::kPlain, shm::StorePolicy::kStream);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena, ::testing::ValuesIn(params()), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaPieces,
                          ::testing::Combine(::testing::Values<std::size_t>(2, 3, 4),
-                                            ::testing::Values(SingleCopyMode::kNever),
+                                            ::testing::Values(shm::SingleCopyMode::kNever),
                                             kBothStagings),
                          kNameOfParam);
 
@@ -267,7 +268,7 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
   const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
   run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
     const auto slot = static_cast<proto::SlotIndex>(rank);
-    auto comm = make_shm(mine, world, {0, slot});
+    auto comm = shm::make_shm(mine, world, {0, slot});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     std::mt19937_64 common(11);
@@ -297,7 +298,7 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
   const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
   run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
     const auto slot = static_cast<proto::SlotIndex>(rank);
-    auto comm = make_shm(mine, world, {0, slot});
+    auto comm = shm::make_shm(mine, world, {0, slot});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::unique_ptr<Communicator> group;
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
@@ -325,7 +326,7 @@ TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
       make_arena({.slots = static_cast<std::uint32_t>(size), .elements = 20'000});
   const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
   run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
-    auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm = shm::make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     for (std::uint64_t k = 0; k < rounds(40); ++k) {

@@ -12,11 +12,11 @@ namespace {
 
 TEST(ShmBounceBuffers, AreTheSameForEachMember) {
   const shmem::Arena arena = make_arena({.slots = 3});
-  BounceBuffers mine(arena, {0, 2});
-  BounceBuffers theirs(arena, {0, 2});
+  shm::BounceBuffers mine(arena, {0, 2});
+  shm::BounceBuffers theirs(arena, {0, 2});
   ASSERT_EQ(mine.ranks(), 2U);
   std::size_t bytes = 1;
-  for (std::uint64_t epoch = 0; epoch < 200; ++epoch, bytes = bytes * 3 % kChunk + 1) {
+  for (std::uint64_t epoch = 0; epoch < 200; ++epoch, bytes = bytes * 3 % shm::kChunk + 1) {
     const std::byte* const next = mine.next_chunk(1, epoch, bytes, false);
     mine.place(epoch, bytes, false);
     theirs.place(epoch, bytes, false);
@@ -30,12 +30,12 @@ TEST(ShmBounceBuffers, AreTheSameForEachMember) {
 
 TEST(ShmBounceBuffers, LieInTheSlotOfTheirMember) {
   const shmem::Arena arena = make_arena({.slots = 3});
-  BounceBuffers buffers(arena, {2, 1});
-  buffers.place(0, kChunk, false);
+  shm::BounceBuffers buffers(arena, {2, 1});
+  buffers.place(0, shm::kChunk, false);
   const auto lies_in = [&](const void* at, proto::SlotIndex slot) {
     const auto buffer = arena.bounce_buffer(slot);
     const auto* const byte = static_cast<const std::byte*>(at);
-    return byte >= buffer.data() && byte + kChunk <= buffer.data() + buffer.size();
+    return byte >= buffer.data() && byte + shm::kChunk <= buffer.data() + buffer.size();
   };
   EXPECT_TRUE(lies_in(buffers.chunk(0, 0), 2));
   EXPECT_TRUE(lies_in(buffers.chunk(1, 0), 1));
@@ -45,12 +45,12 @@ TEST(ShmBounceBuffers, LieInTheSlotOfTheirMember) {
 // What a member writes in one epoch is read until two epochs later.
 TEST(ShmBounceBuffers, KeepThreeEpochsApart) {
   const shmem::Arena arena = make_arena({.slots = 1});
-  BounceBuffers buffers(arena, {0});
+  shm::BounceBuffers buffers(arena, {0});
   for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
-    buffers.place(epoch, kChunk, false);
+    buffers.place(epoch, shm::kChunk, false);
     for (std::uint64_t before = epoch < 2 ? 0 : epoch - 2; before < epoch; ++before) {
       const auto distance = buffers.chunk(0, epoch) - buffers.chunk(0, before);
-      EXPECT_GE(std::abs(distance), static_cast<std::ptrdiff_t>(kChunk)) << epoch;
+      EXPECT_GE(std::abs(distance), static_cast<std::ptrdiff_t>(shm::kChunk)) << epoch;
       EXPECT_NE(buffers.inline_chunks(0, epoch), buffers.inline_chunks(0, before));
     }
   }

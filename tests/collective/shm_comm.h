@@ -13,9 +13,9 @@ namespace regroup::collective::testing {
 
 // Of generation 1, which has a rank in each slot.
 inline std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int rank,
-                                               const ShmOptions& options = {}) {
+                                               const shm::ShmOptions& options = {}) {
   const proto::SlotId slot_id{0, static_cast<proto::SlotIndex>(rank)};
-  auto comm = make_shm(arena, make_world(1, arena.spec().slots), slot_id, {}, options);
+  auto comm = shm::make_shm(arena, make_world(1, arena.spec().slots), slot_id, {}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }

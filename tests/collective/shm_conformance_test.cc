@@ -36,7 +36,7 @@ class Shm : public ::testing::TestWithParam<Case> {
         make_arena({.slots = size, .shards = 64, .elements = 2 * kMostElements});
     const proto::World world = make_world(kGeneration, size);
     run_ranks(arena, GetParam().kind, GetParam().size, [&](const shmem::Arena& mine, int rank) {
-      auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
+      auto comm = shm::make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
       ASSERT_TRUE(comm.ok()) << comm.status().to_string();
       ASSERT_EQ((*comm)->rank(), rank);
       ASSERT_EQ((*comm)->size(), GetParam().size);
@@ -62,7 +62,7 @@ TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::uint64_t seed = 0;
     for (Dtype dtype : {Dtype::kFloat32, Dtype::kInt64}) {
-      const std::size_t chunk = kChunk / size_of(dtype);
+      const std::size_t chunk = shm::kChunk / size_of(dtype);
       for (std::size_t elements :
            {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{16}, std::size_t{17},
             std::size_t{1023}, chunk / 8 + 1, chunk, 2 * chunk + 9}) {

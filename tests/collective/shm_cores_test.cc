@@ -9,8 +9,8 @@
 namespace regroup::collective::testing::shm_cores {
 namespace {
 
-Cores set_of(const std::vector<std::size_t>& cores) {
-  Cores out{};
+shm::Cores set_of(const std::vector<std::size_t>& cores) {
+  shm::Cores out{};
   for (const std::size_t core : cores) out[core / 64] |= std::uint64_t{1} << core % 64;
   return out;
 }
@@ -42,13 +42,15 @@ const Row kRows[] = {
 
 TEST(Cores, SufficeWhereEachMemberCanHaveOne) {
   for (const Row& row : kRows) {
-    std::vector<Cores> cores;
+    std::vector<shm::Cores> cores;
     for (const auto& one : row.cores) cores.push_back(set_of(one));
-    EXPECT_EQ(suffice(cores, cores.size() + row.others), row.suffice) << row.what;
+    EXPECT_EQ(shm::suffice(cores, cores.size() + row.others), row.suffice) << row.what;
   }
 }
 
-TEST(Cores, OfThisThreadAreSome) { EXPECT_GT(collective::count(collective::own_cores()), 0U); }
+TEST(Cores, OfThisThreadAreSome) {
+  EXPECT_GT(collective::shm::count(collective::shm::own_cores()), 0U);
+}
 
 }  // namespace
 }  // namespace regroup::collective::testing::shm_cores

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kRanks = 3;
 
-std::vector<Peer> peers_of(const shmem::Arena& arena) {
-  std::vector<Peer> peers;
+std::vector<shm::Peer> peers_of(const shmem::Arena& arena) {
+  std::vector<shm::Peer> peers;
   for (proto::SlotIndex slot = 0; slot < kRanks; ++slot) {
     shmem::MemberSlot& member = arena.member_slot(slot);
     peers.push_back({&member, &member.channels[0]});
@@ -35,33 +35,33 @@ std::vector<proto::SlotIndex> slots() {
   return all;
 }
 
-TreeFold fold_of_ranks() {
+reduce::TreeFold fold_of_ranks() {
   std::vector<proto::Interval> leaves;
   for (std::uint32_t i = 0; i < kRanks; ++i) leaves.push_back({i, i + 1});
-  return TreeFold::compile(leaves, kRanks).value();
+  return reduce::TreeFold::compile(leaves, kRanks).value();
 }
 
 // What one rank has, and its data path.
 struct Rank {
-  Rank(const shmem::Arena& arena, int rank, SingleCopyMode single_copy)
+  Rank(const shmem::Arena& arena, int rank, shm::SingleCopyMode single_copy)
       : sync(1, {}, peers_of(arena), rank),
         data({arena, sync, canary, cores, numa_node}, slots(), rank, fold_of_ranks(),
-             StorePolicy::kPlain, single_copy) {
+             shm::StorePolicy::kPlain, single_copy) {
     cores.count(true);
   }
   // The arrival at a point that carries no data.
   void arrive() { EXPECT_TRUE(sync.arrive(signature_of(Operation::barrier(), kRanks)).ok()); }
 
-  SyncPoints sync;
-  LivenessCanary canary;
+  shm::SyncPoints sync;
+  shm::LivenessCanary canary;
   CoreUse cores{true};
   std::optional<int> numa_node;
-  DataPath data;
+  shm::DataPath data;
 };
 
 class ShmDataPath : public ::testing::Test {
  protected:
-  explicit ShmDataPath(SingleCopyMode single_copy = SingleCopyMode::kNever)
+  explicit ShmDataPath(shm::SingleCopyMode single_copy = shm::SingleCopyMode::kNever)
       : arena_(make_arena({.slots = kRanks})) {
     for (std::size_t r = 0; r < kRanks; ++r)
       ranks_.push_back(std::make_unique<Rank>(arena_, static_cast<int>(r), single_copy));
@@ -71,10 +71,10 @@ class ShmDataPath : public ::testing::Test {
   // Runs `operations`, one a rank, from phase to phase; all ranks are in the same phase.
   void run(const std::vector<Operation>& operations) {
     for (std::size_t r = 0; r < kRanks; ++r) {
-      DataPath& data = ranks_[r]->data;
-      const Planning planning{static_cast<int>(r), kRanks, false, InlineMode::kAlways,
-                              data.buffers().capacity()};
-      data.begin_phases(plan_of(operations[r], planning, false, false),
+      shm::DataPath& data = ranks_[r]->data;
+      const shm::Planning planning{static_cast<int>(r), kRanks, false, shm::InlineMode::kAlways,
+                                   data.buffers().capacity()};
+      data.begin_phases(shm::plan_of(operations[r], planning, false, false),
                         signature_of(operations[r], kRanks), operations[r], false);
     }
     for (std::uint64_t phase = 0; phase < ranks_[0]->data.phases(); ++phase) {
@@ -86,7 +86,7 @@ class ShmDataPath : public ::testing::Test {
 
  private:
   static void work(Rank& rank, const Operation& o, std::uint64_t phase) {
-    DataPath& data = rank.data;
+    shm::DataPath& data = rank.data;
     if (phase == 1 && data.plan().uses_inline_chunks()) {
       ASSERT_TRUE(data.fetch_inline_chunks(o));
     }
@@ -146,9 +146,10 @@ TEST_F(ShmDataPath, LetsTheRootOfABroadcastExitEagerly) {
   Bytes data(20'000, std::byte{1});
   const Operation o = Operation::broadcast(data, 0);
   for (int r = 0; r < 2; ++r) {
-    DataPath& path = ranks_[static_cast<std::size_t>(r)]->data;
+    shm::DataPath& path = ranks_[static_cast<std::size_t>(r)]->data;
     path.begin_phases(
-        plan_of(o, {r, kRanks, false, InlineMode::kAuto, path.buffers().capacity()}, false, false),
+        shm::plan_of(o, {r, kRanks, false, shm::InlineMode::kAuto, path.buffers().capacity()},
+                     false, false),
         signature_of(o, kRanks), o, false);
     ASSERT_EQ(path.phases(), 2U);
     EXPECT_FALSE(path.may_exit_eagerly(o, 0));
@@ -158,7 +159,7 @@ TEST_F(ShmDataPath, LetsTheRootOfABroadcastExitEagerly) {
 
 class ShmDataPathByCma : public ShmDataPath {
  protected:
-  ShmDataPathByCma() : ShmDataPath(SingleCopyMode::kAlways) {}
+  ShmDataPathByCma() : ShmDataPath(shm::SingleCopyMode::kAlways) {}
 };
 
 // Where the kernel refuses, the same operation goes through the bounce buffers.
@@ -178,14 +179,14 @@ TEST_F(ShmDataPathByCma, ScattersFromTheMemoryOfTheRoot) {
 // A rank fetches what has come, and goes on from there.
 TEST(ShmInlineExchange, FetchesInAnyOrderUntilAllHaveCome) {
   const shmem::Arena arena = make_arena({.slots = kRanks});
-  const BounceBuffers buffers(arena, slots());
-  std::vector<std::unique_ptr<SyncPoints>> sync;
-  std::vector<InlineExchange> exchanges;
+  const shm::BounceBuffers buffers(arena, slots());
+  std::vector<std::unique_ptr<shm::SyncPoints>> sync;
+  std::vector<shm::InlineExchange> exchanges;
   std::vector<Bytes> in(kRanks), out(kRanks, Bytes(kRanks * 100));
   std::vector<Operation> operations;
   for (std::size_t r = 0; r < kRanks; ++r) {
-    sync.push_back(
-        std::make_unique<SyncPoints>(1, proto::Position(), peers_of(arena), static_cast<int>(r)));
+    sync.push_back(std::make_unique<shm::SyncPoints>(1, proto::Position(), peers_of(arena),
+                                                     static_cast<int>(r)));
     exchanges.emplace_back(buffers, *sync[r], static_cast<int>(r));
     in[r].assign(100, std::byte(r + 1));
     operations.push_back(Operation::allgather(in[r], out[r]));

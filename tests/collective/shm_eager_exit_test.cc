@@ -20,8 +20,8 @@ using base::Code;
 struct Case {
   std::size_t bytes;
   int ranks = 3;
-  InlineMode inline_mode = InlineMode::kAuto;
-  StorePolicy store_policy = StorePolicy::kTuned;
+  shm::InlineMode inline_mode = shm::InlineMode::kAuto;
+  shm::StorePolicy store_policy = shm::StorePolicy::kTuned;
 };
 
 // The last rank but one is the root; the last one is absent where a rank is.
@@ -29,11 +29,11 @@ class ShmEagerExit : public ::testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena,
                                                                int slot) {
-    ShmOptions options;
+    shm::ShmOptions options;
     options.inline_mode = GetParam().inline_mode;
     options.store_policy = GetParam().store_policy;
-    auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(GetParam().ranks)),
-                         {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
+    auto comm = shm::make_shm(arena, make_world(1, static_cast<std::uint32_t>(GetParam().ranks)),
+                              {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
     return std::move(comm).value();
   }
@@ -98,7 +98,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   static constexpr const char* kModes[] = {"", "InlineChunks", "InChunks"};
   return fmt::format("{}BytesFor{}{}{}", info.param.bytes, info.param.ranks,
                      kModes[static_cast<std::size_t>(info.param.inline_mode)],
-                     info.param.store_policy == StorePolicy::kStream ? "PastTheCache" : "");
+                     info.param.store_policy == shm::StorePolicy::kStream ? "PastTheCache" : "");
 }
 
 // In the arrival, in inline chunks, in one chunk, in several. Two ranks use another path for small
@@ -107,10 +107,11 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, ShmEagerExit,
     ::testing::Values(Case{40}, Case{1000}, Case{16'000}, Case{300'000}, Case{40, 2}, Case{90, 2},
                       Case{1000, 2}, Case{4096, 2}, Case{16'000, 2}, Case{300'000, 2},
-                      Case{1000, 2, InlineMode::kAlways}, Case{90, 2, InlineMode::kNever},
-                      Case{1000, 3, InlineMode::kAlways}, Case{1000, 3, InlineMode::kNever},
-                      Case{1000, 2, InlineMode::kNever, StorePolicy::kStream},
-                      Case{16'000, 2, InlineMode::kAuto, StorePolicy::kStream}),
+                      Case{1000, 2, shm::InlineMode::kAlways}, Case{90, 2, shm::InlineMode::kNever},
+                      Case{1000, 3, shm::InlineMode::kAlways},
+                      Case{1000, 3, shm::InlineMode::kNever},
+                      Case{1000, 2, shm::InlineMode::kNever, shm::StorePolicy::kStream},
+                      Case{16'000, 2, shm::InlineMode::kAuto, shm::StorePolicy::kStream}),
     name_of_case);
 
 }  // namespace

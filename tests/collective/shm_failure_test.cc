@@ -29,7 +29,7 @@ constexpr std::uint32_t kElements = 1000;
 std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, proto::Generation g, int slot,
                                         const CommunicatorOptions& options = {}) {
   const proto::World world = make_world(g, arena.spec().slots);
-  auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
+  auto comm = shm::make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -252,7 +252,8 @@ TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
     return signature_of(collective::Operation::allreduce(data, data, Dtype::kFloat32), 2 * kSize);
   };
   auto body = [&](const shmem::Arena& arena, int rank) {
-    auto comm = open_shm(arena, make_world(1, kSize), {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm =
+        shm::open_shm(arena, make_world(1, kSize), {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok());
     std::vector<std::byte> in(4000);
     std::vector<std::byte> out(in.size() * kSize);
@@ -295,7 +296,7 @@ TEST(ShmFactory, RefusesWhatCannotWork) {
   const shmem::Arena arena = make_arena({.slots = 2});
   proto::World world = make_world(1, 2);
   auto why = [&](proto::SlotId self, const CommunicatorOptions& options = {}) {
-    const auto comm = make_shm(arena, world, self, options);
+    const auto comm = shm::make_shm(arena, world, self, options);
     EXPECT_EQ(comm.code(), Code::kInvalidArgument);
     return comm.status().message();
   };

@@ -20,11 +20,11 @@ using ::testing::HasSubstr;
 constexpr int kSize = 2;
 
 std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int slot, int size = kSize,
-                                        InlineMode inline_mode = InlineMode::kAuto) {
-  ShmOptions options;
+                                        shm::InlineMode inline_mode = shm::InlineMode::kAuto) {
+  shm::ShmOptions options;
   options.inline_mode = inline_mode;
-  auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
-                       {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
+  auto comm = shm::make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
+                            {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -122,7 +122,7 @@ struct Member {
   int ranks;
   std::size_t elements;  // of 4 bytes
   bool on_one_core = false;
-  InlineMode inline_mode = InlineMode::kAuto;
+  shm::InlineMode inline_mode = shm::InlineMode::kAuto;
 };
 class ShmFastPathKinds : public ::testing::TestWithParam<Member> {
  protected:
@@ -178,10 +178,10 @@ TEST_P(ShmFastPathKinds, ARingOfFortyThatDiffer) {
 }
 
 constexpr Member in_lines(int ranks, std::size_t elements) {
-  return {ranks, elements, false, InlineMode::kAlways};
+  return {ranks, elements, false, shm::InlineMode::kAlways};
 }
 constexpr Member in_chunks(int ranks, std::size_t elements) {
-  return {ranks, elements, false, InlineMode::kNever};
+  return {ranks, elements, false, shm::InlineMode::kNever};
 }
 
 // In the arrival, in two inline chunks, in many, in the bounce buffer; on one core without inline
@@ -198,9 +198,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return std::to_string(info.param.ranks) + "RanksOf" + std::to_string(info.param.elements) +
              (info.param.on_one_core ? "OnOneCore" : "") +
-             (info.param.inline_mode == InlineMode::kAlways  ? "InlineChunks"
-              : info.param.inline_mode == InlineMode::kNever ? "InChunks"
-                                                             : "");
+             (info.param.inline_mode == shm::InlineMode::kAlways  ? "InlineChunks"
+              : info.param.inline_mode == shm::InlineMode::kNever ? "InChunks"
+                                                                  : "");
     });
 
 }  // namespace

@@ -20,7 +20,7 @@ using base::Status;
 
 std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, const proto::World& world,
                                         int slot, const CommunicatorOptions& options = {}) {
-  auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
+  auto comm = shm::make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }

@@ -12,14 +12,14 @@ namespace {
 
 class ShmJob final : public Job {
  public:
-  ShmJob(shmem::Arena arena, SingleCopyMode single_copy)
+  ShmJob(shmem::Arena arena, shm::SingleCopyMode single_copy)
       : arena_(std::move(arena)), single_copy_(single_copy) {}
 
   base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
     shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left, world.generation);
-    ShmOptions options;
+    shm::ShmOptions options;
     options.single_copy = single_copy_;
-    return make_shm(arena_, world, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
+    return shm::make_shm(arena_, world, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
   }
   void leave(proto::Generation g, int rank) override {
     shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left, g);
@@ -45,20 +45,20 @@ class ShmJob final : public Job {
   }
 
   shmem::Arena arena_;
-  const SingleCopyMode single_copy_;
+  const shm::SingleCopyMode single_copy_;
   proto::MemberId next_id_ = 1000;
 };
 
-std::unique_ptr<Job> make_job(int ranks, SingleCopyMode single_copy) {
+std::unique_ptr<Job> make_job(int ranks, shm::SingleCopyMode single_copy) {
   return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}),
                                   single_copy);
 }
 
 }  // namespace
 
-std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, SingleCopyMode::kAuto); }
+std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, shm::SingleCopyMode::kAuto); }
 std::unique_ptr<Job> make_single_copy_job(int ranks) {
-  return make_job(ranks, SingleCopyMode::kAlways);
+  return make_job(ranks, shm::SingleCopyMode::kAlways);
 }
 
 }  // namespace regroup::collective::testing

@@ -141,7 +141,7 @@ TEST_P(ShmLarge, EveryOperationAbove4GiB) {
     for (int part : {0, 1}) put(inputs[part][self], row.kind == Kind::kBroadcast ? out : in, part);
     Operation operation{row.kind, Dtype::kInt32, Op::kSum, kRoot, in.all(), out.all()};
     if (row.kind == Kind::kSend && rank == kRoot) operation = Operation::receive(out.all(), 0);
-    auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm = shm::make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status =
         (*comm)->run(operation, base::SystemClock().now() + std::chrono::minutes(5));
@@ -182,7 +182,7 @@ TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
     std::memcpy(in.data() + at, piece.data(), kPiece);
   const proto::World world = make_world(1, kRanks);
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
-    auto comm = make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm = shm::make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status = (*comm)->allreduce(in, out, Dtype::kInt32,
                                            base::SystemClock().now() + std::chrono::minutes(5));
@@ -214,7 +214,7 @@ TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
     ASSERT_NE(memory, MAP_FAILED);
     const std::span<std::byte> data(static_cast<std::byte*>(memory), kBlock);
     count_up(data, static_cast<std::uint32_t>(rank) + 1);
-    auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm = shm::make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status = (*comm)->allreduce(data, data, Dtype::kInt32,
                                            base::SystemClock().now() + std::chrono::minutes(5));
@@ -244,7 +244,7 @@ TEST(ShmLargeArena, AlltoallAbove4GiB) {
     const auto self = static_cast<std::size_t>(rank);
     const std::span<std::byte> out(base + (1 + self) * kBlock, kBlock);
     ASSERT_TRUE(arena->offset_of(out).has_value());
-    auto comm = make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm = shm::make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status = (*comm)->run(Operation::alltoall(in, out),
                                      base::SystemClock().now() + std::chrono::minutes(5));

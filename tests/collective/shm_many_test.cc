@@ -47,7 +47,7 @@ TEST_P(ShmMany, EveryKindOfEverySize) {
   const proto::World world = make_world(1, static_cast<std::uint32_t>(ranks));
   const std::vector<Round> rounds = rounds_of(ranks);
   run_all(Ranks::kThreads, ranks, [&](int rank) {
-    auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
+    auto comm = shm::make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     for (const Round& round : rounds) {
       const Exchange exchange(round.shape, rank, ranks, round.inputs, {});

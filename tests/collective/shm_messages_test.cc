@@ -15,7 +15,7 @@ class ShmMessages : public ::testing::Test {
  protected:
   ShmMessages() {
     for (proto::SlotIndex slot = 0; slot < 3; ++slot) {
-      auto comm = make_shm(arena_, world_, {0, slot});
+      auto comm = shm::make_shm(arena_, world_, {0, slot});
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       members_.push_back(std::move(comm).value());
     }
@@ -39,7 +39,7 @@ class ShmMessages : public ::testing::Test {
 // The waiting receiver rang long ago, and nobody rings again when its message can be sent.
 TEST_F(ShmMessages, WhatWaitedForTheSendersTurnGoesOutWhenThatComes) {
   const auto small = make_leaf(Dtype::kUint8, 100, 1);
-  const auto large = make_leaf(Dtype::kUint8, 3 * kMessageChunk, 2);
+  const auto large = make_leaf(Dtype::kUint8, 3 * shm::kMessageChunk, 2);
   std::vector<std::byte> at_0(small.size()), at_1(large.size());
 
   Request receive_1 = start(1, Operation::receive(at_1, 2));

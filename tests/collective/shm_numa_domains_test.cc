@@ -33,7 +33,7 @@ TEST(NumaNodes, TheOneThatAllCoresAreOf) {
   add("node12", "cpu65");
   add("nodes", "cpu66");
   add("node1", "cpumap");
-  const NumaNodes nodes(folder);
+  const shm::NumaNodes nodes(folder);
   const auto node = [&](std::array<std::uint64_t, 2> cores) { return nodes.node_of(cores); };
   EXPECT_EQ(node({0b0001, 0}), 0);
   EXPECT_EQ(node({0b1100, 0}), 1);
@@ -42,13 +42,13 @@ TEST(NumaNodes, TheOneThatAllCoresAreOf) {
   EXPECT_EQ(node({0, 0}), std::nullopt);
   EXPECT_EQ(node({0b10000, 0}), std::nullopt);  // the kernel does not show it
   EXPECT_EQ(node({0, 0b100}), std::nullopt);
-  EXPECT_EQ(NumaNodes(folder / "none").node_of(std::array<std::uint64_t, 1>{1}), std::nullopt);
+  EXPECT_EQ(shm::NumaNodes(folder / "none").node_of(std::array<std::uint64_t, 1>{1}), std::nullopt);
   fs::remove_all(folder);
 }
 
 TEST(TwoLevels, AreForRanksWhoseSumsAreInTheTree) {
   const auto has_levels = [](std::vector<int> nodes) {
-    const auto levels = TwoLevels::make(nodes, 0, kChunk);
+    const auto levels = shm::TwoLevels::make(nodes, 0, shm::kChunk);
     EXPECT_TRUE(levels.ok()) << levels.status().to_string();
     return levels.ok() && levels->has_value();
   };
@@ -76,8 +76,8 @@ class ShmNumaDomains : public ::testing::TestWithParam<Case> {
   const proto::World world_ = make_world(1, size());
 
   [[nodiscard]] std::unique_ptr<Communicator> open(const shmem::Arena& arena, int rank) const {
-    const ShmOptions options{.numa_node = GetParam().nodes[static_cast<std::size_t>(rank)]};
-    auto comm = make_shm(arena, world_, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
+    const shm::ShmOptions options{.numa_node = GetParam().nodes[static_cast<std::size_t>(rank)]};
+    auto comm = shm::make_shm(arena, world_, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
     return comm.ok() ? std::move(comm).value() : nullptr;
   }
@@ -159,7 +159,7 @@ std::vector<Case> cases() {
   while (nodes.size() < 12) {
     std::vector<int> some(3 + random() % 7);
     for (int& node : some) node = static_cast<int>(random() % 3);
-    const auto levels = TwoLevels::make(some, 0, kChunk);
+    const auto levels = shm::TwoLevels::make(some, 0, shm::kChunk);
     if (levels.ok() && levels->has_value()) nodes.push_back(some);
   }
 #endif

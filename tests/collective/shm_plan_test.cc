@@ -18,7 +18,7 @@ struct Row {
   Kind kind;
   std::size_t bytes;  // of a block
   int ranks;
-  Travel travel;
+  shm::Travel travel;
   bool by_slices;
   bool shares_cores = false;
 };
@@ -36,45 +36,47 @@ Operation operation_of(Kind kind, const Bytes& memory, std::size_t bytes, int ra
 TEST(ShmPlan, ChoosesHowContributionsTravel) {
   const Bytes memory(32 << 20);
   const Row rows[] = {
-      {Kind::kAllreduce, 56, 2, Travel::kInArrivals, false},
-      {Kind::kAllreduce, 60, 2, Travel::kInOneChunk, false},
-      {Kind::kAllreduce, 4 * kKiB, 2, Travel::kInOneChunk, false},
-      {Kind::kAllreduce, 4 * kKiB + 4, 2, Travel::kInChunks, false},
-      {Kind::kAllreduce, 16 * kKiB, 2, Travel::kInChunks, false},
-      {Kind::kAllreduce, 16 * kKiB + 4, 2, Travel::kInChunks, true},
-      {Kind::kAllreduce, 16 * kKiB, 2, Travel::kInOneChunk, false, true},
-      {Kind::kReduce, 64 * kKiB, 2, Travel::kInChunks, false},
-      {Kind::kReduce, 64 * kKiB + 4, 2, Travel::kInChunks, true},
-      {Kind::kAllgather, 8 * kKiB, 4, Travel::kInOneChunk, false},
-      {Kind::kAllgather, 8 * kKiB + 4, 4, Travel::kInChunks, false},
-      {Kind::kBroadcast, 32 * kKiB, 4, Travel::kInOneChunk, false},
-      {Kind::kBroadcast, 32 * kKiB + 4, 4, Travel::kInChunks, false},
-      {Kind::kAlltoall, 8 * kKiB, 4, Travel::kInOneChunk, false},
-      {Kind::kAlltoall, 8 * kKiB + 4, 4, Travel::kInChunks, false},
+      {Kind::kAllreduce, 56, 2, shm::Travel::kInArrivals, false},
+      {Kind::kAllreduce, 60, 2, shm::Travel::kInOneChunk, false},
+      {Kind::kAllreduce, 4 * kKiB, 2, shm::Travel::kInOneChunk, false},
+      {Kind::kAllreduce, 4 * kKiB + 4, 2, shm::Travel::kInChunks, false},
+      {Kind::kAllreduce, 16 * kKiB, 2, shm::Travel::kInChunks, false},
+      {Kind::kAllreduce, 16 * kKiB + 4, 2, shm::Travel::kInChunks, true},
+      {Kind::kAllreduce, 16 * kKiB, 2, shm::Travel::kInOneChunk, false, true},
+      {Kind::kReduce, 64 * kKiB, 2, shm::Travel::kInChunks, false},
+      {Kind::kReduce, 64 * kKiB + 4, 2, shm::Travel::kInChunks, true},
+      {Kind::kAllgather, 8 * kKiB, 4, shm::Travel::kInOneChunk, false},
+      {Kind::kAllgather, 8 * kKiB + 4, 4, shm::Travel::kInChunks, false},
+      {Kind::kBroadcast, 32 * kKiB, 4, shm::Travel::kInOneChunk, false},
+      {Kind::kBroadcast, 32 * kKiB + 4, 4, shm::Travel::kInChunks, false},
+      {Kind::kAlltoall, 8 * kKiB, 4, shm::Travel::kInOneChunk, false},
+      {Kind::kAlltoall, 8 * kKiB + 4, 4, shm::Travel::kInChunks, false},
   };
   for (const Row& row : rows) {
     const Operation o = operation_of(row.kind, memory, row.bytes, row.ranks);
-    const Planning with{0, row.ranks, row.shares_cores, InlineMode::kNever, SlotRing::kLargeRing};
-    const Plan plan = plan_of(o, with, false, false);
+    const shm::Planning with{0, row.ranks, row.shares_cores, shm::InlineMode::kNever,
+                             shm::SlotRing::kLargeRing};
+    const shm::Plan plan = shm::plan_of(o, with, false, false);
     SCOPED_TRACE(std::string(name_of(row.kind)) + " of " + std::to_string(row.bytes));
     EXPECT_EQ(plan.block, row.bytes);
     EXPECT_EQ(plan.travel, row.travel);
     EXPECT_EQ(plan.by_slices, row.by_slices);
-    EXPECT_EQ(plan.route, Route::kAsItTravels);
-    EXPECT_LE(plan.placed, kChunk);
+    EXPECT_EQ(plan.route, shm::Route::kAsItTravels);
+    EXPECT_LE(plan.placed, shm::kChunk);
   }
 }
 
 TEST(ShmPlan, UsesInlineChunksOnlyWhereNothingForbidsThem) {
   const Bytes memory(4 * kKiB);
   const Operation o = operation_of(Kind::kAllgather, memory, 500, 2);
-  const auto travel = [&](InlineMode mode, bool closes, bool shares_cores) {
-    return plan_of(o, {0, 2, shares_cores, mode, SlotRing::kLargeRing}, closes, false).travel;
+  const auto travel = [&](shm::InlineMode mode, bool closes, bool shares_cores) {
+    return shm::plan_of(o, {0, 2, shares_cores, mode, shm::SlotRing::kLargeRing}, closes, false)
+        .travel;
   };
-  EXPECT_EQ(travel(InlineMode::kAlways, false, false), Travel::kInInlineChunks);
-  EXPECT_EQ(travel(InlineMode::kNever, false, false), Travel::kInOneChunk);
-  EXPECT_EQ(travel(InlineMode::kAlways, true, false), Travel::kInOneChunk);
-  EXPECT_EQ(travel(InlineMode::kAlways, false, true), Travel::kInOneChunk);
+  EXPECT_EQ(travel(shm::InlineMode::kAlways, false, false), shm::Travel::kInInlineChunks);
+  EXPECT_EQ(travel(shm::InlineMode::kNever, false, false), shm::Travel::kInOneChunk);
+  EXPECT_EQ(travel(shm::InlineMode::kAlways, true, false), shm::Travel::kInOneChunk);
+  EXPECT_EQ(travel(shm::InlineMode::kAlways, false, true), shm::Travel::kInOneChunk);
 }
 
 // Of several ranks, only one that contributes or receives alone may leave.
@@ -83,7 +85,8 @@ TEST(ShmPlan, LetsOnlyRanksThatReceiveNothingExitEagerly) {
   const auto exits = [&](Kind kind, int rank, int root) {
     Operation o = operation_of(kind, memory, kKiB, 3);
     o.root = root;
-    return plan_of(o, {rank, 3, false, InlineMode::kNever, SlotRing::kLargeRing}, false, false)
+    return shm::plan_of(o, {rank, 3, false, shm::InlineMode::kNever, shm::SlotRing::kLargeRing},
+                        false, false)
         .exits_eagerly;
   };
   EXPECT_TRUE(exits(Kind::kBroadcast, 1, 1));
@@ -98,12 +101,13 @@ TEST(ShmPlan, CutsSmallerChunksForFewRanks) {
   const Bytes memory(4 << 20);
   const Operation o = operation_of(Kind::kAllreduce, memory, 1 << 20, 4);
   const auto piece = [&](int ranks, bool is_part) {
-    return plan_of(o, {0, ranks, false, InlineMode::kNever, SlotRing::kLargeRing}, false, is_part)
+    return shm::plan_of(o, {0, ranks, false, shm::InlineMode::kNever, shm::SlotRing::kLargeRing},
+                        false, is_part)
         .piece;
   };
-  EXPECT_EQ(piece(4, false), kChunk / 2);
-  EXPECT_EQ(piece(5, false), kChunk);
-  EXPECT_EQ(piece(4, true), kChunk);
+  EXPECT_EQ(piece(4, false), shm::kChunk / 2);
+  EXPECT_EQ(piece(5, false), shm::kChunk);
+  EXPECT_EQ(piece(4, true), shm::kChunk);
 }
 
 class ShmPlanCache : public ::testing::Test {
@@ -111,20 +115,20 @@ class ShmPlanCache : public ::testing::Test {
   [[nodiscard]] Operation operation(std::size_t number) {
     return Operation::broadcast(std::span(memory_).subspan(number, 1), 0);
   }
-  const CachedPlan* add(std::size_t number) {
-    const CachedPlan plan{.operation = operation(number), .count = number};
+  const shm::CachedPlan* add(std::size_t number) {
+    const shm::CachedPlan plan{.operation = operation(number), .count = number};
     return &cache_.add(plan);
   }
 
   Bytes memory_ = Bytes(1000);
-  PlanCache cache_;
+  shm::PlanCache cache_;
 };
 
 TEST_F(ShmPlanCache, FindsEqualOperationsOnly) {
   EXPECT_EQ(cache_.find(operation(1)), nullptr);
   EXPECT_EQ(cache_.find(Operation()), nullptr) << "nothing was added";
-  const CachedPlan* const one = add(1);
-  const CachedPlan* const two = add(2);
+  const shm::CachedPlan* const one = add(1);
+  const shm::CachedPlan* const two = add(2);
   EXPECT_EQ(cache_.find(operation(1)), one);
   EXPECT_EQ(cache_.find(operation(2)), two);
   Operation other = operation(1);
@@ -136,10 +140,10 @@ TEST_F(ShmPlanCache, FindsEqualOperationsOnly) {
 }
 
 TEST_F(ShmPlanCache, KeepsTheLatest) {
-  for (std::size_t i = 0; i <= PlanCache::kEntries; ++i) add(i);
+  for (std::size_t i = 0; i <= shm::PlanCache::kEntries; ++i) add(i);
   EXPECT_EQ(cache_.find(operation(0)), nullptr);
-  for (std::size_t i = 1; i <= PlanCache::kEntries; ++i) {
-    const CachedPlan* const found = cache_.find(operation(i));
+  for (std::size_t i = 1; i <= shm::PlanCache::kEntries; ++i) {
+    const shm::CachedPlan* const found = cache_.find(operation(i));
     ASSERT_NE(found, nullptr) << i;
     EXPECT_EQ(found->count, i);
   }
@@ -151,7 +155,7 @@ TEST_F(ShmPlanCache, FindsThemInEveryOrder) {
   const std::size_t order[] = {0, 1, 1, 2, 0, 1, 1, 3, 3, 3, 4, 0, 1, 1, 2, 4, 4, 0};
   for (int round = 0; round < 3; ++round) {
     for (const std::size_t i : order) {
-      const CachedPlan* const found = cache_.find(operation(i));
+      const shm::CachedPlan* const found = cache_.find(operation(i));
       ASSERT_NE(found, nullptr);
       ASSERT_EQ(found->count, i);
     }

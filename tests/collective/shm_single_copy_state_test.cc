@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::size_t kRanks = 3;
 constexpr std::size_t kBlock = 1 << 20;
-const Offsets kOutside{kNotInArena, kNotInArena, -1};
+const shm::Offsets kOutside{shm::kNotInArena, shm::kNotInArena, -1};
 
 // The payloads of three ranks, of which `blind` exposes nothing.
-std::vector<Bytes> announced(const RemoteBuffer& memory, std::size_t blind = kRanks) {
+std::vector<Bytes> announced(const shm::RemoteBuffer& memory, std::size_t blind = kRanks) {
   std::vector<Bytes> payloads;
   for (std::size_t r = 0; r < kRanks; ++r) {
-    SingleCopy theirs(SingleCopyMode::kAuto);
-    const Input payload = theirs.announce(kOutside, r == blind ? RemoteBuffer() : memory);
+    shm::SingleCopy theirs(shm::SingleCopyMode::kAuto);
+    const Input payload = theirs.announce(kOutside, r == blind ? shm::RemoteBuffer() : memory);
     payloads.emplace_back(payload.begin(), payload.end());
   }
   return payloads;
@@ -31,23 +31,23 @@ auto in(const std::vector<Bytes>& payloads) {
 }
 
 TEST(ShmSingleCopyState, TriesWhatPaysOrAll) {
-  SingleCopy automatic(SingleCopyMode::kAuto);
+  shm::SingleCopy automatic(shm::SingleCopyMode::kAuto);
   EXPECT_TRUE(automatic.tries(Kind::kScatter, kBlock, kRanks));
   EXPECT_FALSE(automatic.tries(Kind::kScatter, kBlock, 2));
   EXPECT_FALSE(automatic.tries(Kind::kAllgather, kBlock, kRanks));
-  SingleCopy always(SingleCopyMode::kAlways);
+  shm::SingleCopy always(shm::SingleCopyMode::kAlways);
   EXPECT_TRUE(always.tries(Kind::kAllgather, 1, 2));
   EXPECT_FALSE(always.tries(Kind::kAllreduce, kBlock, kRanks)) << "it computes";
   EXPECT_FALSE(always.tries(Kind::kScatter, kBlock, 1));
-  SingleCopy never(SingleCopyMode::kNever);
+  shm::SingleCopy never(shm::SingleCopyMode::kNever);
   EXPECT_FALSE(never.tries(Kind::kScatter, kBlock, kRanks));
 }
 
 TEST(ShmSingleCopyState, ReadsWhatAllHaveExposed) {
   Bytes data(1000, std::byte{7});
-  LivenessCanary canary;
+  shm::LivenessCanary canary;
   const auto payloads = announced(canary.expose(data));
-  SingleCopy mine(SingleCopyMode::kAuto);
+  shm::SingleCopy mine(shm::SingleCopyMode::kAuto);
   ASSERT_TRUE(mine.collect({.kind = Kind::kAllgather}, kRanks, in(payloads)));
   Bytes out(100);
   if (!mine.read(1, 50, out)) GTEST_SKIP() << "the kernel refuses CMA";
@@ -60,9 +60,9 @@ TEST(ShmSingleCopyState, ReadsWhatAllHaveExposed) {
 
 TEST(ShmSingleCopyState, SkipsAWhileAfterARankExposedNothing) {
   Bytes data(8);
-  LivenessCanary canary;
+  shm::LivenessCanary canary;
   const auto payloads = announced(canary.expose(data), 1);
-  SingleCopy mine(SingleCopyMode::kAuto);
+  shm::SingleCopy mine(shm::SingleCopyMode::kAuto);
   ASSERT_TRUE(mine.tries(Kind::kScatter, kBlock, kRanks));
   EXPECT_TRUE(mine.collect({.kind = Kind::kScatter, .root = 0}, kRanks, in(payloads)))
       << "1 is not the root";
@@ -74,10 +74,10 @@ TEST(ShmSingleCopyState, SkipsAWhileAfterARankExposedNothing) {
 
 TEST(ShmSingleCopyState, StopsForEverOnceAMemberCouldNotRead) {
   Bytes data(8);
-  LivenessCanary canary;
+  shm::LivenessCanary canary;
   auto payloads = announced(canary.expose(data));
   canary.withdraw();
-  SingleCopy mine(SingleCopyMode::kAlways);
+  shm::SingleCopy mine(shm::SingleCopyMode::kAlways);
   ASSERT_TRUE(mine.collect({.kind = Kind::kAllgather}, kRanks, in(payloads)));
   Bytes out(8);
   EXPECT_FALSE(mine.read(0, 0, out)) << "its owner has given up";

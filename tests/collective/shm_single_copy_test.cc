@@ -30,12 +30,13 @@ constexpr Kind kKinds[] = {Kind::kAllgather, Kind::kGather, Kind::kScatter, Kind
                            Kind::kBroadcast};
 constexpr std::size_t kLarge = 300'001;
 
-std::unique_ptr<ShmCommunicator> open_comm(const shmem::Arena& arena, int rank,
-                                           SingleCopyMode single_copy = SingleCopyMode::kAlways) {
-  ShmOptions options;
+std::unique_ptr<shm::ShmCommunicator> open_comm(
+    const shmem::Arena& arena, int rank,
+    shm::SingleCopyMode single_copy = shm::SingleCopyMode::kAlways) {
+  shm::ShmOptions options;
   options.single_copy = single_copy;
-  auto comm = open_shm(arena, make_world(1, arena.spec().slots),
-                       {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
+  auto comm = shm::open_shm(arena, make_world(1, arena.spec().slots),
+                            {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -55,7 +56,7 @@ void refuse_reads() {
 
 struct Setting {
   Ranks kind;
-  SingleCopyMode single_copy;
+  shm::SingleCopyMode single_copy;
   bool refused;  // for rank 0, after two rounds
 };
 class ShmSingleCopy : public ::testing::TestWithParam<Setting> {};
@@ -84,7 +85,8 @@ TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
       exchange.spoil_input();
       exchange.spoil_output();
       const bool in_place = shape.kind == Kind::kAlltoall && shape.in_place;
-      const bool expected = setting.single_copy == SingleCopyMode::kAlways && all_can && !in_place;
+      const bool expected =
+          setting.single_copy == shm::SingleCopyMode::kAlways && all_can && !in_place;
       EXPECT_EQ(comm->single_copies() - before, expected ? 1U : 0U) << round;
     }
   });
@@ -92,14 +94,15 @@ TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const SingleCopyMode single_copy : {SingleCopyMode::kAlways, SingleCopyMode::kNever}) {
+  for (const shm::SingleCopyMode single_copy :
+       {shm::SingleCopyMode::kAlways, shm::SingleCopyMode::kNever}) {
     all.push_back({Ranks::kThreads, single_copy, false});
 #ifndef __SANITIZE_THREAD__  // sees no race between processes and makes them slow
     all.push_back({Ranks::kProcesses, single_copy, false});
 #endif
   }
 #ifndef __SANITIZE_THREAD__
-  all.push_back({Ranks::kProcesses, SingleCopyMode::kAlways, true});
+  all.push_back({Ranks::kProcesses, shm::SingleCopyMode::kAlways, true});
 #endif
   return all;
 }
@@ -107,7 +110,7 @@ std::vector<Setting> settings() {
 INSTANTIATE_TEST_SUITE_P(
     Settings, ShmSingleCopy, ::testing::ValuesIn(settings()), [](const auto& info) {
       return std::string(info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
-             (info.param.single_copy == SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
+             (info.param.single_copy == shm::SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
              (info.param.refused ? "Refused" : "");
     });
 
@@ -176,7 +179,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmSingleCopyDeath);
 // which rank 0 has not read yet.
 TEST(ShmSingleCopyGiveUp, DataOfAMemberThatGaveUpIsNotUsed) {
   const shmem::Arena arena = make_arena({.slots = 2});
-  std::unique_ptr<ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
+  std::unique_ptr<shm::ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
   run_all(Ranks::kThreads, 2, [&](int rank) { synchronise(*comms[rank]); });
   Bytes in[] = {Bytes(kLarge, std::byte{10}), Bytes(kLarge, std::byte{11})};
   Bytes out[] = {Bytes(2 * kLarge), Bytes(2 * kLarge)};

@@ -15,21 +15,21 @@ constexpr std::uint64_t kInterrupted = 1'000'000;  // ticks more
 struct Machine {
   std::uint64_t plain, stream;
   unsigned lag = 0;
-  std::deque<Stores> under_way = {};
+  std::deque<reduce::Stores> under_way = {};
 
   // Returns how many of `chunks` used streaming stores. Interrupted: all but one of `spares`,
   // alternately of each kind.
-  int run(StoreTuner& tuner, int chunks, int spares = 0) {
+  int run(shm::StoreTuner& tuner, int chunks, int spares = 0) {
     int streams = 0;
     for (int i = 0; i < chunks; ++i) {
       under_way.push_back(tuner.next());
-      streams += under_way.back() == Stores::kStream ? 1 : 0;
+      streams += under_way.back() == reduce::Stores::kStream ? 1 : 0;
       if (under_way.size() <= lag) continue;
-      const Stores stores = under_way.front();
+      const reduce::Stores stores = under_way.front();
       under_way.pop_front();
       const bool hits =
-          spares > 0 && i % spares != 0 && (i / 97 % 2 == 0) == (stores == Stores::kPlain);
-      const std::uint64_t ticks = stores == Stores::kStream ? stream : plain;
+          spares > 0 && i % spares != 0 && (i / 97 % 2 == 0) == (stores == reduce::Stores::kPlain);
+      const std::uint64_t ticks = stores == reduce::Stores::kStream ? stream : plain;
       tuner.record(stores, ticks + (hits ? kInterrupted : 0), kBytes);
     }
     return streams;
@@ -37,70 +37,70 @@ struct Machine {
 };
 
 TEST(StoreTuner, KeepsToPlainStoresWhereOthersAreNotMuchBetter) {
-  for (unsigned lag = 0; lag <= StoreTuner::kLag; ++lag) {
-    StoreTuner tuner;
+  for (unsigned lag = 0; lag <= shm::StoreTuner::kLag; ++lag) {
+    shm::StoreTuner tuner;
     Machine near_machine{4000, 3000, lag};
     near_machine.run(tuner, 1000);
-    EXPECT_EQ(tuner.choice(), Stores::kPlain);
+    EXPECT_EQ(tuner.choice(), reduce::Stores::kPlain);
     EXPECT_LE(near_machine.run(tuner, 20000), 100) << "trials cost too much";
   }
 }
 
 TEST(StoreTuner, GoesPastTheCacheSoonWhereThatIsMuchBetter) {
-  for (unsigned lag = 0; lag <= StoreTuner::kLag; ++lag) {
-    StoreTuner tuner;
+  for (unsigned lag = 0; lag <= shm::StoreTuner::kLag; ++lag) {
+    shm::StoreTuner tuner;
     Machine far_machine{27000, 3000, lag};
     far_machine.run(tuner, 40);
-    EXPECT_EQ(tuner.choice(), Stores::kStream);
+    EXPECT_EQ(tuner.choice(), reduce::Stores::kStream);
     EXPECT_GE(far_machine.run(tuner, 20000), 19900) << "trials cost too much";
   }
 }
 
 TEST(StoreTuner, FollowsAMachineThatChanges) {
-  StoreTuner tuner;
+  shm::StoreTuner tuner;
   Machine near_machine{2000, 3000};
   Machine far_machine{27000, 3000};
   near_machine.run(tuner, 5000);
-  far_machine.run(tuner, StoreTuner::kMaxIdle + 20);
-  EXPECT_EQ(tuner.choice(), Stores::kStream);
+  far_machine.run(tuner, shm::StoreTuner::kMaxIdle + 20);
+  EXPECT_EQ(tuner.choice(), reduce::Stores::kStream);
   far_machine.run(tuner, 5000);
-  near_machine.run(tuner, StoreTuner::kMaxIdle + 20);
-  EXPECT_EQ(tuner.choice(), Stores::kPlain);
+  near_machine.run(tuner, shm::StoreTuner::kMaxIdle + 20);
+  EXPECT_EQ(tuner.choice(), reduce::Stores::kPlain);
 }
 
 TEST(StoreTuner, IgnoresChunksThatWereInterrupted) {
   for (const int spares : {2, 3, 4}) {
-    StoreTuner intra_tuner;
-    StoreTuner inter_tuner;
+    shm::StoreTuner intra_tuner;
+    shm::StoreTuner inter_tuner;
     for (int i = 1; i <= 40; ++i) {
       Machine{4000, 3000}.run(intra_tuner, 250, spares);
-      EXPECT_EQ(intra_tuner.choice(), Stores::kPlain) << i;
+      EXPECT_EQ(intra_tuner.choice(), reduce::Stores::kPlain) << i;
       Machine{27000, 3000}.run(inter_tuner, 250, spares);
-      EXPECT_EQ(inter_tuner.choice(), Stores::kStream) << i;
+      EXPECT_EQ(inter_tuner.choice(), reduce::Stores::kStream) << i;
     }
   }
 }
 
 TEST(StoreTuner, RequiresAFactorOfTwo) {
-  StoreTuner less;
-  StoreTuner more;
+  shm::StoreTuner less;
+  shm::StoreTuner more;
   Machine{5900, 3000}.run(less, 100);
   Machine{6100, 3000}.run(more, 100);
-  EXPECT_EQ(less.choice(), Stores::kPlain);
-  EXPECT_EQ(more.choice(), Stores::kStream);
+  EXPECT_EQ(less.choice(), reduce::Stores::kPlain);
+  EXPECT_EQ(more.choice(), reduce::Stores::kStream);
 }
 
 // Whatever each of them measures, or if it measures nothing.
 TEST(StoreTuner, TriesAtTheSameTimeAsOthers) {
-  StoreTuner intra_tuner;
-  StoreTuner inter_tuner;
-  StoreTuner unmeasured;
+  shm::StoreTuner intra_tuner;
+  shm::StoreTuner inter_tuner;
+  shm::StoreTuner unmeasured;
   Machine near_machine{4000, 3000};
   Machine far_machine{27000, 3000, 3};
   for (int i = 0; i < 10'000; ++i) {
     const bool other = near_machine.run(intra_tuner, 1) == 1;
     const bool far_other = far_machine.run(inter_tuner, 1) == 0;
-    EXPECT_EQ(unmeasured.next() == Stores::kStream, other) << "chunk " << i;
+    EXPECT_EQ(unmeasured.next() == reduce::Stores::kStream, other) << "chunk " << i;
     EXPECT_TRUE(far_other == other || i < 40) << "chunk " << i;
   }
 }
@@ -108,11 +108,11 @@ TEST(StoreTuner, TriesAtTheSameTimeAsOthers) {
 constexpr std::uint64_t kLoops = 10'000;  // long enough for any clock
 
 // A chunk, begun and ended at once. Plain stores take `times` times as long.
-Stores stage(StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t epoch,
-             std::uint64_t times) {
-  const Stores stores = tuners.begin(kind, placed, epoch);
+reduce::Stores stage(shm::StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t epoch,
+                     std::uint64_t times) {
+  const reduce::Stores stores = tuners.begin(kind, placed, epoch);
   tuners.measure(epoch, [&] {
-    const std::uint64_t count = stores == Stores::kPlain ? times * kLoops : kLoops;
+    const std::uint64_t count = stores == reduce::Stores::kPlain ? times * kLoops : kLoops;
     for (std::uint64_t i = 0; i < count; ++i) asm volatile("");
   });
   tuners.end(kind, placed, epoch, placed);
@@ -120,40 +120,40 @@ Stores stage(StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t e
 }
 
 TEST(StoreTuners, KindsAndSizesHaveEachTheirOwn) {
-  StoreTuners tuners(StorePolicy::kTuned);
+  shm::StoreTuners tuners(shm::StorePolicy::kTuned);
   for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
     stage(tuners, Kind::kBroadcast, 64 << 10, epoch, 20);
     stage(tuners, Kind::kAllgather, 64 << 10, epoch, 1);
-    EXPECT_EQ(stage(tuners, Kind::kBroadcast, 4 << 10, epoch, 20), Stores::kPlain);
+    EXPECT_EQ(stage(tuners, Kind::kBroadcast, 4 << 10, epoch, 20), reduce::Stores::kPlain);
   }
-  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 64 << 10), Stores::kStream);
-  EXPECT_EQ(tuners.choice(Kind::kBroadcast, (32 << 10) + 1), Stores::kStream);
-  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 32 << 10), Stores::kPlain);
-  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 4 << 10), Stores::kPlain);
-  EXPECT_EQ(tuners.choice(Kind::kBroadcast, kChunk), Stores::kPlain);
-  EXPECT_EQ(tuners.choice(Kind::kAllgather, 64 << 10), Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 64 << 10), reduce::Stores::kStream);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, (32 << 10) + 1), reduce::Stores::kStream);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 32 << 10), reduce::Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 4 << 10), reduce::Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, shm::kChunk), reduce::Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kAllgather, 64 << 10), reduce::Stores::kPlain);
 }
 
 // A chunk that did not begin, was skipped or is small leaves no time behind for the next one at its
 // place.
 TEST(StoreTuners, MeasureWhatBeganOnly) {
-  StoreTuners tuners(StorePolicy::kTuned);
+  shm::StoreTuners tuners(shm::StorePolicy::kTuned);
   for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
     tuners.skip(Kind::kAllreduce, 64 << 10, epoch);
-    EXPECT_EQ(tuners.stores_of(epoch), Stores::kPlain);
+    EXPECT_EQ(tuners.stores_of(epoch), reduce::Stores::kPlain);
     tuners.measure(epoch, [] {});
     tuners.end(Kind::kAllreduce, 64 << 10, epoch, 64 << 10);
-    EXPECT_EQ(tuners.choice(Kind::kAllreduce, 64 << 10), Stores::kPlain);
+    EXPECT_EQ(tuners.choice(Kind::kAllreduce, 64 << 10), reduce::Stores::kPlain);
   }
 }
 
 TEST(StoreTuners, ObeyAFixedPolicy) {
-  StoreTuners plain(StorePolicy::kPlain);
-  StoreTuners past(StorePolicy::kStream);
+  shm::StoreTuners plain(shm::StorePolicy::kPlain);
+  shm::StoreTuners past(shm::StorePolicy::kStream);
   for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
-    EXPECT_EQ(stage(plain, Kind::kBroadcast, 64 << 10, epoch, 20), Stores::kPlain);
-    EXPECT_EQ(stage(past, Kind::kBroadcast, 1, epoch, 1), Stores::kStream);
-    EXPECT_EQ(past.stores_of(epoch), Stores::kStream);
+    EXPECT_EQ(stage(plain, Kind::kBroadcast, 64 << 10, epoch, 20), reduce::Stores::kPlain);
+    EXPECT_EQ(stage(past, Kind::kBroadcast, 1, epoch, 1), reduce::Stores::kStream);
+    EXPECT_EQ(past.stores_of(epoch), reduce::Stores::kStream);
   }
 }
 

@@ -55,7 +55,7 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
       if (to != kFree) bind_to(cores[static_cast<std::size_t>(to)]);
       const auto comm = open_comm(arena, rank);
       ASSERT_TRUE(comm->barrier(soon()).ok());
-      EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).engine().spins(), row.spins)
+      EXPECT_EQ(static_cast<shm::ShmCommunicator&>(*comm).engine().spins(), row.spins)
           << "rank " << rank;
     });
   }
@@ -76,20 +76,20 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     CommunicatorOptions options;
     options.channel = shmem::ChannelKind::kRegions;
     const proto::SlotId slot_id{0, static_cast<proto::SlotIndex>(rank)};
-    auto region = make_shm(arena, make_world(1, 2), slot_id, options);
+    auto region = shm::make_shm(arena, make_world(1, 2), slot_id, options);
     ASSERT_TRUE(region.ok() && (*region)->barrier(soon()).ok());
-    EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).engine().spins());
+    EXPECT_TRUE(static_cast<shm::ShmCommunicator&>(**region).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
     shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(slot_id.slot).left, 2);
-    auto next = make_shm(arena, make_world(2, 2), slot_id, {});
+    auto next = shm::make_shm(arena, make_world(2, 2), slot_id, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
-    EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().core_use().shares_cores());
+    EXPECT_TRUE(static_cast<shm::ShmCommunicator&>(**next).engine().core_use().shares_cores());
   });
 }
 
 std::uint64_t sleeps_of(const Communicator& comm) {
-  return static_cast<const ShmCommunicator&>(comm).engine().sleeps();
+  return static_cast<const shm::ShmCommunicator&>(comm).engine().sleeps();
 }
 
 // The time that the spin limits of this thread's member read stands still, so the member never
@@ -111,8 +111,8 @@ base::TimePoint read_spin_clock() {
   return spin_time;
 }
 
-ShmOptions with_spin_clock() {
-  ShmOptions options;
+shm::ShmOptions with_spin_clock() {
+  shm::ShmOptions options;
   options.spin_clock = read_spin_clock;
   return options;
 }

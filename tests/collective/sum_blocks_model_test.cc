@@ -38,8 +38,8 @@ struct Member {
     kDone
   } stage = kReadMarks;
   bool dead = false;
-  AllreduceProgress progress = {};
-  Blocks common = {};
+  net::AllreduceProgress progress = {};
+  net::Blocks common = {};
 };
 
 class History {
@@ -98,7 +98,7 @@ class History {
     Host& host = *hosts_[h];
     switch (m->stage) {
       case Member::kReadMarks:
-        m->progress.completed = marked(host.blocks());
+        m->progress.completed = net::marked(host.blocks());
         m->progress.generation = host.generation;
         return true;
       case Member::kBarrier:  // the local barrier
@@ -107,8 +107,8 @@ class History {
         if (!all(b, Member::kExchange)) return false;
         m->common = m->progress.completed;
         for (const std::uint32_t other : world_)
-          m->common =
-              common_blocks({{}, m->common, m->progress.generation}, member(other, b).progress);
+          m->common = net::common_blocks({{}, m->common, m->progress.generation},
+                                         member(other, b).progress);
         return true;
       case Member::kBegin:
         begin_sum(host.blocks(), g_, m->common);
@@ -121,7 +121,7 @@ class History {
       case Member::kComplete:
         if (!all(b, Member::kComplete, false)) return false;
         host.value.at(b) = static_cast<int>(g_);
-        mark(host.blocks(), {b, b + 1});
+        net::mark(host.blocks(), {b, b + 1});
         return true;
       case Member::kDone:
         return false;

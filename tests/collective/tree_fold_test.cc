@@ -25,7 +25,7 @@ TEST(Slices, CoverEverythingOnceAtLines) {
     for (int count : {1, 2, 3, 7, 128}) {
       std::size_t at = 0;
       for (int i = 0; i < count; ++i) {
-        const ByteRange range = slice_of(bytes, i, count);
+        const reduce::ByteRange range = reduce::slice_of(bytes, i, count);
         EXPECT_EQ(range.begin, at);
         EXPECT_TRUE(range.begin % 64 == 0 || range.begin == bytes);
         EXPECT_LE(range.begin, range.end);
@@ -62,11 +62,11 @@ TEST(TreeFold, RefusesWhatIsNoCover) {
       {{{0, proto::kMaxShards + 1}}, proto::kMaxShards + 1, false},
   };
   for (const auto& row : rows) {
-    const auto sum = TreeFold::compile(row.nodes, row.leaves);
+    const auto sum = reduce::TreeFold::compile(row.nodes, row.leaves);
     EXPECT_EQ(sum.code(), row.good ? base::Code::kOk : base::Code::kInvalidArgument)
         << row.leaves << " leaves, " << row.nodes.size() << " nodes";
   }
-  EXPECT_EQ(TreeFold::compile(std::vector<Interval>{{0, 2}, {2, 5}}, 5).status().message(),
+  EXPECT_EQ(reduce::TreeFold::compile(std::vector<Interval>{{0, 2}, {2, 5}}, 5).status().message(),
             "sum: these are not disjoint canonical nodes that cover 5 leaves: [0,2) [2,5)");
 }
 
@@ -79,10 +79,10 @@ TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
     leaves.push_back(make_leaf(Dtype::kFloat64, 3, i));
   }
   for (const auto& leaf : leaves) inputs.push_back(leaf.data());
-  auto sum = TreeFold::compile(nodes, proto::kMaxShards - 1);
+  auto sum = reduce::TreeFold::compile(nodes, proto::kMaxShards - 1);
   ASSERT_TRUE(sum.ok()) << sum.status().to_string();
   std::vector<std::byte> out(24);
-  sum->run(inputs, {0, 24}, out.data(), Dtype::kFloat64, Op::kSum, Stores::kPlain);
+  sum->run(inputs, {0, 24}, out.data(), Dtype::kFloat64, Op::kSum, reduce::Stores::kPlain);
   EXPECT_EQ(out, reference_sum(Dtype::kFloat64, leaves, {0, proto::kMaxShards - 1}));
 }
 
@@ -108,7 +108,7 @@ TEST(TreeFold, AnyAlignmentAnyRange) {
       inputs.push_back(sums.back().data() + skew);
     }
     const std::size_t begin = random() % elements * size;
-    const ByteRange range{begin, begin + random() % (elements - begin / size + 1) * size};
+    const reduce::ByteRange range{begin, begin + random() % (elements - begin / size + 1) * size};
     const std::size_t skew = round % 2 == 0 ? 0 : random() % 64;
     std::vector<std::byte> out(elements * size + 128, std::byte{0x5a});
     std::vector<std::byte> want = out;
@@ -116,10 +116,10 @@ TEST(TreeFold, AnyAlignmentAnyRange) {
     std::copy(all.begin() + static_cast<std::ptrdiff_t>(range.begin),
               all.begin() + static_cast<std::ptrdiff_t>(range.end),
               want.begin() + static_cast<std::ptrdiff_t>(skew));
-    auto sum = TreeFold::compile(nodes, count);
+    auto sum = reduce::TreeFold::compile(nodes, count);
     ASSERT_TRUE(sum.ok());
     sum->run(inputs, range, out.data() + skew, dtype, Op::kSum,
-             random() % 3 == 0 ? Stores::kStream : Stores::kPlain);
+             random() % 3 == 0 ? reduce::Stores::kStream : reduce::Stores::kPlain);
     ASSERT_EQ(out, want) << "round " << round;
   }
 }
@@ -141,10 +141,10 @@ TEST(TreeFold, AnyNumberOfLeavesOfAnyType) {
           nodes.push_back(part.leaves);
           inputs.push_back(part.sum.data());
         }
-        const auto fold = TreeFold::compile(nodes, count);
+        const auto fold = reduce::TreeFold::compile(nodes, count);
         ASSERT_TRUE(fold.ok()) << fold.status().to_string();
         std::vector<std::byte> out(want.size());
-        fold->run(inputs, {0, out.size()}, out.data(), dtype, Op::kSum, Stores::kPlain);
+        fold->run(inputs, {0, out.size()}, out.data(), dtype, Op::kSum, reduce::Stores::kPlain);
         ASSERT_EQ(out, want) << count << " leaves of " << name_of(dtype);
       }
     }
@@ -156,8 +156,9 @@ T sum_of_two(T a, T b, Dtype dtype) {
   const std::vector<Interval> nodes{{0, 1}, {1, 2}};
   const std::byte* inputs[] = {reinterpret_cast<std::byte*>(&a), reinterpret_cast<std::byte*>(&b)};
   T out{};
-  TreeFold::compile(nodes, 2)->run(inputs, {0, sizeof(T)}, reinterpret_cast<std::byte*>(&out),
-                                   dtype, Op::kSum, Stores::kPlain);
+  reduce::TreeFold::compile(nodes, 2)->run(inputs, {0, sizeof(T)},
+                                           reinterpret_cast<std::byte*>(&out), dtype, Op::kSum,
+                                           reduce::Stores::kPlain);
   return out;
 }
 

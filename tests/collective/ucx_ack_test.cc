@@ -33,7 +33,7 @@ class UcxAck : public ::testing::Test {
 
   // Calls `body(rank, comm)` in ranks that are on a host each.
   void run(
-      int ranks, const UcxSettings& settings,
+      int ranks, const ucx::UcxSettings& settings,
       const std::function<void(int, std::unique_ptr<Communicator>&)>& body,
       const std::function<void(int)>& before = [](int) {}) {
     const auto job = make_ucx_apart_with(ranks, settings);
@@ -51,8 +51,8 @@ class UcxAck : public ::testing::Test {
     ++arrived;
     EXPECT_TRUE(eventually([&] { return arrived == ranks; }));
   }
-  static const PeerMesh& mesh_of(const Communicator& comm) {
-    return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
+  static const ucx::PeerMesh& mesh_of(const Communicator& comm) {
+    return dynamic_cast<const ucx::UcxCommunicator&>(comm).engine().mesh();
   }
   // Runs the operation; returns the number of unacked messages to each rank when all ranks have
   // returned.
@@ -69,14 +69,14 @@ class UcxAck : public ::testing::Test {
   int stage_ = 0;
 
  private:
-  static std::unique_ptr<Job> make_ucx_apart_with(int ranks, const UcxSettings& settings) {
+  static std::unique_ptr<Job> make_ucx_apart_with(int ranks, const ucx::UcxSettings& settings) {
     std::vector<proto::NodeId> nodes;
     for (int rank = 0; rank < ranks; ++rank) nodes.push_back(static_cast<proto::NodeId>(rank));
     return make_ucx_job(std::move(nodes), settings);
   }
 };
 
-const UcxSettings kTcp{.config = {{"TLS", "tcp"}}};
+const ucx::UcxSettings kTcp{.config = {{"TLS", "tcp"}}};
 constexpr Shape sum_of(std::size_t bytes) {
   return {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4};
 }

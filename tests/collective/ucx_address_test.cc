@@ -8,8 +8,8 @@
 namespace regroup::collective::ucx_address {
 namespace {
 
-const std::vector<PeerAddress> kAddresses = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
-                                             {AF_INET6, 4001, 64, {0xfd}}};
+const std::vector<ucx::PeerAddress> kAddresses = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
+                                                  {AF_INET6, 4001, 64, {0xfd}}};
 
 constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
 
@@ -20,47 +20,47 @@ std::vector<std::byte> with_count(std::vector<std::byte> bytes, std::uint32_t co
 
 TEST(UcxAddress, ComesBackWithAndWithoutAFailureReason) {
   for (const char* reason : {"", "rank 2 does a sum of 20"}) {
-    const auto bytes = encode(kNonce, kAddresses, reason);
-    EXPECT_EQ(nonce_in(bytes), kNonce);
-    EXPECT_EQ(decode(bytes), kAddresses);
-    EXPECT_EQ(failure_reason_in(bytes), reason);
+    const auto bytes = ucx::encode(kNonce, kAddresses, reason);
+    EXPECT_EQ(ucx::nonce_in(bytes), kNonce);
+    EXPECT_EQ(ucx::decode(bytes), kAddresses);
+    EXPECT_EQ(ucx::failure_reason_in(bytes), reason);
   }
-  EXPECT_EQ(failure_reason_in(encode(kNonce, {}, "a reason alone")), "a reason alone");
+  EXPECT_EQ(ucx::failure_reason_in(ucx::encode(kNonce, {}, "a reason alone")), "a reason alone");
 }
 
 TEST(UcxAddress, HasNoFailureReasonAfterAFalseCount) {
-  const auto bytes = encode(kNonce, kAddresses, "word");
+  const auto bytes = ucx::encode(kNonce, kAddresses, "word");
   for (const std::uint32_t count : {3U, 1U << 20, ~0U}) {
-    EXPECT_EQ(failure_reason_in(with_count(bytes, count)), "") << count;
-    EXPECT_TRUE(decode(with_count(bytes, count)).empty()) << count;
-    EXPECT_EQ(nonce_in(with_count(bytes, count)), 0U) << count;
+    EXPECT_EQ(ucx::failure_reason_in(with_count(bytes, count)), "") << count;
+    EXPECT_TRUE(ucx::decode(with_count(bytes, count)).empty()) << count;
+    EXPECT_EQ(ucx::nonce_in(with_count(bytes, count)), 0U) << count;
   }
 }
 
 TEST(UcxAddress, IsNothingWhereTheCountIsCutOff) {
   for (std::size_t size = 0; size < sizeof kNonce + sizeof(std::uint32_t); ++size) {
-    std::vector<std::byte> bytes = encode(kNonce, {});
+    std::vector<std::byte> bytes = ucx::encode(kNonce, {});
     bytes.resize(size);
-    EXPECT_EQ(nonce_in(bytes), 0U);
-    EXPECT_TRUE(decode(bytes).empty());
-    EXPECT_EQ(failure_reason_in(bytes), "");
+    EXPECT_EQ(ucx::nonce_in(bytes), 0U);
+    EXPECT_TRUE(ucx::decode(bytes).empty());
+    EXPECT_EQ(ucx::failure_reason_in(bytes), "");
   }
 }
 
 TEST(UcxAddress, IsOfTheInterfacesThatAreNamed) {
-  const std::vector<PeerAddress> loopback{{AF_INET, 0, 8, {127, 0, 0, 1}}}, none;
-  const std::vector<PeerAddress> all = local_addresses();
+  const std::vector<ucx::PeerAddress> loopback{{AF_INET, 0, 8, {127, 0, 0, 1}}}, none;
+  const std::vector<ucx::PeerAddress> all = ucx::local_addresses();
   ASSERT_FALSE(all.empty());
-  EXPECT_EQ(addresses_of_devices("lo"), loopback);
-  EXPECT_EQ(addresses_of_devices("mlx5_0:1,lo"), loopback);
-  EXPECT_EQ(addresses_of_devices("^lo"), all == loopback ? none : all);
+  EXPECT_EQ(ucx::addresses_of_devices("lo"), loopback);
+  EXPECT_EQ(ucx::addresses_of_devices("mlx5_0:1,lo"), loopback);
+  EXPECT_EQ(ucx::addresses_of_devices("^lo"), all == loopback ? none : all);
   for (const char* devices : {"", "all", "l", "mlx5_0:1", "^mlx5_0:1", "^", ","})
-    EXPECT_EQ(addresses_of_devices(devices), none) << devices;
+    EXPECT_EQ(ucx::addresses_of_devices(devices), none) << devices;
 }
 
 TEST(UcxAddress, HasPortsOfARange) {
   const auto read = [](const char* text) {
-    const auto range = read_port_range(text);
+    const auto range = ucx::read_port_range(text);
     return range.ok() ? std::pair(int{range->first}, int{range->last}) : std::pair(-1, -1);
   };
   EXPECT_EQ(read(""), std::pair(0, 0));
@@ -70,20 +70,21 @@ TEST(UcxAddress, HasPortsOfARange) {
   for (const char* text :
        {"-", "20000", "20000-", "-20000", "20099-20000", "0-9", "1-65536", "1-2 ", "a-b"})
     EXPECT_EQ(read(text), std::pair(-1, -1)) << text;
-  EXPECT_EQ(read_port_range("9-1").status().message(),
+  EXPECT_EQ(ucx::read_port_range("9-1").status().message(),
             "UCX_TCP_PORT_RANGE=9-1: expected a range such as 20000-20999, or 0 for any");
 }
 
 // The bridge of containers has one address on all hosts, so a member that connects to it reaches
 // itself.
 TEST(UcxAddress, ANearOneIsTriedFirstAndAnOwnOneLast) {
-  const PeerAddress bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
-  const PeerAddress far{AF_INET, 4000, 24, {10, 1, 0, 7}}, near{AF_INET, 4000, 24, {10, 0, 0, 2}};
-  const std::vector<PeerAddress> mine{{AF_INET, 5000, 16, {172, 17, 0, 1}},
-                                      {AF_INET, 5000, 24, {10, 0, 0, 1}}};
-  EXPECT_EQ(nearest_first({bridge, far, near}, mine), (std::vector{near, far, bridge}));
-  EXPECT_EQ(nearest_first({bridge, far}, mine), (std::vector{far, bridge}));
-  EXPECT_EQ(nearest_first({bridge}, mine), std::vector{bridge});
+  const ucx::PeerAddress bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
+  const ucx::PeerAddress far{AF_INET, 4000, 24, {10, 1, 0, 7}},
+      near{AF_INET, 4000, 24, {10, 0, 0, 2}};
+  const std::vector<ucx::PeerAddress> mine{{AF_INET, 5000, 16, {172, 17, 0, 1}},
+                                           {AF_INET, 5000, 24, {10, 0, 0, 1}}};
+  EXPECT_EQ(ucx::nearest_first({bridge, far, near}, mine), (std::vector{near, far, bridge}));
+  EXPECT_EQ(ucx::nearest_first({bridge, far}, mine), (std::vector{far, bridge}));
+  EXPECT_EQ(ucx::nearest_first({bridge}, mine), std::vector{bridge});
 }
 
 }  // namespace

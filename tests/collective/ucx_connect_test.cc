@@ -31,7 +31,7 @@ constexpr int kRanks = 3;
 class DeadAddress {
  public:
   DeadAddress() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    SocketAddress address = to_socket_address(address_);
+    ucx::SocketAddress address = ucx::to_socket_address(address_);
     EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes),
               0);
     EXPECT_EQ(
@@ -39,14 +39,14 @@ class DeadAddress {
         0);
     address_.port = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
   }
-  [[nodiscard]] const PeerAddress& address() const { return address_; }
+  [[nodiscard]] const ucx::PeerAddress& address() const { return address_; }
   // The kernel accepts up to `limit` connections, and drops the packets of more.
   void listen(int limit) { EXPECT_EQ(::listen(socket_.get(), limit), 0); }
   void fill() {
     listen(0);
     for (int i = 0; i < 4; ++i) {
       connections_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      const SocketAddress address = to_socket_address(address_);
+      const ucx::SocketAddress address = ucx::to_socket_address(address_);
       static_cast<void>(::connect(connections_.back().get(),
                                   reinterpret_cast<const sockaddr*>(&address.storage),
                                   address.bytes));
@@ -75,7 +75,7 @@ class DeadAddress {
   DeadAddress& operator=(const DeadAddress&) = delete;
 
  private:
-  PeerAddress address_{AF_INET, 0, 8, {127, 0, 0, 2}};
+  ucx::PeerAddress address_{AF_INET, 0, 8, {127, 0, 0, 2}};
   base::Fd socket_;
   std::vector<base::Fd> connections_;
   pid_t server_ = -1;
@@ -93,11 +93,11 @@ const Row kRows[] = {
 };
 
 // As from a host with more addresses than lead to it.
-Readdress before_theirs(std::vector<PeerAddress> wrong, bool theirs) {
+Readdress before_theirs(std::vector<ucx::PeerAddress> wrong, bool theirs) {
   return [wrong = std::move(wrong), theirs](const std::vector<std::byte>& address) {
-    std::vector<PeerAddress> all = wrong;
-    if (theirs) std::ranges::copy(decode(address), std::back_inserter(all));
-    return encode(nonce_in(address), all, failure_reason_in(address));
+    std::vector<ucx::PeerAddress> all = wrong;
+    if (theirs) std::ranges::copy(ucx::decode(address), std::back_inserter(all));
+    return ucx::encode(ucx::nonce_in(address), all, ucx::failure_reason_in(address));
   };
 }
 
@@ -136,7 +136,7 @@ TEST_P(UcxConnect, GoOnToTheNextAddress) {
 // All kinds of dead addresses at once, and one of a network to which this host has no route.
 TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
   DeadAddress numbers[std::size(kRows)];
-  std::vector<PeerAddress> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
+  std::vector<ucx::PeerAddress> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     kRows[i].prepare(numbers[i]);
     wrong.push_back(numbers[i].address());
@@ -181,15 +181,15 @@ TEST(UcxListener, ListensWhereTheUserSays) {
     const auto comm = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     sum(**comm);
-    const auto addresses = decode(*address_in(*mine, 1, rank));
+    const auto addresses = ucx::decode(*address_in(*mine, 1, rank));
     ASSERT_EQ(addresses.size(), 1U);
-    EXPECT_EQ(addresses[0], (PeerAddress{AF_INET, addresses[0].port, 8, {127, 0, 0, 1}}));
+    EXPECT_EQ(addresses[0], (ucx::PeerAddress{AF_INET, addresses[0].port, 8, {127, 0, 0, 1}}));
     EXPECT_GE(addresses[0].port, 21000);
     EXPECT_LE(addresses[0].port, 21063);
-    PeerAddress elsewhere = addresses[0];
+    ucx::PeerAddress elsewhere = addresses[0];
     elsewhere.address[3] = 2;
     const base::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const SocketAddress address = to_socket_address(elsewhere);
+    const ucx::SocketAddress address = ucx::to_socket_address(elsewhere);
     EXPECT_NE(
         ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes),
         0);
@@ -201,11 +201,12 @@ TEST(UcxListener, SaysThatNoPortIsFreeOrNoneIsMeant) {
   taken.listen(1);
   const std::string port = std::to_string(taken.address().port);
   run_all(Ranks::kProcesses, 1, [&](int) {  // in a forked process, since UCX starts threads
-    const auto full = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", port + "-" + port}}});
+    const auto full =
+        ucx::open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", port + "-" + port}}});
     ASSERT_FALSE(full.ok());
     EXPECT_EQ(full.status().message(), "ucp_listener_create(ports " + port + "-" + port +
                                            " of UCX_TCP_PORT_RANGE): Device is busy");
-    const auto odd = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", "9-1"}}});
+    const auto odd = ucx::open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", "9-1"}}});
     ASSERT_FALSE(odd.ok());
     EXPECT_THAT(odd.status().message(), HasSubstr("UCX_TCP_PORT_RANGE=9-1"));
   });

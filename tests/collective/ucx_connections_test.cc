@@ -46,7 +46,7 @@ class UcxConnections : public ::testing::Test {
     }
     // Records the number of its connections; then waits until all ranks have.
     void count() {
-      const auto& engine = dynamic_cast<const UcxCommunicator&>(comm_).engine();
+      const auto& engine = dynamic_cast<const ucx::UcxCommunicator&>(comm_).engine();
       counts_.connections[stage_][comm_.rank()] = engine.mesh().connections();
       auto& counted = counts_.counted[stage_++];
       ++counted;

@@ -67,7 +67,7 @@ proto::World world_of(const Host& host, proto::Generation g) {
   return world;
 }
 
-Addresses addresses_in(const std::filesystem::path& folder, proto::Generation g, int rank) {
+ucx::Addresses addresses_in(const std::filesystem::path& folder, proto::Generation g, int rank) {
   const auto file = [folder, g](proto::MemberId member) {
     return folder / fmt::format("{}.{}", g, member);
   };
@@ -127,7 +127,7 @@ base::Status run_generation(Communicator& comm, proto::Generation g, std::chrono
 void run_member(const Host& host, const shmem::Arena& arena, const Board& board, int rank) {
   const proto::SlotId slot_id = world_of(host, 1).members[static_cast<std::size_t>(rank)].slot_id;
   shmem::MemberSlot& line = arena.member_slot(slot_id.slot);
-  const auto ucx = open_ucx({.config = {{"TLS", "tcp"}}});
+  const auto ucx = ucx::open_ucx({.config = {{"TLS", "tcp"}}});
   if (!ucx.ok()) return print_line("error " + ucx.status().to_string());
   std::unique_ptr<Communicator> comm;
   for (proto::Generation g = 1;; ++g) {
@@ -135,9 +135,10 @@ void run_member(const Host& host, const shmem::Arena& arena, const Board& board,
         line.bell, [&] { return board.announced >= g; }, base::TimePoint::max()));
     g = board.announced;
     const proto::World world = world_of(host, g);
-    auto mesh = open_peer_mesh(*ucx, arena, world, slot_id, addresses_in(host.folder, g, rank));
+    auto mesh =
+        ucx::open_peer_mesh(*ucx, arena, world, slot_id, addresses_in(host.folder, g, rank));
     if (!mesh.ok()) return print_line("error " + mesh.status().to_string());
-    auto next = open_communicator({arena, world, slot_id, std::move(*mesh)});
+    auto next = backends::open_communicator({arena, world, slot_id, std::move(*mesh)});
     if (!next.ok()) return print_line("error " + next.status().to_string());
     comm = std::move(*next);
     const base::Status status = run_generation(*comm, g, host.timeout);

@@ -40,7 +40,7 @@ std::shared_ptr<AddressBook> make_book() {
 
 class UcxJob final : public Job {
  public:
-  UcxJob(std::vector<proto::NodeId> nodes, UcxSettings settings, Readdress readdress,
+  UcxJob(std::vector<proto::NodeId> nodes, ucx::UcxSettings settings, Readdress readdress,
          std::vector<shmem::Arena> arenas, std::shared_ptr<AddressBook> book)
       : nodes_(std::move(nodes)),
         settings_(std::move(settings)),
@@ -54,12 +54,12 @@ class UcxJob final : public Job {
     for (proto::WorldMember& member : placed.members)
       member.slot_id = slot_id_of(static_cast<int>(member.id));
     if (context_ == nullptr) {
-      REGROUP_ASSIGN_OR_RETURN(context_, open_ucx(settings_));
+      REGROUP_ASSIGN_OR_RETURN(context_, ucx::open_ucx(settings_));
     }
     REGROUP_ASSIGN_OR_RETURN(auto mesh,
-                             open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank),
-                                            addresses(world.generation, rank)));
-    return open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
+                             ucx::open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank),
+                                                 addresses(world.generation, rank)));
+    return backends::open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
   }
   void leave(proto::Generation g, int rank) override {
     shmem::leave_generation<shmem::RealPolicy>(line(rank).left, g);
@@ -109,7 +109,7 @@ class UcxJob final : public Job {
     for (const shmem::Arena& arena : arenas_) shmem::ring_all(arena);
   }
 
-  Addresses addresses(proto::Generation g, int rank) {
+  ucx::Addresses addresses(proto::Generation g, int rank) {
     AddressCard* const cards = book_->cards[g % kGenerations];
     return {
         .publish =
@@ -140,11 +140,11 @@ class UcxJob final : public Job {
   }
 
   const std::vector<proto::NodeId> nodes_;
-  const UcxSettings settings_;
+  const ucx::UcxSettings settings_;
   const Readdress readdress_;
   std::vector<shmem::Arena> arenas_;  // by node
   const std::shared_ptr<AddressBook> book_;
-  std::shared_ptr<const UcxContext> context_;
+  std::shared_ptr<const ucx::UcxContext> context_;
   proto::MemberId next_id_ = 1000;
 };
 
@@ -156,8 +156,8 @@ std::unique_ptr<Job> make(int ranks, proto::NodeId (*node_of)(int rank)) {
 
 }  // namespace
 
-std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes, const UcxSettings& settings,
-                                  Readdress readdress) {
+std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes,
+                                  const ucx::UcxSettings& settings, Readdress readdress) {
   std::vector<shmem::Arena> arenas;
   for (proto::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
     const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));

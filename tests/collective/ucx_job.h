@@ -19,7 +19,7 @@ using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
 
 // Rank r is on host `nodes[r]`. Every process loads UCX itself.
 [[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes,
-                                                const UcxSettings& settings,
+                                                const ucx::UcxSettings& settings,
                                                 Readdress readdress = {});
 
 // For a job of make_ucx_job(): the number of local barriers at which a rank has arrived.

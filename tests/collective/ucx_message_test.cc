@@ -16,25 +16,26 @@ using base::write_golden;
 
 TEST(UcxMessage, IsAcceptedFromRanksOfTheWorldAndWithValidData) {
   for (const RawMessage& message : valid_messages(2)) {
-    const auto header = parse_header(message.header, message.bytes, 3, kNonce);
+    const auto header = ucx::parse_header(message.header, message.bytes, 3, kNonce);
     ASSERT_TRUE(header) << message.what;
     EXPECT_TRUE(bytes_of(*header) == message.header) << message.what;
-    EXPECT_FALSE(parse_header(message.header, message.bytes, 2, kNonce)) << message.what;
+    EXPECT_FALSE(ucx::parse_header(message.header, message.bytes, 2, kNonce)) << message.what;
   }
   for (const RawMessage& message : invalid_messages(2))
-    EXPECT_FALSE(parse_header(message.header, message.bytes, 3, kNonce))
+    EXPECT_FALSE(ucx::parse_header(message.header, message.bytes, 3, kNonce))
         << message.what << ", " << message.bytes << " bytes";
 }
 
 // A message that does not fit comes without its data, and its header has its size.
 TEST(UcxMessage, OfPointToPointMayComeWithoutData) {
-  EXPECT_TRUE(parse_header(bytes_of(header_of(MessageKind::kPointToPoint, 0)), 0, 3, kNonce));
+  EXPECT_TRUE(
+      ucx::parse_header(bytes_of(header_of(ucx::MessageKind::kPointToPoint, 0)), 0, 3, kNonce));
 }
 
 TEST(UcxMessage, IsRejectedByAnotherMemberOrGeneration) {
   for (const std::uint64_t nonce : {std::uint64_t{0}, kNonce ^ 1, kNonce << 1, ~kNonce}) {
     for (const RawMessage& message : valid_messages(2)) {
-      EXPECT_FALSE(parse_header(message.header, message.bytes, 3, nonce)) << message.what;
+      EXPECT_FALSE(ucx::parse_header(message.header, message.bytes, 3, nonce)) << message.what;
     }
   }
 }
@@ -53,19 +54,20 @@ Bytes bytes_of(const Seed& seed) {
 }
 
 std::vector<Seed> addresses() {
-  const std::vector<PeerAddress> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
-                                         {AF_INET6, 4001, 64, {0xfd}}};
-  return {{"one", {}, encode(kNonce, std::span(both).first(1))},
-          {"two", {}, encode(kNonce, both)},
-          {"with_failure", {}, encode(kNonce, both, "rank 2 does a sum of 20")},
-          {"failure_alone", {}, encode(kNonce, {}, "a word")}};
+  const std::vector<ucx::PeerAddress> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
+                                              {AF_INET6, 4001, 64, {0xfd}}};
+  return {{"one", {}, ucx::encode(kNonce, std::span(both).first(1))},
+          {"two", {}, ucx::encode(kNonce, both)},
+          {"with_failure", {}, ucx::encode(kNonce, both, "rank 2 does a sum of 20")},
+          {"failure_alone", {}, ucx::encode(kNonce, {}, "a word")}};
 }
 
 // The nodes of four hosts, of which the target uses the first one, two, three and four.
 std::vector<Seed> nodes() {
-  const auto seed = [](const char* name, std::uint32_t leaves, const std::vector<Nodes>& hosts) {
+  const auto seed = [](const char* name, std::uint32_t leaves,
+                       const std::vector<net::Nodes>& hosts) {
     Seed out{name, {leaves}, {}};
-    for (const Nodes& list : hosts) {
+    for (const net::Nodes& list : hosts) {
       const auto bytes = std::as_bytes(std::span(list));
       out.numbers.push_back(static_cast<std::uint32_t>(bytes.size()));
       out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
@@ -108,18 +110,18 @@ TEST(UcxGolden, EveryFileIsItsSample) {
 // A reduction is planned if the hosts together hold each leaf once.
 TEST(UcxNodes, OfHostsThatHoldAllLeavesOnceArePlanned) {
   for (const Seed& seed : nodes()) {
-    std::vector<Nodes> by_host;
+    std::vector<net::Nodes> by_host;
     std::span<const std::byte> rest(seed.bytes);
     for (std::size_t host = 1; host < seed.numbers.size(); ++host) {
       if (seed.numbers[host] == 0) break;
-      by_host.push_back(nodes_in(rest.first(seed.numbers[host])));
+      by_host.push_back(net::nodes_in(rest.first(seed.numbers[host])));
       rest = rest.subspan(seed.numbers[host]);
     }
-    const auto plan = plan_halving(0, by_host, seed.numbers[0]);
+    const auto plan = net::plan_halving(0, by_host, seed.numbers[0]);
     EXPECT_EQ(plan.ok(), std::string(seed.name) != "twice")
         << seed.name << plan.status().to_string();
   }
-  EXPECT_EQ(nodes_in(Bytes(8 + 7)).size(), 1U);
+  EXPECT_EQ(net::nodes_in(Bytes(8 + 7)).size(), 1U);
 }
 
 }  // namespace

@@ -20,20 +20,21 @@ namespace {
 using namespace testing;
 using ::testing::ElementsAre, ::testing::IsEmpty;
 
-std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<Range>& ranges) {
+std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<net::Range>& ranges) {
   std::vector<std::pair<std::size_t, std::size_t>> out;
-  for (const Range& range : ranges) out.emplace_back(range.begin, range.end);
+  for (const net::Range& range : ranges) out.emplace_back(range.begin, range.end);
   return out;
 }
 
 TEST(UcxProgress, WhatIsEncodedComesBack) {
-  const AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
-  for (const AllreduceProgress& one :
-       {progress, AllreduceProgress{progress.nodes}, AllreduceProgress{{}, progress.completed, 0},
-        AllreduceProgress{}}) {
-    const auto intervals = encode(one);
-    EXPECT_LE(std::as_bytes(std::span(intervals)).size(), max_encoded_bytes(2, 9));
-    const AllreduceProgress back = decode_progress(std::as_bytes(std::span(intervals)), 9);
+  const net::AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
+  for (const net::AllreduceProgress& one :
+       {progress, net::AllreduceProgress{progress.nodes},
+        net::AllreduceProgress{{}, progress.completed, 0}, net::AllreduceProgress{}}) {
+    const auto intervals = net::encode(one);
+    EXPECT_LE(std::as_bytes(std::span(intervals)).size(), net::max_encoded_bytes(2, 9));
+    const net::AllreduceProgress back =
+        net::decode_progress(std::as_bytes(std::span(intervals)), 9);
     EXPECT_EQ(back.nodes, one.nodes);
     EXPECT_EQ(back.completed, one.completed);
     EXPECT_EQ(back.generation, one.generation);
@@ -43,13 +44,14 @@ TEST(UcxProgress, WhatIsEncodedComesBack) {
 TEST(UcxProgress, InvalidBlocksAreDropped) {
   const std::vector<proto::Interval> bad{{0, 1}, {},      {3, 5},  {4, 6}, {5, 5},
                                          {7, 6}, {8, 11}, {8, 10}, {0, 1}};
-  EXPECT_THAT(decode_progress(std::as_bytes(std::span(bad)), 10).completed,
+  EXPECT_THAT(net::decode_progress(std::as_bytes(std::span(bad)), 10).completed,
               ElementsAre(proto::Interval{3, 5}, proto::Interval{8, 10}));
 }
 
 TEST(UcxProgress, BlocksOfBothAreCommon) {
-  const auto both = [](const Blocks& a, const Blocks& b, proto::Generation of_b = 1) {
-    return common_blocks(AllreduceProgress{{}, a, 1}, AllreduceProgress{{}, b, of_b});
+  const auto both = [](const net::Blocks& a, const net::Blocks& b, proto::Generation of_b = 1) {
+    return net::common_blocks(net::AllreduceProgress{{}, a, 1},
+                              net::AllreduceProgress{{}, b, of_b});
   };
   EXPECT_THAT(both({{0, 4}, {6, 9}}, {{2, 7}, {8, 20}}),
               ElementsAre(proto::Interval{2, 4}, proto::Interval{6, 7}, proto::Interval{8, 9}));
@@ -62,31 +64,31 @@ TEST(UcxProgress, WhatIsMarkedIsOfThisSum) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 0, 7, 8};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
-  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{0, 2}, proto::Interval{4, 5}));
-  mark(blocks, {2, 99});
-  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{0, 6}));
-  EXPECT_THAT(marked({}), IsEmpty());
+  EXPECT_THAT(net::marked(blocks), ElementsAre(proto::Interval{0, 2}, proto::Interval{4, 5}));
+  net::mark(blocks, {2, 99});
+  EXPECT_THAT(net::marked(blocks), ElementsAre(proto::Interval{0, 6}));
+  EXPECT_THAT(net::marked({}), IsEmpty());
 }
 
 TEST(UcxProgress, AfterABeginOnlyWhatIsKeptIsMarked) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 7, 7, 7};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
-  const Blocks kept{{1, 2}, {4, 5}};
+  const net::Blocks kept{{1, 2}, {4, 5}};
   begin_sum(blocks, 4, kept);  // another member of this host has begun before
-  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{0, 2}, proto::Interval{3, 6}));
+  EXPECT_THAT(net::marked(blocks), ElementsAre(proto::Interval{0, 2}, proto::Interval{3, 6}));
   begin_sum(blocks, 5, kept);
   EXPECT_EQ(generation, 5U);
-  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{1, 2}, proto::Interval{4, 5}));
+  EXPECT_THAT(net::marked(blocks), ElementsAre(proto::Interval{1, 2}, proto::Interval{4, 5}));
   EXPECT_EQ(marks[2], 3U);
   begin_sum(blocks, 6);
-  EXPECT_THAT(marked(blocks), IsEmpty());
+  EXPECT_THAT(net::marked(blocks), IsEmpty());
   begin_sum({}, 7);
 }
 
 // Blocks of 128 elements begin at 0, 128 and 256; the last one has 44.
 TEST(UcxProgress, ABlockIsCompleteWhenAllOfItIs) {
-  const BlockGrid grid(300, 3);
+  const net::BlockGrid grid(300, 3);
   EXPECT_EQ(grid.whole_blocks({0, 300}), (proto::Interval{0, 3}));
   EXPECT_EQ(grid.whole_blocks({0, 299}), (proto::Interval{0, 2}));
   EXPECT_EQ(grid.whole_blocks({1, 256}), (proto::Interval{1, 2}));
@@ -95,7 +97,7 @@ TEST(UcxProgress, ABlockIsCompleteWhenAllOfItIs) {
               ElementsAre(std::pair{64UL, 128UL}, std::pair{256UL, 300UL}));
   EXPECT_THAT(plain(grid.missing({130, 140}, {{1, 2}})), IsEmpty());
   EXPECT_THAT(plain(grid.missing({0, 300}, {})), ElementsAre(std::pair{0UL, 300UL}));
-  const BlockGrid none(0, 3);
+  const net::BlockGrid none(0, 3);
   EXPECT_THAT(plain(none.missing({0, 0}, {{0, 1}})), IsEmpty());
   EXPECT_EQ(none.whole_blocks({0, 0}).size(), 0U);
 }
@@ -165,7 +167,7 @@ class UcxResume : public ::testing::Test {
     }
     EXPECT_EQ(wrong, 0U) << "rank " << rank;
     EXPECT_EQ(host_of(rank).generation, g);
-    EXPECT_THAT(marked(blocks_of(rank)),
+    EXPECT_THAT(net::marked(blocks_of(rank)),
                 ElementsAre(proto::Interval{0, kSharedCoreTime},
                             proto::Interval{kSharedCoreTime + 1, kElements / kWidth + 1}));
   }
@@ -194,7 +196,7 @@ TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
 // have.
 TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
   const auto job = make_ucx_job({1, 1}, {.config = {{"TLS", "tcp"}}});
-  mark(blocks_of(1), {0, kBlocks});
+  net::mark(blocks_of(1), {0, kBlocks});
   run_all(Ranks::kProcesses, 2, [&](int rank) {
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(3, 2), rank);
@@ -209,7 +211,7 @@ TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
               "ok");
     ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     EXPECT_THAT(hosts_[1].result, ::testing::Each(2.0F));
-    EXPECT_THAT(marked(blocks_of(1)), IsEmpty());
+    EXPECT_THAT(net::marked(blocks_of(1)), IsEmpty());
     EXPECT_EQ(hosts_[1].generation, 3U);
   });
 }

@@ -32,13 +32,13 @@ class UntrustedPeer {
  public:
   // `address`: the member's. `nonce`: what the peer believes to be the member's nonce.
   UntrustedPeer(std::span<const std::byte> address, std::uint64_t nonce, int rank)
-      : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()),
-        address_(decode(address)[0]),
+      : context_(ucx::open_ucx({.config = {{"TLS", "tcp"}}}).value()),
+        address_(ucx::decode(address)[0]),
         nonce_(nonce) {
     ucp_worker_params_t worker{};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
     worker.thread_mode = UCS_THREAD_MODE_SINGLE;
-    worker.client_id = client_id_of(kGeneration, static_cast<std::size_t>(rank));
+    worker.client_id = ucx::client_id_of(kGeneration, static_cast<std::size_t>(rank));
     EXPECT_EQ(ucp().ucp_worker_create(context_->handle(), &worker, &worker_), UCS_OK);
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -66,7 +66,7 @@ class UntrustedPeer {
 
   // Connects once more, and sends a handshake. Later messages go by this connection.
   void connect(int rank) {
-    const SocketAddress address = to_socket_address(address_);
+    const ucx::SocketAddress address = ucx::to_socket_address(address_);
     ucp_ep_params_t endpoint{};
     endpoint.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                           UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
@@ -75,7 +75,7 @@ class UntrustedPeer {
     endpoint.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
     endpoint.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
     EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoints_.emplace_back()), UCS_OK);
-    EXPECT_TRUE(try_send(bytes_of(header_of(MessageKind::kHandshake, rank, nonce_)), {},
+    EXPECT_TRUE(try_send(bytes_of(header_of(ucx::MessageKind::kHandshake, rank, nonce_)), {},
                          UCP_AM_SEND_FLAG_REPLY));
   }
   void progress() { ucp().ucp_worker_progress(worker_); }
@@ -97,7 +97,7 @@ class UntrustedPeer {
   }
 
  private:
-  [[nodiscard]] const Ucp& ucp() const { return context_->ucp(); }
+  [[nodiscard]] const ucx::Ucp& ucp() const { return context_->ucp(); }
   [[nodiscard]] bool finish(ucs_status_ptr_t request) {
     if (!UCS_PTR_IS_PTR(request)) return !UCS_PTR_IS_ERR(request);
     ucs_status_t status = UCS_INPROGRESS;
@@ -109,8 +109,8 @@ class UntrustedPeer {
     return status == UCS_OK;
   }
 
-  const std::shared_ptr<const UcxContext> context_;
-  const PeerAddress address_;
+  const std::shared_ptr<const ucx::UcxContext> context_;
+  const ucx::PeerAddress address_;
   const std::uint64_t nonce_;
   ucp_worker_h worker_ = nullptr;
   std::vector<ucp_ep_h> endpoints_;
@@ -142,7 +142,7 @@ class UcxUntrustedPeer : public ::testing::Test {
       const auto mine = job->in_child();
       if (rank != 0) return run_member(*mine, ranks, rank, body);
       const Bytes address = address_of(*mine, ranks - 1);
-      UntrustedPeer peer(address, nonce_in(address), 0);
+      UntrustedPeer peer(address, ucx::nonce_in(address), 0);
       ASSERT_TRUE(progress_until(peer, [&] { return peer.accepted(); }));
       script(peer);
       EXPECT_TRUE(progress_until(peer, [&] { return board_->through == ranks - 1; }));
@@ -161,7 +161,7 @@ class UcxUntrustedPeer : public ::testing::Test {
       const auto mine = job->in_child();
       if (rank != 2) return run_member(*mine, 2, rank, body);
       const Bytes address = address_of(*mine, 1);
-      UntrustedPeer peer(address, nonce_in(address) ^ 1, 0);
+      UntrustedPeer peer(address, ucx::nonce_in(address) ^ 1, 0);
       script(peer);
       EXPECT_TRUE(progress_until(peer, [&] { return board_->through == 2; }));
       EXPECT_FALSE(peer.accepted());
@@ -173,14 +173,14 @@ class UcxUntrustedPeer : public ::testing::Test {
       return ready();
     });
   }
-  static const PeerMesh& mesh_of(const Communicator& comm) {
-    return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
+  static const ucx::PeerMesh& mesh_of(const Communicator& comm) {
+    return dynamic_cast<const ucx::UcxCommunicator&>(comm).engine().mesh();
   }
   // Number of messages of a kind in the unexpected queue.
-  static int waiting(const Communicator& comm, MessageKind kind) {
+  static int waiting(const Communicator& comm, ucx::MessageKind kind) {
     int count = 0;
     mesh_of(comm).unexpected().for_each(kAllRanks, kind, 0,
-                                        [&](const ActiveMessage&) { return ++count > 0; });
+                                        [&](const ucx::ActiveMessage&) { return ++count > 0; });
     return count;
   }
 
@@ -209,7 +209,7 @@ TEST_F(UcxUntrustedPeer, IsRejectedIfItsMessagesAreInvalid) {
     for (const int from : {0, 1}) {
       for (const RawMessage& message : invalid_messages(from, peer.nonce())) peer.send(message);
     }
-    MessageHeader last = header_of(MessageKind::kReadyToReceive, 0, peer.nonce());
+    ucx::MessageHeader last = header_of(ucx::MessageKind::kReadyToReceive, 0, peer.nonce());
     last.key.number = kLast;
     peer.send(bytes_of(last), {});
   };
@@ -224,11 +224,11 @@ TEST_F(UcxUntrustedPeer, IsRejectedIfItsMessagesAreInvalid) {
       ASSERT_TRUE(request.ok()) << request.status().to_string();
       EXPECT_TRUE(eventually([&] {
         EXPECT_TRUE(request->test().ok());
-        return waiting(comm, MessageKind::kReadyToReceive) > 0;
+        return waiting(comm, ucx::MessageKind::kReadyToReceive) > 0;
       }));
-      for (int kind = 0; kind <= static_cast<int>(MessageKind::kFailure); ++kind) {
-        const auto of = static_cast<MessageKind>(kind);
-        EXPECT_EQ(waiting(comm, of), of == MessageKind::kReadyToReceive ? 1 : 0) << kind;
+      for (int kind = 0; kind <= static_cast<int>(ucx::MessageKind::kFailure); ++kind) {
+        const auto of = static_cast<ucx::MessageKind>(kind);
+        EXPECT_EQ(waiting(comm, of), of == ucx::MessageKind::kReadyToReceive ? 1 : 0) << kind;
       }
       board_->delivered = true;
       EXPECT_EQ(request->wait().to_string(), "ok");
@@ -242,7 +242,7 @@ TEST_F(UcxUntrustedPeer, IsRejectedIfItsMessagesAreInvalid) {
 
 TEST_F(UcxUntrustedPeer, IsNamedIfItsMessageHasNoData) {
   const auto script = [](UntrustedPeer& peer) {
-    peer.send(bytes_of(header_of(MessageKind::kPointToPoint, 0, peer.nonce())), {});
+    peer.send(bytes_of(header_of(ucx::MessageKind::kPointToPoint, 0, peer.nonce())), {});
   };
   run(2, script, [](int, Communicator& comm) {
     Bytes got(8);
@@ -262,7 +262,7 @@ struct Row {
 TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
   Bytes result(8);
   const CollectiveSignature sum = tree_reduce_signature(Dtype::kFloat32, 2, result.size());
-  const auto as_nodes = [](const Nodes& nodes) {
+  const auto as_nodes = [](const net::Nodes& nodes) {
     const auto bytes = std::as_bytes(std::span(nodes));
     return Bytes(bytes.begin(), bytes.end());
   };
@@ -276,11 +276,12 @@ TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
     SCOPED_TRACE(row.name);
     board_->through = 0;
     const auto script = [&](UntrustedPeer& peer) {
-      MessageHeader header{
-          {kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kNodes}.pack(), 0}, sum};
+      ucx::MessageHeader header{{kAllRanks, ucx::MessageKind::kData, 1,
+                                 net::MessageTag{net::MessageTag::kNodes}.pack(), 0},
+                                sum};
       header.nonce = peer.nonce();
       peer.send(bytes_of(header), row.nodes);
-      header.key.kind = MessageKind::kAck;  // for the nodes of the member
+      header.key.kind = ucx::MessageKind::kAck;  // for the nodes of the member
       peer.send(bytes_of(header), {});
     };
     run(2, script, [&](int, Communicator& comm) {
@@ -304,7 +305,8 @@ Bytes as_bytes(float value) {
 Bytes header_of_sum(std::uint64_t nonce) {
   Bytes one(sizeof(float));
   const Operation sum = Operation::allreduce(one, one, Dtype::kFloat32, Op::kSum);
-  return bytes_of({{kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kDoubling}.pack(), 0},
+  return bytes_of({{kAllRanks, ucx::MessageKind::kData, 1,
+                    net::MessageTag{net::MessageTag::kDoubling}.pack(), 0},
                    signature_of(sum, 2),
                    0,
                    nonce});
@@ -375,8 +377,8 @@ TEST_F(UcxUntrustedPeer, ThatNeverStopsDoesNotDelayTheDeadline) {
 // A member that runs wild cannot fill the memory of slower ones.
 TEST_F(UcxUntrustedPeer, ThatExceedsItsLimitEndsTheGenerationAndIsNamed) {
   const auto script = [](UntrustedPeer& peer) {
-    MessageHeader header = header_of(MessageKind::kReadyToReceive, 0, peer.nonce());
-    for (; header.key.number <= UnexpectedQueue::kMaxMessages + 1; ++header.key.number)
+    ucx::MessageHeader header = header_of(ucx::MessageKind::kReadyToReceive, 0, peer.nonce());
+    for (; header.key.number <= ucx::UnexpectedQueue::kMaxMessages + 1; ++header.key.number)
       peer.send(bytes_of(header), {});
   };
   run(2, script, [&](int, Communicator& comm) {

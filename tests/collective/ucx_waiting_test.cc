@@ -30,7 +30,7 @@ TEST(UcxSpin, WhereTheCoresOfAllMembersOfTheHostSuffice) {
       const auto comm = mine->open(make_world(1, kRanks), rank);
       ASSERT_TRUE(comm.ok()) << comm.status().to_string();
       ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
-      const Engine& engine = dynamic_cast<const UcxCommunicator&>(**comm).engine();
+      const ucx::Engine& engine = dynamic_cast<const ucx::UcxCommunicator&>(**comm).engine();
       EXPECT_EQ(engine.spins(), rank == 2 || row.spins) << "rank " << rank;
     });
   }

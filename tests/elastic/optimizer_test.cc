@@ -83,7 +83,7 @@ TEST(OptimizerKernels, StreamsCopyWhateverIsAlignedOrNot) {
         alignas(64) std::array<float, kMost> to;
         to.fill(-1);
         kernels.stream(to.data() + begin, from.data() + begin % 5, count);
-        collective::complete_stores();
+        collective::reduce::complete_stores();
         for (std::size_t i = 0; i < kMost; ++i) {
           const bool within = i >= begin && i < begin + count;
           ASSERT_EQ(to[i], within ? from[begin % 5 + i - begin] : -1)

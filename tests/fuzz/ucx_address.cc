@@ -13,19 +13,19 @@ using regroup::fuzz::require;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  const std::vector<PeerAddress> addresses = decode(bytes);
-  const std::string reason = failure_reason_in(bytes);
+  const std::vector<ucx::PeerAddress> addresses = ucx::decode(bytes);
+  const std::string reason = ucx::failure_reason_in(bytes);
   require(reason.size() <= size);
   if (addresses.empty()) return 0;
-  require(std::ranges::equal(encode(nonce_in(bytes), addresses, reason), bytes));
-  const std::vector<PeerAddress> mine = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
-                                         {AF_INET6, 4000, 64, {0xfd}}};
-  const std::vector<PeerAddress> sorted = nearest_first(addresses, mine);
+  require(std::ranges::equal(ucx::encode(ucx::nonce_in(bytes), addresses, reason), bytes));
+  const std::vector<ucx::PeerAddress> mine = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
+                                              {AF_INET6, 4000, 64, {0xfd}}};
+  const std::vector<ucx::PeerAddress> sorted = ucx::nearest_first(addresses, mine);
   require(std::ranges::is_permutation(sorted, addresses));
-  require(nearest_first(addresses, addresses).size() ==
+  require(ucx::nearest_first(addresses, addresses).size() ==
           addresses.size());  // with arbitrary prefixes
-  for (const PeerAddress& contact : sorted) {
-    const SocketAddress address = to_socket_address(contact);
+  for (const ucx::PeerAddress& contact : sorted) {
+    const ucx::SocketAddress address = ucx::to_socket_address(contact);
     require(address.storage.ss_family == contact.family && address.bytes <= sizeof address.storage);
   }
   return 0;

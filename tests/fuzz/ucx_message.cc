@@ -21,13 +21,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < sizeof input) return 0;
   std::memcpy(&input, data, sizeof input);
   const auto bytes = std::as_bytes(std::span(data, size)).subspan(sizeof input);
-  const auto header = parse_header(bytes, input.bytes, input.ranks, input.nonce);
+  const auto header = ucx::parse_header(bytes, input.bytes, input.ranks, input.nonce);
   if (!header) return 0;
   require(header->nonce == input.nonce && bytes.size() == sizeof *header &&
-          header->key.kind <= MessageKind::kFailure);
+          header->key.kind <= ucx::MessageKind::kFailure);
   require(header->key.from >= 0 && static_cast<std::uint32_t>(header->key.from) < input.ranks);
   require(!describe(header->signature).empty());
-  if (header->key.kind == MessageKind::kPointToPoint)
+  if (header->key.kind == ucx::MessageKind::kPointToPoint)
     require(input.bytes == 0 || input.bytes == header->signature.bytes);
   return 0;
 }

@@ -21,15 +21,15 @@ constexpr std::size_t kHosts = 4;
 constexpr std::uint32_t kMostLeaves = 512, kBlocks = 50;
 constexpr std::size_t kElements = 10'000;
 
-void check(const Merge& merge, std::size_t inputs) {
+void check(const net::Merge& merge, std::size_t inputs) {
   require(merge.outputs.size() == merge.nodes.size());
-  for (const Merge::Output& output : merge.outputs) {
+  for (const net::Merge::Output& output : merge.outputs) {
     require(!output.inputs.empty() && (output.fold || output.inputs.size() == 1));
     for (const std::uint32_t input : output.inputs) require(input < inputs);
   }
 }
 
-void check(const Blocks& blocks) {
+void check(const net::Blocks& blocks) {
   std::uint32_t from = 0;
   for (const proto::Interval& i : blocks) {
     require(from <= i.begin && i.begin < i.end && i.end <= kBlocks);
@@ -38,10 +38,10 @@ void check(const Blocks& blocks) {
 }
 
 // Each element is either completed or missing.
-void check_missing(const Blocks& completed) {
-  const BlockGrid grid(kElements, kBlocks);
+void check_missing(const net::Blocks& completed) {
+  const net::BlockGrid grid(kElements, kBlocks);
   std::size_t elements = 0, at = 0;
-  for (const Range& range : grid.missing({0, kElements}, completed)) {
+  for (const net::Range& range : grid.missing({0, kElements}, completed)) {
     require(at <= range.begin && range.begin < range.end && range.end <= kElements);
     elements += range.size();
     at = range.end;
@@ -50,15 +50,15 @@ void check_missing(const Blocks& completed) {
   require(elements == kElements);
 }
 
-void plan(std::span<const Nodes> by_host, std::uint32_t leaves) {
+void plan(std::span<const net::Nodes> by_host, std::uint32_t leaves) {
   for (std::size_t host = 0; host < by_host.size(); ++host) {
-    const auto plan = plan_halving(host, by_host, leaves);
+    const auto plan = net::plan_halving(host, by_host, leaves);
     if (!plan.ok()) return require(!plan.status().message().empty());
     require(plan->base <= by_host.size());
     if (host >= plan->base) continue;
     std::size_t held = by_host[host].size();
     for (std::size_t k = 0; k < plan->steps.size(); ++k) {
-      const Halving::Step& step = plan->steps[k];
+      const net::Halving::Step& step = plan->steps[k];
       require(step.partner < plan->base);
       held += step.gets;
       if (k + 1 == plan->steps.size()) break;
@@ -83,14 +83,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::memcpy(&input, data, sizeof input);
   if (input.leaves > kMostLeaves) return 0;
   auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof input);
-  std::vector<Nodes> by_host;
-  std::optional<AllreduceProgress> all;
+  std::vector<net::Nodes> by_host;
+  std::optional<net::AllreduceProgress> all;
   for (const std::uint32_t bytes : input.bytes) {
     const auto list = rest.first(std::min<std::size_t>(bytes, rest.size()));
-    AllreduceProgress progress = decode_progress(list, kBlocks);
+    net::AllreduceProgress progress = net::decode_progress(list, kBlocks);
     check(progress.completed);
     by_host.push_back(progress.nodes);
-    if (all) progress.completed = common_blocks(*all, progress);
+    if (all) progress.completed = net::common_blocks(*all, progress);
     all = std::move(progress);
     check(all->completed);
     check_missing(all->completed);

@@ -68,7 +68,7 @@ base::Status Job::open_communicator() {
   }
   const auto slot = static_cast<proto::SlotIndex>(place_.rank);
   shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
-  REGROUP_ASSIGN_OR_RETURN(communicator_, collective::make_shm(arena_, world, {0, slot}));
+  REGROUP_ASSIGN_OR_RETURN(communicator_, collective::shm::make_shm(arena_, world, {0, slot}));
   return {};
 }
 

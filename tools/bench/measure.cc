@@ -128,7 +128,7 @@ class Measurement {
     const std::size_t own = runners.size();
     if (size >= kLeastCopied)
       runners.push_back(make_copy_runner(job_, buffers(options_.memories.front()), size));
-    const bool small = c.block <= collective::SyncPoints::kPayload && job_.size() > 1;
+    const bool small = c.block <= collective::shm::SyncPoints::kPayload && job_.size() > 1;
     const bool bare = is_bare(c) && (small || size >= kLeastCopied);
     if (bare) runners.push_back(make_bare_runner(job_, c));
     const std::size_t first_rival = runners.size();

@@ -49,9 +49,9 @@ Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& pre
   return out;
 }
 
-collective::Kernels::Combine sum_of_float32() {
-  return collective::kernels_of(collective::best_simd())
-      .combine[static_cast<std::size_t>(collective::Accumulator::kFloat32)]
+collective::reduce::Kernels::Combine sum_of_float32() {
+  return collective::reduce::kernels_of(collective::reduce::best_simd())
+      .combine[static_cast<std::size_t>(collective::reduce::Accumulator::kFloat32)]
               [static_cast<std::size_t>(collective::Op::kSum)];
 }
 
@@ -124,9 +124,9 @@ class CopyRunner final : public Runner {
     return timed(
         job_, turn, [](std::uint64_t) {},
         [this](base::TimePoint) {
-          collective::store_block(to_.data(), from_.data(), from_.size(),
-                                  collective::Stores::kStream);
-          collective::complete_stores();
+          collective::reduce::store_block(to_.data(), from_.data(), from_.size(),
+                                          collective::reduce::Stores::kStream);
+          collective::reduce::complete_stores();
           return Status();
         });
   }
@@ -143,7 +143,7 @@ class BareRunner final : public Runner {
       : Runner("bare"),
         job_(job),
         case_(c),
-        mine_(collective::slice_of(c.block, job.rank(), job.size())),
+        mine_(collective::reduce::slice_of(c.block, job.rank(), job.size())),
         add_(sum_of_float32()) {}
 
   Result<std::uint64_t> verify(std::uint64_t iteration) override {
@@ -179,10 +179,10 @@ class BareRunner final : public Runner {
       for (int r = 1; r < job_.size(); ++r, left = sum.data()) {
         add_(sum.data(), left, input(r, at), bytes / sizeof(float));
       }
-      collective::store_block(out + at, static_cast<const std::byte*>(left), bytes,
-                              collective::Stores::kStream);
+      collective::reduce::store_block(out + at, static_cast<const std::byte*>(left), bytes,
+                                      collective::reduce::Stores::kStream);
     }
-    collective::complete_stores();
+    collective::reduce::complete_stores();
   }
   [[nodiscard]] const std::byte* input(int rank, std::size_t at) const {
     return job_.arena().buffer(static_cast<proto::SlotIndex>(rank), 0).data() + at;
@@ -190,13 +190,13 @@ class BareRunner final : public Runner {
 
   Job& job_;
   const Case case_;
-  const collective::ByteRange mine_;
-  const collective::Kernels::Combine add_;
+  const collective::reduce::ByteRange mine_;
+  const collective::reduce::Kernels::Combine add_;
 };
 
 // A cache line of a rank, in its buffer behind what a small case uses.
 struct alignas(64) ExchangeLine {
-  std::array<std::byte, collective::SyncPoints::kPayload> data;
+  std::array<std::byte, collective::shm::SyncPoints::kPayload> data;
   std::atomic<std::uint64_t> turn;
 };
 constexpr std::size_t kLineAt = 128;
@@ -256,7 +256,7 @@ class ExchangeRunner final : public Runner {
   Job& job_;
   const Case case_;
   std::uint64_t turn_;
-  const collective::Kernels::Combine add_;
+  const collective::reduce::Kernels::Combine add_;
   std::vector<ExchangeLine*> lines_;  // by rank
   alignas(64) std::array<std::byte, 64> mine_{};
   alignas(64) std::array<std::byte, 64> sum_{};
@@ -274,7 +274,8 @@ std::unique_ptr<Runner> make_copy_runner(Job& job, const Buffers& buffers, std::
 }
 
 std::unique_ptr<Runner> make_bare_runner(Job& job, const Case& c) {
-  if (c.block <= collective::SyncPoints::kPayload) return std::make_unique<ExchangeRunner>(job, c);
+  if (c.block <= collective::shm::SyncPoints::kPayload)
+    return std::make_unique<ExchangeRunner>(job, c);
   return std::make_unique<BareRunner>(job, c);
 }
 
