@@ -28,8 +28,8 @@ base::Status DataPlane::open_mesh() {
     REGROUP_ASSIGN_OR_RETURN(ucx_, collective::ucx::open_ucx());
   }
   collective::ucx::Addresses addresses{
-      .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
-      .find = [this](proto::MemberId member) { return self_.contact_of(member); },
+      .publish = [this](std::span<const std::byte> own) { return self_.publish_address(own); },
+      .find = [this](proto::MemberId member) { return self_.address_of(member); },
       .on_peer_lost = [this](proto::MemberId member,
                              const std::string& why) { self_.suspect(member, why); },
       // One whose host answers is slow, or its own agent will tell.
@@ -45,7 +45,8 @@ base::Status DataPlane::open_mesh() {
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(
     proto::Position at, std::vector<int> ranks) {
-  const collective::CommunicatorOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
+  const collective::CommunicatorOptions options{shmem::ChannelKind::kSections, at,
+                                                std::move(ranks)};
   return collective::backends::open_communicator(
       {self_.arena(), self_.world(), self_.slot_id(), mesh_}, options);
 }
@@ -59,7 +60,7 @@ base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_
   }
   proto::World world{.generation = 1, .shards = alone_.spec().shards};
   world.members.push_back({});
-  return collective::shm::make_shm(alone_, world, {}, {shmem::ChannelKind::kRegions, at, {0}});
+  return collective::shm::make_shm(alone_, world, {}, {shmem::ChannelKind::kSections, at, {0}});
 }
 
 }  // namespace regroup::elastic

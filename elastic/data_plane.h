@@ -25,7 +25,7 @@ class DataPlane {
   // kUnavailable: the World spans several nodes and libucp cannot be loaded.
   [[nodiscard]] base::Status enter();
   // All members, for steps. Valid until the next enter().
-  [[nodiscard]] collective::Communicator& steps() { return *steps_; }
+  [[nodiscard]] collective::Communicator& step_communicator() { return *steps_; }
   [[nodiscard]] bool spans_hosts() const {
     return mesh_ != nullptr;
   }  // the World has members on other nodes

@@ -65,7 +65,7 @@ Status fetch_state(Participant& self, Communicator& communicator, base::TimePoin
                                           &used, deadline));
   }
   self.arena().snapshot_used().store(used.value_or(0), std::memory_order_relaxed);
-  self.line().donated.store(world.generation, std::memory_order_release);
+  self.own_slot().donated.store(world.generation, std::memory_order_release);
   shmem::ring_all(self.arena(), self.slot_id().slot);
   return {};
 }

@@ -111,7 +111,7 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
   const std::span<std::byte> a = arena_->buffer(slot_, into);
   const std::span<const std::byte> b = arena_->buffer(slot_, from);
   // As in TreeFold: how many leaves are folded here depends on the members, the bits must not.
-  const collective::StandardArithmetic arithmetic;
+  const collective::reduce::StandardArithmetic arithmetic;
   if (dtype_ == collective::Dtype::kFloat64) {
     add_into<double>(a, b);
   } else {

@@ -1,5 +1,5 @@
 // Donors and newcomers. The snapshot belongs to one generation; a reader of an older one announces
-// itself in `adopting`.
+// itself in `using_snapshot`.
 #include "elastic/migrate.h"
 
 #include <fmt/format.h>
@@ -186,9 +186,9 @@ Status no_old_readers(Participant& self) {
   const proto::Generation g = self.world().generation;
   const auto none = [&] {
     for (proto::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
-      const shmem::MemberSlot& line = self.arena().member_slot(slot);
-      const proto::Generation adopting = line.adopting.load(std::memory_order_acquire);
-      if (line.has_living_member() && adopting != 0 && adopting < g) return false;
+      const shmem::MemberSlot& own = self.arena().member_slot(slot);
+      const proto::Generation adopting = own.using_snapshot.load(std::memory_order_acquire);
+      if (own.has_living_member() && adopting != 0 && adopting < g) return false;
     }
     return true;
   };
@@ -211,29 +211,29 @@ Status donate_state(Participant& self, State& state) {
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   if (!write_share(self, pieces, share_of(mine, donors.size(), used), used, kNoSalt))
     return base::revoked("state: revoked while donating");
-  self.line().donated.store(self.world().generation, std::memory_order_release);
+  self.own_slot().donated.store(self.world().generation, std::memory_order_release);
   shmem::ring_all(arena, self.slot_id().slot);
   return {};
 }
 
 Status adopt_state(Participant& self, State& state) {
-  shmem::MemberSlot& line = self.line();
+  shmem::MemberSlot& own = self.own_slot();
   const proto::Generation g = self.world().generation;
-  line.adopting.store(g, std::memory_order_seq_cst);
+  own.using_snapshot.store(g, std::memory_order_seq_cst);
   Status status = load_and_prove(self, state);
   // Donors of a later generation may have overwritten what was being read: then this generation is
   // revoked. The fence orders those reads before the check.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (self.revoked()) status = {base::Code::kRevoked, fmt::format("generation {} is over", g)};
-  if (status.ok()) line.proved.store(g, std::memory_order_release);
-  line.adopting.store(0, std::memory_order_release);
+  if (status.ok()) own.proved.store(g, std::memory_order_release);
+  own.using_snapshot.store(0, std::memory_order_release);
   shmem::ring_all(self.arena(), self.slot_id().slot);
   return status;
 }
 
 Status donate_to_transfer(Participant& self, State& state, proto::Step applied) {
   shmem::Arena& arena = self.arena();
-  shmem::MemberSlot& line = self.line();
+  shmem::MemberSlot& own = self.own_slot();
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // TransferSource::begin() reads our state word after its store
   const auto mark =
@@ -241,7 +241,7 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
   if (mark.transfer == 0 || mark.step != applied) return {};
   if (applied <= self.world().resume.step())
     return {};  // not all members of the World have that state
-  if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
+  if (own.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
   const auto writers = members_on(self.world(), self.slot_id().node);
   const auto mine = std::ranges::find(writers, self.slot_id());
   auto pieces = state.save();
@@ -249,24 +249,24 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
   const std::uint64_t used = total_bytes(*pieces);
   if (used > arena.snapshot().size()) return {};  // without this share the source ends the transfer
   // Donors of a later World wait until this is over.
-  line.adopting.store(self.world().generation, std::memory_order_seq_cst);
+  own.using_snapshot.store(self.world().generation, std::memory_order_seq_cst);
   const auto share =
       share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
   const bool written = write_share(self, *pieces, share, used, proto::snapshot_salt(mark.transfer));
-  if (written) line.donated_step.store(mark.pack(), std::memory_order_release);
-  line.adopting.store(0, std::memory_order_release);
+  if (written) own.donated_step.store(mark.pack(), std::memory_order_release);
+  own.using_snapshot.store(0, std::memory_order_release);
   shmem::ring_all(arena, self.slot_id().slot);
   return {};
 }
 
 base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
   shmem::Arena& arena = self.arena();
-  shmem::MemberSlot& line = self.line();
-  line.adopting.store(std::max(arena.newest_world(), 1U), std::memory_order_seq_cst);
-  const std::uint64_t transfer = line.transfer.load(std::memory_order_seq_cst);
+  shmem::MemberSlot& own = self.own_slot();
+  own.using_snapshot.store(std::max(arena.newest_world(), 1U), std::memory_order_seq_cst);
+  const std::uint64_t transfer = own.transfer.load(std::memory_order_seq_cst);
   const auto mark = proto::TransferStep::unpack(transfer);
   const auto called_off = [&] {
-    return transfer == 0 || line.transfer.load(std::memory_order_acquire) != transfer;
+    return transfer == 0 || own.transfer.load(std::memory_order_acquire) != transfer;
   };
   const auto load = [&]() -> Status {
     const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
@@ -282,11 +282,11 @@ base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
   const Status loaded = load();
   std::atomic_thread_fence(std::memory_order_acquire);
   const bool stale = called_off();
-  line.adopting.store(0, std::memory_order_release);
+  own.using_snapshot.store(0, std::memory_order_release);
   shmem::ring_all(arena, self.slot_id().slot);
   if (stale) return base::unavailable("the state transfer was cancelled");
-  line.replayed.store(proto::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
-                      std::memory_order_release);
+  own.replayed.store(proto::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
+                     std::memory_order_release);
   if (!loaded.ok()) return loaded;
   return mark.step;
 }

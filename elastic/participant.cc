@@ -45,7 +45,7 @@ Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_
       seed_(seed),
       timeout_(timeout),
       link_(std::move(link)),
-      term_notice_(takes_notice ? &line() : nullptr) {}
+      term_notice_(takes_notice ? &own_slot() : nullptr) {}
 
 base::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 proto::Join declaration,
@@ -140,12 +140,12 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
   for (;;) {
     const auto done = [&] {
       return ready() || revoked() ||
-             line().leave_request.load(std::memory_order_acquire) == shmem::kNow || asked_();
+             own_slot().leave_request.load(std::memory_order_acquire) == shmem::kNow || asked_();
     };
     const bool woken =
-        shmem::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
+        shmem::wait_until(own_slot().bell, done, std::min(deadline, now() + kAgentCheck));
     if (woken && ready()) return {};
-    if (line().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
+    if (own_slot().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
     if (woken && asked_()) {
       answer_();
       continue;
@@ -158,7 +158,8 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
 
 bool Participant::pause(const std::function<bool()>& ready, base::TimePoint deadline) {
   for (;;) {
-    if (shmem::wait_until(line().bell, ready, std::min(deadline, now() + kAgentCheck))) return true;
+    if (shmem::wait_until(own_slot().bell, ready, std::min(deadline, now() + kAgentCheck)))
+      return true;
     if (now() >= deadline || handle_agent_messages().code() == Code::kPeerLost) return false;
   }
 }
@@ -176,7 +177,7 @@ base::Result<Participant::Joined> Participant::regroup() {
 base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
     const std::function<bool()>& other) {
   // Before this member waits: the fence of the next World waits for `left` of each.
-  shmem::leave_generation<RealPolicy>(line().left, world_.generation);
+  shmem::leave_generation<RealPolicy>(own_slot().left, world_.generation);
   shmem::ring_all(arena_, slot_);
   for (;;) {
     REGROUP_RETURN_IF_ERROR(await_newer_world(other));
@@ -205,8 +206,8 @@ base::Result<std::optional<Participant::Joined>> Participant::join(proto::World 
     return std::optional<Joined>();
   from = state();
   if (from.phase == proto::Phase::kClosed && from.position <= world.resume) {
-    if (shmem::accept_commit<RealPolicy>(line().state, from))
-      return std::optional(Joined::kCommittedOpen);
+    if (shmem::accept_commit<RealPolicy>(own_slot().state, from))
+      return std::optional(Joined::kOpenIsCommitted);
     return std::optional<Joined>();
   }
   const proto::Step at =
@@ -214,13 +215,13 @@ base::Result<std::optional<Participant::Joined>> Participant::join(proto::World 
   // A closed section lies behind its step, so its position differs from the resume position: the
   // sections behind that one are run again.
   if (at != world.resume.step() &&
-      !(from.phase == proto::Phase::kClosed && from.position.region() != 0)) {
+      !(from.phase == proto::Phase::kClosed && from.position.section() != 0)) {
     return base::internal_error(
         fmt::format("World {} resumes after step {}, but this member is after step {}",
                     world.generation, world.resume.step(), at));
   }
-  shmem::hold_fence<RealPolicy>(line().left, world.generation);
-  if (!shmem::join_generation<RealPolicy>(line().state, line().revoked_up_to, from,
+  shmem::hold_fence<RealPolicy>(own_slot().left, world.generation);
+  if (!shmem::join_generation<RealPolicy>(own_slot().state, own_slot().revoked_up_to, from,
                                           world.generation)) {
     return std::optional<Joined>();
   }
@@ -232,7 +233,7 @@ base::Result<std::optional<Participant::Joined>> Participant::join(proto::World 
 bool Participant::newer_world() {
   const proto::Generation newest = arena_.newest_world();
   return newest > std::max(world_.generation, seen_) &&
-         line().revoked_up_to.load(std::memory_order_acquire) < newest;
+         own_slot().revoked_up_to.load(std::memory_order_acquire) < newest;
 }
 
 Status Participant::await_newer_world(const std::function<bool()>& other) {
@@ -240,10 +241,10 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
   for (;;) {
     const auto done = [&] {
       return newer_world() || other() ||
-             line().leave_request.load(std::memory_order_acquire) == shmem::kNow || asked_();
+             own_slot().leave_request.load(std::memory_order_acquire) == shmem::kNow || asked_();
     };
-    const bool woken = shmem::wait_until(line().bell, done, now() + kAgentCheck);
-    if (line().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
+    const bool woken = shmem::wait_until(own_slot().bell, done, now() + kAgentCheck);
+    if (own_slot().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
     if (woken && !newer_world() && !other()) {
       if (asked_()) answer_();
       continue;
@@ -261,27 +262,28 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
 bool Participant::enter_as_newcomer(const proto::World& world) {
   const proto::StateWord from = state();
   if (from.phase == proto::Phase::kNone) {
-    shmem::hold_fence<RealPolicy>(line().left, world.generation);
+    shmem::hold_fence<RealPolicy>(own_slot().left, world.generation);
     // A full barrier: the check of `revoked_up_to` that follows must not overtake it (tests/model).
     return shmem::swap_state<RealPolicy>(
-        line().state, from, {proto::Phase::kCommitted, true, world.generation - 1, world.resume});
+        own_slot().state, from,
+        {proto::Phase::kCommitted, true, world.generation - 1, world.resume});
   }
   if (from.phase == proto::Phase::kCommitted && from.position == world.resume) return true;
   return shmem::swap_state<RealPolicy>(
-      line().state, from, {proto::Phase::kCommitted, true, from.generation, world.resume});
+      own_slot().state, from, {proto::Phase::kCommitted, true, from.generation, world.resume});
 }
 
 Status Participant::open(proto::Position next) {
   const proto::StateWord at = state();
   if (at.phase == proto::Phase::kCommitted && !at.revoked && at.generation == world_.generation &&
-      shmem::open_transaction<RealPolicy>(line().state, world_.generation, at.position, next)) {
+      shmem::open_transaction<RealPolicy>(own_slot().state, world_.generation, at.position, next)) {
     return {};
   }
   return base::revoked(fmt::format("generation {} is over", world_.generation));
 }
 
 Status Participant::commit() {
-  if (shmem::commit_transaction<RealPolicy>(line().state, world_.generation, state().position))
+  if (shmem::commit_transaction<RealPolicy>(own_slot().state, world_.generation, state().position))
     return {};
   return base::revoked(fmt::format("generation {} is over", world_.generation));
 }
@@ -290,23 +292,24 @@ Status Participant::announce_drained() {
   return link_.connected() ? link_.send(proto::Drained{}) : Status();
 }
 
-Status Participant::tell_contact(std::span<const std::byte> address) {
+Status Participant::publish_address(std::span<const std::byte> address) {
   return link_.send(
       proto::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
 }
 
 // An error of the link is noticed by the next wait.
-std::optional<std::vector<std::byte>> Participant::contact_of(proto::MemberId member) {
+std::optional<std::vector<std::byte>> Participant::address_of(proto::MemberId member) {
   (void)handle_agent_messages().ok();
   const auto found = contacts_.find(member);
-  if (met_ != world_.generation || found == contacts_.end()) return std::nullopt;
+  if (contacts_generation_ != world_.generation || found == contacts_.end()) return std::nullopt;
   return found->second;
 }
 
 // The contacts of many members come in several messages.
 void Participant::add_contacts(proto::Contacts contacts) {
-  if (contacts.generation < met_) return;
-  if (std::exchange(met_, contacts.generation) != contacts.generation) contacts_.clear();
+  if (contacts.generation < contacts_generation_) return;
+  if (std::exchange(contacts_generation_, contacts.generation) != contacts.generation)
+    contacts_.clear();
   for (proto::Contact& contact : contacts.members)
     contacts_[contact.member] = std::move(contact.address);
 }
@@ -317,11 +320,11 @@ void Participant::suspect(proto::MemberId member, const std::string& why) {
 
 void Participant::end_diverged(const std::string& why) {
   const auto released = [&] {
-    return line().leave_request.load(std::memory_order_acquire) == shmem::kNow;
+    return own_slot().leave_request.load(std::memory_order_acquire) == shmem::kNow;
   };
   const auto ended_within = [&](base::Duration pause) {
     for (const base::TimePoint until = now() + pause; now() < until;) {
-      if (shmem::wait_until(line().bell, released, std::min(until, now() + kAgentCheck)) ||
+      if (shmem::wait_until(own_slot().bell, released, std::min(until, now() + kAgentCheck)) ||
           !handle_agent_messages().ok())
         return true;
     }
@@ -351,7 +354,7 @@ Status Participant::handle_agent_messages() {
 
 void Participant::leave_all_generations() {
   if (single_world_) single_world_->finished();
-  shmem::leave_all_generations<RealPolicy>(line().left);
+  shmem::leave_all_generations<RealPolicy>(own_slot().left);
   shmem::ring_all(arena_, slot_);
 }
 

@@ -32,7 +32,7 @@ class Participant {
                                                                           base::Duration timeout);
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
-  [[nodiscard]] shmem::MemberSlot& line() { return arena_.member_slot(slot_); }
+  [[nodiscard]] shmem::MemberSlot& own_slot() { return arena_.member_slot(slot_); }
   [[nodiscard]] proto::SlotId slot_id() const { return {arena_.spec().node, slot_}; }
   [[nodiscard]] const proto::World& world() const {
     return world_;
@@ -56,9 +56,9 @@ class Participant {
   void while_waiting(std::function<bool()> asked, std::function<void()> answer);
 
   enum class Joined {
-    kInWorld,        // in the newest World, which resumes at this member's position
-    kCommittedOpen,  // the transaction that was open here is committed: apply it, then regroup
-                     // again
+    kInWorld,          // in the newest World, which resumes at this member's position
+    kOpenIsCommitted,  // the transaction that was open here is committed: apply it, then regroup
+                       // again
   };
   // Leaves the present generation and waits for the next World. kLeft: this member was excluded.
   [[nodiscard]] base::Result<Joined> regroup();
@@ -73,15 +73,15 @@ class Participant {
   [[nodiscard]] base::Status commit();
 
   [[nodiscard]] bool asked_to_leave() {
-    return line().leave_request.load(std::memory_order_acquire) != shmem::kStay;
+    return own_slot().leave_request.load(std::memory_order_acquire) != shmem::kStay;
   }
   // This thread will touch no buffer of any generation again, so no member needs to wait for it.
   void leave_all_generations();
   // Publishes this member's address in its generation; looks up another's, nothing while it is
   // unknown. Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses
   // arrive.
-  [[nodiscard]] base::Status tell_contact(std::span<const std::byte> address);
-  [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(proto::MemberId member);
+  [[nodiscard]] base::Status publish_address(std::span<const std::byte> address);
+  [[nodiscard]] std::optional<std::vector<std::byte>> address_of(proto::MemberId member);
   // Reports that another member does not answer.
   void suspect(proto::MemberId member, const std::string& why);
   // Members hold different states: reports it and waits for the end of the job, at most some
@@ -118,7 +118,7 @@ class Participant {
   // `world`, revoked}, from which it can join.
   [[nodiscard]] bool enter_as_newcomer(const proto::World& world);
   [[nodiscard]] proto::StateWord state() {
-    return shmem::load_state<shmem::RealPolicy>(line().state);
+    return shmem::load_state<shmem::RealPolicy>(own_slot().state);
   }
 
   std::unique_ptr<WorldServer> server_;             // in the rank that serves a World of fixed size
@@ -132,7 +132,7 @@ class Participant {
   std::function<bool()> asked_ = [] { return false; };
   std::function<void()> answer_;
   proto::World world_;
-  proto::Generation met_ = 0;  // generation of contacts_
+  proto::Generation contacts_generation_ = 0;  // generation of contacts_
   std::map<proto::MemberId, std::vector<std::byte>> contacts_;
   base::Status exclusion_;      // not OK once the agent has excluded this member
   proto::Generation seen_ = 0;  // newest World without this member

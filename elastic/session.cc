@@ -68,8 +68,8 @@ Result<Participant::Joined> Session::Impl::regroup() {
   observe(StepEvent::kRevoked);
   for (;;) {
     auto joined = self_->regroup();
-    if (!joined.ok() || *joined == Participant::Joined::kCommittedOpen) return joined;
-    Status settled = settle_into_world();
+    if (!joined.ok() || *joined == Participant::Joined::kOpenIsCommitted) return joined;
+    Status settled = enter_world();
     if (settled.ok()) observe(StepEvent::kJoined);
     if (settled.ok()) return Participant::Joined::kInWorld;
     if (settled.code() != Code::kRevoked) return settled;
@@ -95,18 +95,18 @@ bool Session::Impl::is_last(Step step) const {
   return sampler_ && options_.epochs > 0 && describe(step + 1).epoch >= options_.epochs;
 }
 
-Status Session::Impl::finish_apply() {
-  shmem::MemberSlot& line = self_->line();
+Status Session::Impl::mark_applied() {
+  shmem::MemberSlot& own = self_->own_slot();
   applied_ += 1;
   if (learning_) {
     const auto mark = proto::TransferStep::unpack(transfer_);
-    line.replayed.store(proto::TransferStep{mark.transfer, applied_}.pack(),
-                        std::memory_order_release);
+    own.replayed.store(proto::TransferStep{mark.transfer, applied_}.pack(),
+                       std::memory_order_release);
   }
   sections_ = 0;
   phase_ = Phase::kIdle;
-  line.step.store(applied_, std::memory_order_relaxed);
-  line.applied_at.store(
+  own.step.store(applied_, std::memory_order_relaxed);
+  own.applied_at.store(
       static_cast<std::uint64_t>(base::SystemClock().now().time_since_epoch().count()),
       std::memory_order_relaxed);
   return learning_ ? Status()
@@ -150,7 +150,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (phase_ == Phase::kComputing)
     return base::invalid_argument("next_step() called before the previous step was committed");
   if (left_) resume_loop();
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
+  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (is_last(applied_)) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // it joined after the last step
@@ -179,7 +179,7 @@ std::optional<std::uint32_t> Session::Impl::next_leaf() const {
   return std::nullopt;
 }
 
-Shard Session::Impl::hand_out(std::uint32_t leaf) {
+Shard Session::Impl::make_shard(std::uint32_t leaf) {
   const Step step = applied_ + 1;
   Shard shard;
   shard.leaf = leaf;
@@ -214,14 +214,14 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
         phase_ = Phase::kCommitted;
         return std::optional<Shard>();
       }
-      Shard shard = hand_out(*leaf);
+      Shard shard = make_shard(*leaf);
       if (!sampler_ || !shard.samples.empty()) return std::optional(std::move(shard));
       std::fill(shard.gradient.begin(), shard.gradient.end(), std::byte{0});
       seal_filled();
     }
     if (status.code() != Code::kRevoked) return status;
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
-    if (joined == Participant::Joined::kCommittedOpen) {
+    if (joined == Participant::Joined::kOpenIsCommitted) {
       phase_ = Phase::kCommitted;
       observe(StepEvent::kCommitted);
       return std::optional<Shard>();
@@ -245,13 +245,13 @@ Status Session::Impl::reduce_and_commit() {
   const shmem::Arena& arena = self_->arena();
   const collective::SumBlocks blocks{arena.result_blocks(step), &arena.result_generation(step),
                                      static_cast<std::uint32_t>(step)};
-  REGROUP_RETURN_IF_ERROR(data_plane_.steps().tree_reducer().reduce(
+  REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().tree_reducer().reduce(
       *partials, self_->shards(), arena.result(step), options_.dtype, deadline, blocks));
   observe(StepEvent::kReduced);
   if (check_.due(world(), applied_)) {
     std::vector<int> ranks(world().size());
     std::iota(ranks.begin(), ranks.end(), 0);
-    REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.steps(), ranks, deadline));
+    REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.step_communicator(), ranks, deadline));
   }
   // A barrier: after it every host has the whole result, so any member may commit. A revoke between
   // it and commit() is settled by the position that the next World resumes at.
@@ -270,11 +270,11 @@ Status Session::Impl::vote(base::TimePoint deadline) {
   std::int64_t snapshots = saves && self_->rank() == 0 ? 1 : 0;
   if (data_plane_.spans_hosts() && checkpointing_.every > 0) {
     const auto count = std::as_writable_bytes(std::span(&snapshots, 1));
-    REGROUP_RETURN_IF_ERROR(
-        data_plane_.steps().allreduce(count, count, collective::Dtype::kInt64, deadline));
+    REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().allreduce(
+        count, count, collective::Dtype::kInt64, deadline));
   } else {
     snapshots = saves ? 1 : 0;
-    REGROUP_RETURN_IF_ERROR(data_plane_.steps().barrier(deadline));
+    REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().barrier(deadline));
   }
   if (snapshots > 0 && checkpointing_.compared) check_.await_snapshot(world().generation, step);
   return {};
@@ -339,7 +339,7 @@ Status Session::Impl::run_section(const Body& body, bool compare) {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
     return base::invalid_argument("collective: called while a step is open");
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
+  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (!took_part()) return section_alone(body);
   if (sections_ == 255)
     return base::invalid_argument(
@@ -351,7 +351,7 @@ Status Session::Impl::run_section(const Body& body, bool compare) {
     if (!status.ok() && status.code() != Code::kRevoked) return broken_ = status;
     if (status.ok()) break;
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
-    if (joined == Participant::Joined::kCommittedOpen)
+    if (joined == Participant::Joined::kOpenIsCommitted)
       break;  // all have voted, so `body` had returned OK here too
   }
   sections_ += 1;

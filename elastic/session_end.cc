@@ -51,7 +51,7 @@ void Session::Impl::resume_loop() {
 }
 
 Status Session::Impl::finish() {
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
+  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
   REGROUP_RETURN_IF_ERROR(run_section(
       [this](Communicator& all) {
@@ -60,7 +60,7 @@ Status Session::Impl::finish() {
                                 /*as_left=*/last_state_ && last_state_step_ == applied_);
       },
       true));
-  self_->line().finished.store(1, std::memory_order_release);
+  self_->own_slot().finished.store(1, std::memory_order_release);
   self_->leave_all_generations();
   return {};
 }

@@ -43,7 +43,7 @@ class Session::Impl {
       const std::function<base::Status(collective::Communicator&)>& body);
   [[nodiscard]] base::Status leave_loop();
   [[nodiscard]] base::Status finish();
-  void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
+  void report_loss(double loss) { self_->own_slot().loss.store(loss, std::memory_order_relaxed); }
 
   [[nodiscard]] WorldInfo describe_world() const;
   [[nodiscard]] proto::Step last_step() const {
@@ -59,12 +59,12 @@ class Session::Impl {
   [[nodiscard]] base::Result<Participant::Joined> regroup();
   // Opens the communicators of the World; those that have the state copy it to those that need it.
   // kRevoked: regroup again.
-  [[nodiscard]] base::Status settle_into_world();
+  [[nodiscard]] base::Status enter_world();
   [[nodiscard]] base::Status resume_from_checkpoint();
   [[nodiscard]] base::Status open(proto::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
   [[nodiscard]] bool is_last(Step step) const;  // of all epochs
-  [[nodiscard]] base::Status finish_apply();
+  [[nodiscard]] base::Status mark_applied();
   // True if the caller's state is the job's state after applied_.
   [[nodiscard]] bool has_state() const {
     return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
@@ -91,7 +91,7 @@ class Session::Impl {
       const std::function<base::Status(collective::Communicator&)>& body);
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
-  [[nodiscard]] Shard hand_out(std::uint32_t leaf);
+  [[nodiscard]] Shard make_shard(std::uint32_t leaf);
   void seal_filled();
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);

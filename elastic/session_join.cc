@@ -33,7 +33,7 @@ Status Session::Impl::enter() {
       REGROUP_RETURN_IF_ERROR(load_transfer());
       continue;
     }
-    Status settled = settle_into_world();
+    Status settled = enter_world();
     if (settled.ok()) observe(StepEvent::kJoined);
     if (settled.code() == Code::kRevoked) settled = regroup().status();
     if (settled.ok()) applied_ = begun_ = world().resume.step();
@@ -43,13 +43,13 @@ Status Session::Impl::enter() {
 }
 
 bool Session::Impl::transfer_offered() const {
-  const std::uint64_t transfer = self_->line().transfer.load(std::memory_order_acquire);
+  const std::uint64_t transfer = self_->own_slot().transfer.load(std::memory_order_acquire);
   return transfer != 0 && transfer != transfer_;
 }
 
 // After a cancelled or damaged transfer another one follows, or a World.
 Status Session::Impl::load_transfer() {
-  transfer_ = self_->line().transfer.load(std::memory_order_acquire);
+  transfer_ = self_->own_slot().transfer.load(std::memory_order_acquire);
   torn_ = true;
   const auto step = load_snapshot(*self_, *options_.state);
   if (step.code() == Code::kUnavailable || step.code() == Code::kDataLoss) return {};
@@ -61,7 +61,7 @@ Status Session::Impl::load_transfer() {
 }
 
 Result<bool> Session::Impl::catch_up() {
-  shmem::MemberSlot& line = self_->line();
+  shmem::MemberSlot& own = self_->own_slot();
   const auto kept = [this] {
     const proto::Step next = applied_ + 1;
     return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
@@ -71,7 +71,7 @@ Result<bool> Session::Impl::catch_up() {
     if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
     if (in_world() && !torn_ && applied_ >= world().resume.step()) {
       learning_ = false;
-      line.proved.store(world().generation, std::memory_order_release);
+      own.proved.store(world().generation, std::memory_order_release);
       break;
     }
     Status status;
@@ -83,7 +83,7 @@ Result<bool> Session::Impl::catch_up() {
       auto joined = self_->regroup_or(something);
       status = joined.status();
       if (joined.ok() && joined->has_value()) {
-        status = settle_into_world();
+        status = enter_world();
         if (status.ok()) observe(StepEvent::kJoined);
       }
       if (status.code() == Code::kRevoked) status = regroup().status();
@@ -93,7 +93,7 @@ Result<bool> Session::Impl::catch_up() {
       if (result_is_sound(self_->arena(), applied_ + 1)) return true;
       // The agent says so to the coordinator, and another state transfer or a copy comes.
       const auto mark = proto::TransferStep::unpack(transfer_);
-      line.replayed.store(proto::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
+      own.replayed.store(proto::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
       torn_ = true;
     }
     if (learning_ && transfer_offered()) REGROUP_RETURN_IF_ERROR(load_transfer());
@@ -101,16 +101,16 @@ Result<bool> Session::Impl::catch_up() {
   return false;
 }
 
-Status Session::Impl::settle_into_world() {
+Status Session::Impl::enter_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
   REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
   if (!has_newcomers(world()) || self_->self().replays) return {};
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   if (!self_->self().needs_state) {
     REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
-    return send_state(*self_, data_plane_.steps(), deadline);
+    return send_state(*self_, data_plane_.step_communicator(), deadline);
   }
-  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.steps(), deadline));
+  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.step_communicator(), deadline));
   REGROUP_RETURN_IF_ERROR(adopt_state(*self_, *options_.state));
   applied_ = world().resume.step();
   sections_ = 0;

@@ -15,7 +15,7 @@ namespace {
 
 // Globals, since a signal handler can reach nothing else.
 std::atomic<pid_t> noticed_process{0};
-std::atomic<shmem::MemberSlot*> noticed_line{nullptr};
+std::atomic<shmem::MemberSlot*> noticed_slot{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // time of the first SIGTERM; 0: none
 std::atomic<bool> is_leaving{false};
 
@@ -44,22 +44,22 @@ void on_term(int /*signal*/) {
     errno = saved;
     return;
   }
-  if (shmem::MemberSlot* line = noticed_line.load(); line != nullptr) {
+  if (shmem::MemberSlot* slot = noticed_slot.load(); slot != nullptr) {
     std::uint32_t stay = shmem::kStay;
-    line->leave_request.compare_exchange_strong(stay, shmem::kAtBoundary);
-    shmem::ring(line->bell);
+    slot->leave_request.compare_exchange_strong(stay, shmem::kAtBoundary);
+    shmem::ring(slot->bell);
   }
   errno = saved;
 }
 
 }  // namespace
 
-TermNotice::TermNotice(shmem::MemberSlot* line) {
+TermNotice::TermNotice(shmem::MemberSlot* slot) {
   struct sigaction now {};
   shmem::MemberSlot* none = nullptr;
-  if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL)
+  if (slot == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL)
     return;
-  if (!noticed_line.compare_exchange_strong(none, line)) return;
+  if (!noticed_slot.compare_exchange_strong(none, slot)) return;
   noticed_process.store(::getpid());
   first_ns.store(0);
   is_leaving.store(false);
@@ -76,7 +76,7 @@ void TermNotice::set_leaving(bool leaving) {
 TermNotice::~TermNotice() {
   if (!installed_) return;
   ::signal(SIGTERM, SIG_DFL);
-  noticed_line.store(nullptr);
+  noticed_slot.store(nullptr);
 }
 
 }  // namespace regroup::elastic

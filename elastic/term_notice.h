@@ -6,11 +6,11 @@
 
 namespace regroup::elastic {
 
-// While it lives, SIGTERM sets `line.leave_request`. Has no effect if the program has its own
+// While it lives, SIGTERM sets `slot.leave_request`. Has no effect if the program has its own
 // handler, or if another TermNotice exists in the process, since a signal handler is process-wide.
 class TermNotice {
  public:
-  explicit TermNotice(shmem::MemberSlot* line);  // null: no effect
+  explicit TermNotice(shmem::MemberSlot* slot);  // null: no effect
   ~TermNotice();
   TermNotice(const TermNotice&) = delete;
   TermNotice& operator=(const TermNotice&) = delete;

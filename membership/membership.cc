@@ -194,15 +194,15 @@ std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy
 // applied already by another. A member counts from the step that it entered at: its word before
 // says nothing of this World.
 proto::Position resume_of(const proto::World& before,
-                          const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+                          const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots) {
   proto::Position resume = before.resume;
   std::unordered_map<proto::MemberId, proto::Step> from_steps;
   for (const proto::WorldMember& m : before.members) from_steps.emplace(m.id, m.from_step);
-  for (const auto& [node, of_node] : lines) {
-    for (const proto::SlotReport& line : of_node) {
-      const auto from = from_steps.find(line.member);
+  for (const auto& [node, of_node] : slots) {
+    for (const proto::SlotReport& slot : of_node) {
+      const auto from = from_steps.find(slot.member);
       if (from == from_steps.end()) continue;
-      resume = std::max(resume, proto::committed_up_to(line.state, from->second));
+      resume = std::max(resume, proto::committed_up_to(slot.state, from->second));
     }
   }
   return resume;

@@ -107,11 +107,11 @@ struct MemberCounts {
 // The learners that are to be admitted once they have caught up.
 [[nodiscard]] std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy);
 
-// The position up to which everything is committed: the maximum over the lines of all members of
+// The position up to which everything is committed: the maximum over the slots of all members of
 // `before`, dead ones included, and the resume position of `before`.
 [[nodiscard]] proto::Position resume_of(
     const proto::World& before,
-    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots);
 
 // Returns the plan of step `step`: the slot that holds or computes each leaf. Leaves that are
 // sealed on a node of the next World stay where they are, also in the slots of dead members. A leaf
@@ -123,6 +123,6 @@ struct MemberCounts {
 [[nodiscard]] std::vector<proto::SlotId> plan_leaves(
     proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
     const std::vector<proto::WorldMember>& next,
-    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots);
 
 }  // namespace regroup::membership

@@ -29,19 +29,19 @@ struct Sealed {
 std::vector<Sealed> seals_of_step(
     proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
     const std::set<proto::NodeId>& nodes,
-    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots) {
   std::vector<Sealed> found;
-  for (const auto& [node, of_node] : lines) {
+  for (const auto& [node, of_node] : slots) {
     if (!nodes.contains(node)) continue;
-    for (const proto::SlotReport& line : of_node) {
-      for (const proto::Seal& seal : line.seals) {
+    for (const proto::SlotReport& slot : of_node) {
+      for (const proto::Seal& seal : slot.seals) {
         const proto::Interval& at = seal.leaves;
         if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
-        const proto::SlotId slot_id{node, line.slot};
+        const proto::SlotId slot_id{node, slot.slot};
         const bool planned =
             !before.empty() && std::all_of(before.begin() + at.begin, before.begin() + at.end,
                                            [&](proto::SlotId s) { return s == slot_id; });
-        found.push_back({slot_id, at, planned, line.alive});
+        found.push_back({slot_id, at, planned, slot.alive});
       }
     }
   }
@@ -95,9 +95,9 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
 
 // Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where
 // possible.
-void hand_out(const std::vector<std::uint32_t>& leaves,
-              const std::vector<proto::SlotId>& candidates,
-              const std::map<proto::SlotId, std::uint32_t>& load, Plan* plan) {
+void assign_orphans(const std::vector<std::uint32_t>& leaves,
+                    const std::vector<proto::SlotId>& candidates,
+                    const std::map<proto::SlotId, std::uint32_t>& load, Plan* plan) {
   using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its index in `candidates`
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
@@ -142,7 +142,7 @@ bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<proto::
 std::vector<proto::SlotId> plan_leaves(
     proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
     const std::vector<proto::WorldMember>& next,
-    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots) {
   std::vector<proto::SlotId> candidates;
   std::map<proto::SlotId, std::uint32_t> load;
   std::set<proto::NodeId> nodes;
@@ -154,7 +154,7 @@ std::vector<proto::SlotId> plan_leaves(
   assert(!candidates.empty());  // a newcomer needs a donor
   if (before.empty()) return even_shares(shards, candidates);
   Plan sealed(shards);
-  keep_sealed(seals_of_step(step, shards, before, nodes, lines), &sealed);
+  keep_sealed(seals_of_step(step, shards, before, nodes, slots), &sealed);
   Plan plan = sealed;
   std::vector<std::uint32_t> orphans;
   for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {
@@ -166,7 +166,7 @@ std::vector<proto::SlotId> plan_leaves(
       orphans.push_back(leaf);
     }
   }
-  hand_out(orphans, candidates, load, &plan);
+  assign_orphans(orphans, candidates, load, &plan);
   std::vector<proto::SlotId> out;
   std::transform(plan.begin(), plan.end(), std::back_inserter(out),
                  [](const auto& slot_id) { return *slot_id; });

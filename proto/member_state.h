@@ -39,11 +39,11 @@ struct StateWord {
 
 // The last position that a member with this word proves to be committed. An open or closed word at
 // p proves everything before p, except that a newcomer (from_step == p.step()) opens its first step
-// without having seen the regions before.
+// without having seen the sections before.
 [[nodiscard]] constexpr Position committed_up_to(StateWord word, Step from_step) {
   if (word.phase == Phase::kNone) return {};
   if (word.phase == Phase::kCommitted) return word.position;
-  if (word.position.region() == 0 && word.position.step() == from_step) return {};
+  if (word.position.section() == 0 && word.position.step() == from_step) return {};
   return word.position.value == 0 ? Position{} : word.position.before();
 }
 

@@ -76,13 +76,13 @@ struct MemberLost {
 };
 struct Report {  // after Revoke: generation; in answer to Query: 0
   Generation generation = 0;
-  std::vector<SlotReport> lines;
+  std::vector<SlotReport> slots;
   bool operator==(const Report&) const = default;
 };
 struct HelloReply {
   Generation world = 0;
   Generation revoked_up_to = 0;
-  std::vector<SlotReport> lines;
+  std::vector<SlotReport> slots;
   std::optional<Join> declared;  // by the first member here, and so by all
   bool operator==(const HelloReply&) const = default;
 };

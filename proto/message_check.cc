@@ -72,8 +72,8 @@ std::string wrong(const SlotReport& report) {
   return "";
 }
 
-base::Status check_slots(const std::string& what, const std::vector<SlotReport>& lines) {
-  for (const SlotReport& report : lines) {
+base::Status check_slots(const std::string& what, const std::vector<SlotReport>& slots) {
+  for (const SlotReport& report : slots) {
     if (const std::string why = wrong(report); !why.empty()) return malformed(what, why);
   }
   return {};
@@ -108,13 +108,13 @@ base::Status check_one(const MemberLost& m) {
 }
 base::Status check_one(const Report& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
-  if (std::ranges::any_of(m.lines, [](const SlotReport& report) { return report.slot == kNoSlot; }))
+  if (std::ranges::any_of(m.slots, [](const SlotReport& report) { return report.slot == kNoSlot; }))
     return malformed("Report", "a member that has not joined has a slot");
-  return check_slots("Report", m.lines);
+  return check_slots("Report", m.slots);
 }
 base::Status check_one(const HelloReply& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("HelloReply", std::max(m.world, m.revoked_up_to)));
-  return check_slots("HelloReply", m.lines);
+  return check_slots("HelloReply", m.slots);
 }
 base::Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 base::Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }

@@ -160,18 +160,18 @@ MemberLost plain(const fb::MemberLostT& t) {
 }
 fb::ReportT table(const Report& m) {
   fb::ReportT t;
-  t.generation = m.generation, t.lines = to_wire(m.lines);
+  t.generation = m.generation, t.slots = to_wire(m.slots);
   return t;
 }
-Report plain(const fb::ReportT& t) { return {t.generation, from_wire(t.lines)}; }
+Report plain(const fb::ReportT& t) { return {t.generation, from_wire(t.slots)}; }
 fb::HelloReplyT table(const HelloReply& m) {
   fb::HelloReplyT t;
-  t.world = m.world, t.revoked_up_to = m.revoked_up_to, t.lines = to_wire(m.lines);
+  t.world = m.world, t.revoked_up_to = m.revoked_up_to, t.slots = to_wire(m.slots);
   if (m.declared) t.declared = std::make_unique<fb::JoinT>(table(*m.declared));
   return t;
 }
 HelloReply plain(const fb::HelloReplyT& t) {
-  HelloReply m{t.world, t.revoked_up_to, from_wire(t.lines), {}};
+  HelloReply m{t.world, t.revoked_up_to, from_wire(t.slots), {}};
   if (t.declared) m.declared = plain(*t.declared);
   return m;
 }
@@ -280,9 +280,9 @@ bool aligned(const fb::World* world) {
   return world == nullptr || (proto::aligned(world->members()) && proto::aligned(world->plan()));
 }
 
-bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* lines,
+bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* slots,
           FlatBudget budget) {
-  return budget.tables(lines,
+  return budget.tables(slots,
                        [&](const fb::SlotReport& report) { return budget.values(report.seals()); });
 }
 
@@ -290,8 +290,8 @@ bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* lines,
 // have to.
 bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Announce()) return aligned(m->world());
-  if (const auto* m = message.body_as_Report()) return fits(m->lines(), budget);
-  if (const auto* m = message.body_as_HelloReply()) return fits(m->lines(), budget);
+  if (const auto* m = message.body_as_Report()) return fits(m->slots(), budget);
+  if (const auto* m = message.body_as_HelloReply()) return fits(m->slots(), budget);
   if (const auto* m = message.body_as_Contacts())
     return budget.tables(m->members(),
                          [&](const fb::Contact& one) { return budget.values(one.address()); });

@@ -23,17 +23,17 @@ inline constexpr std::uint32_t kMaxSlots = 128;       // of an arena: futex_wait
 inline constexpr std::uint32_t kMaxKeptResults = 64;  // of past steps, in an arena
 
 // A point in the program that all members share: transaction 0 of step s is the training step
-// itself, transactions 1..255 are the collective regions (and finish()) that follow it. Ordered; 40
-// bits.
+// itself, transactions 1..255 are the collective sections (and finish()) that follow it. Ordered;
+// 40 bits.
 struct Position {
   std::uint64_t value = 0;
 
-  [[nodiscard]] static constexpr Position of(Step step, unsigned region = 0) {
-    return {step << 8 | region};
+  [[nodiscard]] static constexpr Position of(Step step, unsigned section = 0) {
+    return {step << 8 | section};
   }
   [[nodiscard]] constexpr Step step() const { return value >> 8; }
-  [[nodiscard]] constexpr unsigned region() const { return static_cast<unsigned>(value & 0xff); }
-  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whichever regions
+  [[nodiscard]] constexpr unsigned section() const { return static_cast<unsigned>(value & 0xff); }
+  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whichever sections
   // have run.
   [[nodiscard]] constexpr Position before() const { return {value - 1}; }
   auto operator<=>(const Position&) const = default;
@@ -62,7 +62,7 @@ struct WorldMember {
   MemberId id = 0;
   SlotId slot_id;
   bool needs_state = false;  // copies the state of `resume` from the donors before it votes
-  Step from_step = 0;  // first step it takes part in; it takes no part in regions of earlier steps
+  Step from_step = 0;  // first step it takes part in; it takes no part in sections of earlier steps
   bool replays = false;  // a learner: applies what it lacks up to `resume` before it votes
   auto operator<=>(const WorldMember&) const = default;
 };

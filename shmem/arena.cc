@@ -292,7 +292,7 @@ void Arena::assign_slot(proto::SlotIndex slot, proto::MemberId id) {
   leave_all_generations<RealPolicy>(member.left);  // it is in no generation
   member.revoked_up_to.store(newest, std::memory_order_release);
   for (auto* word : {&member.dead, &member.finished, &member.leave_request, &member.donated,
-                     &member.adopting, &member.proved}) {
+                     &member.using_snapshot, &member.proved}) {
     word->store(0, std::memory_order_release);
   }
   for (auto* word : {&member.donated_step, &member.transfer, &member.replayed})

@@ -30,7 +30,7 @@ struct alignas(64) Channel {
   alignas(64)
       std::atomic<std::uint64_t> signatures[2][2];  // of the operation, for reports of a mismatch
 };
-enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
+enum class ChannelKind : std::uint8_t { kSteps = 0, kSections = 1 };
 
 enum LeaveRequest : std::uint32_t {
   kStay = 0,
@@ -53,7 +53,7 @@ struct alignas(128) MemberSlot {
   std::atomic<std::uint32_t>
       donated;  // highest generation for which its part of the snapshot is written
   // Generation in which it reads or writes the snapshot, or 0; donors of later ones wait.
-  std::atomic<std::uint32_t> adopting;
+  std::atomic<std::uint32_t> using_snapshot;
   // Highest generation in which it has the state that the World resumes from: the copy's CRCs were
   // right, or its replay is complete.
   std::atomic<std::uint32_t> proved;

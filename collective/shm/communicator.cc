@@ -57,7 +57,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group g
       rank_(group.rank),
       channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
       sync_(engine_->generation(), group.instance, std::move(group.peers), group.rank),
-      data_({engine_->arena(), sync_, engine_->sign(), engine_->core_use(), engine_->numa_node()},
+      data_({engine_->arena(), sync_, engine_->canary(), engine_->core_use(), engine_->numa_node()},
             std::move(group.slots), rank_, std::move(ranks_fold), engine_->store_policy(),
             engine_->single_copy()),
       synchronised_(group.synchronised) {}

@@ -41,7 +41,7 @@ class InlineExchange {
   const BounceBuffers& buffers_;
   SyncPoints& sync_;
   const int rank_;
-  std::vector<std::byte> to_reduce_;  // a region a rank; empty until it is needed
+  std::vector<std::byte> to_reduce_;  // a section a rank; empty until it is needed
   std::size_t fetched_ranks_ = 0;     // ranks below are complete
 };
 

@@ -114,7 +114,7 @@ class ProgressEngine {
   [[nodiscard]] SingleCopyMode single_copy() const { return single_copy_; }
   [[nodiscard]] StorePolicy store_policy() const { return store_policy_; }
   [[nodiscard]] InlineMode inline_mode() const { return inline_mode_; }
-  [[nodiscard]] LivenessCanary& sign() {
+  [[nodiscard]] LivenessCanary& canary() {
     return canary_;
   }  // of this member; withdrawn once it fails
   [[nodiscard]] const shmem::Arena& arena() const { return arena_; }

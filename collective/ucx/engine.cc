@@ -1,9 +1,9 @@
 // The order of operations, and the only code that waits.
 //
 // A waiting thread polls for a while if each rank of this host has a core of its own, because the
-// others then answer is_small. Otherwise it yields for a moment, then sleeps: in the mesh, or, if
-// it waits only for members of this host, on its doorbell, which takes one context switch instead
-// of two. From time to time it sends straggler probes (straggler_probe.h).
+// others then answer within microseconds. Otherwise it yields for a moment, then sleeps: in the
+// mesh, or, if it waits only for members of this host, on its doorbell, which takes one context
+// switch instead of two. From time to time it sends straggler probes (straggler_probe.h).
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -164,7 +164,7 @@ bool Engine::is_done(std::uint64_t ticket) {
   return find(ticket) == nullptr && std::ranges::find(aborted_, ticket) == aborted_.end();
 }
 
-// The checks that are not needed while operations complete is_small.
+// The checks that are not needed while operations complete within microseconds.
 void Engine::check_peers() {
   mesh_->accept_connections();
   for (const Waiter* waiter : waiters_) {

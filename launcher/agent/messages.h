@@ -41,7 +41,7 @@ struct SlotResources {
 };
 // Of an elastic job: settings that all its agents share, and the slots of this host.
 struct ElasticSetup {
-  std::uint32_t lines = 1;  // member slots of an arena
+  std::uint32_t arena_slots = 1;  // member slots of an arena
   std::uint32_t shards = 1;
   std::uint64_t seed = 0;
   bool any_fingerprint = false;

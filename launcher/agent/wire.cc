@@ -48,7 +48,7 @@ fb::SetupT table(const Setup& m) {
   t.claims = claims(m.claims);
   if (m.elastic) {
     t.elastic = std::make_unique<fb::ElasticT>();
-    t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
+    t.elastic->arena_slots = m.elastic->arena_slots, t.elastic->shards = m.elastic->shards;
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
     t.elastic->controller = m.elastic->controller;
     t.elastic->finished_limit_ms = static_cast<std::uint32_t>(m.elastic->finished_limit.count());
@@ -93,14 +93,14 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.time_limit_factor = t.time_limit_factor;
   m.claims = plain_claims(t.claims);
   if (!t.elastic) return m;
-  m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
+  m.elastic = {t.elastic->arena_slots,     t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
   m.elastic->controller = t.elastic->controller;
   m.elastic->finished_limit = std::chrono::milliseconds(t.elastic->finished_limit_ms);
   for (const auto& slot : t.elastic->slots)
     m.elastic->slots.push_back({slot->cores, plain_environment(slot->environment)});
   if (t.elastic->checkpoints) m.elastic->checkpoints = plain_checkpoints(*t.elastic->checkpoints);
-  const bool possible = m.elastic->lines >= 1 && m.elastic->lines < proto::kMaxSlots &&
+  const bool possible = m.elastic->arena_slots >= 1 && m.elastic->arena_slots < proto::kMaxSlots &&
                         m.elastic->shards >= 1 && m.elastic->shards <= proto::kMaxShards &&
                         m.elastic->kept_results <= proto::kMaxKeptResults;
   if (!possible) return base::data_loss("Setup: arena parameters out of range");

@@ -61,7 +61,7 @@ ElasticAgent::ElasticAgent(agent::Agent& agent, ElasticAgentOptions options,
           [this](const std::string& text) { agent_.say(text); }, options_.quiet),
       finished_(options_.finished_limit),
       watcher_(
-          agent.loop(), [this](proto::SlotIndex slot) { on_line_dead(slot); },
+          agent.loop(), [this](proto::SlotIndex slot) { on_owner_died(slot); },
           [this](const base::Status& failure) {
             if (!options_.quiet) agent_.say(failure.message());
           }) {}
@@ -205,11 +205,11 @@ void ElasticAgent::on_member_message(LinkId id, const proto::Message& message) {
 
 // The futex reports the death before the process is reaped: its core slot is free for its
 // replacement.
-void ElasticAgent::on_line_dead(proto::SlotIndex slot) {
+void ElasticAgent::on_owner_died(proto::SlotIndex slot) {
   for (const auto& [member, line] : watched_) {
     if (line == slot) core_slots_.leave(member);
   }
-  perform(core_.on_line_dead(slot));
+  perform(core_.on_owner_died(slot));
   checkpoints_.on_member_ended();
 }
 
@@ -393,7 +393,7 @@ void ElasticAgent::perform_one(const membership::CloseMember& effect) {
   links_.erase(found);
 }
 
-void ElasticAgent::perform_one(const membership::WatchLine& effect) {
+void ElasticAgent::perform_one(const membership::WatchOwner& effect) {
   watched_[effect.member] = effect.slot;
   const base::Status status = watcher_.watch(
       effect.slot, process::futex_word(core_.arena().member_slot(effect.slot).alive));

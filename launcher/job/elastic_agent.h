@@ -92,7 +92,7 @@ class ElasticAgent final : public agent::MembershipJob {
     std::optional<process::MemberExit> exit;  // of the started one, if that was first
   };
 
-  void on_line_dead(proto::SlotIndex slot);
+  void on_owner_died(proto::SlotIndex slot);
   void know_ranks();
   void on_connection(base::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const proto::Message& message);
@@ -119,7 +119,7 @@ class ElasticAgent final : public agent::MembershipJob {
   void start_member(const proto::Start& start, process::Extras extras);
   void perform_one(const membership::KillMember& effect);
   void perform_one(const membership::CloseMember& effect);
-  void perform_one(const membership::WatchLine& effect);
+  void perform_one(const membership::WatchOwner& effect);
   void perform_one(const membership::ReleaseMember& effect);
   void perform_one(const membership::Ring& effect);
   void perform_one(const membership::Fetch& effect);

@@ -9,7 +9,7 @@ namespace regroup::job {
 
 agent::ElasticSetup elastic_setup(const spec::Options& options, std::uint32_t lines,
                                   const WorldStart& world) {
-  return {.lines = lines,
+  return {.arena_slots = lines,
           .shards = world.shards,
           .seed = world.seed,
           .any_fingerprint = options.any_fingerprint,
@@ -22,7 +22,7 @@ agent::ElasticSetup elastic_setup(const spec::Options& options, std::uint32_t li
 ElasticAgentOptions elastic_agent_options(const agent::ElasticSetup& setup) {
   const spec::CheckpointPlan& plan = setup.checkpoints;
   ElasticAgentOptions out;
-  out.core = {.slots = setup.lines,
+  out.core = {.slots = setup.arena_slots,
               .shards = setup.shards,
               .seed = setup.seed,
               .any_fingerprint = setup.any_fingerprint,

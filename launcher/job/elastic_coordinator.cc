@@ -127,7 +127,7 @@ class CoordinatorProcess {
     const base::Status status = journal_.append(effect.entry);
     if (status.ok()) return;
     // The job does not need this sentence: only a restarted coordinator cannot print it.
-    if (std::holds_alternative<membership::Sentence>(effect.entry)) {
+    if (std::holds_alternative<membership::JobEvent>(effect.entry)) {
       if (!quiet_ && !std::exchange(warned_, true))
         say(fmt::format(
             "`regroup status` may lack older events after a restart of the coordinator: {}",

@@ -21,9 +21,9 @@ bool all_finished(const shmem::Arena& arena) {
     if (m.slot_id.node != arena.spec().node) return true;
     if (m.slot_id.slot >= arena.spec().slots) return false;
     any = true;
-    const shmem::MemberSlot& line = arena.member_slot(m.slot_id.slot);
-    return line.occupied.load(std::memory_order_acquire) == m.id + 1 &&
-           line.finished.load(std::memory_order_acquire) != 0;
+    const shmem::MemberSlot& member_slot = arena.member_slot(m.slot_id.slot);
+    return member_slot.occupied.load(std::memory_order_acquire) == m.id + 1 &&
+           member_slot.finished.load(std::memory_order_acquire) != 0;
   });
   return any && all;
 }
@@ -36,7 +36,7 @@ std::string writer_lost(const std::string& host, const base::Status& why) {
 
 void TrainingEnd::hear(const proto::Body& said, bool ending) {
   if (const auto* report = std::get_if<proto::Report>(&said)) {
-    if (std::ranges::any_of(report->lines, &proto::SlotReport::finished))
+    if (std::ranges::any_of(report->slots, &proto::SlotReport::finished))
       status_ = status_.value_or(0);
     return;
   }
@@ -55,9 +55,9 @@ void TrainingEnd::lose(proto::NodeId node, const std::string& host, const base::
     unsaved = writer_lost(host, why);
 }
 
-base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line,
+base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex member_slot,
                                proto::MemberId rank) {
-  if (arena.member_slot(line).finished.load(std::memory_order_acquire) == 0) return {};
+  if (arena.member_slot(member_slot).finished.load(std::memory_order_acquire) == 0) return {};
   return base::invalid_argument(fmt::format(
       "join: rank {} has already finished its session. A job on several hosts, or with options "
       "such as "

@@ -92,7 +92,7 @@ T take(std::span<const std::byte>& in) {
 
 base::TimePoint time_of(std::int64_t count) { return base::TimePoint(base::Duration(count)); }
 
-std::vector<std::byte> body_of(const membership::FailureRow& row) {
+std::vector<std::byte> body_of(const membership::FailureStreak& row) {
   std::vector<std::byte> out;
   put(out, RowHead{row.at, row.length, row.launches, row.passed_on,
                    static_cast<std::uint32_t>(row.slots.size()),
@@ -110,10 +110,10 @@ std::vector<std::byte> body_of(const membership::FailureRow& row) {
 std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
   if (const auto* world = std::get_if<proto::World>(&entry))
     return {Kind::kWorld, proto::encode_world(*world)};
-  if (const auto* row = std::get_if<membership::FailureRow>(&entry))
+  if (const auto* row = std::get_if<membership::FailureStreak>(&entry))
     return {Kind::kFailures, body_of(*row)};
   std::vector<std::byte> out;
-  if (const auto* sentence = std::get_if<membership::Sentence>(&entry)) {
+  if (const auto* sentence = std::get_if<membership::JobEvent>(&entry)) {
     put(out, std::int64_t{sentence->at.time_since_epoch().count()});
     const auto text = std::as_bytes(std::span(sentence->text));
     out.insert(out.end(), text.begin(), text.end());
@@ -152,10 +152,10 @@ base::Result<JournalEntry> row_of(std::span<const std::byte> body) {
   const auto head = take<RowHead>(body);
   const std::uint64_t numbers = std::uint64_t{head.slots} + head.members;
   if (body.size() < numbers * sizeof(std::uint32_t) + head.what) return senseless;
-  membership::FailureRow out{.at = head.at,
-                             .length = head.length,
-                             .launches = head.launches,
-                             .passed_on = head.passed_on == 1};
+  membership::FailureStreak out{.at = head.at,
+                                .length = head.length,
+                                .launches = head.launches,
+                                .passed_on = head.passed_on == 1};
   for (std::uint32_t i = 0; i < head.slots; ++i) out.slots.insert(take<std::uint32_t>(body));
   for (std::uint32_t i = 0; i < head.members; ++i)
     out.members.push_back(take<proto::MemberId>(body));
@@ -176,7 +176,7 @@ base::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) 
   if (kind == Kind::kSentence && body.size() >= sizeof(std::int64_t)) {
     const auto at = time_of(take<std::int64_t>(body));
     return JournalEntry(
-        membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
+        membership::JobEvent{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
   }
   if (kind != Kind::kWorld) return base::data_loss("unknown kind of record");
   auto world = proto::decode_world(body);

@@ -85,10 +85,10 @@ HeldJournal::HeldJournal(const JobFiles& files, const Launch& launch) {
   if (launch.failures.length > 0) (void)journal_->append(launch.failures);
 }
 
-membership::FailureRow HeldJournal::failures() const {
+membership::FailureStreak HeldJournal::failures() const {
   if (!journal_) return {};
   auto past = journal_->written();
-  return past.ok() ? std::move(past->failures) : membership::FailureRow();
+  return past.ok() ? std::move(past->failures) : membership::FailureStreak();
 }
 
 LaunchEnd end_of(const agent::Guardian& guardian, int status,

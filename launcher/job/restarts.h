@@ -18,10 +18,10 @@
 namespace regroup::job {
 
 struct Launch {
-  std::uint32_t number = 1;              // of this job, in this process
-  base::Duration spent = {};             // by those before, of --timeout
-  int status = 1;                        // of the one before
-  membership::FailureRow failures = {};  // in a row, as that left them
+  std::uint32_t number = 1;                 // of this job, in this process
+  base::Duration spent = {};                // by those before, of --timeout
+  int status = 1;                           // of the one before
+  membership::FailureStreak failures = {};  // in a row, as that left them
   [[nodiscard]] bool first() const { return number == 1; }
 };
 
@@ -31,7 +31,7 @@ struct LaunchEnd {
   // members may live on for a moment, -1: not known.
   std::optional<int> state_lost = {};
   proto::Step resumed = 0;  // what it had gone on from, as far as is known here
-  membership::FailureRow failures = {};
+  membership::FailureStreak failures = {};
 };
 
 // The journal of a launch as the launcher holds it: open, since the job's files go away with the
@@ -41,7 +41,7 @@ class HeldJournal {
  public:
   // Makes the journal in `files`; its coordinator begins with the failures that `launch` has.
   HeldJournal(const JobFiles& files, const Launch& launch);
-  [[nodiscard]] membership::FailureRow failures() const;
+  [[nodiscard]] membership::FailureStreak failures() const;
 
  private:
   std::optional<JournalFile> journal_;
@@ -71,7 +71,7 @@ class Restarts {
   std::uint32_t launches_ = 1, fruitless_ = 0;
   int status_ = 1;
   proto::Step resumed_ = 0;
-  membership::FailureRow failures_;
+  membership::FailureStreak failures_;
 };
 
 }  // namespace regroup::job

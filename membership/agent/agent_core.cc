@@ -129,7 +129,7 @@ void AgentCore::on_join(const proto::Join& join) {
 void AgentCore::on_ready(proto::MemberId id, LocalMember* member) {
   if (member->is_ready()) return;
   member->life = LocalMember::Life::kReady;
-  emit(WatchLine{id, *member->slot});
+  emit(WatchOwner{id, *member->slot});
   emit(ToCoordinator{proto::MemberReady{*member->slot, member->join}});
 }
 
@@ -144,7 +144,7 @@ void AgentCore::on_failure(proto::MemberId id, const proto::Failure& failure) {
   if (known.final) emit(ToCoordinator{known});
 }
 
-// A restarted coordinator asks for the lines: the agent also repeats every fact that it may have
+// A restarted coordinator asks for the slots: the agent also repeats every fact that it may have
 // missed. Drained members come first, so that the coordinator does not take them for starting ones.
 void AgentCore::on_hello() {
   emit_all(transfer_.end(arena()));
@@ -154,7 +154,7 @@ void AgentCore::on_hello() {
   proto::HelloReply reply{world_->generation, revoked_, report()};
   for (const auto& [id, member] : members_.all()) {
     if (!member.slot)
-      reply.lines.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.is_reaped()});
+      reply.slots.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.is_reaped()});
   }
   reply.declared = arena_.declaration();
   emit(ToCoordinator{std::move(reply)});
@@ -171,10 +171,10 @@ void AgentCore::on_hello() {
 void AgentCore::on_revoke(proto::Generation g) {
   revoked_ = std::max(revoked_, g);
   for (proto::SlotIndex slot = 0; arena().mapped() && slot < arena().spec().slots; ++slot) {
-    shmem::MemberSlot& line = arena().member_slot(slot);
-    if (line.occupied.load(std::memory_order_acquire) == 0) continue;
-    shmem::revoke<shmem::RealPolicy>(line.state, line.revoked_up_to, revoked_);
-    shmem::ring(line.bell);
+    shmem::MemberSlot& member_slot = arena().member_slot(slot);
+    if (member_slot.occupied.load(std::memory_order_acquire) == 0) continue;
+    shmem::revoke<shmem::RealPolicy>(member_slot.state, member_slot.revoked_up_to, revoked_);
+    shmem::ring(member_slot.bell);
   }
   emit(ToCoordinator{proto::Report{revoked_, report()}});
 }
@@ -224,9 +224,9 @@ void AgentCore::on_notice(proto::MemberId id) {
   const LocalMember* member = members_.find(id);
   if (member == nullptr || member->is_reaped()) return;
   if (!member->slot) return emit(KillMember{id});
-  shmem::MemberSlot& line = arena().member_slot(*member->slot);
-  line.leave_request.store(shmem::kAtBoundary, std::memory_order_release);
-  shmem::ring(line.bell);
+  shmem::MemberSlot& member_slot = arena().member_slot(*member->slot);
+  member_slot.leave_request.store(shmem::kAtBoundary, std::memory_order_release);
+  shmem::ring(member_slot.bell);
 }
 
 // The message goes first: a member that finds itself excluded then finds the reason, too.
@@ -283,12 +283,12 @@ void AgentCore::retry_joins() {
 }
 
 void AgentCore::release(proto::SlotIndex slot) {
-  shmem::MemberSlot& line = arena().member_slot(slot);
-  line.leave_request.store(shmem::kNow, std::memory_order_release);
-  shmem::ring(line.bell);
+  shmem::MemberSlot& member_slot = arena().member_slot(slot);
+  member_slot.leave_request.store(shmem::kNow, std::memory_order_release);
+  shmem::ring(member_slot.bell);
 }
 
-AgentEffects AgentCore::on_line_dead(proto::SlotIndex slot) {
+AgentEffects AgentCore::on_owner_died(proto::SlotIndex slot) {
   const std::uint32_t owner =
       arena().mapped() && slot < arena().spec().slots
           ? arena().member_slot(slot).occupied.load(std::memory_order_acquire)
@@ -314,9 +314,9 @@ AgentEffects AgentCore::on_stuck(proto::MemberId id, const std::string& why) {
 AgentEffects AgentCore::on_link_closed(proto::MemberId id) {
   const LocalMember* member = members_.find(id);
   if (member == nullptr || !member->slot || member->is_dead()) return {};
-  const shmem::MemberSlot& line = arena().member_slot(*member->slot);
-  const bool done = line.finished.load(std::memory_order_acquire) != 0 ||
-                    line.leave_request.load(std::memory_order_acquire) == shmem::kNow;
+  const shmem::MemberSlot& member_slot = arena().member_slot(*member->slot);
+  const bool done = member_slot.finished.load(std::memory_order_acquire) != 0 ||
+                    member_slot.leave_request.load(std::memory_order_acquire) == shmem::kNow;
   if (!done) emit(KillMember{id});
   return take_effects();
 }

@@ -45,7 +45,7 @@ class AgentCore {
 
   // The robust futex of `slot` fired: its member will store nothing to a result any more. May come
   // before or after on_reaped(); each counts once.
-  [[nodiscard]] AgentEffects on_line_dead(proto::SlotIndex slot);
+  [[nodiscard]] AgentEffects on_owner_died(proto::SlotIndex slot);
   // The member was killed and hangs in the kernel: it stores nothing more, but keeps its slot until
   // reaped.
   [[nodiscard]] AgentEffects on_stuck(proto::MemberId member, const std::string& why);

@@ -7,7 +7,7 @@ namespace regroup {
 
 template class base::Variant<membership::ToCoordinator, membership::ToMember,
                              membership::StartMember, membership::KillMember,
-                             membership::CloseMember, membership::WatchLine,
+                             membership::CloseMember, membership::WatchOwner,
                              membership::ReleaseMember, membership::Ring, membership::Fetch,
                              membership::StopFetch, membership::Warn>;
 

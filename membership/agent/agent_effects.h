@@ -31,8 +31,8 @@ struct KillMember {  // SIGKILL
 struct CloseMember {  // close its connection once everything queued is sent
   proto::MemberId member = 0;
 };
-struct WatchLine {  // call on_line_dead(slot) when the owner of arena().member_slot(slot).alive
-                    // dies
+struct WatchOwner {  // call on_owner_died(slot) when the owner of arena().member_slot(slot).alive
+                     // dies
   proto::MemberId member = 0;
   proto::SlotIndex slot = 0;
 };
@@ -50,7 +50,7 @@ struct Warn {         // a line for the user's terminal
   std::string sentence;
 };
 using AgentEffect = base::Variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember,
-                                  WatchLine, ReleaseMember, Ring, Fetch, StopFetch, Warn>;
+                                  WatchOwner, ReleaseMember, Ring, Fetch, StopFetch, Warn>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::membership

@@ -12,17 +12,17 @@ namespace {
 
 proto::SlotReport report_of(const shmem::Arena& arena, proto::SlotIndex slot,
                             const NodeTransfer& transfer) {
-  const shmem::MemberSlot& line = arena.member_slot(slot);
-  proto::SlotReport out{.member = line.occupied.load(std::memory_order_acquire) - 1,
+  const shmem::MemberSlot& member_slot = arena.member_slot(slot);
+  proto::SlotReport out{.member = member_slot.occupied.load(std::memory_order_acquire) - 1,
                         .slot = slot,
-                        .alive = line.dead.load(std::memory_order_acquire) == 0,
-                        .finished = line.finished.load(std::memory_order_acquire) != 0,
-                        .state = shmem::load_state<shmem::RealPolicy>(line.state),
-                        .step = line.step.load(std::memory_order_relaxed),
-                        .loss = line.loss.load(std::memory_order_relaxed),
-                        .proved = line.proved.load(std::memory_order_acquire) != 0};
+                        .alive = member_slot.dead.load(std::memory_order_acquire) == 0,
+                        .finished = member_slot.finished.load(std::memory_order_acquire) != 0,
+                        .state = shmem::load_state<shmem::RealPolicy>(member_slot.state),
+                        .step = member_slot.step.load(std::memory_order_relaxed),
+                        .loss = member_slot.loss.load(std::memory_order_relaxed),
+                        .proved = member_slot.proved.load(std::memory_order_acquire) != 0};
   out.caught_up_to = transfer.may_have(out.member);
-  for (const auto& word : line.seals) {
+  for (const auto& word : member_slot.seals) {
     const proto::Seal seal = proto::Seal::unpack(word.load(std::memory_order_acquire));
     if (proto::makes_sense(seal)) out.seals.push_back(seal);
   }
@@ -33,12 +33,12 @@ proto::SlotReport report_of(const shmem::Arena& arena, proto::SlotIndex slot,
 
 std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena,
                                             const NodeTransfer& transfer) {
-  std::vector<proto::SlotReport> lines;
+  std::vector<proto::SlotReport> reports;
   for (proto::SlotIndex slot = 0; arena.mapped() && slot < arena.spec().slots; ++slot) {
     if (arena.member_slot(slot).occupied.load(std::memory_order_acquire) != 0)
-      lines.push_back(report_of(arena, slot, transfer));
+      reports.push_back(report_of(arena, slot, transfer));
   }
-  return lines;
+  return reports;
 }
 
 bool holds_plan(const shmem::Arena& arena, const proto::World& world) {
@@ -57,8 +57,8 @@ bool holds_plan(const shmem::Arena& arena, const proto::World& world) {
 }
 
 SlotUse use_of(const SlotView& view, proto::SlotIndex slot) {
-  const shmem::MemberSlot& line = view.arena.member_slot(slot);
-  const std::uint32_t occupied = line.occupied.load(std::memory_order_acquire);
+  const shmem::MemberSlot& member_slot = view.arena.member_slot(slot);
+  const std::uint32_t occupied = member_slot.occupied.load(std::memory_order_acquire);
   if (occupied == 0) return SlotUse::kFree;
   const proto::MemberId owner = occupied - 1;
   const LocalMember* member = view.members.find(owner);
@@ -69,8 +69,8 @@ SlotUse use_of(const SlotView& view, proto::SlotIndex slot) {
   const bool planned = view.committed <= world.resume.step() &&
                        std::find(world.plan.begin(), world.plan.end(), slot_id) != world.plan.end();
   if (!view.awaits_world) return planned ? SlotUse::kNeeded : SlotUse::kFree;
-  const bool sealed =
-      std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
+  const bool sealed = std::any_of(
+      std::begin(member_slot.seals), std::end(member_slot.seals), [&](const auto& word) {
         return proto::Seal::unpack(word.load(std::memory_order_acquire)).step > view.committed;
       });
   return planned || sealed ? SlotUse::kVoidable : SlotUse::kFree;

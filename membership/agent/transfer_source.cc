@@ -19,8 +19,8 @@ constexpr proto::Step kAhead = 2;
 template <class Take>
 void for_each_member(const shmem::Arena& arena, Take take) {
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const shmem::MemberSlot& line = arena.member_slot(slot);
-    if (line.occupied.load(std::memory_order_acquire) != 0) take(line);
+    const shmem::MemberSlot& member_slot = arena.member_slot(slot);
+    if (member_slot.occupied.load(std::memory_order_acquire) != 0) take(member_slot);
   }
 }
 
@@ -28,9 +28,9 @@ void for_each_member(const shmem::Arena& arena, Take take) {
 
 bool snapshot_in_use(const shmem::Arena& arena) {
   bool used = false;
-  for_each_member(arena, [&](const shmem::MemberSlot& line) {
-    used |= line.dead.load(std::memory_order_acquire) == 0 &&
-            line.adopting.load(std::memory_order_acquire) != 0;
+  for_each_member(arena, [&](const shmem::MemberSlot& member_slot) {
+    used |= member_slot.dead.load(std::memory_order_acquire) == 0 &&
+            member_slot.using_snapshot.load(std::memory_order_acquire) != 0;
   });
   return used;
 }
@@ -67,8 +67,8 @@ base::Result<proto::Step> TransferSource::begin(const shmem::Arena& arena, proto
 }
 
 void TransferSource::read_state_words(const shmem::Arena& arena) {
-  for_each_member(arena, [this](const shmem::MemberSlot& line) {
-    const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(line.state);
+  for_each_member(arena, [this](const shmem::MemberSlot& member_slot) {
+    const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(member_slot.state);
     if (word.phase == proto::Phase::kNone) return;
     furthest_ = std::max(furthest_, word.position.step());
     committed_ = std::max(committed_, proto::committed_up_to(word, 0).step());

@@ -35,11 +35,11 @@ std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena,
       received.snapshot && !std::exchange(announced_, announced_ || received.snapshot);
   for (auto it = learners_.begin(); it != learners_.end();) {
     Learner& learner = it->second;
-    shmem::MemberSlot& line = arena.member_slot(learner.slot);
-    if (announce) line.transfer.store(base_.pack(), std::memory_order_seq_cst);
-    if (announce || received.kept != kept_) shmem::ring(line.bell);
+    shmem::MemberSlot& member_slot = arena.member_slot(learner.slot);
+    if (announce) member_slot.transfer.store(base_.pack(), std::memory_order_seq_cst);
+    if (announce || received.kept != kept_) shmem::ring(member_slot.bell);
     if (const std::string why = read_progress(arena, &learner); !why.empty()) {
-      line.transfer.store(0, std::memory_order_seq_cst);
+      member_slot.transfer.store(0, std::memory_order_seq_cst);
       news.push_back({base_.transfer, it->first, 0, why});
       it = learners_.erase(it);
       continue;
@@ -50,7 +50,7 @@ std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena,
       learner.reported = true;
       news.push_back({base_.transfer, it->first, learner.replayed, ""});
     }
-    const bool proved = line.proved.load(std::memory_order_acquire) != 0;
+    const bool proved = member_slot.proved.load(std::memory_order_acquire) != 0;
     if (!learner.arrived && proved && world.rank_of(it->first) >= 0) {
       learner.arrived = true;
       news.push_back({base_.transfer, it->first, learner.replayed, ""});
@@ -73,10 +73,10 @@ std::vector<proto::TargetStatus> TransferTarget::break_off(const shmem::Arena& a
 
 void TransferTarget::end(const shmem::Arena& arena) {
   for (const auto& [member, learner] : learners_) {
-    shmem::MemberSlot& line = arena.member_slot(learner.slot);
-    if (line.occupied.load(std::memory_order_acquire) != member + 1) continue;
-    line.transfer.store(0, std::memory_order_seq_cst);
-    shmem::ring(line.bell);
+    shmem::MemberSlot& member_slot = arena.member_slot(learner.slot);
+    if (member_slot.occupied.load(std::memory_order_acquire) != member + 1) continue;
+    member_slot.transfer.store(0, std::memory_order_seq_cst);
+    shmem::ring(member_slot.bell);
   }
   learners_.clear();
 }

@@ -37,11 +37,11 @@ bool may_report(const Known& known, proto::NodeId node, proto::MemberId member) 
   return known.one_agent || member < known.members.reserved_below();
 }
 
-std::vector<proto::SlotReport> lines_of_host(const Known& known, proto::NodeId node,
-                                             std::vector<proto::SlotReport> lines) {
+std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId node,
+                                               std::vector<proto::SlotReport> slots) {
   std::erase_if(
-      lines, [&](const proto::SlotReport& line) { return !may_report(known, node, line.member); });
-  return lines;
+      slots, [&](const proto::SlotReport& slot) { return !may_report(known, node, slot.member); });
+  return slots;
 }
 
 proto::Contacts contacts_of_host(const Known& known, proto::NodeId node, proto::Contacts contacts) {

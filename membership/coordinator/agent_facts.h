@@ -25,9 +25,9 @@ struct Known {
 // True if `member` runs on `node`, or is unknown and may have been started by an earlier
 // incarnation, whose journal reserved its id.
 [[nodiscard]] bool may_report(const Known& known, proto::NodeId node, proto::MemberId member);
-// The lines and the contacts among the given ones that `node` may report.
-[[nodiscard]] std::vector<proto::SlotReport> lines_of_host(const Known& known, proto::NodeId node,
-                                                           std::vector<proto::SlotReport> lines);
+// The reports of slots and the contacts among the given ones that `node` may report.
+[[nodiscard]] std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId node,
+                                                             std::vector<proto::SlotReport> slots);
 [[nodiscard]] proto::Contacts contacts_of_host(const Known& known, proto::NodeId node,
                                                proto::Contacts contacts);
 // True if a member of `world` runs, or ran, on `node`.

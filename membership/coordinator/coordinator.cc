@@ -223,16 +223,16 @@ void Coordinator::settle_drained(MemberInfo* r) {
 }
 
 void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
-  take_lines(node, report.lines);
+  take_reports(node, report.slots);
   if (report.generation == 0) {
-    for (const proto::SlotReport& line : report.lines) {
-      const MemberInfo* r = members_.find(line.member);
-      if (r != nullptr && r->slot_id.node == node && r->rank >= 0) watch_.update(awake_, line);
+    for (const proto::SlotReport& slot : report.slots) {
+      const MemberInfo* r = members_.find(slot.member);
+      if (r != nullptr && r->slot_id.node == node && r->rank >= 0) watch_.update(awake_, slot);
     }
     return;
   }
   if (stage_ == Stage::kRegrouping && report.generation >= highest_)
-    round_.add(node, lines_of_host(known(), node, report.lines));
+    round_.add(node, reports_of_host(known(), node, report.slots));
   if (stage_ == Stage::kSteady && report.generation >= world_.generation &&
       has_member_on(world_, node)) {
     start_regroup(fmt::format("node {} closed generation {}", node, report.generation));
@@ -244,13 +244,13 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   if (!declared_) declared_ = reply.declared;
-  for (const proto::SlotReport& line : reply.lines) {
-    if (members_.find(line.member) == nullptr && may_report(known(), node, line.member))
-      (void)recover(line.member, node, line.alive);
+  for (const proto::SlotReport& slot : reply.slots) {
+    if (members_.find(slot.member) == nullptr && may_report(known(), node, slot.member))
+      (void)recover(slot.member, node, slot.alive);
   }
   for (const proto::MemberId id : members_.on_node(node)) {
-    const auto has = [&](const proto::SlotReport& line) { return line.member == id; };
-    if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has))
+    const auto has = [&](const proto::SlotReport& slot) { return slot.member == id; };
+    if (members_.find(id)->rank < 0 || std::any_of(reply.slots.begin(), reply.slots.end(), has))
       continue;
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
@@ -258,22 +258,22 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
     r->reaped = true;  // since its slot was reassigned
     if (stayed) not_replaced(*r);
   }
-  take_lines(node, reply.lines);
-  round_.add(node, lines_of_host(known(), node, reply.lines));
+  take_reports(node, reply.slots);
+  round_.add(node, reports_of_host(known(), node, reply.slots));
 }
 
-void Coordinator::take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines) {
-  for (const proto::SlotReport& line : lines) {
-    MemberInfo* r = members_.edit(line.member);
+void Coordinator::take_reports(proto::NodeId node, const std::vector<proto::SlotReport>& slots) {
+  for (const proto::SlotReport& slot : slots) {
+    MemberInfo* r = members_.edit(slot.member);
     if (r == nullptr || r->slot_id.node != node) continue;
-    r->word = line.state;
-    r->step = line.step;
-    r->loss = line.loss;
+    r->word = slot.state;
+    r->step = slot.step;
+    r->loss = slot.loss;
     r->reports += 1;
-    r->caught_up_to = std::max(r->caught_up_to, line.caught_up_to);
-    r->proved |= line.proved;
-    r->finished |= line.finished;
-    if (!line.alive && r->lives_in_world())
+    r->caught_up_to = std::max(r->caught_up_to, slot.caught_up_to);
+    r->proved |= slot.proved;
+    r->finished |= slot.finished;
+    if (!slot.alive && r->lives_in_world())
       on_lost(node, {.member = r->id, .joined = true, .finished = r->finished});
   }
 }

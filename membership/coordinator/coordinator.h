@@ -66,7 +66,7 @@ class Coordinator {
   void on_report(proto::NodeId node, const proto::Report& report);
   void on_hello_reply(proto::NodeId node, const proto::HelloReply& reply);
   MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
-  void take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines);
+  void take_reports(proto::NodeId node, const std::vector<proto::SlotReport>& slots);
   void settle_drained(MemberInfo* member);
   [[nodiscard]] proto::Body answer(const proto::Body& request);
   [[nodiscard]] proto::Reply resize(std::uint32_t members);

@@ -86,7 +86,7 @@ void Coordinator::charge(MemberInfo* r) {
     const MemberInfo* other = members_.find(m.id);
     if (other != nullptr && other->lives_in_world()) others.insert(other->restart_slot);
   }
-  const FailureRow before = budget_.row();
+  const FailureStreak before = budget_.row();
   const bool was_in = r->entered != base::TimePoint{};
   const auto verdict =
       budget_.on_ending(now_,

@@ -141,7 +141,7 @@ void Coordinator::end_hello() {
 }
 
 void Coordinator::end_hello_before_world_1() {
-  const auto joined = [](const proto::SlotReport& line) { return line.slot != proto::kNoSlot; };
+  const auto joined = [](const proto::SlotReport& slot) { return slot.slot != proto::kNoSlot; };
   const bool any_joined =
       std::any_of(round_.reports().begin(), round_.reports().end(), [&](const auto& reply) {
         return std::any_of(reply.second.begin(), reply.second.end(), joined);

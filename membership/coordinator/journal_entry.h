@@ -37,13 +37,13 @@ struct Intent {
 };
 
 // An event of the job with its reason, for `regroup status`.
-struct Sentence {
+struct JobEvent {
   base::TimePoint at{};
   std::string text;
-  bool operator==(const Sentence&) const = default;
+  bool operator==(const JobEvent&) const = default;
 };
 
-using JournalEntry = std::variant<proto::World, Intent, Sentence, FailureRow>;
+using JournalEntry = std::variant<proto::World, Intent, JobEvent, FailureStreak>;
 
 inline constexpr std::size_t kMostSentences = 20;
 
@@ -51,14 +51,14 @@ inline constexpr std::size_t kMostSentences = 20;
 struct Past {
   std::optional<proto::World> world;
   std::optional<Intent> intent;
-  std::deque<Sentence> sentences;  // the last kMostSentences
-  FailureRow failures;             // length 0: none
+  std::deque<JobEvent> sentences;  // the last kMostSentences
+  FailureStreak failures;          // length 0: none
 
   void add(JournalEntry entry) {
     if (auto* newer = std::get_if<proto::World>(&entry)) world = std::move(*newer);
     if (auto* newer = std::get_if<Intent>(&entry)) intent = std::move(*newer);
-    if (auto* newer = std::get_if<FailureRow>(&entry)) failures = std::move(*newer);
-    if (auto* newer = std::get_if<Sentence>(&entry)) sentences.push_back(std::move(*newer));
+    if (auto* newer = std::get_if<FailureStreak>(&entry)) failures = std::move(*newer);
+    if (auto* newer = std::get_if<JobEvent>(&entry)) sentences.push_back(std::move(*newer));
     if (sentences.size() > kMostSentences) sentences.pop_front();
   }
 };

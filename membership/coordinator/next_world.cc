@@ -9,7 +9,7 @@ namespace regroup::membership {
 namespace {
 
 // How a member of the next World gets the state of `resume`, from what it had in the World before.
-void choose_state_source(proto::WorldMember* m, const MemberInfo& r, proto::Position resume) {
+void set_state_need(proto::WorldMember* m, const MemberInfo& r, proto::Position resume) {
   if (r.rank < 0) {
     m->replays = r.caught_up;
     m->needs_state = !m->replays;
@@ -34,7 +34,7 @@ bool assign_donors(const WorldRequest& request, bool first, const MemberTable& m
     if (first)
       m.needs_state = &m != world->members.data();
     else
-      choose_state_source(&m, *members.find(m.id), world->resume);
+      set_state_need(&m, *members.find(m.id), world->resume);
     if (m.needs_state || m.replays) continue;
     donor |= m.from_step <= resume;
     if (holder == nullptr) holder = &m;

@@ -19,7 +19,7 @@ namespace regroup::membership {
 class Outbox {
  public:
   // `history`: the sentences of earlier incarnations, the oldest first.
-  explicit Outbox(std::deque<Sentence> history = {}) : history_(std::move(history)) {}
+  explicit Outbox(std::deque<JobEvent> history = {}) : history_(std::move(history)) {}
 
   // A call begins at `now`, which is the time of its sentences.
   void begin(base::TimePoint now) { now_ = now; }
@@ -43,12 +43,12 @@ class Outbox {
   void remember(const std::string& sentence);
   // The same, after showing the sentence on the user's terminal, where it may repeat.
   void note(const std::string& sentence);
-  [[nodiscard]] const std::deque<Sentence>& history() const { return history_; }
+  [[nodiscard]] const std::deque<JobEvent>& history() const { return history_; }
 
  private:
   base::TimePoint now_{};
   Effects effects_;
-  std::deque<Sentence> history_;
+  std::deque<JobEvent> history_;
 };
 
 }  // namespace regroup::membership

@@ -15,9 +15,9 @@ constexpr std::size_t kMeasured = 3;       // measured steps of the job, at leas
 constexpr unsigned kTaken = 2;             // completed steps of a member, at least, for Stall::sure
 constexpr int kMedians = 10;               // without progress of any member
 constexpr int kAgainAfter = 5;             // times the silence before the first report
-constexpr std::chrono::seconds kHeard(3);  // lines are queried each second
+constexpr std::chrono::seconds kHeard(3);  // slots are queried each second
 constexpr std::chrono::milliseconds kGrain(
-    500);  // the lines of one query arrive one after the other
+    500);  // the reports of one query arrive one after the other
 
 // In the order in which a member passes through them.
 enum class Activity : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
@@ -40,31 +40,31 @@ Shares shares_in(const proto::World& world, proto::Step step) {
   return out;
 }
 
-bool has_sealed(const proto::SlotReport& line, proto::Step step,
+bool has_sealed(const proto::SlotReport& slot, proto::Step step,
                 const std::vector<std::uint32_t>& leaves) {
   return std::ranges::all_of(leaves, [&](std::uint32_t leaf) {
-    return std::ranges::any_of(line.seals, [&](const proto::Seal& s) {
+    return std::ranges::any_of(slot.seals, [&](const proto::Seal& s) {
       return s.step == step && s.leaves.contains(leaf);
     });
   });
 }
 
-// The progress of a line that is in no collective section. `shares` caches the steps seen.
-Progress progress_of(const proto::SlotReport& line, const proto::World& world,
+// The progress of a slot that is in no collective section. `shares` caches the steps seen.
+Progress progress_of(const proto::SlotReport& slot, const proto::World& world,
                      proto::SlotId slot_id, std::map<proto::Step, Shares>* shares) {
-  const proto::StateWord& word = line.state;
+  const proto::StateWord& word = slot.state;
   const proto::Step step = word.position.step();
   const bool open = word.phase != proto::Phase::kCommitted;
   if (word.generation != world.generation || (open && step <= world.resume.step())) return {};
   Progress out{true, word.position.value, open ? Activity::kWaits : Activity::kBehind};
   if (!open) return out;
   if (!shares->contains(step)) (*shares)[step] = shares_in(world, step);
-  if (!has_sealed(line, step, (*shares)[step][slot_id])) out.activity = Activity::kComputes;
+  if (!has_sealed(slot, step, (*shares)[step][slot_id])) out.activity = Activity::kComputes;
   return out;
 }
 
-bool in_region(const proto::SlotReport& line) {
-  return line.state.phase != proto::Phase::kCommitted && line.state.position.region() != 0;
+bool in_section(const proto::SlotReport& slot) {
+  return slot.state.phase != proto::Phase::kCommitted && slot.state.position.section() != 0;
 }
 
 std::string where(const Progress& of, const Progress& furthest, const proto::World& world) {
@@ -90,20 +90,20 @@ void ProgressWatch::begin(base::Duration at) {
   furthest_at_ = {};  // the time of the regroup is no step
 }
 
-void ProgressWatch::update(base::Duration at, const proto::SlotReport& line) {
-  const auto [entry, is_new] = seen_.try_emplace(line.member);
+void ProgressWatch::update(base::Duration at, const proto::SlotReport& slot) {
+  const auto [entry, is_new] = seen_.try_emplace(slot.member);
   Seen& seen = entry->second;
   seen.at = at;
-  const proto::SlotReport& before = seen.line;
-  if (!is_new && before.state == line.state && before.step == line.step &&
-      before.seals == line.seals && before.finished == line.finished &&
-      before.proved == line.proved && before.caught_up_to == line.caught_up_to)
+  const proto::SlotReport& before = seen.slot;
+  if (!is_new && before.state == slot.state && before.step == slot.step &&
+      before.seals == slot.seals && before.finished == slot.finished &&
+      before.proved == slot.proved && before.caught_up_to == slot.caught_up_to)
     return;
-  if (!is_new && line.step > before.step) ++steps_of_[line.member];
-  seen.line = line;
+  if (!is_new && slot.step > before.step) ++steps_of_[slot.member];
+  seen.slot = slot;
   quiet_since_ = at;
   reported_ = reported_again_ = false;
-  measure(at, line.step);
+  measure(at, slot.step);
 }
 
 void ProgressWatch::measure(base::Duration at, proto::Step step) {
@@ -151,10 +151,10 @@ std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
     if (!takes_part(member.id)) continue;
     const auto seen = seen_.find(member.id);
     if (seen == seen_.end() || at - seen->second.at > kHeard) return std::nullopt;
-    const proto::SlotReport& line = seen->second.line;
-    if (line.finished) continue;
-    if (in_region(line)) return std::nullopt;
-    all.emplace_back(progress_of(line, world, member.slot_id, &shares), member.id);
+    const proto::SlotReport& slot = seen->second.slot;
+    if (slot.finished) continue;
+    if (in_section(slot)) return std::nullopt;
+    all.emplace_back(progress_of(slot, world, member.slot_id, &shares), member.id);
   }
   reported_ = true;
   const base::Duration quiet = at - quiet_since_;

@@ -27,8 +27,8 @@ class ProgressWatch {
 
   // A new World begins. Times are on a clock that does not run while this process is stopped.
   void begin(base::Duration at);
-  // A member's line as reported now.
-  void update(base::Duration at, const proto::SlotReport& line);
+  // A member's slot as reported now.
+  void update(base::Duration at, const proto::SlotReport& slot);
   // No member has made progress for `least` and for ten median steps, and find_stall() has not
   // reported it yet.
   [[nodiscard]] bool is_quiet(base::Duration at, base::Duration least) const;
@@ -44,7 +44,7 @@ class ProgressWatch {
 
  private:
   struct Seen {
-    proto::SlotReport line;
+    proto::SlotReport slot;
     base::Duration at{};
   };
   void measure(base::Duration at, proto::Step step);

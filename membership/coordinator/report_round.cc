@@ -11,8 +11,8 @@ void ReportRound::begin(base::Duration at) {
   asked_all_ = at;
 }
 
-void ReportRound::add(proto::NodeId node, std::vector<proto::SlotReport> lines) {
-  reports_[node] = std::move(lines);
+void ReportRound::add(proto::NodeId node, std::vector<proto::SlotReport> slots) {
+  reports_[node] = std::move(slots);
 }
 
 void ReportRound::lose(proto::NodeId node) {

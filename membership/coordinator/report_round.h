@@ -24,7 +24,7 @@ class ReportRound {
   // A node that has come later was asked at `at`.
   void ask(proto::NodeId node, base::Duration at) { asked_[node] = at; }
   // `node` has reported; a further report of a round replaces the first one.
-  void add(proto::NodeId node, std::vector<proto::SlotReport> lines);
+  void add(proto::NodeId node, std::vector<proto::SlotReport> slots);
   // The node is lost: it is not waited for, and its report does not count. If only its members knew
   // that a step was committed, the survivors compute it again, with the same bits.
   void lose(proto::NodeId node);

@@ -43,7 +43,7 @@ std::string what_of(const proto::Failure& failure, const std::string& cause) {
   return failure.place.empty() ? what : fmt::format("{} at {}", what, failure.place);
 }
 
-FailureRow passed_on(FailureRow row) {
+FailureStreak passed_on(FailureStreak row) {
   if (!row.failure.known() || row.failure.kind == proto::kUnreadableKind) return {};
   row.passed_on = true;
   return row;

@@ -38,7 +38,7 @@ struct Ending {
 
 // Equal failures in a row, over all slots. It is journaled, and passed on to a restarted
 // coordinator and to the next launch of the job.
-struct FailureRow {
+struct FailureStreak {
   proto::Failure failure = {};  // the last of them; unknown: only `what` is known
   std::string what;             // "ValueError at train.py:12", or the cause
   proto::Step at = 0;           // step of the job at the last of them
@@ -47,11 +47,11 @@ struct FailureRow {
   std::uint32_t length = 0;
   std::uint32_t launches = 1;  // launches of the job in which they happened
   bool passed_on = false;      // by an earlier launch, without a failure of the present one
-  bool operator==(const FailureRow&) const = default;
+  bool operator==(const FailureStreak&) const = default;
 };
 // The row that the next launch begins with. Only a row of exceptions is passed on: a bare exit
 // status, or a checkpoint that could not be read, says nothing about the next launch.
-[[nodiscard]] FailureRow passed_on(FailureRow row);
+[[nodiscard]] FailureStreak passed_on(FailureStreak row);
 
 // Each slot has a budget of RelaunchPolicy::max_restarts. A member that trains well (a minute and
 // ten steps, or one step if it was then ended from outside) restores it; a member that lived for
@@ -74,8 +74,8 @@ class RestartBudget {
   // A member of `slot` was lost, the cause is not known yet: delays its successor by 0.1 s, doubled
   // with each failure up to 10 s, and by at least 0.3 s if survivors continue.
   void put_off(base::TimePoint now, std::uint32_t slot, bool survivors_go_on);
-  void restore(FailureRow row) { row_ = std::move(row); }
-  [[nodiscard]] const FailureRow& row() const { return row_; }
+  void restore(FailureStreak row) { row_ = std::move(row); }
+  [[nodiscard]] const FailureStreak& row() const { return row_; }
   // The user has resized the job, or new hosts have come: earlier failures no longer count.
   void reset() { slots_.clear(), row_ = {}; }
 
@@ -110,7 +110,7 @@ class RestartBudget {
 
   RelaunchPolicy policy_;
   std::map<std::uint32_t, Slot> slots_;  // that have had a failure
-  FailureRow row_;
+  FailureStreak row_;
 };
 
 }  // namespace regroup::membership

@@ -22,7 +22,7 @@ json member_json(const MemberInfo& r) {
   out["loss"] = std::isfinite(r.loss) ? json(r.loss) : json(nullptr);
   out["finished"] = r.finished;
   out["phase"] = phase_name(r.word.phase);
-  out["position"] = {{"step", r.word.position.step()}, {"region", r.word.position.region()}};
+  out["position"] = {{"step", r.word.position.step()}, {"region", r.word.position.section()}};
   out["reports"] = r.reports;
   if (r.leave_wanted) out["leave_wanted"] = true;
   return out;

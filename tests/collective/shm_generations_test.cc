@@ -1,5 +1,5 @@
 // Successive and concurrent communicators on one arena: a member killed in the middle of an
-// operation, then the survivors in the next generation; regions with a channel and instances of
+// operation, then the survivors in the next generation; sections with a channel and instances of
 // their own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -111,7 +111,7 @@ TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
 
 class ShmRegions : public ::testing::TestWithParam<Ranks> {};
 
-// Steps on one channel with everybody; between them regions of a subset (a newcomer is no party to
+// Steps on one channel with everybody; between them sections of a subset (a newcomer is no party to
 // them), some with one operation, some with none, each a new communicator with a later instance.
 TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
   constexpr int kSize = 5;
@@ -125,9 +125,9 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
     for (proto::Step step = 1; step <= 40; ++step) {
       ASSERT_TRUE(steps->barrier(soon()).ok());
       const std::uint64_t members = common() % 31 + 1;  // a bit for each rank
-      for (unsigned region = 1; region <= common() % 4; ++region) {
+      for (unsigned section = 1; section <= common() % 4; ++section) {
         CommunicatorOptions options{
-            shmem::ChannelKind::kRegions, proto::Position::of(step, region), {}};
+            shmem::ChannelKind::kSections, proto::Position::of(step, section), {}};
         for (int i = 0; i < kSize; ++i) {
           if (members >> i & 1) options.ranks.push_back(i);
         }
@@ -150,19 +150,19 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
   });
 }
 
-// A region that another rank has already left counts as passed, and an instance cannot be opened
+// A section that another rank has already left counts as passed, and an instance cannot be opened
 // twice.
 TEST_P(ShmRegions, ALaterInstanceHasArrivedAndNoneOpensTwice) {
   const shmem::Arena arena = make_arena({.slots = 2});
   const proto::World world = make_world(1, 2);
   run_ranks(arena, GetParam(), 2, [&](const shmem::Arena& mine, int slot) {
-    auto region = [&](unsigned k) {
+    auto section = [&](unsigned k) {
       return open_comm(mine, world, slot,
-                       {shmem::ChannelKind::kRegions, proto::Position::of(1, k), {}});
+                       {shmem::ChannelKind::kSections, proto::Position::of(1, k), {}});
     };
-    ASSERT_TRUE(slot != 0 || region(1)->barrier(soon()).ok());
-    ASSERT_TRUE(region(2)->barrier(soon()).ok());
-    const Status again = region(2)->barrier(soon());
+    ASSERT_TRUE(slot != 0 || section(1)->barrier(soon()).ok());
+    ASSERT_TRUE(section(2)->barrier(soon()).ok());
+    const Status again = section(2)->barrier(soon());
     ASSERT_EQ(again.code(), Code::kInvalidArgument);
     ASSERT_EQ(again.message(),
               "communicator: instance 258 of generation 1 was opened before, or a later one was");

@@ -74,11 +74,11 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     ASSERT_TRUE(steps->barrier(soon()).ok());
     bind_to(cores[0]);
     CommunicatorOptions options;
-    options.channel = shmem::ChannelKind::kRegions;
+    options.channel = shmem::ChannelKind::kSections;
     const proto::SlotId slot_id{0, static_cast<proto::SlotIndex>(rank)};
-    auto region = shm::make_shm(arena, make_world(1, 2), slot_id, options);
-    ASSERT_TRUE(region.ok() && (*region)->barrier(soon()).ok());
-    EXPECT_TRUE(static_cast<shm::ShmCommunicator&>(**region).engine().spins());
+    auto section = shm::make_shm(arena, make_world(1, 2), slot_id, options);
+    ASSERT_TRUE(section.ok() && (*section)->barrier(soon()).ok());
+    EXPECT_TRUE(static_cast<shm::ShmCommunicator&>(**section).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
     shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(slot_id.slot).left, 2);

@@ -2,8 +2,8 @@
 // coordinator. usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S
 //   FOLDER  shared by all hosts: addresses, in one file per generation and member
 //   NODE    index of this host; the COUNTs are the numbers of members of all hosts
-// Commands on standard input, one per line: "open G", "revoke G"; its end ends the program. Answers
-// on standard output, one per line:
+// Commands on standard input, one per member_slot: "open G", "revoke G"; its end ends the program.
+// Answers on standard output, one per member_slot:
 //   digest G RANK HEX                 results of the first operations, over all their bytes
 //   silent G RANK PEER 0|1 TIME WHY   on_peer_silent, with host_answers and seconds of
 //   CLOCK_MONOTONIC ended G RANK TIME STATUS          of the operation that failed
@@ -47,8 +47,8 @@ struct Host {
   std::chrono::seconds timeout{60};
 };
 
-void print_line(const std::string& line) {
-  const std::string whole = line + "\n";
+void print_line(const std::string& member_slot) {
+  const std::string whole = member_slot + "\n";
   static_cast<void>(!::write(STDOUT_FILENO, whole.data(), whole.size()));
 }
 
@@ -126,13 +126,13 @@ base::Status run_generation(Communicator& comm, proto::Generation g, std::chrono
 
 void run_member(const Host& host, const shmem::Arena& arena, const Board& board, int rank) {
   const proto::SlotId slot_id = world_of(host, 1).members[static_cast<std::size_t>(rank)].slot_id;
-  shmem::MemberSlot& line = arena.member_slot(slot_id.slot);
+  shmem::MemberSlot& member_slot = arena.member_slot(slot_id.slot);
   const auto ucx = ucx::open_ucx({.config = {{"TLS", "tcp"}}});
   if (!ucx.ok()) return print_line("error " + ucx.status().to_string());
   std::unique_ptr<Communicator> comm;
   for (proto::Generation g = 1;; ++g) {
     static_cast<void>(shmem::wait_until(
-        line.bell, [&] { return board.announced >= g; }, base::TimePoint::max()));
+        member_slot.bell, [&] { return board.announced >= g; }, base::TimePoint::max()));
     g = board.announced;
     const proto::World world = world_of(host, g);
     auto mesh =
@@ -143,7 +143,7 @@ void run_member(const Host& host, const shmem::Arena& arena, const Board& board,
     comm = std::move(*next);
     const base::Status status = run_generation(*comm, g, host.timeout);
     print_line(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
-    shmem::leave_generation<shmem::RealPolicy>(line.left, g);
+    shmem::leave_generation<shmem::RealPolicy>(member_slot.left, g);
     shmem::ring_all(arena);
   }
 }

@@ -49,7 +49,7 @@ class UcxJob final : public Job {
         book_(std::move(book)) {}
 
   base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
-    shmem::hold_fence<shmem::RealPolicy>(line(rank).left, world.generation);
+    shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left, world.generation);
     proto::World placed = world;
     for (proto::WorldMember& member : placed.members)
       member.slot_id = slot_id_of(static_cast<int>(member.id));
@@ -62,19 +62,19 @@ class UcxJob final : public Job {
     return backends::open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
   }
   void leave(proto::Generation g, int rank) override {
-    shmem::leave_generation<shmem::RealPolicy>(line(rank).left, g);
+    shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left, g);
     shmem::ring_all(arena_of(rank));
   }
   void revoke(proto::Generation g) override {
     for (const shmem::Arena& arena : arenas_) revoke_all(arena, g);
   }
   void bury(int rank) override {
-    line(rank).dead.store(1);
+    member_slot(rank).dead.store(1);
     ring();
   }
   void replace(int rank) override {
     arena_of(rank).assign_slot(slot_id_of(rank).slot, next_id_++);
-    line(rank).revoked_up_to.store(0);
+    member_slot(rank).revoked_up_to.store(0);
   }
   [[nodiscard]] proto::NodeId host_of(int rank) const override {
     return nodes_[static_cast<std::size_t>(rank)];
@@ -91,7 +91,9 @@ class UcxJob final : public Job {
   [[nodiscard]] std::optional<std::vector<std::byte>> address_in(proto::Generation g, int rank) {
     return addresses(g, rank).find(static_cast<proto::MemberId>(rank));
   }
-  [[nodiscard]] std::uint64_t barriers(int rank) { return arrivals_in(line(rank).channels[0]); }
+  [[nodiscard]] std::uint64_t barriers(int rank) {
+    return arrivals_in(member_slot(rank).channels[0]);
+  }
 
  private:
   [[nodiscard]] proto::SlotId slot_id_of(int rank) const {
@@ -102,7 +104,7 @@ class UcxJob final : public Job {
   [[nodiscard]] shmem::Arena& arena_of(int rank) {
     return arenas_[nodes_[static_cast<std::size_t>(rank)]];
   }
-  [[nodiscard]] shmem::MemberSlot& line(int rank) {
+  [[nodiscard]] shmem::MemberSlot& member_slot(int rank) {
     return arena_of(rank).member_slot(slot_id_of(rank).slot);
   }
   void ring() const {

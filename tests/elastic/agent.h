@@ -1,4 +1,4 @@
-// The agent as far as participants see it, in the hands of a test: it hands out the lines of a real
+// The agent as far as participants see it, in the hands of a test: it hands out the slots of a real
 // arena over a real socket and announces Worlds. Expectations fail the test.
 #pragma once
 
@@ -14,20 +14,20 @@ namespace regroup::elastic::testing {
 
 class Agent {
  public:
-  // One line per member: member i in slot i.
+  // One slot per member: member i in slot i.
   Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes = 0);
-  explicit Agent(shmem::Arena arena);  // whose lines somebody else gives
+  explicit Agent(shmem::Arena arena);  // whose slots somebody else gives
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
-  [[nodiscard]] shmem::MemberSlot& line(proto::SlotIndex slot) const {
+  [[nodiscard]] shmem::MemberSlot& member_slot(proto::SlotIndex slot) const {
     return arena_.member_slot(slot);
   }
   [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
   [[nodiscard]] bool sleeps(proto::SlotIndex slot) const {
-    return line(slot).bell.sleeping.load() != 0;
+    return member_slot(slot).bell.sleeping.load() != 0;
   }
 
   // Accepts connections until all members, or the given one, have sent Ready.

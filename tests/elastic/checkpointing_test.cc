@@ -182,8 +182,8 @@ TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother)
     return wanted == 3 && shmem::SaveProgress::unpack(progress.load()).left == 1;
   });
   EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 2}));
-  for (const SlotIndex slot : {0, 2}) members.agent.line(slot).revoked_up_to.store(1);
-  members.agent.line(1).dead.store(1);
+  for (const SlotIndex slot : {0, 2}) members.agent.member_slot(slot).revoked_up_to.store(1);
+  members.agent.member_slot(1).dead.store(1);
   members.agent.announce(2, {0, 2}, {});
   members.threads.clear();
   EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 3}));

@@ -145,13 +145,13 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
     EXPECT_EQ(self.regroup().status().code(), base::Code::kLeft);
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
-  agent_.line(1).dead.store(1);
-  for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
+  agent_.member_slot(1).dead.store(1);
+  for (const SlotIndex slot : {0, 1}) agent_.member_slot(slot).revoked_up_to.store(1);
   shmem::ring_all(agent_.arena());
   ask(What::kNow);
   EXPECT_TRUE(eventually([&] { return saved.load(); }));
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
-  agent_.line(0).leave_request.store(shmem::kNow);
+  agent_.member_slot(0).leave_request.store(shmem::kNow);
   shmem::ring_all(agent_.arena());
 }
 
@@ -186,7 +186,7 @@ TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep)
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
-  for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
+  for (const SlotIndex slot : {0, 1}) agent_.member_slot(slot).revoked_up_to.store(1);
   ask(What::kNow);
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kWanted, 8}));

@@ -36,13 +36,13 @@ std::jthread start_twice(
     const std::function<void()>& between = [] {}) {
   return start(agent, slot, [&state, loads_before, between](Participant& self) {
     ASSERT_EQ(adopt_state(self, state).code(), Code::kRevoked);
-    EXPECT_EQ(self.line().proved.load(), 0U);
-    EXPECT_EQ(self.line().adopting.load(), 0U);
+    EXPECT_EQ(self.own_slot().proved.load(), 0U);
+    EXPECT_EQ(self.own_slot().using_snapshot.load(), 0U);
     EXPECT_EQ(state.loads, loads_before);
     between();
     follow(self, 2);
     EXPECT_TRUE(adopt_state(self, state).ok());
-    EXPECT_EQ(self.line().proved.load(), 2U);
+    EXPECT_EQ(self.own_slot().proved.load(), 2U);
   });
 }
 
@@ -59,7 +59,7 @@ void end_in_the_middle(
   std::jthread donor = start_donor(agent, 0, first, true);
   std::jthread slow = start(agent, 1, [&](Participant& self) {
     ASSERT_EQ(donate_state(self, second).code(), Code::kRevoked);
-    EXPECT_EQ(self.line().donated.load(), 0U);
+    EXPECT_EQ(self.own_slot().donated.load(), 0U);
     follow(self, 2);
     EXPECT_TRUE(donate_state(self, second).ok());
   });
@@ -67,8 +67,8 @@ void end_in_the_middle(
   agent.welcome_all();
   agent.announce(1, {0, 1}, {2});
   await(agent, [&] {
-    return saving.load() && agent.line(0).donated.load() == 1 &&
-           agent.line(2).adopting.load() == 1 && agent.sleeps(2);
+    return saving.load() && agent.member_slot(0).donated.load() == 1 &&
+           agent.member_slot(2).using_snapshot.load() == 1 && agent.sleeps(2);
   });
   revoke_all(agent.arena(), 1);
   revoked = true;
@@ -108,7 +108,7 @@ void revoked_by_the_newcomer(
   std::jthread newcomer = start_twice(agent, 1, mine, loads_before, between);
   agent.welcome_all();
   agent.announce(1, {0}, {1});
-  await(agent, [&] { return agent.line(1).revoked_up_to.load() == 1; });
+  await(agent, [&] { return agent.member_slot(1).revoked_up_to.load() == 1; });
   agent.announce(2, {0}, {1});
   donor.join(), newcomer.join();
   EXPECT_TRUE(mine.bytes() == theirs.bytes());
@@ -143,11 +143,12 @@ TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
     revoke_all(agent.arena(), 1);
     agent.announce(2, {0}, {1});
     const auto in_second = [&] {
-      return shmem::load_state<shmem::RealPolicy>(agent.line(0).state).generation == 2;
+      return shmem::load_state<shmem::RealPolicy>(agent.member_slot(0).state).generation == 2;
     };
-    EXPECT_TRUE(eventually(
-        [&] { return agent.line(0).donated.load() == 2 || (in_second() && agent.sleeps(0)); }));
-    EXPECT_EQ(agent.line(0).donated.load(), 1U);
+    EXPECT_TRUE(eventually([&] {
+      return agent.member_slot(0).donated.load() == 2 || (in_second() && agent.sleeps(0));
+    }));
+    EXPECT_EQ(agent.member_slot(0).donated.load(), 1U);
   };
   std::jthread donor = start_donor(agent, 0, theirs, true);
   std::jthread newcomer = start_twice(agent, 1, mine, 1);
@@ -175,14 +176,14 @@ TEST_P(MigrateRevokeTest, ADonorThatDiesIsReplacedByTheOthers) {
   EXPECT_EQ(::waitpid(victim, &status, 0), victim);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   await(agent, [&] {
-    return agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 &&
-           agent.sleeps(2);
+    return agent.member_slot(0).donated.load() == 1 &&
+           agent.member_slot(2).using_snapshot.load() == 1 && agent.sleeps(2);
   });
-  agent.line(1).dead = 1;
+  agent.member_slot(1).dead = 1;
   revoke_all(agent.arena(), 1);
   agent.announce(2, {0}, {2});
   donor.join(), newcomer.join();
-  EXPECT_EQ(agent.line(1).donated.load(), 0U);
+  EXPECT_EQ(agent.member_slot(1).donated.load(), 0U);
   EXPECT_TRUE(mine.bytes() == theirs.bytes());
 }
 

@@ -51,12 +51,12 @@ void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size, bool in_
   agent.welcome_all();
   agent.announce(1, from, to);
   members.clear();
-  for (const SlotIndex slot : from) EXPECT_EQ(agent.line(slot).donated.load(), 1U);
+  for (const SlotIndex slot : from) EXPECT_EQ(agent.member_slot(slot).donated.load(), 1U);
   for (const SlotIndex slot : to) {
     EXPECT_TRUE(states[slot].bytes() == states[0].bytes());
     EXPECT_EQ(states[slot].loads, in_place && size > 0 ? 0 : 1);
-    EXPECT_EQ(agent.line(slot).proved.load(), 1U);
-    EXPECT_EQ(agent.line(slot).adopting.load(), 0U);
+    EXPECT_EQ(agent.member_slot(slot).proved.load(), 1U);
+    EXPECT_EQ(agent.member_slot(slot).using_snapshot.load(), 0U);
   }
 }
 
@@ -144,8 +144,8 @@ class MigrateFaultTest : public ::testing::Test {
     return status;
   }
   void expect_not_proved() {
-    EXPECT_EQ(agent_.line(1).proved.load(), 0U);
-    EXPECT_EQ(agent_.line(1).adopting.load(), 0U);
+    EXPECT_EQ(agent_.member_slot(1).proved.load(), 0U);
+    EXPECT_EQ(agent_.member_slot(1).using_snapshot.load(), 0U);
   }
 
   static constexpr std::size_t kSize = 3 * kSnapshotChunk - 5;
@@ -261,7 +261,7 @@ TEST_F(MigrateFaultTest, AStateThatOutgrewItsPlaceIsNotDonated) {
     EXPECT_EQ(status.code(), Code::kResourceExhausted);
     EXPECT_EQ(status.message(),
               "state: 786428 bytes, expected at most the 786427 reserved at join()");
-    EXPECT_EQ(self.line().donated.load(), 0U);
+    EXPECT_EQ(self.own_slot().donated.load(), 0U);
   });
   agent_.welcome_all();
   agent_.announce(1, {0}, {1});

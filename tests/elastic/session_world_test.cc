@@ -133,9 +133,9 @@ class SessionWorld : public ::testing::Test {
 
   // It has the state of step 1 from now on.
   void begin_transfer() {
-    agent_.line(kLate).transfer.store(kTransfer.pack());
+    agent_.member_slot(kLate).transfer.store(kTransfer.pack());
     shmem::ring_all(agent_.arena());
-    await(agent_, [&] { return agent_.line(kLate).replayed.load() == kTransfer.pack(); });
+    await(agent_, [&] { return agent_.member_slot(kLate).replayed.load() == kTransfer.pack(); });
   }
   // The result of step 2, which the donor has passed, as the agent of the learner keeps it.
   void keep_result() {
@@ -155,7 +155,7 @@ class SessionWorld : public ::testing::Test {
     await(agent_, [&] { return donor_.passed() == 3 && late_.passed() == 3; });
     EXPECT_EQ(donor_.weight(), after(3));
     EXPECT_EQ(late_.weight(), after(3));
-    EXPECT_EQ(agent_.line(kLate).proved.load(), 2U);
+    EXPECT_EQ(agent_.member_slot(kLate).proved.load(), 2U);
   }
   // Every member that can proceed has done so.
   void await_standstill(Step donor_gathered) {
@@ -191,11 +191,11 @@ TEST_F(SessionWorld, TheOthersWaitForTheVoteOfALearnerThatIsBehind) {
   await_standstill(3);  // nothing is missing but its vote
   ASSERT_FALSE(HasFailure());
   EXPECT_EQ(donor_.passed(), 2U);
-  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kDonor).state).phase,
+  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.member_slot(kDonor).state).phase,
             proto::Phase::kOpen);
-  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kLate).state).phase,
+  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.member_slot(kLate).state).phase,
             proto::Phase::kCommitted);
-  EXPECT_EQ(agent_.line(kLate).proved.load(), 0U);
+  EXPECT_EQ(agent_.member_slot(kLate).proved.load(), 0U);
   keep_result();
   expect_both_passed();
   EXPECT_EQ(late_.computed(), 0);

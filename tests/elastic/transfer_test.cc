@@ -40,7 +40,7 @@ class TransferTest : public ::testing::Test {
     for (const SlotIndex slot : {0, 1}) {
       members.push_back(start(agent_, slot, [&](Participant& self) {
         EXPECT_TRUE(donate_to_transfer(self, donor_, 6).ok());  // another step: nothing is written
-        EXPECT_EQ(self.line().donated_step.load(), 0U);
+        EXPECT_EQ(self.own_slot().donated_step.load(), 0U);
         EXPECT_EQ(self.world().members.size(), 2U);
         EXPECT_TRUE(donate_to_transfer(self, donor_, 7).ok());
       }));
@@ -54,13 +54,13 @@ class TransferTest : public ::testing::Test {
     agent_.announce(1, {0}, {1});
     members.clear();
     for (const SlotIndex slot : {0, 1})
-      EXPECT_EQ(agent_.line(slot).donated_step.load(), kMark.pack());
+      EXPECT_EQ(agent_.member_slot(slot).donated_step.load(), kMark.pack());
     agent_.announce(2, {0, 1}, {2});
-    agent_.line(2).transfer.store(kMark.pack());
+    agent_.member_slot(2).transfer.store(kMark.pack());
     damage();
     damaged = true;
     learner.join();
-    EXPECT_EQ(agent_.line(2).adopting.load(), 0U);
+    EXPECT_EQ(agent_.member_slot(2).using_snapshot.load(), 0U);
     return learned;
   }
 
@@ -75,14 +75,14 @@ TEST_F(TransferTest, ALearnerHasTheBytesOfAllWhoPassedTheStep) {
   ASSERT_TRUE(step.ok()) << step.status().to_string();
   EXPECT_EQ(*step, 7U);
   EXPECT_TRUE(learner_.bytes() == donor_.bytes());
-  EXPECT_EQ(agent_.line(2).replayed.load(), kMark.pack());
+  EXPECT_EQ(agent_.member_slot(2).replayed.load(), kMark.pack());
 }
 
 TEST_F(TransferTest, OneWrongBitIsFoundAndTold) {
   const auto step = learn_after([&] { agent_.arena().snapshot()[kSize - 1] ^= std::byte{4}; });
   EXPECT_EQ(step.code(), Code::kDataLoss);
   EXPECT_EQ(learner_.loads, 0);
-  EXPECT_EQ(TransferStep::unpack(agent_.line(2).replayed.load()), (TransferStep{5, 0}));
+  EXPECT_EQ(TransferStep::unpack(agent_.member_slot(2).replayed.load()), (TransferStep{5, 0}));
 }
 
 TEST_F(TransferTest, ADamagedLengthIsFound) {
@@ -97,9 +97,9 @@ TEST_F(TransferTest, AStateThatLandsWrongIsNotProved) {
 }
 
 TEST_F(TransferTest, ATransferThatIsCalledOffIsNotTaken) {
-  learner_.on_load = [&](std::vector<std::byte>&) { agent_.line(2).transfer.store(0); };
+  learner_.on_load = [&](std::vector<std::byte>&) { agent_.member_slot(2).transfer.store(0); };
   EXPECT_EQ(learn_after([] {}).code(), Code::kUnavailable);
-  EXPECT_EQ(agent_.line(2).replayed.load(), 0U);
+  EXPECT_EQ(agent_.member_slot(2).replayed.load(), 0U);
 }
 
 // A chunk of another state transfer has a CRC that is right for its bytes, and is refused all the

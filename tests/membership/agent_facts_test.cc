@@ -75,7 +75,7 @@ class AgentFactsTest : public testing::Test {
   static proto::MemberReady ready(proto::MemberId id, proto::SlotIndex slot = 0) {
     return {slot, {.member = id, .elements = 1, .model = "m"}};
   }
-  static proto::SlotReport line(proto::MemberId id, proto::SlotIndex slot = 0) {
+  static proto::SlotReport slot_report(proto::MemberId id, proto::SlotIndex slot = 0) {
     return {.member = id, .slot = slot, .state = {Phase::kOpen, false, 3, Position::of(8)}};
   }
   static std::string name(proto::NodeId node) {
@@ -134,9 +134,10 @@ TEST_F(AgentFactsTest, OfMembersThatNobodyStartedNothingIsHeard) {
 
 TEST_F(AgentFactsTest, ANewIncarnationHearsOfMembersThatTheJournalHasPromised) {
   restart(8, 3);
-  const auto unjoined = [](proto::MemberId id) { return line(id, proto::kNoSlot); };
-  (void)from(kA, proto::HelloReply{3, 0, {line(4), unjoined(7), unjoined(8), unjoined(kLastId)}});
-  (void)from(kB, proto::HelloReply{3, 0, {line(5), line(4), unjoined(7)}});
+  const auto unjoined = [](proto::MemberId id) { return slot_report(id, proto::kNoSlot); };
+  (void)from(
+      kA, proto::HelloReply{3, 0, {slot_report(4), unjoined(7), unjoined(8), unjoined(kLastId)}});
+  (void)from(kB, proto::HelloReply{3, 0, {slot_report(5), slot_report(4), unjoined(7)}});
   (void)from(kC, proto::HelloReply{3, 0, {}});
   const std::map<proto::MemberId, proto::NodeId> known{{4, kA}, {5, kB}, {7, kA}};
   EXPECT_EQ(members(), known);
@@ -146,8 +147,8 @@ TEST_F(AgentFactsTest, ANewIncarnationHearsOfMembersThatTheJournalHasPromised) {
 
 TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
   restart(kLastId);
-  (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
-  (void)from(kB, proto::HelloReply{3, 0, {line(5)}});
+  (void)from(kA, proto::HelloReply{3, 0, {slot_report(4)}});
+  (void)from(kB, proto::HelloReply{3, 0, {slot_report(5)}});
   const auto last = told<proto::Start>(from(kC, proto::HelloReply{3, 0, {}}));
   ASSERT_TRUE(last.empty());  // nobody is missing
   const auto lost = [](proto::MemberId id) {
@@ -187,17 +188,18 @@ TEST_F(AgentFactsTest, ALongContactGoesAlone) {
 }
 
 TEST_F(AgentFactsTest, WhoHasHeardOfAGenerationThatIsInNoJournalIsGivenUp) {
-  for (const proto::HelloReply& reply : {proto::HelloReply{proto::kMaxGeneration, 0, {line(5)}},
-                                         proto::HelloReply{3, 20, {line(5)}}}) {
+  for (const proto::HelloReply& reply :
+       {proto::HelloReply{proto::kMaxGeneration, 0, {slot_report(5)}},
+        proto::HelloReply{3, 20, {slot_report(5)}}}) {
     restart();
-    (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
+    (void)from(kA, proto::HelloReply{3, 0, {slot_report(4)}});
     (void)from(kC, proto::HelloReply{3, 0, {}});
     const auto given_up = told<proto::NodeLost>(from(kB, reply));
     ASSERT_EQ(given_up.size(), 1U);
     EXPECT_EQ(given_up[0].first, kB);
     EXPECT_THAT(given_up[0].second.why,
                 HasSubstr("host b: its agent says that it has heard of generation"));
-    (void)from(kA, proto::Report{3, {line(4)}});
+    (void)from(kA, proto::Report{3, {slot_report(4)}});
     (void)from(kC, proto::Report{3, {}});
     EXPECT_EQ(coordinator_->world().generation, 4U) << status();
     EXPECT_EQ(coordinator_->world().size(), 1U);
@@ -206,7 +208,7 @@ TEST_F(AgentFactsTest, WhoHasHeardOfAGenerationThatIsInNoJournalIsGivenUp) {
 
 TEST_F(AgentFactsTest, WhoClosesAGenerationThatThereIsNotIsGivenUp) {
   run(2);
-  const auto given_up = told<proto::NodeLost>(from(kB, proto::Report{2, {line(1)}}));
+  const auto given_up = told<proto::NodeLost>(from(kB, proto::Report{2, {slot_report(1)}}));
   ASSERT_EQ(given_up.size(), 1U);
   EXPECT_EQ(given_up[0].second.why,
             "host b: its agent says that generation 2 is over, the newest is 1");
@@ -214,9 +216,9 @@ TEST_F(AgentFactsTest, WhoClosesAGenerationThatThereIsNotIsGivenUp) {
 
 TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
   run(3);
-  ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {line(0)}})).size(), 1U);
-  (void)from(kA, proto::Report{1, {line(0)}});
-  (void)from(kC, proto::Report{1, {line(2)}});
+  ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {slot_report(0)}})).size(), 1U);
+  (void)from(kA, proto::Report{1, {slot_report(0)}});
+  (void)from(kC, proto::Report{1, {slot_report(2)}});
   EXPECT_TRUE(given_up_within(19).empty());
   const auto given_up = given_up_within(1);
   ASSERT_EQ(given_up.size(), 1U);
@@ -230,9 +232,9 @@ TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
 TEST_F(AgentFactsTest, EachHostHasItsOwnTimeToAnswer) {
   constexpr proto::NodeId kD = 4;
   run(3);
-  (void)from(kA, proto::Report{1, {line(0)}});
-  (void)from(kA, proto::Report{1, {line(0)}});
-  (void)from(kC, proto::Report{1, {line(2)}});
+  (void)from(kA, proto::Report{1, {slot_report(0)}});
+  (void)from(kA, proto::Report{1, {slot_report(0)}});
+  (void)from(kC, proto::Report{1, {slot_report(2)}});
   EXPECT_TRUE(given_up_within(15).empty());
   ASSERT_EQ(told<proto::Revoke>(from(kD, proto::NodeUp{kD, "d", 1})).size(), 1U);
   auto given_up = given_up_within(5);
@@ -247,24 +249,24 @@ TEST_F(AgentFactsTest, EachHostHasItsOwnTimeToAnswer) {
 
 TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerAHelloIsGivenUp) {
   restart();
-  (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
+  (void)from(kA, proto::HelloReply{3, 0, {slot_report(4)}});
   EXPECT_TRUE(given_up_within(19).empty());
   const auto given_up = given_up_within(1);
   ASSERT_EQ(given_up.size(), 2U);
   EXPECT_EQ(given_up[0].first, kB);
   EXPECT_EQ(given_up[1].first, kC);
-  (void)from(kA, proto::Report{3, {line(4)}});
+  (void)from(kA, proto::Report{3, {slot_report(4)}});
   EXPECT_EQ(coordinator_->world().generation, 4U) << status();
   EXPECT_EQ(coordinator_->world().size(), 1U);
 }
 
 TEST_F(AgentFactsTest, ACoordinatorThatWasStoppedBlamesNobody) {
   run(3);
-  ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {line(0)}})).size(), 1U);
+  ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {slot_report(0)}})).size(), 1U);
   now_ += std::chrono::minutes(5);
   EXPECT_TRUE(told<proto::NodeLost>(coordinator_->tick(now_)).empty());
   for (const proto::NodeId node : {kA, kB, kC})
-    (void)from(node, proto::Report{1, {line(node - 1)}});
+    (void)from(node, proto::Report{1, {slot_report(node - 1)}});
   EXPECT_EQ(coordinator_->world().generation, 2U) << status();
   EXPECT_EQ(coordinator_->world().size(), 3U);
 }
@@ -272,7 +274,7 @@ TEST_F(AgentFactsTest, ACoordinatorThatWasStoppedBlamesNobody) {
 TEST_F(AgentFactsTest, AHostWithoutAMemberInTheWorldDoesNotCloseIt) {
   run(2);
   EXPECT_TRUE(told<proto::Revoke>(from(kC, proto::Report{1, {}})).empty());
-  EXPECT_EQ(told<proto::Revoke>(from(kB, proto::Report{1, {line(1)}})).size(), 1U);
+  EXPECT_EQ(told<proto::Revoke>(from(kB, proto::Report{1, {slot_report(1)}})).size(), 1U);
 }
 
 TEST_F(AgentFactsTest, AHostThatTakesNoPartMissesNobody) {
@@ -301,7 +303,7 @@ TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
 TEST_F(AgentFactsTest, AHostThatIsLostWhenItsMemberHasFinishedFailsNothing) {
   run(2);
   for (const proto::MemberId id : {0, 1}) {
-    proto::SlotReport finished = line(id);
+    proto::SlotReport finished = slot_report(id);
     finished.finished = true;
     (void)from(id + 1, proto::Report{0, {finished}});
   }

@@ -52,12 +52,12 @@ class AgentTest : public testing::Test {
     for (proto::SlotIndex s : plan) w.plan.push_back({0, s});
     return w;
   }
-  shmem::MemberSlot& line(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
+  shmem::MemberSlot& member_slot(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
   void set_state(proto::SlotIndex slot, Phase phase, proto::Generation g, Position at) {
-    line(slot).state.store(StateWord{phase, false, g, at}.pack());
+    member_slot(slot).state.store(StateWord{phase, false, g, at}.pack());
   }
   StateWord state(proto::SlotIndex slot) {
-    return shmem::load_state<shmem::RealPolicy>(line(slot).state);
+    return shmem::load_state<shmem::RealPolicy>(member_slot(slot).state);
   }
 
   AgentCore agent_{{.slots = 3, .shards = 4, .seed = 99}};
@@ -72,7 +72,7 @@ TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
   EXPECT_TRUE(std::get<ToMember>(effects[0]).pass_memfd);
   EXPECT_EQ(agent_.arena().spec().elements, 4U);
   EXPECT_EQ(agent_.arena().spec().snapshot_bytes, 64U);
-  EXPECT_EQ(line(0).occupied.load(), 6U);
+  EXPECT_EQ(member_slot(0).occupied.load(), 6U);
 }
 
 TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
@@ -80,7 +80,7 @@ TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
   const auto effects = from(0, proto::Ready{});
   EXPECT_EQ(sent<proto::MemberReady>(effects)->slot, 0);
   EXPECT_EQ(sent<proto::MemberReady>(effects)->join.model, "m");
-  EXPECT_TRUE(std::holds_alternative<WatchLine>(effects[0]));
+  EXPECT_TRUE(std::holds_alternative<WatchOwner>(effects[0]));
   EXPECT_TRUE(from(0, proto::Ready{}).empty());
 }
 
@@ -109,7 +109,7 @@ TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
     EXPECT_TRUE(std::holds_alternative<CloseMember>(effects.back()));
     ++id;
   }
-  EXPECT_EQ(line(1).occupied.load(), 0U);
+  EXPECT_EQ(member_slot(1).occupied.load(), 0U);
 }
 
 TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
@@ -174,11 +174,11 @@ TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
 TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   ready(0);
   ready(1);
-  auto first = sent<proto::MemberLost>(agent_.on_line_dead(0));
+  auto first = sent<proto::MemberLost>(agent_.on_owner_died(0));
   ASSERT_TRUE(first);
   EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
-  EXPECT_EQ(line(0).dead.load(), 1U);
-  EXPECT_TRUE(agent_.on_line_dead(0).empty());
+  EXPECT_EQ(member_slot(0).dead.load(), 1U);
+  EXPECT_TRUE(agent_.on_owner_died(0).empty());
   auto second = sent<proto::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
   ASSERT_TRUE(second);
   EXPECT_EQ(second->why, "member 0 (pid 4711): killed by signal 9 (SIGKILL)");
@@ -186,13 +186,13 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_EQ(second->signal, 9);
   EXPECT_TRUE(agent_.on_reaped(0, 4711, 0, 9).empty());
 
-  const auto count = line(1).bell.count.load();
+  const auto count = member_slot(1).bell.count.load();
   auto only =
       sent<proto::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
   EXPECT_EQ(only->why, "member 1 (pid 4712): exited with status 0 before finish()");
-  EXPECT_EQ(line(1).dead.load(), 1U);
-  EXPECT_GT(line(1).bell.count.load(), count);
-  EXPECT_TRUE(agent_.on_line_dead(1).empty());
+  EXPECT_EQ(member_slot(1).dead.load(), 1U);
+  EXPECT_GT(member_slot(1).bell.count.load(), count);
+  EXPECT_TRUE(agent_.on_owner_died(1).empty());
 }
 
 TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
@@ -203,10 +203,10 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   ASSERT_TRUE(first);
   EXPECT_EQ(first->why, why);
   EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
-  EXPECT_EQ(line(0).dead.load(), 1U);
-  EXPECT_EQ(line(0).occupied.load(), 1U);
+  EXPECT_EQ(member_slot(0).dead.load(), 1U);
+  EXPECT_EQ(member_slot(0).occupied.load(), 1U);
   EXPECT_TRUE(agent_.on_stuck(0, why).empty());
-  EXPECT_TRUE(agent_.on_line_dead(0).empty());
+  EXPECT_TRUE(agent_.on_owner_died(0).empty());
   EXPECT_TRUE(agent_.on_stuck(7, why).empty());
   auto second = sent<proto::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
   ASSERT_TRUE(second);
@@ -233,20 +233,20 @@ TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
   set_state(0, Phase::kOpen, 1, Position::of(1));
   set_state(1, Phase::kCommitted, 1, Position::of(1));
-  line(1).seals[3].store(proto::Seal{1, {2, 4}}.pack());
+  member_slot(1).seals[3].store(proto::Seal{1, {2, 4}}.pack());
   (void)agent_.on_reaped(1, 1, 1, 0);
-  const auto rung = line(0).bell.count.load();
+  const auto rung = member_slot(0).bell.count.load();
   const auto report = sent<proto::Report>(tell(proto::Revoke{1}));
   ASSERT_TRUE(report);
-  EXPECT_GT(line(0).bell.count.load(), rung);
+  EXPECT_GT(member_slot(0).bell.count.load(), rung);
   EXPECT_EQ(report->generation, 1U);
-  ASSERT_EQ(report->lines.size(), 3U);
-  EXPECT_EQ(report->lines[0].state, (StateWord{Phase::kClosed, false, 1, Position::of(1)}));
-  EXPECT_EQ(report->lines[1].state, (StateWord{Phase::kCommitted, true, 1, Position::of(1)}));
-  EXPECT_FALSE(report->lines[1].alive);
-  EXPECT_EQ(report->lines[1].seals, (std::vector<proto::Seal>{{1, {2, 4}}}));
-  EXPECT_EQ(report->lines[2].state, StateWord{});
-  EXPECT_EQ(line(2).revoked_up_to.load(), 1U);
+  ASSERT_EQ(report->slots.size(), 3U);
+  EXPECT_EQ(report->slots[0].state, (StateWord{Phase::kClosed, false, 1, Position::of(1)}));
+  EXPECT_EQ(report->slots[1].state, (StateWord{Phase::kCommitted, true, 1, Position::of(1)}));
+  EXPECT_FALSE(report->slots[1].alive);
+  EXPECT_EQ(report->slots[1].seals, (std::vector<proto::Seal>{{1, {2, 4}}}));
+  EXPECT_EQ(report->slots[2].state, StateWord{});
+  EXPECT_EQ(member_slot(2).revoked_up_to.load(), 1U);
 }
 
 TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
@@ -279,14 +279,14 @@ TEST_F(AgentTest, ARevokeIsToldToEveryCoordinatorThatAsks) {
   // What the one that revoked had sent before, and what it would send now, opens nothing.
   (void)tell(proto::Announce{world(3, {0}, {0, 0, 0, 0})}, 1);
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
-  EXPECT_EQ(line(0).revoked_up_to.load(), 2U);
+  EXPECT_EQ(member_slot(0).revoked_up_to.load(), 2U);
 }
 
 TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   set_state(0, Phase::kOpen, 1, Position::of(1));
-  line(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
+  member_slot(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
   (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
   (void)tell(proto::Revoke{1});
@@ -298,14 +298,14 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   const auto welcome = sent<proto::Welcome>(tell(proto::Query{}));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
-  EXPECT_EQ(line(1).seals[0].load(), 0U);
+  EXPECT_EQ(member_slot(1).seals[0].load(), 0U);
 }
 
 // Rule reap of tests/model: its other threads may still write into its buffers.
 TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
-  (void)agent_.on_line_dead(1);
+  (void)agent_.on_owner_died(1);
   (void)tell(proto::Revoke{1});
   (void)tell(proto::Announce{world(2, {0, 2}, {0, 0, 2, 2})});
   EXPECT_TRUE(join(3).empty());
@@ -323,7 +323,7 @@ TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
   (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());
   const auto report = sent<proto::Report>(tell(proto::Revoke{1}));
-  EXPECT_EQ(report->lines.at(1).state.position, Position::of(1));
+  EXPECT_EQ(report->slots.at(1).state.position, Position::of(1));
   const auto welcome = sent<proto::Welcome>(tell(proto::Announce{world(2, {0, 2}, {0, 0, 2, 2})}));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
@@ -335,16 +335,16 @@ TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
   ready(0);
   (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})});
   ready(1);
-  EXPECT_EQ(line(1).revoked_up_to.load(), 2U);
+  EXPECT_EQ(member_slot(1).revoked_up_to.load(), 2U);
   (void)tell(proto::Revoke{5});
   ready(2);
-  EXPECT_EQ(line(2).revoked_up_to.load(), 5U);
+  EXPECT_EQ(member_slot(2).revoked_up_to.load(), 5U);
 }
 
 TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
-  line(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
+  member_slot(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
   (void)agent_.on_reaped(1, 1, 0, 9);
   (void)tell(proto::Revoke{1});
   (void)tell(proto::Announce{world(2, {0, 2}, {0, 0, 1, 2})});
@@ -358,22 +358,22 @@ TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
   EXPECT_THAT(warning(late), HasSubstr("partial sums that no longer exist"));
   ASSERT_TRUE(sent<proto::Report>(late));
   EXPECT_EQ(sent<proto::Report>(late)->generation, 3U);
-  EXPECT_EQ(line(0).revoked_up_to.load(), 3U);
+  EXPECT_EQ(member_slot(0).revoked_up_to.load(), 3U);
 }
 
 TEST_F(AgentTest, NoticeExclusionAndKill) {
   ready(0);
   (void)tell(proto::Start{.member = 1});
   EXPECT_TRUE(tell(proto::Notice{0}).empty());
-  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kAtBoundary));
+  EXPECT_EQ(member_slot(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kAtBoundary));
   EXPECT_EQ(sent<proto::MemberDrained>(from(0, proto::Drained{})), proto::MemberDrained{0});
   EXPECT_EQ(sent<proto::Diverged>(from(0, proto::Diverged{7, "w"})), (proto::Diverged{0, "w"}));
   const auto gently = tell(proto::Kill{0, true, "left on notice"});
   ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
   EXPECT_EQ(sent<proto::Excluded>(gently)->reason, "left on notice");
-  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kAtBoundary));
+  EXPECT_EQ(member_slot(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kAtBoundary));
   agent_.release(std::get<ReleaseMember>(gently[1]).slot);
-  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kNow));
+  EXPECT_EQ(member_slot(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kNow));
   EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{0, false, ""}).at(0)).member, 0U);
   EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{1, true, ""}).at(0)).member,
             1U);  // it has no ear yet
@@ -381,16 +381,17 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   EXPECT_TRUE(tell(proto::Kill{0, false, ""}).empty());
 }
 
-// A member can write anything into its line; the coordinator would take such a report for damage.
+// A member can write anything into its member_slot; the coordinator would take such a report for
+// damage.
 TEST_F(AgentTest, SealsOfLeavesThatCannotExistAreNotReported) {
   ready(0);
   const proto::Seal sound{1, {0, 2}};
-  line(0).seals[0].store(proto::Seal{1, {3, 2}}.pack());
-  line(0).seals[1].store(sound.pack());
-  line(0).seals[2].store(proto::Seal{1, {0, proto::kMaxShards + 1}}.pack());
+  member_slot(0).seals[0].store(proto::Seal{1, {3, 2}}.pack());
+  member_slot(0).seals[1].store(sound.pack());
+  member_slot(0).seals[2].store(proto::Seal{1, {0, proto::kMaxShards + 1}}.pack());
   const auto report = sent<proto::Report>(tell(proto::Query{}));
-  ASSERT_EQ(report->lines.size(), 1U);
-  EXPECT_EQ(report->lines[0].seals, std::vector<proto::Seal>{sound});
+  ASSERT_EQ(report->slots.size(), 1U);
+  EXPECT_EQ(report->slots[0].seals, std::vector<proto::Seal>{sound});
 }
 
 TEST_F(AgentTest, HelloTellsEverythingAgain) {
@@ -405,8 +406,8 @@ TEST_F(AgentTest, HelloTellsEverythingAgain) {
   const auto reply = std::get<proto::HelloReply>(std::get<ToCoordinator>(effects[1]).body);
   EXPECT_EQ(reply.world, 1U);
   EXPECT_EQ(reply.revoked_up_to, 0U);
-  ASSERT_EQ(reply.lines.size(), 4U);
-  EXPECT_EQ(reply.lines[3].slot, proto::kNoSlot);
+  ASSERT_EQ(reply.slots.size(), 4U);
+  EXPECT_EQ(reply.slots[3].slot, proto::kNoSlot);
   EXPECT_EQ(sent<proto::MemberReady>(effects)->join.member, 2U);
   EXPECT_EQ(reply.declared->model, "m");
   EXPECT_EQ(sent<proto::MemberDrained>(effects), proto::MemberDrained{0});

@@ -204,8 +204,8 @@ TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
                          .slot_id = {0, static_cast<proto::SlotIndex>(id)},
                          .from_step = id == 2 ? 5U : 0U});
   }
-  const auto line = [](proto::MemberId id, proto::Phase phase, proto::Position at,
-                       bool alive = true) {
+  const auto slot_report = [](proto::MemberId id, proto::Phase phase, proto::Position at,
+                              bool alive = true) {
     return proto::SlotReport{.member = id,
                              .slot = static_cast<proto::SlotIndex>(id),
                              .alive = alive,
@@ -214,14 +214,17 @@ TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
   using proto::Phase, proto::Position;
   EXPECT_EQ(resume_of(w, {}), Position::of(4));
   EXPECT_EQ(resume_of(w, {{0,
-                           {line(0, Phase::kClosed, Position::of(5)),
-                            line(1, Phase::kCommitted, Position::of(5), false)}}}),
+                           {slot_report(0, Phase::kClosed, Position::of(5)),
+                            slot_report(1, Phase::kCommitted, Position::of(5), false)}}}),
             Position::of(5));
-  EXPECT_EQ(resume_of(w, {{0, {line(0, Phase::kClosed, Position::of(6))}}}), Position::of(5, 255));
-  // A newcomer that opens its first step has seen no region before it.
-  EXPECT_EQ(resume_of(w, {{0, {line(2, Phase::kClosed, Position::of(5))}}}), Position::of(4));
-  // A line of a process that is no member of the World does not count.
-  EXPECT_EQ(resume_of(w, {{0, {line(9, Phase::kCommitted, Position::of(8))}}}), Position::of(4));
+  EXPECT_EQ(resume_of(w, {{0, {slot_report(0, Phase::kClosed, Position::of(6))}}}),
+            Position::of(5, 255));
+  // A newcomer that opens its first step has seen no section before it.
+  EXPECT_EQ(resume_of(w, {{0, {slot_report(2, Phase::kClosed, Position::of(5))}}}),
+            Position::of(4));
+  // A slot of a process that is no member of the World does not count.
+  EXPECT_EQ(resume_of(w, {{0, {slot_report(9, Phase::kCommitted, Position::of(8))}}}),
+            Position::of(4));
 }
 
 // Many at once must not make a sentence that no World has room for.

@@ -57,13 +57,13 @@ TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
   const base::TimePoint now{seconds(5)};
   const auto begin = coordinator.tick(now);
   EXPECT_TRUE(std::holds_alternative<proto::Hello>(std::get<ToAgent>(begin.at(1)).body));
-  const proto::SlotReport line{
+  const proto::SlotReport slot_report{
       .member = 4, .state = {proto::Phase::kCommitted, false, 3, proto::Position::of(8)}};
-  const auto told = coordinator.handle(now, {}, {2, proto::HelloReply{5, 6, {line}}});
+  const auto told = coordinator.handle(now, {}, {2, proto::HelloReply{5, 6, {slot_report}}});
   EXPECT_EQ(std::get<proto::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);
-  EXPECT_TRUE(coordinator.handle(now, {}, {1, proto::Report{6, {line}}})
+  EXPECT_TRUE(coordinator.handle(now, {}, {1, proto::Report{6, {slot_report}}})
                   .empty());  // to an earlier incarnation
-  (void)coordinator.handle(now, {}, {2, proto::Report{6, {line}}});
+  (void)coordinator.handle(now, {}, {2, proto::Report{6, {slot_report}}});
   EXPECT_EQ(coordinator.world().generation, 7U);
   EXPECT_EQ(coordinator.world().resume, proto::Position::of(8));
 }

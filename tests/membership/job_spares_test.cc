@@ -12,7 +12,7 @@ SimOptions with_spares(std::uint32_t spares, std::uint32_t slots = 8) {
   SimOptions o;
   o.policy.spares = spares;
   o.policy.slots = slots;
-  o.lines = 8;
+  o.arena_slots = 8;
   return o;
 }
 

@@ -66,7 +66,7 @@ TEST_F(JobTest, ChangesDuringARoundAreFoldedIn) {
   SimJob& job = start();
   ASSERT_TRUE(job.reach(1));
   job.kill(1);
-  ASSERT_TRUE(job.report_death());            // the futex of its line
+  ASSERT_TRUE(job.report_death());            // the futex of its slot
   ASSERT_TRUE(job.deliver_to_coordinator());  // the round is open
   EXPECT_EQ(nlohmann::json::parse(job.coordinator->status_json(job.now))["stage"], "regrouping");
   job.kill(2);
@@ -223,7 +223,9 @@ TEST_F(JobTest, KillMemberKillsAndReplaces) {
 
 TEST_F(JobTest, Fault31_WhoDiesAfterOthersFinishedFailsNothing) {
   SimJob& job = start();
-  const auto finished = [&](proto::MemberId id) { return job.line(id).finished.load() != 0; };
+  const auto finished = [&](proto::MemberId id) {
+    return job.member_slot(id).finished.load() != 0;
+  };
   ASSERT_TRUE(job.run_until([&] { return finished(0) || finished(1); }));
   ASSERT_FALSE(finished(2));
   job.kill(2);
@@ -242,7 +244,7 @@ TEST_F(JobTest, ResizeOfAFinishingJobIsRefused) {
 
 TEST_F(JobTest, AFailureAfterFinishIsTheJobsStatus) {
   SimJob& job = start();
-  ASSERT_TRUE(job.run_until([&] { return job.line(1).finished.load() != 0; }));
+  ASSERT_TRUE(job.run_until([&] { return job.member_slot(1).finished.load() != 0; }));
   job.exit(1, 3);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 3);

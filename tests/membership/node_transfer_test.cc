@@ -154,7 +154,7 @@ TEST_F(NodeTransferTest, ANodeThatCannotFetchSaysSoAtOnce) {
     ASSERT_EQ(effects.size(), 1U);
     EXPECT_THAT(told<proto::TargetStatus>(effects).why, HasSubstr("cannot fetch"));
   }
-  arena_.member_slot(0).adopting.store(1);
+  arena_.member_slot(0).using_snapshot.store(1);
   EXPECT_THAT(told<proto::TargetStatus>(start_target(elsewhere_)).why, HasSubstr("in use"));
 }
 

@@ -50,7 +50,7 @@ TEST(Outbox, ASentenceIsShownEachTimeAndKeptOnce) {
   outbox.begin(kThen);
   outbox.note("member 1 is lost");
   outbox.note("member 1 is lost");
-  EXPECT_EQ(outbox.history(), (std::deque<Sentence>{{kThen, "member 1 is lost"}}));
+  EXPECT_EQ(outbox.history(), (std::deque<JobEvent>{{kThen, "member 1 is lost"}}));
   const Effects effects = outbox.take();
   ASSERT_EQ(effects.size(), 3U);
   EXPECT_NE(at<Say>(effects, 0), nullptr);

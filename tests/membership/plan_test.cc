@@ -13,7 +13,7 @@ namespace regroup::membership {
 namespace {
 
 using proto::SlotId;
-using Lines = std::map<proto::NodeId, std::vector<proto::SlotReport>>;
+using Reports = std::map<proto::NodeId, std::vector<proto::SlotReport>>;
 
 constexpr proto::Step kStep = 7;
 
@@ -25,8 +25,8 @@ std::vector<SlotId> slot_ids(const std::vector<proto::SlotIndex>& slots) {
   for (proto::SlotIndex s : slots) out.push_back({0, s});
   return out;
 }
-proto::SlotReport line(proto::SlotIndex slot, const std::vector<proto::Interval>& sealed,
-                       bool alive = true, proto::Step step = kStep) {
+proto::SlotReport slot_report(proto::SlotIndex slot, const std::vector<proto::Interval>& sealed,
+                              bool alive = true, proto::Step step = kStep) {
   proto::SlotReport out{.member = slot, .slot = slot, .alive = alive};
   for (proto::Interval i : sealed) out.seals.push_back({step, i});
   return out;
@@ -38,15 +38,15 @@ TEST(Plan, TheFirstWorldSharesEvenly) {
 }
 
 TEST(Plan, KeepsWhatIsSealedAlsoByTheDead) {
-  const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{4, 5}}, false)}}};
+  const Reports reports{{0, {slot_report(0, {{0, 2}}), slot_report(1, {{4, 5}}, false)}}};
   EXPECT_EQ(
-      plan_leaves(kStep, 8, slot_ids({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, lines),
+      plan_leaves(kStep, 8, slot_ids({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, reports),
       slot_ids({0, 0, 0, 0, 1, 0, 2, 2}));
 }
 
 TEST(Plan, SealsOfAnotherStepAreVoid) {
-  const Lines lines{{0, {line(1, {{0, 4}}, false, kStep - 1)}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, slot_ids({1, 1, 1, 1}), {member(0)}, lines),
+  const Reports reports{{0, {slot_report(1, {{0, 4}}, false, kStep - 1)}}};
+  EXPECT_EQ(plan_leaves(kStep, 4, slot_ids({1, 1, 1, 1}), {member(0)}, reports),
             slot_ids({0, 0, 0, 0}));
 }
 
@@ -55,23 +55,24 @@ TEST(Plan, SealsOfAnotherStepAreVoid) {
 TEST(Plan, SealsOfALostHostAreVoid) {
   const std::vector<SlotId> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
   const proto::WorldMember left = member(0);
-  const Lines lines{{0, {line(0, {{0, 2}})}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, lines), slot_ids({0, 0, 0, 0}));
+  const Reports reports{{0, {slot_report(0, {{0, 2}})}}};
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, reports), slot_ids({0, 0, 0, 0}));
 }
 
 TEST(Plan, SealsOnANodeWithoutAMemberOfTheNextWorldAreVoid) {
   const std::vector<SlotId> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
-  const Lines lines{{0, {line(0, {{0, 2}})}}, {1, {line(0, {{2, 4}}, false)}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0)}, lines), slot_ids({0, 0, 0, 0}));
+  const Reports reports{{0, {slot_report(0, {{0, 2}})}}, {1, {slot_report(0, {{2, 4}}, false)}}};
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0)}, reports), slot_ids({0, 0, 0, 0}));
   proto::WorldMember reader = member(3, true);
   reader.slot_id = {1, 1};
-  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0), reader}, lines), before);
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0), reader}, reports), before);
 }
 
 TEST(Plan, GivesTheLeavesOfTheLostToThoseWithTheFewestLeft) {
-  const Lines lines{{0, {line(0, {{0, 2}, {2, 3}})}}};  // one left to compute; 1 has four
+  const Reports reports{
+      {0, {slot_report(0, {{0, 2}, {2, 3}})}}};  // one left to compute; 1 has four
   EXPECT_EQ(plan_leaves(kStep, 12, slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}),
-                        {member(0), member(1)}, lines),
+                        {member(0), member(1)}, reports),
             slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
 }
 
@@ -81,8 +82,8 @@ TEST(Plan, NewcomersGetNoLeaves) {
 }
 
 TEST(Plan, OfTwoSumsOverALeafTheLargerIsKeptWhole) {
-  const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{1, 2}}, false)}}};
-  EXPECT_EQ(plan_leaves(kStep, 2, slot_ids({1, 1}), {member(0)}, lines), slot_ids({0, 0}));
+  const Reports reports{{0, {slot_report(0, {{0, 2}}), slot_report(1, {{1, 2}}, false)}}};
+  EXPECT_EQ(plan_leaves(kStep, 2, slot_ids({1, 1}), {member(0)}, reports), slot_ids({0, 0}));
 }
 
 TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
@@ -90,9 +91,9 @@ TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
   // has 9 buffers.
   std::vector<proto::Interval> odd;
   for (std::uint32_t leaf = 1; leaf < 32; leaf += 2) odd.push_back({leaf, leaf + 1});
-  const Lines lines{{0, {line(1, odd, false)}}};
+  const Reports reports{{0, {slot_report(1, odd, false)}}};
   ASSERT_LT(proto::canonical_buffers(32), 16U);
-  EXPECT_EQ(plan_leaves(kStep, 32, std::vector<SlotId>(32, SlotId{0, 1}), {member(0)}, lines),
+  EXPECT_EQ(plan_leaves(kStep, 32, std::vector<SlotId>(32, SlotId{0, 1}), {member(0)}, reports),
             std::vector<SlotId>(32, SlotId{0, 0}));
 }
 
@@ -122,7 +123,7 @@ struct Case {
   std::uint32_t shards;
   std::vector<SlotId> before;
   std::vector<proto::WorldMember> next;
-  Lines lines;
+  Reports reports;
 };
 
 Case random_case(std::mt19937& random) {
@@ -141,7 +142,7 @@ Case random_case(std::mt19937& random) {
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
       if (c.before[leaf].slot == slot && below(2) == 0) sealed.push_back({leaf, leaf + 1});
     }
-    c.lines[0].push_back(line(slot, sealed, alive));
+    c.reports[0].push_back(slot_report(slot, sealed, alive));
     if (alive) c.next.push_back(member(slot));
   }
   if (below(2) == 0) c.next.push_back(member(static_cast<proto::SlotIndex>(size), true));
@@ -154,14 +155,14 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
   for (int round = 0; round < 5000; ++round) {
     SCOPED_TRACE(round);
     const Case c = random_case(random);
-    const auto plan = plan_leaves(kStep, c.shards, c.before, c.next, c.lines);
-    ASSERT_EQ(plan, plan_leaves(kStep, c.shards, c.before, c.next, c.lines));
+    const auto plan = plan_leaves(kStep, c.shards, c.before, c.next, c.reports);
+    ASSERT_EQ(plan, plan_leaves(kStep, c.shards, c.before, c.next, c.reports));
     ASSERT_EQ(plan.size(), c.shards);  // one slot per leaf: each is covered exactly once
     std::map<SlotId, std::uint32_t> load;
     std::map<SlotId, std::set<std::uint32_t>> sealed;
     std::map<SlotId, bool> lives;
     for (const auto& m : c.next) lives[m.slot_id] = true;
-    for (const auto& l : c.lines.at(0)) {
+    for (const auto& l : c.reports.at(0)) {
       for (const proto::Seal& s : l.seals) sealed[{0, l.slot}].insert(s.leaves.begin);
     }
     bool all_kept = true;

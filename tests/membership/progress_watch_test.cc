@@ -30,12 +30,12 @@ class ProgressWatchTest : public testing::Test {
   // Has sealed `leaves` of its two (of rank id) in an open step.
   void see(proto::MemberId id, Phase phase, Position position, std::uint32_t leaves = 0,
            proto::Generation g = kGeneration) {
-    proto::SlotReport line{.member = id, .state = {phase, false, g, position}};
-    const bool applied = phase == Phase::kCommitted || position.region() != 0;
-    line.step = position.step() - (applied ? 0 : 1);
-    if (leaves > 0) line.seals.push_back({position.step(), {2 * id, 2 * id + leaves}});
-    lines_[id] = line;
-    watch_.update(at_, line);
+    proto::SlotReport slot{.member = id, .state = {phase, false, g, position}};
+    const bool applied = phase == Phase::kCommitted || position.section() != 0;
+    slot.step = position.step() - (applied ? 0 : 1);
+    if (leaves > 0) slot.seals.push_back({position.step(), {2 * id, 2 * id + leaves}});
+    slots_[id] = slot;
+    watch_.update(at_, slot);
   }
   // Each second a step, of all; the last is `steps`.
   void train(proto::Step steps, base::Duration each = 1s) {
@@ -49,7 +49,7 @@ class ProgressWatchTest : public testing::Test {
     const base::Duration begin = at_;
     for (; at_ <= begin + most; at_ += 1s) {
       if (!watch_.is_quiet(at_, kLeast)) continue;
-      for (const auto& [id, line] : lines_) watch_.update(at_, line);  // asked for each second
+      for (const auto& [id, slot] : slots_) watch_.update(at_, slot);  // asked for each second
       auto found = watch_.find_stall(at_, world_,
                                      [this](proto::MemberId id) { return members_.contains(id); });
       if (found) waited_ = at_ - begin;
@@ -59,7 +59,7 @@ class ProgressWatchTest : public testing::Test {
   }
   proto::World world_;
   std::set<proto::MemberId> members_;                   // that take part
-  std::map<proto::MemberId, proto::SlotReport> lines_;  // as last reported
+  std::map<proto::MemberId, proto::SlotReport> slots_;  // as last reported
   ProgressWatch watch_;
   base::Duration at_ = 500s, waited_{};
 };
@@ -146,7 +146,7 @@ TEST_F(ProgressWatchTest, SaysNothingWhereNobodyWaits) {
 
 TEST_F(ProgressWatchTest, SaysNothingOfWhoHasFinishedOrTakesNoPart) {
   train(20);
-  lines_[1] = proto::SlotReport{.member = 1, .finished = true};
+  slots_[1] = proto::SlotReport{.member = 1, .finished = true};
   for (const proto::MemberId id : {0, 2}) see(id, Phase::kOpen, Position::of(21), 2);
   members_ = {0, 1, 2};  // 3 leaves
   const auto found = wait();
@@ -161,7 +161,7 @@ TEST_F(ProgressWatchTest, BeginsAnewWhenSomebodyGetsOnAndInEachGeneration) {
   see(3, Phase::kOpen, Position::of(21), 1);
   EXPECT_FALSE(wait(58s));
   watch_.begin(at_);
-  lines_.erase(2);
+  slots_.erase(2);
   EXPECT_FALSE(wait());  // one has not been seen
 }
 
@@ -199,7 +199,7 @@ TEST_F(ProgressWatchTest, IsNotSureBeforeItKnowsHowLongStepsAre) {
 TEST_F(ProgressWatchTest, SaysNothingOfWhoIsNotHeard) {
   train(20);
   for (const proto::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(21), 2);
-  lines_.erase(3);  // its host does not answer
+  slots_.erase(3);  // its host does not answer
   EXPECT_FALSE(wait());
 }
 

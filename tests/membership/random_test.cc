@@ -43,13 +43,13 @@ class RandomJob {
     o.policy.min = 1 + seed % 2;
     o.policy.target = 2 + seed / 2 % 3;
     o.policy.replace = seed % 5 != 0;
-    o.lines = 4 + seed % 4;
+    o.arena_slots = 4 + seed % 4;
     if (menu.hosts) o.hosts = {2, 2, 2};
     if (menu.hosts) o.policy.by_node = seed % 3 != 0;
     if (menu.transfers) o.policy.kept_results = 1 + seed % 4;
     if (menu.transfers) o.steps = 30;
     if (menu.spares) o.policy.spares = 1 + seed % 2;
-    if (menu.spares) o.lines += o.policy.spares;
+    if (menu.spares) o.arena_slots += o.policy.spares;
     if (menu.spares) o.policy.replace = true;
     return o;
   }
@@ -114,13 +114,14 @@ std::string story(SimJob& job) {
     out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}",
                        id, m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
     if (m.slot) {
-      const shmem::MemberSlot& line = job.agent(m.node).arena().member_slot(*m.slot);
-      const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(line.state);
-      out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}",
-                         *m.slot, static_cast<int>(line.occupied.load()) - 1,
-                         static_cast<int>(word.phase), word.generation, word.position.step(),
-                         word.position.region(), line.revoked_up_to.load(), line.left.load(),
-                         line.leave_request.load());
+      const shmem::MemberSlot& member_slot = job.agent(m.node).arena().member_slot(*m.slot);
+      const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(member_slot.state);
+      out += fmt::format(
+          " member_slot {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
+          static_cast<int>(member_slot.occupied.load()) - 1, static_cast<int>(word.phase),
+          word.generation, word.position.step(), word.position.section(),
+          member_slot.revoked_up_to.load(), member_slot.left.load(),
+          member_slot.leave_request.load());
     }
     out += "\n";
   }

@@ -53,7 +53,7 @@ class Budget : public testing::Test {
   }
 
   void next_launch() {
-    FailureRow row = passed_on(budget_.row());
+    FailureStreak row = passed_on(budget_.row());
     budget_ = RestartBudget({.max_restarts = 3});
     budget_.restore(std::move(row));
   }
@@ -132,7 +132,7 @@ TEST_F(Budget, ACheckpointThatCannotBeReadSaysNothingOfTheNextLaunch) {
   const proto::Failure unreadable{.kind = proto::kUnreadableKind, .message = "step-8: bad CRC"};
   EXPECT_EQ(end(0, unreadable, 0, seconds(1), {0}).what, What::kRestart);
   next_launch();
-  EXPECT_EQ(budget_.row(), FailureRow());
+  EXPECT_EQ(budget_.row(), FailureStreak());
 }
 
 TEST_F(Budget, OneThatSomeMembersNeverMeetDoesNot) {

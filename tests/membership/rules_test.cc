@@ -15,7 +15,7 @@ using Nodes = std::set<proto::NodeId>;
 
 const base::TimePoint kNow{std::chrono::seconds(5)};
 
-proto::SlotReport line(proto::MemberId id, Phase phase, Position at, bool alive = true) {
+proto::SlotReport slot_report(proto::MemberId id, Phase phase, Position at, bool alive = true) {
   return {.member = id, .slot = 0, .alive = alive, .state = {phase, false, 3, at}};
 }
 
@@ -52,11 +52,11 @@ class RulesTest : public testing::Test {
   }
   // Both agents agree with the journal but for what is said here.
   Effects hello(proto::Generation revoked_on_node_1) {
-    const proto::HelloReply first{3, 0, {line(4, Phase::kOpen, Position::of(8))}};
+    const proto::HelloReply first{3, 0, {slot_report(4, Phase::kOpen, Position::of(8))}};
     EXPECT_EQ(nodes_told<proto::Revoke>(from(0, first)), Nodes{})
         << "before the other one answered";
-    return from(1,
-                proto::HelloReply{3, revoked_on_node_1, {line(5, Phase::kOpen, Position::of(8))}});
+    return from(1, proto::HelloReply{
+                       3, revoked_on_node_1, {slot_report(5, Phase::kOpen, Position::of(8))}});
   }
   std::optional<Coordinator> coordinator_;
 };
@@ -74,9 +74,9 @@ TEST_F(RulesTest, AllAgreeAndNobodyIsDisturbed) {
 // learn: the commit of a dead member counts, whichever living host tells of it.
 TEST_F(RulesTest, AWorldIsFormedOfTheReportsOfAllHosts) {
   (void)hello(3);
-  (void)from(0, proto::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
+  (void)from(0, proto::Report{3, {slot_report(4, Phase::kClosed, Position::of(8))}});
   EXPECT_EQ(coordinator_->world().generation, 3U) << "the report of node 1 is missing";
-  (void)from(1, proto::Report{3, {line(5, Phase::kCommitted, Position::of(8), false)}});
+  (void)from(1, proto::Report{3, {slot_report(5, Phase::kCommitted, Position::of(8), false)}});
   EXPECT_GT(coordinator_->world().generation, 3U);
   EXPECT_EQ(coordinator_->world().resume, Position::of(8));
 }
@@ -92,9 +92,9 @@ TEST_F(RulesTest, AnAgentSpeaksForItsOwnMembersOnly) {
             (Nodes{0, 1}))
       << "it is as alive as before";
   (void)from(0, proto::Report{3,
-                              {line(4, Phase::kClosed, Position::of(8)),
-                               line(5, Phase::kCommitted, Position::of(90))}});
-  (void)from(1, proto::Report{3, {line(5, Phase::kClosed, Position::of(8), false)}});
+                              {slot_report(4, Phase::kClosed, Position::of(8)),
+                               slot_report(5, Phase::kCommitted, Position::of(90))}});
+  (void)from(1, proto::Report{3, {slot_report(5, Phase::kClosed, Position::of(8), false)}});
   EXPECT_EQ(coordinator_->world().generation, 4U);
   EXPECT_EQ(coordinator_->world().resume.step(), 7U);
 }
@@ -120,8 +120,9 @@ TEST_F(RulesTest, ContactsOfManyGoInParts) {
 // jbefore
 TEST_F(RulesTest, AWorldIsJournaledBeforeItIsAnnounced) {
   (void)hello(3);
-  (void)from(0, proto::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
-  const Effects effects = from(1, proto::Report{3, {line(5, Phase::kClosed, Position::of(8))}});
+  (void)from(0, proto::Report{3, {slot_report(4, Phase::kClosed, Position::of(8))}});
+  const Effects effects =
+      from(1, proto::Report{3, {slot_report(5, Phase::kClosed, Position::of(8))}});
   std::ptrdiff_t journaled = -1, announced = -1;
   for (const Effect& e : effects) {
     const auto at = &e - effects.data();

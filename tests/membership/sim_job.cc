@@ -9,7 +9,7 @@
 namespace regroup::membership {
 
 SimJob::SimJob(SimOptions o) : options(std::move(o)) {
-  if (options.hosts.empty()) (void)add_host(options.lines);
+  if (options.hosts.empty()) (void)add_host(options.arena_slots);
   begin();
   for (const std::uint32_t slots : options.hosts) (void)add_host(slots);
   if (!options.hosts.empty()) say_of_nodes(proto::NodesKnown{});
@@ -27,7 +27,7 @@ void SimJob::begin() {
 proto::NodeId SimJob::add_host(std::uint32_t slots, bool leased) {
   const auto node = static_cast<proto::NodeId>(nodes_.size());
   const AgentOptions agent{.node = node,
-                           .slots = options.lines,
+                           .slots = options.arena_slots,
                            .shards = options.policy.shards,
                            .seed = 7,
                            .any_fingerprint = options.any_fingerprint,
@@ -179,7 +179,7 @@ void SimJob::check_world(const proto::World& w) {
     if (known_lost_.contains(m.id))
       violated(fmt::format("member {} is lost and in World {}", m.id, w.generation));
     if (members.at(m.id).slot != m.slot_id.slot || members.at(m.id).node != m.slot_id.node)
-      violated("a member sits on another's line");
+      violated("a member sits on another's slot");
   }
   if (!holder) violated(fmt::format("nobody in World {} has the state", w.generation));
   if (w.plan.size() != w.shards) violated("the plan does not cover every leaf");
@@ -216,8 +216,8 @@ bool SimJob::report_death(std::optional<proto::NodeId> at) {
   const Death death = node->deaths.front();
   node->deaths.pop_front();
   const SimMember& m = members.at(death.id);
-  if (death.line) {
-    perform(m.node, node->agent.on_line_dead(*m.slot));
+  if (death.by_futex) {
+    perform(m.node, node->agent.on_owner_died(*m.slot));
   } else {
     const int pid = 1000 + static_cast<int>(death.id);
     perform(m.node, node->agent.on_reaped(death.id, pid, death.status, death.signal));

@@ -62,7 +62,7 @@ class SimJob {
   SimMember& member(proto::MemberId id) { return members.at(id); }
   AgentCore& agent(proto::NodeId node = 0) { return nodes_.at(node).agent; }
   const shmem::Arena& arena_of(const SimMember& m) { return agent(m.node).arena(); }
-  shmem::MemberSlot& line(proto::MemberId id) {
+  shmem::MemberSlot& member_slot(proto::MemberId id) {
     return arena_of(member(id)).member_slot(*member(id).slot);
   }
   proto::Generation generation() const { return journal ? journal->generation : 0; }
@@ -85,7 +85,7 @@ class SimJob {
  private:
   struct Death {
     proto::MemberId id;
-    bool line;  // the futex of its line fired; else the process was reaped
+    bool member_slot;  // the futex of its member_slot fired; else the process was reaped
     int status, signal;
   };
   struct Node {

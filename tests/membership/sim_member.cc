@@ -34,32 +34,33 @@ bool SimJob::act(SimMember& m) {
     from_member(id, proto::Ready{});
     return true;
   }
-  shmem::MemberSlot& line = this->line(id);
-  if (line.leave_request.load() == shmem::kNow) {
+  shmem::MemberSlot& member_slot = this->member_slot(id);
+  if (member_slot.leave_request.load() == shmem::kNow) {
     exit(id, 0);
     return true;
   }
-  if (line.finished.load() != 0) {
+  if (member_slot.finished.load() != 0) {
     exit(id, 0);
     return true;
   }
   const bool outside = m.world.generation == 0;
-  if (m.learning || (outside && (line.adopting.load() != 0 || transfer_offered(m)))) {
+  if (m.learning || (outside && (member_slot.using_snapshot.load() != 0 || transfer_offered(m)))) {
     return m.learning ? catch_up(m) : load_transfer(m);
   }
-  const bool revoked = outside || line.revoked_up_to.load() >= m.world.generation;
+  const bool revoked = outside || member_slot.revoked_up_to.load() >= m.world.generation;
   if (revoked) return regroup(m);
   return m.settled ? work(m) : settle(m);
 }
 
 bool SimJob::regroup(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const shmem::Arena& arena = arena_of(m);
   const proto::Generation known = std::max(m.world.generation, m.seen);
-  // A line is given to a newcomer as if it had left every World there is: only ever raise it.
-  line.left.store(std::max(line.left.load(), known));
+  // A member_slot is given to a newcomer as if it had left every World there is: only ever raise
+  // it.
+  member_slot.left.store(std::max(member_slot.left.load(), known));
   const proto::Generation newest = arena.newest_world();
-  if (newest <= known || line.revoked_up_to.load() >= newest) return false;
+  if (newest <= known || member_slot.revoked_up_to.load() >= newest) return false;
   const auto world = arena.read_world(newest);
   if (!world.ok()) {
     violated(world.status().to_string());
@@ -73,35 +74,36 @@ bool SimJob::regroup(SimMember& m) {
 }
 
 bool SimJob::enter(SimMember& m, const proto::World& w) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const auto& self = w.members[static_cast<std::size_t>(w.rank_of(m.start.member))];
-  StateWord from = shmem::load_state<RealPolicy>(line.state);
+  StateWord from = shmem::load_state<RealPolicy>(member_slot.state);
   if (from.phase == Phase::kNone || self.needs_state) {
     const proto::Generation g = from.phase == Phase::kNone ? w.generation - 1 : from.generation;
-    line.left.store(w.generation - 1);
+    member_slot.left.store(w.generation - 1);
     from = {Phase::kCommitted, true, g, w.resume};
-    line.state.store(from.pack());
+    member_slot.state.store(from.pack());
   }
   if (from.phase == Phase::kClosed && from.position <= w.resume) {
-    if (shmem::accept_commit<RealPolicy>(line.state, from)) committed(m, from.position);
+    if (shmem::accept_commit<RealPolicy>(member_slot.state, from)) committed(m, from.position);
     return true;
   }
   const proto::Step at =
       from.phase == Phase::kClosed ? from.position.before().step() : from.position.step();
-  if (at != w.resume.step() && !(from.phase == Phase::kClosed && from.position.region() != 0)) {
+  if (at != w.resume.step() && !(from.phase == Phase::kClosed && from.position.section() != 0)) {
     violated(fmt::format("member {} after step {} enters World {} that resumes after {}",
                          m.start.member, at, w.generation, w.resume.step()));
   }
-  if (!shmem::join_generation<RealPolicy>(line.state, line.revoked_up_to, from, w.generation))
+  if (!shmem::join_generation<RealPolicy>(member_slot.state, member_slot.revoked_up_to, from,
+                                          w.generation))
     return true;
   m.world = w;
   m.settled = false;
-  line.left.store(w.generation - 1);
+  member_slot.left.store(w.generation - 1);
   return true;
 }
 
 bool SimJob::settle(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const proto::Generation g = m.world.generation;
   if (!meet(m)) return false;
   const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
@@ -116,7 +118,7 @@ bool SimJob::settle(SimMember& m) {
       violated(fmt::format("member {} has applied {} and is to give the state of {}",
                            m.start.member, m.applied, m.world.resume.step()));
     }
-    line.donated.store(g);
+    member_slot.donated.store(g);
     m.settled = true;
     return true;
   }
@@ -127,7 +129,7 @@ bool SimJob::settle(SimMember& m) {
   }
   m.applied = m.world.resume.step();
   m.learning = m.torn = false;
-  line.proved.store(g);
+  member_slot.proved.store(g);
   m.settled = true;
   return true;
 }
@@ -136,7 +138,7 @@ bool SimJob::settle(SimMember& m) {
 bool SimJob::old_readers(const SimMember& m) {
   for (const auto& [id, other] : members) {
     if (!other.alive || other.node != m.node || !other.slot) continue;
-    const proto::Generation adopting = line(id).adopting.load();
+    const proto::Generation adopting = member_slot(id).using_snapshot.load();
     if (adopting != 0 && adopting < m.world.generation) return true;
   }
   return false;
@@ -157,39 +159,40 @@ bool SimJob::meet(SimMember& m) {
 }
 
 bool SimJob::work(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
-  const StateWord word = shmem::load_state<RealPolicy>(line.state);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
+  const StateWord word = shmem::load_state<RealPolicy>(member_slot.state);
   if (word.phase == Phase::kOpen) return compute_or_vote(m, word.position);
   if (word.phase != Phase::kCommitted) return false;  // closed: the next look sees the revoke
   if (m.drained) return false;
   if (donate(m)) return true;
-  if (line.leave_request.load() == shmem::kAtBoundary && m.applied < options.steps) {
+  if (member_slot.leave_request.load() == shmem::kAtBoundary && m.applied < options.steps) {
     m.drained = true;
     from_member(m.start.member, proto::Drained{});
     return true;
   }
-  if (m.applied == options.steps && word.position.region() == 1) {
-    line.finished.store(1);
+  if (m.applied == options.steps && word.position.section() == 1) {
+    member_slot.finished.store(1);
     return true;
   }
   const Position next =
       m.applied < options.steps ? Position::of(m.applied + 1) : Position::of(options.steps, 1);
-  if (next.region() == 0) {
-    for (auto& seal : line.seals) seal.store(0);
+  if (next.section() == 0) {
+    for (auto& seal : member_slot.seals) seal.store(0);
   }
-  return shmem::open_transaction<RealPolicy>(line.state, m.world.generation, word.position, next);
+  return shmem::open_transaction<RealPolicy>(member_slot.state, m.world.generation, word.position,
+                                             next);
 }
 
 // One leaf, or the vote, or the commit.
 bool SimJob::compute_or_vote(SimMember& m, Position at) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const proto::Generation g = m.world.generation;
   auto& votes = votes_[{g, at.value}];
   // Once it has voted the seals are no more its business: a faster member may be in the next step.
-  if (at.region() == 0 && !votes.contains(m.start.member)) {
+  if (at.section() == 0 && !votes.contains(m.start.member)) {
     const auto owners = proto::owners_of(m.world, at.step());
     for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
-      auto& seal = line.seals[leaf];
+      auto& seal = member_slot.seals[leaf];
       if (owners[leaf] == proto::SlotId{m.node, *m.slot} && seal.load() == 0) {
         seal.store(proto::Seal{at.step(), {leaf, leaf + 1}}.pack());
         return true;
@@ -197,10 +200,10 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
     }
     if (!all_sealed(owners, at.step()) || !shmem::all_left_before(arena_of(m), g)) return false;
   }
-  if (at.region() == 0 && votes.empty()) write_result(m.world, at.step());
+  if (at.section() == 0 && votes.empty()) write_result(m.world, at.step());
   if (votes.insert(m.start.member).second) return true;
   if (votes.size() < m.world.size()) return false;
-  if (shmem::commit_transaction<RealPolicy>(line.state, g, at)) committed(m, at);
+  if (shmem::commit_transaction<RealPolicy>(member_slot.state, g, at)) committed(m, at);
   return true;
 }
 
@@ -218,13 +221,13 @@ bool SimJob::all_sealed(const std::vector<proto::SlotId>& owners, proto::Step st
 }
 
 void SimJob::committed(SimMember& m, Position at) {
-  if (at.region() != 0) return;
+  if (at.section() != 0) return;
   if (at.step() != m.applied + 1) {
     violated(
         fmt::format("member {} applies step {} after {}", m.start.member, at.step(), m.applied));
   }
   m.applied = at.step();
-  line(m.start.member).step.store(m.applied);
+  member_slot(m.start.member).step.store(m.applied);
 }
 
 }  // namespace regroup::membership

@@ -32,12 +32,12 @@ struct SimMember {
   proto::Step applied = 0;
   bool learning = false;       // has the state of a state transfer
   bool torn = false;           // has that of none
-  std::uint64_t transfer = 0;  // as last taken from its line
+  std::uint64_t transfer = 0;  // as last taken from its slot
 };
 
 struct SimOptions {
   Policy policy{.min = 2, .max = 4, .target = 3, .slots = 4, .shards = 8};
-  std::uint32_t lines = 6;
+  std::uint32_t arena_slots = 6;
   std::vector<std::uint32_t> hosts;  // slots of each; empty: one host, unknown to the coordinator
   proto::Step steps = 6;
   std::set<proto::MemberId> never_join;                 // plain programs

@@ -52,38 +52,39 @@ void SimJob::write_result(const proto::World& world, Step step) {
 
 // As it passes the step of a state transfer.
 bool SimJob::donate(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const auto mark = TransferStep::unpack(arena_of(m).snapshot_at().load());
-  if (mark.transfer == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack())
+  if (mark.transfer == 0 || mark.step != m.applied ||
+      member_slot.donated_step.load() == mark.pack())
     return false;
   if (m.applied <= m.world.resume.step()) return false;
   write_snapshot(m, proto::snapshot_salt(mark.transfer));
-  line.donated_step.store(mark.pack());
+  member_slot.donated_step.store(mark.pack());
   return true;
 }
 
 bool SimJob::transfer_offered(const SimMember& m) {
-  const std::uint64_t transfer = line(m.start.member).transfer.load();
+  const std::uint64_t transfer = member_slot(m.start.member).transfer.load();
   return transfer != 0 && transfer != m.transfer;
 }
 
 // In two moves: between them anything may happen to the snapshot.
 bool SimJob::load_transfer(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const shmem::Arena& arena = arena_of(m);
-  if (line.adopting.load() == 0) {
-    line.adopting.store(std::max(arena.newest_world(), 1U));
-    m.transfer = line.transfer.load();
+  if (member_slot.using_snapshot.load() == 0) {
+    member_slot.using_snapshot.store(std::max(arena.newest_world(), 1U));
+    m.transfer = member_slot.transfer.load();
     m.torn = true;
     return true;
   }
   const auto mark = TransferStep::unpack(m.transfer);
-  const bool stale = m.transfer == 0 || line.transfer.load() != m.transfer;
+  const bool stale = m.transfer == 0 || member_slot.transfer.load() != m.transfer;
   const bool sound = base::crc32c(arena.snapshot(), proto::snapshot_salt(mark.transfer)) ==
                      arena.snapshot_crcs()[0].load();
-  line.adopting.store(0);
+  member_slot.using_snapshot.store(0);
   if (stale) return true;
-  line.replayed.store(TransferStep{mark.transfer, sound ? mark.step : 0}.pack());
+  member_slot.replayed.store(TransferStep{mark.transfer, sound ? mark.step : 0}.pack());
   if (!sound) return true;
   if (read(arena.snapshot()) != mark.step) violated("a snapshot of another step passed");
   m.applied = mark.step;
@@ -94,41 +95,43 @@ bool SimJob::load_transfer(SimMember& m) {
 }
 
 bool SimJob::replay(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const shmem::Arena& arena = arena_of(m);
   const Step next = m.applied + 1;
   if (m.torn || arena.kept_step(next).load() != next) return false;
   const auto mark = TransferStep::unpack(m.transfer);
   if (base::crc32c(arena.kept(next), proto::result_salt(next)) != arena.kept_crcs(next)[0]) {
-    line.replayed.store(TransferStep{mark.transfer, 0}.pack());
+    member_slot.replayed.store(TransferStep{mark.transfer, 0}.pack());
     m.torn = true;
     return true;
   }
   if (read(arena.kept(next)) != next) violated("a result of another step passed");
   m.applied = next;
-  line.step.store(next);
-  line.replayed.store(TransferStep{mark.transfer, next}.pack());
+  member_slot.step.store(next);
+  member_slot.replayed.store(TransferStep{mark.transfer, next}.pack());
   ++results_replayed;
   return true;
 }
 
 bool SimJob::catch_up(SimMember& m) {
-  shmem::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const bool in_world = m.world.generation > 0;
-  if (m.drained) return in_world && line.revoked_up_to.load() >= m.world.generation && regroup(m);
-  if (line.leave_request.load() == shmem::kAtBoundary) {
+  if (m.drained)
+    return in_world && member_slot.revoked_up_to.load() >= m.world.generation && regroup(m);
+  if (member_slot.leave_request.load() == shmem::kAtBoundary) {
     m.drained = true;
     from_member(m.start.member, proto::Drained{});
     return true;
   }
-  if (line.adopting.load() != 0) return load_transfer(m);
-  if (in_world && line.revoked_up_to.load() < m.world.generation && !m.settled) return settle(m);
+  if (member_slot.using_snapshot.load() != 0) return load_transfer(m);
+  if (in_world && member_slot.revoked_up_to.load() < m.world.generation && !m.settled)
+    return settle(m);
   if (in_world && m.settled && !m.torn && m.applied >= m.world.resume.step()) {
     m.learning = false;
-    line.proved.store(m.world.generation);
+    member_slot.proved.store(m.world.generation);
     return true;
   }
-  const bool outside = !in_world || line.revoked_up_to.load() >= m.world.generation;
+  const bool outside = !in_world || member_slot.revoked_up_to.load() >= m.world.generation;
   if (outside && regroup(m)) return true;
   if (replay(m)) return true;
   return transfer_offered(m) && load_transfer(m);

@@ -174,19 +174,19 @@ TEST_F(TransferTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
 
 TEST_F(TransferTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
   const TransferStep mark{1, 7};
-  shmem::MemberSlot& line = arena_.member_slot(2);
+  shmem::MemberSlot& member_slot = arena_.member_slot(2);
   target_.begin(mark, {{7, 2}});
   EXPECT_TRUE(target_.poll(arena_, {false, 7, 7}, world_).empty());
-  EXPECT_EQ(line.transfer.load(), 0U);
+  EXPECT_EQ(member_slot.transfer.load(), 0U);
   EXPECT_TRUE(target_.poll(arena_, {true, 7, 7}, world_).empty());
-  EXPECT_EQ(line.transfer.load(), mark.pack());
+  EXPECT_EQ(member_slot.transfer.load(), mark.pack());
   EXPECT_FALSE(target_.read());
 
-  line.replayed.store(mark.pack());
+  member_slot.replayed.store(mark.pack());
   EXPECT_TRUE(target_.poll(arena_, {true, 8, 8}, world_).empty()) << "result 8 is not applied";
   EXPECT_TRUE(target_.read());
   EXPECT_EQ(target_.consumed(), 7U);
-  line.replayed.store(TransferStep{1, 8}.pack());
+  member_slot.replayed.store(TransferStep{1, 8}.pack());
   EXPECT_TRUE(target_.poll(arena_, {true, 8, 12}, world_).empty()) << "more are on their way";
   const auto news = target_.poll(arena_, {true, 8, 8}, world_);
   ASSERT_EQ(news.size(), 1U);
@@ -233,20 +233,20 @@ class TransferOfAgentTest : public testing::Test {
     (void)tell(proto::StartSource{1, 0});
     (void)tell(proto::StartTarget{.transfer = 1, .step = 7, .members = {1}, .sources = {{0, ""}}});
     stands(Phase::kCommitted, 7);
-    line(0).donated_step.store(TransferStep{1, 7}.pack());
+    member_slot(0).donated_step.store(TransferStep{1, 7}.pack());
     poll();
     stands(Phase::kCommitted, 8);
     poll();
-    line(1).replayed.store(TransferStep{1, 8}.pack());
+    member_slot(1).replayed.store(TransferStep{1, 8}.pack());
     poll();
   }
   AgentEffects tell(proto::Body body) { return agent_.handle({}, {1, std::move(body)}); }
   void poll() {
     for (bool more = true; more;) (void)agent_.poll_transfer(&more);
   }
-  shmem::MemberSlot& line(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
+  shmem::MemberSlot& member_slot(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
   void stands(Phase phase, Step step) {
-    line(0).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
+    member_slot(0).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
   static proto::World world(proto::Generation g) {
     proto::World w{

@@ -144,7 +144,7 @@ std::string show(std::uint32_t size, std::uint64_t value) {
   constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
   const proto::StateWord word = proto::StateWord::unpack(value);
   return fmt::format("{}(g{}, {}.{}){}", kPhases[static_cast<int>(word.phase)], word.generation,
-                     word.position.step(), word.position.region(), word.revoked ? "+revoked" : "");
+                     word.position.step(), word.position.section(), word.revoked ? "+revoked" : "");
 }
 
 }  // namespace regroup::model

@@ -54,7 +54,7 @@ struct TrainingOptions {
   unsigned newcomers = 0;  // of the members, the last ones but `idle`: admitted in World 2
   unsigned idle = 0;       // of the members, the last ones: warm, and in no World
   std::vector<Position>
-      positions;         // transactions, in order; a region > 0 is finish(), after which it exits
+      positions;         // transactions, in order; a section > 0 is finish(), after which it exits
   unsigned revokes = 0;  // without a cause, at any time
   bool holds = false;  // after the last revoke no World follows (below --min): all must wait for it
   bool bells = true;   // false: members see what they wait for by itself; fewer states
@@ -136,7 +136,7 @@ class Training final : public Scenario {
   }
   [[nodiscard]] std::uint32_t transactions_up_to(Position p) const;
   [[nodiscard]] bool is_finish(std::uint32_t transaction) const {
-    return position(transaction).region() != 0;
+    return position(transaction).section() != 0;
   }
   // finish() was the last of these: a member that commits or accepts it exits.
   [[nodiscard]] bool ends(std::uint32_t transactions) const {

@@ -28,7 +28,7 @@ inline World sample_world() {
   return world;
 }
 
-inline std::vector<SlotReport> sample_lines() {
+inline std::vector<SlotReport> sample_slots() {
   SlotReport open;
   open.member = 3;
   open.slot = 1;
@@ -60,8 +60,8 @@ inline std::vector<WireSample> wire_samples() {
           {9, 25'000'000, 8, 3'000'000'000, "weight:65536;bias:40", "torch 2.13; avx2; 1 thread"}},
       MemberDrained{3},
       MemberLost{4, true, true, 3, 9, true, "member 4 (pid 4711): killed by signal 9 (SIGKILL)"},
-      Report{5, sample_lines()},
-      HelloReply{5, 4, sample_lines(), Join{9, 25, 4, 100, "m", "f"}},
+      Report{5, sample_slots()},
+      HelloReply{5, 4, sample_slots(), Join{9, 25, 4, 100, "m", "f"}},
       Start{9, 2, 3, 1},
       Revoke{5},
       Announce{sample_world()},

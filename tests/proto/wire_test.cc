@@ -120,8 +120,8 @@ TEST(Wire, OfASourceItsHostIsKept) {
 }
 
 TEST(Wire, ALossThatIsNotANumberStaysOne) {
-  Message message{1, Report{0, sample_lines()}};
-  std::get<Report>(message.body).lines[0].loss = std::nan("");
+  Message message{1, Report{0, sample_slots()}};
+  std::get<Report>(message.body).slots[0].loss = std::nan("");
   const Bytes frame = encode(message);
   auto back = decode(std::span(frame).subspan(kPrefix));
   ASSERT_TRUE(back.ok());
@@ -338,7 +338,7 @@ TEST(WireSense, OfALineIsAsked) {
          l.seals = {{kMaxStep + 1, {0, 1}}};
        }}};
   for (const auto& [why, change] : changes) {
-    auto lines = sample_lines();
+    auto lines = sample_slots();
     change(lines[0]);
     const Bytes report = encode({1, Report{5, lines}}),
                 hello = encode({1, HelloReply{5, 4, lines}});

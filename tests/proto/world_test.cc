@@ -24,7 +24,7 @@ TEST(Position, OrdersStepsBeforeTheRegionsBehindThem) {
   EXPECT_EQ(Position::of(5).before(), Position::of(4, 255));
   EXPECT_EQ(Position::of(5, 1).before(), Position::of(5));
   EXPECT_EQ(Position::of(kMaxStep, 255).step(), kMaxStep);
-  EXPECT_EQ(Position::of(kMaxStep, 255).region(), 255U);
+  EXPECT_EQ(Position::of(kMaxStep, 255).section(), 255U);
   EXPECT_EQ(Position::of(kMaxStep, 255).value, (1ULL << 40) - 1);  // what a state word has room for
 }
 

@@ -158,7 +158,7 @@ Cost Cluster::lose_member() {
       "one member lost",
       [&] {
         network_.schedule(process(node), network_.now(), [this, node, victim] {
-          perform(node, agents_[node - 1]->core.on_line_dead(victim.slot_id.slot));
+          perform(node, agents_[node - 1]->core.on_owner_died(victim.slot_id.slot));
           perform(node, agents_[node - 1]->core.on_reaped(victim.id, 4711, 0, 9));
         });
       },
@@ -200,7 +200,7 @@ Cost Cluster::lose_inner(std::uint32_t after) {
       [&] {
         network_.schedule(process(victim.slot_id.node), network_.now(), [this, victim] {
           const proto::NodeId at = victim.slot_id.node;
-          perform(at, agents_[at - 1]->core.on_line_dead(victim.slot_id.slot));
+          perform(at, agents_[at - 1]->core.on_owner_died(victim.slot_id.slot));
           perform(at, agents_[at - 1]->core.on_reaped(victim.id, 4711, 0, 9));
         });
         for (std::uint32_t step = 0; step < after; ++step) (void)network_.step();

@@ -274,15 +274,16 @@ void Cluster::enter(proto::NodeId node) {
   agent.world = newest_->generation;
   forget_pages(node);
   if (!agent.core.arena().mapped()) return;
-  shmem::MemberSlot& line = agent.core.arena().member_slot(0);
-  if (line.dead.load() != 0) return;
+  shmem::MemberSlot& member_slot = agent.core.arena().member_slot(0);
+  if (member_slot.dead.load() != 0) return;
   const proto::Position open = proto::Position::of(newest_->resume.step() + 1);
-  line.state.store(proto::StateWord{proto::Phase::kOpen, false, newest_->generation, open}.pack());
-  line.left.store(newest_->generation);
-  line.proved.store(newest_->generation);
+  member_slot.state.store(
+      proto::StateWord{proto::Phase::kOpen, false, newest_->generation, open}.pack());
+  member_slot.left.store(newest_->generation);
+  member_slot.proved.store(newest_->generation);
 }
 
-// Of the arena only the header and the line are looked at again.
+// Of the arena only the header and the member_slot are looked at again.
 void Cluster::forget_pages(proto::NodeId node) {
   const shmem::Arena& arena = agents_[node - 1]->core.arena();
   if (!arena.mapped()) return;

@@ -254,7 +254,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   MemberSlot& member_slot = arena->member_slot(1);
   member_slot.state = 1, member_slot.revoked_up_to = 2, member_slot.left = 3, member_slot.dead = 1,
   member_slot.finished = 1, member_slot.leave_request = kNow;
-  member_slot.donated = 4, member_slot.adopting = 5, member_slot.proved = 5,
+  member_slot.donated = 4, member_slot.using_snapshot = 5, member_slot.proved = 5,
   member_slot.seals[31] = 6, member_slot.seals[0] = 7, member_slot.step = 8, member_slot.loss = 0.5;
   for (Channel& channel : member_slot.channels) channel.instance = 9, channel.arrivals[1].word = 10;
   arena->assign_slot(1, 41);
@@ -263,7 +263,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   EXPECT_EQ(member_slot.left, proto::kMaxGeneration);  // in no generation: no fence waits for it
   EXPECT_EQ(member_slot.revoked_up_to, 5U);
   for (auto* word : {&member_slot.dead, &member_slot.finished, &member_slot.leave_request,
-                     &member_slot.donated, &member_slot.adopting, &member_slot.proved})
+                     &member_slot.donated, &member_slot.using_snapshot, &member_slot.proved})
     EXPECT_EQ(*word, 0U);
   for (const auto& seal : member_slot.seals) EXPECT_EQ(seal, 0U);
   for (const Channel& channel : member_slot.channels)

@@ -52,7 +52,7 @@ TEST_F(StateWordTest, CommittedUpTo) {
     EXPECT_EQ(proto::committed_up_to({phase, false, 2, kStep}, 1), proto::Position::of(3, 255));
     EXPECT_EQ(proto::committed_up_to({phase, false, 2, proto::Position::of(4, 2)}, 4),
               proto::Position::of(4, 1));
-    // A newcomer that opens its first step has not seen the regions before it.
+    // A newcomer that opens its first step has not seen the sections before it.
     EXPECT_EQ(proto::committed_up_to({phase, false, 2, kStep}, 4), proto::Position{});
     EXPECT_EQ(proto::committed_up_to({phase, false, 2, proto::Position{}}, 4), proto::Position{});
   }

@@ -48,7 +48,7 @@ inline Setup sample_setup() {
   setup.notice = {"/run/notice", "notice", "http://m/", std::chrono::milliseconds(250)};
   setup.suspended_by = {"--notice-file /run/notice", "--notice-url http://m/"};
   setup.claims = {"scope", "", "outer"};
-  setup.elastic = ElasticSetup{.lines = 3,
+  setup.elastic = ElasticSetup{.arena_slots = 3,
                                .shards = 4,
                                .seed = 9,
                                .any_fingerprint = true,

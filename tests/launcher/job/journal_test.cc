@@ -36,7 +36,7 @@ membership::Intent intent(std::uint32_t target) {
       {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
 }
 
-membership::FailureRow failures() {
+membership::FailureStreak failures() {
   return {.failure = {.member = 5,
                       .kind = "OSError",
                       .place = "train.py:6",
@@ -88,7 +88,7 @@ TEST_F(JournalTest, GivesTheNewestWorldBack) {
 TEST_F(JournalTest, GivesTheNewestIntentAndTheLastSentencesBack) {
   const auto at = [](int n) { return base::TimePoint(std::chrono::seconds(n)); };
   for (int n = 1; n <= 25; ++n) {
-    append(membership::Sentence{at(n), n == 25 ? "" : "sentence " + std::to_string(n)});
+    append(membership::JobEvent{at(n), n == 25 ? "" : "sentence " + std::to_string(n)});
     append(intent(static_cast<std::uint32_t>(n)));
   }
   append(1);
@@ -96,12 +96,12 @@ TEST_F(JournalTest, GivesTheNewestIntentAndTheLastSentencesBack) {
   ASSERT_TRUE(journal.ok());
   EXPECT_EQ(journal->past().intent, intent(25));
   ASSERT_EQ(journal->past().sentences.size(), membership::kMostSentences);
-  EXPECT_EQ(journal->past().sentences.front(), (membership::Sentence{at(6), "sentence 6"}));
-  EXPECT_EQ(journal->past().sentences.back(), (membership::Sentence{at(25), ""}));
+  EXPECT_EQ(journal->past().sentences.front(), (membership::JobEvent{at(6), "sentence 6"}));
+  EXPECT_EQ(journal->past().sentences.back(), (membership::JobEvent{at(25), ""}));
 }
 
 TEST_F(JournalTest, GivesTheNewestRowOfFailuresBack) {
-  append(membership::FailureRow{.what = "exited with status 3", .length = 1});
+  append(membership::FailureStreak{.what = "exited with status 3", .length = 1});
   append(failures());
   append(1);
   auto journal = JournalFile::open(path_);
@@ -156,7 +156,7 @@ TEST_F(JournalTest, RefusesDamageBeforeTheLastRecord) {
 TEST_F(JournalTest, RefusesEveryFlippedBit) {
   append(1);
   append(intent(3));
-  append(membership::Sentence{{}, "why"});
+  append(membership::JobEvent{{}, "why"});
   append(failures());
   std::ifstream file(path_, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
@@ -181,7 +181,7 @@ TEST_F(JournalTest, ARecordThatDoesNotFitIsCutOffAndOthersFollow) {
   const rlimit tight{whole + 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
   const base::Status status =
-      journal->append(membership::Sentence{{}, "too long for what is left"});
+      journal->append(membership::JobEvent{{}, "too long for what is left"});
   EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   (void)std::signal(SIGXFSZ, handler);
   EXPECT_EQ(status.message().substr(0, 6), "write(") << status.message();

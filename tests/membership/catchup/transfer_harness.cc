@@ -138,8 +138,8 @@ void TransferFixture::clean() {
     std::ranges::fill(arena.kept_crcs(step), 0U);
     arena.kept_step(step).store(0);
   }
-  shmem::MemberSlot& line = arena.member_slot(0);
-  for (auto* word : {&line.transfer, &line.replayed}) word->store(0);
+  shmem::MemberSlot& member_slot = arena.member_slot(0);
+  for (auto* word : {&member_slot.transfer, &member_slot.replayed}) word->store(0);
   why_.clear();
 }
 
