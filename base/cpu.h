@@ -54,11 +54,11 @@ REGROUP_CPU std::uint64_t cpu_ticks() { return __rdtsc(); }
 // How this thread rounds, and what it does with denormals and traps; the flags say what happened
 // since they were cleared, and set nothing.
 using FloatMode = std::uint32_t;
-inline constexpr FloatMode kStandardFloatMode =
-    0x1f80;  // to nearest even, denormals kept, no traps
+// To nearest even, denormals kept, no traps.
+inline constexpr FloatMode kStandardFloatMode = 0x1f80;
 inline constexpr FloatMode kFloatFlags = 0x3f;
-inline constexpr FloatMode kFastFloatMode =
-    0xff80 | 0x40;  // towards zero, denormals flushed, no traps
+// Towards zero, denormals flushed, no traps.
+inline constexpr FloatMode kFastFloatMode = 0xff80 | 0x40;
 REGROUP_CPU FloatMode float_mode() { return _mm_getcsr(); }
 REGROUP_CPU void set_float_mode(FloatMode mode) { _mm_setcsr(mode); }
 

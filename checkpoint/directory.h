@@ -21,11 +21,11 @@ struct Entry {
   proto::Step step = 0;
   std::string path;
 };
-inline constexpr std::string_view kNewer =
-    "newer-";  // prefix of one that was set aside for an older one
+// Prefix of one that was set aside for an older one.
+inline constexpr std::string_view kNewer = "newer-";
 inline constexpr std::string_view kDamaged = "damaged-";  // and of one that is damaged
-inline constexpr const char* kImportJob =
-    "import";  // Manifest::job of what `checkpoint import` makes
+// Manifest::job of what `checkpoint import` makes.
+inline constexpr const char* kImportJob = "import";
 using Say = std::function<void(const std::string&)>;
 
 [[nodiscard]] std::string name_of_step(proto::Step step);  // "step-00001234"

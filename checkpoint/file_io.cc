@@ -107,8 +107,8 @@ Result<std::uint64_t> size_of(int fd, const std::string& path) {
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
-  auto file =
-      open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);  // a pipe of that name would block
+  // A pipe of that name would block.
+  auto file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   if (!file.ok()) return file.status();
   REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(file->get(), path));
   if (size > at_most) return base::data_loss(fmt::format("{}: too large, {} bytes", path, size));

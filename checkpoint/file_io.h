@@ -51,8 +51,8 @@ class ReadAhead {
 [[nodiscard]] base::Status write_new_file(const std::string& path, std::string_view bytes,
                                           bool durable = true);
 [[nodiscard]] base::Status rename_path(const std::string& from, const std::string& to);
-[[nodiscard]] base::Status make_folder(
-    const std::string& path);  // with those above it; ok if it is there
+// With those above it; ok if it is there.
+[[nodiscard]] base::Status make_folder(const std::string& path);
 // A file, or a folder with all in it; ok if it is not there.
 [[nodiscard]] base::Status remove_all(const std::string& path);
 

@@ -141,8 +141,8 @@ class Verifier {
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
   Progress progress_;  // under mutex_
-  std::vector<std::pair<std::size_t, std::string>>
-      findings_;  // under mutex_; with the block's index
+  // Under mutex_; with the block's index.
+  std::vector<std::pair<std::size_t, std::string>> findings_;
 };
 
 }  // namespace

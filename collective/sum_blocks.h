@@ -15,10 +15,10 @@ namespace regroup::collective {
 // kept.
 struct SumBlocks {
   std::span<std::atomic<std::uint32_t>> marks;  // block i is complete where marks[i] == sum
-  std::atomic<std::uint32_t>* generation =
-      nullptr;  // set by begin_sum(); not null if there are marks
-  std::uint32_t sum =
-      0;  // its number: another for each result, as long as the memory is there; not 0
+  // Set by begin_sum(); not null if there are marks.
+  std::atomic<std::uint32_t>* generation = nullptr;
+  // Its number: another for each result, as long as the memory is there; not 0.
+  std::uint32_t sum = 0;
 };
 
 // To be called before a member of generation `g` writes to the result, and after the last store of

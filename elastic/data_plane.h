@@ -40,8 +40,8 @@ class DataPlane {
   [[nodiscard]] base::Status open_mesh();
 
   Participant& self_;
-  std::shared_ptr<const collective::ucx::UcxContext>
-      ucx_;                                          // opened by the first World that needs it
+  // Opened by the first World that needs it.
+  std::shared_ptr<const collective::ucx::UcxContext> ucx_;
   std::shared_ptr<collective::ucx::PeerMesh> mesh_;  // of this World, if it spans several nodes
   std::unique_ptr<collective::Communicator> steps_;
   shmem::Arena alone_;  // of open_section_alone(): no revoke reaches it

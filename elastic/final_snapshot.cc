@@ -174,8 +174,8 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
                         const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
                         base::TimePoint deadline, bool as_left) {
   if (options.every == 0 || applied <= begun) return {};
-  REGROUP_RETURN_IF_ERROR(
-      all.barrier(deadline));  // all have copied their shares of a requested snapshot
+  // All have copied their shares of a requested snapshot.
+  REGROUP_RETURN_IF_ERROR(all.barrier(deadline));
   if (all.rank() != 0 || !saves(self, options)) return {};
   shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   header.due.store(applied, std::memory_order_release);

@@ -98,8 +98,8 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
     } else if (base::SystemClock().now() >= deadline) {
       return link.status();
     } else {
-      std::this_thread::sleep_for(
-          kAgain);  // another rank has bound the name, but does not listen yet
+      // Another rank has bound the name, but does not listen yet.
+      std::this_thread::sleep_for(kAgain);
     }
   }
 }

@@ -70,8 +70,8 @@ struct RankScan {
   std::set<pid_t> processes;              // all living ones
   bool hidden = false;                    // the environment of one of them cannot be read
   Started started = Started::kUnknown;
-  std::map<std::uint32_t, pid_t>
-      left;  // rank -> its process, which ended with status 0, as the launcher says
+  // Rank -> its process, which ended with status 0, as the launcher says.
+  std::map<std::uint32_t, pid_t> left;
 };
 
 // Pure. `processes`: the descendants of launch.starter.

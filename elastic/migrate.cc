@@ -234,8 +234,8 @@ Status adopt_state(Participant& self, State& state) {
 Status donate_to_transfer(Participant& self, State& state, proto::Step applied) {
   shmem::Arena& arena = self.arena();
   shmem::MemberSlot& own = self.own_slot();
-  std::atomic_thread_fence(
-      std::memory_order_seq_cst);  // TransferSource::begin() reads our state word after its store
+  // TransferSource::begin() reads our state word after its store.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto mark =
       proto::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
   if (mark.transfer == 0 || mark.step != applied) return {};

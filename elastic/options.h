@@ -25,8 +25,8 @@ struct Environment {
   proto::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, in steps; 0: no checkpoints
   std::string resume_from;   // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to resume from
   std::string resume_local;  // REGROUP_CHECKPOINT_LOCAL: where this host may have a copy of it
-  bool check_state =
-      true;  // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared
+  // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared.
+  bool check_state = true;
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();

@@ -23,8 +23,8 @@ using shmem::RealPolicy;
 // The agent rings for every message; only its own death is silent, so sleeps are cut short to check
 // for it.
 constexpr base::Duration kAgentCheck = std::chrono::seconds(1);
-constexpr base::Duration kFirstToTell =
-    std::chrono::seconds(2);  // rank 0 reports diverged states first
+// Rank 0 reports diverged states first.
+constexpr base::Duration kFirstToTell = std::chrono::seconds(2);
 constexpr base::Duration kEndOfJob = std::chrono::seconds(10);
 
 base::TimePoint now() { return base::SystemClock().now(); }

@@ -10,8 +10,8 @@
 namespace regroup::elastic {
 namespace {
 
-constexpr base::Duration kStartOfRanks =
-    std::chrono::seconds(5);  // time of a launcher on a busy host to start all ranks
+// Time of a launcher on a busy host to start all ranks.
+constexpr base::Duration kStartOfRanks = std::chrono::seconds(5);
 
 }  // namespace
 

@@ -25,8 +25,8 @@ class Sampler {
   Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards);
 
   [[nodiscard]] std::uint64_t steps_per_epoch() const;
-  [[nodiscard]] Batch batch_of(
-      proto::Step step) const;  // steps count from 1; only an epoch's last batch is short
+  // Steps count from 1; only an epoch's last batch is short.
+  [[nodiscard]] Batch batch_of(proto::Step step) const;
   // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n
   // samples.
   [[nodiscard]] std::vector<std::uint64_t> samples_of(proto::Step step, std::uint32_t leaf) const;

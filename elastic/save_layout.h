@@ -14,8 +14,8 @@ namespace regroup::elastic {
 
 using Pieces = std::vector<std::span<const std::byte>>;
 
-inline constexpr const char* kPiecesName =
-    "regroup.pieces";                                 // the tensor that has a layout's `lengths`
+// The tensor that has a layout's `lengths`.
+inline constexpr const char* kPiecesName = "regroup.pieces";
 inline constexpr const char* kBytes = "uint8";        // the type of pieces that may be text
 inline constexpr std::size_t kShareAlignment = 4096;  // of large pieces, for O_DIRECT
 

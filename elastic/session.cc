@@ -328,8 +328,8 @@ Status Session::Impl::try_section(Position at, const Body& body, bool compare) {
     REGROUP_RETURN_IF_ERROR(compare_states(*communicator, ranks, deadline));
   }
   REGROUP_RETURN_IF_ERROR(body(*communicator));
-  REGROUP_RETURN_IF_ERROR(
-      communicator->barrier(base::SystemClock().now() + options_.deadline));  // the vote
+  // The vote.
+  REGROUP_RETURN_IF_ERROR(communicator->barrier(base::SystemClock().now() + options_.deadline));
   return self_->commit();
 }
 

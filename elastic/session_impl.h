@@ -108,8 +108,8 @@ class Session::Impl {
   [[nodiscard]] base::Status run_section(const Body& body, bool compare);
   [[nodiscard]] base::Status try_section(proto::Position at, const Body& body, bool compare);
 
-  const std::thread::id owner_ =
-      std::this_thread::get_id();  // the training thread, which holds the slot's robust futex
+  // The training thread, which holds the slot's robust futex.
+  const std::thread::id owner_ = std::this_thread::get_id();
   const Options options_;
   const Checkpointing checkpointing_;
   SavePlan saving_;  // of the step to be applied or the last one applied

@@ -25,8 +25,8 @@ struct Policy {
   std::uint32_t target = 1;  // --initial-size at first, then the last `resize`; 0: as many as slots
   bool target_follows = false;  // no size was requested: the target grows with the slots
   std::uint32_t spares = 0;     // members kept warm beyond the target, if there are slots
-  std::uint32_t slots =
-      1;  // processes that may run at once: those of the allocation or of the nodes
+  // Processes that may run at once: those of the allocation or of the nodes.
+  std::uint32_t slots = 1;
   bool oversubscribe = false;    // nodes take more members than slots
   bool grows = false;            // a resize beyond the slots asks the allocator for more
   bool by_node = false;          // members are placed round-robin over the nodes
@@ -36,13 +36,13 @@ struct Policy {
   std::uint32_t shards = 1;                        // V
   base::Duration wait = std::chrono::seconds(30);  // the job fails after this long below min
   base::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
-  std::uint32_t kept_results =
-      0;  // results kept for learners; 0: state is copied inside the regroup ...
+  // Results kept for learners; 0: state is copied inside the regroup ...
+  std::uint32_t kept_results = 0;
   std::uint64_t learn_above = 0;  // ... as it is for a state of fewer bytes than this
-  base::Duration hung_after =
-      std::chrono::seconds(60);  // and ten median steps; 0: hung members are not looked for
-  bool kill_hung = false;        // else a hung member is only reported
-  bool drop_hung = false;        // and do not replace it, down to min
+  // And ten median steps; 0: hung members are not looked for.
+  base::Duration hung_after = std::chrono::seconds(60);
+  bool kill_hung = false;                                 // else a hung member is only reported
+  bool drop_hung = false;                                 // and do not replace it, down to min
   base::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
   proto::Step resume = 0;   // step of the checkpoint to resume from, which every member can read
   RelaunchPolicy relaunch;  // before the first member joined

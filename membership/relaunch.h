@@ -13,8 +13,8 @@ namespace regroup::membership {
 
 struct RelaunchPolicy {
   std::uint32_t max_restarts = 3;
-  base::Duration back_off =
-      std::chrono::milliseconds(500);  // of a slot after a death; doubles with each
+  // Of a slot after a death; doubles with each.
+  base::Duration back_off = std::chrono::milliseconds(500);
   base::Duration longest_back_off = std::chrono::seconds(60);
   base::Duration progress = std::chrono::seconds(10);  // a shorter launch made no progress
   std::uint32_t most_without_progress = 5;             // such launches in a row; then the job ends

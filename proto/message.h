@@ -67,10 +67,10 @@ struct MemberLost {
   bool finished = false;  // finish() had committed
   std::int32_t exit_code = 0;
   std::int32_t signal = 0;  // 0 if it exited
-  bool reaped =
-      false;        // false: the robust futex fired; the exit status follows in a second message
-  std::string why;  // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
-  Step step = 0;    // the last that it applied
+  // False: the robust futex fired; the exit status follows in a second message.
+  bool reaped = false;
+  std::string why;       // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
+  Step step = 0;         // the last that it applied
   Failure failure = {};  // as it, or its agent, has said it; kind "": not known
   bool operator==(const MemberLost&) const = default;
 };
@@ -124,8 +124,8 @@ struct JobDone {  // also coordinator -> guardian
   std::int32_t exit_code = 0;
   std::string reason;
   bool state_lost = false;  // no member is left that has it: what checkpoints have is the newest
-  bool save_state =
-      false;  // a failure, but members that are left hold a state that is worth a checkpoint
+  // A failure, but members that are left hold a state that is worth a checkpoint.
+  bool save_state = false;
   bool operator==(const JobDone&) const = default;
 };
 

@@ -74,8 +74,8 @@ struct World {
   Position resume;                   // everything up to here is committed
   std::uint32_t shards = 1;          // V
   std::vector<WorldMember> members;  // in rank order
-  std::vector<SlotId>
-      plan;  // V entries: the slot that holds or computes each leaf of step resume.step() + 1
+  // V entries: the slot that holds or computes each leaf of step resume.step() + 1.
+  std::vector<SlotId> plan;
   std::string why;  // the sentence that says why this generation began
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }

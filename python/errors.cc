@@ -14,8 +14,8 @@ namespace nb = nanobind;
 
 void raise(const base::Status& status) {
   const std::string code(base::code_name(status.code()));
-  const std::string message =
-      base::escaped_lines(status.message());  // paths of users may hold anything
+  // Paths of users may hold anything.
+  const std::string message = base::escaped_lines(status.message());
   nb::object error =
       nb::module_::import_("regroup._errors").attr("from_status")(code.c_str(), message.c_str());
   PyErr_SetObject(error.type().ptr(), error.ptr());

@@ -72,15 +72,15 @@ class Arena {
   [[nodiscard]] bool mapped() const { return base_ != nullptr; }
 
   [[nodiscard]] MemberSlot& member_slot(proto::SlotIndex slot) const;
-  [[nodiscard]] std::span<std::byte> result(
-      proto::Step step) const;  // of step % 2; elements * element_bytes
+  // Of step % 2; elements * element_bytes.
+  [[nodiscard]] std::span<std::byte> result(proto::Step step) const;
   // Which of kResultBlocks parts of that result are there, by the number of its step, and the last
   // generation in which members began to write it: collective/sum_blocks.h.
   [[nodiscard]] std::span<std::atomic<std::uint32_t>> result_blocks(proto::Step step) const;
   [[nodiscard]] std::atomic<std::uint32_t>& result_generation(proto::Step step) const;
   [[nodiscard]] std::span<std::byte> buffer(proto::SlotIndex slot, std::uint32_t index) const;
-  [[nodiscard]] std::span<std::byte> bounce_buffer(
-      proto::SlotIndex slot) const;  // bounce_buffer_bytes()
+  // bounce_buffer_bytes().
+  [[nodiscard]] std::span<std::byte> bounce_buffer(proto::SlotIndex slot) const;
   [[nodiscard]] std::span<std::byte> snapshot() const;
   // Offset of `data` in the arena, equal in all processes that map it; empty if `data` lies
   // elsewhere.

@@ -11,8 +11,8 @@
 namespace regroup::shmem {
 namespace {
 
-constexpr unsigned kYields =
-    3;  // 16 ranks on 2 cores, 64 B: yielding at once 16 us, spinning first 409 us
+// 16 ranks on 2 cores, 64 B: yielding at once 16 us, spinning first 409 us.
+constexpr unsigned kYields = 3;
 
 }  // namespace
 

@@ -23,8 +23,8 @@ struct alignas(64) Channel {
     std::byte payload[56];            // for the peers; valid once `word` says so
   };
 
-  std::atomic<std::uint64_t>
-      instance;                     // {generation 24, position 40}; all peers read it at each point
+  // {generation 24, position 40}; all peers read it at each point.
+  std::atomic<std::uint64_t> instance;
   std::atomic<std::uint64_t> held;  // generation in which a group of ranks holds the channel
   Arrival arrivals[2];
   alignas(64)
@@ -48,10 +48,10 @@ struct alignas(128) MemberSlot {
   std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free slot
   std::atomic<std::uint32_t> dead;      // agent: 1 once its last store to a result is done
   std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success
-  std::atomic<std::uint32_t>
-      leave_request;  // enum LeaveRequest; agent, and kAtBoundary also the member's SIGTERM handler
-  std::atomic<std::uint32_t>
-      donated;  // highest generation for which its part of the snapshot is written
+  // Enum LeaveRequest; agent, and kAtBoundary also the member's SIGTERM handler.
+  std::atomic<std::uint32_t> leave_request;
+  // Highest generation for which its part of the snapshot is written.
+  std::atomic<std::uint32_t> donated;
   // Generation in which it reads or writes the snapshot, or 0; donors of later ones wait.
   std::atomic<std::uint32_t> using_snapshot;
   // Highest generation in which it has the state that the World resumes from: the copy's CRCs were
@@ -59,8 +59,8 @@ struct alignas(128) MemberSlot {
   std::atomic<std::uint32_t> proved;
   // Of a state transfer (docs/design/catch_up.md): {number of the state transfer 24, step 40}, 0:
   // none.
-  std::atomic<std::uint64_t>
-      donated_step;                     // its part of the state after this step is in the snapshot
+  // Its part of the state after this step is in the snapshot.
+  std::atomic<std::uint64_t> donated_step;
   std::atomic<std::uint64_t> transfer;  // agent: load the snapshot, then apply what the ring holds
   std::atomic<std::uint64_t> replayed;  // all up to this step is applied; step 0: it could not
   alignas(128) Channel channels[2];

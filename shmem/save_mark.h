@@ -79,14 +79,14 @@ struct SaveHeader {
   std::atomic<std::uint64_t> progress;
   Doorbell<RealPolicy> bell;         // the agent sleeps on it
   std::atomic<std::uint32_t> asked;  // a SaveRequest of the agent, claimed by a member
-  std::atomic<std::int64_t>
-      until;  // when that must be in the area, in nanoseconds of CLOCK_MONOTONIC
-  std::atomic<std::uint32_t>
-      hangs;  // 1: the agent cannot write now, since the directory does not answer
-  std::atomic<std::uint64_t>
-      moved;  // signs of life of the process that writes; the agent counts them
-  std::atomic<std::uint64_t>
-      failed;                      // step of the newest snapshot that could not be written; 0: none
+  // When that must be in the area, in nanoseconds of CLOCK_MONOTONIC.
+  std::atomic<std::int64_t> until;
+  // 1: the agent cannot write now, since the directory does not answer.
+  std::atomic<std::uint32_t> hangs;
+  // Signs of life of the process that writes; the agent counts them.
+  std::atomic<std::uint64_t> moved;
+  // Step of the newest snapshot that could not be written; 0: none.
+  std::atomic<std::uint64_t> failed;
   std::atomic<std::uint64_t> due;  // finish(): the last step, whose checkpoint must be on the disk
 };
 [[nodiscard]] inline SaveHeader& save_header(std::span<std::byte> area) {

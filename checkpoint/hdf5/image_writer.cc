@@ -17,8 +17,8 @@ namespace {
 using base::Status;
 
 constexpr std::size_t kStride = 64 << 10;
-constexpr std::size_t kWorthARun =
-    64 << 10;  // shorter ones cost less as a copy than as a write of their own
+// Shorter ones cost less as a copy than as a write of their own.
+constexpr std::size_t kWorthARun = 64 << 10;
 
 // Checksums of one extent as its bytes, none beyond a block, go by.
 void add_to_crcs(Range* range, std::uint64_t done, std::span<const std::byte> bytes) {

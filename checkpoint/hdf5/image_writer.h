@@ -15,11 +15,11 @@ namespace regroup::checkpoint::hdf5 {
 
 struct WriteOptions {
   bool direct = true;  // O_DIRECT; without it, or where the file system refuses it, the page cache
-  bool uring =
-      true;  // io_uring; without it, or where the kernel refuses it, one write after the other
+  // io_uring; without it, or where the kernel refuses it, one write after the other.
+  bool uring = true;
   bool commits = true;  // the process that writes commits as well, if it is the only writer
-  std::function<void()> moved =
-      {};  // called often while the disk takes what is written; may be empty
+  // Called often while the disk takes what is written; may be empty.
+  std::function<void()> moved = {};
 };
 
 // Bytes of the file, and where to put their checksums: offset and bytes of `range` are filled in.

@@ -31,8 +31,8 @@ class CheckpointWatcher {
 
   boost::asio::io_context& loop_;
   const shmem::Arena arena_;
-  const std::shared_ptr<std::function<void()>>
-      rung_;  // empty once this is destroyed; the loop's thread
+  // Empty once this is destroyed; the loop's thread.
+  const std::shared_ptr<std::function<void()>> rung_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -28,10 +28,10 @@ using shmem::SaveMark;
 using shmem::SaveRequest;
 using Json = nlohmann::json;
 
-constexpr std::chrono::seconds kAnswerLimit(
-    10);  // for a local directory to answer, until a message
-constexpr std::chrono::seconds kReleaseLimit(
-    5);                                         // for the process that holds its lock to release it
+// For a local directory to answer, until a message.
+constexpr std::chrono::seconds kAnswerLimit(10);
+// For the process that holds its lock to release it.
+constexpr std::chrono::seconds kReleaseLimit(5);
 constexpr std::chrono::seconds kTryAgain(5);    // until the next try to lock it
 constexpr std::chrono::seconds kSaveLimit(30);  // for a last snapshot without a deadline ...
 constexpr std::chrono::seconds kClaimLimit(1);  // ... and for a waiting member to claim it

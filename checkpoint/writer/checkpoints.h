@@ -96,8 +96,8 @@ class Checkpoints {
   int watched_ = -1;  // descriptor of the arena
   std::shared_ptr<process::PipedProcess> process_, check_, copy_;
   bool taking_ = false;  // check_ takes this host's own directory and prepares it ...
-  bool hangs_ =
-      false;  // ... and has not succeeded for the reason not_yet_; finish() does not wait for it
+  // ... and has not succeeded for the reason not_yet_; finish() does not wait for it.
+  bool hangs_ = false;
   bool held_ = false;       // check_ has its lock ...
   bool releasing_ = false;  // ... and gives it back, since the job is over
   std::string check_error_, not_yet_;

@@ -32,8 +32,8 @@ struct FinalCheckpointDecision {
   std::string why;  // a sentence
 };
 
-[[nodiscard]] const char* name_of(
-    FinalCheckpointDecision::What what);  // "a last checkpoint is made before the end"
+// "a last checkpoint is made before the end".
+[[nodiscard]] const char* name_of(FinalCheckpointDecision::What what);
 
 // A checkpoint that is being written comes before another snapshot, because it needs less time.
 // Without a measured bandwidth it is tried: the deadline ends it in time, and nothing is lost.

@@ -51,8 +51,8 @@ class PersistTask {
   boost::asio::steady_timer timer_;
   std::shared_ptr<process::PipedProcess> process_;
   std::string text_, said_;
-  std::shared_ptr<bool> waiting_ =
-      std::make_shared<bool>(true);  // handlers may be queued behind the end
+  // Handlers may be queued behind the end.
+  std::shared_ptr<bool> waiting_ = std::make_shared<bool>(true);
 };
 
 }  // namespace regroup::writer

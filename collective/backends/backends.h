@@ -20,8 +20,8 @@ struct Endpoint {
   const shmem::Arena& arena;  // of this host; must outlive the communicator
   const proto::World& world;
   proto::SlotId self;
-  std::shared_ptr<ucx::PeerMesh>
-      mesh;  // to the members on other hosts (ucx/factory.h); null: there is none
+  // To the members on other hosts (ucx/factory.h); null: there is none.
+  std::shared_ptr<ucx::PeerMesh> mesh;
 };
 
 // All members of the communicator must call it with equal `options`. Does not block. kUnavailable

@@ -14,8 +14,8 @@ namespace regroup::collective::reduce {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
-constexpr std::size_t kDepth =
-    std::bit_width(proto::kMaxShards) + 1;  // of the tree, so of the scratch stack
+// Of the tree, so of the scratch stack.
+constexpr std::size_t kDepth = std::bit_width(proto::kMaxShards) + 1;
 
 Accumulator accumulator_of(Dtype dtype) {
   switch (dtype) {

@@ -20,10 +20,10 @@ inline constexpr std::size_t kChunk = 128
                                       << 10;  // largest chunk of a collective, per rank and epoch
 inline constexpr std::size_t kInlineChunks = 32;  // in one epoch
 inline constexpr std::size_t kMessageChunk = 44 << 10;
-inline constexpr std::size_t kGroups =
-    32;  // most groups made by split() that a member can hold at a time
-inline constexpr std::size_t kEpochsInFlight =
-    3;  // whose data must not overlap; communicator.cc says why three
+// Most groups made by split() that a member can hold at a time.
+inline constexpr std::size_t kGroups = 32;
+// Whose data must not overlap; communicator.cc says why three.
+inline constexpr std::size_t kEpochsInFlight = 3;
 inline constexpr std::size_t kMaxCores = 1024;
 
 // What a member publishes to one peer about the messages between the two. The counts only grow
@@ -33,14 +33,14 @@ struct alignas(64) PairCounters {
   std::atomic<std::uint64_t> posted;  // receives that this member has begun
   std::atomic<std::uint64_t> taken;   // chunks of the peer that this member has copied out
   std::atomic<std::uint64_t> sent;    // chunks that this member has written
-  std::atomic<std::uint64_t>
-      offered;                        // bytes of the latest message; stored before its first `sent`
+  // Bytes of the latest message; stored before its first `sent`.
+  std::atomic<std::uint64_t> offered;
   std::atomic<std::uint64_t> wanted;  // bytes of the latest receive; stored before its `posted`
 };
 
 struct BounceBuffer {
-  static constexpr std::size_t kSkew =
-      17 * 64;  // equal page offsets of many streams are slow in the cache
+  // Equal page offsets of many streams are slow in the cache.
+  static constexpr std::size_t kSkew = 17 * 64;
 
   std::array<shmem::Channel, kGroups> groups;
   std::array<PairCounters, proto::kMaxSlots> counters;  // by slot of the peer
@@ -76,8 +76,8 @@ class SlotRing {
   static constexpr std::size_t kMiddle = 32 << 10;
   static constexpr std::size_t kSmallSlots = kEpochsInFlight * kSmall;
   static constexpr std::size_t kMiddleRing = 8 * kMiddle;
-  static constexpr std::size_t kMinChunks =
-      kEpochsInFlight + 1;  // of the largest size, that a ring must hold
+  // Of the largest size, that a ring must hold.
+  static constexpr std::size_t kMinChunks = kEpochsInFlight + 1;
 
  public:
   static constexpr std::size_t kLargeRing = 2 << 20;  // where the bounce buffer is large enough

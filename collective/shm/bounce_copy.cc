@@ -86,8 +86,8 @@ void DataPath::copy_in(const Operation& o, std::size_t index) {
 // Ends this rank's work on chunk `index`, which was copied in during `epoch`.
 void DataPath::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
-  const bool is_rest =
-      index > 0 && 2 * bytes < plan_.piece;  // too short to measure the cost of a byte
+  // Too short to measure the cost of a byte.
+  const bool is_rest = index > 0 && 2 * bytes < plan_.piece;
   tuners_.end(plan_.tuner_key(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
 }
 

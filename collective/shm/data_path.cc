@@ -26,8 +26,8 @@
 namespace regroup::collective::shm {
 namespace {
 
-constexpr std::size_t kLevelsBytes =
-    256 << 10;  // smallest result for two levels, which cost a point for each block
+// Smallest result for two levels, which cost a point for each block.
+constexpr std::size_t kLevelsBytes = 256 << 10;
 constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
 constexpr std::size_t kReadAtOnce = 1 << 20;      // by CMA, between two checks
 constexpr std::size_t kMinByLoads = 2 << 10;  // smallest copy by loads and stores; memcpy() below
@@ -192,8 +192,8 @@ base::Status DataPath::read_all(const Operation& o, const MayRead& may_read) {
   const std::size_t ranks = buffers_.ranks();
   bool can_read = true;
   for (std::size_t i = 0; receives && i < ranks && can_read; ++i) {
-    const std::size_t r =
-        (static_cast<std::size_t>(rank_) + i) % ranks;  // each rank starts with another peer
+    // Each rank starts with another peer.
+    const std::size_t r = (static_cast<std::size_t>(rank_) + i) % ranks;
     if (from_root(o.kind) && static_cast<int>(r) != o.root) continue;
     const std::size_t from = is_split(o.kind) ? static_cast<std::size_t>(rank_) * plan_.block : 0;
     const Output to = o.out.subspan(from_root(o.kind) ? 0 : r * plan_.block, plan_.block);

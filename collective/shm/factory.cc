@@ -67,8 +67,8 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
   if (color < 0) return std::unique_ptr<LocalCommunicator>();
   std::uint32_t free = ~0U;
   Group group;
-  group.synchronised =
-      true;  // while groups exist, every operation ends with a synchronisation point
+  // While groups exist, every operation ends with a synchronisation point.
+  group.synchronised = true;
   for (std::size_t r = 0; r < requests.size(); ++r) {
     if (requests[r].color != color) continue;
     if (static_cast<int>(r) == rank_) group.rank = static_cast<int>(group.slots.size());

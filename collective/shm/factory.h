@@ -32,8 +32,8 @@ struct ShmOptions {
   StorePolicy store_policy = StorePolicy::kTuned;
   InlineMode inline_mode = InlineMode::kAuto;  // the same in all members
   std::optional<int> numa_node;                // of this member; empty: derived from its affinity
-  base::TimePoint (*spin_clock)() =
-      nullptr;  // limits how long a member spins; nullptr: the system's clock
+  // Limits how long a member spins; nullptr: the system's clock.
+  base::TimePoint (*spin_clock)() = nullptr;
 };
 
 // Opens the communicator of `world` for the member at `self`. Does not block and does not access

@@ -15,8 +15,8 @@ using PollResult = SyncPoints::PollResult;
 
 namespace {
 
-constexpr std::size_t kMaxTwoRank =
-    4 << 10;  // a broadcast of 8 KiB gains nothing, one of 16 is slower
+// A broadcast of 8 KiB gains nothing, one of 16 is slower.
+constexpr std::size_t kMaxTwoRank = 4 << 10;
 
 bool exchanges(const Operation& o) {
   return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall;

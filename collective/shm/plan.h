@@ -86,8 +86,8 @@ struct ShmGroup {
   int rank = 0;
   proto::Position instance;
   std::vector<Peer> peers;  // by rank
-  bool synchronised =
-      false;  // the members have left whatever used these channels and buffers before
+  // The members have left whatever used these channels and buffers before.
+  bool synchronised = false;
 };
 
 // Index of `other`'s part among the parts that `rank` copies in for its peers. Its own part is not

@@ -62,8 +62,8 @@ class PlanCache {
   struct Entry {
     CachedPlan cached;
     bool is_set = false;
-    std::array<std::uint8_t, 2>
-        followers{};  // entries that followed it, and that followed it twice
+    // Entries that followed it, and that followed it twice.
+    std::array<std::uint8_t, 2> followers{};
   };
 
   [[nodiscard]] static bool is_it(const Entry& entry, const Operation& b) {

@@ -138,8 +138,8 @@ class ProgressEngine {
   [[nodiscard]] std::uint64_t progress() const { return sync_points_ + messages_.progress(); }
   [[nodiscard]] base::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] base::TimePoint start_of(std::uint64_t ticket) const;
-  [[nodiscard]] std::string describe_wait(
-      std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
+  // "allreduce: rank 1 of 2 did not arrive".
+  [[nodiscard]] std::string describe_wait(std::uint64_t ticket);
   void fail_timed_out(std::uint64_t ticket);
 
   const shmem::Arena& arena_;

@@ -11,8 +11,8 @@ namespace regroup::collective::shm {
 namespace {
 
 constexpr std::size_t kMinScatter = 64 << 10;  // bytes of a block
-constexpr std::size_t kMaxPaying =
-    8 << 20;  // larger results bypass the cache, which the kernel's stores do not
+// Larger results bypass the cache, which the kernel's stores do not.
+constexpr std::size_t kMaxPaying = 8 << 20;
 
 }  // namespace
 

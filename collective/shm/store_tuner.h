@@ -44,8 +44,8 @@ class StoreTuner {
     best = std::min(best, static_cast<double>(ticks) / static_cast<double>(bytes));
   }
 
-  static constexpr unsigned kTrial =
-      4;  // chunks each way; the fastest is_measured, as others were interrupted
+  // Chunks each way; the fastest is_measured, as others were interrupted.
+  static constexpr unsigned kTrial = 4;
   static constexpr unsigned kLag = kEpochsInFlight;
   static constexpr unsigned kMinIdle = 16;  // chunks between trials; doubles
   static constexpr unsigned kMaxIdle = 1024;
@@ -99,8 +99,8 @@ class TunerKey {
 // A tuner for each of these and each size of chunk, and the time that this member has spent on the
 // chunks in flight: its own work, not the time it waited for others.
 class StoreTuners {
-  static constexpr std::size_t kMin =
-      8 << 10;  // bytes placed: for less, reading the clock costs too much
+  // Bytes placed: for less, reading the clock costs too much.
+  static constexpr std::size_t kMin = 8 << 10;
   static constexpr std::size_t kSizes = 5;  // classes, by power of two
 
  public:

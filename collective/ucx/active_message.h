@@ -36,8 +36,8 @@ enum class MessageKind : std::uint8_t {
 struct MatchKey {
   CommunicatorId communicator;
   MessageKind kind = MessageKind::kData;
-  std::uint64_t number =
-      0;  // of the collective operation, or of the point-to-point message of this pair
+  // Of the collective operation, or of the point-to-point message of this pair.
+  std::uint64_t number = 0;
   std::uint64_t tag = 0;  // distinguishes the messages of one operation (MessageTag::pack)
   std::int32_t from = 0;  // rank of the sender in the World
 
@@ -50,8 +50,8 @@ struct MessageHeader {
   MatchKey key;
   CollectiveSignature
       signature;  // the sender's operation, by which the receiver detects a mismatch
-  std::uint64_t acks =
-      0;  // messages received since the previous header to this rank that need such an ack
+  // Messages received since the previous header to this rank that need such an ack.
+  std::uint64_t acks = 0;
   std::uint64_t nonce = 0;  // the receiver's, of this generation; only members know it
 };
 

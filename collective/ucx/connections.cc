@@ -23,11 +23,11 @@ namespace {
 using base::TimePoint;
 
 constexpr std::size_t kMaxPendingPeers = 64;  // at a time, in addition to one for each member
-constexpr base::Duration kAttemptTimeout =
-    std::chrono::milliseconds(250);                                // then try the next address
+// Then try the next address.
+constexpr base::Duration kAttemptTimeout = std::chrono::milliseconds(250);
 constexpr base::Duration kRoundTimeout = std::chrono::seconds(1);  // after the last address
-constexpr base::Duration kAcceptedAttemptTimeout =
-    std::chrono::seconds(2);  // the peer's kernel has accepted it, but the peer may be computing
+// The peer's kernel has accepted it, but the peer may be computing.
+constexpr base::Duration kAcceptedAttemptTimeout = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -74,8 +74,8 @@ bool PeerMesh::is_connecting(const MeshPeer& peer) {
 
 void PeerMesh::advance_connect(MeshPeer& peer) {
   const TimePoint now = base::SystemClock().now();
-  const bool is_round_over =
-      peer.next_address == 0 && !peer.attempts.empty();  // every address was tried: wait
+  // Every address was tried: wait.
+  const bool is_round_over = peer.next_address == 0 && !peer.attempts.empty();
   if (now < peer.next_attempt && (is_round_over || is_connecting(peer))) return;
   if (!peer.attempts.empty() && !peer.attempts.back().failed &&
       now < peer.attempts.back().since + kAcceptedAttemptTimeout &&

@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
 constexpr std::chrono::microseconds kYield(100);  // of polling with yields, without progress
-constexpr std::chrono::microseconds kSlowYield(
-    500);  // a yield of this length ran a computing process
+// A yield of this length ran a computing process.
+constexpr std::chrono::microseconds kSlowYield(500);
 constexpr std::chrono::milliseconds kSharedCoreTime(20);  // without yields after a slow one
 constexpr unsigned kYields = 3;                   // of a rank that waits for a large operation
 constexpr std::uint64_t kSmallBytes = 512 << 10;  // larger operations take long
@@ -169,8 +169,8 @@ void Engine::check_peers() {
   mesh_->accept_connections();
   for (const Waiter* waiter : waiters_) {
     if (waiter->peer() < 0) continue;
-    static_cast<void>(
-        mesh_->connect(waiter->peer()));  // only an endpoint reports the death of its peer
+    // Only an endpoint reports the death of its peer.
+    static_cast<void>(mesh_->connect(waiter->peer()));
     mesh_->report_lost(waiter->peer());
     mesh_->report_silent(waiter->peer(), waiter->since());
   }

@@ -83,8 +83,8 @@ class Engine {
   // fail.
   void abandon(const CommunicatorId& communicator);
 
-  std::uint32_t last_group =
-      0;  // the number of the latest group of split(), on which its members agree
+  // The number of the latest group of split(), on which its members agree.
+  std::uint32_t last_group = 0;
 
  private:
   friend class Waiter;
@@ -120,8 +120,8 @@ class Engine {
   std::vector<Waiter*> waiters_;
   StragglerProbes probes_;  // of the first one in the queue
   base::Status failed_;
-  std::vector<std::uint64_t>
-      aborted_;  // tickets of the operations that were under way at the failure
+  // Tickets of the operations that were under way at the failure.
+  std::vector<std::uint64_t> aborted_;
 };
 
 // Awaits a condition that involves rank `peer` of the World (-1: only members of this host).

@@ -65,8 +65,8 @@ Status Listener::listen(std::span<PeerAddress> addresses, PortRange ports, bool 
     return base::unavailable(
         fmt::format("ucp_listener_create({}): {}", where, ucp_.ucs_status_string(status)));
   }
-  const auto port =
-      reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
+  // As in sockaddr_in6.
+  const auto port = reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;
   for (PeerAddress& address : addresses) address.port = ntohs(port);
   return {};
 }

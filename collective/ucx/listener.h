@@ -26,8 +26,8 @@ namespace regroup::collective::ucx {
 // Used by one thread, the one that uses the meshes. Nothing blocks.
 class Listener {
  public:
-  static constexpr std::size_t kMaxEarly =
-      4096;  // more than the members that can be a generation ahead
+  // More than the members that can be a generation ahead.
+  static constexpr std::size_t kMaxEarly = 4096;
   struct ConnectionRequest {
     ucp_conn_request_h handle;  // must become an endpoint of a worker
     std::uint64_t client_id;    // 0 if the request has none

@@ -24,9 +24,9 @@ struct ConnectionAttempt {
 // that has connected, but has not proved by a handshake with our nonce that it is a member.
 struct MeshPeer {
   ucp_ep_h endpoint = nullptr;  // of the established connection
-  std::uint64_t nonce =
-      0;             // the peer's, for the headers of messages to it; 0 as long as it is unknown
-  std::string lost;  // why the connection broke; empty while it has not
+  // The peer's, for the headers of messages to it; 0 as long as it is unknown.
+  std::uint64_t nonce = 0;
+  std::string lost;       // why the connection broke; empty while it has not
   bool reported = false;  // `lost` was passed to on_peer_lost
   bool used = false;      // a message other than a handshake was sent or received on the connection
   bool resolved = false;  // `addresses` was looked up
@@ -37,8 +37,8 @@ struct MeshPeer {
   std::string connect_error;        // why the last failed attempt failed
   base::TimePoint last_received{};  // when the last message came; zero: none has come
   std::uint64_t unacked = 0;  // messages to the peer that need an ack in a header and have none
-  std::uint64_t pending_acks =
-      0;  // acks for the peer's messages, which the next header to it carries
+  // Acks for the peer's messages, which the next header to it carries.
+  std::uint64_t pending_acks = 0;
   enum : std::uint8_t {
     kNone,
     kSilent,

@@ -32,8 +32,8 @@ constexpr unsigned kAcceptInterval = 16;  // calls of progress() for each accept
 constexpr std::chrono::seconds kDrainTimeout(2);
 constexpr std::chrono::milliseconds kHandshakeTimeout(100);
 constexpr std::chrono::milliseconds kAckTimeout(100);  // at the end of a mesh
-constexpr std::chrono::seconds kDeliveryTimeout(
-    2);  // likewise, while data is unacknowledged by TCP
+// Likewise, while data is unacknowledged by TCP.
+constexpr std::chrono::seconds kDeliveryTimeout(2);
 constexpr std::chrono::milliseconds kPollInterval(10);    // of that TCP state
 constexpr std::chrono::seconds kSilenceLimit(1);          // before on_peer_silent
 constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // of a host that answers
@@ -116,8 +116,8 @@ void PeerMesh::flush_acks() {
     const auto rank = static_cast<std::size_t>(&peer - peers_.data());
     const auto address = addresses_.find(world_.members[rank].id);
     std::vector<PeerAddress> addresses = decode(address.value_or(std::vector<std::byte>()));
-    addresses.push_back(
-        {AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX connects members of one host by loopback
+    // UCX connects members of one host by loopback.
+    addresses.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});
     return has_unsent(addresses);
   };
   const TimePoint begin = base::SystemClock().now();
@@ -297,8 +297,8 @@ bool PeerMesh::progress() {
   const std::uint64_t refused = rejected_;
   bool moved = false;
   while (!closed() && rejected_ == refused && ucp().ucp_worker_progress(worker_) != 0) moved = true;
-  const bool polls_listener = progress_calls_++ % kAcceptInterval ==
-                              0;  // a poll of the listener costs as much as one of the worker
+  // A poll of the listener costs as much as one of the worker.
+  const bool polls_listener = progress_calls_++ % kAcceptInterval == 0;
   return (polls_listener && accept_connections()) || (moved && rejected_ == refused);
 }
 

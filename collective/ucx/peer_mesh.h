@@ -150,8 +150,8 @@ class PeerMesh {
   int descriptor_ = -1;
   std::uint64_t nonce_ = 0;
   std::vector<MeshPeer> peers_;  // by rank
-  std::vector<MeshPeer>
-      pending_peers_;  // accepted, membership not proved yet; in the order of acceptance
+  // Accepted, membership not proved yet; in the order of acceptance.
+  std::vector<MeshPeer> pending_peers_;
   UnexpectedQueue unexpected_;
   base::Status overrun_;
   std::uint64_t rejected_ = 0;

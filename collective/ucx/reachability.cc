@@ -89,8 +89,8 @@ bool has_unsent(std::span<const PeerAddress> addresses) {
 bool is_connected(const PeerAddress& address) {
   bool found = false;
   for_each_connection(std::span(&address, 1), [&](int, const SocketAddress& peer) {
-    const auto port =
-        reinterpret_cast<const sockaddr_in&>(peer.storage).sin_port;  // as in sockaddr_in6
+    // As in sockaddr_in6.
+    const auto port = reinterpret_cast<const sockaddr_in&>(peer.storage).sin_port;
     found = ntohs(port) == address.port;
     return !found;
   });

@@ -7,8 +7,8 @@
 namespace regroup::collective::ucx {
 namespace {
 
-constexpr std::size_t kMaxProbed =
-    64;  // ranks of a communicator; of more, only those waited for are probed
+// Ranks of a communicator; of more, only those waited for are probed.
+constexpr std::size_t kMaxProbed = 64;
 
 }  // namespace
 

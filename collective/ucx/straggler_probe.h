@@ -15,8 +15,8 @@
 
 namespace regroup::collective::ucx {
 
-inline constexpr std::chrono::milliseconds kProbeDelay(
-    10);  // of an operation, before its first probe
+// Of an operation, before its first probe.
+inline constexpr std::chrono::milliseconds kProbeDelay(10);
 
 // Whether this member waits for a rank of the World.
 using WaitsFor = std::function<bool(int rank)>;

@@ -20,8 +20,8 @@ namespace {
 constexpr base::Duration kKillLimit = std::chrono::seconds(2);
 constexpr base::Duration kDrainLimit = std::chrono::seconds(2);
 constexpr std::size_t kMostKept = 16 << 20;
-constexpr base::Duration kClearing =
-    std::chrono::seconds(1);  // reserved of a notice's time for the work after the members' end
+// Reserved of a notice's time for the work after the members' end.
+constexpr base::Duration kClearing = std::chrono::seconds(1);
 
 }  // namespace
 

@@ -35,8 +35,8 @@ struct AgentOptions {
   base::Duration timeout{},
       spent{};             // timeout: of the whole job, 0: none; spent: time of it that has passed
   int stopped_status = 1;  // exit status of the job when a signal to the guardian ended it ...
-  std::optional<int> notice_status =
-      {};  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did
+  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did.
+  std::optional<int> notice_status = {};
   // Called once when such a signal or notice arrives: there may be no time later.
   std::function<void()> noticed = {};
   int timeout_status = kTimedOut;
@@ -127,8 +127,8 @@ class Agent {
   std::unique_ptr<metrics::UsageReporter> usage_;  // nullptr: not requested
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
-  std::optional<base::Duration>
-      drain_limit_;  // counted from the members' end; none: until all is written
+  // Counted from the members' end; none: until all is written.
+  std::optional<base::Duration> drain_limit_;
   bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
   bool asked_ = false;      // the end was requested from outside before any failure
   bool abandoned_ = false;  // output without a reader is not waited for any more

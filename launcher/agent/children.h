@@ -27,8 +27,8 @@
 
 namespace regroup::agent {
 
-inline constexpr std::ptrdiff_t kMany =
-    8;  // more agents than this that start at once may delay each other
+// More agents than this that start at once may delay each other.
+inline constexpr std::ptrdiff_t kMany = 8;
 
 // Makes a Spawner for hosts that are reached neither by ssh nor by a command on this host.
 using SpawnerFactory = std::function<std::unique_ptr<agent::Spawner>(
@@ -74,8 +74,8 @@ class Children {
     std::function<void(proto::NodeId, const Message&)> message;  // all but Heartbeat
     // No message for kSuspicion; false: messages again.
     std::function<void(proto::NodeId, bool silent)> silent;
-    std::function<void(proto::NodeId, const std::string& line)>
-        line;  // a line of the agent's own output
+    // A line of the agent's own output.
+    std::function<void(proto::NodeId, const std::string& line)> line;
     // Called once, as the last event of a child, unless end() was called: it did not start, or was
     // lost. `why` names the host. The child has been ended.
     std::function<void(proto::NodeId, const base::Status& why)> lost;

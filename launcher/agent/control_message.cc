@@ -34,8 +34,8 @@ bool end_requested(int socket) {
   const auto peek_from = [socket](int offset) {
     return ::setsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset) == 0;
   };
-  const bool all =
-      peek_from(0);  // without SO_PEEK_OFF (gVisor, for example) only the first message can be seen
+  // Without SO_PEEK_OFF (gVisor, for example) only the first message can be seen.
+  const bool all = peek_from(0);
   bool asked = false;
   for (Packet next{}; !asked;) {  // each call peeks at the next message
     const ssize_t count = ::recv(socket, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);

@@ -30,12 +30,12 @@ constexpr std::chrono::seconds kMessageLimit{
     1};  // to write the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
 constexpr int kNotKnown = -1;  // the number of hosts
-constexpr base::Duration kSignalEffect =
-    std::chrono::seconds(10);  // after a forwarded signal, in which a member's death is its effect
-constexpr std::size_t kMostRestarts =
-    16;  // within kRestartWindow: a coordinator that dies more often ...
-constexpr base::Duration kRestartWindow =
-    std::chrono::seconds(60);  // ... dies because of its input, and would again
+// After a forwarded signal, in which a member's death is its effect.
+constexpr base::Duration kSignalEffect = std::chrono::seconds(10);
+// Within kRestartWindow: a coordinator that dies more often ...
+constexpr std::size_t kMostRestarts = 16;
+// ... dies because of its input, and would again.
+constexpr base::Duration kRestartWindow = std::chrono::seconds(60);
 
 void say(const std::string& text) {
   fmt::print(stderr, "regroup: {}\n", base::escaped_lines(text));

@@ -23,10 +23,10 @@ class HostExchange {
   // What the exchange needs to know of the job, and its callbacks.
   struct Job {
     std::function<Node*(std::uint32_t host)> node_of;  // nullptr: there is no such host
-    std::function<std::optional<std::uint32_t>(pmi::ProcId process)>
-        host_of;  // none: there is no such process
-    std::function<bool(std::uint32_t host, std::uint32_t space)>
-        lives_in;  // a process of the space runs on the host
+    // None: there is no such process.
+    std::function<std::optional<std::uint32_t>(pmi::ProcId process)> host_of;
+    // A process of the space runs on the host.
+    std::function<bool(std::uint32_t host, std::uint32_t space)> lives_in;
     // Called once per host that exceeds a limit: it takes part in no further PMI operation with
     // other hosts.
     std::function<void(std::uint32_t host, const std::string& why)> cut_off;

@@ -41,8 +41,8 @@ struct BringUp {
   // True: the agents that are up suffice, and waiting ends when no other has come up for one limit.
   // The others may come up, or are lost, after serve().
   std::function<bool()> enough = {};
-  std::function<void(const base::Status&)> failed =
-      {};  // called for each agent that fails, until serve()
+  // Called for each agent that fails, until serve().
+  std::function<void(const base::Status&)> failed = {};
 };
 
 // Callbacks of an elastic job, whose hosts get their set_up() one by one: membership messages of

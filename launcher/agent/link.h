@@ -20,8 +20,8 @@ class Link {
  public:
   struct Handlers {
     std::function<void(const Message&)> message;
-    std::function<void(const base::Status&)>
-        closed;  // called once; also for bytes that are no message
+    // Called once; also for bytes that are no message.
+    std::function<void(const base::Status&)> closed;
   };
   // `channel` may still be in its handshake.
   Link(std::shared_ptr<transport::SecureChannel> channel, Handlers handlers);

@@ -46,8 +46,8 @@ class LocalNode final : public Node {
   std::map<std::uint32_t, base::Status> missing_;   // programs that were not found, by number
   std::map<pmi::ProcId, proto::MemberId> members_;  // started members, until their space is closed
   std::vector<pmi::Aborted> aborted_;               // not reported yet
-  std::map<pmi::ProcId, std::vector<int>>
-      early_;  // signals to all since start(), by an order's first process
+  // Signals to all since start(), by an order's first process.
+  std::map<pmi::ProcId, std::vector<int>> early_;
 };
 
 }  // namespace regroup::agent

@@ -67,8 +67,8 @@ struct Setup {
   double time_limit_factor = 1;                // REGROUP_TIME_LIMIT_FACTOR of the launcher
   std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
   process::ClaimScope claims = {};             // as of InventoryRequest
-  std::optional<ElasticSetup> elastic =
-      {};  // set: Membership starts members, unless serves_ranks()
+  // Set: Membership starts members, unless serves_ranks().
+  std::optional<ElasticSetup> elastic = {};
 
   [[nodiscard]] base::Duration time_limit(base::Duration usual) const {
     return std::chrono::duration_cast<base::Duration>(usual * time_limit_factor);

@@ -44,8 +44,8 @@ struct NodeAgentOptions {
   std::string agent_socket;       // where members of an elastic job connect
   std::shared_ptr<const transport::JobSecret> secret;
   std::shared_ptr<process::JobRecord> record;  // may be nullptr
-  std::function<void(const InventoryRequest& order, InventoryReply& answer)> inventory =
-      {};                                       // takes the inventory of this host
+  // Takes the inventory of this host.
+  std::function<void(const InventoryRequest& order, InventoryReply& answer)> inventory = {};
   LocalCheckpointQuery local_checkpoints = {};  // searches the host's own checkpoint directory
   metrics::UsageMeter::GpuReader read_gpu = {};
 };

@@ -25,8 +25,8 @@ inline constexpr std::chrono::seconds kOrphanLimit{10}, kOrphanWait{5};
 class Reparenting {
  public:
   struct Events {
-    std::function<void(std::shared_ptr<transport::SecureChannel>)>
-        connected;                                    // the handshake is complete
+    // The handshake is complete.
+    std::function<void(std::shared_ptr<transport::SecureChannel>)> connected;
     std::function<void(const base::Status&)> failed;  // called once; no call follows
   };
   // `endpoints` of the controller, as transport::to_string() writes them.

@@ -13,9 +13,9 @@ namespace regroup::alloc {
 
 struct Host {
   std::string name;
-  std::uint32_t slots =
-      1;                   // members that may run there: cores, unless the allocator says otherwise
-  std::vector<int> cores;  // operating system numbers; empty: unknown
+  // Members that may run there: cores, unless the allocator says otherwise.
+  std::uint32_t slots = 1;
+  std::vector<int> cores;              // operating system numbers; empty: unknown
   std::vector<std::string> gpus = {};  // numbers or UUIDs there; empty: none, or unknown
   std::uint32_t gpu_count = 0;         // also where `gpus` are unknown
   std::string address = {};            // what the allocator's own command calls it; "": name

@@ -41,8 +41,8 @@ struct AllocatorRow {
 
 // An allocation, and where it comes from.
 struct Granted {
-  const AllocatorRow* by =
-      nullptr;  // none: no allocator has granted anything, this machine is all there is
+  // None: no allocator has granted anything, this machine is all there is.
+  const AllocatorRow* by = nullptr;
   Reading reading;
 };
 

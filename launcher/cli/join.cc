@@ -35,8 +35,8 @@ namespace regroup::cli {
 namespace {
 
 constexpr std::chrono::seconds kDefaultGrace{30};
-constexpr base::Duration kSuspendGrace =
-    std::chrono::seconds(2);                     // as Slurm has it, from SIGTSTP to SIGSTOP
+// As Slurm has it, from SIGTSTP to SIGSTOP.
+constexpr base::Duration kSuspendGrace = std::chrono::seconds(2);
 constexpr std::chrono::seconds kGraceMargin{5};  // after the grace, for the controller's reply
 constexpr int kTries = 5;                        // to reconnect to the job ...
 constexpr std::chrono::seconds kPause{1};        // ... the first one at once

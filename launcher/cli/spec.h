@@ -67,8 +67,8 @@ struct AppBuilder {
   std::string role_name;                  // --role NAME of torchrun, which says no number
   std::vector<std::string> mentioned;     // the names in -H, as they stand there
   LastValues last;                        // of its own options
-  std::vector<std::string>
-      options;              // as they were written, without those of the environment and of hosts
+  // As they were written, without those of the environment and of hosts.
+  std::vector<std::string> options;
   std::string count_given;  // the -np that set the count, as it was written
   Interpreter interpreter = Interpreter::kByName;
 };

@@ -88,8 +88,8 @@ class AllocationScaler {
                    const JobFiles& files, spec::Grant way, const alloc::AllocatorRow& row,
                    std::unique_ptr<const alloc::AllocInput> input);
   struct PendingRequest {
-    std::function<std::optional<alloc::AllocatorRequest>()>
-        make;  // nothing: the request is not needed any more
+    // Nothing: the request is not needed any more.
+    std::function<std::optional<alloc::AllocatorRequest>()> make;
     Done done;
   };
   void add(const std::vector<spec::HostRequest>& hosts);

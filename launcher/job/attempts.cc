@@ -25,8 +25,8 @@ namespace {
 using membership::Attempt;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kAttemptAnswerLimit(
-    10);  // for the directory; time_limit() may change it
+// For the directory; time_limit() may change it.
+constexpr std::chrono::seconds kAttemptAnswerLimit(10);
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};

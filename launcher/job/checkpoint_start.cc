@@ -26,10 +26,10 @@ using Json = nlohmann::json;
 
 constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
 constexpr std::chrono::seconds kLockLimit(10);  // to lock a directory; time_limit() may change it
-constexpr std::chrono::seconds kClearing(
-    5);  // a job without a launcher needs so long after --orphan-timeout
-constexpr std::chrono::seconds kQuietLimit(
-    30);  // between two reports of a process that reads checkpoints
+// A job without a launcher needs so long after --orphan-timeout.
+constexpr std::chrono::seconds kClearing(5);
+// Between two reports of a process that reads checkpoints.
+constexpr std::chrono::seconds kQuietLimit(30);
 constexpr std::chrono::seconds kSyncLimit(600);  // for fsync of a file that regroup-persist copies
 
 // The newest intact checkpoint of `places`, which have the form of regroup-persist. Damaged ones

@@ -26,8 +26,8 @@ class Discovery {
  public:
   struct Events {
     std::function<void(const std::vector<spec::HostRequest>&)> found;
-    std::function<void(const std::string&)>
-        said;  // why it could not be asked: the hosts stay as they are
+    // Why it could not be asked: the hosts stay as they are.
+    std::function<void(const std::string&)> said;
   };
   Discovery(boost::asio::io_context& loop, const spec::Options& options, Events events);
   ~Discovery() { stop(); }

@@ -42,9 +42,9 @@ struct ElasticAgentOptions {
   std::unique_ptr<catchup::TransferService> transfer_service = {};  // none: there is no other node
   writer::CheckpointPlan checkpoints = {};                          // none: an empty directory
   std::string host = {};  // its name in a job on several; else empty
-  base::Duration finished_limit =
-      std::chrono::seconds(60);  // when a member has finished and does not end
-  bool fixed = false;            // a World of fixed size: others start the members, and end them
+  // When a member has finished and does not end.
+  base::Duration finished_limit = std::chrono::seconds(60);
+  bool fixed = false;  // a World of fixed size: others start the members, and end them
 };
 
 // Prints how the job ended, unless it is ending already, and ends all members of `agent`.
@@ -64,8 +64,8 @@ class ElasticAgent final : public agent::MembershipJob {
   void on_exit(const process::MemberExit& exit) override;
   void on_coordinator(base::Fd socket, std::int32_t incarnation) override;
   void on_message(const proto::Message& message) override;
-  void fail(
-      const std::string& why);  // of a World of fixed size: the others hear it in their next call
+  // Of a World of fixed size: the others hear it in their next call.
+  void fail(const std::string& why);
   [[nodiscard]] base::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] bool keeps_checkpoints() const override { return options_.checkpoints.every > 0; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }

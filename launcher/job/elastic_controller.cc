@@ -20,12 +20,12 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::chrono::seconds kLastSave(
-    35);  // agents need 30 s at most to save and to kill their members
+// Agents need 30 s at most to save and to kill their members.
+constexpr std::chrono::seconds kLastSave(35);
 constexpr base::Duration kFirstBackoff = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr base::Duration kLongestBackoff = std::chrono::seconds(30);
-constexpr base::Duration kStable =
-    std::chrono::seconds(3);  // ... and begins anew after so long without one
+// ... and begins anew after so long without one.
+constexpr base::Duration kStable = std::chrono::seconds(3);
 
 }  // namespace
 

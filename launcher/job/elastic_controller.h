@@ -66,8 +66,8 @@ class ElasticController final : public agent::AgentJob {
   };
   struct SlotReclaim {  // slots of a host that go back to the allocator once they are free
     explicit SlotReclaim(boost::asio::io_context& loop) : timer(loop) {}
-    std::optional<lease::GrantId>
-        grant;  // the client that demanded them; none: the job returns them by itself
+    // The client that demanded them; none: the job returns them by itself.
+    std::optional<lease::GrantId> grant;
     std::uint32_t slots = 0;
     base::TimePoint deadline{};
     boost::asio::steady_timer timer;
@@ -77,8 +77,8 @@ class ElasticController final : public agent::AgentJob {
     boost::asio::steady_timer timer;
     base::Duration delay{};
     base::TimePoint came{};  // when it was up again, if it is
-    std::optional<std::set<std::string>> said =
-        {};  // reported reasons, once the host had been in the job
+    // Reported reasons, once the host had been in the job.
+    std::optional<std::set<std::string>> said = {};
   };
   void on_order(const proto::Message& message);
   void on_agent_message(proto::NodeId node, const proto::Message& message);
@@ -140,12 +140,12 @@ class ElasticController final : public agent::AgentJob {
   std::map<std::size_t, HostBackoff> backoffs_;  // by host
   std::set<std::size_t> in_job_;                 // hosts that were set up and not lost since
   std::set<std::size_t> awaited_;                // hosts of the start that are not up yet
-  std::map<std::size_t, std::uint32_t>
-      resource_counts_;  // by host: slots with resources, where they have any
+  // By host: slots with resources, where they have any.
+  std::map<std::size_t, std::uint32_t> resource_counts_;
   std::map<std::size_t, HostState> host_states_;  // by host
   std::map<std::size_t, SlotReclaim> reclaims_;   // by host
-  std::map<std::string, lease::GrantId>
-      tokens_;                // of leases that survive the loss of their connection
+  // Of leases that survive the loss of their connection.
+  std::map<std::string, lease::GrantId> tokens_;
   std::uint32_t size_ = 0;    // slots that the job needs; 0: not known
   std::uint32_t wanted_ = 0;  // slots to keep once members have left; 0: keep all hosts
   boost::asio::steady_timer idle_timer_;

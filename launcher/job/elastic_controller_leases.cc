@@ -15,8 +15,8 @@
 namespace regroup::job {
 namespace {
 
-constexpr base::Duration kNoGrace =
-    std::chrono::seconds(2);  // after `regroup join` is gone for good
+// After `regroup join` is gone for good.
+constexpr base::Duration kNoGrace = std::chrono::seconds(2);
 
 }  // namespace
 

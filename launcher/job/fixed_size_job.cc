@@ -279,8 +279,8 @@ void FixedSizeJob::end(const process::MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
   const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.process), exit.process(),
                                        exit.what(), early ? " before it called MPI_Finalize" : "");
-  const bool by_itself =
-      exit.signal == 0 && !early;  // the program knows why, so the message names it
+  // The program knows why, so the message names it.
+  const bool by_itself = exit.signal == 0 && !early;
   const std::string what =
       by_itself ? "; it ran " + process::shown(apps_.at(rank.app)) : std::string();
   const bool hydra = options_.compat == spec::Compat::kMpich;

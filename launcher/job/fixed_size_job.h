@@ -32,8 +32,8 @@ struct FixedSizeOptions {
   std::vector<std::vector<int>> cores;
   std::vector<pmi::Binding> bindings;  // the same as MPI reports it
   std::vector<std::uint32_t> threads;  // by rank, OMP_NUM_THREADS; empty: 1
-  std::vector<spec::Environment> environments =
-      {};                  // by rank, of their devices; empty: they have none
+  // By rank, of their devices; empty: they have none.
+  std::vector<spec::Environment> environments = {};
   std::uint32_t most = 0;  // limit of running members, with MPI_Comm_spawn; 0: none
   base::Duration term_grace = std::chrono::seconds(5);  // for a spawned world that is ended alone
   // Serves the World of the ranks that join; empty: they join without an agent.

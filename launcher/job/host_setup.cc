@@ -55,8 +55,8 @@ base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context&
   hosts.verbose = options.verbose;
   // Never less: what answers at once else is here a login on another host.
   hosts.limit = std::max(hosts.limit, process::time_limit(options.environment, hosts.limit));
-  const bool by_grant =
-      !options.by_ssh && !options.grant.before.empty();  // its command works from here only
+  // Its command works from here only.
+  const bool by_grant = !options.by_ssh && !options.grant.before.empty();
   hosts.radix = by_grant ? 0 : options.tree_radix.value_or(agent::kRadix);
   return agent::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
@@ -112,8 +112,8 @@ int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd g
   agent::ControlSocket socket(
       loop, std::move(guardian), [](agent::ControlMessage, std::int32_t, base::Fd) {}, [] {});
   socket.send(agent::ControlMessage::kDone, refusal.exit_status);
-  agent::discard_control_messages(
-      fd);  // after kDone: the coordinator ends with the message that carries it
+  // After kDone: the coordinator ends with the message that carries it.
+  agent::discard_control_messages(fd);
   return 0;
 }
 

@@ -27,13 +27,13 @@ using base::Status;
 using proto::Step;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
-constexpr std::chrono::seconds kReaderLimit(
-    30);  // between two progress reports of a process that reads there
+// Between two progress reports of a process that reads there.
+constexpr std::chrono::seconds kReaderLimit(30);
 constexpr std::chrono::seconds kCopyLimit(60);     // for fsync of a file of the copy
 constexpr std::chrono::seconds kVisibleLimit(90);  // until the copy is visible on this host
 constexpr std::chrono::seconds kAgentMargin(10);   // for an agent to report a silent process itself
-constexpr std::chrono::minutes kLongest(
-    30);  // in all; agents wait ten minutes longer (node_agent.cc)
+// In all; agents wait ten minutes longer (node_agent.cc).
+constexpr std::chrono::minutes kLongest(30);
 constexpr std::chrono::milliseconds kAskAgain(100);
 
 std::vector<std::string> words_of(const QueryLocalCheckpoint& order) {
@@ -76,8 +76,8 @@ class Search {
                        name, step, plan_.directory, plan_.shared));
       const LocalCheckpointReply copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
       auto resume = copied.status.ok() ? read(step) : Result<writer::Resume>(copied.status);
-      const bool may_go_on =
-          copied.status.code() == base::Code::kDeadlineExceeded;  // it may still write there
+      // It may still write there.
+      const bool may_go_on = copied.status.code() == base::Code::kDeadlineExceeded;
       if (resume.ok()) {
         plan_.seed = resume->seed, plan_.shards = resume->shards;
         plan_.resume = std::move(*resume);

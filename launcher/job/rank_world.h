@@ -90,8 +90,8 @@ class RankWorld final : public agent::MembershipJob {
   TrainingEnd trained_;
   boost::asio::steady_timer timer_;
   std::set<proto::MemberId> joined_;  // ranks
-  std::optional<process::MemberExit>
-      left_;           // the first rank that ended with status 0 without a join
+  // The first rank that ended with status 0 without a join.
+  std::optional<process::MemberExit> left_;
   bool over_ = false;  // the World has failed, or all its members have left
 };
 

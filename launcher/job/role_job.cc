@@ -15,8 +15,8 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::chrono::milliseconds kNews(
-    300);  // the report of a death on another host arrives so much later
+// The report of a death on another host arrives so much later.
+constexpr std::chrono::milliseconds kNews(300);
 
 }  // namespace
 

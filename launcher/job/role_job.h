@@ -25,10 +25,10 @@ struct RoleJobOptions {
   std::string name;         // PAI_JOB_NAME
   std::vector<Role> roles;  // role i runs app i
   RestartOptions restart;
-  base::Duration term_grace =
-      std::chrono::seconds(5);  // of members when the whole job starts again
-  std::vector<std::vector<int>>
-      cores;  // by rank, that members are bound to; empty: they are not bound
+  // Of members when the whole job starts again.
+  base::Duration term_grace = std::chrono::seconds(5);
+  // By rank, that members are bound to; empty: they are not bound.
+  std::vector<std::vector<int>> cores;
   std::vector<pmi::Binding> bindings;           // the same for MPI
   std::vector<spec::Environment> environments;  // by rank, of their devices; empty: they have none
   std::vector<JobHost> hosts;                   // of the job, this one first

@@ -18,8 +18,8 @@ struct RestartOptions {
   // (--restart-policy=restart).
   bool whole_job = false;
   std::uint32_t max_restarts = 3;  // of each member, and of the whole job; 0: no restarts
-  base::Duration back_off =
-      std::chrono::seconds(1);  // before the second restart; doubles; the first is at once
+  // Before the second restart; doubles; the first is at once.
+  base::Duration back_off = std::chrono::seconds(1);
   base::Duration longest_back_off = std::chrono::seconds(30);
 };
 

@@ -26,8 +26,8 @@
 namespace regroup::job {
 namespace {
 
-constexpr base::Duration kClearing =
-    std::chrono::seconds(1);  // of a notice's time, for what comes after members
+// Of a notice's time, for what comes after members.
+constexpr base::Duration kClearing = std::chrono::seconds(1);
 
 base::Duration said_term_grace(const spec::Options& options) {
   if (options.term_grace_said || !options.notice_grace) return options.term_grace;

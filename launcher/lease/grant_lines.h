@@ -20,8 +20,8 @@ struct LeaseOffer {
   base::Duration grace{};  // from a notice to the loss of a host
   bool own = false;  // they belong to the job's own allocation, which has grown: the job keeps them
   std::string request = {};  // id of the allocator's job that they belong to; "": none
-  std::string token =
-      {};  // for LeaseReconnect after a lost connection; "": the joiner does not reconnect
+  // For LeaseReconnect after a lost connection; "": the joiner does not reconnect.
+  std::string token = {};
   bool starts = false;  // the joiner starts the agents, since the controller cannot
 };
 // Joiner -> controller, first and once.

@@ -15,8 +15,8 @@
 namespace regroup::metrics {
 namespace {
 
-constexpr base::Duration kFirst =
-    std::chrono::milliseconds(200);  // early, for a `status` right after the start
+// Early, for a `status` right after the start.
+constexpr base::Duration kFirst = std::chrono::milliseconds(200);
 
 base::Status write_all(int fd, const std::string& text, const std::string& path) {
   for (std::size_t done = 0; done < text.size();) {

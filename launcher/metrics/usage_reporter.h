@@ -22,8 +22,8 @@ struct UsageOptions {
   base::Duration every = std::chrono::seconds(2);
   UsageMeter::GpuReader read_gpu;  // may be none
   std::string host;                // the name of this one
-  std::function<void(const std::string& json)>
-      tell;  // gets each sample, as usage_json(); may be none
+  // Gets each sample, as usage_json(); may be none.
+  std::function<void(const std::string& json)> tell;
 
   [[nodiscard]] bool wanted() const { return !log.empty() || !status_file.empty() || tell; }
 };

@@ -65,18 +65,18 @@ struct DeviceSlot {
 
 struct Prediction {
   double gbytes = 0;  // that every rank's rings carry; infinite: there is nobody to talk to
-  double outward =
-      0;  // GB/s of NICs for each rank when all talk to other hosts at once; infinite: one host
+  // GB/s of NICs for each rank when all talk to other hosts at once; infinite: one host.
+  double outward = 0;
   std::string narrow;  // what limits `gbytes`; "": nothing
   std::uint32_t hosts = 0;
 };
 
 struct DevicePlacement {
-  std::vector<DeviceSlot>
-      ranks;  // neighbours in the ring are neighbours in rank; servers come last
+  // Neighbours in the ring are neighbours in rank; servers come last.
+  std::vector<DeviceSlot> ranks;
   Prediction predicted;
-  std::vector<std::uint32_t>
-      shrink_order;              // sets in the order in which an elastic job releases them
+  // Sets in the order in which an elastic job releases them.
+  std::vector<std::uint32_t> shrink_order;
   std::vector<std::string> why;  // a sentence for each decision
 };
 

@@ -45,8 +45,8 @@ std::uint32_t of_program(const std::vector<std::uint32_t>& list, std::uint32_t p
 
 struct Members {
   std::vector<std::uint32_t> program;  // by rank
-  std::map<std::uint32_t, std::vector<std::uint32_t>, std::greater<>>
-      by_need;  // GPUs of each: ranks
+  // GPUs of each: ranks.
+  std::map<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> by_need;
 };
 
 Members members_of_job(const JobRequest& request) {

@@ -25,11 +25,11 @@ struct HostInventory {
   topology::Machine machine;  // with the processors of the host
   std::vector<int> cpus;      // the processors that the job may use
   GpuSet free = 0;            // visible_gpus()
-  std::map<std::uint32_t, std::string> claimed =
-      {};                   // by GPU of `free`: the other job that has claimed it (gpu_claims.h)
+  // By GPU of `free`: the other job that has claimed it (gpu_claims.h).
+  std::map<std::uint32_t, std::string> claimed = {};
   std::uint32_t quota = 0;  // Host::quota, as the caller knows it
-  std::vector<topology::Nic>
-      nics;  // by NIC of a machine from a file, as host_nics() has them; else empty
+  // By NIC of a machine from a file, as host_nics() has them; else empty.
+  std::vector<topology::Nic> nics;
 };
 
 // The GPUs of `free` that no other job has claimed.

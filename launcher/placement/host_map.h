@@ -14,8 +14,8 @@ namespace regroup::placement {
 
 struct HostMapRequest {
   std::vector<spec::HostRequest> hosts;  // in their order, slots known
-  std::vector<std::uint32_t>
-      counts;  // members of each program; ranks go through the programs in order
+  // Members of each program; ranks go through the programs in order.
+  std::vector<std::uint32_t> counts;
   std::vector<std::uint32_t> per_host;  // most of each program on a host (-N); 0: any number
   std::vector<std::uint32_t> most;      // by host, the same for it alone (ppr); empty: any number
   spec::MapBy map;

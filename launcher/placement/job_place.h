@@ -16,8 +16,8 @@ namespace regroup::placement {
 
 struct JobRequest {
   PlaceRequest ranks;  // members of each program, and what mpirun's options say of them
-  std::vector<std::uint32_t>
-      per_host;  // by program, the most on a host (-N); empty, or 0: any number
+  // By program, the most on a host (-N); empty, or 0: any number.
+  std::vector<std::uint32_t> per_host;
   // By program, GPUs of each member (of each resource set); empty: nobody gets any. A program
   // without GPUs beside others that have some serves them over the network, as a parameter server
   // does.
@@ -36,8 +36,8 @@ struct JobPlacement {
   std::vector<Slot> slots;
   std::vector<DeviceSlot> devices;  // empty: nobody gets a GPU
   Prediction predicted;             // of `devices`
-  std::vector<std::uint32_t>
-      shrink_order;              // sets, in the order in which an elastic job releases them
+  // Sets, in the order in which an elastic job releases them.
+  std::vector<std::uint32_t> shrink_order;
   std::vector<std::string> why;  // a sentence for each decision on devices
 };
 

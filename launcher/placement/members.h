@@ -21,14 +21,14 @@ struct MemberNeeds {
 };
 
 struct PlacedJob {
-  std::vector<topology::Topology>
-      topologies;  // by host, where they were needed; empty: they were not
+  // By host, where they were needed; empty: they were not.
+  std::vector<topology::Topology> topologies;
   JobPlacement placement;
   std::vector<spec::Environment> environments = {};  // by rank, of their devices; empty: no devices
-  std::vector<std::string> warnings =
-      {};  // lines: GPUs of other jobs, descriptions that cannot be read
-  std::vector<std::uint32_t> quotas =
-      {};  // by host, as Host::quota; one without an entry has no limit
+  // Lines: GPUs of other jobs, descriptions that cannot be read.
+  std::vector<std::string> warnings = {};
+  // By host, as Host::quota; one without an entry has no limit.
+  std::vector<std::uint32_t> quotas = {};
 
   // The topology of the rank's host; null: it was not needed.
   [[nodiscard]] const topology::Topology* topology_of(std::size_t rank) const;

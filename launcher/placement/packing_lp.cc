@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kSlack = SIZE_MAX;
 constexpr double kTiny = 1e-10;
-constexpr std::size_t kMostPivots =
-    1000;  // of one add(); what is found by then is feasible, if not the best
+// Of one add(); what is found by then is feasible, if not the best.
+constexpr std::size_t kMostPivots = 1000;
 
 }  // namespace
 

@@ -17,8 +17,8 @@ namespace regroup::placement {
 struct PlaceRequest {
   spec::Mapping mapping;
   spec::Compat compat = spec::Compat::kOpenMpi;
-  std::vector<std::uint32_t>
-      counts;                    // members of each program; ranks go through the programs in order
+  // Members of each program; ranks go through the programs in order.
+  std::vector<std::uint32_t> counts;
   bool oversubscribe = false;    // was said: members are not bound unless a binding is asked for
   std::string why_unbound = {};  // nobody is bound, for this reason; "": as the mapping says
 
@@ -33,9 +33,9 @@ struct PlaceRequest {
 // What a request comes to with the defaults filled in.
 struct Policy {
   spec::MapBy map;
-  spec::Unit map_unit =
-      spec::Unit::kNode;  // members are dealt out over these; kNode: one after the other
-  bool fill = false;      // neighbours in rank share a unit, else ranks go round ...
+  // Members are dealt out over these; kNode: one after the other.
+  spec::Unit map_unit = spec::Unit::kNode;
+  bool fill = false;  // neighbours in rank share a unit, else ranks go round ...
   spec::Unit rank_unit = spec::Unit::kNode;  // ... these
   bool bound = false;
   bool bind_asked = false;  // in so many words: then what cannot be done is an error

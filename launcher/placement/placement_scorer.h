@@ -58,8 +58,8 @@ class PlacementScorer {
   [[nodiscard]] const RingPlan& rings(GpuSet gpus, RingScope reach);
   [[nodiscard]] double memory_gbytes(GpuSet gpus) const;
   [[nodiscard]] std::uint32_t numas(GpuSet gpus) const;
-  [[nodiscard]] std::uint32_t nearest_nics(
-      GpuSet gpus) const;                   // how many, up to the number of GPUs
+  // How many, up to the number of GPUs.
+  [[nodiscard]] std::uint32_t nearest_nics(GpuSet gpus) const;
   [[nodiscard]] double nic_gbytes() const;  // of all NICs' wires together
   // At most this is possible for `count` of `free`.
   [[nodiscard]] double bound(GpuSet free, std::uint32_t count, RingScope reach) const;

@@ -22,8 +22,8 @@ using Kind = std::pair<std::uint32_t, GpuSet>;  // machine, GPUs
 struct Kinds {
   std::set<Kind> railed, plain;  // on switches with rails, and elsewhere
   double change = HUGE_VAL;      // GB/s of the links that lead from one rail to another
-  double rail_up =
-      HUGE_VAL;  // the same of one rail, where hosts of several groups of rails are joined
+  // The same of one rail, where hosts of several groups of rails are joined.
+  double rail_up = HUGE_VAL;
   std::string narrow;
 };
 

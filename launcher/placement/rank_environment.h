@@ -12,10 +12,10 @@ namespace regroup::placement {
 // What a host's own devices are called.
 struct HostDevices {
   std::vector<std::string> uuids;  // of its GPUs
-  std::vector<std::string>
-      claims;  // the same, claim_name(); "": it is not claimed, for others have it too
-  std::vector<topology::Nic>
-      nics;  // by NIC of its machine; empty: as that says. One without a name: not there
+  // The same, claim_name(); "": it is not claimed, for others have it too.
+  std::vector<std::string> claims;
+  // By NIC of its machine; empty: as that says. One without a name: not there.
+  std::vector<topology::Nic> nics;
 };
 
 // By rank:

@@ -12,8 +12,8 @@
 namespace regroup::placement {
 
 struct Ring {
-  std::vector<std::uint32_t>
-      ends;           // of Machine::paths, in order; the last is joined with the first
+  // Of Machine::paths, in order; the last is joined with the first.
+  std::vector<std::uint32_t> ends;
   double gbytes = 0;  // that it carries, half of it in each direction
 };
 

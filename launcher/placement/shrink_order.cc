@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint32_t kMostOrdered = 8;  // up to so many sets all orders are tried
 constexpr std::uint32_t kMostTried = 64;  // above so many sets whole hosts go, from the smallest on
 
-using Left =
-    std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;  // by host, sets with their GPUs
+// By host, sets with their GPUs.
+using Left = std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;
 
 std::vector<HostPart> parts_of(const Left& left, std::uint32_t but_host, std::uint32_t but_set) {
   std::vector<HostPart> out;
@@ -106,8 +106,8 @@ class Orders {
 
   [[nodiscard]] double speed(std::uint32_t group) {
     constexpr double kMost = 1e6,
-                     kOutward =
-                         1e-6;  // one rank alone is without bound; NICs decide between equals
+                     // One rank alone is without bound; NICs decide between equals.
+        kOutward = 1e-6;
     std::map<std::uint32_t, HostPart> parts;
     for (std::uint32_t i = 0; i < sets_.size(); ++i) {
       if ((group >> i & 1) == 0) continue;

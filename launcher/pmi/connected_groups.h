@@ -42,8 +42,8 @@ class ConnectedGroups {
     Spaces spaces;
     Spaces confirmed;
     bool by_spawn = false;  // MPI_Comm_spawn made it; not confirmed yet
-    std::map<std::uint32_t, std::uint64_t> times =
-        {};  // by host: reported connections less disconnections
+    // By host: reported connections less disconnections.
+    std::map<std::uint32_t, std::uint64_t> times = {};
     [[nodiscard]] bool holds() const { return by_spawn || confirmed == spaces; }
   };
   const std::size_t most_;

@@ -113,8 +113,8 @@ bool Link::receive() {
       ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0 && errno == EINTR) return true;
   if (count < 0 && would_block()) return false;
-  base::Fd fd =
-      count < 0 ? base::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
+  // An empty packet may carry one, too.
+  base::Fd fd = count < 0 ? base::Fd() : Ancillary::taken(packet);
   if (count <= 0) {
     fail(count < 0 ? base::system_error("recvmsg", "the other side of regroup-pmi", errno)
                    : base::peer_lost("the peer closed the connection"));

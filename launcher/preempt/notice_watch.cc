@@ -39,8 +39,8 @@ struct NoticeWatch::Source {
   bool over = false;       // the watch was destroyed
   bool suspended = false;  // the source says that the host is, or will be, suspended
   bool paused = false;     // the source says that the host is, or will be, paused
-  std::optional<std::chrono::steady_clock::time_point>
-      reported_end;               // when the host ends, as was passed on
+  // When the host ends, as was passed on.
+  std::optional<std::chrono::steady_clock::time_point> reported_end;
   std::set<std::string> remarks;  // what has been said about what it says
   [[nodiscard]] std::string name() const { return option + " " + what; }
 };

@@ -37,10 +37,10 @@ struct OutputPath {
   std::chrono::milliseconds
       prompt_after{};  // an incomplete line is written after this time; 0: only at the end
   std::function<void()> closed;  // called once, after the last line was given to the sinks
-  std::function<bool()>
-      alone;  // no other output uses the sinks, so a long line need not wait for its end
-  std::function<void(const base::Status& why)>
-      torn;  // called once if a long line cannot be stored; may be empty
+  // No other output uses the sinks, so a long line need not wait for its end.
+  std::function<bool()> alone;
+  // Called once if a long line cannot be stored; may be empty.
+  std::function<void(const base::Status& why)> torn;
 };
 
 // Kept alive by its pending operations. Reads nothing while a sink is congested, so that the member

@@ -59,8 +59,8 @@ struct MemberExit {
   pid_t pid = 0;           // on its host
   int code = 0;            // exit code, if it exited
   int signal = 0;          // the signal that killed it, or 0
-  std::uint64_t exceeded_memory =
-      0;  // the memory limit in bytes, if a process of the member was killed for exceeding it; or 0
+  // The memory limit in bytes, if a process of the member was killed for exceeding it; or 0.
+  std::uint64_t exceeded_memory = 0;
   std::string host;  // "": this one
 
   [[nodiscard]] bool normal() const { return signal == 0 && code == 0; }

@@ -14,8 +14,8 @@ struct Registry {
 };
 
 Registry& registry() {
-  static auto* const kRegistry =
-      new Registry;  // never destroyed: objects may outlive static destruction
+  // Never destroyed: objects may outlive static destruction.
+  static auto* const kRegistry = new Registry;
   return *kRegistry;
 }
 

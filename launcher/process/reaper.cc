@@ -26,8 +26,8 @@ namespace regroup::process {
 namespace {
 
 // Their sum is below the two seconds within which a job must be gone.
-constexpr base::Duration kAgentLimit =
-    std::chrono::milliseconds(1500);  // for the agent to end after the guardian's death
+// For the agent to end after the guardian's death.
+constexpr base::Duration kAgentLimit = std::chrono::milliseconds(1500);
 constexpr base::Duration kKillLimit = std::chrono::seconds(2);
 constexpr base::Duration kOldJobsLimit = std::chrono::milliseconds(900);
 

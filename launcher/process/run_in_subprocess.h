@@ -18,8 +18,8 @@ namespace regroup::process {
 struct LockWait {
   base::Duration answer{};  // limit for the file system to answer
   base::Duration ending{};  // limit for a job whose launcher is gone to end
-  std::function<void(const std::string&)> say =
-      {};  // called once when such a job is being waited for
+  // Called once when such a job is being waited for.
+  std::function<void(const std::string&)> say = {};
 };
 // Locks the file LOCK of `directory` and writes `owner` ("job ID (process PID on HOST)") into it.
 // With `make` creates a missing directory; without it returns nothing for one. If the lock is held

@@ -88,8 +88,8 @@ bool limit_data(const ChildArgs& args) {
 // The program inherits the policy.
 bool set_memory_policy(const MemoryOrder& order) {
   if (order.mode == 0) return true;
-  const unsigned long bits =
-      order.nodes.size() * 8 * sizeof(unsigned long) + 1;  // the kernel subtracts one
+  // The kernel subtracts one.
+  const unsigned long bits = order.nodes.size() * 8 * sizeof(unsigned long) + 1;
   return ::syscall(SYS_set_mempolicy, order.mode,
                    order.nodes.empty() ? nullptr : order.nodes.data(),
                    order.nodes.empty() ? 0 : bits) == 0;

@@ -14,11 +14,11 @@ namespace regroup::spec {
 struct HostRequest {
   std::string name;
   std::uint32_t slots = 0;  // 0: not said; as many as the host has cores
-  std::uint32_t max_slots =
-      0;                  // 0: not said; slots that may not be exceeded even when oversubscribing
-  bool here = false;      // it is this machine
-  bool no_slots = false;  // slots=0 was said: it takes members under --oversubscribe only
-  std::string user = {};  // to log in there as; "": not said
+  // 0: not said; slots that may not be exceeded even when oversubscribing.
+  std::uint32_t max_slots = 0;
+  bool here = false;         // it is this machine
+  bool no_slots = false;     // slots=0 was said: it takes members under --oversubscribe only
+  std::string user = {};     // to log in there as; "": not said
   std::string address = {};  // what an allocator's own command calls it; "": its name
   // Of what it has, those that an allocator has granted, where it says so: numbers of the operating
   // system, and numbers or UUIDs.

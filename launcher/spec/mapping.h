@@ -91,8 +91,8 @@ struct Mapping {
   MemoryPolicy memory = MemoryPolicy::kKernel;
   std::string machine;  // --topology: file that describes each host; "": look at it
   std::string fabric;   // --fabric: file that describes the network between hosts; "": none
-  std::vector<std::uint32_t>
-      cpu_set;  // members use no other processors; empty: all of the affinity mask
+  // Members use no other processors; empty: all of the affinity mask.
+  std::vector<std::uint32_t> cpu_set;
   bool operator==(const Mapping&) const = default;
 };
 

@@ -45,8 +45,8 @@ struct Options {
   // kRun: the programs, of the command line or of a job file. Empty only if the parser could not
   // read that.
   std::vector<AppRequest> apps;
-  std::vector<Role>
-      roles;  // of --role or the job file: program i is role i; empty: a job without roles
+  // Of --role or the job file: program i is role i; empty: a job without roles.
+  std::vector<Role> roles;
   std::string job_file;  // --job
   std::string job_name;  // that a job file says
   Compat compat = Compat::kOpenMpi;
@@ -77,8 +77,8 @@ struct Options {
   std::optional<std::uint32_t> tree_radix;  // agents that one starts; 0: all are started from here
   Mapping mapping;
   bool oversubscribe = false;
-  bool no_oversubscribe =
-      false;  // --nooversubscribe was said, also where it is the default (hydra)
+  // --nooversubscribe was said, also where it is the default (hydra).
+  bool no_oversubscribe = false;
   Display display;
   bool do_not_launch = false;
 
@@ -98,21 +98,21 @@ struct Options {
   base::Duration term_grace = std::chrono::seconds(5);
   bool term_grace_said = false;
   NoticeRequest notice;
-  std::optional<base::Duration>
-      notice_grace;  // from a notice to the end; none: as the allocator has it
+  // From a notice to the end; none: as the allocator has it.
+  std::optional<base::Duration> notice_grace;
   std::optional<std::vector<int>> notice_signals;   // in place of those that the allocator has
   std::optional<int> notice_status;                 // exit status of a job that a notice ended
   std::optional<std::vector<int>> forward_signals;  // in place of the default ones
   std::optional<std::uint32_t> max_restarts;
   RestartPolicy restart_policy = RestartPolicy::kEnd;
-  bool keep_going =
-      false;  // a lost member does not end the job (--enable-recovery, -disable-auto-cleanup)
+  // A lost member does not end the job (--enable-recovery, -disable-auto-cleanup).
+  bool keep_going = false;
   bool ulfm = false;  // --with-ft ulfm
   bool print_exit_codes = false;
   std::string report_pid;  // "-": standard output, "+": standard error, else a file
   CheckpointRequest checkpoint;
-  std::vector<std::string>
-      elastic_options;  // those given that only an elastic job has, as they were written
+  // Those given that only an elastic job has, as they were written.
+  std::vector<std::string> elastic_options;
   std::vector<std::string> world_options;  // likewise, those of any World whose members join
   std::vector<std::string> notes;          // a line each, for standard error
 

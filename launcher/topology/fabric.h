@@ -16,13 +16,13 @@ enum class FabricKind : std::uint8_t { kSwitch, kBlock, kNvlink };
 struct FabricNode {
   std::string name;
   FabricKind kind = FabricKind::kSwitch;
-  std::uint32_t parent =
-      kNoPart;              // index into Fabric::nodes, smaller than this one's; kNoPart: a root
+  // Index into Fabric::nodes, smaller than this one's; kNoPart: a root.
+  std::uint32_t parent = kNoPart;
   std::uint32_t level = 0;  // 0: hosts hang on it, or on nothing below it
   double up_gbytes = 0;    // GB/s each way of all its links to the parent together; 0: never narrow
   double host_gbytes = 0;  // kNvlink: GB/s each way of one GPU in it; 0: as the GPU's own links
-  std::uint32_t rails =
-      0;  // > 0: NIC i of each host hangs on rail i, rails meet in the parent only (or in NVLink)
+  // > 0: NIC i of each host hangs on rail i, rails meet in the parent only (or in NVLink).
+  std::uint32_t rails = 0;
   bool operator==(const FabricNode&) const = default;
 };
 

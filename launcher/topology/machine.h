@@ -86,8 +86,8 @@ enum class NodeKind : std::uint8_t { kGpu, kNic, kNuma, kPciSwitch, kNvSwitch, k
 
 struct MachineNode {
   NodeKind kind = NodeKind::kNuma;
-  std::uint32_t index =
-      0;  // into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number
+  // Into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number.
+  std::uint32_t index = 0;
   bool operator==(const MachineNode&) const = default;
 };
 
@@ -110,8 +110,8 @@ struct Hop {
 
 struct Path {
   PathClass cls = PathClass::kDis;
-  double gbytes =
-      0;  // of its narrowest part, alone in the machine; to a NIC the NIC's own wire counts too
+  // Of its narrowest part, alone in the machine; to a NIC the NIC's own wire counts too.
+  double gbytes = 0;
   std::vector<Hop> hops;  // from the first end to the second
   bool operator==(const Path&) const = default;
 };

@@ -333,8 +333,8 @@ class TextReader {
   std::vector<std::string_view> words_;
   std::map<std::string_view, std::string_view> settings_;
   std::map<std::string, std::uint32_t> places_;  // by name, its node
-  std::multimap<std::string, std::pair<std::uint32_t, int>>
-      buses_;  // its card's node, else kNoPart; port
+  // Its card's node, else kNoPart; port.
+  std::multimap<std::string, std::pair<std::uint32_t, int>> buses_;
   double numa_gbytes_ = 10;
   Machine machine_;
 };

@@ -24,8 +24,8 @@ struct GpuProduct {
 
 // nullptr: not known.
 [[nodiscard]] const GpuProduct* gpu_product(std::uint32_t vendor, std::uint32_t device);
-[[nodiscard]] const GpuProduct* gpu_product(
-    std::string_view name);  // as NVML and nvidia-smi say it
+// As NVML and nvidia-smi say it.
+[[nodiscard]] const GpuProduct* gpu_product(std::string_view name);
 
 // Machines whose published description leaves out what their GPUs and NICs are, known by bus ids.
 struct KnownMachine {

@@ -171,8 +171,8 @@ class SysfsReader {
   // By PCI function: its ports of RDMA, each with the interface that has the same number, else its
   // interfaces.
   void read_cards() {
-    std::map<std::string, std::vector<std::string>>
-        interfaces;  // by canonical folder of the device
+    // By canonical folder of the device.
+    std::map<std::string, std::vector<std::string>> interfaces;
     std::map<std::string, std::vector<std::string>> verbs;
     std::error_code error;
     for (const std::string& name : names_in(sys_ / "class/net")) {

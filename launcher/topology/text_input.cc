@@ -129,8 +129,8 @@ std::optional<std::string> bus_id(std::string_view text) {
 }
 
 base::Result<std::string> read_text_file(const std::string& path, std::size_t most) {
-  const base::Fd file(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
+  // A pipe must not block.
+  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return base::system_error("open", path, errno);
   std::string out;
   char buffer[16384];

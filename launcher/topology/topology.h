@@ -19,8 +19,8 @@ inline constexpr std::uint32_t kNoPart = UINT32_MAX;
 // logical: they count in the order of hwloc, in which neighbours are near.
 struct HwThread {
   int os = 0;  // number of the operating system
-  std::array<std::uint32_t, static_cast<int>(spec::Unit::kNode) + 1>
-      parts{};  // by Unit; kNoPart: in none
+  // By Unit; kNoPart: in none.
+  std::array<std::uint32_t, static_cast<int>(spec::Unit::kNode) + 1> parts{};
 
   [[nodiscard]] std::uint32_t part(spec::Unit unit) const {
     return parts[static_cast<std::size_t>(unit)];

@@ -25,8 +25,8 @@ class Ancillary {
   // Before recvmsg(): accepts one descriptor; the kernel closes further ones.
   void expect(msghdr& message) {
     message.msg_control = room_.data();
-    message.msg_controllen =
-        CMSG_LEN(sizeof(int));  // CMSG_SPACE has room for a second descriptor, which would leak
+    // CMSG_SPACE has room for a second descriptor, which would leak.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
   }
   // After recvmsg(): the received descriptor, if any.
   [[nodiscard]] static base::Fd taken(const msghdr& message) {

@@ -9,8 +9,8 @@
 namespace regroup::transport {
 namespace {
 
-constexpr const char* kTls =
-    "libssl.so.3";  // depends on libcrypto.so.3, which dlsym() searches, too
+// Depends on libcrypto.so.3, which dlsym() searches, too.
+constexpr const char* kTls = "libssl.so.3";
 
 std::pair<base::Status, OpenSsl> load() {
   OpenSsl out;

@@ -25,8 +25,8 @@ namespace regroup::transport {
 
 struct SecureChannelLimits {
   base::Duration handshake = std::chrono::seconds(5);
-  base::Duration silence = std::chrono::seconds(
-      5);  // sent bytes without a TCP acknowledgement for so long: the peer is lost
+  // Sent bytes without a TCP acknowledgement for so long: the peer is lost.
+  base::Duration silence = std::chrono::seconds(5);
   std::size_t most_queued = 8 << 20;  // limit of bytes in the send queue
 };
 
@@ -42,10 +42,10 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
     // Called once when the peer has closed, failed to authenticate, or sent an invalid message; not
     // after close(). Messages received before were delivered, unless reading was paused.
     std::function<void(const base::Status&)> closed;
-    std::function<void()> opened =
-        {};  // called once, when both sides are authenticated. May be empty
-    PayloadHandler payload =
-        {};  // replaces `message` on connections with messages of another format
+    // Called once, when both sides are authenticated. May be empty.
+    std::function<void()> opened = {};
+    // Replaces `message` on connections with messages of another format.
+    PayloadHandler payload = {};
   };
 
   // `socket` is connected; `server` is the node id expected there.

@@ -18,8 +18,8 @@
 namespace regroup::transport {
 
 struct SecureListenerLimits {
-  std::size_t unauthenticated =
-      64;  // limit of unauthenticated connections; one more closes an earlier one
+  // Limit of unauthenticated connections; one more closes an earlier one.
+  std::size_t unauthenticated = 64;
   SecureChannelLimits channel;
 };
 

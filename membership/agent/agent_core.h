@@ -116,10 +116,10 @@ class AgentCore {
   DeclaredArena arena_;
   LocalMembers members_;
   std::deque<proto::MemberId> waiting_;  // for a slot that a dead member still occupies
-  std::shared_ptr<const proto::World> world_ =
-      std::make_shared<const proto::World>();  // newest announced
-  proto::Generation revoked_ = 0;              // highest generation revoked
-  NodeContacts contacts_;                      // of world_
+  // Newest announced.
+  std::shared_ptr<const proto::World> world_ = std::make_shared<const proto::World>();
+  proto::Generation revoked_ = 0;  // highest generation revoked
+  NodeContacts contacts_;          // of world_
   NodeTransfer transfer_;
   AgentEffects effects_;  // of the call in progress
 };

@@ -44,9 +44,8 @@ class NodeTable {
 
  private:
   enum class Room : std::uint8_t { kFree, kFull, kNone };  // kNone: no slots
-  using LoadKey =
-      std::tuple<Room, std::uint32_t, proto::NodeId>;  // the middle one: processes that matter;
-                                                       // the smallest key is next
+  // The middle one: processes that matter; the smallest key is next.
+  using LoadKey = std::tuple<Room, std::uint32_t, proto::NodeId>;
   [[nodiscard]] LoadKey load_key(proto::NodeId id) const;
 
   const bool by_node_;

@@ -16,8 +16,8 @@ constexpr unsigned kTaken = 2;             // completed steps of a member, at le
 constexpr int kMedians = 10;               // without progress of any member
 constexpr int kAgainAfter = 5;             // times the silence before the first report
 constexpr std::chrono::seconds kHeard(3);  // slots are queried each second
-constexpr std::chrono::milliseconds kGrain(
-    500);  // the reports of one query arrive one after the other
+// The reports of one query arrive one after the other.
+constexpr std::chrono::milliseconds kGrain(500);
 
 // In the order in which a member passes through them.
 enum class Activity : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };

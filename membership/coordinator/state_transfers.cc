@@ -10,8 +10,8 @@
 namespace regroup::membership {
 namespace {
 
-constexpr base::Duration kPause =
-    std::chrono::milliseconds(200);  // between a state transfer and the next
+// Between a state transfer and the next.
+constexpr base::Duration kPause = std::chrono::milliseconds(200);
 constexpr proto::TransferId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
 constexpr std::uint32_t kMaxFailedTransfers = 3;  // then the member is copied to inside the regroup

@@ -49,8 +49,8 @@ class StateTransfers {
     proto::TransferId id = 0;
     proto::Generation generation = 0;  // of the World whose members write the snapshot
     proto::Step step = 0;              // of the snapshot; 0: the first source has not answered
-    std::map<proto::NodeId, std::string>
-        asked;  // nodes that have not answered: the names of their hosts
+    // Nodes that have not answered: the names of their hosts.
+    std::map<proto::NodeId, std::string> asked;
     std::map<proto::NodeId, proto::SourceAgent> sources;  // nodes that serve the state
     std::map<proto::MemberId, bool> learners;             // whether each has caught up
     bool begun = false;                                   // the learners' agents have been started

@@ -27,8 +27,8 @@ namespace elastic = regroup::elastic;
 
 namespace {
 
-constexpr std::uint64_t kSettleSteps =
-    15;  // undisturbed steps of a generation before the next kill
+// Undisturbed steps of a generation before the next kill.
+constexpr std::uint64_t kSettleSteps = 15;
 
 [[noreturn]] void stop(const Status& status) {
   std::fprintf(stderr, "recovery_member: %s\n", status.to_string().c_str());

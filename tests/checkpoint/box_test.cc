@@ -78,8 +78,8 @@ TEST(Box, Tilings) {
   EXPECT_FALSE(why({{{0, 0}, {4, 1}}, {{0, 1}, {1, 2}}, {{1, 1}, {3, 2}}}));
   EXPECT_FALSE(why({{{0, 0}, {0, 3}}, {{0, 0}, {4, 3}}}));  // an empty piece
   EXPECT_TRUE(why({{{0, 0}, {3, 3}}}));
-  EXPECT_TRUE(
-      why({{{0, 0}, {2, 3}}, {{1, 0}, {2, 3}}}));  // as many elements as the tensor has, two twice
+  // As many elements as the tensor has, two twice.
+  EXPECT_TRUE(why({{{0, 0}, {2, 3}}, {{1, 0}, {2, 3}}}));
   EXPECT_TRUE(why({whole(shape), whole(shape)}));
   EXPECT_TRUE(why({{{0, 0}, {5, 3}}}));
   EXPECT_FALSE(why_no_tiling({}, std::vector<Box>{{{}, {}}}));

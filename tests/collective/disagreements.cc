@@ -99,8 +99,8 @@ TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
       const Exchange exchange(mine, rank, ranks(), 1);
       const base::TimePoint begin = base::SystemClock().now();
       Status status = (*comm)->run(exchange.operation(), soon());
-      const bool exited =
-          may_exit_eagerly(mine, rank) && status.ok();  // and left before it could learn it
+      // And left before it could learn it.
+      const bool exited = may_exit_eagerly(mine, rank) && status.ok();
       if (exited) status = (*comm)->barrier(soon());
       EXPECT_LT(base::SystemClock().now() - begin, 10s);
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();

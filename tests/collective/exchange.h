@@ -58,8 +58,8 @@ class Exchange {
   int rank_;
   Inputs inputs_;
   Bytes own_[2];
-  std::span<std::byte>
-      areas_[2];  // with their guards: of the output, of the input unless it lies in that
+  // With their guards: of the output, of the input unless it lies in that.
+  std::span<std::byte> areas_[2];
   Operation operation_;
 };
 

@@ -98,8 +98,8 @@ TEST_P(Kernel, ConvertsEveryHalf) {
       continue;
     }
     ASSERT_EQ(std::bit_cast<std::uint32_t>(floats[i]), std::bit_cast<std::uint32_t>(want)) << i;
-    const float middle =
-        std::bit_cast<float>(std::bit_cast<std::uint32_t>(want) + 0x1000);  // a tie, if normal
+    // A tie, if normal.
+    const float middle = std::bit_cast<float>(std::bit_cast<std::uint32_t>(want) + 0x1000);
     for (float f : {want, middle, std::nextafterf(middle, 0), std::nextafterf(middle, INFINITY),
                     std::nextafterf(want, 0), want * 0.5F, want * 1.5F}) {
       around.push_back(f);

@@ -17,8 +17,8 @@ namespace regroup::collective::testing::shm_conformance {
 namespace {
 
 constexpr proto::Generation kGeneration = 1;
-constexpr std::size_t kMostElements =
-    3000;  // of a result in these tests; several slices of cache lines
+// Of a result in these tests; several slices of cache lines.
+constexpr std::size_t kMostElements = 3000;
 
 struct Case {
   Ranks kind;

@@ -40,8 +40,8 @@ struct Hub {
   std::mutex mutex;
   std::condition_variable changed;
   proto::Generation over = 0;
-  std::map<std::tuple<Name, std::uint64_t, int, int>, std::shared_ptr<Round>>
-      rounds;  // number, from, to
+  // Number, from, to.
+  std::map<std::tuple<Name, std::uint64_t, int, int>, std::shared_ptr<Round>> rounds;
 };
 
 bool same_call(const Operation& a, const Operation& b, int size) {

@@ -15,8 +15,8 @@ namespace regroup::collective::testing::ucx_cycles {
 namespace {
 
 TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
-  constexpr std::size_t kEarly =
-      2 * kCycleRanks;  // sockets of members that connect before the count
+  // Sockets of members that connect before the count.
+  constexpr std::size_t kEarly = 2 * kCycleRanks;
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_ucx_pairs(kCycleRanks);
   run_cycles(*job, full ? Cycles{1000, 20, 512, kEarly} : Cycles{20, 12, 512, kEarly});

@@ -22,8 +22,8 @@ constexpr std::size_t kGenerations = 8;  // at a time
 
 struct AddressCard {
   std::atomic<std::uint64_t> generation;
-  std::atomic<std::uint64_t>
-      writes;  // a member that fails since the ranks disagree publishes once more
+  // A member that fails since the ranks disagree publishes once more.
+  std::atomic<std::uint64_t> writes;
   std::size_t bytes;
   std::byte data[4096];
 };

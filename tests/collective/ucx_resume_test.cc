@@ -41,13 +41,13 @@ struct Memory {
   std::atomic<pid_t> victim;
 };
 
-using Split =
-    std::vector<std::vector<Interval>>;  // by host: the nodes of the canonical tree that it holds
+// By host: the nodes of the canonical tree that it holds.
+using Split = std::vector<std::vector<Interval>>;
 
 struct Case {
   const char* name;
-  std::vector<proto::NodeId>
-      nodes;  // by rank; the last rank is in the first generation only if `loses`
+  // By rank; the last rank is in the first generation only if `loses`.
+  std::vector<proto::NodeId> nodes;
   bool loses;
   std::uint32_t leaves;
   Split first, then;

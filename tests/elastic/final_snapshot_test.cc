@@ -156,8 +156,8 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
 }
 
 TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
-  set_mark(
-      {Phase::kWanted, 8});  // in a generation that is over: the other one died before its share
+  // In a generation that is over: the other one died before its share.
+  set_mark({Phase::kWanted, 8});
   start_both([&](Participant& self, State& state) {
     if (self.slot_id().slot == 1) return;
     FinalSnapshot save;

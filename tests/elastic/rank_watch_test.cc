@@ -69,8 +69,8 @@ TEST(RankWatchTest, NamesARankThatItsLauncherSaysHasEnded) {
   RankWatch watch(3, kStart);
   const RankScan told = parse_exits("0 10\n2 12\n");
   EXPECT_FALSE(watch.check(kStart, parse_exits(""), {0, 1}));
-  EXPECT_FALSE(
-      watch.check(kStart, told, {0, 2}));  // they wait: what has ended is what started them
+  // They wait: what has ended is what started them.
+  EXPECT_FALSE(watch.check(kStart, told, {0, 2}));
   EXPECT_EQ(watch.check(kStart, told, {0, 1}),
             "rank 2 (process 12) ended with status 0 without calling join(), while 2 of 3 ranks "
             "wait in join()");

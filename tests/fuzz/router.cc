@@ -20,8 +20,8 @@ using regroup::fuzz::require;
 namespace {
 
 constexpr proto::NodeId kSelf = 1;
-constexpr std::uint32_t kNodes =
-    10;  // 2 .. 6 are there at first, and 7 .. 9 are given children or unknown
+// 2 .. 6 are there at first, and 7 .. 9 are given children or unknown.
+constexpr std::uint32_t kNodes = 10;
 using Serial = proto::Generation;  // of what is said, by which it is known again
 
 class Agent {

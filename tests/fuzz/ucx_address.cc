@@ -22,8 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                               {AF_INET6, 4000, 64, {0xfd}}};
   const std::vector<ucx::PeerAddress> sorted = ucx::nearest_first(addresses, mine);
   require(std::ranges::is_permutation(sorted, addresses));
-  require(ucx::nearest_first(addresses, addresses).size() ==
-          addresses.size());  // with arbitrary prefixes
+  // With arbitrary prefixes.
+  require(ucx::nearest_first(addresses, addresses).size() == addresses.size());
   for (const ucx::PeerAddress& contact : sorted) {
     const ucx::SocketAddress address = ucx::to_socket_address(contact);
     require(address.storage.ss_family == contact.family && address.bytes <= sizeof address.storage);

@@ -187,8 +187,8 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_TRUE(agent_.on_reaped(0, 4711, 0, 9).empty());
 
   const auto count = member_slot(1).bell.count.load();
-  auto only =
-      sent<proto::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
+  // The pidfd alone does both.
+  auto only = sent<proto::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));
   EXPECT_EQ(only->why, "member 1 (pid 4712): exited with status 0 before finish()");
   EXPECT_EQ(member_slot(1).dead.load(), 1U);
   EXPECT_GT(member_slot(1).bell.count.load(), count);
@@ -291,8 +291,8 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
   (void)tell(proto::Revoke{1});
   auto g2 = world(2, {0, 2}, {0, 0, 1, 2});
-  EXPECT_FALSE(
-      sent<proto::Welcome>(tell(proto::Announce{g2})));  // waits: leaf 2 of step 1 lies there
+  // Waits: leaf 2 of step 1 lies there.
+  EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Announce{g2})));
   EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Query{})));
   set_state(0, Phase::kCommitted, 2, Position::of(1));
   const auto welcome = sent<proto::Welcome>(tell(proto::Query{}));

@@ -141,8 +141,8 @@ TEST_F(StartTest, AJoinerThatNeverBecomesReadyIsKilledAndNamed) {
   }
   EXPECT_FALSE(job.member(3).alive);
   EXPECT_TRUE(job.heard("member 3 was not ready within 300 s"));
-  ASSERT_TRUE(
-      job.run_until([&] { return job.journal->rank_of(proto::MemberId{4}) >= 0; }));  // another try
+  // Another try.
+  ASSERT_TRUE(job.run_until([&] { return job.journal->rank_of(proto::MemberId{4}) >= 0; }));
 }
 
 TEST_F(StartTest, AtTheStartThoseThatAreReadyGoAheadWithoutTheOneThatIsNot) {

@@ -85,7 +85,7 @@ class SimJob {
  private:
   struct Death {
     proto::MemberId id;
-    bool member_slot;  // the futex of its member_slot fired; else the process was reaped
+    bool by_futex;  // the futex of its slot fired; else the process was reaped
     int status, signal;
   };
   struct Node {

@@ -256,7 +256,7 @@ class TransferOfAgentTest : public testing::Test {
   }
   static proto::Step caught_up_to(const AgentEffects& effects) {
     return std::get<proto::Report>(std::get<ToCoordinator>(effects.at(0)).body)
-        .lines.at(1)
+        .slots.at(1)
         .caught_up_to;
   }
 

@@ -64,8 +64,8 @@ class Execution {
   std::uint64_t access(Access kind, const void* cell, std::uint32_t size, std::uint64_t value,
                        std::uint64_t expected, std::memory_order order);
   void await(const std::function<bool()>& fact);  // an event that comes from outside of memory
-  void note(
-      const std::function<void()>& ghost);  // bookkeeping of the test, once, together with the step
+  // Bookkeeping of the test, once, together with the step.
+  void note(const std::function<void()>& ghost);
   void begin_round() { next_ = 0, since_wait_ = 0, is_wait_loop_ = false; }
   // This round is one call of wait_until(): each turn of its loop begins like the first, so what
   // was read in earlier turns is forgotten. (With relax() and now() constant the loop keeps

@@ -65,8 +65,8 @@ struct Options {
   bool reuse_lines = false;  // the joiner may get the line of a dead member
   bool finish = false;       // finish() follows the last step
   int ring = 0;  // results that a learner's ring holds; 0: it reads those of the members
-  bool lease =
-      false;  // time passes for agents without a coordinator, and there is a snapshot of step 0
+  // Time passes for agents without a coordinator, and there is a snapshot of step 0.
+  bool lease = false;
   bool heals = false;  // a link that is down may come back
   int result_buffers = 2;
   bool votes_by_generation = true;

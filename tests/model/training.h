@@ -53,8 +53,8 @@ struct TrainingOptions {
   unsigned members = 2;
   unsigned newcomers = 0;  // of the members, the last ones but `idle`: admitted in World 2
   unsigned idle = 0;       // of the members, the last ones: warm, and in no World
-  std::vector<Position>
-      positions;         // transactions, in order; a section > 0 is finish(), after which it exits
+  // Transactions, in order; a section > 0 is finish(), after which it exits.
+  std::vector<Position> positions;
   unsigned revokes = 0;  // without a cause, at any time
   bool holds = false;  // after the last revoke no World follows (below --min): all must wait for it
   bool bells = true;   // false: members see what they wait for by itself; fewer states

@@ -95,8 +95,8 @@ std::size_t most_buffers(std::uint32_t leaves, Interval range) {
 TEST(Canonical, EagerFoldingFitsTheReservedBuffers) {
   for (std::uint32_t leaves = 1; leaves <= 300; ++leaves) {
     std::size_t most = 0;
-    const std::uint32_t stride =
-        leaves <= 70 ? 1 : 13;  // all ranges of the small trees, a sample of the rest
+    // All ranges of the small trees, a sample of the rest.
+    const std::uint32_t stride = leaves <= 70 ? 1 : 13;
     for (std::uint32_t a = 0; a < leaves; a += stride) {
       for (std::uint32_t b = a + 1; b <= leaves; b += stride)
         most = std::max(most, most_buffers(leaves, {a, b}));

@@ -125,7 +125,7 @@ TEST(Wire, ALossThatIsNotANumberStaysOne) {
   const Bytes frame = encode(message);
   auto back = decode(std::span(frame).subspan(kPrefix));
   ASSERT_TRUE(back.ok());
-  EXPECT_TRUE(std::isnan(std::get<Report>(back->body).lines[0].loss));
+  EXPECT_TRUE(std::isnan(std::get<Report>(back->body).slots[0].loss));
 }
 
 TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
@@ -227,8 +227,8 @@ TEST(WireDamage, ABodyThatIsNotThereIsRefused) {
     std::memcpy(&root, payload.data(), 4);
     std::memcpy(&back, payload.data() + root, 4);
     const std::size_t vtable = root - static_cast<std::size_t>(back);
-    constexpr std::size_t kBodyEntry =
-        4 + 2 * 3;  // after the two sizes: version, incarnation, body_type, body
+    // After the two sizes: version, incarnation, body_type, body.
+    constexpr std::size_t kBodyEntry = 4 + 2 * 3;
     ASSERT_LT(vtable + kBodyEntry + 1, payload.size());
     payload[vtable + kBodyEntry] = payload[vtable + kBodyEntry + 1] = std::byte{0};
     const auto message = decode(payload);

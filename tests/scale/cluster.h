@@ -123,8 +123,8 @@ class Cluster {
   std::vector<std::optional<agent::ReliableSession>> sessions_;  // of the controller, by node - 1
   std::vector<std::unique_ptr<Agent>> agents_;                   // by node - 1
   std::map<proto::MemberId, proto::NodeId> node_of_;
-  std::shared_ptr<const proto::World>
-      newest_;  // which all agents share once they have read it for themselves
+  // Which all agents share once they have read it for themselves.
+  std::shared_ptr<const proto::World> newest_;
   std::vector<std::string> broken_;
 };
 

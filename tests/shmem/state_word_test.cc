@@ -133,8 +133,8 @@ TEST_F(StateWordTest, JoinOfARevokedGenerationIsRefused) {
   revoke_generation(3);
   EXPECT_FALSE(
       join_generation<RealPolicy>(word_, revoked_up_to_, load_state<RealPolicy>(word_), 3));
-  EXPECT_FALSE(
-      join_generation<RealPolicy>(word_, revoked_up_to_, read, 4));  // read before the revoke
+  // Read before the revoke.
+  EXPECT_FALSE(join_generation<RealPolicy>(word_, revoked_up_to_, read, 4));
   EXPECT_TRUE(join_generation<RealPolicy>(word_, revoked_up_to_, load_state<RealPolicy>(word_), 4));
 }
 

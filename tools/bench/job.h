@@ -23,8 +23,8 @@ struct Place {
 
 // Memory that the ranks need of the arena.
 struct Room {
-  std::size_t buffer =
-      0;                  // bytes of each of a rank's two buffers and of the shared result; 0: none
+  // Bytes of each of a rank's two buffers and of the shared result; 0: none.
+  std::size_t buffer = 0;
   std::size_t words = 0;  // that share() takes at most
 };
 

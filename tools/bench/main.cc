@@ -71,8 +71,8 @@ base::Status run(const bench::Place& place, const bench::Options& options,
       bench::measure(*job, options, rivals.all(),
                      [&](const bench::SizeResult& result) { reporter.report(result); }));
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
-  REGROUP_RETURN_IF_ERROR(
-      job->barrier());  // nobody ends, and with it all, before rank 0 has told all
+  // Nobody ends, and with it all, before rank 0 has told all.
+  REGROUP_RETURN_IF_ERROR(job->barrier());
   if (reporter.wrong() > 0)
     return base::internal_error(
         fmt::format("{} elements of the results are wrong", reporter.wrong()));

@@ -97,8 +97,8 @@ void bring(Exact* to, std::size_t count, const Case& c, std::size_t index, int r
       const std::uint32_t value =
           pattern_value(Kind, mask, index + i, static_cast<std::uint32_t>(rank),
                         static_cast<std::uint32_t>(iteration));
-      to[i] = static_cast<Exact>(
-          static_cast<std::int32_t>(value));  // signed converts in one instruction
+      // Signed converts in one instruction.
+      to[i] = static_cast<Exact>(static_cast<std::int32_t>(value));
     }
   };
   switch (kind_of(c)) {

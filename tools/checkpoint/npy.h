@@ -14,8 +14,8 @@ namespace regroup::checkpoint_tool {
 
 struct NpyArray {
   checkpoint::SnapshotPiece piece;
-  std::unique_ptr<std::byte[]>
-      converted;  // what `piece` points into, if the file has it in another order
+  // What `piece` points into, if the file has it in another order.
+  std::unique_ptr<std::byte[]> converted;
 };
 
 // A whole .npy file in memory, as the tensor `name`, little-endian and in C's order: its bytes

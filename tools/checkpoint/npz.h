@@ -14,8 +14,8 @@ namespace regroup::checkpoint_tool {
 
 struct Arrays {
   std::vector<checkpoint::SnapshotPiece> pieces;
-  std::vector<std::unique_ptr<std::byte[]>>
-      converted;  // of those that the file has in another order
+  // Of those that the file has in another order.
+  std::vector<std::unique_ptr<std::byte[]>> converted;
 };
 
 // The arrays of a whole file in memory, each with the name of its member of the archive without

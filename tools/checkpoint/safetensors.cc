@@ -27,10 +27,10 @@ using checkpoint::SnapshotPiece;
 using Json = nlohmann::json;
 using Numbers = std::vector<std::uint64_t>;
 
-constexpr std::size_t kDeepestHeader =
-    127;  // as the reference implementation has it, of fields that it ignores
-constexpr std::uint64_t kLargestTensorHeader =
-    100'000'000;                                   // as the reference implementation has it
+// As the reference implementation has it, of fields that it ignores.
+constexpr std::size_t kDeepestHeader = 127;
+// As the reference implementation has it.
+constexpr std::uint64_t kLargestTensorHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";  // the key that names no tensor
 
 // A tensor as the header has it.

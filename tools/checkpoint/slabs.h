@@ -10,8 +10,8 @@
 
 namespace regroup::checkpoint_tool {
 
-inline constexpr std::uint64_t kSlabBytes =
-    64 << 20;  // or one row of the first dimension, if that is more
+// Or one row of the first dimension, if that is more.
+inline constexpr std::uint64_t kSlabBytes = 64 << 20;
 
 // Calls take(box, bytes) for the rows of a tensor in order: one after the other they are its bytes.
 [[nodiscard]] base::Status for_each_slab(

@@ -80,8 +80,10 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   setup.claims = {"scope", "", "outer"};
   setup.memory = spec::MemoryPolicy::kInterleave;
   const spec::CheckpointPlan plan = sample_plan();
-  setup.elastic = ElasticSetup{
-      .lines = 3, .shards = 4, .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
+  setup.elastic = ElasticSetup{.arena_slots = 3,
+                               .shards = 4,
+                               .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}},
+                               .checkpoints = plan};
   const agent::Setup out = through(setup);
   EXPECT_TRUE(out.usage);
   EXPECT_EQ(out.memory, spec::MemoryPolicy::kInterleave);

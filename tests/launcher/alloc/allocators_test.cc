@@ -56,8 +56,8 @@ TEST(Allocators, EachHasItsWayToHosts) {
   EXPECT_TRUE(way(open_pbs).before.empty());  // the user's own ssh command, as a tree
   EXPECT_EQ(way(open_pbs).after,
             (std::vector<std::string>{"/opt/pbs/bin/pbs_attach", "-j", "9.server"}));
-  open_pbs.environment["PBS_JOBID"] =
-      "9[2].server";  // of an array of jobs; ssh gives it to a shell
+  // Of an array of jobs; ssh gives it to a shell.
+  open_pbs.environment["PBS_JOBID"] = "9[2].server";
   EXPECT_EQ(way(open_pbs).after.back(), "'9[2].server'");
   open_pbs.files["/etc/pbs.conf"] = "PBS_EXEC=/opt/$(reboot)\n";
   EXPECT_TRUE(way(open_pbs).before.empty());

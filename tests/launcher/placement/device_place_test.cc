@@ -216,8 +216,8 @@ TEST(DevicePlace, ShrinksFirstByTheSetsThatTheRestDoesNotNeed) {
   DeviceRequest request;
   request.sets = 5;
   request.min_sets = 4;
-  const DevicePlacement placement =
-      placed(one_host(machine), {{0, 0x1f, {}}}, request);  // 0-3, and 4 alone
+  // 0-3, and 4 alone.
+  const DevicePlacement placement = placed(one_host(machine), {{0, 0x1f, {}}}, request);
   ASSERT_EQ(placement.shrink_order.size(), 1U);
   EXPECT_EQ(placement.ranks[placement.shrink_order[0]].gpus, std::vector<std::uint32_t>{4});
 }

@@ -166,8 +166,8 @@ TEST(Rings, HoldTreesThatCarryAsMuch) {
     double reduced = 0;
     const double n = count;
     for (const Ring& ring : plan.rings) {
-      const double each =
-          ring.gbytes / (2 * (n - 1));  // a chain leaves one hop out; up it sums, down it spreads
+      // A chain leaves one hop out; up it sums, down it spreads.
+      const double each = ring.gbytes / (2 * (n - 1));
       for (std::size_t left_out = 0; left_out < ring.ends.size(); ++left_out) {
         reduced += each;
         for (std::size_t hop = 0; hop < ring.ends.size(); ++hop) {

@@ -138,8 +138,8 @@ TEST_F(GpuClaimsTest, AProcessOfAnotherContainerIsNotOneAboveThis) {
       return ClaimedGpus(of("b"), root).owner("GPU-1") != nullptr;
     };
     const auto here = static_cast<std::uint64_t>(found.st_ino);
-    EXPECT_FALSE(claimed_in(
-        fmt::format("aaaa.{}.{}", ::getpid(), here)));  // this process: free for what it runs
+    // This process: free for what it runs.
+    EXPECT_FALSE(claimed_in(fmt::format("aaaa.{}.{}", ::getpid(), here)));
     EXPECT_TRUE(claimed_in(fmt::format("aaaa.{}.{}", ::getpid(), here + 1)));
     EXPECT_TRUE(claimed_in(fmt::format("aaaa.{}", ::getpid())));
   }

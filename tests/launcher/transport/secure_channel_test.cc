@@ -157,8 +157,8 @@ TEST_F(SecureChannelTest, ClosesWhenAllWasTakenAndSaysNothingMore) {
   for (int i = 0; i < 10; ++i) client_->channel->send(numbered(i, 500'000));
   client_->channel->close_when_sent();
   client_->channel->send(numbered(10, 1));
-  peer().send(
-      {1, proto::Query{}});  // which nobody takes: no reason for a reset that loses the rest
+  // Which nobody takes: no reason for a reset that loses the rest.
+  peer().send({1, proto::Query{}});
   EXPECT_TRUE(client_->channel->open());
   peer().resume();
   ASSERT_TRUE(
@@ -266,8 +266,8 @@ TEST_F(ImpatientChannelTest, KeepsAPeerThatLivesButDoesNotRead) {
   peer().pause();
   int sent = 0;
   while (client_->channel->queued() < 2 << 20) client_->channel->send(numbered(sent++, 500'000));
-  boost::asio::steady_timer timer(
-      loop_, milliseconds(1600));  // four times the silence that ends a dead one
+  // Four times the silence that ends a dead one.
+  boost::asio::steady_timer timer(loop_, milliseconds(1600));
   bool passed = false;
   timer.async_wait([&](const boost::system::error_code&) { passed = true; });
   ASSERT_TRUE(run_until(loop_, [&] { return passed; }));
