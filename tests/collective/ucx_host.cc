@@ -2,8 +2,8 @@
 // coordinator. usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S
 //   FOLDER  shared by all hosts: addresses, in one file per generation and member
 //   NODE    index of this host; the COUNTs are the numbers of members of all hosts
-// Commands on standard input, one per member_slot: "open G", "revoke G"; its end ends the program.
-// Answers on standard output, one per member_slot:
+// Commands on standard input, one per line: "open G", "revoke G"; its end ends the program.
+// Answers on standard output, one per line:
 //   digest G RANK HEX                 results of the first operations, over all their bytes
 //   silent G RANK PEER 0|1 TIME WHY   on_peer_silent, with host_answers and seconds of
 //   CLOCK_MONOTONIC ended G RANK TIME STATUS          of the operation that failed
@@ -47,8 +47,8 @@ struct Host {
   std::chrono::seconds timeout{60};
 };
 
-void print_line(const std::string& member_slot) {
-  const std::string whole = member_slot + "\n";
+void print_line(const std::string& line) {
+  const std::string whole = line + "\n";
   static_cast<void>(!::write(STDOUT_FILENO, whole.data(), whole.size()));
 }
 

@@ -381,7 +381,7 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   EXPECT_TRUE(tell(proto::Kill{0, false, ""}).empty());
 }
 
-// A member can write anything into its member_slot; the coordinator would take such a report for
+// A member can write anything into its slot; the coordinator would take such a report for
 // damage.
 TEST_F(AgentTest, SealsOfLeavesThatCannotExistAreNotReported) {
   ready(0);

@@ -116,12 +116,11 @@ std::string story(SimJob& job) {
     if (m.slot) {
       const shmem::MemberSlot& member_slot = job.agent(m.node).arena().member_slot(*m.slot);
       const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(member_slot.state);
-      out += fmt::format(
-          " member_slot {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
-          static_cast<int>(member_slot.occupied.load()) - 1, static_cast<int>(word.phase),
-          word.generation, word.position.step(), word.position.section(),
-          member_slot.revoked_up_to.load(), member_slot.left.load(),
-          member_slot.leave_request.load());
+      out += fmt::format(" slot {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}",
+                         *m.slot, static_cast<int>(member_slot.occupied.load()) - 1,
+                         static_cast<int>(word.phase), word.generation, word.position.step(),
+                         word.position.section(), member_slot.revoked_up_to.load(),
+                         member_slot.left.load(), member_slot.leave_request.load());
     }
     out += "\n";
   }

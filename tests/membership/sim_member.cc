@@ -56,7 +56,7 @@ bool SimJob::regroup(SimMember& m) {
   shmem::MemberSlot& member_slot = this->member_slot(m.start.member);
   const shmem::Arena& arena = arena_of(m);
   const proto::Generation known = std::max(m.world.generation, m.seen);
-  // A member_slot is given to a newcomer as if it had left every World there is: only ever raise
+  // A slot is given to a newcomer as if it had left every World there is: only ever raise
   // it.
   member_slot.left.store(std::max(member_slot.left.load(), known));
   const proto::Generation newest = arena.newest_world();

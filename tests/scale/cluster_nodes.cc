@@ -283,7 +283,7 @@ void Cluster::enter(proto::NodeId node) {
   member_slot.proved.store(newest_->generation);
 }
 
-// Of the arena only the header and the member_slot are looked at again.
+// Of the arena only the header and the slot are looked at again.
 void Cluster::forget_pages(proto::NodeId node) {
   const shmem::Arena& arena = agents_[node - 1]->core.arena();
   if (!arena.mapped()) return;
