@@ -70,9 +70,11 @@ struct StepInfo {
   bool first_of_epoch = false;
 };
 
-// One logical shard of the step, for this member to compute. The caller fills `gradient` completely
-// before its next call of next_shard(), and does not write it afterwards. Equal (job seed, step,
-// leaf) must yield equal bits on every member, so all random numbers are drawn from `seed`.
+// One logical shard of the step, that is one of the WorldInfo::shards microbatches of its batch,
+// for this member to compute. Their number is fixed for the job, whatever its members. The caller
+// fills `gradient` completely before its next call of next_shard(), and does not write it
+// afterwards. Equal (job seed, step, leaf) must yield equal bits on every member, so all random
+// numbers are drawn from `seed`.
 struct Shard {
   std::uint32_t leaf = 0;  // 0 .. WorldInfo::shards - 1
   // Indices into the data set. Empty only without a sampler: the session itself fills the leaves

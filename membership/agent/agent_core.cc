@@ -189,6 +189,9 @@ void AgentCore::on_announce(const proto::Announce& announce) {
   if (!arena().mapped())  // no member has joined here, so none is in the World
     return adopt(announce.world);
   emit_all(transfer_.on_world(arena(), world));
+  // Published before it is revoked for want of partial sums: a member can only leave a generation
+  // that it sees. It fails only where a World is larger than world_bytes(), which no World of the
+  // job is.
   if (const base::Status status = arena_.arena().publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }

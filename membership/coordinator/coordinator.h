@@ -49,12 +49,12 @@ class Coordinator {
 
  private:
   enum class Stage : std::uint8_t {
-    kNodes,
-    kHello,
-    kStarting,
-    kRelaunching,
-    kSteady,
-    kRegrouping,
+    kNodes,        // waits until the nodes of the job are known
+    kHello,        // restarted: waits for the agents' answers to Hello
+    kStarting,     // no World yet: waits for the first members
+    kRelaunching,  // all members are lost: waits until the job may be launched again
+    kSteady,       // a World trains
+    kRegrouping,   // the World is revoked: waits for reports, then forms the next one
     kDone
   };
 
