@@ -194,6 +194,7 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
       dtype,
       stores_of_shared_result(result.size(), data_.buffers().ranks(), data_.buffers().capacity()),
       blocks};
+  // Phase 0 of this barrier runs sum_slice().
   Pending pending =
       engine_->make_pending(*this, Operation::barrier(),
                             tree_reduce_signature(dtype, leaf_count, result.size()), deadline);

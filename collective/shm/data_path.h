@@ -1,6 +1,7 @@
 // The data path of a communicator: who copies or sums which blocks in which phase, the time between
 // two synchronisation points of an operation. data_path.cc holds the phases, bounce_copy.cc the
-// copies to and from bounce buffers.
+// copies to and from bounce buffers. Canonical sums do not pass here: sum_slice() in
+// communicator.cc does them.
 #pragma once
 
 #include <cstddef>

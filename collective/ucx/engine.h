@@ -1,4 +1,4 @@
-// Runs the operations of the communicators of one family (a communicator and the groups split from
+// Runs the operations of communicators that share a mesh (a communicator and the groups split from
 // it): their order, their tasks, deadlines, straggler probes, and all waiting. Owned and used by
 // one thread, in which all tasks run. wait() blocks, fail_all() for up to 2 s.
 //

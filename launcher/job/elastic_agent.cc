@@ -261,6 +261,8 @@ void ElasticAgent::on_exit(const process::MemberExit& exit) {
   if (options_.fixed && !knows_ranks_) return;  // no rank has joined
   if (const auto found = joined_.find(exit.member); found != joined_.end()) {
     found->second.exit = exit;
+    // What started it (a shell) has ended: the process that joined is an orphan, and its slot is
+    // free only after its own end.
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
     return;
   }

@@ -1,7 +1,7 @@
 // The agent of one node as a state machine: it owns the arena, assigns its slots to members, closes
 // their state words when a generation is revoked, and publishes Worlds.
 // docs/design/architecture.md, 3 and 4. Not thread-safe (one thread of the node revokes), never
-// blocks. The driver performs the effects.
+// blocks. The driver (launcher/job/elastic_agent.cc) performs the effects.
 //
 // Invariants, on which tests/model relies:
 // - A generation that is revoked here is never open here again: on_revoke() closes every state word
@@ -43,8 +43,8 @@ class AgentCore {
   // Messages of a lower incarnation of the coordinator than the highest one seen are refused.
   [[nodiscard]] AgentEffects handle(AgentSender source, const proto::Message& message);
 
-  // The robust futex of `slot` fired: its member will store nothing to a result any more. May come
-  // before or after on_reaped(); each counts once.
+  // The robust futex of `slot` fired, as process::FutexWatcher sees: its member will store nothing
+  // to a result any more. May come before or after on_reaped(); each counts once.
   [[nodiscard]] AgentEffects on_owner_died(proto::SlotIndex slot);
   // The member was killed and hangs in the kernel: it stores nothing more, but keeps its slot until
   // reaped.
