@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+
 namespace regroup::job {
 namespace {
 
@@ -45,7 +47,9 @@ TEST(Inventory, NamesTheCommandThatAMissingProgramResembles) {
 
 TEST(Inventory, WithoutALaunchADescriptionTakesThePlaceOfThisMachine) {
   spec::Options options = running("sh");
-  options.environment["HWLOC_SYNTHETIC"] = "package:2 [numa] core:4 pu:1";
+  const std::string machine = "package:2 [numa] core:4 pu:1";
+  ::setenv("HWLOC_SYNTHETIC", machine.c_str(), 1);  // hwloc reads it
+  options.environment["HWLOC_SYNTHETIC"] = machine;
   options.do_not_launch = true;
   options.display.map = true;
   auto inventory = read_inventory(options, two_cores());
@@ -59,6 +63,7 @@ TEST(Inventory, WithoutALaunchADescriptionTakesThePlaceOfThisMachine) {
   EXPECT_EQ(inventory->allocation.slots(), 2U);
   EXPECT_THAT(inventory->hosts.at(0).inventory.status().message(),
               HasSubstr("describes another machine"));
+  ::unsetenv("HWLOC_SYNTHETIC");
 }
 
 TEST(Inventory, OfHostsThatComeLaterLeavesProgramsToThem) {
