@@ -46,7 +46,8 @@ def said_weights(job) -> set[str]:
     return {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
 
 
-def start(regroup, member, directory, size: int, *more: str, pause_ms=10, **popen):
+def start(regroup, member, directory, size: int, *more: str, pause_ms=40, **popen):
+    """Its steps take 6 s, unless it is told to hurry: longer than a disk stalls."""
     words = [*QUICK, "--checkpoint", str(directory), "--initial-size", str(size), *more]
     return regroup.start(*words, member, str(STEPS), str(pause_ms), **popen)
 

@@ -145,4 +145,6 @@ def test_the_command_lines_of_all_pages_have_known_options(tmp_path):
             text=True,
             timeout=60,
         )
-        assert "option" not in done.stderr, f"{name}: regroup {line}: {done.stderr}"
+        # A job file of the reader is missing here.
+        err = re.sub(r"option --job \S+: No such file or directory", "", done.stderr)
+        assert "option" not in err, f"{name}: regroup {line}: {done.stderr}"
