@@ -148,7 +148,7 @@ base::Result<PortRange> read_port_range(std::string_view text) {
   if (dash && last.ec == std::errc() && last.ptr == end && out.first != 0 && out.first <= out.last)
     return out;
   return base::invalid_argument(fmt::format(
-      "UCX_TCP_PORT_RANGE={}: expected a range such as 20000-20999, or 0 for any", text));
+      "UCX_TCP_PORT_RANGE={}: expected a range such as 20000-20999, or 0 for any port", text));
 }
 
 std::vector<std::byte> encode(std::uint64_t nonce, std::span<const PeerAddress> addresses,

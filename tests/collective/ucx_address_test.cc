@@ -71,7 +71,7 @@ TEST(UcxAddress, HasPortsOfARange) {
        {"-", "20000", "20000-", "-20000", "20099-20000", "0-9", "1-65536", "1-2 ", "a-b"})
     EXPECT_EQ(read(text), std::pair(-1, -1)) << text;
   EXPECT_EQ(ucx::read_port_range("9-1").status().message(),
-            "UCX_TCP_PORT_RANGE=9-1: expected a range such as 20000-20999, or 0 for any");
+            "UCX_TCP_PORT_RANGE=9-1: expected a range such as 20000-20999, or 0 for any port");
 }
 
 // The bridge of containers has one address on all hosts, so a member that connects to it reaches
