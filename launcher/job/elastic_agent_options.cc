@@ -7,9 +7,9 @@
 
 namespace regroup::job {
 
-agent::ElasticSetup elastic_setup(const spec::Options& options, std::uint32_t lines,
+agent::ElasticSetup elastic_setup(const spec::Options& options, std::uint32_t arena_slots,
                                   const WorldStart& world) {
-  return {.arena_slots = lines,
+  return {.arena_slots = arena_slots,
           .shards = world.shards,
           .seed = world.seed,
           .any_fingerprint = options.any_fingerprint,

@@ -13,10 +13,10 @@
 
 namespace regroup::job {
 
-// The setup that all agents of the job share. `lines`: member slots of an arena. Ranks of a
+// The setup that all agents of the job share. `arena_slots`: member slots of an arena. Ranks of a
 // fixed-size job have no learners.
-[[nodiscard]] agent::ElasticSetup elastic_setup(const spec::Options& options, std::uint32_t lines,
-                                                const WorldStart& world);
+[[nodiscard]] agent::ElasticSetup elastic_setup(const spec::Options& options,
+                                                std::uint32_t arena_slots, const WorldStart& world);
 
 // What the agent does on any host: all that `setup` says. The caller adds what belongs to this host
 // and to this process (node, socket, host, slots, transfer_service ...).

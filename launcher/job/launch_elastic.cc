@@ -55,11 +55,16 @@ ElasticControllerOptions::Resources resources_on(const spec::Options& options,
   return slot_resources(placed);
 }
 
+// Of a host that is up: those that it was given, else what its agent reports.
+std::uint32_t slots_of(const spec::Options& options, const agent::Hosts& hosts, std::size_t index) {
+  const std::uint32_t given = options.hosts.at(index).slots;
+  return given != 0 ? given : hosts.facts(index).slots;
+}
+
 std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) {
   std::uint32_t slots = 0;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const std::uint32_t given = options.hosts.at(i).slots;
-    if (hosts.is_up(i)) slots += given != 0 ? given : hosts.facts(i).slots;
+    if (hosts.is_up(i)) slots += slots_of(options, hosts, i);
   }
   return slots;
 }
@@ -83,9 +88,8 @@ base::Status query_first_resources(const spec::Options& options, agent::Hosts& h
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!asked[i] || !hosts.is_up(i))
       continue;  // the controller asks a host that came up meanwhile
-    const std::uint32_t given = options.hosts.at(i).slots;
-    auto resources = controller.resources_of(options.hosts.at(i),
-                                             given != 0 ? given : hosts.facts(i).slots, answers[i]);
+    auto resources =
+        controller.resources_of(options.hosts.at(i), slots_of(options, hosts, i), answers[i]);
     if (resources.ok()) {
       controller.first_resources[i] = std::move(*resources);
     } else {
@@ -111,6 +115,10 @@ struct Prepared {
   const Launch& launch;
   WorldStart world;
   base::Duration term_grace;
+
+  [[nodiscard]] agent::ElasticSetup setup(const spec::Options& options) const {
+    return elastic_setup(options, arena_slots(job.members.max + options.spares), world);
+  }
 };
 
 // Serves the job until it is over; returns the exit status of the process.
@@ -134,8 +142,7 @@ int run_agent(const spec::Options& options, process::ProcessTableOptions process
   auto port = process::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   processes.master.port = port->port;
-  agent::ElasticSetup setup = elastic_setup(
-      options, arena_slots(prepared.job.members.max + options.spares), prepared.world);
+  agent::ElasticSetup setup = prepared.setup(options);
   setup.slots = slot_resources(prepared.job.placed);
   ElasticAgentOptions elastic = elastic_agent_options(setup);
   elastic.socket = prepared.files.agent_socket();
@@ -151,25 +158,6 @@ int run_agent(const spec::Options& options, process::ProcessTableOptions process
                [&elastic](agent::Agent& self) {
                  return std::make_unique<ElasticAgent>(self, std::move(elastic));
                });
-}
-
-// Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume
-// from. kInvalidArgument: check_resumed_options().
-base::Status go_on_from_newest(boost::asio::io_context& loop, const spec::Options& options,
-                               agent::Hosts& hosts, BringUp& coming, writer::CheckpointPlan* plan,
-                               ElasticControllerOptions& controller) {
-  if (plan->shared.empty()) return {};
-  take_newest_of_hosts(
-      loop, hosts, [&coming] { return coming.look(); },
-      [](const std::string& text) { fail(text, 0); }, plan);
-  if (!plan->resume || coming.over()) return {};
-  REGROUP_RETURN_IF_ERROR(check_resumed_options(options, *plan->resume));
-  if (!options.quiet) fail(writer::resumes(*plan), 0);
-  controller.setup.elastic->seed = plan->seed;
-  controller.setup.elastic->shards = plan->shards;
-  controller.setup.elastic->checkpoints = *plan;
-  controller.known = {plan->resume->step, plan->shards};
-  return {};
 }
 
 // The process of the controller of several hosts.
@@ -194,8 +182,6 @@ int run_controller(const spec::Options& options, process::ProcessTableOptions pr
   controller.setup = common_setup(options);
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
-  controller.setup.elastic =
-      elastic_setup(options, arena_slots(members.max + options.spares), prepared.world);
   for (std::size_t index = 0; index < (*hosts)->size(); ++index) {
     if (!(*hosts)->is_up(index)) continue;
     controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
@@ -205,10 +191,15 @@ int run_controller(const spec::Options& options, process::ProcessTableOptions pr
   if (const base::Status status = query_first_resources(options, **hosts, controller); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   const base::Status resumed =
-      go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
+      start_from_newest_of_hosts(loop, **hosts, options, coming, &prepared.world);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   if (!resumed.ok())
     return refuse_job(loop, {refused(options.compat), resumed.message()}, std::move(guardian));
+  if (!checkpoints.shared.empty() && checkpoints.resume) {
+    if (!options.quiet) fail(writer::resumes(checkpoints), 0);
+    controller.known = {checkpoints.resume->step, checkpoints.shards};
+  }
+  controller.setup.elastic = prepared.setup(options);
   AttemptLog attempts(attempts_in(options, checkpoints));
   if (!launch.first() && !checkpoints.resume) {
     attempts.failed();

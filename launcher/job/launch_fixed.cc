@@ -110,19 +110,12 @@ class FixedLaunch {
     if (!world.ok()) return refuse(world.status());
     world_ = std::move(*world);
     if (hosts_) {
-      writer::CheckpointPlan& checkpoints = world_.checkpoints;
-      if (!checkpoints.shared.empty()) {
-        take_newest_of_hosts(
-            *loop, *hosts_, [coming] { return coming->look(); },
-            [](const std::string& text) { fail(text, 0); }, &checkpoints);
-        if (coming->over()) return coming->over();
-        if (checkpoints.resume) {
-          const base::Status same = check_resumed_options(options_, *checkpoints.resume);
-          if (!same.ok()) return refuse(same);
-          world_.seed = checkpoints.seed, world_.shards = checkpoints.shards;
-        }
-      }
-      if (checkpoints.resume && !options_.quiet) fail(writer::resumes(checkpoints), 0);
+      const base::Status newest =
+          start_from_newest_of_hosts(*loop, *hosts_, options_, *coming, &world_);
+      if (coming->over()) return coming->over();
+      if (!newest.ok()) return refuse(newest);
+      if (world_.checkpoints.resume && !options_.quiet)
+        fail(writer::resumes(world_.checkpoints), 0);
     }
     for (process::App& app : job_.apps) add_world_variables(options_, world_, app.environment);
     processes_.apps = job_.apps;

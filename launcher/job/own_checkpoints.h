@@ -8,6 +8,8 @@
 
 #include "launcher/agent/hosts.h"
 #include "launcher/agent/node_agent.h"
+#include "launcher/job/checkpoint_start.h"
+#include "launcher/job/host_setup.h"
 #include "launcher/spec/checkpoint_plan.h"
 
 namespace regroup::job {
@@ -25,5 +27,13 @@ void take_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
                           const std::function<bool()>& over,
                           const std::function<void(const std::string&)>& say,
                           spec::CheckpointPlan* plan);
+
+// The same for a launch whose agents are up: `start` then has what the World starts from. Tells the
+// user what take_newest_of_hosts() says. Ends early where `coming` is over. kInvalidArgument:
+// check_resumed_options().
+[[nodiscard]] base::Status start_from_newest_of_hosts(boost::asio::io_context& loop,
+                                                      agent::Hosts& hosts,
+                                                      const spec::Options& options, BringUp& coming,
+                                                      WorldStart* start);
 
 }  // namespace regroup::job

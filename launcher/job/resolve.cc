@@ -61,8 +61,7 @@ base::Result<Members> fit_to_slots(const spec::Options& options, spec::MemberRan
   if (options.elastic && !one_host && options.do_not_launch) {
     return base::invalid_argument(
         "--do-not-launch: an elastic job on several hosts places its members as hosts come; use "
-        "-np N to see "
-        "where N ranks would go");
+        "-np N to see where N ranks would go");
   }
   if (out.max > kMostMembers) {
     return base::invalid_argument(
