@@ -169,7 +169,12 @@ def test_gpus_and_unequal_slots_are_those_that_were_granted(tmp_path: Path):
     found = dict(re.findall(r"rank (\d) has GPU (\d)", done.stdout))
     assert {found["0"], found["1"]} == {"4", "5"}, (done.stdout, done.stderr)
     assert found["2"] == "7", (done.stdout, done.stderr)
-    elastic = job.run("--topology", machine, "--placement", "best", "-np", "3:3", *say)
+    # A member that has ended returns its GPU to the next: each waits until all three have one.
+    started = tmp_path / "started"
+    started.mkdir()
+    wait = f": > {started}/$$; until test $(ls {started} | wc -l) = 3; do sleep 0.05; done"
+    together = ["sh", "-c", f"{say[-1]}; {wait}"]
+    elastic = job.run("--topology", machine, "--placement", "best", "-np", "3:3", *together)
     assert elastic.returncode == 0, elastic.stderr
     found = re.findall(r"has GPU (\S+)", elastic.stdout)
     assert sorted(found) == ["4", "5", "7"], (elastic.stdout, elastic.stderr)
