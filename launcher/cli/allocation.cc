@@ -28,10 +28,10 @@ constexpr const char* kHelp =
 
 }  // namespace
 
-int run_allocation(const spec::Options& options) {
+int run_allocation(const CommandLine& command) {
   bool json = false;
   std::string name;
-  const std::vector<std::string>& words = options.helper_words;
+  const std::vector<std::string>& words = command.words;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--json") {
       json = true;
@@ -46,7 +46,7 @@ int run_allocation(const spec::Options& options) {
       return help ? 0 : 1;
     }
   }
-  const alloc::AllocInput input = job::allocation_input(options.environment);
+  const alloc::AllocInput input = job::allocation_input(command.environment);
   auto granted = alloc::find_allocation(input, name);
   if (!granted.ok()) return job::fail(granted.status().message(), 1);
   job::mark_own(granted->reading);

@@ -6,6 +6,6 @@
 namespace regroup::cli {
 
 // regroup allocation [--json] [--allocator NAME]: the exit status.
-[[nodiscard]] int run_allocation(const spec::Options& options);
+[[nodiscard]] int run_allocation(const CommandLine& command);
 
 }  // namespace regroup::cli

@@ -42,8 +42,8 @@ int cannot_measure(const std::string& why) {
 
 }  // namespace
 
-int run_bench(const spec::Options& options) {
-  const spec::Environment& around = options.environment;
+int run_bench(const CommandLine& command) {
+  const spec::Environment& around = command.environment;
   const bool fixed = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
   if (around.contains("REGROUP_AGENT"))
     return cannot_measure("requires a job of -np N, got -np MIN:MAX");
@@ -52,7 +52,7 @@ int run_bench(const spec::Options& options) {
     words = {value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),
              value_of(around, "LOCAL_WORLD_SIZE", "0"), value_of(around, "REGROUP_JOB", "-")};
   }
-  words.insert(words.end(), options.helper_words.begin(), options.helper_words.end());
+  words.insert(words.end(), command.words.begin(), command.words.end());
   return become_helper("bench", std::move(words), for_bench(around));
 }
 

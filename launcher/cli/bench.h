@@ -7,6 +7,6 @@ namespace regroup::cli {
 
 // Executes regroup-bench, with the place in the enclosing job as arguments. Returns an exit status
 // only if that fails.
-[[nodiscard]] int run_bench(const spec::Options& options);
+[[nodiscard]] int run_bench(const CommandLine& command);
 
 }  // namespace regroup::cli

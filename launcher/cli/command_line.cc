@@ -18,25 +18,24 @@ using Words = std::vector<std::string>;
 
 struct Control {
   std::string_view name;
-  spec::Verb verb;
+  Verb verb;
   std::string_view number;  // what its first argument means; "": it has none
 
   [[nodiscard]] Words options() const {
-    return verb == spec::Verb::kStatus ? Words{"json", "prometheus", "follow", "help"}
-                                       : Words{"help"};
+    return verb == Verb::kStatus ? Words{"json", "prometheus", "follow", "help"} : Words{"help"};
   }
 };
-constexpr Control kControls[] = {{"status", spec::Verb::kStatus, ""},
-                                 {"resize", spec::Verb::kResize, "MEMBERS"},
-                                 {"notice", spec::Verb::kNotice, "MEMBER"},
-                                 {"kill-member", spec::Verb::kKillMember, "MEMBER"}};
+constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
+                                 {"resize", Verb::kResize, "MEMBERS"},
+                                 {"notice", Verb::kNotice, "MEMBER"},
+                                 {"kill-member", Verb::kKillMember, "MEMBER"}};
 
 // Verbs whose words are read elsewhere.
-constexpr std::pair<std::string_view, spec::Verb> kOthers[] = {
-    {"bench", spec::Verb::kBench},           {"checkpoint", spec::Verb::kCheckpoint},
-    {"place", spec::Verb::kPlace},           {"topo", spec::Verb::kTopo},
+constexpr std::pair<std::string_view, Verb> kOthers[] = {
+    {"bench", Verb::kBench},           {"checkpoint", Verb::kCheckpoint},
+    {"place", Verb::kPlace},           {"topo", Verb::kTopo},
 
-    {"allocation", spec::Verb::kAllocation}, {"join", spec::Verb::kJoin}};
+    {"allocation", Verb::kAllocation}, {"join", Verb::kJoin}};
 
 Status unknown_option_of(const Control& control, const std::string& arg) {
   const std::string near = base::nearest(arg.substr(arg.find_first_not_of('-')), control.options());
@@ -46,22 +45,21 @@ Status unknown_option_of(const Control& control, const std::string& arg) {
 }
 
 // Options of a control command; the other words are returned.
-base::Result<Words> control_words(const Control& control, const Words& args, spec::Options& out) {
+base::Result<Words> control_words(const Control& control, const Words& args, CommandLine& out) {
   Words words;
   for (std::size_t i = 1; i < args.size(); ++i) {
     const std::string& arg = args[i];
     if (arg == "--help" || arg == "-help" || arg == "-h") {
-      out.verb = spec::Verb::kHelp;
+      out.verb = Verb::kHelp;
       out.topic = control.name;
       return Words();
     }
-    if (control.verb == spec::Verb::kStatus && (arg == "--json" || arg == "-json")) {
-      out.json = true;
-    } else if (control.verb == spec::Verb::kStatus &&
-               (arg == "--prometheus" || arg == "-prometheus")) {
-      out.prometheus = true;
-    } else if (control.verb == spec::Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
-      out.follow = true;
+    if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {
+      out.control.json = true;
+    } else if (control.verb == Verb::kStatus && (arg == "--prometheus" || arg == "-prometheus")) {
+      out.control.prometheus = true;
+    } else if (control.verb == Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
+      out.control.follow = true;
     } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {
       return unknown_option_of(control, arg);
     } else {
@@ -71,22 +69,23 @@ base::Result<Words> control_words(const Control& control, const Words& args, spe
   return words;
 }
 
-Status parse_control(const Control& control, const Words& args, spec::Options& out) {
+Status parse_control(const Control& control, const Words& args, CommandLine& out) {
   out.verb = control.verb;
   auto words = control_words(control, args, out);
-  if (!words.ok() || out.verb == spec::Verb::kHelp) return words.status();
+  if (!words.ok() || out.verb == Verb::kHelp) return words.status();
   if (!control.number.empty()) {
     if (words->empty())
       return invalid_argument(fmt::format("{}: {} is missing", control.name, control.number));
-    const std::uint32_t least = control.verb == spec::Verb::kResize ? 1 : 0;
+    const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
     const std::string what = fmt::format("{} of {}", control.number, control.name);
-    if (Status status = base::parse_count(what, (*words)[0], least, out.number); !status.ok())
+    if (Status status = base::parse_count(what, (*words)[0], least, out.control.number);
+        !status.ok())
       return status;
     words->erase(words->begin());
   }
   if (words->size() > 1)
     return invalid_argument(fmt::format("{}: unexpected argument '{}'", control.name, (*words)[1]));
-  if (!words->empty()) out.job = (*words)[0];
+  if (!words->empty()) out.control.job = (*words)[0];
   return {};
 }
 
@@ -104,11 +103,11 @@ bool is_mpi(std::string_view name) {
 
 }  // namespace
 
-base::Result<spec::Options> parse_command_line(const Words& args, const ParseContext& context,
-                                               int* exit_status) {
+base::Result<CommandLine> parse_command_line(const Words& args, const ParseContext& context,
+                                             int* exit_status) {
   const std::string_view name = last_part(context.program);
   const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
-  spec::Options out;
+  CommandLine out;
   out.environment = context.environment;
   for (const Control& control : kControls) {
     if (!own_name || args.empty() || args[0] != control.name) continue;
@@ -118,18 +117,18 @@ base::Result<spec::Options> parse_command_line(const Words& args, const ParseCon
   for (const auto& [verb, meaning] : kOthers) {
     if (!own_name || args.empty() || args[0] != verb) continue;
     out.verb = meaning;
-    out.helper_words.assign(args.begin() + 1, args.end());
+    out.words.assign(args.begin() + 1, args.end());
     return out;
   }
   Words words = args;
   if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
   int ignored = 0;
-  auto job =
+  auto command =
       parse_job(words, context, is_hydra(name) ? spec::Compat::kMpich : spec::Compat::kOpenMpi,
                 exit_status != nullptr ? *exit_status : ignored);
-  if (job.ok() && own_name && !words.empty() && !words[0].starts_with('-'))
-    job->like_command = base::nearest(words[0], command_names());
-  return job;
+  if (command.ok() && own_name && !words.empty() && !words[0].starts_with('-'))
+    command->job.like_command = base::nearest(words[0], command_names());
+  return command;
 }
 
 std::string version_text(const std::string& program, const std::string& version) {

@@ -153,15 +153,15 @@ base::Result<std::string> status_of(Client& client) {
 
 using Source = std::function<base::Result<std::string>()>;  // of a job's status
 
-int show_status(const spec::Options& options, const Source& source, const std::string& usage) {
+int show_status(const ControlRequest& request, const Source& source, const std::string& usage) {
   auto text = source();
   if (!text.ok()) return command_failed(text.status().message());
   json status = json::parse(*text);
   const bool fixed = status.contains("fixed");
   if (!fixed) add_usage(usage, status);
-  if (options.prometheus) {
+  if (request.prometheus) {
     fmt::print("{}", metrics::prometheus_text(status.dump()));
-  } else if (options.json) {
+  } else if (request.json) {
     fmt::print("{}\n", status.dump());
   } else {
     fmt::print("{}",
@@ -171,23 +171,23 @@ int show_status(const spec::Options& options, const Source& source, const std::s
 }
 
 // Prints a line for each change until the job is over.
-int follow_status(const spec::Options& options, const Source& source) {
+int follow_status(const ControlRequest& request, const Source& source) {
   std::string before;
   for (;;) {
     auto text = source();
     if (!text.ok()) return before.empty() ? command_failed(text.status().message()) : 0;
-    const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
-    if (line != before) fmt::print("{}", options.json ? line : base::escaped_lines(line));
+    const std::string line = request.json ? *text + "\n" : one_line(json::parse(*text));
+    if (line != before) fmt::print("{}", request.json ? line : base::escaped_lines(line));
     std::fflush(stdout);
     before = line;
     std::this_thread::sleep_for(kFollow);
   }
 }
 
-proto::Body request_of(const spec::Options& options) {
-  if (options.verb == job::Verb::kResize) return proto::ResizeRequest{options.number};
-  if (options.verb == job::Verb::kNotice) return proto::NoticeRequest{options.number};
-  return proto::KillRequest{options.number};
+proto::Body request_of(const CommandLine& command) {
+  if (command.verb == Verb::kResize) return proto::ResizeRequest{command.control.number};
+  if (command.verb == Verb::kNotice) return proto::NoticeRequest{command.control.number};
+  return proto::KillRequest{command.control.number};
 }
 
 // Tells the user for how long the allocator has not answered. False: stop waiting.
@@ -237,31 +237,31 @@ void notify_controller(const job::JobFiles& files, std::uint32_t members) {
   }
 }
 
-int tell_status(const spec::Options& options, const job::JobFiles& files, const Source& source) {
-  return options.follow ? follow_status(options, source)
-                        : show_status(options, source, files.usage());
+int tell_status(const ControlRequest& request, const job::JobFiles& files, const Source& source) {
+  return request.follow ? follow_status(request, source)
+                        : show_status(request, source, files.usage());
 }
 
 }  // namespace
 
-int run_control(const spec::Options& options) {
-  const bool status = options.verb == job::Verb::kStatus;
-  auto files = job::find_job(options.environment, options.job,
+int run_control(const CommandLine& command) {
+  const bool status = command.verb == Verb::kStatus;
+  auto files = job::find_job(command.environment, command.control.job,
                              status ? job::JobKind::kAny : job::JobKind::kElastic);
   if (!files.ok()) return command_failed(files.status().message());
   if (status && job::is_fixed(*files))
-    return tell_status(options, *files, [&files] { return job::fixed_job_status(*files); });
+    return tell_status(command.control, *files, [&files] { return job::fixed_job_status(*files); });
   auto socket = transport::connect_unix(files->control_socket());
   if (!socket.ok()) return command_failed(socket.status().message());
   Client client(std::move(*socket));
-  if (status) return tell_status(options, *files, [&client] { return status_of(client); });
-  auto body = client.ask(request_of(options));
+  if (status) return tell_status(command.control, *files, [&client] { return status_of(client); });
+  auto body = client.ask(request_of(command));
   if (!body.ok()) return command_failed(body.status().message());
   const auto* reply = std::get_if<proto::Reply>(&*body);
   if (reply == nullptr) return command_failed("unexpected answer of the coordinator");
   if (!reply->ok) return command_failed(reply->message);
   fmt::print("{}\n", base::escaped_lines(reply->message));
-  if (options.verb == job::Verb::kResize) notify_controller(*files, options.number);
+  if (command.verb == Verb::kResize) notify_controller(*files, command.control.number);
   return 0;
 }
 

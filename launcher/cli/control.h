@@ -7,6 +7,6 @@ namespace regroup::cli {
 
 // Asks the coordinator and prints its answer. Exit status: 0, or 1 with the reason on standard
 // error. Every wait has a deadline.
-[[nodiscard]] int run_control(const spec::Options& options);
+[[nodiscard]] int run_control(const CommandLine& command);
 
 }  // namespace regroup::cli

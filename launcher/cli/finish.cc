@@ -127,7 +127,7 @@ std::string what(const spec::AppRequest& app) {
 }
 
 Status count_members(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   if (out.elastic && out.apps.size() > 1) {
     return invalid_argument(
         fmt::format("-np {}:{}: an elastic job runs exactly one program", out.min, out.max));
@@ -164,7 +164,7 @@ void prefer_command_line(const OptionsBuilder& builder, spec::AppRequest& app) {
 
 // The programs and roles of --job.
 Status read_job_file(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   if (!builder.context.read_job) return {};
   REGROUP_ASSIGN_OR_RETURN(
       auto file,
@@ -180,7 +180,7 @@ Status read_job_file(OptionsBuilder& builder) {
 
 // The roles of --role.
 Status take_roles(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   for (const spec::AppRequest& app : out.apps) {
     if (app.role.empty()) continue;
     spec::Role& role = out.roles.emplace_back();
@@ -198,7 +198,7 @@ Status take_roles(OptionsBuilder& builder) {
 
 // A cluster's members outnumber the cores as a rule: its servers mostly wait.
 Status finish_roles(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   Status status = out.job_file.empty() ? take_roles(builder) : read_job_file(builder);
   if (!status.ok() || out.roles.empty()) return status;
   out.max = 0;
@@ -220,7 +220,7 @@ Status read_timeout(OptionsBuilder& builder) {
 }  // namespace
 
 Status finish(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;
   for (AppBuilder& app : builder.done) {

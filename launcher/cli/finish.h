@@ -27,9 +27,10 @@ namespace regroup::cli {
 [[nodiscard]] spec::Environment app_environment(const OptionsBuilder& builder,
                                                 const AppBuilder& app);
 
-// The options and programs of a job; `exit_status` as of parse_command_line().
-[[nodiscard]] base::Result<spec::Options> parse_job(const std::vector<std::string>& args,
-                                                    const ParseContext& context,
-                                                    spec::Compat compat, int& exit_status);
+// A job with its options and programs, or kHelp, kVersion, kGenerate; `exit_status` as of
+// parse_command_line().
+[[nodiscard]] base::Result<CommandLine> parse_job(const std::vector<std::string>& args,
+                                                  const ParseContext& context, spec::Compat compat,
+                                                  int& exit_status);
 
 }  // namespace regroup::cli

@@ -29,7 +29,7 @@ std::string own_name(const ParseContext& context) {
 
 // Whether the first hosts of a list do, those after this one being spare: members fill a host
 // before the next, unless GPUs decide.
-bool fits_here(const spec::Options& options, const spec::HostRequest& local) {
+bool fits_here(const spec::JobSpec& options, const spec::HostRequest& local) {
   const spec::MapBy& map = options.mapping.map;
   if (options.mapping.packing || options.mapping.gpus > 0) return false;
   const bool by_host = map.kind != spec::MapBy::Kind::kDefault &&
@@ -42,7 +42,7 @@ bool fits_here(const spec::Options& options, const spec::HostRequest& local) {
 }
 
 // Of the only program, where -np says nothing.
-void set_count(spec::Options& out, std::uint32_t count) {
+void set_count(spec::JobSpec& out, std::uint32_t count) {
   if (out.apps.size() == 1) out.apps[0].count = out.min = out.max = count;
 }
 
@@ -94,7 +94,7 @@ Status take_rank_file(OptionsBuilder& builder) {
 
 // A rank file gives no host more ranks than its slots, or than its max_slots.
 Status check_rank_counts(const OptionsBuilder& builder, std::size_t ranks) {
-  const spec::Options& out = builder.out;
+  const spec::JobSpec& out = builder.out;
   std::map<std::string, std::uint32_t> counts;
   for (std::size_t i = 0; i < std::min(ranks, out.mapping.ranks.size()); ++i)
     ++counts[out.mapping.ranks[i].host];
@@ -117,7 +117,7 @@ Status check_rank_counts(const OptionsBuilder& builder, std::size_t ranks) {
 
 // Agents go to the hosts of -H and the host file only.
 Status check_rank_hosts(const OptionsBuilder& builder) {
-  const spec::Options& out = builder.out;
+  const spec::JobSpec& out = builder.out;
   for (const spec::RankPlace& place : out.mapping.ranks) {
     const bool known =
         std::any_of(out.hosts.begin(), out.hosts.end(),
@@ -131,7 +131,7 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
 
 // Whatever was granted is used; -H and host files choose among it.
 Status read_grant(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   const bool discovered = !out.discovery.script.empty();
   const bool chosen =
       !builder.listed.empty() ||
@@ -148,7 +148,7 @@ Status read_grant(OptionsBuilder& builder) {
 }
 
 Status choose_among_grant(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   if (out.grant.by.empty()) return {};
   REGROUP_ASSIGN_OR_RETURN(out.hosts, spec::within_grant(out.grant, out.hosts, out.oversubscribe,
                                                          builder.context.host_aliases));
@@ -205,7 +205,7 @@ Status name_places(OptionsBuilder& builder, const std::vector<spec::HostRequest>
 }  // namespace
 
 Status resolve_hosts(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   const spec::MapBy::Kind map = out.mapping.map.kind;
   Status taken;
   if (map == spec::MapBy::Kind::kSequence) taken = take_sequence(builder);
@@ -241,14 +241,14 @@ Status resolve_hosts(OptionsBuilder& builder) {
 }
 
 // Hosts that nobody needs now are kept for those who come later.
-bool may_grow(const spec::Options& out) {
+bool may_grow(const spec::JobSpec& out) {
   const bool followed = !out.discovery.script.empty();
   const bool fits = !followed && out.hosts.size() == 1 && fits_here(out, out.hosts[0]);
   return out.elastic && !out.grant.by.empty() && !fits;
 }
 
 Status choose_hosts(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   out.growable = may_grow(out);
   if (!out.several_hosts() || out.growable) return {};
   const auto other =
@@ -272,7 +272,7 @@ Status choose_hosts(OptionsBuilder& builder) {
 }
 
 Status count_by_lists(OptionsBuilder& builder) {
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   const spec::Mapping& mapping = out.mapping;
   const bool in_sequence = mapping.map.kind == spec::MapBy::Kind::kSequence;
   if (out.max == 0 && in_sequence)

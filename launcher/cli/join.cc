@@ -357,27 +357,27 @@ int run_resized(const JoinArguments& words, const spec::Environment& environment
 
 }  // namespace
 
-int run_join(const spec::Options& options) {
-  const auto words = parse_arguments(options.helper_words);
+int run_join(const CommandLine& command) {
+  const auto words = parse_arguments(command.words);
   if (!words.ok()) return job::fail(words.status().message(), 1);
   if (words->help) {
     fmt::print("{}", kJoinHelp);
     return 0;
   }
-  if (words->resized) return run_resized(*words, options.environment);
-  const auto socket = socket_of(*words, options.environment);
+  if (words->resized) return run_resized(*words, command.environment);
+  const auto socket = socket_of(*words, command.environment);
   if (words->relay)
     return socket.ok() ? run_relay(*socket) : job::fail(socket.status().message(), 1);
-  const auto grant = hosts_of(*words, options.environment);
+  const auto grant = hosts_of(*words, command.environment);
   if (!grant.ok()) return job::fail(grant.status().message(), 1);
   if (!socket.ok() && words->through.empty()) return job::fail(socket.status().message(), 1);
   lease::LeaseOffer offer{.grant = *grant,
-                          .grace = words->grace.value_or(usual_grace(*words, options.environment))};
+                          .grace = words->grace.value_or(usual_grace(*words, command.environment))};
   offer.request = grant->job;
   offer.starts = works_in_its_own_job_only(*grant);
   if (!words->through.empty()) offer.token = fmt::format("{}-{}", job::new_job_id(), ::getpid());
-  return Joiner(connector_to_job(*words, options.environment), std::move(offer),
-                options.environment)
+  return Joiner(connector_to_job(*words, command.environment), std::move(offer),
+                command.environment)
       .run();
 }
 

@@ -43,36 +43,36 @@ int main(int argc, char** argv) {
     return regroup::cli::run_node_agent({args.begin() + 1, args.end()});
   }
   int refused = 1;
-  auto options =
+  auto command =
       regroup::cli::parse_options(args, regroup::cli::read_environment(), program, &refused);
-  if (!options.ok()) {
+  if (!command.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n",
-               regroup::base::escaped_lines(options.status().message()));
+               regroup::base::escaped_lines(command.status().message()));
     return refused;
   }
-  switch (options->verb) {
-    case regroup::job::Verb::kHelp:
-    case regroup::job::Verb::kVersion:
-    case regroup::job::Verb::kGenerate:
-      fmt::print("{}", regroup::cli::text_for(*options, program, REGROUP_VERSION));
+  switch (command->verb) {
+    case regroup::cli::Verb::kHelp:
+    case regroup::cli::Verb::kVersion:
+    case regroup::cli::Verb::kGenerate:
+      fmt::print("{}", regroup::cli::text_for(*command, program, REGROUP_VERSION));
       return 0;
-    case regroup::job::Verb::kRun:
+    case regroup::cli::Verb::kRun:
       regroup::process::block_signals();
-      return regroup::job::run_job(*options);
-    case regroup::job::Verb::kBench:
-      return regroup::cli::run_bench(*options);
-    case regroup::job::Verb::kCheckpoint:
-      return regroup::cli::become_helper("checkpoint", options->helper_words, options->environment);
-    case regroup::job::Verb::kPlace:
-      return regroup::cli::run_place(options->helper_words);
-    case regroup::job::Verb::kTopo:
-      return regroup::cli::run_topo(options->helper_words, options->environment);
-    case regroup::job::Verb::kAllocation:
-      return regroup::cli::run_allocation(*options);
-    case regroup::job::Verb::kJoin:
+      return regroup::job::run_job(command->job);
+    case regroup::cli::Verb::kBench:
+      return regroup::cli::run_bench(*command);
+    case regroup::cli::Verb::kCheckpoint:
+      return regroup::cli::become_helper("checkpoint", command->words, command->environment);
+    case regroup::cli::Verb::kPlace:
+      return regroup::cli::run_place(command->words);
+    case regroup::cli::Verb::kTopo:
+      return regroup::cli::run_topo(command->words, command->environment);
+    case regroup::cli::Verb::kAllocation:
+      return regroup::cli::run_allocation(*command);
+    case regroup::cli::Verb::kJoin:
       regroup::process::block_signals();
-      return regroup::cli::run_join(*options);
+      return regroup::cli::run_join(*command);
     default:
-      return regroup::cli::run_control(*options);
+      return regroup::cli::run_control(*command);
   }
 }

@@ -94,7 +94,7 @@ shows the processors, GPUs and NICs of a machine and the speed of the paths betw
 .B regroup topo \-\-help
 lists its options.
 .PP
-spec::Options may be written with one or two dashes and with = or a blank before their value.
+spec::JobSpec may be written with one or two dashes and with = or a blank before their value.
 A colon ends a program's arguments and begins another program of the same job, with options of its own;
 options of the whole job stand before the first program.
 )";

@@ -17,9 +17,9 @@
 
 namespace regroup::cli {
 
-base::Result<spec::Options> parse_options(const std::vector<std::string>& args,
-                                          spec::Environment environment, const std::string& program,
-                                          int* exit_status) {
+base::Result<CommandLine> parse_options(const std::vector<std::string>& args,
+                                        spec::Environment environment, const std::string& program,
+                                        int* exit_status) {
   job::HostNames names = job::all_host_names();
   const ParseContext context{
       program,
@@ -55,12 +55,12 @@ spec::Environment read_environment() {
   return out;
 }
 
-std::string text_for(const spec::Options& options, const std::string& program,
+std::string text_for(const CommandLine& command, const std::string& program,
                      const std::string& version) {
-  if (options.verb == job::Verb::kVersion) return version_text(program, version);
-  if (options.verb == job::Verb::kHelp) return help_text(options.topic);
-  if (options.topic == "man") return man_page(version);
-  return options.topic == "bash" ? bash_completion() : zsh_completion();
+  if (command.verb == Verb::kVersion) return version_text(program, version);
+  if (command.verb == Verb::kHelp) return help_text(command.topic);
+  if (command.topic == "man") return man_page(version);
+  return command.topic == "bash" ? bash_completion() : zsh_completion();
 }
 
 std::string help_text() { return help_text(""); }

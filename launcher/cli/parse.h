@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "launcher/cli/command_line.h"
 #include "launcher/job/job_file.h"
 #include "launcher/spec/hosts.h"
-#include "launcher/spec/options.h"
 #include "launcher/spec/request.h"
 
 namespace regroup::cli {
@@ -39,9 +39,9 @@ struct ParseContext {
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest
 // there is, or the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any,
 // gets that of what is refused, by the rules that were asked for before something was wrong.
-[[nodiscard]] base::Result<spec::Options> parse_command_line(const std::vector<std::string>& args,
-                                                             const ParseContext& context,
-                                                             int* exit_status = nullptr);
+[[nodiscard]] base::Result<CommandLine> parse_command_line(const std::vector<std::string>& args,
+                                                           const ParseContext& context,
+                                                           int* exit_status = nullptr);
 
 // For --help [TOPIC]: the common options, one, those of one group, or all.
 [[nodiscard]] std::string help_text(const std::string& topic);

@@ -207,7 +207,7 @@ Status parse_app(OptionsBuilder& builder, const Words& args, std::size_t& i) {
   while (i < args.size() && is_option(args[i])) {
     if (args[i] == "--" && ++i > 0) break;
     if (Status status = parse_option(builder, args, i); !status.ok()) return status;
-    if (builder.out.verb != spec::Verb::kRun) return {};
+    if (builder.verb != Verb::kRun) return {};
   }
   while (i < args.size() && args[i] != ":") builder.app.app.command.push_back(args[i++]);
   return {};
@@ -228,8 +228,7 @@ Status keep_app(OptionsBuilder& builder) {
 Status parse_line(OptionsBuilder& builder, const Words& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (Status status = parse_app(builder, words, i); !status.ok()) return status;
-    if (builder.out.verb != spec::Verb::kRun)
-      return invalid_argument("this option is not allowed in a file");
+    if (builder.verb != Verb::kRun) return invalid_argument("this option is not allowed in a file");
     if (Status status = keep_app(builder); !status.ok()) return status;
   }
   return {};
@@ -273,7 +272,7 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
   std::size_t i = 0;
   do {
     if (Status status = parse_app(builder, args, i); !status.ok()) return status;
-    if (builder.out.verb != spec::Verb::kRun) return {};
+    if (builder.verb != Verb::kRun) return {};
     if (!builder.app_file.empty()) return parse_app_file(builder);
     const bool job_file =
         !builder.out.job_file.empty() && builder.done.empty() && builder.app.app.command.empty();
@@ -285,15 +284,21 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
 
 }  // namespace
 
-base::Result<spec::Options> parse_job(const Words& args, const ParseContext& context,
-                                      spec::Compat compat, int& exit_status) {
+base::Result<CommandLine> parse_job(const Words& args, const ParseContext& context,
+                                    spec::Compat compat, int& exit_status) {
   OptionsBuilder builder{.context = context};
   builder.out.compat = compat;
   builder.out.environment = context.environment;
   builder.torchrun = context.program.ends_with("torchrun");
   Status status = parse_programs(builder, args);
-  if (status.ok() && builder.out.verb == spec::Verb::kRun) status = finish(builder);
-  if (status.ok()) return std::move(builder.out);
+  if (status.ok() && builder.verb == Verb::kRun) status = finish(builder);
+  if (status.ok())
+    return CommandLine{.verb = builder.verb,
+                       .job = std::move(builder.out),
+                       .control = {},
+                       .topic = std::move(builder.topic),
+                       .words = {},
+                       .environment = {}};
   exit_status = builder.mpich() ? spec::kHydraFailed : builder.exit_status;
   return status;
 }

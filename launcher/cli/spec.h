@@ -79,10 +79,12 @@ inline constexpr int kContradicts = 213;
 inline constexpr int kBadHostFile = 250;
 inline constexpr int kBadParameter = 251;
 
-// The command line while it is parsed: becomes Options by finish().
+// The command line while it is parsed: becomes a CommandLine by finish().
 struct OptionsBuilder {
   const ParseContext& context;
-  spec::Options out;
+  Verb verb = Verb::kRun;
+  std::string topic;
+  spec::JobSpec out;
   AppBuilder app;  // the one being read
   std::vector<AppBuilder> done;
   std::vector<EnvironmentChange> changes;  // of all apps

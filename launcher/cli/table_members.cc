@@ -14,7 +14,7 @@ using base::Status;
 Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string& text = argument.value();
   const std::size_t colon = text.find(':');
-  spec::Options& out = builder.out;
+  spec::JobSpec& out = builder.out;
   std::uint32_t least = 0;
   std::uint32_t most = 0;
   if (colon == std::string::npos) {

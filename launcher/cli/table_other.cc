@@ -31,14 +31,14 @@ Status set_compat(OptionsBuilder& builder, const ParsedArgument& argument) {
 }
 
 Status help(OptionsBuilder& builder, const ParsedArgument& argument) {
-  builder.out.verb = spec::Verb::kHelp;
-  if (!argument.values.empty()) builder.out.topic = argument.value();
+  builder.verb = Verb::kHelp;
+  if (!argument.values.empty()) builder.topic = argument.value();
   return {};
 }
 
 Status generate(OptionsBuilder& builder, const ParsedArgument& argument) {
-  builder.out.verb = spec::Verb::kGenerate;
-  builder.out.topic = argument.value();
+  builder.verb = Verb::kGenerate;
+  builder.topic = argument.value();
   if (argument.value() == "man" || argument.value() == "bash" || argument.value() == "zsh")
     return {};
   return base::bad_value(argument.name, argument.value(), "expected man, bash or zsh");
@@ -82,7 +82,7 @@ std::vector<Spec> general_options() {
       {{"version", "V"},
        "",
        "print the version",
-       [](D& d, G&) { return d.out.verb = spec::Verb::kVersion, Status(); }},
+       [](D& d, G&) { return d.verb = Verb::kVersion, Status(); }},
       {{"help", "h"}, "[TOPIC]", "print help on a topic or an option; all: every option", help},
   };
 }

@@ -45,9 +45,9 @@ base::Status write_script(const std::string& path, const std::string& text) {
   return {};
 }
 
-const alloc::AllocatorRow* row_for(const spec::Options& options, const alloc::AllocInput& input) {
-  if (options.grant.by.empty() || !options.discovery.script.empty()) return nullptr;
-  return alloc::find_allocator(input, options.allocator);
+const alloc::AllocatorRow* row_for(const spec::JobSpec& spec, const alloc::AllocInput& input) {
+  if (spec.grant.by.empty() || !spec.discovery.script.empty()) return nullptr;
+  return alloc::find_allocator(input, spec.allocator);
 }
 
 }  // namespace
@@ -55,27 +55,27 @@ const alloc::AllocatorRow* row_for(const spec::Options& options, const alloc::Al
 std::string slots_text(std::uint32_t slots) { return base::counted(slots, "slot"); }
 
 // Where members may exceed the slots, there are never too few of these.
-bool AllocationScaler::can_grow(const spec::Options& options) {
-  const alloc::AllocatorRow* row = row_for(options, allocation_input(options.environment));
-  return row != nullptr && row->grow != nullptr && !options.oversubscribe;
+bool AllocationScaler::can_grow(const spec::JobSpec& spec) {
+  const alloc::AllocatorRow* row = row_for(spec, allocation_input(spec.environment));
+  return row != nullptr && row->grow != nullptr && !spec.oversubscribe;
 }
 
 std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context& loop,
-                                                         const spec::Options& options,
+                                                         const spec::JobSpec& spec,
                                                          const JobFiles& files, spec::Grant way) {
-  auto input = std::make_unique<const alloc::AllocInput>(allocation_input(options.environment));
-  const alloc::AllocatorRow* row = row_for(options, *input);
+  auto input = std::make_unique<const alloc::AllocInput>(allocation_input(spec.environment));
+  const alloc::AllocatorRow* row = row_for(spec, *input);
   if (row == nullptr || (row->grow == nullptr && row->give_back == nullptr)) return nullptr;
   return std::shared_ptr<AllocationScaler>(
-      new AllocationScaler(loop, options, files, std::move(way), *row, std::move(input)));
+      new AllocationScaler(loop, spec, files, std::move(way), *row, std::move(input)));
 }
 
-AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const spec::Options& options,
+AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const spec::JobSpec& spec,
                                    const JobFiles& files, spec::Grant way,
                                    const alloc::AllocatorRow& row,
                                    std::unique_ptr<const alloc::AllocInput> input)
     : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {
-  add(options.grant.hosts);
+  add(spec.grant.hosts);
 }
 
 const char* AllocationScaler::title() const { return row_.title; }

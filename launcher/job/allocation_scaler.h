@@ -37,11 +37,11 @@ class AllocationScaler {
   // Null: the allocator cannot be asked, or a discovery script names the hosts of the job. `way`:
   // how agents reach hosts of the job's own allocation.
   [[nodiscard]] static std::shared_ptr<AllocationScaler> make(boost::asio::io_context& loop,
-                                                              const spec::Options& options,
+                                                              const spec::JobSpec& spec,
                                                               const JobFiles& files,
                                                               spec::Grant way);
   // Whether make() would return an object whose grows() is true.
-  [[nodiscard]] static bool can_grow(const spec::Options& options);
+  [[nodiscard]] static bool can_grow(const spec::JobSpec& spec);
   ~AllocationScaler();
   AllocationScaler(const AllocationScaler&) = delete;
   AllocationScaler& operator=(const AllocationScaler&) = delete;
@@ -84,8 +84,8 @@ class AllocationScaler {
   void listen(std::function<void(const std::string&)> say) { say_ = std::move(say); }
 
  private:
-  AllocationScaler(boost::asio::io_context& loop, const spec::Options& options,
-                   const JobFiles& files, spec::Grant way, const alloc::AllocatorRow& row,
+  AllocationScaler(boost::asio::io_context& loop, const spec::JobSpec& spec, const JobFiles& files,
+                   spec::Grant way, const alloc::AllocatorRow& row,
                    std::unique_ptr<const alloc::AllocInput> input);
   struct PendingRequest {
     // Nothing: the request is not needed any more.

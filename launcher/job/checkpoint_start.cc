@@ -50,16 +50,16 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path, error).lexically_normal().string();
 }
 
-process::LockWait lock_wait(const spec::Options& options, const std::string& option) {
-  return {process::time_limit(options.environment, kLockLimit), options.orphan_timeout + kClearing,
+process::LockWait lock_wait(const spec::JobSpec& spec, const std::string& option) {
+  return {process::time_limit(spec.environment, kLockLimit), spec.orphan_timeout + kClearing,
           [option](const std::string& text) { fail(fmt::format("{} {}", option, text), 0); }};
 }
 
 // Creates the directory if it does not exist, and writes the job into its LOCK.
 Status take(const std::string& option, const std::string& path, const std::string& job,
-            const spec::Options& options, process::HeldLocks* locks) {
-  auto taken = process::take_directory(path, base::lock_owner(job), /*make=*/true,
-                                       lock_wait(options, option));
+            const spec::JobSpec& spec, process::HeldLocks* locks) {
+  auto taken =
+      process::take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(spec, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -68,9 +68,9 @@ Status take(const std::string& option, const std::string& path, const std::strin
 // For a host that may have neither a member nor such a directory: returns no lock then. Fails if
 // another job holds the lock.
 Result<std::optional<base::FileLock>> take_if_there(const std::string& path, const std::string& job,
-                                                    const spec::Options& options) {
+                                                    const spec::JobSpec& spec) {
   auto taken = process::take_directory(path, base::lock_owner(job), /*make=*/false,
-                                       lock_wait(options, "--checkpoint"));
+                                       lock_wait(spec, "--checkpoint"));
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == base::Code::kUnavailable) return Status(taken.code(), why);
@@ -81,10 +81,10 @@ Result<std::optional<base::FileLock>> take_if_there(const std::string& path, con
 // The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a
 // newer checkpoint of the launcher's own directory is copied there first.
 Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPlan& plan,
-                                                      const spec::Options& options) {
-  const spec::CheckpointRequest& asked = options.checkpoint;
-  const spec::Environment& environment = options.environment;
-  REGROUP_ASSIGN_OR_RETURN(const auto own, take_if_there(plan.directory, plan.job, options));
+                                                      const spec::JobSpec& spec) {
+  const spec::CheckpointRequest& asked = spec.checkpoint;
+  const spec::Environment& environment = spec.environment;
+  REGROUP_ASSIGN_OR_RETURN(const auto own, take_if_there(plan.directory, plan.job, spec));
   if (!own.has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
   auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, environment);
   if (!newest.ok() || !newest->has_value()) return newest;
@@ -101,9 +101,9 @@ Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPl
 
 }  // namespace
 
-Status check_resumed_options(const spec::Options& options, const writer::Resume& resume) {
+Status check_resumed_options(const spec::JobSpec& spec, const writer::Resume& resume) {
   const auto given = [&](std::string_view name) {
-    return std::ranges::any_of(options.world_options, [&](const std::string& option) {
+    return std::ranges::any_of(spec.world_options, [&](const std::string& option) {
       return std::string_view(option).substr(option.find_first_not_of('-')) == name;
     });
   };
@@ -113,19 +113,18 @@ Status check_resumed_options(const spec::Options& options, const writer::Resume&
         "keeps; leave out --{0}, or give another directory with --checkpoint to begin anew",
         name, here, there, resume.path));
   };
-  if (given("seed") && options.seed != resume.seed)
-    return refused("seed", options.seed, resume.seed);
-  if (given("shards") && options.shards != resume.shards)
-    return refused("shards", options.shards, resume.shards);
+  if (given("seed") && spec.seed != resume.seed) return refused("seed", spec.seed, resume.seed);
+  if (given("shards") && spec.shards != resume.shards)
+    return refused("shards", spec.shards, resume.shards);
   return {};
 }
 
-Result<WorldStart> prepare_checkpoints(const spec::Options& options, std::uint32_t shards,
+Result<WorldStart> prepare_checkpoints(const spec::JobSpec& spec, std::uint32_t shards,
                                        const std::string& job, bool hosts,
                                        process::HeldLocks* locks) {
-  WorldStart out{{}, options.seed, shards};
+  WorldStart out{{}, spec.seed, shards};
   writer::CheckpointPlan& plan = out.checkpoints;
-  const spec::CheckpointRequest& asked = options.checkpoint;
+  const spec::CheckpointRequest& asked = spec.checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())
     return base::invalid_argument("--checkpoint-shared: requires --checkpoint DIR");
   if (asked.directory.empty()) return out;
@@ -133,21 +132,21 @@ Result<WorldStart> prepare_checkpoints(const spec::Options& options, std::uint32
   plan.job = job;
   if (!asked.shared.empty()) {
     plan.shared = absolute(asked.shared);
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, options, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, spec, locks));
   }
   Result<std::optional<writer::Resume>> newest = std::optional<writer::Resume>();
   if (hosts && !plan.shared.empty()) {
-    newest = newest_of_hosts(plan, options);
+    newest = newest_of_hosts(plan, spec);
   } else {
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, options, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, spec, locks));
     std::vector<std::string> places{plan.directory};
     if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
-    newest = newest_in(places, plan.directory, options.environment);
+    newest = newest_in(places, plan.directory, spec.environment);
   }
   if (!newest.ok()) return newest.status();
   plan.resume = std::move(*newest);
   if (plan.resume) {
-    REGROUP_RETURN_IF_ERROR(check_resumed_options(options, *plan.resume));
+    REGROUP_RETURN_IF_ERROR(check_resumed_options(spec, *plan.resume));
     out.seed = plan.resume->seed;
     out.shards = plan.resume->shards;
   }

@@ -18,18 +18,18 @@ struct WorldStart {
   std::uint32_t shards = 0;  // 0: the World chooses
 };
 
-// Locks the directories of `options` for the job and finds their newest intact checkpoint, whose
+// Locks the directories of `spec` for the job and finds their newest intact checkpoint, whose
 // seed and number of shards become those of the World; without one these are --seed and `shards`.
 // `locks`, here or in a child process, hold the locks. Blocks while that checkpoint is verified.
 // With `hosts` (a job on several) the first of two directories is local to each host: a newer
 // checkpoint in this host's local directory, if it can be locked, is copied to the second one, from
 // which the job resumes and which alone stays locked.
-[[nodiscard]] base::Result<WorldStart> prepare_checkpoints(const spec::Options& options,
+[[nodiscard]] base::Result<WorldStart> prepare_checkpoints(const spec::JobSpec& spec,
                                                            std::uint32_t shards,
                                                            const std::string& job, bool hosts,
                                                            process::HeldLocks* locks);
 // kInvalidArgument: --seed or --shards was given and is not that of the checkpoint to resume from.
-[[nodiscard]] base::Status check_resumed_options(const spec::Options& options,
+[[nodiscard]] base::Status check_resumed_options(const spec::JobSpec& spec,
                                                  const writer::Resume& resume);
 
 }  // namespace regroup::job

@@ -14,38 +14,38 @@ bool by_node(const spec::MapBy& map) {
 
 }  // namespace
 
-CoordinatorOptions coordinator_options(const spec::Options& options, const Members& members,
+CoordinatorOptions coordinator_options(const spec::JobSpec& spec, const Members& members,
                                        const WorldStart& world, const JobFiles& files,
                                        std::optional<std::uint32_t> slots) {
   CoordinatorOptions out;
   out.policy = {.min = members.min,
                 .max = members.max,
-                .target = slots ? members.start : options.start,
-                .spares = options.spares,
-                .any_fingerprint = options.any_fingerprint,
-                .replace = options.replace,
+                .target = slots ? members.start : spec.start,
+                .spares = spec.spares,
+                .any_fingerprint = spec.any_fingerprint,
+                .replace = spec.replace,
                 .shards = world.shards,
-                .wait = options.wait,
-                .ready_timeout = options.ready_timeout,
-                .kept_results = options.learner_steps,
-                .learn_above = options.learner_state,
-                .hung_after = options.hung.after,
-                .kill_hung = options.hung.kill,
-                .drop_hung = options.hung.drop};
+                .wait = spec.wait,
+                .ready_timeout = spec.ready_timeout,
+                .kept_results = spec.learner_steps,
+                .learn_above = spec.learner_state,
+                .hung_after = spec.hung.after,
+                .kill_hung = spec.hung.kill,
+                .drop_hung = spec.hung.drop};
   if (world.checkpoints.resume) out.policy.resume = world.checkpoints.resume->step;
-  if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
+  if (spec.max_restarts) out.policy.relaunch.max_restarts = *spec.max_restarts;
   out.job = {.id = files.id(), .seed = world.seed};
   out.files = files;
-  out.quiet = options.quiet;
+  out.quiet = spec.quiet;
   if (slots) {
-    const std::uint32_t most = members.max + options.spares;
-    out.policy.slots = options.oversubscribe ? std::max(most, *slots) : *slots;
+    const std::uint32_t most = members.max + spec.spares;
+    out.policy.slots = spec.oversubscribe ? std::max(most, *slots) : *slots;
     return out;
   }
   out.job.nodes = {};
-  out.policy.oversubscribe = options.oversubscribe;
-  out.policy.grows = AllocationScaler::can_grow(options);
-  out.policy.by_node = by_node(options.mapping.map);
+  out.policy.oversubscribe = spec.oversubscribe;
+  out.policy.grows = AllocationScaler::can_grow(spec);
+  out.policy.by_node = by_node(spec.mapping.map);
   return out;
 }
 

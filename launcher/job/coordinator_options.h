@@ -13,7 +13,7 @@ namespace regroup::job {
 // Options of the coordinator of the job whose files are `files`. `slots`: of this host, if all
 // members run here; none: hosts report their slots when their agents are up, and without
 // --initial-size the job starts with a member for each slot.
-[[nodiscard]] CoordinatorOptions coordinator_options(const spec::Options& options,
+[[nodiscard]] CoordinatorOptions coordinator_options(const spec::JobSpec& spec,
                                                      const Members& members,
                                                      const WorldStart& world, const JobFiles& files,
                                                      std::optional<std::uint32_t> slots);

@@ -59,10 +59,10 @@ base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
   return grant;
 }
 
-Discovery::Discovery(boost::asio::io_context& loop, const spec::Options& options, Events events)
+Discovery::Discovery(boost::asio::io_context& loop, const spec::JobSpec& spec, Events events)
     : loop_(loop),
-      request_(options.discovery),
-      environment_(options.environment),
+      request_(spec.discovery),
+      environment_(spec.environment),
       events_(std::move(events)),
       timer_(loop) {}
 

@@ -29,7 +29,7 @@ class Discovery {
     // Why it could not be asked: the hosts stay as they are.
     std::function<void(const std::string&)> said;
   };
-  Discovery(boost::asio::io_context& loop, const spec::Options& options, Events events);
+  Discovery(boost::asio::io_context& loop, const spec::JobSpec& spec, Events events);
   ~Discovery() { stop(); }
   void start() { ask_later(); }
   void stop();

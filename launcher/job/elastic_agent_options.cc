@@ -7,16 +7,16 @@
 
 namespace regroup::job {
 
-agent::ElasticSetup elastic_setup(const spec::Options& options, std::uint32_t arena_slots,
+agent::ElasticSetup elastic_setup(const spec::JobSpec& spec, std::uint32_t arena_slots,
                                   const WorldStart& world) {
   return {.arena_slots = arena_slots,
           .shards = world.shards,
           .seed = world.seed,
-          .any_fingerprint = options.any_fingerprint,
-          .kept_results = options.elastic ? options.learner_steps : 0,
-          .learn_above = options.elastic ? options.learner_state : 0,
+          .any_fingerprint = spec.any_fingerprint,
+          .kept_results = spec.elastic ? spec.learner_steps : 0,
+          .learn_above = spec.elastic ? spec.learner_state : 0,
           .checkpoints = world.checkpoints,
-          .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after)};
+          .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(spec.hung.after)};
 }
 
 ElasticAgentOptions elastic_agent_options(const agent::ElasticSetup& setup) {

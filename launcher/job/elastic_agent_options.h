@@ -15,7 +15,7 @@ namespace regroup::job {
 
 // The setup that all agents of the job share. `arena_slots`: member slots of an arena. Ranks of a
 // fixed-size job have no learners.
-[[nodiscard]] agent::ElasticSetup elastic_setup(const spec::Options& options,
+[[nodiscard]] agent::ElasticSetup elastic_setup(const spec::JobSpec& spec,
                                                 std::uint32_t arena_slots, const WorldStart& world);
 
 // What the agent does on any host: all that `setup` says. The caller adds what belongs to this host

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "launcher/alloc/reading.h"
-#include "launcher/spec/options.h"
+#include "launcher/spec/job_spec.h"
 
 namespace regroup::job {
 

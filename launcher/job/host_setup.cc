@@ -24,9 +24,9 @@ namespace regroup::job {
 namespace {
 
 // By the allocator, so that it accounts for what runs there; unless the user knows better.
-agent::HostAccess way_of(const spec::Options& options, const spec::HostRequest& host) {
-  if (options.by_ssh || options.fork_agents) return {};
-  return {options.grant.before, options.grant.after, host.address};
+agent::HostAccess way_of(const spec::JobSpec& spec, const spec::HostRequest& host) {
+  if (spec.by_ssh || spec.fork_agents) return {};
+  return {spec.grant.before, spec.grant.after, host.address};
 }
 
 }  // namespace
@@ -37,55 +37,55 @@ std::string build() {
 }
 
 base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop,
-                                                        const spec::Options& options,
+                                                        const spec::JobSpec& spec,
                                                         const std::string& job, bool with_this) {
   agent::HostsOptions hosts;
   hosts.job = job;
   hosts.build = build();
-  for (const spec::HostRequest& host : options.hosts) {
+  for (const spec::HostRequest& host : spec.hosts) {
     if (!host.here || with_this)
-      hosts.hosts.push_back({host.name, host.here, host.user, way_of(options, host)});
+      hosts.hosts.push_back({host.name, host.here, host.user, way_of(spec, host)});
   }
   std::error_code error;
   hosts.program = process::own_program();
-  if (!options.agent_prefix.empty()) hosts.preferred = options.agent_prefix + "/bin/regroup";
+  if (!spec.agent_prefix.empty()) hosts.preferred = spec.agent_prefix + "/bin/regroup";
   hosts.wdir = std::filesystem::current_path(error).string();
-  hosts.environment = options.environment;
-  hosts.ssh = options.fork_agents ? std::vector<std::string>() : options.ssh_command;
-  hosts.verbose = options.verbose;
+  hosts.environment = spec.environment;
+  hosts.ssh = spec.fork_agents ? std::vector<std::string>() : spec.ssh_command;
+  hosts.verbose = spec.verbose;
   // Never less: what answers at once else is here a login on another host.
-  hosts.limit = std::max(hosts.limit, process::time_limit(options.environment, hosts.limit));
+  hosts.limit = std::max(hosts.limit, process::time_limit(spec.environment, hosts.limit));
   // Its command works from here only.
-  const bool by_grant = !options.by_ssh && !options.grant.before.empty();
-  hosts.radix = by_grant ? 0 : options.tree_radix.value_or(agent::kRadix);
+  const bool by_grant = !spec.by_ssh && !spec.grant.before.empty();
+  hosts.radix = by_grant ? 0 : spec.tree_radix.value_or(agent::kRadix);
   return agent::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 
-spec::Grant way_to_all(const spec::Options& options) {
-  if (options.by_ssh || options.fork_agents) return {};
+spec::Grant way_to_all(const spec::JobSpec& spec) {
+  if (spec.by_ssh || spec.fork_agents) return {};
   return {.by = {},
           .hosts = {},
-          .before = options.grant.before,
-          .after = options.grant.after,
+          .before = spec.grant.before,
+          .after = spec.grant.after,
           .warnings = {}};
 }
 
-agent::Setup common_setup(const spec::Options& options) {
+agent::Setup common_setup(const spec::JobSpec& spec) {
   agent::Setup setup;
-  setup.output = options.output;
-  setup.stdin_to = options.stdin_to;
-  setup.verbose = options.verbose;
-  setup.quiet = options.quiet;
-  setup.memory = options.mapping.memory;
-  setup.notice = options.notice;
-  setup.claims = process::claim_scope(options.environment, "");
-  if (const auto factor = process::time_limit_factor(options.environment); factor.ok())
+  setup.output = spec.output;
+  setup.stdin_to = spec.stdin_to;
+  setup.verbose = spec.verbose;
+  setup.quiet = spec.quiet;
+  setup.memory = spec.mapping.memory;
+  setup.notice = spec.notice;
+  setup.claims = process::claim_scope(spec.environment, "");
+  if (const auto factor = process::time_limit_factor(spec.environment); factor.ok())
     setup.time_limit_factor = *factor;
   return setup;
 }
 
-BringUp::BringUp(const spec::Options& options, const base::Fd& guardian, base::Duration spent)
-    : options_(options), guardian_(guardian.get()), began_(base::SystemClock().now() - spent) {}
+BringUp::BringUp(const spec::JobSpec& spec, const base::Fd& guardian, base::Duration spent)
+    : spec_(spec), guardian_(guardian.get()), began_(base::SystemClock().now() - spent) {}
 
 bool BringUp::run(agent::Hosts& hosts, std::function<bool()> enough) {
   const auto failures =
@@ -98,11 +98,11 @@ bool BringUp::run(agent::Hosts& hosts, std::function<bool()> enough) {
 base::Duration BringUp::spent() const { return base::SystemClock().now() - began_; }
 
 bool BringUp::look() {
-  const agent::AgentOptions agent = agent_options(options_, {}, {});
+  const agent::AgentOptions agent = agent_options(spec_, {}, {});
   if (agent::end_requested(guardian_))
     over_ = {agent.stopped_status, "the job was stopped while its agents started"};
-  else if (options_.timeout.count() > 0 && spent() >= options_.timeout)
-    over_ = {agent.timeout_status, agent::ran_too_long(options_.timeout)};
+  else if (spec_.timeout.count() > 0 && spent() >= spec_.timeout)
+    over_ = {agent.timeout_status, agent::ran_too_long(spec_.timeout)};
   return over_.has_value();
 }
 

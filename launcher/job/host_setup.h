@@ -21,25 +21,25 @@ namespace regroup::job {
 // between them.
 [[nodiscard]] std::string build();
 
-// Starts agents on the hosts of `options`, without waiting for them; on this host, if it is one of
+// Starts agents on the hosts of `spec`, without waiting for them; on this host, if it is one of
 // them, only if `with_this`.
 [[nodiscard]] base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop,
-                                                                      const spec::Options& options,
+                                                                      const spec::JobSpec& spec,
                                                                       const std::string& job,
                                                                       bool with_this);
 
 // How agents are started on hosts that are added to the job's allocation later.
-[[nodiscard]] spec::Grant way_to_all(const spec::Options& options);
+[[nodiscard]] spec::Grant way_to_all(const spec::JobSpec& spec);
 
 // The setup of every host, except for its number and name and for duties of a single host.
-[[nodiscard]] agent::Setup common_setup(const spec::Options& options);
+[[nodiscard]] agent::Setup common_setup(const spec::JobSpec& spec);
 
 // Waits for the agents, as Hosts::bring_up(), until the guardian ends the job or --timeout has
 // passed. Reports each failed agent at once.
 class BringUp {
  public:
   // `spent`: the part of --timeout that earlier launches used.
-  BringUp(const spec::Options& options, const base::Fd& guardian, base::Duration spent = {});
+  BringUp(const spec::JobSpec& spec, const base::Fd& guardian, base::Duration spent = {});
   // False: an agent has failed. `enough`: as in agent::BringUp.
   bool run(agent::Hosts& hosts, std::function<bool()> enough = {});
   // True: the job is over by now.
@@ -49,7 +49,7 @@ class BringUp {
   [[nodiscard]] base::Duration spent() const;
 
  private:
-  const spec::Options& options_;
+  const spec::JobSpec& spec_;
   const int guardian_;
   const base::TimePoint began_;
   std::optional<Refusal> over_;

@@ -22,67 +22,65 @@ int as_under(spec::Compat compat, int status) {
   return compat == spec::Compat::kMpich ? kHydraFailed : status;
 }
 
-Inventory::Program find_program(const spec::AppRequest& app, const spec::Options& options) {
+Inventory::Program find_program(const spec::AppRequest& app, const spec::JobSpec& spec) {
   if (const base::Status folder = process::check_wdir(app.wdir); !folder.ok())
-    return Refusal{as_under(options.compat, kNoFolder), folder.message()};
+    return Refusal{as_under(spec.compat, kNoFolder), folder.message()};
   spec::Environment searched_in = app.environment;
   if (!app.search_path.empty()) searched_in["PATH"] = app.search_path;
   auto path = process::find_member_program(app.command.at(0), app.wdir, searched_in);
   if (path.ok())
     return process::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
   const bool searched = app.command[0].find('/') == std::string::npos;
-  Refusal out{as_under(options.compat, searched ? kNotInPath : kNotExecutable),
+  Refusal out{as_under(spec.compat, searched ? kNotInPath : kNotExecutable),
               path.status().message()};
-  if (!options.like_command.empty())
-    out.message += fmt::format("; did you mean regroup {}?", options.like_command);
+  if (!spec.like_command.empty())
+    out.message += fmt::format("; did you mean regroup {}?", spec.like_command);
   return out;
 }
 
 // Where detected GPUs are cached; "": nowhere.
-std::string cache_folder(const spec::Options& options) {
-  auto folder = runtime_folder(options.environment);
+std::string cache_folder(const spec::JobSpec& spec) {
+  auto folder = runtime_folder(spec.environment);
   return folder.ok() ? std::move(*folder) : "";
 }
 
 }  // namespace
 
-base::Result<Inventory> read_inventory(const spec::Options& options,
-                                       const alloc::Allocation& here) {
+base::Result<Inventory> read_inventory(const spec::JobSpec& spec, const alloc::Allocation& here) {
   Inventory out;
-  REGROUP_ASSIGN_OR_RETURN(out.allocation, placement::usable_allocation(options, here));
+  REGROUP_ASSIGN_OR_RETURN(out.allocation, placement::usable_allocation(spec, here));
   out.cores = {out.allocation.slots()};
-  out.hosts = {placement::this_machine(options, out.allocation, cache_folder(options))};
-  for (const spec::AppRequest& app : options.apps)
-    out.programs.push_back(find_program(app, options));
+  out.hosts = {placement::this_machine(spec, out.allocation, cache_folder(spec))};
+  for (const spec::AppRequest& app : spec.apps) out.programs.push_back(find_program(app, spec));
   return out;
 }
 
-Inventory without_hosts(const spec::Options& options) {
+Inventory without_hosts(const spec::JobSpec& spec) {
   Inventory out;
-  for (const spec::AppRequest& app : options.apps) {
+  for (const spec::AppRequest& app : spec.apps) {
     out.programs.emplace_back(
         process::App{"", app.command, app.environment, app.wdir, app.role, app.limits});
   }
   return out;
 }
 
-Inventory query_inventories(const spec::Options& options, const alloc::Allocation& here,
+Inventory query_inventories(const spec::JobSpec& spec, const alloc::Allocation& here,
                             agent::Hosts& hosts) {
-  Inventory out = without_hosts(options);
+  Inventory out = without_hosts(spec);
   out.here = here.hosts.at(0).name;
-  const auto order = placement::inventory_options(options);
+  const auto order = placement::inventory_options(spec);
   std::vector<base::Result<std::string>> answers;
   if (order)
     answers = hosts.query_inventory(std::vector<agent::InventoryRequest>(
         hosts.size(), {order->devices, order->topology, {}, order->claims}));
   std::size_t other = 0;
-  for (const spec::HostRequest& host : options.hosts) {
+  for (const spec::HostRequest& host : spec.hosts) {
     out.cores.push_back(host.here ? here.slots() : hosts.facts(other).slots);
     const std::uint32_t slots = host.slots != 0 ? host.slots : out.cores.back();
     base::Result<placement::HostInventory> inventory = placement::HostInventory();
     if (order && host.here)
-      inventory = placement::take_inventory(*order, here.hosts.at(0).cores, options.environment,
-                                            cache_folder(options));
+      inventory = placement::take_inventory(*order, here.hosts.at(0).cores, spec.environment,
+                                            cache_folder(spec));
     if (host.here && inventory.ok()) inventory->quota = here.hosts.at(0).quota;
     if (order && !host.here) {
       auto& answer = answers.at(other);

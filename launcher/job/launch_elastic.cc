@@ -39,7 +39,7 @@ namespace {
 constexpr int kNoHost = 1;  // no agent came up
 
 // The resources of the members of one host.
-ElasticControllerOptions::Resources resources_on(const spec::Options& options,
+ElasticControllerOptions::Resources resources_on(const spec::JobSpec& spec,
                                                  const spec::HostRequest& host, std::uint32_t slots,
                                                  const base::Result<std::string>& answer) {
   if (!answer.ok()) return answer.status();
@@ -48,38 +48,38 @@ ElasticControllerOptions::Resources resources_on(const spec::Options& options,
     return base::Status(inventory.code(),
                         fmt::format("host {}: {}", host.name, inventory.status().message()));
   REGROUP_ASSIGN_OR_RETURN(const auto placed,
-                           resolve_host(options, host, slots, std::move(*inventory)));
+                           resolve_host(spec, host, slots, std::move(*inventory)));
   for (const std::string& warning : placed.warnings) {
-    if (!options.quiet) fail(warning, 0);
+    if (!spec.quiet) fail(warning, 0);
   }
   return slot_resources(placed);
 }
 
 // Of a host that is up: those that it was given, else what its agent reports.
-std::uint32_t slots_of(const spec::Options& options, const agent::Hosts& hosts, std::size_t index) {
-  const std::uint32_t given = options.hosts.at(index).slots;
+std::uint32_t slots_of(const spec::JobSpec& spec, const agent::Hosts& hosts, std::size_t index) {
+  const std::uint32_t given = spec.hosts.at(index).slots;
   return given != 0 ? given : hosts.facts(index).slots;
 }
 
-std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) {
+std::uint32_t slots_up(const spec::JobSpec& spec, const agent::Hosts& hosts) {
   std::uint32_t slots = 0;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (hosts.is_up(i)) slots += slots_of(options, hosts, i);
+    if (hosts.is_up(i)) slots += slots_of(spec, hosts, i);
   }
   return slots;
 }
 
 // Requests the inventory of all hosts that are up. The job starts without hosts that do not answer
 // or do not fit the request, if enough hosts remain.
-base::Status query_first_resources(const spec::Options& options, agent::Hosts& hosts,
+base::Status query_first_resources(const spec::JobSpec& spec, agent::Hosts& hosts,
                                    ElasticControllerOptions& controller) {
-  const auto order = placement::inventory_options(options);
+  const auto order = placement::inventory_options(spec);
   if (!order) return {};
   controller.inventory =
       agent::InventoryRequest{order->devices, order->topology, {}, order->claims};
-  controller.resources_of = [options](const spec::HostRequest& host, std::uint32_t slots,
-                                      const base::Result<std::string>& answer) {
-    return resources_on(options, host, slots, answer);
+  controller.resources_of = [spec](const spec::HostRequest& host, std::uint32_t slots,
+                                   const base::Result<std::string>& answer) {
+    return resources_on(spec, host, slots, answer);
   };
   std::vector<std::pair<std::size_t, base::Status>> unfit;
   std::vector<bool> asked;
@@ -89,7 +89,7 @@ base::Status query_first_resources(const spec::Options& options, agent::Hosts& h
     if (!asked[i] || !hosts.is_up(i))
       continue;  // the controller asks a host that came up meanwhile
     auto resources =
-        controller.resources_of(options.hosts.at(i), slots_of(options, hosts, i), answers[i]);
+        controller.resources_of(spec.hosts.at(i), slots_of(spec, hosts, i), answers[i]);
     if (resources.ok()) {
       controller.first_resources[i] = std::move(*resources);
     } else {
@@ -97,15 +97,15 @@ base::Status query_first_resources(const spec::Options& options, agent::Hosts& h
       hosts.give_up(hosts.id(i), resources.status());
     }
   }
-  if (!unfit.empty() && slots_up(options, hosts) < options.min) return unfit.front().second;
+  if (!unfit.empty() && slots_up(spec, hosts) < spec.min) return unfit.front().second;
   for (const auto& [index, why] : unfit)
     fail(fmt::format("{}; the job starts without it", why.message()), 0);
   return {};
 }
 
 // The directory for ATTEMPTS: where all hosts see the checkpoints.
-const std::string& attempts_in(const spec::Options& options, const writer::CheckpointPlan& plan) {
-  return !options.several_hosts() || plan.shared.empty() ? plan.directory : plan.shared;
+const std::string& attempts_in(const spec::JobSpec& spec, const writer::CheckpointPlan& plan) {
+  return !spec.several_hosts() || plan.shared.empty() ? plan.directory : plan.shared;
 }
 
 // What both kinds of agent's process need of the launch; made before the guardian forks.
@@ -116,13 +116,13 @@ struct Prepared {
   WorldStart world;
   base::Duration term_grace;
 
-  [[nodiscard]] agent::ElasticSetup setup(const spec::Options& options) const {
-    return elastic_setup(options, arena_slots(job.members.max + options.spares), world);
+  [[nodiscard]] agent::ElasticSetup setup(const spec::JobSpec& spec) const {
+    return elastic_setup(spec, arena_slots(job.members.max + spec.spares), world);
   }
 };
 
 // Serves the job until it is over; returns the exit status of the process.
-int serve(const spec::Options& options, boost::asio::io_context& loop, agent::AgentOptions agent,
+int serve(const spec::JobSpec& spec, boost::asio::io_context& loop, agent::AgentOptions agent,
           const Prepared& prepared, AttemptLog& attempts, base::Fd guardian,
           const agent::JobFactory& make_job) {
   agent.usage.status_file = prepared.files.usage();
@@ -130,56 +130,56 @@ int serve(const spec::Options& options, boost::asio::io_context& loop, agent::Ag
   agent.noticed = [&attempts] { attempts.noticed(); };
   agent::Agent self(loop, std::move(agent), std::move(guardian), make_job);
   std::unique_ptr<preempt::NoticeWatch> watch;  // on several hosts each agent watches its own
-  if (!options.several_hosts()) watch = watch_notices(options, self);
+  if (!spec.several_hosts()) watch = watch_notices(spec, self);
   const int status = self.run();
   attempts.ended(self);
   return status;
 }
 
 // The process of the agent of the only host.
-int run_agent(const spec::Options& options, process::ProcessTableOptions processes,
+int run_agent(const spec::JobSpec& spec, process::ProcessTableOptions processes,
               const Prepared& prepared, base::Fd guardian) {
   auto port = process::hold_port();
-  if (!port.ok()) return fail(port.status().message(), refused(options.compat));
+  if (!port.ok()) return fail(port.status().message(), refused(spec.compat));
   processes.master.port = port->port;
-  agent::ElasticSetup setup = prepared.setup(options);
+  agent::ElasticSetup setup = prepared.setup(spec);
   setup.slots = slot_resources(prepared.job.placed);
   ElasticAgentOptions elastic = elastic_agent_options(setup);
   elastic.socket = prepared.files.agent_socket();
-  elastic.orphan_timeout = options.orphan_timeout;
-  elastic.quiet = options.quiet;
-  elastic.helper = helper_options(options, processes.job);
+  elastic.orphan_timeout = spec.orphan_timeout;
+  elastic.quiet = spec.quiet;
+  elastic.helper = helper_options(spec, processes.job);
   elastic.slots = prepared.job.hosts.at(0).slots;
   boost::asio::io_context loop(1);
-  agent::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
+  agent::AgentOptions agent = agent_options(spec, std::move(processes), std::move(*port));
   agent.spent = prepared.launch.spent;
-  AttemptLog attempts(attempts_in(options, prepared.world.checkpoints));
-  return serve(options, loop, std::move(agent), prepared, attempts, std::move(guardian),
+  AttemptLog attempts(attempts_in(spec, prepared.world.checkpoints));
+  return serve(spec, loop, std::move(agent), prepared, attempts, std::move(guardian),
                [&elastic](agent::Agent& self) {
                  return std::make_unique<ElasticAgent>(self, std::move(elastic));
                });
 }
 
 // The process of the controller of several hosts.
-int run_controller(const spec::Options& options, process::ProcessTableOptions processes,
+int run_controller(const spec::JobSpec& spec, process::ProcessTableOptions processes,
                    Prepared prepared, base::Fd guardian) {
   const Members& members = prepared.job.members;
   const Launch& launch = prepared.launch;
   writer::CheckpointPlan& checkpoints = prepared.world.checkpoints;
   ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
-  auto hosts = send_agents(loop, options, processes.job, true);
+  auto hosts = send_agents(loop, spec, processes.job, true);
   if (!hosts.ok())
     return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
-  BringUp coming(options, guardian, launch.spent);
+  BringUp coming(spec, guardian, launch.spent);
   std::function<bool()> enough = [&] {
-    return slots_up(options, **hosts) >= std::max(members.min, members.start);
+    return slots_up(spec, **hosts) >= std::max(members.min, members.start);
   };
   if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
   coming.run(**hosts, std::move(enough));
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   ElasticControllerOptions controller;
-  controller.setup = common_setup(options);
+  controller.setup = common_setup(spec);
   controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
   for (std::size_t index = 0; index < (*hosts)->size(); ++index) {
@@ -188,48 +188,47 @@ int run_controller(const spec::Options& options, process::ProcessTableOptions pr
     break;
   }
   controller.app = prepared.job.apps.at(0);
-  if (const base::Status status = query_first_resources(options, **hosts, controller); !status.ok())
-    return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
+  if (const base::Status status = query_first_resources(spec, **hosts, controller); !status.ok())
+    return refuse_job(loop, {placing_failed(spec), status.message()}, std::move(guardian));
   const base::Status resumed =
-      start_from_newest_of_hosts(loop, **hosts, options, coming, &prepared.world);
+      start_from_newest_of_hosts(loop, **hosts, spec, coming, &prepared.world);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   if (!resumed.ok())
-    return refuse_job(loop, {refused(options.compat), resumed.message()}, std::move(guardian));
+    return refuse_job(loop, {refused(spec.compat), resumed.message()}, std::move(guardian));
   if (!checkpoints.shared.empty() && checkpoints.resume) {
-    if (!options.quiet) fail(writer::resumes(checkpoints), 0);
+    if (!spec.quiet) fail(writer::resumes(checkpoints), 0);
     controller.known = {checkpoints.resume->step, checkpoints.shards};
   }
-  controller.setup.elastic = prepared.setup(options);
-  AttemptLog attempts(attempts_in(options, checkpoints));
+  controller.setup.elastic = prepared.setup(spec);
+  AttemptLog attempts(attempts_in(spec, checkpoints));
   if (!launch.first() && !checkpoints.resume) {
     attempts.failed();
-    return refuse_job(loop,
-                      {launch.status, nothing_to_go_on_from(attempts_in(options, checkpoints))},
+    return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(spec, checkpoints))},
                       std::move(guardian));
   }
-  for (const spec::HostRequest& host : options.hosts) controller.slots.push_back(host.slots);
-  controller.granted = options.hosts;
-  controller.orphan_timeout = options.orphan_timeout;
+  for (const spec::HostRequest& host : spec.hosts) controller.slots.push_back(host.slots);
+  controller.granted = spec.hosts;
+  controller.orphan_timeout = spec.orphan_timeout;
   controller.grants_socket = prepared.files.grants_socket();
-  controller.quiet = options.quiet;
-  controller.notice_grace = notice_grace(options);
-  controller.scaler = AllocationScaler::make(loop, options, prepared.files, way_to_all(options));
-  controller.spares = options.spares;
+  controller.quiet = spec.quiet;
+  controller.notice_grace = notice_grace(spec);
+  controller.scaler = AllocationScaler::make(loop, spec, prepared.files, way_to_all(spec));
+  controller.spares = spec.spares;
   processes.stdin_to.to = spec::StdinRequest::To::kNone;
-  agent::AgentOptions agent = agent_options(options, std::move(processes), {});
+  agent::AgentOptions agent = agent_options(spec, std::move(processes), {});
   agent.spent = coming.spent();
   std::optional<Discovery> discovery;
   return serve(
-      options, loop, std::move(agent), prepared, attempts, std::move(guardian),
+      spec, loop, std::move(agent), prepared, attempts, std::move(guardian),
       [&](agent::Agent& self) {
         auto made =
             std::make_unique<ElasticController>(self, std::move(controller), std::move(*hosts));
-        if (!options.discovery.script.empty()) {
+        if (!spec.discovery.script.empty()) {
           const Discovery::Events events{
-              [elastic = made.get(), way = way_to_all(options)](
+              [elastic = made.get(), way = way_to_all(spec)](
                   const std::vector<spec::HostRequest>& named) { elastic->follow(named, way); },
               [elastic = made.get()](const std::string& text) { elastic->say(text); }};
-          discovery.emplace(loop, options, events).start();
+          discovery.emplace(loop, spec, events).start();
         }
         return made;
       });
@@ -237,51 +236,48 @@ int run_controller(const spec::Options& options, process::ProcessTableOptions pr
 
 }  // namespace
 
-LaunchEnd launch_elastic(const spec::Options& options, ResolvedJob job, const Launch& launch) {
+LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job, const Launch& launch) {
   const auto refuse = [&](const base::Status& why) {
-    return LaunchEnd{fail(why.message(), refused(options.compat))};
+    return LaunchEnd{fail(why.message(), refused(spec.compat))};
   };
-  const bool several = options.several_hosts();
-  process::ProcessTableOptions processes = process_table_options(options, {});
+  const bool several = spec.several_hosts();
+  process::ProcessTableOptions processes = process_table_options(spec, {});
   process::HeldLocks locks;
-  const auto world =
-      prepare_checkpoints(options, job.members.shards, processes.job, several, &locks);
+  const auto world = prepare_checkpoints(spec, job.members.shards, processes.job, several, &locks);
   if (!world.ok()) return refuse(world.status());
   const writer::CheckpointPlan& checkpoints = world->checkpoints;
   // On several hosts with a directory on each, the newest checkpoint is known when they are up.
   const bool known = !several || checkpoints.shared.empty();
   if (!launch.first() && !checkpoints.resume && known)
     return {fail(nothing_to_go_on_from(checkpoints.directory), launch.status)};
-  if (several && known && checkpoints.resume && !options.quiet)
-    fail(writer::resumes(checkpoints), 0);
-  auto made = make_job_files(options.environment, processes.job);
+  if (several && known && checkpoints.resume && !spec.quiet) fail(writer::resumes(checkpoints), 0);
+  auto made = make_job_files(spec.environment, processes.job);
   if (!made.ok()) return refuse(made.status());
   const HeldJobFiles files(std::move(*made));
-  const auto attempt = count_attempt(attempts_in(options, checkpoints), options.environment);
+  const auto attempt = count_attempt(attempts_in(spec, checkpoints), spec.environment);
   if (!attempt.ok()) return refuse(attempt.status());
   for (process::App& app : job.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   CoordinatorOptions coordinator = coordinator_options(
-      options, job.members, *world, *files, several ? std::nullopt : std::optional(job.slots));
+      spec, job.members, *world, *files, several ? std::nullopt : std::optional(job.slots));
   coordinator.job.attempt = *attempt;
   if (!several) {
     processes.apps = job.apps;
     processes.agent_socket = files->agent_socket();
   }
-  const Prepared prepared{job, *files, launch, *world, term_grace(options)};
+  const Prepared prepared{job, *files, launch, *world, term_grace(spec)};
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
       [&](base::Fd socket) {
         const HeldJobFiles held(*files);  // the guardian may die
-        return several ? run_controller(options, std::move(processes), prepared, std::move(socket))
-                       : run_agent(options, std::move(processes), prepared, std::move(socket));
+        return several ? run_controller(spec, std::move(processes), prepared, std::move(socket))
+                       : run_agent(spec, std::move(processes), prepared, std::move(socket));
       },
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
       },
-      {record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
-      notice_signals(options));
+      {record, spec.orphan_timeout, spec.quiet}, forwarded_signals(spec), notice_signals(spec));
   const int status = guardian.run();
   return end_of(guardian, status, checkpoints, journal);
 }

@@ -8,7 +8,7 @@
 namespace regroup::job {
 
 // Runs `job`, which has hosts if it runs on this one alone; else they come while it runs.
-[[nodiscard]] LaunchEnd launch_elastic(const spec::Options& options, ResolvedJob job,
+[[nodiscard]] LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job,
                                        const Launch& launch);
 
 }  // namespace regroup::job

@@ -37,12 +37,11 @@ constexpr int kNoHostYet = 1;  // an agent could not be started
 class FixedLaunch {
  public:
   // `locks`: for the directories of its checkpoints.
-  FixedLaunch(const spec::Options& options, const alloc::Allocation& here,
-              process::HeldLocks* locks)
-      : options_(options),
+  FixedLaunch(const spec::JobSpec& spec, const alloc::Allocation& here, process::HeldLocks* locks)
+      : spec_(spec),
         here_(here),
         locks_(locks),
-        processes_(process_table_options(options, {})),
+        processes_(process_table_options(spec, {})),
         id_(processes_.job) {}
 
   [[nodiscard]] const std::string& id() const { return id_; }
@@ -56,68 +55,67 @@ class FixedLaunch {
 
   // Returns the exit status of the process. The guardian has the exit status of the job.
   int run(boost::asio::io_context& loop, base::Fd guardian) {
-    BringUp coming(options_, guardian);
-    if (options_.several_hosts()) {
+    BringUp coming(spec_, guardian);
+    if (spec_.several_hosts()) {
       if (const auto refused = prepare_hosts(loop, coming))
         return refuse_job(loop, *refused, std::move(guardian));
     }
     auto port = process::hold_port();
     if (!port.ok())
-      return refuse_job(loop, {refused(options_.compat), port.status().message()},
+      return refuse_job(loop, {refused(spec_.compat), port.status().message()},
                         std::move(guardian));
     announced_ =
-        announce_job(options_.environment, id_, static_cast<std::uint32_t>(job_.host_of.size()));
+        announce_job(spec_.environment, id_, static_cast<std::uint32_t>(job_.host_of.size()));
     if (const base::Status status = set_up(*port); !status.ok())
       return refuse_job(loop, {kNoHostYet, status.message()}, std::move(guardian));
-    agent::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
+    agent::AgentOptions agent = agent_options(spec_, std::move(processes_), std::move(*port));
     if (hosts_) agent.spent = coming.spent();
     if (announced_) agent.usage.status_file = announced_->files->usage();
     agent::Agent self(loop, std::move(agent), std::move(guardian),
                       [this](agent::Agent& self) { return make_job(self); });
-    const auto watch = watch_notices(options_, self);
+    const auto watch = watch_notices(spec_, self);
     return self.run();
   }
 
  private:
   // Starts the agents of the other hosts and resolves the job with what they report.
   std::optional<Refusal> prepare_hosts(boost::asio::io_context& loop, BringUp& coming) {
-    auto made = send_agents(loop, options_, id_, false);
+    auto made = send_agents(loop, spec_, id_, false);
     if (!made.ok()) return Refusal{kNoHostYet, made.status().message()};
     hosts_ = std::move(*made);
     const bool all = coming.run(*hosts_);
     if (coming.over()) return coming.over();
     if (!all) return Refusal{kNoHostYet, {}};  // the reasons have been printed
-    const Inventory inventory = query_inventories(options_, here_, *hosts_);
+    const Inventory inventory = query_inventories(spec_, here_, *hosts_);
     for (std::size_t i = 0; i < hosts_->size(); ++i) {
       if (!hosts_->is_up(i)) return Refusal{kNoHostYet, {}};  // the reason has been printed
     }
-    auto resolved = resolve(options_, inventory);
+    auto resolved = resolve(spec_, inventory);
     if (auto* refusal = std::get_if<Refusal>(&resolved)) return std::move(*refusal);
     job_ = std::move(std::get<ResolvedJob>(resolved));
-    show_placement(options_, inventory.allocation, job_);
-    if (options_.do_not_launch) return Refusal{0, ""};
+    show_placement(spec_, inventory.allocation, job_);
+    if (spec_.do_not_launch) return Refusal{0, ""};
     return prepare_world(&coming, &loop);
   }
 
   // Prepares the World of ranks that join.
   std::optional<Refusal> prepare_world(BringUp* coming, boost::asio::io_context* loop = nullptr) {
     const auto refuse = [this](const base::Status& why) {
-      return Refusal{refused(options_.compat), why.message()};
+      return Refusal{refused(spec_.compat), why.message()};
     };
-    base::Result<WorldStart> world = WorldStart{{}, options_.seed, options_.shards};
-    if (!has_roles(options_))
-      world = prepare_checkpoints(options_, job_.members.shards, id_, hosts_ != nullptr, locks_);
+    base::Result<WorldStart> world = WorldStart{{}, spec_.seed, spec_.shards};
+    if (!has_roles(spec_))
+      world = prepare_checkpoints(spec_, job_.members.shards, id_, hosts_ != nullptr, locks_);
     if (!world.ok()) return refuse(world.status());
     world_ = std::move(*world);
     if (hosts_) {
       const base::Status newest =
-          start_from_newest_of_hosts(*loop, *hosts_, options_, *coming, &world_);
+          start_from_newest_of_hosts(*loop, *hosts_, spec_, *coming, &world_);
       if (coming->over()) return coming->over();
       if (!newest.ok()) return refuse(newest);
-      if (world_.checkpoints.resume && !options_.quiet)
-        fail(writer::resumes(world_.checkpoints), 0);
+      if (world_.checkpoints.resume && !spec_.quiet) fail(writer::resumes(world_.checkpoints), 0);
     }
-    for (process::App& app : job_.apps) add_world_variables(options_, world_, app.environment);
+    for (process::App& app : job_.apps) add_world_variables(spec_, world_, app.environment);
     processes_.apps = job_.apps;
     return std::nullopt;
   }
@@ -126,14 +124,14 @@ class FixedLaunch {
   // about it. Else such ranks serve themselves. Not for a job of roles, nor where this host has no
   // folder for the job.
   [[nodiscard]] bool serves_world() const {
-    return !has_roles(options_) && announced_ && (hosts_ || !options_.world_options.empty());
+    return !has_roles(spec_) && announced_ && (hosts_ || !spec_.world_options.empty());
   }
 
   // Reserves the ports of all roles before any member starts, because members get the addresses of
   // all others.
   base::Status hold_ports() {
     REGROUP_ASSIGN_OR_RETURN(const auto wanted,
-                             ports_wanted(options_.roles, job_.host_of, job_.hosts.size()));
+                             ports_wanted(spec_.roles, job_.host_of, job_.hosts.size()));
     REGROUP_ASSIGN_OR_RETURN(held_, job::hold_ports(wanted.at(0), ""));
     std::vector<agent::InventoryRequest> orders;
     for (std::size_t i = 1; i < wanted.size(); ++i) orders.push_back({false, "", wanted.at(i)});
@@ -152,7 +150,7 @@ class FixedLaunch {
                                            hosts_->name(other - 1)));
       numbers.back() = std::move(*ports);
     }
-    cluster_.roles = options_.roles;
+    cluster_.roles = spec_.roles;
     give_ports(cluster_, job_.host_of, numbers, addresses);
     return {};
   }
@@ -162,32 +160,32 @@ class FixedLaunch {
     processes_.master.port = port.port;
     if (serves_world())
       processes_.world_socket = announced_->files->agent_socket();
-    else if (announced_ && !has_roles(options_))
+    else if (announced_ && !has_roles(spec_))
       processes_.exits_file = announced_->files->exits();
     return hosts_ ? set_up_hosts() : base::Status();
   }
 
   // MASTER_ADDR is the host of rank 0.
   base::Status set_up_hosts() {
-    if (has_roles(options_)) REGROUP_RETURN_IF_ERROR(hold_ports());
+    if (has_roles(spec_)) REGROUP_RETURN_IF_ERROR(hold_ports());
     const std::uint32_t first = job_.host_of.empty() ? 0 : job_.host_of[0];
     processes_.master.address = first == 0 ? hosts_->own_address() : hosts_->address(first - 1);
     if (first != 0) processes_.master.port = hosts_->facts(first - 1).port;
-    const bool reads_here = job_.reads_input(options_.stdin_to, 0);
+    const bool reads_here = job_.reads_input(spec_.stdin_to, 0);
     if (!reads_here) processes_.stdin_to.to = spec::StdinRequest::To::kNone;
     bool shared = false;
     std::vector<agent::Setup> setups;
     for (std::uint32_t host = 1; host < job_.hosts.size(); ++host) {
-      agent::Setup setup = common_setup(options_);
+      agent::Setup setup = common_setup(spec_);
       setup.host = host;
       setup.name = job_.hosts[host].name;
-      const bool reads = job_.reads_input(options_.stdin_to, host);
+      const bool reads = job_.reads_input(spec_.stdin_to, host);
       if (!reads) setup.stdin_to.to = spec::StdinRequest::To::kNone;
       shared = shared || (reads_here && reads);
       setup.services = true;
       if (serves_world())
-        setup.elastic = elastic_setup(options_, rank_slots(job_.host_of, host), world_);
-      setup.usage = announced_ || !options_.usage_log.empty();
+        setup.elastic = elastic_setup(spec_, rank_slots(job_.host_of, host), world_);
+      setup.usage = announced_ || !spec_.usage_log.empty();
       setup.master = processes_.master;
       setups.push_back(std::move(setup));
     }
@@ -196,7 +194,7 @@ class FixedLaunch {
   }
 
   std::unique_ptr<agent::AgentJob> make_job(agent::Agent& self) {
-    if (!has_roles(options_)) {
+    if (!has_roles(spec_)) {
       FixedSizeOptions fixed = fixed_size_options();
       if (serves_world()) {
         fixed.world = [this, hosts = hosts_.get()](agent::Agent& agent, agent::OtherHosts*) {
@@ -209,41 +207,41 @@ class FixedLaunch {
   }
 
   RankWorldOptions world_options() {
-    RankWorldOptions out = rank_world_options(options_, id_, announced_->files->agent_socket(),
+    RankWorldOptions out = rank_world_options(spec_, id_, announced_->files->agent_socket(),
                                               {job_.host_of.begin(), job_.host_of.end()}, world_);
     out.agent.host = job_.hosts[0].name;
     return out;
   }
 
   FixedSizeOptions fixed_size_options() {
-    const bool limited = !options_.oversubscribe && options_.compat == spec::Compat::kOpenMpi;
-    const spec::MapBy::Kind map = options_.mapping.map.kind;
-    const bool listed = !options_.mapping.cpu_set.empty() || map == spec::MapBy::Kind::kCpuList;
+    const bool limited = !spec_.oversubscribe && spec_.compat == spec::Compat::kOpenMpi;
+    const spec::MapBy::Kind map = spec_.mapping.map.kind;
+    const bool listed = !spec_.mapping.cpu_set.empty() || map == spec::MapBy::Kind::kCpuList;
     // MPI_Comm_spawn gives its ranks the cores that are left; over several hosts they are not
     // bound.
     const placement::PlacedJob bindable = listed || hosts_ ? job_.placed : job_.placed.with_spare();
     return {.counts = job_.counts,
             .hosts = job_.hosts,
             .host_of = job_.host_of,
-            .compat = options_.compat,
-            .fault_tolerant = options_.ulfm || options_.keep_going,
-            .quiet = options_.quiet,
-            .helper = helper_options(options_, id_),
+            .compat = spec_.compat,
+            .fault_tolerant = spec_.ulfm || spec_.keep_going,
+            .quiet = spec_.quiet,
+            .helper = helper_options(spec_, id_),
             .cores = bindable.cores(),
             .bindings = bindable.bindings(),
             .threads = job_.threads,
             .environments = job_.placed.environments,
             .most = limited ? job_.slots : 0,
-            .term_grace = options_.term_grace};
+            .term_grace = spec_.term_grace};
   }
 
   RoleJobOptions role_job_options() {
     RoleJobOptions out;
-    out.name = options_.job_name.empty() ? id_ : options_.job_name;
-    out.roles = options_.roles;
-    out.restart.whole_job = options_.restart_policy == spec::RestartPolicy::kRestart;
-    if (options_.max_restarts) out.restart.max_restarts = *options_.max_restarts;
-    out.term_grace = options_.term_grace;
+    out.name = spec_.job_name.empty() ? id_ : spec_.job_name;
+    out.roles = spec_.roles;
+    out.restart.whole_job = spec_.restart_policy == spec::RestartPolicy::kRestart;
+    if (spec_.max_restarts) out.restart.max_restarts = *spec_.max_restarts;
+    out.term_grace = spec_.term_grace;
     out.cores = job_.placed.cores();
     out.bindings = job_.placed.bindings();
     out.environments = job_.placed.environments;
@@ -251,12 +249,12 @@ class FixedLaunch {
     out.host_of = job_.host_of;
     out.ports = std::move(cluster_.members);
     out.coordinator_port = cluster_.coordinator_port;
-    out.quiet = options_.quiet;
-    out.helper = helper_options(options_, id_);
+    out.quiet = spec_.quiet;
+    out.helper = helper_options(spec_, id_);
     return out;
   }
 
-  const spec::Options& options_;
+  const spec::JobSpec& spec_;
   const alloc::Allocation& here_;
   process::HeldLocks* const locks_;
   process::ProcessTableOptions processes_;
@@ -271,18 +269,18 @@ class FixedLaunch {
 
 }  // namespace
 
-int launch_fixed(const spec::Options& options, const alloc::Allocation& here,
+int launch_fixed(const spec::JobSpec& spec, const alloc::Allocation& here,
                  std::optional<ResolvedJob> resolved) {
   if (!resolved) {
-    if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
+    if (const std::string ignored = unheeded_options(spec); !ignored.empty()) fail(ignored, 0);
   }
   process::HeldLocks locks;
-  FixedLaunch launch(options, here, &locks);
+  FixedLaunch launch(spec, here, &locks);
   if (resolved) {
     if (const auto refusal = launch.prepare(std::move(*resolved)))
       return fail(refusal->message, refusal->exit_status);
   }
-  const auto folder = runtime_folder(options.environment);
+  const auto folder = runtime_folder(spec.environment);
   // The agent makes them; it may be killed.
   const HeldJobFiles files(folder.ok() ? JobFiles{*folder + "/" + launch.id()} : JobFiles());
   return agent::Guardian(
@@ -290,8 +288,8 @@ int launch_fixed(const spec::Options& options, const alloc::Allocation& here,
                boost::asio::io_context loop(1);
                return FixedLaunch(std::move(launch)).run(loop, std::move(guardian));
              },
-             nullptr, {launch.record(), {}, options.quiet}, forwarded_signals(options),
-             notice_signals(options))
+             nullptr, {launch.record(), {}, spec.quiet}, forwarded_signals(spec),
+             notice_signals(spec))
       .run();
 }
 

@@ -18,42 +18,42 @@ constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
 
 }  // namespace
 
-bool slots_given(const spec::Options& options) {
-  return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
-                                               [](const auto& host) { return host.slots != 0; });
+bool slots_given(const spec::JobSpec& spec) {
+  return !spec.hosts.empty() && std::all_of(spec.hosts.begin(), spec.hosts.end(),
+                                            [](const auto& host) { return host.slots != 0; });
 }
 
-std::uint32_t slots_for(const spec::Options& options, std::uint32_t slots) {
-  if (!slots_given(options)) return slots;
-  return std::accumulate(options.hosts.begin(), options.hosts.end(), 0U,
+std::uint32_t slots_for(const spec::JobSpec& spec, std::uint32_t slots) {
+  if (!slots_given(spec)) return slots;
+  return std::accumulate(spec.hosts.begin(), spec.hosts.end(), 0U,
                          [](std::uint32_t sum, const auto& host) { return sum + host.slots; });
 }
 
-bool has_roles(const spec::Options& options) { return !options.roles.empty(); }
+bool has_roles(const spec::JobSpec& spec) { return !spec.roles.empty(); }
 
-std::string unheeded_options(const spec::Options& options, const std::vector<std::string>& notes) {
+std::string unheeded_options(const spec::JobSpec& spec, const std::vector<std::string>& notes) {
   std::vector<std::string> lines;
-  if (!options.quiet) lines = options.notes;
-  if (!options.quiet) lines.insert(lines.end(), notes.begin(), notes.end());
-  if (!options.elastic && !options.elastic_options.empty()) {
+  if (!spec.quiet) lines = spec.notes;
+  if (!spec.quiet) lines.insert(lines.end(), notes.begin(), notes.end());
+  if (!spec.elastic && !spec.elastic_options.empty()) {
     lines.push_back(fmt::format("{}: ignored; requires an elastic job (-np MIN:MAX)",
-                                fmt::join(options.elastic_options, ", ")));
+                                fmt::join(spec.elastic_options, ", ")));
   }
-  const bool roles = has_roles(options);
-  std::vector<std::string> of_world = roles ? options.world_options : std::vector<std::string>();
+  const bool roles = has_roles(spec);
+  std::vector<std::string> of_world = roles ? spec.world_options : std::vector<std::string>();
   std::erase_if(of_world, [](const std::string& name) {
     return std::ranges::find(kOfRoles, name.substr(name.find_first_not_of('-'))) != kOfRoles.end();
   });
   if (!of_world.empty())
     lines.push_back(fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role",
                                 fmt::join(of_world, ", ")));
-  if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
+  if (!spec.elastic && !roles && spec.max_restarts.value_or(0) != 0)
     lines.emplace_back("--max-restarts: ignored; requires -np MIN:MAX or --role");
-  if (!roles && options.restart_policy != spec::RestartPolicy::kEnd)
+  if (!roles && spec.restart_policy != spec::RestartPolicy::kEnd)
     lines.emplace_back("--restart-policy: ignored; requires --role");
-  if ((options.elastic || roles) && (options.ulfm || options.keep_going))
+  if ((spec.elastic || roles) && (spec.ulfm || spec.keep_going))
     lines.emplace_back("--with-ft, --enable-recovery: ignored; require -np N without --role");
-  if (!options.mapping.fabric.empty() && !options.several_hosts())
+  if (!spec.mapping.fabric.empty() && !spec.several_hosts())
     lines.emplace_back("--fabric: ignored; requires a job on several hosts");
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }

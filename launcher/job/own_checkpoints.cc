@@ -207,14 +207,14 @@ void take_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
 }
 
 base::Status start_from_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
-                                        const spec::Options& options, BringUp& coming,
+                                        const spec::JobSpec& spec, BringUp& coming,
                                         WorldStart* start) {
   const spec::CheckpointPlan& plan = start->checkpoints;
   take_newest_of_hosts(
       loop, hosts, [&coming] { return coming.look(); },
       [](const std::string& text) { fail(text, 0); }, &start->checkpoints);
   if (plan.shared.empty() || !plan.resume || coming.over()) return {};
-  REGROUP_RETURN_IF_ERROR(check_resumed_options(options, *plan.resume));
+  REGROUP_RETURN_IF_ERROR(check_resumed_options(spec, *plan.resume));
   start->seed = plan.seed, start->shards = plan.shards;
   return {};
 }

@@ -33,7 +33,7 @@ void take_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
 // check_resumed_options().
 [[nodiscard]] base::Status start_from_newest_of_hosts(boost::asio::io_context& loop,
                                                       agent::Hosts& hosts,
-                                                      const spec::Options& options, BringUp& coming,
+                                                      const spec::JobSpec& spec, BringUp& coming,
                                                       WorldStart* start);
 
 }  // namespace regroup::job

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "launcher/job/elastic_agent_options.h"
-#include "launcher/spec/options.h"
+#include "launcher/spec/job_spec.h"
 #include "membership/coordinator/agent_facts.h"
 
 namespace regroup::job {
@@ -29,7 +29,7 @@ std::uint32_t rank_slots(const std::vector<proto::NodeId>& placed, proto::NodeId
   return std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1);
 }
 
-RankWorldOptions rank_world_options(const spec::Options& options, const std::string& job,
+RankWorldOptions rank_world_options(const spec::JobSpec& spec, const std::string& job,
                                     const std::string& socket, std::vector<proto::NodeId> placed,
                                     const WorldStart& world) {
   RankWorldOptions out;
@@ -39,29 +39,29 @@ RankWorldOptions rank_world_options(const spec::Options& options, const std::str
                 .max = size,
                 .target = size,
                 .slots = size,
-                .any_fingerprint = options.any_fingerprint,
+                .any_fingerprint = spec.any_fingerprint,
                 .replace = false,
                 .fixed = true,
                 .shards = world.shards,
-                .ready_timeout = options.ready_timeout,
-                .hung_after = options.hung.after};
+                .ready_timeout = spec.ready_timeout,
+                .hung_after = spec.hung.after};
   if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
   out.job = {.id = job, .seed = world.seed, .nodes = placed};
   std::ranges::sort(out.job.nodes);
   out.job.nodes.erase(std::unique(out.job.nodes.begin(), out.job.nodes.end()), out.job.nodes.end());
-  out.agent = elastic_agent_options(elastic_setup(options, rank_slots(placed, kHere), world));
+  out.agent = elastic_agent_options(elastic_setup(spec, rank_slots(placed, kHere), world));
   out.job.placed = std::move(placed);
   out.agent.socket = socket;
-  out.agent.quiet = options.quiet;
+  out.agent.quiet = spec.quiet;
   out.agent.fixed = true;
   return out;
 }
 
-void add_world_variables(const spec::Options& options, const WorldStart& world,
+void add_world_variables(const spec::JobSpec& spec, const WorldStart& world,
                          spec::Environment& environment) {
   if (world.shards != 0) environment["REGROUP_SHARDS"] = std::to_string(world.shards);
   if (world.seed != 0) environment["REGROUP_SEED"] = std::to_string(world.seed);
-  if (options.any_fingerprint) environment["REGROUP_CHECK_STATE"] = "0";
+  if (spec.any_fingerprint) environment["REGROUP_CHECK_STATE"] = "0";
   writer::add_checkpoint_variables(world.checkpoints, environment);
 }
 

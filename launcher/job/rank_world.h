@@ -20,7 +20,7 @@
 #include "proto/message.h"
 
 namespace regroup::spec {
-struct Options;
+struct JobSpec;
 }  // namespace regroup::spec
 
 namespace regroup::job {
@@ -33,8 +33,8 @@ struct RankWorldOptions {
 
 // Options for a job of -np N whose rank i runs on host placed[i]; this host is 0. `socket`: where
 // ranks of this host join.
-[[nodiscard]] RankWorldOptions rank_world_options(const spec::Options& options,
-                                                  const std::string& job, const std::string& socket,
+[[nodiscard]] RankWorldOptions rank_world_options(const spec::JobSpec& spec, const std::string& job,
+                                                  const std::string& socket,
                                                   std::vector<proto::NodeId> placed,
                                                   const WorldStart& world);
 
@@ -44,7 +44,7 @@ struct RankWorldOptions {
 
 // Adds the variables that pass options to ranks that join without an agent, and to checkpoints of
 // the agent.
-void add_world_variables(const spec::Options& options, const WorldStart& world,
+void add_world_variables(const spec::JobSpec& spec, const WorldStart& world,
                          spec::Environment& environment);
 
 // Used by the loop's thread.

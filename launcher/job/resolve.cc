@@ -20,19 +20,19 @@ constexpr std::uint32_t kMostMembers = 65536;
 constexpr std::uint32_t kSpareSlots = 2;  // of dead members whose partial sums still count
 
 // Members of each program that are placed at the start: of MIN:MAX no more than there are slots.
-std::vector<std::uint32_t> placed_counts(const spec::Options& options, const ResolvedJob& job) {
-  if (!options.elastic || options.oversubscribe) return job.members.counts;
+std::vector<std::uint32_t> placed_counts(const spec::JobSpec& spec, const ResolvedJob& job) {
+  if (!spec.elastic || spec.oversubscribe) return job.members.counts;
   return {std::min(job.members.max, job.slots)};
 }
 
 // Numbers the hosts of the job and says where each rank runs.
-void lay_out(const spec::Options& options, const Inventory& inventory, ResolvedJob& job) {
+void lay_out(const spec::JobSpec& spec, const Inventory& inventory, ResolvedJob& job) {
   job.hosts = {{inventory.here, 0}};
   std::vector<std::uint32_t> numbers;  // by host of the inventory
   std::vector<std::uint32_t> cores;    // the same: slots that were said may be more than its cores
   for (std::size_t i = 0; i < inventory.allocation.hosts.size(); ++i) {
     const alloc::Host& host = inventory.allocation.hosts[i];
-    const bool here = !options.several_hosts() || options.hosts.at(i).here;
+    const bool here = !spec.several_hosts() || spec.hosts.at(i).here;
     numbers.push_back(here ? 0 : static_cast<std::uint32_t>(job.hosts.size()));
     if (here) job.hosts[0].slots = host.slots;
     if (!here) job.hosts.push_back({host.name, host.slots});
@@ -45,20 +45,19 @@ void lay_out(const spec::Options& options, const Inventory& inventory, ResolvedJ
 
 }  // namespace
 
-base::Result<Members> fit_to_slots(const spec::Options& options, spec::MemberRange asked,
+base::Result<Members> fit_to_slots(const spec::JobSpec& spec, spec::MemberRange asked,
                                    std::uint32_t slots) {
-  slots = slots_for(options, slots);
-  Members out{.min = asked.min, .max = asked.max, .start = options.start, .shards = options.shards};
+  slots = slots_for(spec, slots);
+  Members out{.min = asked.min, .max = asked.max, .start = spec.start, .shards = spec.shards};
   if (out.max == 0) out.min = out.max = slots;
-  for (const spec::AppRequest& app : options.apps)
-    out.counts.push_back(app.count.value_or(out.max));
-  const bool one_host = !options.several_hosts();
-  if (options.elastic && one_host && out.max >= proto::kMaxSlots) {
+  for (const spec::AppRequest& app : spec.apps) out.counts.push_back(app.count.value_or(out.max));
+  const bool one_host = !spec.several_hosts();
+  if (spec.elastic && one_host && out.max >= proto::kMaxSlots) {
     return base::invalid_argument(
         fmt::format("-np {}:{}: expected at most {} members on one machine", out.min, out.max,
                     proto::kMaxSlots - 1));
   }
-  if (options.elastic && !one_host && options.do_not_launch) {
+  if (spec.elastic && !one_host && spec.do_not_launch) {
     return base::invalid_argument(
         "--do-not-launch: an elastic job on several hosts places its members as hosts come; use "
         "-np N to see where N ranks would go");
@@ -67,42 +66,41 @@ base::Result<Members> fit_to_slots(const spec::Options& options, spec::MemberRan
     return base::invalid_argument(
         fmt::format("{} members: expected at most {}", out.max, kMostMembers));
   }
-  if (!options.elastic && out.start != 0 && out.start != out.max) {
+  if (!spec.elastic && out.start != 0 && out.start != out.max) {
     return base::invalid_argument(
         fmt::format("--initial-size {}: requires an elastic job (-np MIN:MAX)", out.start));
   }
   if (out.start == 0) {
-    out.start = options.elastic ? std::max(out.min, std::min(out.max, slots)) : out.max;
+    out.start = spec.elastic ? std::max(out.min, std::min(out.max, slots)) : out.max;
   } else if (out.start < out.min || out.start > out.max) {
     return base::invalid_argument(
         fmt::format("--initial-size {}: expected a number in the range {}:{} of -np", out.start,
                     out.min, out.max));
   }
-  if (out.start > (options.oversubscribe ? out.max : slots)) {
+  if (out.start > (spec.oversubscribe ? out.max : slots)) {
     return base::invalid_argument(
         fmt::format("{} requested, {} {}available; --oversubscribe allows more",
                     base::counted(out.start, "member"), base::counted(slots, "slot"),
-                    one_host && !slots_given(options) ? "(cores) " : ""));
+                    one_host && !slots_given(spec) ? "(cores) " : ""));
   }
-  const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
+  const std::uint32_t most = spec.hosts.size() == 1 ? spec.hosts[0].max_slots : 0;
   if (most != 0 && out.start > most) {
     return base::invalid_argument(fmt::format("{} requested; the host file allows {} (max_slots)",
                                               base::counted(out.start, "member"), most));
   }
-  if (options.spares > 0 && !options.replace)
+  if (spec.spares > 0 && !spec.replace)
     return base::invalid_argument(fmt::format(
         "--spares {}: cannot be combined with --replace never, which replaces no lost member",
-        options.spares));
-  if (options.elastic && one_host && !options.oversubscribe && out.start + options.spares > slots) {
-    out.notes.push_back(fmt::format("--spares {}: {} {} room for {} in addition to {}",
-                                    options.spares, base::counted(slots, "slot"),
-                                    slots == 1 ? "has" : "have", slots - out.start,
-                                    base::counted(out.start, "member")));
+        spec.spares));
+  if (spec.elastic && one_host && !spec.oversubscribe && out.start + spec.spares > slots) {
+    out.notes.push_back(fmt::format("--spares {}: {} {} room for {} in addition to {}", spec.spares,
+                                    base::counted(slots, "slot"), slots == 1 ? "has" : "have",
+                                    slots - out.start, base::counted(out.start, "member")));
   }
   if (out.shards == 0)
-    out.shards = options.elastic ? std::bit_ceil(out.max)
-                                 : std::min(std::bit_ceil(out.max), proto::kMaxShards);
-  if (options.elastic && out.shards > proto::kMaxShards) {
+    out.shards =
+        spec.elastic ? std::bit_ceil(out.max) : std::min(std::bit_ceil(out.max), proto::kMaxShards);
+  if (spec.elastic && out.shards > proto::kMaxShards) {
     return base::invalid_argument(
         fmt::format("--shards {}: expected at most {}", out.shards, proto::kMaxShards));
   }
@@ -116,20 +114,19 @@ bool ResolvedJob::reads_input(const spec::StdinRequest& input, std::uint32_t hos
          std::ranges::find(host_of, host) != host_of.end();
 }
 
-std::variant<ResolvedJob, Refusal> resolve(const spec::Options& options,
-                                           const Inventory& inventory) {
-  const int status = refused(options.compat);
+std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec, const Inventory& inventory) {
+  const int status = refused(spec.compat);
   const bool later = inventory.allocation.hosts.empty();
   ResolvedJob job;
   // Without -np as many as --map-by ppr:N:OBJECT gives on these hosts.
-  base::Result<spec::MemberRange> asked = spec::MemberRange{options.min, options.max};
-  if (placement::counts_objects(options)) asked = placement::members_of(options, inventory.hosts);
+  base::Result<spec::MemberRange> asked = spec::MemberRange{spec.min, spec.max};
+  if (placement::counts_objects(spec)) asked = placement::members_of(spec, inventory.hosts);
   if (!asked.ok()) return Refusal{status, asked.status().message()};
   const std::uint32_t slots = later ? proto::kMaxMembers : inventory.allocation.slots();
-  auto members = fit_to_slots(options, *asked, slots);
+  auto members = fit_to_slots(spec, *asked, slots);
   if (!members.ok()) return Refusal{status, members.status().message()};
   job.members = std::move(*members);
-  const spec::StdinRequest& input = options.stdin_to;
+  const spec::StdinRequest& input = spec.stdin_to;
   if (input.to == spec::StdinRequest::To::kRank && input.rank >= job.members.max) {
     return Refusal{status, fmt::format("--stdin {}: expected a rank of at most {}", input.rank,
                                        job.members.max - 1)};
@@ -138,32 +135,32 @@ std::variant<ResolvedJob, Refusal> resolve(const spec::Options& options,
     if (const auto* missing = std::get_if<Refusal>(&program)) return *missing;
     job.apps.push_back(std::get<process::App>(program));
   }
-  job.notes = unheeded_options(options, job.members.notes);
-  job.slots = slots_for(options, slots);
+  job.notes = unheeded_options(spec, job.members.notes);
+  job.slots = slots_for(spec, slots);
   if (later) return job;
-  job.counts = placed_counts(options, job);
+  job.counts = placed_counts(spec, job);
   auto placed = placement::place_on_cluster(
-      options, inventory.hosts, placement::job_request(options, job.counts, needs_of(options)));
+      spec, inventory.hosts, placement::job_request(spec, job.counts, needs_of(spec)));
   if (!placed.ok())
-    return Refusal{placing_failed(options), placed.status().message(), std::move(job.notes)};
+    return Refusal{placing_failed(spec), placed.status().message(), std::move(job.notes)};
   job.placed = std::move(*placed);
-  lay_out(options, inventory, job);
+  lay_out(spec, inventory, job);
   return job;
 }
 
-base::Result<placement::PlacedJob> resolve_host(const spec::Options& options,
+base::Result<placement::PlacedJob> resolve_host(const spec::JobSpec& spec,
                                                 const spec::HostRequest& host, std::uint32_t slots,
                                                 placement::HostInventory inventory) {
   placement::keep_granted(host, inventory);
-  placement::JobRequest request = placement::job_request(options, {slots}, {});
+  placement::JobRequest request = placement::job_request(spec, {slots}, {});
   if (request.on_devices()) {
     std::uint32_t room = placement::count_of(placement::idle_gpus(inventory)) / request.gpus.at(0);
-    if (room == 0 && options.oversubscribe)
+    if (room == 0 && spec.oversubscribe)
       room = placement::count_of(inventory.free) / request.gpus.at(0);
-    request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
+    request.ranks.counts = {std::max(1U, spec.oversubscribe ? room : std::min(slots, room))};
   }
   auto placed =
-      placement::place_on_cluster(options, {{host.name, 0, 0, std::move(inventory)}}, request);
+      placement::place_on_cluster(spec, {{host.name, 0, 0, std::move(inventory)}}, request);
   if (placed.ok()) return placed;
   return base::Status(placed.code(),
                       fmt::format("host {}: {}", host.name, placed.status().message()));
@@ -171,17 +168,17 @@ base::Result<placement::PlacedJob> resolve_host(const spec::Options& options,
 
 // If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank,
 // at least one, and servers and evaluators none.
-placement::MemberNeeds needs_of(const spec::Options& options) {
+placement::MemberNeeds needs_of(const spec::JobSpec& spec) {
   placement::MemberNeeds out;
-  const bool said = std::any_of(options.roles.begin(), options.roles.end(),
+  const bool said = std::any_of(spec.roles.begin(), spec.roles.end(),
                                 [](const Role& role) { return role.gpus > 0; });
-  for (std::size_t i = 0; i < options.roles.size(); ++i) {
-    const Role& role = options.roles[i];
+  for (std::size_t i = 0; i < spec.roles.size(); ++i) {
+    const Role& role = spec.roles[i];
     const RoleKind kind = kind_of(role);
     const bool computes = kind == RoleKind::kChief || kind == RoleKind::kWorker;
     out.roles.push_back(role.name);
-    out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, options.mapping.gpus) : 0);
-    out.cores.push_back(static_cast<std::uint32_t>(std::ceil(options.apps.at(i).limits.cpus)));
+    out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, spec.mapping.gpus) : 0);
+    out.cores.push_back(static_cast<std::uint32_t>(std::ceil(spec.apps.at(i).limits.cpus)));
   }
   return out;
 }
@@ -191,9 +188,9 @@ std::uint32_t arena_slots(std::uint32_t members) {
   return std::min<std::uint32_t>(members + kSpareSlots, proto::kMaxSlots - 1);
 }
 
-int placing_failed(const spec::Options& options) {
-  if (options.compat == spec::Compat::kMpich) return kHydraFailed;
-  return placement::binds_beyond_map(options.mapping) ? 77 : 213;
+int placing_failed(const spec::JobSpec& spec) {
+  if (spec.compat == spec::Compat::kMpich) return kHydraFailed;
+  return placement::binds_beyond_map(spec.mapping) ? 77 : 213;
 }
 
 }  // namespace regroup::job

@@ -64,30 +64,30 @@ struct ResolvedJob {
 
 // Decides how many members the job has, and on which hosts, cores and devices they run. Reads only
 // the fabric that --fabric names.
-[[nodiscard]] std::variant<ResolvedJob, Refusal> resolve(const spec::Options& options,
+[[nodiscard]] std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec,
                                                          const Inventory& inventory);
 
 // The members of a job on `slots` slots, unless its -H or host file says how many there are.
 // `asked`: what members_of() says. kInvalidArgument: they do not fit, or the options contradict
 // themselves. Pure.
-[[nodiscard]] base::Result<Members> fit_to_slots(const spec::Options& options,
-                                                 spec::MemberRange asked, std::uint32_t slots);
+[[nodiscard]] base::Result<Members> fit_to_slots(const spec::JobSpec& spec, spec::MemberRange asked,
+                                                 std::uint32_t slots);
 
 // Decides for a host that comes while an elastic job runs which cores and devices its members get;
 // the number of its GPUs limits their number, which is `slots` at most. Errors name the host.
-[[nodiscard]] base::Result<placement::PlacedJob> resolve_host(const spec::Options& options,
+[[nodiscard]] base::Result<placement::PlacedJob> resolve_host(const spec::JobSpec& spec,
                                                               const spec::HostRequest& host,
                                                               std::uint32_t slots,
                                                               placement::HostInventory inventory);
 
 // What members of roles need; of a job without roles nothing but what the options say.
-[[nodiscard]] placement::MemberNeeds needs_of(const spec::Options& options);
+[[nodiscard]] placement::MemberNeeds needs_of(const spec::JobSpec& spec);
 
 // Slots of the arena of each host of an elastic job of at most `members` members, spares among
 // them.
 [[nodiscard]] std::uint32_t arena_slots(std::uint32_t members);
 
 // The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
-[[nodiscard]] int placing_failed(const spec::Options& options);
+[[nodiscard]] int placing_failed(const spec::JobSpec& spec);
 
 }  // namespace regroup::job

@@ -34,11 +34,11 @@ constexpr base::Duration kDoubtBelow =
 
 // The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending
 // for ever.
-sigset_t signals_that_end(const spec::Options& options) {
+sigset_t signals_that_end(const spec::JobSpec& spec) {
   sigset_t ends;
   ::sigemptyset(&ends);
   for (int signal : {SIGINT, SIGTERM, SIGQUIT}) ::sigaddset(&ends, signal);
-  for (int signal : notice_signals(options)) ::sigaddset(&ends, signal);
+  for (int signal : notice_signals(spec)) ::sigaddset(&ends, signal);
   struct sigaction hangup {};
   ::sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) ::sigaddset(&ends, SIGHUP);
@@ -62,18 +62,17 @@ int signal_within(const sigset_t& ends, base::Duration pause) {
 }
 
 // As an agent would end the job.
-int status_of(int signal, const spec::Options& options) {
-  const agent::AgentOptions agent = agent_options(options, {}, {});
+int status_of(int signal, const spec::JobSpec& spec) {
+  const agent::AgentOptions agent = agent_options(spec, {}, {});
   const bool users = signal == SIGINT || signal == SIGQUIT || signal == SIGHUP;
   return users ? agent.stopped_status : agent.notice_status.value_or(agent.stopped_status);
 }
 
-base::Duration doubt(const spec::Options& options, int hosts) {
-  if (hosts == 0 || !options.several_hosts()) return {};
-  const std::uint32_t radix = options.tree_radix.value_or(agent::kRadix);
-  const bool deep = radix > 0 && options.hosts.size() > radix;
-  return (deep ? kDoubtBelow : kDoubt) +
-         (hosts < 0 ? options.orphan_timeout : base::Duration::zero());
+base::Duration doubt(const spec::JobSpec& spec, int hosts) {
+  if (hosts == 0 || !spec.several_hosts()) return {};
+  const std::uint32_t radix = spec.tree_radix.value_or(agent::kRadix);
+  const bool deep = radix > 0 && spec.hosts.size() > radix;
+  return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? spec.orphan_timeout : base::Duration::zero());
 }
 
 }  // namespace
@@ -103,9 +102,9 @@ std::string nothing_to_go_on_from(const std::string& directory) {
       "all members with the job's state are lost, and {} contains no checkpoint of it", directory);
 }
 
-Restarts::Restarts(const spec::Options& options)
-    : options_(options),
-      most_(options.max_restarts.value_or(kMostRestarts)),
+Restarts::Restarts(const spec::JobSpec& spec)
+    : spec_(spec),
+      most_(spec.max_restarts.value_or(kMostRestarts)),
       began_(base::SystemClock().now()) {}
 
 std::optional<int> Restarts::over(const LaunchEnd& end) {
@@ -123,9 +122,9 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
   // Members of a host that was not heard to end may hold the state yet, and would go on beside the
   // new ones.
   const base::Duration pause =
-      std::max(std::min<base::Duration>(usual, kLongestPause), doubt(options_, *end.state_lost));
+      std::max(std::min<base::Duration>(usual, kLongestPause), doubt(spec_, *end.state_lost));
   const base::Duration spent = base::SystemClock().now() - began_;
-  if (options_.timeout > base::Duration::zero() && spent + pause >= options_.timeout)
+  if (spec_.timeout > base::Duration::zero() && spent + pause >= spec_.timeout)
     return fail(
         "--timeout leaves no time to resume from the newest checkpoint: the job is not restarted",
         end.status);
@@ -133,16 +132,16 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
   ++launches_;
   status_ = end.status;
   failures_ = membership::passed_on(end.failures);
-  if (!options_.quiet)
+  if (!spec_.quiet)
     fail(fmt::format("the job resumes from its newest checkpoint in {} s (restart {} of {})",
                      std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_,
                      most_),
          0);
   process::HeldLocks::release_all();
-  const int signal = signal_within(signals_that_end(options_), pause);
+  const int signal = signal_within(signals_that_end(spec_), pause);
   if (signal == 0) return std::nullopt;
   return fail(fmt::format("{} received: the job is not restarted", process::signal_name(signal)),
-              status_of(signal, options_));
+              status_of(signal, spec_));
 }
 
 Launch Restarts::launch() const {

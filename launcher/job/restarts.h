@@ -57,7 +57,7 @@ class HeldJournal {
 // At most --max-restarts times (3) without a newer checkpoint, after 1, 2, 4 ... at most 30 s.
 class Restarts {
  public:
-  explicit Restarts(const spec::Options& options);
+  explicit Restarts(const spec::JobSpec& spec);
   // Says on standard error what becomes of the job and waits as long as it must. Its exit status,
   // if it stays ended. For the main thread, in which signals are blocked: one that ends a job ends
   // the wait.
@@ -65,7 +65,7 @@ class Restarts {
   [[nodiscard]] Launch launch() const;
 
  private:
-  const spec::Options& options_;
+  const spec::JobSpec& spec_;
   const std::uint32_t most_;
   const base::TimePoint began_;
   std::uint32_t launches_ = 1, fruitless_ = 0;

@@ -40,60 +40,59 @@ base::Status report_pid(const std::string& to) {
 
 // What the user hears of a launch before it: the pid, which does not change, and where the files of
 // its job are, if not in the usual place.
-base::Status tell_before(const spec::Options& options, const Launch& launch) {
+base::Status tell_before(const spec::JobSpec& spec, const Launch& launch) {
   if (launch.first()) {
-    const base::Status reported = report_pid(options.report_pid);
+    const base::Status reported = report_pid(spec.report_pid);
     if (!reported.ok())
       return base::Status(reported.code(), fmt::format("--report-pid: {}", reported.message()));
   }
   std::string note;
-  if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet)
-    fail(note, 0);
+  if (runtime_folder(spec.environment, &note).ok() && !note.empty() && !spec.quiet) fail(note, 0);
   return {};
 }
 
 // The same for all kinds of jobs up to here: what there is, and what of it the job gets. On several
 // hosts that is known later, so a job of fixed size is resolved by launch_fixed(), and an elastic
 // one gets each host when it comes.
-LaunchEnd launch_job(const spec::Options& options, const Launch& launch) {
+LaunchEnd launch_job(const spec::JobSpec& spec, const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
-    return LaunchEnd{fail(why, refused(options.compat))};
+    return LaunchEnd{fail(why, refused(spec.compat))};
   };
   const auto here = alloc::make_this_machine()->allocation();
   if (!here.ok()) return refuse(here.status().message());
-  const bool several = options.several_hosts();
-  if (several && !options.elastic) {
-    if (!options.do_not_launch) {
-      if (const base::Status told = tell_before(options, launch); !told.ok())
+  const bool several = spec.several_hosts();
+  if (several && !spec.elastic) {
+    if (!spec.do_not_launch) {
+      if (const base::Status told = tell_before(spec, launch); !told.ok())
         return refuse(told.message());
     }
-    return {launch_fixed(options, *here, std::nullopt)};
+    return {launch_fixed(spec, *here, std::nullopt)};
   }
   const auto inventory =
-      several ? base::Result<Inventory>(without_hosts(options)) : read_inventory(options, *here);
+      several ? base::Result<Inventory>(without_hosts(spec)) : read_inventory(spec, *here);
   if (!inventory.ok()) return refuse(inventory.status().message());
-  auto resolved = resolve(options, *inventory);
+  auto resolved = resolve(spec, *inventory);
   const auto* refusal = std::get_if<Refusal>(&resolved);
   const std::string& notes = refusal ? refusal->notes : std::get<ResolvedJob>(resolved).notes;
   if (!notes.empty()) fail(notes, 0);
   if (refusal) return {fail(refusal->message, refusal->exit_status)};
   ResolvedJob& job = std::get<ResolvedJob>(resolved);
   if (!several) {
-    show_placement(options, inventory->allocation, job);
-    if (options.do_not_launch) return {0};
+    show_placement(spec, inventory->allocation, job);
+    if (spec.do_not_launch) return {0};
   }
-  if (const base::Status told = tell_before(options, launch); !told.ok())
+  if (const base::Status told = tell_before(spec, launch); !told.ok())
     return refuse(told.message());
-  if (options.elastic) return launch_elastic(options, std::move(job), launch);
-  return {launch_fixed(options, *here, std::move(job))};
+  if (spec.elastic) return launch_elastic(spec, std::move(job), launch);
+  return {launch_fixed(spec, *here, std::move(job))};
 }
 
 }  // namespace
 
-int run_job(const spec::Options& options) {
-  Restarts restarts(options);
+int run_job(const spec::JobSpec& spec) {
+  Restarts restarts(spec);
   for (;;) {
-    const auto over = restarts.over(launch_job(options, restarts.launch()));
+    const auto over = restarts.over(launch_job(spec, restarts.launch()));
     if (over) return *over;
   }
 }

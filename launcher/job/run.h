@@ -7,6 +7,6 @@ namespace regroup::job {
 
 // Runs the job, blocks until all its processes have ended, and returns its exit status. Prints
 // errors on standard error. For the main thread of a process without other threads.
-[[nodiscard]] int run_job(const spec::Options& options);
+[[nodiscard]] int run_job(const spec::JobSpec& spec);
 
 }  // namespace regroup::job

@@ -22,14 +22,14 @@ namespace {
 using base::Result;
 using base::Status;
 
-bool wants_devices(const spec::Options& options) {
-  const spec::MapBy& map = options.mapping.map;
-  return options.mapping.packing || options.mapping.gpus > 0 ||
+bool wants_devices(const spec::JobSpec& spec) {
+  const spec::MapBy& map = spec.mapping.map;
+  return spec.mapping.packing || spec.mapping.gpus > 0 ||
          (map.kind == spec::MapBy::Kind::kDistance && !map.device.empty());
 }
 
-bool shows_machine(const spec::Options& options) {
-  return options.display.map || options.display.topology || options.display.bindings;
+bool shows_machine(const spec::JobSpec& spec) {
+  return spec.display.map || spec.display.topology || spec.display.bindings;
 }
 
 bool asks_for_binding(const spec::BindTo& bind) {
@@ -64,22 +64,22 @@ class Machines {
   std::map<std::string, std::uint32_t> known_;
 };
 
-Status no_gpu(const spec::Options& options, const ClusterHost& host, bool alone) {
-  const std::string& path = options.mapping.machine;
+Status no_gpu(const spec::JobSpec& spec, const ClusterHost& host, bool alone) {
+  const std::string& path = spec.mapping.machine;
   const std::string where = alone ? "this machine" : "host " + host.name;
   return base::invalid_argument(
       fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
 }
 
 // Connects the hosts to switches as --fabric says, else all to one switch.
-Status attach_to_switches(const spec::Options& options, topology::Fabric& fabric) {
-  if (options.mapping.fabric.empty()) {
+Status attach_to_switches(const spec::JobSpec& spec, topology::Fabric& fabric) {
+  if (spec.mapping.fabric.empty()) {
     fabric.nodes.push_back({.name = "network"});
     for (topology::FabricHost& host : fabric.hosts) host.leaf = 0;
     return {};
   }
   REGROUP_ASSIGN_OR_RETURN(auto known,
-                           topology::load_fabric(options.mapping.fabric, topology::Machine()));
+                           topology::load_fabric(spec.mapping.fabric, topology::Machine()));
   fabric.nodes = std::move(known.nodes);
   std::map<std::string, const topology::FabricHost*> by_name;
   for (const topology::FabricHost& host : known.hosts) by_name[host.name] = &host;
@@ -87,14 +87,14 @@ Status attach_to_switches(const spec::Options& options, topology::Fabric& fabric
     const auto found = by_name.find(host.name);
     if (found == by_name.end())
       return base::invalid_argument(
-          fmt::format("--fabric {}: does not list host {}", options.mapping.fabric, host.name));
+          fmt::format("--fabric {}: does not list host {}", spec.mapping.fabric, host.name));
     host.leaf = found->second->leaf;
     host.nvlink = found->second->nvlink;
   }
   return {};
 }
 
-Result<ClusterView> cluster_view_of(const spec::Options& options, std::vector<ClusterHost> hosts,
+Result<ClusterView> cluster_view_of(const spec::JobSpec& spec, std::vector<ClusterHost> hosts,
                                     bool devices) {
   ClusterView out;
   Machines machines(out.fabric);
@@ -124,8 +124,8 @@ Result<ClusterView> cluster_view_of(const spec::Options& options, std::vector<Cl
     out.fabric.hosts.push_back({host.name, machines.add(std::move(inventory.machine)),
                                 topology::kNoPart, topology::kNoPart});
   }
-  if (devices && !any_gpu) return no_gpu(options, hosts.front(), hosts.size() == 1);
-  REGROUP_RETURN_IF_ERROR(attach_to_switches(options, out.fabric));
+  if (devices && !any_gpu) return no_gpu(spec, hosts.front(), hosts.size() == 1);
+  REGROUP_RETURN_IF_ERROR(attach_to_switches(spec, out.fabric));
   return out;
 }
 
@@ -200,47 +200,46 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory) {
                 [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
 }
 
-std::optional<InventoryOptions> inventory_options(const spec::Options& options) {
-  const JobRequest request = job_request(options, {1}, {});
-  if (wants_devices(options))
-    return InventoryOptions{true, options.mapping.machine,
-                            process::claim_scope(options.environment, "")};
+std::optional<InventoryOptions> inventory_options(const spec::JobSpec& spec) {
+  const JobRequest request = job_request(spec, {1}, {});
+  if (wants_devices(spec))
+    return InventoryOptions{true, spec.mapping.machine, process::claim_scope(spec.environment, "")};
   const auto policy = policy_of(request.ranks);
   const bool over_objects =
-      options.mapping.map.span || options.mapping.map.kind == spec::MapBy::Kind::kPerUnit;
-  if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(options))
+      spec.mapping.map.span || spec.mapping.map.kind == spec::MapBy::Kind::kPerUnit;
+  if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(spec))
     return InventoryOptions{};
   return std::nullopt;
 }
 
-JobRequest job_request(const spec::Options& options, const std::vector<std::uint32_t>& counts,
+JobRequest job_request(const spec::JobSpec& spec, const std::vector<std::uint32_t>& counts,
                        const MemberNeeds& needs) {
   JobRequest out;
-  out.ranks = {options.mapping, options.compat, counts, options.oversubscribe};
-  if (options.elastic && !asks_for_binding(options.mapping.bind) && !wants_devices(options))
+  out.ranks = {spec.mapping, spec.compat, counts, spec.oversubscribe};
+  if (spec.elastic && !asks_for_binding(spec.mapping.bind) && !wants_devices(spec))
     out.ranks.why_unbound = "members of an elastic job are bound only with --bind-to";
-  for (const spec::AppRequest& app : options.apps) out.per_host.push_back(app.per_node.value_or(0));
+  for (const spec::AppRequest& app : spec.apps) out.per_host.push_back(app.per_node.value_or(0));
   out.roles = needs.roles;
-  if (!wants_devices(options)) return out;
+  if (!wants_devices(spec)) return out;
   out.gpus = needs.gpus;
-  if (out.gpus.empty()) out.gpus.assign(counts.size(), std::max(1U, options.mapping.gpus));
+  if (out.gpus.empty()) out.gpus.assign(counts.size(), std::max(1U, spec.mapping.gpus));
   out.cores = needs.cores;
-  out.devices.packing = options.mapping.packing.value_or(spec::Packing::kBest);
-  out.devices.label = options.mapping.gpu_label;
-  if (options.elastic) {
-    out.devices.min_sets = std::max(1U, options.min);
+  out.devices.packing = spec.mapping.packing.value_or(spec::Packing::kBest);
+  out.devices.label = spec.mapping.gpu_label;
+  if (spec.elastic) {
+    out.devices.min_sets = std::max(1U, spec.min);
     out.devices.last_goes_first = true;
   }
   return out;
 }
 
-Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<ClusterHost> hosts,
+Result<PlacedJob> place_on_cluster(const spec::JobSpec& spec, std::vector<ClusterHost> hosts,
                                    JobRequest request) {
   const bool devices = request.on_devices();
-  REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(options, std::move(hosts), devices));
+  REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(spec, std::move(hosts), devices));
   if (!cluster.unknown.ok()) {
-    const spec::BindTo& bind = options.mapping.bind;
-    if ((asks_for_binding(bind) && !bind.if_supported) || options.display.topology)
+    const spec::BindTo& bind = spec.mapping.bind;
+    if ((asks_for_binding(bind) && !bind.if_supported) || spec.display.topology)
       return Status(cluster.unknown.code(),
                     fmt::format("--bind-to, --display topo: {}", cluster.unknown.message()));
     request.ranks.why_unbound = cluster.unknown.message();
@@ -248,7 +247,7 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
   auto placed = place_job(cluster.fabric, cluster.shares, request);
   const bool claimed =
       std::ranges::any_of(cluster.claimed, [](const auto& host) { return !host.empty(); });
-  if (!placed.ok() && claimed && options.oversubscribe) {
+  if (!placed.ok() && claimed && spec.oversubscribe) {
     share_claimed(cluster);
     placed = place_job(cluster.fabric, cluster.shares, request);
   }
@@ -260,8 +259,8 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
   if (devices)
     // NCCL gets the file where it could not detect the contents itself.
     out.environments = rank_environments(cluster.fabric, placed->devices,
-                                         topology::nccl_topology_file(options.mapping.machine),
-                                         options.environment, cluster.devices);
+                                         topology::nccl_topology_file(spec.mapping.machine),
+                                         spec.environment, cluster.devices);
   for (const HostShare& share : cluster.shares) {
     topology::Topology usable = usable_processors(cluster.fabric, share);
     if (!usable.threads.empty()) out.topologies.resize(share.host + std::size_t{1});
@@ -271,24 +270,24 @@ Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<Clu
   if (is_unread(cluster.unknown))
     out.warnings.push_back(cluster.unknown.message() + ": ranks are not bound");
   const bool read = !out.topologies.empty() || is_unread(cluster.unknown);
-  std::string passed_over = read ? topology::passed_over_by_hwloc(options.environment) : "";
+  std::string passed_over = read ? topology::passed_over_by_hwloc(spec.environment) : "";
   if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
   out.placement = std::move(*placed);
   out.quotas = std::move(cluster.quotas);
   return out;
 }
 
-bool counts_objects(const spec::Options& options) {
-  return options.mapping.map.kind == spec::MapBy::Kind::kPerUnit && options.max == 0;
+bool counts_objects(const spec::JobSpec& spec) {
+  return spec.mapping.map.kind == spec::MapBy::Kind::kPerUnit && spec.max == 0;
 }
 
-Result<spec::MemberRange> members_of(const spec::Options& options,
+Result<spec::MemberRange> members_of(const spec::JobSpec& spec,
                                      const std::vector<ClusterHost>& hosts) {
-  if (!counts_objects(options)) return spec::MemberRange{options.min, options.max};
-  REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(options, hosts, false));
+  if (!counts_objects(spec)) return spec::MemberRange{spec.min, spec.max};
+  REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(spec, hosts, false));
   if (!cluster.unknown.ok()) return cluster.unknown;
-  const spec::MapBy& map = options.mapping.map;
-  const std::uint32_t members = members_of_ppr(cluster.fabric, cluster.shares, options.mapping);
+  const spec::MapBy& map = spec.mapping.map;
+  const std::uint32_t members = members_of_ppr(cluster.fabric, cluster.shares, spec.mapping);
   if (members > 0) return spec::MemberRange{members, members};
   return base::invalid_argument(
       fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, spec::unit_name(map.unit),

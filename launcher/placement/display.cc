@@ -89,23 +89,23 @@ std::string binding_of(const PlacedJob& job, std::size_t rank) {
 }
 
 // With the host of each, where there are several, and what was decided on GPUs.
-std::string map_text(const spec::Options& options, const alloc::Allocation& allocation,
+std::string map_text(const spec::JobSpec& spec, const alloc::Allocation& allocation,
                      const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
   const bool several = allocation.hosts.size() > 1;
   std::vector<Row> rows = {{"rank", "program", "on", "processors", "binding"}};
   if (several) rows[0].insert(rows[0].begin() + 2, "host");
-  if (options.verbose) rows[0].emplace_back("why");
+  if (spec.verbose) rows[0].emplace_back("why");
   std::size_t rank = 0;
   for (std::size_t app = 0; app < counts.size(); ++app) {
     for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.slots.size(); ++i, ++rank) {
       const Slot& slot = job.placement.slots[rank];
-      rows.push_back({std::to_string(rank), name_of(options.apps.at(app)), slot.object,
+      rows.push_back({std::to_string(rank), name_of(spec.apps.at(app)), slot.object,
                       slot.cpus.empty() ? "any" : topology::ranges(slot.cpus),
                       binding_of(job, rank)});
       if (several)
         rows.back().insert(rows.back().begin() + 2,
                            allocation.hosts.at(job.placement.hosts[rank]).name);
-      if (options.verbose) rows.back().push_back(slot.why);
+      if (spec.verbose) rows.back().push_back(slot.why);
     }
   }
   const std::string where =
@@ -119,14 +119,14 @@ std::string map_text(const spec::Options& options, const alloc::Allocation& allo
 
 }  // namespace
 
-std::string display_text(const spec::Options& options, const alloc::Allocation& allocation,
+std::string display_text(const spec::JobSpec& spec, const alloc::Allocation& allocation,
                          const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : "\n") + part; };
-  for (std::size_t host = 0; options.display.topology && host < job.topologies.size(); ++host)
+  for (std::size_t host = 0; spec.display.topology && host < job.topologies.size(); ++host)
     add(topology::describe(job.topologies[host], allocation.hosts.at(host).name));
-  if (options.display.allocation) add(allocation_text(allocation));
-  if (options.display.map) add(map_text(options, allocation, job, counts));
+  if (spec.display.allocation) add(allocation_text(allocation));
+  if (spec.display.map) add(map_text(spec, allocation, job, counts));
   return out;
 }
 
@@ -143,12 +143,11 @@ std::string bindings_text(const alloc::Allocation& allocation, const PlacedJob& 
   return out;
 }
 
-void print_display(const spec::Options& options, const alloc::Allocation& allocation,
+void print_display(const spec::JobSpec& spec, const alloc::Allocation& allocation,
                    const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
-  fmt::print("{}", display_text(options, allocation, job, counts));
+  fmt::print("{}", display_text(spec, allocation, job, counts));
   std::fflush(stdout);
-  if (options.display.bindings)
-    fmt::print(stderr, "{}", bindings_text(allocation, job, ::getpid()));
+  if (spec.display.bindings) fmt::print(stderr, "{}", bindings_text(allocation, job, ::getpid()));
 }
 
 }  // namespace regroup::placement

@@ -8,7 +8,7 @@
 #include "launcher/alloc/allocator.h"
 #include "launcher/placement/job_place.h"
 #include "launcher/pmi/messages.h"
-#include "launcher/spec/options.h"
+#include "launcher/spec/job_spec.h"
 #include "launcher/topology/topology.h"
 
 namespace regroup::placement {
@@ -46,7 +46,7 @@ struct PlacedJob {
 
 // What --display asks for on standard output: topo, allocation, map; "" if nothing. `allocation`:
 // the hosts that the placement counts.
-[[nodiscard]] std::string display_text(const spec::Options& options,
+[[nodiscard]] std::string display_text(const spec::JobSpec& spec,
                                        const alloc::Allocation& allocation, const PlacedJob& job,
                                        const std::vector<std::uint32_t>& counts);
 
@@ -55,7 +55,7 @@ struct PlacedJob {
                                         int pid);
 
 // Writes both where they belong.
-void print_display(const spec::Options& options, const alloc::Allocation& allocation,
+void print_display(const spec::JobSpec& spec, const alloc::Allocation& allocation,
                    const PlacedJob& job, const std::vector<std::uint32_t>& counts);
 
 }  // namespace regroup::placement

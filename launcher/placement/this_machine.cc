@@ -13,14 +13,14 @@ namespace {
 using base::Result;
 using base::Status;
 
-bool described(const spec::Options& options) {
-  return options.do_not_launch && (options.environment.contains("HWLOC_XMLFILE") ||
-                                   options.environment.contains("HWLOC_SYNTHETIC"));
+bool described(const spec::JobSpec& spec) {
+  return spec.do_not_launch && (spec.environment.contains("HWLOC_XMLFILE") ||
+                                spec.environment.contains("HWLOC_SYNTHETIC"));
 }
 
-Result<HostInventory> described_inventory(const spec::Options& options, std::vector<int> cores) {
-  REGROUP_ASSIGN_OR_RETURN(
-      auto topology, topology::read_this_machine(topology::machine_source(options.environment)));
+Result<HostInventory> described_inventory(const spec::JobSpec& spec, std::vector<int> cores) {
+  REGROUP_ASSIGN_OR_RETURN(auto topology,
+                           topology::read_this_machine(topology::machine_source(spec.environment)));
   HostInventory out{{}, std::move(cores)};
   out.machine.processors = std::move(topology);
   return out;
@@ -38,13 +38,13 @@ Status take_described_machine(const spec::Environment& own, alloc::Allocation& a
 
 }  // namespace
 
-Result<alloc::Allocation> usable_allocation(const spec::Options& options, alloc::Allocation here) {
+Result<alloc::Allocation> usable_allocation(const spec::JobSpec& spec, alloc::Allocation here) {
   alloc::Host& host = here.hosts.at(0);
-  if (described(options)) {
-    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, here));
+  if (described(spec)) {
+    REGROUP_RETURN_IF_ERROR(take_described_machine(spec.environment, here));
     host.quota = 0;
   }
-  const spec::MapBy& map = options.mapping.map;
+  const spec::MapBy& map = spec.mapping.map;
   const bool threads = map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit &&
                                                   map.unit == spec::Unit::kHwThread);
   if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
@@ -52,17 +52,16 @@ Result<alloc::Allocation> usable_allocation(const spec::Options& options, alloc:
   return here;
 }
 
-ClusterHost this_machine(const spec::Options& options, const alloc::Allocation& allocation,
+ClusterHost this_machine(const spec::JobSpec& spec, const alloc::Allocation& allocation,
                          const std::string& cache_folder) {
   const alloc::Host& host = allocation.hosts.at(0);
-  const auto order = inventory_options(options);
+  const auto order = inventory_options(spec);
   ClusterHost out{host.name, 0, 0, HostInventory()};
-  if (order && !order->devices && described(options)) {
-    out.inventory = described_inventory(options, host.cores);
+  if (order && !order->devices && described(spec)) {
+    out.inventory = described_inventory(spec, host.cores);
   } else if (order) {
-    out.inventory = take_inventory(*order, host.cores, options.environment, cache_folder);
-    if (out.inventory.ok() && !options.hosts.empty())
-      keep_granted(options.hosts.front(), *out.inventory);
+    out.inventory = take_inventory(*order, host.cores, spec.environment, cache_folder);
+    if (out.inventory.ok() && !spec.hosts.empty()) keep_granted(spec.hosts.front(), *out.inventory);
   }
   if (out.inventory.ok()) out.inventory->quota = host.quota;
   return out;

@@ -15,23 +15,6 @@ namespace regroup::spec {
 
 using Environment = std::map<std::string, std::string>;
 
-enum class Verb : std::uint8_t {
-  kRun,
-  kHelp,
-  kVersion,
-  kGenerate,
-  kStatus,
-  kResize,
-  kNotice,
-  kKillMember,
-  kBench,
-  kCheckpoint,
-  kPlace,
-  kTopo,
-  kAllocation,
-  kJoin
-};
-
 // Of one member; 0: none.
 struct Limits {
   double cpus = 0;

@@ -15,17 +15,16 @@ using regroup::fuzz::require;
 
 namespace {
 
-void check(const spec::Options& options) {
-  if (options.verb != spec::Verb::kRun) return;
-  require(options.apps.empty() == !options.job_file.empty());
-  require(options.min <= options.max);
+void check(const spec::JobSpec& job) {
+  require(job.apps.empty() == !job.job_file.empty());
+  require(job.min <= job.max);
   std::uint64_t members = 0;
-  for (const spec::AppRequest& app : options.apps) {
+  for (const spec::AppRequest& app : job.apps) {
     require(!app.command.empty() && !app.command[0].empty());
     members += app.count.value_or(0);
   }
-  require(options.elastic ? options.apps.size() == 1 : members == options.max);
-  for (const spec::HostRequest& host : options.hosts) require(!host.name.empty());
+  require(job.elastic ? job.apps.size() == 1 : members == job.max);
+  for (const spec::HostRequest& host : job.hosts) require(!host.name.empty());
 }
 
 }  // namespace
@@ -42,9 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         {"here.local"},
         [&file](const std::string&) { return base::Result<std::string>(file); },
         [](const std::string& path) { return path.size() % 2 == 0; }};
-    auto options = cli::parse_command_line(args, context);
-    require(options.ok() || !options.status().message().empty());
-    if (options.ok()) check(*options);
+    auto command = cli::parse_command_line(args, context);
+    require(command.ok() || !command.status().message().empty());
+    if (command.ok() && command->verb == cli::Verb::kRun) check(command->job);
   }
   return 0;
 }

@@ -63,9 +63,9 @@ std::string understood(const std::string& line) {
   const std::string program = (*words)[0];
   words->erase(words->begin());
   const ParseContext context = parse_context(program);
-  auto options = parse_command_line(*words, context);
-  return options.ok() ? describe(*options, context.environment)
-                      : "error: " + options.status().message() + "\n";
+  auto command = parse_command_line(*words, context);
+  return command.ok() ? describe(command->job, context.environment)
+                      : "error: " + command.status().message() + "\n";
 }
 
 // Lines beginning with "$ " are command lines; what follows up to the next blank line is expected.

@@ -15,16 +15,18 @@ namespace {
 using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
-Options parsed(const Words& words) {
-  auto options = cli::parse_options(words, {});
-  EXPECT_TRUE(options.ok()) << options.status().message();
-  return options.ok() ? *options : Options{};
+cli::CommandLine parsed_line(const Words& words) {
+  auto command = cli::parse_options(words, {});
+  EXPECT_TRUE(command.ok()) << command.status().message();
+  return command.ok() ? *command : cli::CommandLine{};
 }
 
+spec::JobSpec parsed(const Words& words) { return parsed_line(words).job; }
+
 std::string refusal(const Words& words) {
-  auto options = cli::parse_options(words, {});
-  EXPECT_FALSE(options.ok());
-  return options.status().message();
+  auto command = cli::parse_options(words, {});
+  EXPECT_FALSE(command.ok());
+  return command.status().message();
 }
 
 TEST(Options, TakesOneDashTwoDashesAndEquals) {
@@ -38,41 +40,41 @@ TEST(Options, TakesOneDashTwoDashesAndEquals) {
 }
 
 TEST(Options, ARangeMakesTheJobElastic) {
-  const Options options = parsed({"--initial-size", "3", "-np", "2:8", "--replace=never",
-                                  "--reproducible", "off", "python", "t.py"});
-  EXPECT_TRUE(options.elastic);
-  EXPECT_EQ(options.min, 2U);
-  EXPECT_EQ(options.max, 8U);
-  EXPECT_EQ(options.start, 3U);
-  EXPECT_FALSE(options.replace);
-  EXPECT_TRUE(options.any_fingerprint);
+  const spec::JobSpec spec = parsed({"--initial-size", "3", "-np", "2:8", "--replace=never",
+                                     "--reproducible", "off", "python", "t.py"});
+  EXPECT_TRUE(spec.elastic);
+  EXPECT_EQ(spec.min, 2U);
+  EXPECT_EQ(spec.max, 8U);
+  EXPECT_EQ(spec.start, 3U);
+  EXPECT_FALSE(spec.replace);
+  EXPECT_TRUE(spec.any_fingerprint);
   EXPECT_TRUE(parsed({"-np", "2:2", "p"}).elastic);
 }
 
 TEST(Options, RolesCountTheMembersOfTheJob) {
-  const Options options = parsed({"--role", "chief=1", "--role", "worker=3", "p"});
-  ASSERT_EQ(options.roles.size(), 2U);
-  EXPECT_EQ(options.roles[1].name, "worker");
-  EXPECT_EQ(options.roles[1].count, 3U);
-  EXPECT_EQ(options.min, 4U);
-  EXPECT_EQ(options.max, 4U);
-  EXPECT_TRUE(options.oversubscribe);  // servers mostly wait
-  EXPECT_TRUE(has_roles(options));
+  const spec::JobSpec spec = parsed({"--role", "chief=1", "--role", "worker=3", "p"});
+  ASSERT_EQ(spec.roles.size(), 2U);
+  EXPECT_EQ(spec.roles[1].name, "worker");
+  EXPECT_EQ(spec.roles[1].count, 3U);
+  EXPECT_EQ(spec.min, 4U);
+  EXPECT_EQ(spec.max, 4U);
+  EXPECT_TRUE(spec.oversubscribe);  // servers mostly wait
+  EXPECT_TRUE(has_roles(spec));
   EXPECT_FALSE(has_roles(parsed({"-np", "2", "p"})));
   EXPECT_EQ(refusal({"--role", "a=1", "p", ":", "-np", "1", "q"}),
             "--role: expected one for every program of the job");
 }
 
 TEST(Options, AJobFileIsReadWithThem) {
-  const Options options =
+  const spec::JobSpec spec =
       parsed({"-x", "B=line", "--job", "tests/golden/job_file/parameter_server.yaml"});
-  EXPECT_EQ(options.job_name, "digits");
-  ASSERT_EQ(options.apps.size(), 3U);
-  ASSERT_EQ(options.roles.size(), 3U);
-  EXPECT_EQ(options.apps[1].role, "worker");
-  EXPECT_EQ(options.apps[1].environment.at("B"), "line");
-  EXPECT_EQ(options.max, 4U);
-  EXPECT_EQ(options.max_restarts, 2U);
+  EXPECT_EQ(spec.job_name, "digits");
+  ASSERT_EQ(spec.apps.size(), 3U);
+  ASSERT_EQ(spec.roles.size(), 3U);
+  EXPECT_EQ(spec.apps[1].role, "worker");
+  EXPECT_EQ(spec.apps[1].environment.at("B"), "line");
+  EXPECT_EQ(spec.max, 4U);
+  EXPECT_EQ(spec.max_restarts, 2U);
   EXPECT_EQ(parsed({"--max-restarts", "7", "--job", "tests/golden/job_file/parameter_server.yaml"})
                 .max_restarts,
             7U);
@@ -88,48 +90,48 @@ TEST(Options, EverythingAfterTheProgramIsItsOwn) {
 }
 
 TEST(Options, TakesTheRest) {
-  const Options options = parsed({"--oversubscribe",
-                                  "-tag-output",
-                                  "--timeout",
-                                  "1.5",
-                                  "--min-members-timeout",
-                                  "2",
-                                  "-wd",
-                                  "/",
-                                  "--term-grace",
-                                  "0",
-                                  "--shards",
-                                  "6",
-                                  "--seed",
-                                  "18446744073709551615",
-                                  "-x",
-                                  "A=b=c",
-                                  "-x",
-                                  "PATH",
-                                  "--allow-run-as-root",
-                                  "-q",
-                                  "--orphan-timeout",
-                                  "3",
-                                  "--ready-timeout",
-                                  "4",
-                                  "--on-hang",
-                                  "drop",
-                                  "--hang-timeout",
-                                  "7",
-                                  "p"});
-  EXPECT_TRUE(options.oversubscribe && options.quiet);
-  EXPECT_EQ(options.output.tag, spec::OutputRequest::Tag::kJobRank);
-  EXPECT_EQ(options.timeout, 1500ms);
-  EXPECT_EQ(options.wait, 2s);
-  EXPECT_EQ(options.term_grace, 0s);
-  EXPECT_EQ(options.orphan_timeout, 3s);
-  EXPECT_EQ(options.ready_timeout, 4s);
-  EXPECT_EQ(options.hung.after, 7s);
-  EXPECT_TRUE(options.hung.kill && options.hung.drop);
-  EXPECT_EQ(options.apps.at(0).wdir, "/");
-  EXPECT_EQ(options.shards, 6U);
-  EXPECT_EQ(options.seed, ~0ULL);
-  EXPECT_EQ(options.apps.at(0).environment.at("A"), "b=c");
+  const spec::JobSpec spec = parsed({"--oversubscribe",
+                                     "-tag-output",
+                                     "--timeout",
+                                     "1.5",
+                                     "--min-members-timeout",
+                                     "2",
+                                     "-wd",
+                                     "/",
+                                     "--term-grace",
+                                     "0",
+                                     "--shards",
+                                     "6",
+                                     "--seed",
+                                     "18446744073709551615",
+                                     "-x",
+                                     "A=b=c",
+                                     "-x",
+                                     "PATH",
+                                     "--allow-run-as-root",
+                                     "-q",
+                                     "--orphan-timeout",
+                                     "3",
+                                     "--ready-timeout",
+                                     "4",
+                                     "--on-hang",
+                                     "drop",
+                                     "--hang-timeout",
+                                     "7",
+                                     "p"});
+  EXPECT_TRUE(spec.oversubscribe && spec.quiet);
+  EXPECT_EQ(spec.output.tag, spec::OutputRequest::Tag::kJobRank);
+  EXPECT_EQ(spec.timeout, 1500ms);
+  EXPECT_EQ(spec.wait, 2s);
+  EXPECT_EQ(spec.term_grace, 0s);
+  EXPECT_EQ(spec.orphan_timeout, 3s);
+  EXPECT_EQ(spec.ready_timeout, 4s);
+  EXPECT_EQ(spec.hung.after, 7s);
+  EXPECT_TRUE(spec.hung.kill && spec.hung.drop);
+  EXPECT_EQ(spec.apps.at(0).wdir, "/");
+  EXPECT_EQ(spec.shards, 6U);
+  EXPECT_EQ(spec.seed, ~0ULL);
+  EXPECT_EQ(spec.apps.at(0).environment.at("A"), "b=c");
 }
 
 TEST(Options, SaysWhatIsWrong) {
@@ -161,15 +163,15 @@ TEST(Options, SuggestsTheNearestName) {
 }
 
 TEST(Options, ControlCommands) {
-  Options options = parsed({"status", "--json"});
-  EXPECT_EQ(options.verb, Verb::kStatus);
-  EXPECT_TRUE(options.json);
-  options = parsed({"resize", "3", "abc"});
-  EXPECT_EQ(options.verb, Verb::kResize);
-  EXPECT_EQ(options.number, 3U);
-  EXPECT_EQ(options.job, "abc");
-  EXPECT_EQ(parsed({"notice", "0"}).verb, Verb::kNotice);
-  EXPECT_EQ(parsed({"kill-member", "2"}).verb, Verb::kKillMember);
+  cli::CommandLine command = parsed_line({"status", "--json"});
+  EXPECT_EQ(command.verb, cli::Verb::kStatus);
+  EXPECT_TRUE(command.control.json);
+  command = parsed_line({"resize", "3", "abc"});
+  EXPECT_EQ(command.verb, cli::Verb::kResize);
+  EXPECT_EQ(command.control.number, 3U);
+  EXPECT_EQ(command.control.job, "abc");
+  EXPECT_EQ(parsed_line({"notice", "0"}).verb, cli::Verb::kNotice);
+  EXPECT_EQ(parsed_line({"kill-member", "2"}).verb, cli::Verb::kKillMember);
   EXPECT_EQ(refusal({"resize"}), "resize: MEMBERS is missing");
   EXPECT_THAT(refusal({"resize", "0"}), testing::HasSubstr("expected a whole number >= 1"));
   EXPECT_THAT(refusal({"notice", "x"}), testing::HasSubstr("expected a whole number"));
@@ -178,18 +180,18 @@ TEST(Options, ControlCommands) {
 }
 
 TEST(Options, AskForHelp) {
-  EXPECT_EQ(parsed({"-h"}).verb, Verb::kHelp);
-  EXPECT_EQ(parsed({"help"}).verb, Verb::kHelp);
-  EXPECT_EQ(parsed({"status", "--help"}).verb, Verb::kHelp);
-  EXPECT_EQ(parsed({"resize", "-h"}).verb, Verb::kHelp);
-  EXPECT_EQ(parsed({"--version"}).verb, Verb::kVersion);
+  EXPECT_EQ(parsed_line({"-h"}).verb, cli::Verb::kHelp);
+  EXPECT_EQ(parsed_line({"help"}).verb, cli::Verb::kHelp);
+  EXPECT_EQ(parsed_line({"status", "--help"}).verb, cli::Verb::kHelp);
+  EXPECT_EQ(parsed_line({"resize", "-h"}).verb, cli::Verb::kHelp);
+  EXPECT_EQ(parsed_line({"--version"}).verb, cli::Verb::kVersion);
 }
 
 TEST(Options, BenchReadsItsOwnArguments) {
-  const Options options = parsed({"bench", "allreduce", "-b", "8", "--help"});
-  EXPECT_EQ(options.verb, Verb::kBench);
-  EXPECT_EQ(options.helper_words, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
-  EXPECT_EQ(parsed({"-np", "2", "bench"}).verb, Verb::kRun);
+  const cli::CommandLine command = parsed_line({"bench", "allreduce", "-b", "8", "--help"});
+  EXPECT_EQ(command.verb, cli::Verb::kBench);
+  EXPECT_EQ(command.words, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
+  EXPECT_EQ(parsed_line({"-np", "2", "bench"}).verb, cli::Verb::kRun);
 }
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
@@ -208,12 +210,12 @@ TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
 
-base::Result<Members> fitted(const Options& options, std::uint32_t slots) {
-  return fit_to_slots(options, {options.min, options.max}, slots);
+base::Result<Members> fitted(const spec::JobSpec& spec, std::uint32_t slots) {
+  return fit_to_slots(spec, {spec.min, spec.max}, slots);
 }
 
-std::string misfit(const Options& options, std::uint32_t slots) {
-  return fitted(options, slots).status().message();
+std::string misfit(const spec::JobSpec& spec, std::uint32_t slots) {
+  return fitted(spec, slots).status().message();
 }
 
 TEST(FitToSlots, FillsInWhatWasNotGiven) {
@@ -279,17 +281,17 @@ TEST(TimeLimit, IsMultipliedByTheFactorOfTheEnvironment) {
 }
 
 TEST(TimeLimit, HoldsForMembersThatHangInTheKernel) {
-  Options options = parsed({"p"});
-  EXPECT_EQ(agent_options(options, {}, {}).teardown_limit, 10s);
-  options.environment["REGROUP_TIME_LIMIT_FACTOR"] = "0.5";
-  EXPECT_EQ(agent_options(options, {}, {}).teardown_limit, 5s);
+  spec::JobSpec spec = parsed({"p"});
+  EXPECT_EQ(agent_options(spec, {}, {}).teardown_limit, 10s);
+  spec.environment["REGROUP_TIME_LIMIT_FACTOR"] = "0.5";
+  EXPECT_EQ(agent_options(spec, {}, {}).teardown_limit, 5s);
 }
 
 TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
   for (const char* factor : {"0", "-1", "0.001", "1001", "nan", "inf", "1s", " 1", "one"}) {
-    const auto options = cli::parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
-    ASSERT_FALSE(options.ok()) << factor;
-    EXPECT_EQ(options.status().message(),
+    const auto command = cli::parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
+    ASSERT_FALSE(command.ok()) << factor;
+    EXPECT_EQ(command.status().message(),
               std::string("REGROUP_TIME_LIMIT_FACTOR must be a number from 0.01 to 1000, got \"") +
                   factor + "\"");
   }

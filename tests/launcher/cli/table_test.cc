@@ -17,8 +17,8 @@ namespace {
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-base::Result<spec::Options> parse(const Words& words, const std::string& program = "regroup",
-                                  const spec::Environment& environment = {}) {
+base::Result<CommandLine> parse(const Words& words, const std::string& program = "regroup",
+                                const spec::Environment& environment = {}) {
   return parse_command_line(words,
                             {program,
                              environment,
@@ -28,8 +28,8 @@ base::Result<spec::Options> parse(const Words& words, const std::string& program
 }
 
 std::string refusal(const Words& words, const std::string& program = "regroup") {
-  auto options = parse(words, program);
-  return options.ok() ? "accepted" : options.status().message();
+  auto command = parse(words, program);
+  return command.ok() ? "accepted" : command.status().message();
 }
 
 std::string program_of(const Spec& spec) {
@@ -103,10 +103,10 @@ TEST(Table, TheParserTakesEveryNameWithItsValues) {
         const Words values = sample_values(spec);
         words.insert(words.end(), values.begin(), values.end());
         words.insert(words.end(), {"prog", "argument"});
-        auto options = parse(words, program_of(spec));
-        ASSERT_TRUE(options.ok()) << words[0] << ": " << options.status().message();
-        ASSERT_FALSE(options->apps.empty()) << words[0];
-        EXPECT_EQ(options->apps[0].command, (Words{"prog", "argument"})) << words[0];
+        auto command = parse(words, program_of(spec));
+        ASSERT_TRUE(command.ok()) << words[0] << ": " << command.status().message();
+        ASSERT_FALSE(command->job.apps.empty()) << words[0];
+        EXPECT_EQ(command->job.apps[0].command, (Words{"prog", "argument"})) << words[0];
       }
     }
   }
@@ -130,26 +130,26 @@ struct Renamed {
   const char* name;
   const char* value;
   const char* note;
-  bool (*applied)(const spec::Options&);
+  bool (*applied)(const spec::JobSpec&);
 };
 class RenamedOptions : public testing::TestWithParam<Renamed> {};
 INSTANTIATE_TEST_SUITE_P(
     All, RenamedOptions,
     testing::Values(
         Renamed{"bits", "off", "--bits off is now --reproducible off",
-                [](const spec::Options& o) { return o.any_fingerprint; }},
+                [](const spec::JobSpec& o) { return o.any_fingerprint; }},
         Renamed{"bits", "on", "--bits on is now --reproducible strict",
-                [](const spec::Options& o) { return !o.any_fingerprint; }},
+                [](const spec::JobSpec& o) { return !o.any_fingerprint; }},
         Renamed{"every", "7", "--every 7 is now --checkpoint-interval 7",
-                [](const spec::Options& o) { return o.checkpoint.every == 7; }},
+                [](const spec::JobSpec& o) { return o.checkpoint.every == 7; }},
         Renamed{"wait", "7", "--wait 7 is now --min-members-timeout 7",
-                [](const spec::Options& o) { return o.wait == std::chrono::seconds(7); }},
+                [](const spec::JobSpec& o) { return o.wait == std::chrono::seconds(7); }},
         Renamed{"hung", "drop", "--hung drop is now --on-hang drop",
-                [](const spec::Options& o) { return o.hung.drop; }},
+                [](const spec::JobSpec& o) { return o.hung.drop; }},
         Renamed{"hung-after", "7", "--hung-after 7 is now --hang-timeout 7",
-                [](const spec::Options& o) { return o.hung.after == std::chrono::seconds(7); }},
+                [](const spec::JobSpec& o) { return o.hung.after == std::chrono::seconds(7); }},
         Renamed{"start", "2", "--start 2 is now --initial-size 2",
-                [](const spec::Options& o) { return o.start == 2; }}));
+                [](const spec::JobSpec& o) { return o.start == 2; }}));
 
 TEST_P(RenamedOptions, OldNameIsAcceptedWithANote) {
   const std::string dashes = "--";
@@ -158,10 +158,10 @@ TEST_P(RenamedOptions, OldNameIsAcceptedWithANote) {
     Words words = {"-np", "1:4"};
     words.insert(words.end(), written.begin(), written.end());
     words.emplace_back("prog");
-    auto options = parse(words);
-    ASSERT_TRUE(options.ok()) << options.status().message();
-    EXPECT_TRUE(GetParam().applied(*options));
-    EXPECT_EQ(options->notes, Words{GetParam().note});
+    auto command = parse(words);
+    ASSERT_TRUE(command.ok()) << command.status().message();
+    EXPECT_TRUE(GetParam().applied(command->job));
+    EXPECT_EQ(command->job.notes, Words{GetParam().note});
   }
 }
 
@@ -184,9 +184,9 @@ TEST(Table, OptionsWithoutEffectAreTold) {
     Words words = {"--" + spec.names[0]};
     for (const std::string& value : sample_values(spec)) words.push_back(value);
     words.emplace_back("prog");
-    auto options = parse(words, program_of(spec));
-    ASSERT_TRUE(options.ok()) << words[0];
-    EXPECT_EQ(options->notes, Words{"ignored, without effect in regroup: " + words[0]});
+    auto command = parse(words, program_of(spec));
+    ASSERT_TRUE(command.ok()) << words[0];
+    EXPECT_EQ(command->job.notes, Words{"ignored, without effect in regroup: " + words[0]});
   }
 }
 
@@ -299,12 +299,12 @@ TEST(Table, CompletionsKnowEveryOptionAndNoOther) {
 }
 
 TEST(CommandLine, ItsNameChoosesTheDialect) {
-  EXPECT_EQ(parse({"p"}, "/usr/bin/mpirun")->compat, spec::Compat::kOpenMpi);
-  EXPECT_EQ(parse({"p"}, "mpiexec")->compat, spec::Compat::kOpenMpi);
-  EXPECT_EQ(parse({"p"}, "/opt/bin/mpiexec.hydra")->compat, spec::Compat::kMpich);
-  EXPECT_EQ(parse({"--compat=mpich", "p"})->compat, spec::Compat::kMpich);
-  EXPECT_EQ(parse({"status"}, "mpirun")->verb, spec::Verb::kRun);
-  EXPECT_EQ(parse({"status"}, "regroup")->verb, spec::Verb::kStatus);
+  EXPECT_EQ(parse({"p"}, "/usr/bin/mpirun")->job.compat, spec::Compat::kOpenMpi);
+  EXPECT_EQ(parse({"p"}, "mpiexec")->job.compat, spec::Compat::kOpenMpi);
+  EXPECT_EQ(parse({"p"}, "/opt/bin/mpiexec.hydra")->job.compat, spec::Compat::kMpich);
+  EXPECT_EQ(parse({"--compat=mpich", "p"})->job.compat, spec::Compat::kMpich);
+  EXPECT_EQ(parse({"status"}, "mpirun")->verb, Verb::kRun);
+  EXPECT_EQ(parse({"status"}, "regroup")->verb, Verb::kStatus);
   EXPECT_EQ(version_text("/bin/regroup", "0.1"), "regroup 0.1\n");
   EXPECT_EQ(version_text("mpirun", "0.1"), "mpirun (regroup 0.1, with the options of Open MPI)\n");
   EXPECT_EQ(version_text("mpiexec.hydra", "0.1"),
@@ -312,17 +312,18 @@ TEST(CommandLine, ItsNameChoosesTheDialect) {
 }
 
 TEST(CommandLine, TheEnvironmentMaySetTheTimeout) {
-  EXPECT_EQ(parse({"p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->timeout, std::chrono::seconds(7));
-  EXPECT_EQ(parse({"--timeout", "3", "p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->timeout,
+  EXPECT_EQ(parse({"p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->job.timeout,
+            std::chrono::seconds(7));
+  EXPECT_EQ(parse({"--timeout", "3", "p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->job.timeout,
             std::chrono::seconds(3));
   EXPECT_EQ(parse({"p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "soon"}}).status().message(),
             "option MPIEXEC_TIMEOUT soon: expected a number of seconds");
 }
 
 TEST(CommandLine, SlotsComeFromTheHostFile) {
-  auto options = parse({"--hostfile", "any", "p"});
-  ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->hosts, (std::vector<spec::HostRequest>{{"here", 2, 0, true}}));
+  auto command = parse({"--hostfile", "any", "p"});
+  ASSERT_TRUE(command.ok());
+  EXPECT_EQ(command->job.hosts, (std::vector<spec::HostRequest>{{"here", 2, 0, true}}));
 }
 
 TEST(CommandLine, HelpTakesATopicButNoProgram) {

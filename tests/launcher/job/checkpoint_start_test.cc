@@ -8,10 +8,10 @@ namespace regroup::job {
 namespace {
 
 TEST(WorldStart, WithoutCheckpointsIsWhatTheCommandLineSays) {
-  spec::Options options;
-  options.seed = 7;
+  spec::JobSpec spec;
+  spec.seed = 7;
   process::HeldLocks locks;
-  const auto world = prepare_checkpoints(options, /*shards=*/8, "0a1b2c3d", false, &locks);
+  const auto world = prepare_checkpoints(spec, /*shards=*/8, "0a1b2c3d", false, &locks);
   ASSERT_TRUE(world.ok()) << world.status().message();
   EXPECT_EQ(world->seed, 7U);
   EXPECT_EQ(world->shards, 8U);
@@ -19,10 +19,10 @@ TEST(WorldStart, WithoutCheckpointsIsWhatTheCommandLineSays) {
 }
 
 TEST(WorldStart, ASharedDirectoryNeedsAFirstOne) {
-  spec::Options options;
-  options.checkpoint.shared = "/shared";
+  spec::JobSpec spec;
+  spec.checkpoint.shared = "/shared";
   process::HeldLocks locks;
-  EXPECT_EQ(prepare_checkpoints(options, 8, "0a1b2c3d", false, &locks).status().message(),
+  EXPECT_EQ(prepare_checkpoints(spec, 8, "0a1b2c3d", false, &locks).status().message(),
             "--checkpoint-shared: requires --checkpoint DIR");
 }
 

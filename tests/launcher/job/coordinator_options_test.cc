@@ -9,15 +9,15 @@ namespace {
 
 const JobFiles kFiles{"/run/regroup/0a1b2c3d"};
 
-spec::Options elastic() {
-  spec::Options options;
-  options.elastic = true;
-  options.min = 2;
-  options.max = 6;
-  options.spares = 1;
-  options.hung = {std::chrono::seconds(9), true, false};
-  options.quiet = true;
-  return options;
+spec::JobSpec elastic() {
+  spec::JobSpec spec;
+  spec.elastic = true;
+  spec.min = 2;
+  spec.max = 6;
+  spec.spares = 1;
+  spec.hung = {std::chrono::seconds(9), true, false};
+  spec.quiet = true;
+  return spec;
 }
 
 const Members kMembers{.min = 2, .max = 6, .start = 3};
@@ -41,24 +41,23 @@ TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
 }
 
 TEST(CoordinatorOptions, OfOneHostNameItsSlots) {
-  spec::Options options = elastic();
-  CoordinatorOptions got = coordinator_options(options, kMembers, kWorld, kFiles, 4);
+  spec::JobSpec spec = elastic();
+  CoordinatorOptions got = coordinator_options(spec, kMembers, kWorld, kFiles, 4);
   EXPECT_EQ(got.policy.slots, 4U);
   EXPECT_EQ(got.policy.target, 3U);
   EXPECT_EQ(got.job.nodes, std::vector<proto::NodeId>{0});
-  options.oversubscribe = true;
-  got = coordinator_options(options, kMembers, kWorld, kFiles, 4);
+  spec.oversubscribe = true;
+  got = coordinator_options(spec, kMembers, kWorld, kFiles, 4);
   EXPECT_EQ(got.policy.slots, 7U);  // all members and spares
   EXPECT_FALSE(got.policy.oversubscribe);
 }
 
 TEST(CoordinatorOptions, OfSeveralHostsLeaveSlotsToTheHosts) {
-  spec::Options options = elastic();
-  options.oversubscribe = true;
-  options.mapping.map.kind = spec::MapBy::Kind::kUnit;
-  options.mapping.map.unit = spec::Unit::kNode;
-  const CoordinatorOptions got =
-      coordinator_options(options, kMembers, kWorld, kFiles, std::nullopt);
+  spec::JobSpec spec = elastic();
+  spec.oversubscribe = true;
+  spec.mapping.map.kind = spec::MapBy::Kind::kUnit;
+  spec.mapping.map.unit = spec::Unit::kNode;
+  const CoordinatorOptions got = coordinator_options(spec, kMembers, kWorld, kFiles, std::nullopt);
   EXPECT_EQ(got.policy.target, 0U);
   EXPECT_TRUE(got.job.nodes.empty());
   EXPECT_TRUE(got.policy.oversubscribe);
@@ -67,11 +66,11 @@ TEST(CoordinatorOptions, OfSeveralHostsLeaveSlotsToTheHosts) {
 }
 
 TEST(CoordinatorOptions, ResumeFromTheCheckpointAndHeedMaxRestarts) {
-  spec::Options options = elastic();
-  options.max_restarts = 5;
+  spec::JobSpec spec = elastic();
+  spec.max_restarts = 5;
   WorldStart world = kWorld;
   world.checkpoints.resume = spec::Resume{.path = "/c/42", .step = 42};
-  const CoordinatorOptions got = coordinator_options(options, kMembers, world, kFiles, 4);
+  const CoordinatorOptions got = coordinator_options(spec, kMembers, world, kFiles, 4);
   EXPECT_EQ(got.policy.resume, 42U);
   EXPECT_EQ(got.policy.relaunch.max_restarts, 5U);
 }

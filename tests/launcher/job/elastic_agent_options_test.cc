@@ -15,13 +15,13 @@ WorldStart world() {
 }
 
 TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
-  spec::Options options;
-  options.elastic = true;
-  options.any_fingerprint = true;
-  options.learner_steps = 3;
-  options.learner_state = 99;
-  options.hung.after = std::chrono::seconds(9);
-  agent::ElasticSetup setup = elastic_setup(options, 4, world());
+  spec::JobSpec spec;
+  spec.elastic = true;
+  spec.any_fingerprint = true;
+  spec.learner_steps = 3;
+  spec.learner_state = 99;
+  spec.hung.after = std::chrono::seconds(9);
+  agent::ElasticSetup setup = elastic_setup(spec, 4, world());
   setup.slots = {{{0, 1}, {{"A", "1"}}}, {{2}, {}}};
   const ElasticAgentOptions got = elastic_agent_options(setup);
   EXPECT_EQ(got.core.slots, 4U);
@@ -40,8 +40,8 @@ TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
 }
 
 TEST(ElasticAgentOptions, KeepNoResultsForLearnersInAWorldOfFixedSize) {
-  const spec::Options options;
-  const ElasticAgentOptions got = elastic_agent_options(elastic_setup(options, 1, {}));
+  const spec::JobSpec spec;
+  const ElasticAgentOptions got = elastic_agent_options(elastic_setup(spec, 1, {}));
   EXPECT_EQ(got.core.kept_results, 0U);
   EXPECT_EQ(got.core.learn_above, 0U);
   EXPECT_FALSE(got.core.checkpoints);

@@ -12,18 +12,18 @@ using testing::HasSubstr;
 
 alloc::Allocation two_cores() { return {1, {{"here", 2, {0, 1}}}}; }
 
-spec::Options running(const std::string& program, const std::string& wdir = "") {
-  spec::Options options;
-  options.environment = {{"PATH", "/usr/bin:/bin"}};
-  spec::AppRequest& app = options.apps.emplace_back();
+spec::JobSpec running(const std::string& program, const std::string& wdir = "") {
+  spec::JobSpec spec;
+  spec.environment = {{"PATH", "/usr/bin:/bin"}};
+  spec::AppRequest& app = spec.apps.emplace_back();
   app.command = {program};
   app.wdir = wdir;
-  app.environment = options.environment;
-  return options;
+  app.environment = spec.environment;
+  return spec;
 }
 
-Refusal refusal_of(const spec::Options& options) {
-  const auto inventory = read_inventory(options, two_cores());
+Refusal refusal_of(const spec::JobSpec& spec) {
+  const auto inventory = read_inventory(spec, two_cores());
   EXPECT_TRUE(inventory.ok()) << inventory.status().message();
   const auto* refusal = std::get_if<Refusal>(&inventory->programs.at(0));
   return refusal != nullptr ? *refusal : Refusal{0, "none"};
@@ -34,31 +34,31 @@ TEST(Inventory, SaysWhyAProgramCannotBeRunAndWithWhichStatus) {
   EXPECT_EQ(refusal_of(running("no-such-program")).exit_status, 66);
   EXPECT_EQ(refusal_of(running("/no/such/program")).exit_status, 183);
   EXPECT_EQ(refusal_of(running("sh", "/no/such/folder")).exit_status, 181);
-  spec::Options hydra = running("no-such-program");
+  spec::JobSpec hydra = running("no-such-program");
   hydra.compat = spec::Compat::kMpich;
   EXPECT_EQ(refusal_of(hydra).exit_status, 255);
 }
 
 TEST(Inventory, NamesTheCommandThatAMissingProgramResembles) {
-  spec::Options options = running("statsu");
-  options.like_command = "status";
-  EXPECT_THAT(refusal_of(options).message, HasSubstr("did you mean regroup status?"));
+  spec::JobSpec spec = running("statsu");
+  spec.like_command = "status";
+  EXPECT_THAT(refusal_of(spec).message, HasSubstr("did you mean regroup status?"));
 }
 
 TEST(Inventory, WithoutALaunchADescriptionTakesThePlaceOfThisMachine) {
-  spec::Options options = running("sh");
+  spec::JobSpec spec = running("sh");
   const std::string machine = "package:2 [numa] core:4 pu:1";
   ::setenv("HWLOC_SYNTHETIC", machine.c_str(), 1);  // hwloc reads it
-  options.environment["HWLOC_SYNTHETIC"] = machine;
-  options.do_not_launch = true;
-  options.display.map = true;
-  auto inventory = read_inventory(options, two_cores());
+  spec.environment["HWLOC_SYNTHETIC"] = machine;
+  spec.do_not_launch = true;
+  spec.display.map = true;
+  auto inventory = read_inventory(spec, two_cores());
   ASSERT_TRUE(inventory.ok()) << inventory.status().message();
   EXPECT_EQ(inventory->allocation.slots(), 8U);
   ASSERT_TRUE(inventory->hosts.at(0).inventory.ok());
   EXPECT_EQ(inventory->hosts[0].inventory->cpus.size(), 8U);
-  options.do_not_launch = false;
-  inventory = read_inventory(options, two_cores());
+  spec.do_not_launch = false;
+  inventory = read_inventory(spec, two_cores());
   ASSERT_TRUE(inventory.ok()) << inventory.status().message();
   EXPECT_EQ(inventory->allocation.slots(), 2U);
   EXPECT_THAT(inventory->hosts.at(0).inventory.status().message(),

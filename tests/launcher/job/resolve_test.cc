@@ -16,16 +16,16 @@ namespace {
 
 using testing::HasSubstr;
 
-spec::Options parsed(const std::string& line) {
+spec::JobSpec parsed(const std::string& line) {
   std::istringstream in(line);
   const std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
   cli::ParseContext context;
   context.read_file = [](const std::string& path) {
     return base::Result<std::string>(base::not_found(path));
   };
-  auto options = cli::parse_command_line(words, context);
-  EXPECT_TRUE(options.ok()) << line << ": " << options.status().message();
-  return options.ok() ? *options : spec::Options();
+  auto command = cli::parse_command_line(words, context);
+  EXPECT_TRUE(command.ok()) << line << ": " << command.status().message();
+  return command.ok() ? command->job : spec::JobSpec();
 }
 
 placement::HostInventory machine(const std::string& synthetic) {
@@ -45,24 +45,24 @@ Inventory::Program found(const spec::AppRequest& app) {
 }
 
 // This host with 4 cores, or the hosts of the options, each with 4; the first is this one.
-Inventory inventory(const spec::Options& options, bool with_machines = true) {
+Inventory inventory(const spec::JobSpec& spec, bool with_machines = true) {
   Inventory out;
   std::vector<std::string> names{"here"};
-  if (options.several_hosts()) {
+  if (spec.several_hosts()) {
     out.here = "here";
     names.clear();
-    for (const spec::HostRequest& host : options.hosts) names.push_back(host.name);
+    for (const spec::HostRequest& host : spec.hosts) names.push_back(host.name);
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::uint32_t said = options.several_hosts() ? options.hosts[i].slots : 0;
+    const std::uint32_t said = spec.several_hosts() ? spec.hosts[i].slots : 0;
     out.allocation.hosts.push_back({names[i], said != 0 ? said : 4, {}});
     out.cores.push_back(4);
-    placement::ClusterHost host{names[i], options.several_hosts() ? (said != 0 ? said : 4) : 0, 0,
+    placement::ClusterHost host{names[i], spec.several_hosts() ? (said != 0 ? said : 4) : 0, 0,
                                 placement::HostInventory()};
     if (with_machines) host.inventory = machine(kTwoPackages);
     out.hosts.push_back(std::move(host));
   }
-  for (const spec::AppRequest& app : options.apps) out.programs.push_back(found(app));
+  for (const spec::AppRequest& app : spec.apps) out.programs.push_back(found(app));
   return out;
 }
 
@@ -81,8 +81,8 @@ std::string shown(const std::variant<ResolvedJob, Refusal>& resolved) {
 }
 
 std::string resolved(const std::string& line) {
-  const spec::Options options = parsed(line);
-  return shown(resolve(options, inventory(options)));
+  const spec::JobSpec spec = parsed(line);
+  return shown(resolve(spec, inventory(spec)));
 }
 
 TEST(Resolve, CountsPlacesAndBindsMembers) {
@@ -120,28 +120,28 @@ TEST(Resolve, RefusesWithTheStatusOfTheDialect) {
 }
 
 TEST(Resolve, AMissingProgramComesBeforeMembersThatCannotBePlaced) {
-  const spec::Options options = parsed("-np 2 --bind-to l3cache p");
-  Inventory there = inventory(options);
+  const spec::JobSpec spec = parsed("-np 2 --bind-to l3cache p");
+  Inventory there = inventory(spec);
   there.programs = {Refusal{66, "p: not found in PATH"}};
-  EXPECT_EQ(shown(resolve(options, there)), "66: p: not found in PATH");
-  const spec::Options more = parsed("-np 5 p");
+  EXPECT_EQ(shown(resolve(spec, there)), "66: p: not found in PATH");
+  const spec::JobSpec more = parsed("-np 5 p");
   there = inventory(more);
   there.programs = {Refusal{66, "p: not found in PATH"}};
   EXPECT_THAT(shown(resolve(more, there)), HasSubstr("1: 5 members requested"));
 }
 
 TEST(Resolve, TellsWhatItIgnoresAlsoWhereItRefuses) {
-  const spec::Options options = parsed("-np 2 --bind-to l3cache --max-restarts 2 p");
-  const auto got = resolve(options, inventory(options));
+  const spec::JobSpec spec = parsed("-np 2 --bind-to l3cache --max-restarts 2 p");
+  const auto got = resolve(spec, inventory(spec));
   ASSERT_TRUE(std::holds_alternative<Refusal>(got));
   EXPECT_THAT(std::get<Refusal>(got).notes, HasSubstr("--max-restarts: ignored"));
 }
 
 TEST(Resolve, LeavesPlacesOpenWhereHostsComeLater) {
-  const spec::Options options = parsed("-np 2:100 -H a:2,b:2 --launcher fork p");
+  const spec::JobSpec spec = parsed("-np 2:100 -H a:2,b:2 --launcher fork p");
   Inventory later;
-  later.programs = {found(options.apps.at(0))};
-  const auto got = resolve(options, later);
+  later.programs = {found(spec.apps.at(0))};
+  const auto got = resolve(spec, later);
   ASSERT_TRUE(std::holds_alternative<ResolvedJob>(got)) << shown(got);
   const auto& job = std::get<ResolvedJob>(got);
   EXPECT_EQ(job.members.min, 2U);
@@ -152,24 +152,24 @@ TEST(Resolve, LeavesPlacesOpenWhereHostsComeLater) {
 }
 
 TEST(Resolve, GivesStandardInputToTheHostOfItsRank) {
-  const spec::Options options = parsed("-np 2 -H a:1,b:1 --launcher fork --stdin 1 p");
-  const auto got = resolve(options, inventory(options));
+  const spec::JobSpec spec = parsed("-np 2 -H a:1,b:1 --launcher fork --stdin 1 p");
+  const auto got = resolve(spec, inventory(spec));
   ASSERT_TRUE(std::holds_alternative<ResolvedJob>(got)) << shown(got);
   const auto& job = std::get<ResolvedJob>(got);
   EXPECT_EQ(job.hosts.size(), 3U);  // this one has no rank
-  EXPECT_FALSE(job.reads_input(options.stdin_to, 0));
-  EXPECT_FALSE(job.reads_input(options.stdin_to, 1));
-  EXPECT_TRUE(job.reads_input(options.stdin_to, 2));
+  EXPECT_FALSE(job.reads_input(spec.stdin_to, 0));
+  EXPECT_FALSE(job.reads_input(spec.stdin_to, 1));
+  EXPECT_TRUE(job.reads_input(spec.stdin_to, 2));
   EXPECT_TRUE(job.reads_input({.to = spec::StdinRequest::To::kAll}, 1));
   EXPECT_FALSE(job.reads_input({.to = spec::StdinRequest::To::kAll}, 0));
 }
 
 TEST(ResolveHost, BindsAsManyMembersAsTheHostHasSlots) {
-  const spec::Options options = parsed("-np 2:8 -H a,b --launcher fork --bind-to core p");
-  const auto got = resolve_host(options, options.hosts.at(0), 2, machine(kTwoPackages));
+  const spec::JobSpec spec = parsed("-np 2:8 -H a,b --launcher fork --bind-to core p");
+  const auto got = resolve_host(spec, spec.hosts.at(0), 2, machine(kTwoPackages));
   ASSERT_TRUE(got.ok()) << got.status().message();
   EXPECT_EQ(got->cores(), (std::vector<std::vector<int>>{{0}, {1}}));
-  const spec::Options l3 = parsed("-np 2:8 -H a,b --launcher fork --bind-to l3cache p");
+  const spec::JobSpec l3 = parsed("-np 2:8 -H a,b --launcher fork --bind-to l3cache p");
   const auto refused = resolve_host(l3, l3.hosts.at(0), 2, machine(kTwoPackages));
   EXPECT_THAT(refused.status().message(), HasSubstr("host a: "));
 }

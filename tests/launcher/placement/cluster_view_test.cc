@@ -34,12 +34,12 @@ HostInventory with_quota(std::uint32_t quota) {
 }
 
 TEST(ClusterView, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
-  spec::Options options;
-  options.mapping.bind = {.kind = spec::BindTo::Kind::kUnit, .unit = spec::Unit::kPackage};
-  options.apps.resize(1);
-  JobRequest request = job_request(options, {4}, {});
+  spec::JobSpec spec;
+  spec.mapping.bind = {.kind = spec::BindTo::Kind::kUnit, .unit = spec::Unit::kPackage};
+  spec.apps.resize(1);
+  JobRequest request = job_request(spec, {4}, {});
   const auto placed =
-      place_on_cluster(options, {{"a", 2, 0, with_quota(0)}, {"b", 2, 0, with_quota(3)}}, request);
+      place_on_cluster(spec, {{"a", 2, 0, with_quota(0)}, {"b", 2, 0, with_quota(3)}}, request);
   ASSERT_TRUE(placed.ok()) << placed.status().message();
   ASSERT_THAT(placed->placement.hosts, ElementsAre(0, 0, 1, 1));
   // Two members of each host share a package of four cores, or have one each.
@@ -51,18 +51,18 @@ TEST(ClusterView, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
 }
 
 TEST(ClusterView, CountsMembersByTheObjectsOfAllHosts) {
-  spec::Options options;
-  options.mapping.map = {
+  spec::JobSpec spec;
+  spec.mapping.map = {
       .kind = spec::MapBy::Kind::kPerUnit, .unit = spec::Unit::kPackage, .per_unit = 2};
   const std::vector<ClusterHost> hosts{{"a", 4, 0, of_eight_cores()},
                                        {"b", 4, 0, of_eight_cores()}};
-  EXPECT_TRUE(counts_objects(options));
-  EXPECT_EQ(*members_of(options, hosts), (spec::MemberRange{8, 8}));
-  options.mapping.map.unit = spec::Unit::kL3Cache;
-  EXPECT_THAT(members_of(options, hosts).status().message(), HasSubstr("the hosts have none"));
-  options.min = options.max = 3;  // -np counts more
-  EXPECT_FALSE(counts_objects(options));
-  EXPECT_EQ(*members_of(options, {}), (spec::MemberRange{3, 3}));
+  EXPECT_TRUE(counts_objects(spec));
+  EXPECT_EQ(*members_of(spec, hosts), (spec::MemberRange{8, 8}));
+  spec.mapping.map.unit = spec::Unit::kL3Cache;
+  EXPECT_THAT(members_of(spec, hosts).status().message(), HasSubstr("the hosts have none"));
+  spec.min = spec.max = 3;  // -np counts more
+  EXPECT_FALSE(counts_objects(spec));
+  EXPECT_EQ(*members_of(spec, {}), (spec::MemberRange{3, 3}));
 }
 
 TEST(ClusterView, AnInventoryWithoutAQuotaIsRefused) {
@@ -126,34 +126,32 @@ TEST(ClusterView, AnInventoryOfControlCharactersAloneIsReadAtOnce) {
 }
 
 TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
-  spec::Options options;
-  options.elastic = true;
-  options.min = 2;
-  options.mapping.gpus = 1;
-  options.apps.resize(1);
+  spec::JobSpec spec;
+  spec.elastic = true;
+  spec.min = 2;
+  spec.mapping.gpus = 1;
+  spec.apps.resize(1);
   HostInventory inventory = with_claims();
   inventory.claimed.clear();
-  const auto placed =
-      place_on_cluster(options, {{"a", 0, 0, inventory}}, job_request(options, {8}, {}));
+  const auto placed = place_on_cluster(spec, {{"a", 0, 0, inventory}}, job_request(spec, {8}, {}));
   ASSERT_TRUE(placed.ok()) << placed.status().message();
   EXPECT_THAT(placed->placement.shrink_order, ElementsAre(7, 6, 5, 4, 3, 2));
   EXPECT_THAT(placed->placement.why, testing::Contains(HasSubstr("shrink order, down to 2: 7, 6")));
 }
 
 TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
-  spec::Options options;
-  options.mapping.gpus = 1;
-  options.apps.resize(1);
+  spec::JobSpec spec;
+  spec.mapping.gpus = 1;
+  spec.apps.resize(1);
   HostInventory inventory = with_claims();
   keep_granted({.name = "a", .gpus = {"4", "5"}}, inventory);
   EXPECT_EQ(inventory.free, set_of({4, 5}));
-  const JobRequest request = job_request(options, {2}, {});
-  const auto refused = place_on_cluster(options, {{"a", 2, 0, inventory}}, request);
+  const JobRequest request = job_request(spec, {2}, {});
+  const auto refused = place_on_cluster(spec, {{"a", 2, 0, inventory}}, request);
   EXPECT_THAT(refused.status().message(), HasSubstr("not free: GPU 4 of a, used by job b ("));
 
-  options.oversubscribe = true;
-  const auto shared =
-      place_on_cluster(options, {{"a", 2, 0, inventory}}, job_request(options, {2}, {}));
+  spec.oversubscribe = true;
+  const auto shared = place_on_cluster(spec, {{"a", 2, 0, inventory}}, job_request(spec, {2}, {}));
   ASSERT_TRUE(shared.ok()) << shared.status().message();
   GpuSet given = 0;
   for (const DeviceSlot& slot : shared->placement.devices) {

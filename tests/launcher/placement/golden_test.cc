@@ -44,15 +44,16 @@ std::string placed(const topology::Topology& topology, const std::string& line) 
   if (args.back() != "true") args.emplace_back("true");
   cli::ParseContext context;
   context.read_file = [](const std::string& path) { return file_text(kFolder + path); };
-  auto options = cli::parse_command_line(args, context);
-  if (!options.ok()) return "error: " + options.status().message();
+  const auto command = cli::parse_command_line(args, context);
+  if (!command.ok()) return "error: " + command.status().message();
+  const spec::JobSpec& spec = command->job;
   std::vector<std::uint32_t> counts;
-  for (const spec::AppRequest& app : options->apps)
-    counts.push_back(app.count.value_or(members_of_ppr(topology, options->mapping)));
+  for (const spec::AppRequest& app : spec.apps)
+    counts.push_back(app.count.value_or(members_of_ppr(topology, spec.mapping)));
   topology::Machine only;
   only.processors = topology;
   JobRequest request;
-  request.ranks = {options->mapping, options->compat, counts, options->oversubscribe};
+  request.ranks = {spec.mapping, spec.compat, counts, spec.oversubscribe};
   auto placement = place_job(topology::flat_fabric(only, {"here"}), {{0, 0, {}}}, request);
   if (!placement.ok()) return "error: " + placement.status().message();
   std::vector<std::string> out;

@@ -75,9 +75,9 @@ inline std::string describe(const spec::AppRequest& app, const spec::Environment
   return out;
 }
 
-inline std::vector<std::string> describe_output(const spec::Options& options) {
+inline std::vector<std::string> describe_output(const spec::JobSpec& spec) {
   std::vector<std::string> out;
-  const spec::OutputRequest& to = options.output;
+  const spec::OutputRequest& to = spec.output;
   if (to.tag == spec::OutputRequest::Tag::kJobRank) out.emplace_back("tags");
   if (to.tag == spec::OutputRequest::Tag::kRank) out.emplace_back("ranks");
   if (to.timestamp) out.emplace_back("timestamps");
@@ -88,67 +88,66 @@ inline std::vector<std::string> describe_output(const spec::Options& options) {
   if (to.raw) out.emplace_back("raw");
   if (!to.stdout_pattern.empty()) out.push_back("stdout " + to.stdout_pattern);
   if (!to.stderr_pattern.empty()) out.push_back("stderr " + to.stderr_pattern);
-  if (options.stdin_to.to == spec::StdinRequest::To::kAll) out.emplace_back("stdin all");
-  if (options.stdin_to.to == spec::StdinRequest::To::kNone) out.emplace_back("stdin none");
-  if (options.stdin_to.rank != 0) out.push_back(fmt::format("stdin {}", options.stdin_to.rank));
+  if (spec.stdin_to.to == spec::StdinRequest::To::kAll) out.emplace_back("stdin all");
+  if (spec.stdin_to.to == spec::StdinRequest::To::kNone) out.emplace_back("stdin none");
+  if (spec.stdin_to.rank != 0) out.push_back(fmt::format("stdin {}", spec.stdin_to.rank));
   return out;
 }
 
 // A line for each program, then one of what the job has, then its notes.
-inline std::string describe(const spec::Options& options, const spec::Environment& base) {
+inline std::string describe(const spec::JobSpec& spec, const spec::Environment& base) {
   std::string out;
-  for (const spec::AppRequest& app : options.apps) out += describe(app, base) + "\n";
-  std::vector<std::string> words = describe_output(options);
+  for (const spec::AppRequest& app : spec.apps) out += describe(app, base) + "\n";
+  std::vector<std::string> words = describe_output(spec);
   const auto add = [&words](const char* name, const std::string& text) {
     if (!text.empty()) words.push_back(name + text);
   };
-  if (options.elastic) words.push_back(fmt::format("elastic {}:{}", options.min, options.max));
-  if (options.start != 0) words.push_back(fmt::format("start {}", options.start));
-  add("map", describe(options.mapping.map));
-  add("rank", describe(options.mapping.rank));
-  add("bind", describe(options.mapping.bind));
-  add("cpu-set ", fmt::format("{}", fmt::join(options.mapping.cpu_set, ",")));
-  for (const spec::RankPlace& place : options.mapping.ranks) {
+  if (spec.elastic) words.push_back(fmt::format("elastic {}:{}", spec.min, spec.max));
+  if (spec.start != 0) words.push_back(fmt::format("start {}", spec.start));
+  add("map", describe(spec.mapping.map));
+  add("rank", describe(spec.mapping.rank));
+  add("bind", describe(spec.mapping.bind));
+  add("cpu-set ", fmt::format("{}", fmt::join(spec.mapping.cpu_set, ",")));
+  for (const spec::RankPlace& place : spec.mapping.ranks) {
     words.push_back(fmt::format("rank {} on {}", place.rank, fmt::join(place.cpus, ",")));
     if (place.package) words.back() += fmt::format(" of package {}", *place.package);
   }
-  add("one each on ", fmt::format("{}", fmt::join(options.mapping.sequence, ",")));
-  for (const spec::HostRequest& host : options.hosts) {
+  add("one each on ", fmt::format("{}", fmt::join(spec.mapping.sequence, ",")));
+  for (const spec::HostRequest& host : spec.hosts) {
     add("host ", (host.user.empty() ? "" : host.user + "@") +
                      fmt::format("{}:{}", host.name, host.slots) +
                      (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
   }
-  const std::vector<std::string>& ssh = options.ssh_command;
+  const std::vector<std::string>& ssh = spec.ssh_command;
   add("reached by ssh ", fmt::format("{}", fmt::join(ssh.begin() + 1, ssh.end(), " ")));
-  add("radix ", options.tree_radix ? fmt::format("{}", *options.tree_radix) : "");
-  add("agent in ", options.agent_prefix);
+  add("radix ", spec.tree_radix ? fmt::format("{}", *spec.tree_radix) : "");
+  add("agent in ", spec.agent_prefix);
   const std::pair<bool, const char*> flags[] = {
-      {options.fork_agents, "agents by fork"},
-      {options.oversubscribe, "oversubscribed"},
-      {options.compat == spec::Compat::kMpich, "mpich"},
-      {options.display.map, "show map"},
-      {options.display.allocation, "show allocation"},
-      {options.display.topology, "show topology"},
-      {options.display.bindings, "show bindings"},
-      {options.do_not_launch, "do not launch"},
-      {options.keep_going, "keep going"},
-      {options.ulfm, "ulfm"},
-      {options.quiet, "quiet"},
-      {options.verbose, "verbose"},
-      {options.print_exit_codes, "exit codes"},
-      {!options.replace, "no replace"},
-      {options.restart_policy == spec::RestartPolicy::kRestart, "restart"}};
+      {spec.fork_agents, "agents by fork"},
+      {spec.oversubscribe, "oversubscribed"},
+      {spec.compat == spec::Compat::kMpich, "mpich"},
+      {spec.display.map, "show map"},
+      {spec.display.allocation, "show allocation"},
+      {spec.display.topology, "show topology"},
+      {spec.display.bindings, "show bindings"},
+      {spec.do_not_launch, "do not launch"},
+      {spec.keep_going, "keep going"},
+      {spec.ulfm, "ulfm"},
+      {spec.quiet, "quiet"},
+      {spec.verbose, "verbose"},
+      {spec.print_exit_codes, "exit codes"},
+      {!spec.replace, "no replace"},
+      {spec.restart_policy == spec::RestartPolicy::kRestart, "restart"}};
   for (const auto& [on, name] : flags) add("", on ? name : "");
-  if (options.timeout != base::Duration{})
-    words.push_back(
-        fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
-  if (options.forward_signals)
-    add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
-  add("restarts ", options.max_restarts ? fmt::format("{}", *options.max_restarts) : "");
-  add("job file ", options.job_file);
-  add("pid to ", options.report_pid);
+  if (spec.timeout != base::Duration{})
+    words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(spec.timeout).count()));
+  if (spec.forward_signals)
+    add("signals ", fmt::format("{}", fmt::join(*spec.forward_signals, ",")));
+  add("restarts ", spec.max_restarts ? fmt::format("{}", *spec.max_restarts) : "");
+  add("job file ", spec.job_file);
+  add("pid to ", spec.report_pid);
   if (!words.empty()) out += fmt::format("[{}]\n", fmt::join(words, "; "));
-  for (const std::string& note : options.notes) out += "note: " + note + "\n";
+  for (const std::string& note : spec.notes) out += "note: " + note + "\n";
   return out;
 }
 

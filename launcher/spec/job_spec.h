@@ -1,5 +1,5 @@
-// A command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun) as plain data;
-// parse.h reads one.
+// The job that a command line (of regroup, mpirun, mpiexec, mpiexec.hydra or torchrun) and the
+// files that it names ask for, as plain data. launcher/cli writes it; all others read it.
 #pragma once
 
 #include <algorithm>
@@ -36,14 +36,9 @@ struct MemberRange {
   bool operator==(const MemberRange&) const = default;
 };
 
-struct Options {
-  Verb verb = Verb::kRun;
-  std::string
-      like_command;   // kRun: the command that the first word, a program, resembles; "": none
-  std::string topic;  // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
-
-  // kRun: the programs, of the command line or of a job file. Empty only if the parser could not
-  // read that.
+struct JobSpec {
+  // The programs, of the command line or of a job file. Empty only if the parser could not read
+  // that.
   std::vector<AppRequest> apps;
   // Of --role or the job file: program i is role i; empty: a job without roles.
   std::vector<Role> roles;
@@ -115,12 +110,8 @@ struct Options {
   std::vector<std::string> elastic_options;
   std::vector<std::string> world_options;  // likewise, those of any World whose members join
   std::vector<std::string> notes;          // a line each, for standard error
-
-  std::uint32_t number = 0;  // of a control command: members of resize, or a member's id
-  std::string job;           // "": the user's only one
-  bool json = false, follow = false, prometheus = false;
-
-  std::vector<std::string> helper_words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kJoin
+  // The command of regroup that the first word, a program, resembles; "": none.
+  std::string like_command;
 
   Environment environment;  // of this process, unchanged
 

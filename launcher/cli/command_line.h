@@ -1,0 +1,45 @@
+// What a command line asks for, before the machine is asked for anything; parse.h reads one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/spec/job_spec.h"
+
+namespace regroup::cli {
+
+enum class Verb : std::uint8_t {
+  kRun,
+  kHelp,
+  kVersion,
+  kGenerate,
+  kStatus,
+  kResize,
+  kNotice,
+  kKillMember,
+  kBench,
+  kCheckpoint,
+  kPlace,
+  kTopo,
+  kAllocation,
+  kJoin
+};
+
+// What `regroup status | resize | notice | kill-member` asks a running job.
+struct ControlRequest {
+  std::string job;           // "": the user's only one
+  std::uint32_t number = 0;  // members of resize, or a member's id
+  bool json = false, follow = false, prometheus = false;
+};
+
+struct CommandLine {
+  Verb verb = Verb::kRun;
+  spec::JobSpec job;       // kRun
+  ControlRequest control;  // the four control commands
+  std::string topic;       // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
+  std::vector<std::string> words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kJoin
+  spec::Environment environment;   // of this process, unchanged; kRun: `job` has it
+};
+
+}  // namespace regroup::cli
