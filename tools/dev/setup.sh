@@ -23,7 +23,7 @@ needs_of() {
 bench_needs_of() {
   case $1 in
     allocators)                     echo "build test         build | demo" ;;  # a Slurm of its own
-    placement | scale)              echo "build              build | demo" ;;
+    placement | scale | versions)   echo "build              build | demo" ;;
     collectives | launch | output)  echo "build mpi          build | demo bench mpich" ;;
     hosts)                          echo "build mpi hosts    build | demo bench" ;;
     recovery)                       echo "build hosts        build | demo bench" ;;
