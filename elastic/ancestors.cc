@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 
 namespace regroup::elastic {
 namespace {

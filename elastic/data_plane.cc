@@ -1,4 +1,4 @@
-// Serves docs/design/elastic_hosts.md, Contacts, and docs/design/ucx.md.
+// Serves docs/design/elastic_hosts.md, Peer addresses, and docs/design/ucx.md.
 #include "elastic/data_plane.h"
 
 #include <algorithm>

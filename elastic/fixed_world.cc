@@ -34,7 +34,7 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
   return hash;
 }
 
-std::string name_of(const Launch& launch) {
+std::string name_of(const DetectedLaunch& launch) {
   return fmt::format("regroup-world-{:016x}{:016x}-{}", hash_of(launch.key, 0xcbf29ce484222325ULL),
                      hash_of(launch.key, 0x9e3779b97f4a7c15ULL), worlds.load());
 }
@@ -44,7 +44,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-base::Status several_hosts(const Launch& launch) {
+base::Status several_hosts(const DetectedLaunch& launch) {
   return base::invalid_argument(fmt::format(
       "join: this process is rank {} of {} of {} ({}), and not all ranks run on this host. A "
       "World of fixed size on several hosts requires regroup: `regroup -np {} --host ...` "
@@ -67,7 +67,7 @@ void SingleWorldGuard::finished() {
 
 SingleWorldGuard::~SingleWorldGuard() { finished(); }
 
-Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
+Result<RankConnection> connect_ranks(const DetectedLaunch& launch, const Environment& env,
                                      base::Duration timeout) {
   if (!launch.one_host) return several_hosts(launch);
   REGROUP_ASSIGN_OR_RETURN(auto guard, SingleWorldGuard::take());

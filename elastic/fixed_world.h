@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "elastic/agent_link.h"
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 #include "elastic/options.h"
 #include "elastic/world_server.h"
 
@@ -35,7 +35,7 @@ struct RankConnection {
 
 // Connects to the rank that serves the World, or becomes it. Blocks for at most `timeout`.
 // kInvalidArgument: the ranks are on several hosts.
-[[nodiscard]] base::Result<RankConnection> connect_ranks(const Launch& launch,
+[[nodiscard]] base::Result<RankConnection> connect_ranks(const DetectedLaunch& launch,
                                                          const Environment& env,
                                                          base::Duration timeout);
 // Call when the Join after connect_ranks() was accepted: the next one of this process is for

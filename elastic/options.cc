@@ -92,7 +92,7 @@ base::Result<Environment> read_environment() {
   return env;
 }
 
-base::Result<std::optional<Launch>> read_launch() {
+base::Result<std::optional<DetectedLaunch>> read_launch() {
   return find_launch(own_variable, read_ancestors());
 }
 

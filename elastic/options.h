@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 #include "proto/world.h"
 
 namespace regroup::elastic {
@@ -32,7 +32,7 @@ struct Environment {
 [[nodiscard]] base::Result<Environment> read_environment();
 
 // find_launch() of this process.
-[[nodiscard]] base::Result<std::optional<Launch>> read_launch();
+[[nodiscard]] base::Result<std::optional<DetectedLaunch>> read_launch();
 [[nodiscard]] pid_t read_rank_above();  // rank_above() of this process
 
 }  // namespace regroup::elastic

@@ -67,7 +67,7 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
     return through(std::move(link), std::move(declaration), timeout, takes_notice);
   }
   if (!launch.has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
-  const Launch& ranks = *launch;
+  const DetectedLaunch& ranks = *launch;
   if (ranks.rank_joined != 0) return alone(env, declaration, timeout, inside(ranks.rank_joined));
   REGROUP_ASSIGN_OR_RETURN(auto met, connect_ranks(ranks, env, timeout));
   declaration.member = ranks.rank;
@@ -294,24 +294,25 @@ Status Participant::announce_drained() {
 
 Status Participant::publish_address(std::span<const std::byte> address) {
   return link_.send(
-      proto::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
+      proto::PeerAddresses{world_.generation, {{self().id, {address.begin(), address.end()}}}});
 }
 
 // An error of the link is noticed by the next wait.
 std::optional<std::vector<std::byte>> Participant::address_of(proto::MemberId member) {
   (void)handle_agent_messages().ok();
-  const auto found = contacts_.find(member);
-  if (contacts_generation_ != world_.generation || found == contacts_.end()) return std::nullopt;
+  const auto found = peer_addresses_.find(member);
+  if (peer_addresses_generation_ != world_.generation || found == peer_addresses_.end())
+    return std::nullopt;
   return found->second;
 }
 
-// The contacts of many members come in several messages.
-void Participant::add_contacts(proto::Contacts contacts) {
-  if (contacts.generation < contacts_generation_) return;
-  if (std::exchange(contacts_generation_, contacts.generation) != contacts.generation)
-    contacts_.clear();
-  for (proto::Contact& contact : contacts.members)
-    contacts_[contact.member] = std::move(contact.address);
+// The addresses of many members come in several messages.
+void Participant::add_peer_addresses(proto::PeerAddresses addresses) {
+  if (addresses.generation < peer_addresses_generation_) return;
+  if (std::exchange(peer_addresses_generation_, addresses.generation) != addresses.generation)
+    peer_addresses_.clear();
+  for (proto::MemberAddress& entry : addresses.members)
+    peer_addresses_[entry.member] = std::move(entry.address);
 }
 
 void Participant::suspect(proto::MemberId member, const std::string& why) {
@@ -343,8 +344,8 @@ Status Participant::handle_agent_messages() {
       exclusion_ = {Code::kLeft, left->reason};
     } else if (auto* over = std::get_if<proto::Refused>(&message->body)) {
       exclusion_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
-    } else if (auto* contacts = std::get_if<proto::Contacts>(&message->body)) {
-      add_contacts(std::move(*contacts));
+    } else if (auto* addresses = std::get_if<proto::PeerAddresses>(&message->body)) {
+      add_peer_addresses(std::move(*addresses));
     } else {
       return base::internal_error("the agent of this host sent an unexpected message");
     }

@@ -112,7 +112,7 @@ class Participant {
   [[nodiscard]] base::Status await_newer_world(const std::function<bool()>& other);
   // Handles the agent's messages. kLeft, with the reason, once this member was excluded; kPeerLost.
   [[nodiscard]] base::Status handle_agent_messages();
-  void add_contacts(proto::Contacts contacts);
+  void add_peer_addresses(proto::PeerAddresses addresses);
   [[nodiscard]] base::Status excluded();
   // Sets the state word of a member without state to {committed up to the resume position of
   // `world`, revoked}, from which it can join.
@@ -132,8 +132,8 @@ class Participant {
   std::function<bool()> asked_ = [] { return false; };
   std::function<void()> answer_;
   proto::World world_;
-  proto::Generation contacts_generation_ = 0;  // generation of contacts_
-  std::map<proto::MemberId, std::vector<std::byte>> contacts_;
+  proto::Generation peer_addresses_generation_ = 0;  // generation of peer_addresses_
+  std::map<proto::MemberId, std::vector<std::byte>> peer_addresses_;
   base::Status exclusion_;      // not OK once the agent has excluded this member
   proto::Generation seen_ = 0;  // newest World without this member
 };

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 
 namespace regroup::elastic {
 

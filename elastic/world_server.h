@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 #include "elastic/rank_watch.h"
 #include "membership/agent/agent_core.h"
 #include "membership/coordinator/coordinator.h"

@@ -10,9 +10,9 @@ template class base::Variant<
     proto::MemberReady, proto::MemberDrained, proto::MemberLost, proto::Report, proto::HelloReply,
     proto::Start, proto::Revoke, proto::Announce, proto::Notice, proto::Kill, proto::Query,
     proto::Hello, proto::JobDone, proto::StatusRequest, proto::StatusReply, proto::ResizeRequest,
-    proto::NoticeRequest, proto::KillRequest, proto::Reply, proto::Contacts, proto::PeerSuspect,
-    proto::NodeUp, proto::NodeSilent, proto::NodeLost, proto::NodesKnown, proto::StartSource,
-    proto::SourceStatus, proto::StartTarget, proto::TargetStatus, proto::EndTransfer,
-    proto::Diverged, proto::Failure>;
+    proto::NoticeRequest, proto::KillRequest, proto::Reply, proto::PeerAddresses,
+    proto::PeerSuspect, proto::NodeUp, proto::NodeSilent, proto::NodeLost, proto::NodesKnown,
+    proto::StartSource, proto::SourceStatus, proto::StartTarget, proto::TargetStatus,
+    proto::EndTransfer, proto::Diverged, proto::Failure>;
 
 }  // namespace regroup

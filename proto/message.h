@@ -132,9 +132,9 @@ struct JobDone {  // also coordinator -> guardian
 using Body = base::Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady,
                            MemberDrained, MemberLost, Report, HelloReply, Start, Revoke, Announce,
                            Notice, Kill, Query, Hello, JobDone, StatusRequest, StatusReply,
-                           ResizeRequest, NoticeRequest, KillRequest, Reply, Contacts, PeerSuspect,
-                           NodeUp, NodeSilent, NodeLost, NodesKnown, StartSource, SourceStatus,
-                           StartTarget, TargetStatus, EndTransfer, Diverged, Failure>;
+                           ResizeRequest, NoticeRequest, KillRequest, Reply, PeerAddresses,
+                           PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown, StartSource,
+                           SourceStatus, StartTarget, TargetStatus, EndTransfer, Diverged, Failure>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed

@@ -116,7 +116,9 @@ base::Status check_one(const HelloReply& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("HelloReply", std::max(m.world, m.revoked_up_to)));
   return check_slots("HelloReply", m.slots);
 }
-base::Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
+base::Status check_one(const PeerAddresses& m) {
+  return check_generation("PeerAddresses", m.generation);
+}
 base::Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
 base::Status check_one(const Announce& m) { return check(*m.world); }
 base::Status check_one(const StartSource& m) {

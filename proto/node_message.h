@@ -43,18 +43,18 @@ struct NodesKnown {
 };
 
 // How the others reach a member in one generation: an address that its data plane made and those of
-// the others read. Sent by the member, and in Contacts.
-struct Contact {
+// the others read. Sent by the member, and in PeerAddresses.
+struct MemberAddress {
   MemberId member = 0;
   std::vector<std::byte> address;
-  bool operator==(const Contact&) const = default;
+  bool operator==(const MemberAddress&) const = default;
 };
 // From a member: its own. From an agent: of all its members of that World. To agents and members:
 // of all.
-struct Contacts {
+struct PeerAddresses {
   Generation generation = 0;
-  std::vector<Contact> members;
-  bool operator==(const Contacts&) const = default;
+  std::vector<MemberAddress> members;
+  bool operator==(const PeerAddresses&) const = default;
 };
 // The connection of a member's data plane to another broke, or waits in vain. Passed on to the
 // coordinator.

@@ -10,22 +10,22 @@
 
 namespace regroup::proto {
 
-inline fb::ContactsT table(const Contacts& m) {
-  fb::ContactsT t;
+inline fb::PeerAddressesT table(const PeerAddresses& m) {
+  fb::PeerAddressesT t;
   t.generation = m.generation;
-  for (const Contact& contact : m.members) {
-    auto& out = t.members.emplace_back(std::make_unique<fb::ContactT>());
-    out->member = contact.member;
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(contact.address.data());
-    out->address.assign(bytes, bytes + contact.address.size());
+  for (const MemberAddress& entry : m.members) {
+    auto& out = t.members.emplace_back(std::make_unique<fb::MemberAddressT>());
+    out->member = entry.member;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(entry.address.data());
+    out->address.assign(bytes, bytes + entry.address.size());
   }
   return t;
 }
-inline Contacts plain(const fb::ContactsT& t) {
-  Contacts m{t.generation, {}};
-  for (const auto& contact : t.members) {
-    const auto bytes = std::as_bytes(std::span(contact->address));
-    m.members.push_back({contact->member, {bytes.begin(), bytes.end()}});
+inline PeerAddresses plain(const fb::PeerAddressesT& t) {
+  PeerAddresses m{t.generation, {}};
+  for (const auto& entry : t.members) {
+    const auto bytes = std::as_bytes(std::span(entry->address));
+    m.members.push_back({entry->member, {bytes.begin(), bytes.end()}});
   }
   return m;
 }

@@ -292,9 +292,9 @@ bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Announce()) return aligned(m->world());
   if (const auto* m = message.body_as_Report()) return fits(m->slots(), budget);
   if (const auto* m = message.body_as_HelloReply()) return fits(m->slots(), budget);
-  if (const auto* m = message.body_as_Contacts())
-    return budget.tables(m->members(),
-                         [&](const fb::Contact& one) { return budget.values(one.address()); });
+  if (const auto* m = message.body_as_PeerAddresses())
+    return budget.tables(
+        m->members(), [&](const fb::MemberAddress& one) { return budget.values(one.address()); });
   if (const auto* m = message.body_as_StartTarget())
     return budget.tables(m->sources(), [&](const fb::SourceAgent& one) {
       return budget.values(one.endpoints()) && budget.values(one.name());

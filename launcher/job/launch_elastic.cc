@@ -112,7 +112,7 @@ const std::string& attempts_in(const spec::JobSpec& spec, const writer::Checkpoi
 struct Prepared {
   const ResolvedJob& job;
   const JobFiles& files;
-  const Launch& launch;
+  const JobLaunch& launch;
   WorldStart world;
   base::Duration term_grace;
 
@@ -164,7 +164,7 @@ int run_agent(const spec::JobSpec& spec, process::ProcessTableOptions processes,
 int run_controller(const spec::JobSpec& spec, process::ProcessTableOptions processes,
                    Prepared prepared, base::Fd guardian) {
   const Members& members = prepared.job.members;
-  const Launch& launch = prepared.launch;
+  const JobLaunch& launch = prepared.launch;
   writer::CheckpointPlan& checkpoints = prepared.world.checkpoints;
   ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
@@ -236,7 +236,7 @@ int run_controller(const spec::JobSpec& spec, process::ProcessTableOptions proce
 
 }  // namespace
 
-LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job, const Launch& launch) {
+LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job, const JobLaunch& launch) {
   const auto refuse = [&](const base::Status& why) {
     return LaunchEnd{fail(why.message(), refused(spec.compat))};
   };

@@ -9,6 +9,6 @@ namespace regroup::job {
 
 // Runs `job`, which has hosts if it runs on this one alone; else they come while it runs.
 [[nodiscard]] LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job,
-                                       const Launch& launch);
+                                       const JobLaunch& launch);
 
 }  // namespace regroup::job

@@ -77,7 +77,7 @@ base::Duration doubt(const spec::JobSpec& spec, int hosts) {
 
 }  // namespace
 
-HeldJournal::HeldJournal(const JobFiles& files, const Launch& launch) {
+HeldJournal::HeldJournal(const JobFiles& files, const JobLaunch& launch) {
   auto opened = JournalFile::open(files.journal());
   if (!opened.ok()) return;
   journal_ = std::move(*opened);
@@ -144,7 +144,7 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
               status_of(signal, spec_));
 }
 
-Launch Restarts::launch() const {
+JobLaunch Restarts::launch() const {
   return {launches_, base::SystemClock().now() - began_, status_, failures_};
 }
 

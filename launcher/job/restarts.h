@@ -17,7 +17,8 @@
 
 namespace regroup::job {
 
-struct Launch {
+// One of the launches of a job: the first, or a relaunch, with what those before it left.
+struct JobLaunch {
   std::uint32_t number = 1;                 // of this job, in this process
   base::Duration spent = {};                // by those before, of --timeout
   int status = 1;                           // of the one before
@@ -40,7 +41,7 @@ struct LaunchEnd {
 class HeldJournal {
  public:
   // Makes the journal in `files`; its coordinator begins with the failures that `launch` has.
-  HeldJournal(const JobFiles& files, const Launch& launch);
+  HeldJournal(const JobFiles& files, const JobLaunch& launch);
   [[nodiscard]] membership::FailureStreak failures() const;
 
  private:
@@ -51,7 +52,7 @@ class HeldJournal {
 [[nodiscard]] LaunchEnd end_of(const agent::Guardian& guardian, int status,
                                const spec::CheckpointPlan& checkpoints, const HeldJournal& journal);
 // A launch that is to go on from a checkpoint and finds none in `directory`; it ends with
-// Launch::status.
+// JobLaunch::status.
 [[nodiscard]] std::string nothing_to_go_on_from(const std::string& directory);
 
 // At most --max-restarts times (3) without a newer checkpoint, after 1, 2, 4 ... at most 30 s.
@@ -62,7 +63,7 @@ class Restarts {
   // if it stays ended. For the main thread, in which signals are blocked: one that ends a job ends
   // the wait.
   [[nodiscard]] std::optional<int> over(const LaunchEnd& end);
-  [[nodiscard]] Launch launch() const;
+  [[nodiscard]] JobLaunch launch() const;
 
  private:
   const spec::JobSpec& spec_;

@@ -40,7 +40,7 @@ base::Status report_pid(const std::string& to) {
 
 // What the user hears of a launch before it: the pid, which does not change, and where the files of
 // its job are, if not in the usual place.
-base::Status tell_before(const spec::JobSpec& spec, const Launch& launch) {
+base::Status tell_before(const spec::JobSpec& spec, const JobLaunch& launch) {
   if (launch.first()) {
     const base::Status reported = report_pid(spec.report_pid);
     if (!reported.ok())
@@ -54,7 +54,7 @@ base::Status tell_before(const spec::JobSpec& spec, const Launch& launch) {
 // The same for all kinds of jobs up to here: what there is, and what of it the job gets. On several
 // hosts that is known later, so a job of fixed size is resolved by launch_fixed(), and an elastic
 // one gets each host when it comes.
-LaunchEnd launch_job(const spec::JobSpec& spec, const Launch& launch) {
+LaunchEnd launch_job(const spec::JobSpec& spec, const JobLaunch& launch) {
   const auto refuse = [&](const std::string& why) {
     return LaunchEnd{fail(why, refused(spec.compat))};
   };

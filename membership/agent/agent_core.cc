@@ -61,8 +61,8 @@ void AgentCore::on_coordinator(const proto::Body& body) {
     on_revoke(revoke->generation);
   } else if (const auto* announce = std::get_if<proto::Announce>(&body)) {
     on_announce(*announce);
-  } else if (const auto* contacts = std::get_if<proto::Contacts>(&body)) {
-    on_contacts(*contacts);
+  } else if (const auto* addresses = std::get_if<proto::PeerAddresses>(&body)) {
+    on_peer_addresses(*addresses);
   } else if (const auto* notice = std::get_if<proto::Notice>(&body)) {
     on_notice(notice->member);
   } else if (const auto* kill = std::get_if<proto::Kill>(&body)) {
@@ -98,8 +98,8 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
     return;  // its connection was refused, or it is dead
   } else if (std::holds_alternative<proto::Ready>(body)) {
     on_ready(id, member);
-  } else if (const auto* contacts = std::get_if<proto::Contacts>(&body)) {
-    if (contacts_.add(id, *contacts)) send_contacts();
+  } else if (const auto* addresses = std::get_if<proto::PeerAddresses>(&body)) {
+    if (peer_addresses_.add(id, *addresses)) send_peer_addresses();
   } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&body)) {
     emit(ToCoordinator{*suspect});
   } else if (const auto* diverged = std::get_if<proto::Diverged>(&body)) {
@@ -158,7 +158,7 @@ void AgentCore::on_hello() {
   }
   reply.declared = arena_.declaration();
   emit(ToCoordinator{std::move(reply)});
-  send_contacts();
+  send_peer_addresses();
   for (const auto& [id, member] : members_.all()) {
     if (member.is_ready() && world_->rank_of(id) < 0)
       emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
@@ -206,14 +206,14 @@ void AgentCore::on_announce(const proto::Announce& announce) {
 
 void AgentCore::adopt(std::shared_ptr<const proto::World> world) {
   world_ = std::move(world);
-  contacts_.begin(*world_, options_.node);
+  peer_addresses_.begin(*world_, options_.node);
 }
 
-void AgentCore::send_contacts() {
-  if (auto all = contacts_.complete()) emit(ToCoordinator{std::move(*all)});
+void AgentCore::send_peer_addresses() {
+  if (auto all = peer_addresses_.complete()) emit(ToCoordinator{std::move(*all)});
 }
 
-void AgentCore::on_contacts(const proto::Contacts& all) {
+void AgentCore::on_peer_addresses(const proto::PeerAddresses& all) {
   if (all.generation != world_->generation || !arena().mapped()) return;
   for (const proto::WorldMember& m : world_->members) {
     const LocalMember* member = members_.find(m.id);

@@ -23,8 +23,8 @@
 #include "membership/agent/agent_effects.h"
 #include "membership/agent/agent_options.h"
 #include "membership/agent/declared_arena.h"
+#include "membership/agent/host_peer_addresses.h"
 #include "membership/agent/local_members.h"
-#include "membership/agent/node_contacts.h"
 #include "membership/agent/node_transfer.h"
 #include "membership/agent/slot_use.h"
 #include "proto/message.h"
@@ -37,8 +37,8 @@ class AgentCore {
   explicit AgentCore(AgentOptions options);
   void set_endpoints(std::string endpoints) { transfer_.set_endpoints(std::move(endpoints)); }
 
-  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill,
-  // StartSource, StartTarget, EndTransfer, JobDone. From a member: Join, Ready, Contacts,
+  // From the coordinator: Start, Hello, Query, Revoke, Announce, PeerAddresses, Notice, Kill,
+  // StartSource, StartTarget, EndTransfer, JobDone. From a member: Join, Ready, PeerAddresses,
   // PeerSuspect, Diverged, Failure, Drained; the sender of a Join is the member that it names.
   // Messages of a lower incarnation of the coordinator than the highest one seen are refused.
   [[nodiscard]] AgentEffects handle(AgentSender source, const proto::Message& message);
@@ -88,7 +88,7 @@ class AgentCore {
   void on_hello();
   void on_revoke(proto::Generation g);
   void on_announce(const proto::Announce& announce);
-  void on_contacts(const proto::Contacts& all);
+  void on_peer_addresses(const proto::PeerAddresses& all);
   void on_notice(proto::MemberId id);
   void on_kill(const proto::Kill& kill);
   void on_start_target(const proto::StartTarget& order);
@@ -99,7 +99,7 @@ class AgentCore {
               const char* kind = proto::kRefusedKind);
   void retry_joins();
   void mark_dead(proto::MemberId id);
-  void send_contacts();
+  void send_peer_addresses();
   [[nodiscard]] bool awaits_world() const { return revoked_ > 0 && revoked_ >= world_->generation; }
   [[nodiscard]] std::vector<proto::SlotReport> report() const {
     return report_slots(arena(), transfer_);
@@ -118,8 +118,8 @@ class AgentCore {
   std::deque<proto::MemberId> waiting_;  // for a slot that a dead member still occupies
   // Newest announced.
   std::shared_ptr<const proto::World> world_ = std::make_shared<const proto::World>();
-  proto::Generation revoked_ = 0;  // highest generation revoked
-  NodeContacts contacts_;          // of world_
+  proto::Generation revoked_ = 0;     // highest generation revoked
+  HostPeerAddresses peer_addresses_;  // of world_
   NodeTransfer transfer_;
   AgentEffects effects_;  // of the call in progress
 };

@@ -23,7 +23,7 @@ bool is_agent_message(const proto::Body& body) {
          std::holds_alternative<proto::MemberLost>(body) ||
          std::holds_alternative<proto::Report>(body) ||
          std::holds_alternative<proto::HelloReply>(body) ||
-         std::holds_alternative<proto::Contacts>(body) ||
+         std::holds_alternative<proto::PeerAddresses>(body) ||
          std::holds_alternative<proto::PeerSuspect>(body) ||
          std::holds_alternative<proto::SourceStatus>(body) ||
          std::holds_alternative<proto::TargetStatus>(body) ||
@@ -34,7 +34,7 @@ bool is_agent_message(const proto::Body& body) {
 bool may_report(const Known& known, proto::NodeId node, proto::MemberId member) {
   const MemberInfo* r = known.members.find(member);
   if (r != nullptr) return r->slot_id.node == node;
-  return known.one_agent || member < known.members.reserved_below();
+  return known.fixed_nodes || member < known.members.reserved_below();
 }
 
 std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId node,
@@ -44,12 +44,13 @@ std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId
   return slots;
 }
 
-proto::Contacts contacts_of_host(const Known& known, proto::NodeId node, proto::Contacts contacts) {
-  std::erase_if(contacts.members, [&](const proto::Contact& contact) {
-    const MemberInfo* r = known.members.find(contact.member);
+proto::PeerAddresses addresses_of_host(const Known& known, proto::NodeId node,
+                                       proto::PeerAddresses addresses) {
+  std::erase_if(addresses.members, [&](const proto::MemberAddress& entry) {
+    const MemberInfo* r = known.members.find(entry.member);
     return r == nullptr || r->rank < 0 || r->slot_id.node != node;
   });
-  return contacts;
+  return addresses;
 }
 
 bool has_member_on(const proto::World& world, proto::NodeId node) {

@@ -17,7 +17,7 @@ struct Known {
   const proto::World& world;
   proto::Generation highest = 0;  // the highest generation that was announced to any agent
   // The job began with its nodes and gets no others: ids are not reserved in the journal.
-  bool one_agent = false;
+  bool fixed_nodes = false;
 };
 
 // True for the message types that agents send to the coordinator.
@@ -25,11 +25,11 @@ struct Known {
 // True if `member` runs on `node`, or is unknown and may have been started by an earlier
 // incarnation, whose journal reserved its id.
 [[nodiscard]] bool may_report(const Known& known, proto::NodeId node, proto::MemberId member);
-// The reports of slots and the contacts among the given ones that `node` may report.
+// The reports of slots and the addresses among the given ones that `node` may report.
 [[nodiscard]] std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId node,
                                                              std::vector<proto::SlotReport> slots);
-[[nodiscard]] proto::Contacts contacts_of_host(const Known& known, proto::NodeId node,
-                                               proto::Contacts contacts);
+[[nodiscard]] proto::PeerAddresses addresses_of_host(const Known& known, proto::NodeId node,
+                                                     proto::PeerAddresses addresses);
 // True if a member of `world` runs, or ran, on `node`.
 [[nodiscard]] bool has_member_on(const proto::World& world, proto::NodeId node);
 // The agent's message about a member's end if it names that member, else one made of `cause`.

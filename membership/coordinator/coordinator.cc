@@ -21,7 +21,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
       nodes_(policy.by_node),
       transfers_(incarnation),
       outbox_(std::move(past.sentences)) {
-  stage_ = job_.nodes.empty()               ? Stage::kNodes
+  stage_ = job_.driver_reports_nodes()      ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
                                             : Stage::kStarting;
   for (const proto::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
@@ -145,8 +145,8 @@ void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
     on_report(node, *report);
   } else if (const auto* hello = std::get_if<proto::HelloReply>(&message.body)) {
     on_hello_reply(node, *hello);
-  } else if (const auto* contacts = std::get_if<proto::Contacts>(&message.body)) {
-    on_contacts(node, *contacts);
+  } else if (const auto* addresses = std::get_if<proto::PeerAddresses>(&message.body)) {
+    on_peer_addresses(node, *addresses);
   } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&message.body)) {
     on_peer_suspect(node, *suspect);
   } else if (const auto* diverged = std::get_if<proto::Diverged>(&message.body)) {

@@ -10,15 +10,15 @@
 
 #include "base/clock.h"
 #include "membership/coordinator/agent_facts.h"
-#include "membership/coordinator/contact_exchange.h"
 #include "membership/coordinator/coordinator_effects.h"
 #include "membership/coordinator/host_suspicions.h"
 #include "membership/coordinator/job_size.h"
 #include "membership/coordinator/journal_entry.h"
-#include "membership/coordinator/launch.h"
+#include "membership/coordinator/launch_until_join.h"
 #include "membership/coordinator/member_table.h"
 #include "membership/coordinator/node_table.h"
 #include "membership/coordinator/outbox.h"
+#include "membership/coordinator/peer_address_exchange.h"
 #include "membership/coordinator/progress_watch.h"
 #include "membership/coordinator/report_round.h"
 #include "membership/coordinator/restart_budget.h"
@@ -81,7 +81,9 @@ class Coordinator {
   // The call in progress.
   void pass_to(base::TimePoint now);
   [[nodiscard]] Effects finish_call();
-  [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
+  [[nodiscard]] Known known() const {
+    return {members_, world_, highest_, !job_.driver_reports_nodes()};
+  }
   [[nodiscard]] Policy policy_now() const;
 
   // Nodes: coordinator_nodes.cc.
@@ -98,7 +100,7 @@ class Coordinator {
   void drop_suspected_nodes();
   void drop_unresponsive_nodes();
   void on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect);
-  void on_contacts(proto::NodeId node, const proto::Contacts& contacts);
+  void on_peer_addresses(proto::NodeId node, const proto::PeerAddresses& addresses);
   [[nodiscard]] bool accept_declaration(MemberInfo* member, const proto::Join& join);
 
   // Losses: coordinator_losses.cc.
@@ -166,7 +168,7 @@ class Coordinator {
   // Members.
   MemberTable members_;
   JobSize size_;
-  Launch launch_;
+  LaunchUntilJoin launch_;
   RestartBudget budget_;
   std::uint64_t ready_count_ = 0;
   std::optional<proto::Join> declared_;  // by the first member
@@ -174,7 +176,7 @@ class Coordinator {
   // Nodes.
   NodeTable nodes_;
   HostSuspicions suspicions_;
-  ContactExchange contacts_;
+  PeerAddressExchange peer_addresses_;
 
   // The World in progress, and the next one.
   ReportRound round_;  // of Hello, or of a regroup

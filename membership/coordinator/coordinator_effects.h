@@ -25,6 +25,7 @@ struct JobInfo {
   // Nodes for members, with one agent each. Empty: the driver reports nodes by NodeUp and NodeLost,
   // and the coordinator waits for NodesKnown, which says that the first ones are complete.
   std::vector<proto::NodeId> nodes{0};
+  [[nodiscard]] bool driver_reports_nodes() const { return nodes.empty(); }
   Attempt attempt = {};                    // for status
   std::vector<proto::NodeId> placed = {};  // the node of each rank, in a World of fixed size
 };

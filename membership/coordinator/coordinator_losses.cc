@@ -112,7 +112,7 @@ void Coordinator::charge(MemberInfo* r) {
   // On a single host no further slots can come, and before World 1 no progress is lost by ending.
   const bool more =
       budget_.any_left(size_.desired(), members_.used_slots()) || members_.staying() >= policy_.min;
-  if (more || (job_.nodes.empty() && world_.generation > 0))
+  if (more || (job_.driver_reports_nodes() && world_.generation > 0))
     return outbox_.note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
   end(status, fmt::format("{}: {} of at least {} left", verdict.why, members_.staying(),
                           base::counted(policy_.min, "member")));
@@ -136,17 +136,17 @@ void Coordinator::lost_before_ready(MemberInfo* member, const proto::MemberLost&
 void Coordinator::lost_of_launch(const MemberInfo& member, const std::string& what) {
   // A member that failed was ended with its launch, or by a launcher that ends a job on one host
   // and has taken back its slots: then no launch follows.
-  const bool over = !job_.nodes.empty() && size_.capacity() == 0;
+  const bool over = !job_.driver_reports_nodes() && size_.capacity() == 0;
   if (member.status != 0 && (stage_ == Stage::kRelaunching || over)) return;
-  const Launch::Verdict verdict = launch_.on_end(now_, member, what, members_);
+  const LaunchUntilJoin::Verdict verdict = launch_.on_end(now_, member, what, members_);
   switch (verdict.then) {
-    case Launch::Then::kNothing:
+    case LaunchUntilJoin::Then::kNothing:
       return;
-    case Launch::Then::kShrink:
+    case LaunchUntilJoin::Then::kShrink:
       return not_replaced(member);
-    case Launch::Then::kEndJob:
+    case LaunchUntilJoin::Then::kEndJob:
       return end(verdict.exit_code, verdict.sentence);
-    case Launch::Then::kRelaunch:
+    case LaunchUntilJoin::Then::kRelaunch:
       outbox_.note(verdict.sentence);
       return dismiss_launch();
   }

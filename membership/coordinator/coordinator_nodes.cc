@@ -102,7 +102,7 @@ void Coordinator::grow(std::uint32_t leased) {
 }
 
 void Coordinator::count_slots() {
-  if (job_.nodes.empty()) size_.set_slots(nodes_.slots());
+  if (job_.driver_reports_nodes()) size_.set_slots(nodes_.slots());
 }
 
 // The known nodes decide the size of the first launch.
@@ -190,7 +190,7 @@ void Coordinator::drop_suspected_nodes() {
 // Drops agents whose heartbeats come but that do not send what the next World waits for. A job on
 // one host has no other agent to continue with.
 void Coordinator::drop_unresponsive_nodes() {
-  if (!job_.nodes.empty()) return;
+  if (!job_.driver_reports_nodes()) return;
   for (const proto::NodeId id : round_.overdue(nodes_, awake_)) {
     if (done()) return;
     drop_node(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s",
@@ -198,10 +198,10 @@ void Coordinator::drop_unresponsive_nodes() {
   }
 }
 
-void Coordinator::on_contacts(proto::NodeId node, const proto::Contacts& contacts) {
+void Coordinator::on_peer_addresses(proto::NodeId node, const proto::PeerAddresses& addresses) {
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
-  for (proto::Contacts& part :
-       contacts_.add(node, contacts_of_host(known(), node, contacts), world_))
+  for (proto::PeerAddresses& part :
+       peer_addresses_.add(node, addresses_of_host(known(), node, addresses), world_))
     outbox_.send_to_all(std::move(part));
 }
 

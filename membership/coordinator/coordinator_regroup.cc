@@ -309,7 +309,7 @@ void Coordinator::tell_end(std::int32_t exit_code, const std::string& reason, St
   // The revoke frees members that wait for a lost one in a collective, so that their state can be
   // saved.
   if (done.save_state && highest_ > 0) outbox_.send_to_all(proto::Revoke{highest_});
-  if (job_.nodes.empty()) {  // the driver ends the nodes' agents
+  if (job_.driver_reports_nodes()) {  // the driver ends the nodes' agents
     outbox_.send(0, done);
   } else {
     outbox_.send_to_all(done);

@@ -57,7 +57,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   if (members_.find(id) != nullptr) return end(1, "no member ID is left");
   // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells
   // its successor that the id was used.
-  if (job_.nodes.empty() && id >= members_.promised_below()) {
+  if (job_.driver_reports_nodes() && id >= members_.promised_below()) {
     const std::uint32_t wanted = size_.desired() + policy_.spares, staying = members_.staying();
     members_.promise_below(id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0));
     journal_intent();
@@ -84,7 +84,7 @@ void Coordinator::dismiss_launch() {
 
 // Starts all members together, on the slots that are not in back-off.
 void Coordinator::launch() {
-  const std::uint32_t most = job_.nodes.empty() ? size_.capacity() : kUnlimited;
+  const std::uint32_t most = job_.driver_reports_nodes() ? size_.capacity() : kUnlimited;
   const std::uint32_t launched = launch_.begin(now_, most, members_.next_id());
   size_.launch(launched);
   stage_ = Stage::kStarting;

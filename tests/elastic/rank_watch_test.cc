@@ -78,8 +78,8 @@ TEST(RankWatchTest, NamesARankThatItsLauncherSaysHasEnded) {
 
 using Variables = std::map<std::string, std::string>;
 
-Launch hydra() {
-  Launch launch;
+DetectedLaunch hydra() {
+  DetectedLaunch launch;
   launch.size = 2;
   launch.rank_variable = "PMI_RANK";
   launch.variables = {{"PMI_SIZE", "2"}, {"PMI_JOBID", ""}};
@@ -108,7 +108,7 @@ TEST(SeeRanksTest, AChildThatIsNoRankYetMayBecomeOne) {
   EXPECT_EQ(scan_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {{"PATH", "/"}}}}).started,
             Started::kUnknown);
   EXPECT_TRUE(scan_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {}}}).hidden);
-  Launch by_hand = hydra();
+  DetectedLaunch by_hand = hydra();
   by_hand.by_launcher = false;
   EXPECT_EQ(scan_ranks(by_hand, {{10, 5, false, rank(0)}, {11, 5, true, {}}}).started,
             Started::kUnknown);

@@ -24,9 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(std::ranges::is_permutation(sorted, addresses));
   // With arbitrary prefixes.
   require(ucx::nearest_first(addresses, addresses).size() == addresses.size());
-  for (const ucx::PeerAddress& contact : sorted) {
-    const ucx::SocketAddress address = ucx::to_socket_address(contact);
-    require(address.storage.ss_family == contact.family && address.bytes <= sizeof address.storage);
+  for (const ucx::PeerAddress& peer : sorted) {
+    const ucx::SocketAddress address = ucx::to_socket_address(peer);
+    require(address.storage.ss_family == peer.family && address.bytes <= sizeof address.storage);
   }
   return 0;
 }

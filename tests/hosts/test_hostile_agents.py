@@ -18,7 +18,7 @@ OF_OTHERS = (
     "id_flood",
     "ready",
     "reports",
-    "contacts",
+    "peer_addresses",
     "source_status",
     "suspects",
 )
@@ -28,7 +28,10 @@ ATTACKS = (
     *(("hello", what) for what in ("frame", "noise", "empty", "cut", "others", "nodes")),
     *(("setup", what) for what in (*BYTES, *WORDS, *UNHEARD, "endless", "notice")),
     *(("round", what) for what in ("frame", "noise", "nodes", "agents", "generations")),
-    *(("round", what) for what in ("members", "id_max", "reports", "contacts", "orders", "again")),
+    *(
+        ("round", what)
+        for what in ("members", "id_max", "reports", "peer_addresses", "orders", "again")
+    ),
 )
 # "loss" is not among the first: why a member is lost before there is a World is not told.
 AT_START = tuple(

@@ -164,24 +164,24 @@ TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
   EXPECT_TRUE(done[0].second.save_state);  // member 5 has it
 }
 
-TEST_F(AgentFactsTest, ContactsAreOfTheMembersOfTheHostThatSpeaks) {
+TEST_F(AgentFactsTest, PeerAddressesAreOfTheMembersOfTheHostThatSpeaks) {
   run(2);
-  const proto::Contact first{0, {std::byte{1}}}, second{1, {std::byte{2}}},
+  const proto::MemberAddress first{0, {std::byte{1}}}, second{1, {std::byte{2}}},
       forged{0, {std::byte{3}}};
-  EXPECT_TRUE(told<proto::Contacts>(from(kA, proto::Contacts{1, {first}})).empty());
-  const auto all =
-      told<proto::Contacts>(from(kB, proto::Contacts{1, {second, forged, {kLastId, {}}}}));
+  EXPECT_TRUE(told<proto::PeerAddresses>(from(kA, proto::PeerAddresses{1, {first}})).empty());
+  const auto all = told<proto::PeerAddresses>(
+      from(kB, proto::PeerAddresses{1, {second, forged, {kLastId, {}}}}));
   ASSERT_EQ(all.size(), 1U);
   EXPECT_THAT(all[0].second.members, ElementsAre(first, second));
 }
 
 // A frame has its limit, and what agents are told must fit in one.
-TEST_F(AgentFactsTest, ALongContactGoesAlone) {
+TEST_F(AgentFactsTest, ALongAddressGoesAlone) {
   run(2);
-  const proto::Contact first{0, std::vector<std::byte>(255 << 10)},
+  const proto::MemberAddress first{0, std::vector<std::byte>(255 << 10)},
       second{1, std::vector<std::byte>(900 << 10)};
-  (void)from(kA, proto::Contacts{1, {first}});
-  const auto all = told<proto::Contacts>(from(kB, proto::Contacts{1, {second}}));
+  (void)from(kA, proto::PeerAddresses{1, {first}});
+  const auto all = told<proto::PeerAddresses>(from(kB, proto::PeerAddresses{1, {second}}));
   ASSERT_EQ(all.size(), 2U);
   EXPECT_THAT(all[0].second.members, ElementsAre(first));
   EXPECT_THAT(all[1].second.members, ElementsAre(second));

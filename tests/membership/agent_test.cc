@@ -213,19 +213,19 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   EXPECT_TRUE(second->reaped);
 }
 
-// The contacts of a host are sent together, and again when a member changes its own.
-TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
+// The addresses of a host are sent together, and again when a member changes its own.
+TEST_F(AgentTest, AddressesOfAllMembersGoToTheCoordinatorAndChangesToo) {
   for (MemberId id : {0U, 1U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
   const auto give = [&](MemberId id, std::byte address) {
-    return sent<proto::Contacts>(from(id, proto::Contacts{1, {{id, {address}}}}));
+    return sent<proto::PeerAddresses>(from(id, proto::PeerAddresses{1, {{id, {address}}}}));
   };
   EXPECT_FALSE(give(0, std::byte{10}));
   EXPECT_EQ(give(1, std::byte{11}),
-            (proto::Contacts{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
+            (proto::PeerAddresses{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
   EXPECT_FALSE(give(1, std::byte{11}));
   EXPECT_EQ(give(0, std::byte{20}),
-            (proto::Contacts{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
+            (proto::PeerAddresses{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
 }
 
 TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {

@@ -100,21 +100,21 @@ TEST_F(RulesTest, AnAgentSpeaksForItsOwnMembersOnly) {
 }
 
 // A message has its limit, addresses of many members none.
-TEST_F(RulesTest, ContactsOfManyGoInParts) {
+TEST_F(RulesTest, AddressesOfManyGoInParts) {
   (void)hello(0);
-  const proto::Contact first{4, std::vector<std::byte>(300 << 10)},
+  const proto::MemberAddress first{4, std::vector<std::byte>(300 << 10)},
       second{5, std::vector<std::byte>(300 << 10)};
-  EXPECT_EQ(nodes_told<proto::Contacts>(from(0, proto::Contacts{3, {first}})), Nodes{});
-  std::vector<proto::Contact> told;
-  for (const Effect& e : from(1, proto::Contacts{3, {second}})) {
+  EXPECT_EQ(nodes_told<proto::PeerAddresses>(from(0, proto::PeerAddresses{3, {first}})), Nodes{});
+  std::vector<proto::MemberAddress> told;
+  for (const Effect& e : from(1, proto::PeerAddresses{3, {second}})) {
     const auto* send = std::get_if<ToAgent>(&e);
-    const auto* part = send == nullptr ? nullptr : std::get_if<proto::Contacts>(&send->body);
+    const auto* part = send == nullptr ? nullptr : std::get_if<proto::PeerAddresses>(&send->body);
     if (part == nullptr) continue;
     EXPECT_EQ(part->generation, 3U);
     ASSERT_EQ(part->members.size(), 1U);
     told.push_back(part->members[0]);
   }
-  EXPECT_EQ(told, (std::vector<proto::Contact>{first, second}));
+  EXPECT_EQ(told, (std::vector<proto::MemberAddress>{first, second}));
 }
 
 // jbefore

@@ -143,8 +143,8 @@ void SimJob::perform(proto::NodeId id, AgentEffects effects) {
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {
       SimMember& m = members.at(tell->member);
       if (auto* welcome = std::get_if<proto::Welcome>(&tell->body)) m.slot = welcome->slot;
-      if (auto* all = std::get_if<proto::Contacts>(&tell->body);
-          all != nullptr && all->generation == m.contacts)
+      if (auto* all = std::get_if<proto::PeerAddresses>(&tell->body);
+          all != nullptr && all->generation == m.addresses)
         m.known = all->members.size();
       if (auto* refused = std::get_if<proto::Refused>(&tell->body)) {
         m.refused = refused->reason;

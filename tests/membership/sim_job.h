@@ -120,7 +120,7 @@ class SimJob {
   bool compute_or_vote(SimMember& m, proto::Position at);
   bool all_sealed(const std::vector<proto::SlotId>& owners, proto::Step step);
   bool old_readers(const SimMember& m);
-  bool meet(SimMember& m);  // tell and learn contacts; true when it knows all
+  bool meet(SimMember& m);  // tell and learn addresses; true when it knows all
   void committed(SimMember& m, proto::Position at);
 
   // sim_transfer.cc

@@ -150,10 +150,10 @@ bool SimJob::meet(SimMember& m) {
   };
   if (std::none_of(m.world.members.begin(), m.world.members.end(), elsewhere)) return true;
   const proto::Generation g = m.world.generation;
-  if (m.contacts != g) {
-    m.contacts = g;
+  if (m.addresses != g) {
+    m.addresses = g;
     m.known = 0;
-    from_member(m.start.member, proto::Contacts{g, {{m.start.member, {}}}});
+    from_member(m.start.member, proto::PeerAddresses{g, {{m.start.member, {}}}});
   }
   return m.known == m.world.size();
 }

@@ -26,9 +26,9 @@ struct SimMember {
   std::string refused;
   proto::World world;  // it has entered
   proto::Generation seen = 0;
-  bool settled = false;            // has, or has given, the state in this world
-  proto::Generation contacts = 0;  // in which it told how it is reached ...
-  std::size_t known = 0;           // ... and knows that of so many
+  bool settled = false;             // has, or has given, the state in this world
+  proto::Generation addresses = 0;  // in which it told how it is reached ...
+  std::size_t known = 0;            // ... and knows that of so many
   proto::Step applied = 0;
   bool learning = false;       // has the state of a state transfer
   bool torn = false;           // has that of none

@@ -76,7 +76,7 @@ inline std::vector<WireSample> wire_samples() {
       NoticeRequest{3},
       KillRequest{4},
       Reply{false, "there is no member 17"},
-      Contacts{5, {{3, {std::byte{1}, std::byte{0xff}}}, {4, {}}}},
+      PeerAddresses{5, {{3, {std::byte{1}, std::byte{0xff}}}, {4, {}}}},
       PeerSuspect{4, "connection reset by remote peer"},
       NodeUp{2, "node-b", 16},
       NodeSilent{2, true},
@@ -92,14 +92,14 @@ inline std::vector<WireSample> wire_samples() {
               "FileNotFoundError: [Errno 2] No such file: 'log'", true},
   };
   const std::vector<std::string> names = {
-      "join",         "ready",          "drained",        "welcome",      "refused",
-      "excluded",     "member_ready",   "member_drained", "member_lost",  "report",
-      "hello_reply",  "start",          "revoke",         "announce",     "notice",
-      "kill",         "query",          "hello",          "job_done",     "status_request",
-      "status_reply", "resize_request", "notice_request", "kill_request", "reply",
-      "contacts",     "peer_suspect",   "node_up",        "node_silent",  "node_lost",
-      "nodes_known",  "start_source",   "source_status",  "start_target", "target_status",
-      "end_transfer", "diverged",       "failure"};
+      "join",           "ready",          "drained",        "welcome",      "refused",
+      "excluded",       "member_ready",   "member_drained", "member_lost",  "report",
+      "hello_reply",    "start",          "revoke",         "announce",     "notice",
+      "kill",           "query",          "hello",          "job_done",     "status_request",
+      "status_reply",   "resize_request", "notice_request", "kill_request", "reply",
+      "peer_addresses", "peer_suspect",   "node_up",        "node_silent",  "node_lost",
+      "nodes_known",    "start_source",   "source_status",  "start_target", "target_status",
+      "end_transfer",   "diverged",       "failure"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)
     samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});

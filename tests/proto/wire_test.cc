@@ -144,9 +144,10 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   refused(fb::Body::Report, [&](Builder& b) { return fb::CreateReport(b, 1, lines(b)); });
   refused(fb::Body::HelloReply,
           [&](Builder& b) { return fb::CreateHelloReply(b, 1, 1, lines(b)); });
-  refused(fb::Body::Contacts, [](Builder& b) {
+  refused(fb::Body::PeerAddresses, [](Builder& b) {
     const auto address = b.CreateVector(std::vector<std::uint8_t>(10'000));
-    return fb::CreateContacts(b, 1, b.CreateVector(base::often(fb::CreateContact(b, 1, address))));
+    return fb::CreatePeerAddresses(
+        b, 1, b.CreateVector(base::often(fb::CreateMemberAddress(b, 1, address))));
   });
   refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));

@@ -139,15 +139,16 @@ Cost Cluster::fence() {
       [this] {
         for (const proto::WorldMember& m : world().members) {
           network_.schedule(process(m.slot_id.node), network_.now(), [this, m] {
-            const proto::Contact own{
+            const proto::MemberAddress own{
                 m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
             Agent& agent = *agents_[m.slot_id.node - 1];
-            perform(m.slot_id.node,
-                    agent.core.handle({m.id}, {0, proto::Contacts{world().generation, {own}}}));
+            perform(
+                m.slot_id.node,
+                agent.core.handle({m.id}, {0, proto::PeerAddresses{world().generation, {own}}}));
           });
         }
       },
-      [this] { return all_know(&Agent::contacts); });
+      [this] { return all_know(&Agent::addresses); });
 }
 
 Cost Cluster::lose_member() {

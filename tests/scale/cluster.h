@@ -67,8 +67,8 @@ class Cluster {
     proto::NodeId parent = 0;
     std::optional<agent::ReliableSession> session{};  // with the controller, through others
     bool up = true, adopting = false;
-    proto::Generation world = 0, contacts = 0;  // it knows of
-    std::size_t met = 0;                        // contacts of the newest
+    proto::Generation world = 0, addresses = 0;  // it knows of
+    std::size_t met = 0;                         // addresses of the newest
   };
   static ProcessId process(proto::NodeId node) { return node + 1; }
   void handle(ProcessId to, ProcessId from, const Bytes& bytes);

@@ -246,9 +246,9 @@ void Cluster::perform(proto::NodeId node, membership::AgentEffects effects) {
     } else if (auto* start = std::get_if<membership::StartMember>(&effect)) {
       start_member(node, start->start.member);
     } else if (auto* tell = std::get_if<membership::ToMember>(&effect)) {
-      const auto* all = std::get_if<proto::Contacts>(&tell->body);
+      const auto* all = std::get_if<proto::PeerAddresses>(&tell->body);
       if (all != nullptr) agent.met += all->members.size();
-      if (all != nullptr && agent.met == world().size()) agent.contacts = all->generation;
+      if (all != nullptr && agent.met == world().size()) agent.addresses = all->generation;
       if (const auto* refused = std::get_if<proto::Refused>(&tell->body))
         broken_.push_back(refused->reason);
     } else if (auto* warn = std::get_if<membership::Warn>(&effect)) {

@@ -152,9 +152,9 @@ constexpr Attack kAttacks[] = {
        w.say(membership(proto::Report{0, lines_of_others(w)}));
        w.say(membership(proto::Report{w.generation, lines_of_others(w)}));
      }},
-    {"contacts",
+    {"peer_addresses",
      [](Wire& w) {
-       proto::Contacts all;
+       proto::PeerAddresses all;
        for (proto::MemberId id = 0; id < 8; ++id) all.members.push_back({id, noise(64)});
        for (int i = 0; i < 20; ++i) {
          all.generation = w.generation + static_cast<proto::Generation>(i);

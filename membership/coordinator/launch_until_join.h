@@ -16,9 +16,9 @@ namespace regroup::membership {
 // All members of a launch are started together. A program that never joins is only ever launched
 // again as a whole, as relaunch.h decides; once a member has joined, members are replaced one by
 // one and no launch follows. Pure: the caller starts and ends the processes.
-class Launch {
+class LaunchUntilJoin {
  public:
-  Launch(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
+  LaunchUntilJoin(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
   // Continues with the relaunches of an earlier incarnation.
   void restore(const Intent& intent);
   // The hosts of the start have decided the size of the first launch.

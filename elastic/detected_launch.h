@@ -16,8 +16,8 @@
 
 namespace regroup::elastic {
 
-// A launch of more than one rank, with this process as one of them.
-struct Launch {
+// A launch of more than one rank by another launcher, with this process as one of them.
+struct DetectedLaunch {
   std::string by;  // "mpirun", for messages
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
@@ -47,7 +47,7 @@ using Variable = std::function<std::string(const std::string& name)>;
 // `ancestors`: this process's parent first. Returns nothing if this process was started alone, or
 // by regroup, whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables
 // contradict each other.
-[[nodiscard]] base::Result<std::optional<Launch>> find_launch(
+[[nodiscard]] base::Result<std::optional<DetectedLaunch>> find_launch(
     const Variable& variable, const std::vector<Ancestor>& ancestors);
 
 // The ancestor of the same rank that has joined a World of fixed size through its agent; 0: none.
@@ -75,7 +75,8 @@ struct RankScan {
 };
 
 // Pure. `processes`: the descendants of launch.starter.
-[[nodiscard]] RankScan scan_ranks(const Launch& launch, const std::vector<Descendant>& processes);
+[[nodiscard]] RankScan scan_ranks(const DetectedLaunch& launch,
+                                  const std::vector<Descendant>& processes);
 
 // Pure. `text`: the contents of the file REGROUP_RANK_EXITS, a line "RANK PID" for each rank that
 // ended with status 0.

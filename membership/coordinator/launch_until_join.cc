@@ -1,5 +1,5 @@
 // What a failure means before any member has joined.
-#include "membership/coordinator/launch.h"
+#include "membership/coordinator/launch_until_join.h"
 
 #include <fmt/format.h>
 
@@ -16,33 +16,35 @@ bool was_refused(const MemberInfo& r) {
 
 }  // namespace
 
-Launch::Launch(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target)
+LaunchUntilJoin::LaunchUntilJoin(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target)
     : policy_(policy), min_(min), relaunches_(policy, min, target) {}
 
-void Launch::restore(const Intent& intent) {
+void LaunchUntilJoin::restore(const Intent& intent) {
   relaunches_.restore(intent.restarts);
   first_member_ = intent.first_member;
 }
 
-void Launch::resize(std::uint32_t target) {
+void LaunchUntilJoin::resize(std::uint32_t target) {
   const std::uint32_t restarts = relaunches_.restarts();
   relaunches_ = Relaunches(policy_, min_, target);
   relaunches_.restore(restarts);
 }
 
-std::uint32_t Launch::begin(base::TimePoint now, std::uint32_t most, proto::MemberId first) {
+std::uint32_t LaunchUntilJoin::begin(base::TimePoint now, std::uint32_t most,
+                                     proto::MemberId first) {
   first_member_ = first;
   return members_ = relaunches_.launch(now, most);
 }
 
-bool Launch::join(base::TimePoint now) {
+bool LaunchUntilJoin::join(base::TimePoint now) {
   if (joined_at_) return false;
   joined_at_ = now;
   return true;
 }
 
-Launch::Verdict Launch::on_end(base::TimePoint now, const MemberInfo& member,
-                               const std::string& what, const MemberTable& members) {
+LaunchUntilJoin::Verdict LaunchUntilJoin::on_end(base::TimePoint now, const MemberInfo& member,
+                                                 const std::string& what,
+                                                 const MemberTable& members) {
   if (member.status == 0) {
     if (members.staying() > 0) return {};
     return {Then::kEndJob, 0, "all members exited with status 0"};

@@ -1,11 +1,11 @@
-// Serves docs/design/elastic_hosts.md, Contacts.
-#include "membership/agent/node_contacts.h"
+// Serves docs/design/elastic_hosts.md, Peer addresses.
+#include "membership/agent/host_peer_addresses.h"
 
 #include <algorithm>
 
 namespace regroup::membership {
 
-void NodeContacts::begin(const proto::World& world, proto::NodeId node) {
+void HostPeerAddresses::begin(const proto::World& world, proto::NodeId node) {
   expected_.clear();
   for (const proto::WorldMember& m : world.members) {
     if (m.slot_id.node == node) expected_.insert(m.id);
@@ -13,22 +13,22 @@ void NodeContacts::begin(const proto::World& world, proto::NodeId node) {
   known_ = {world.generation, {}};
 }
 
-bool NodeContacts::add(proto::MemberId member, const proto::Contacts& own) {
+bool HostPeerAddresses::add(proto::MemberId member, const proto::PeerAddresses& own) {
   if (own.generation != known_.generation || own.members.size() != 1 || !expected_.contains(member))
     return false;
-  const proto::Contact contact{member, own.members[0].address};
-  const auto known = std::ranges::find(known_.members, member, &proto::Contact::member);
+  const proto::MemberAddress entry{member, own.members[0].address};
+  const auto known = std::ranges::find(known_.members, member, &proto::MemberAddress::member);
   if (known == known_.members.end()) {
-    known_.members.push_back(contact);
-  } else if (*known == contact) {
+    known_.members.push_back(entry);
+  } else if (*known == entry) {
     return false;
   } else {
-    *known = contact;
+    *known = entry;
   }
   return known_.members.size() == expected_.size();
 }
 
-std::optional<proto::Contacts> NodeContacts::complete() const {
+std::optional<proto::PeerAddresses> HostPeerAddresses::complete() const {
   if (expected_.empty() || known_.members.size() < expected_.size()) return std::nullopt;
   return known_;
 }

@@ -1,5 +1,5 @@
 // Which launch a process belongs to, by the variables of launchers and the processes above it.
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-base::Result<std::optional<Launch>> find(const Variables& own,
-                                         const std::vector<Ancestor>& above = {}) {
+base::Result<std::optional<DetectedLaunch>> find(const Variables& own,
+                                                 const std::vector<Ancestor>& above = {}) {
   return find_launch(
       [&](const std::string& name) {
         const auto found = own.find(name);

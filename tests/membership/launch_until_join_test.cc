@@ -1,5 +1,5 @@
 // The launches of a job whose members have not joined.
-#include "membership/coordinator/launch.h"
+#include "membership/coordinator/launch_until_join.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@ namespace regroup::membership {
 namespace {
 
 using std::chrono::seconds;
-using Then = Launch::Then;
+using Then = LaunchUntilJoin::Then;
 
 const base::TimePoint kNow{seconds(1000)};
 
@@ -19,7 +19,7 @@ class LaunchTest : public testing::Test {
     for (std::uint32_t rank = 0; rank < size; ++rank)
       members_.add(first + rank, 0, kNow).first_rank = rank;
   }
-  Launch::Verdict end(proto::MemberId id, std::int32_t status, const char* kind = "") {
+  LaunchUntilJoin::Verdict end(proto::MemberId id, std::int32_t status, const char* kind = "") {
     MemberInfo& r = *members_.edit(id);
     r.state = MemberState::kGone;
     r.reaped = true;
@@ -28,7 +28,7 @@ class LaunchTest : public testing::Test {
     r.failure.message = kind;
     return launch_.on_end(kNow, r, "exited with status 1", members_);
   }
-  Launch launch_{{.max_restarts = 2}, 2, 3};
+  LaunchUntilJoin launch_{{.max_restarts = 2}, 2, 3};
   MemberTable members_;
 };
 

@@ -1,7 +1,7 @@
 // Each launcher is one row of a table. If the variables of several launchers are set, one was
 // started inside the other: variables that the inner launcher's own process has inherited belong to
 // the outer one and do not count.
-#include "elastic/launch.h"
+#include "elastic/detected_launch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -234,9 +234,9 @@ std::string seen(const Row& row, const Variable& variable) {
   return out;
 }
 
-Result<Launch> launch_by(const Row& row, const Variable& variable,
-                         const std::vector<Ancestor>& ancestors) {
-  Launch out;
+Result<DetectedLaunch> launch_by(const Row& row, const Variable& variable,
+                                 const std::vector<Ancestor>& ancestors) {
+  DetectedLaunch out;
   const std::string space = variable("PMIX_NAMESPACE");
   const bool ours =
       !variable("REGROUP_JOB").empty() && (space.empty() || space.starts_with("regroup-"));
@@ -277,20 +277,21 @@ pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestor
   return joined == ancestors.end() ? 0 : joined->pid;
 }
 
-Result<std::optional<Launch>> find_launch(const Variable& variable,
-                                          const std::vector<Ancestor>& ancestors) {
+Result<std::optional<DetectedLaunch>> find_launch(const Variable& variable,
+                                                  const std::vector<Ancestor>& ancestors) {
   const bool member = !variable(kAgent).empty();
   for (const Row& row : rows()) {
     if (!counts(row, variable) || is_outer(row, variable, ancestors)) continue;
     if (number(variable(row.size)) == 1) {
-      if (row.by == kRole) return std::optional<Launch>();  // what follows counts other roles
+      if (row.by == kRole)
+        return std::optional<DetectedLaunch>();  // what follows counts other roles
       continue;
     }
     if (member && !is_inside_member(row, variable, ancestors)) continue;
     REGROUP_ASSIGN_OR_RETURN(auto launch, launch_by(row, variable, ancestors));
     return std::optional(std::move(launch));
   }
-  if (member) return std::optional<Launch>();
+  if (member) return std::optional<DetectedLaunch>();
   for (const char* name : kRanksAlone) {
     if (number(variable(name)).value_or(0) == 0) continue;
     return base::invalid_argument(fmt::format(
@@ -299,10 +300,10 @@ Result<std::optional<Launch>> find_launch(const Variable& variable,
         "makes a World of this process alone",
         name, variable(name)));
   }
-  return std::optional<Launch>();
+  return std::optional<DetectedLaunch>();
 }
 
-RankScan scan_ranks(const Launch& launch, const std::vector<Descendant>& processes) {
+RankScan scan_ranks(const DetectedLaunch& launch, const std::vector<Descendant>& processes) {
   using Started = RankScan::Started;
   RankScan out;
   std::uint32_t children = 0;
