@@ -22,23 +22,23 @@ namespace regroup::base {
 
 #if defined(__x86_64__)
 
-// Between two polls of a spin loop: lets a hardware thread that shares the core run.
+// For a spin loop, between two polls: lets the core's other hardware thread run.
 REGROUP_CPU void cpu_relax() { _mm_pause(); }
 
-// Orders every store before it, stream_line() included, before every store that follows.
+// Orders every earlier store, stream_line() included, before every later store.
 REGROUP_CPU void store_fence() { _mm_sfence(); }
 
-// Every store before it can be seen before any load that follows is done. What
-// std::atomic_thread_fence() compiles to, which ThreadSanitizer refuses.
+// Makes every earlier store visible before any later load is executed. The instruction that
+// std::atomic_thread_fence() compiles to; ThreadSanitizer refuses that function.
 REGROUP_CPU void full_fence() { asm volatile("lock orq $0, (%%rsp)" ::: "memory", "cc"); }
 
-// Starts to bring the cache line at `line` to this core, to be written.
+// Prefetches the cache line at `line` into this core's cache, for writing.
 REGROUP_CPU void prefetch_to_write(const void* line) {
   asm volatile("prefetchw %0" : : "m"(*static_cast<const unsigned char*>(line)));
 }
 
-// Stores 64 bytes past the cache; `to` is aligned to 16 of them. Only a store_fence() or
-// full_fence() orders these stores.
+// Stores 64 bytes without bringing them into the cache; `to` is aligned to 16 bytes. Only
+// store_fence() and full_fence() order these stores.
 REGROUP_CPU void stream_line(void* to, const void* from) {
   const auto* source = static_cast<const __m128i*>(from);
   auto* target = static_cast<__m128i*>(to);
@@ -48,23 +48,23 @@ REGROUP_CPU void stream_line(void* to, const void* from) {
   _mm_stream_si128(target + 3, _mm_loadu_si128(source + 3));
 }
 
-// A steady clock of this core in ticks of unknown length, cheaper than the system's.
+// This core's steady clock, in ticks of unknown length; cheaper to read than the system's clock.
 REGROUP_CPU std::uint64_t cpu_ticks() { return __rdtsc(); }
 
-// How this thread rounds, and what it does with denormals and traps; the flags say what happened
-// since they were cleared, and set nothing.
+// The thread's floating-point control register: rounding, denormals, traps. Its kFloatFlags bits
+// record exceptions since they were last cleared and control nothing.
 using FloatMode = std::uint32_t;
-// To nearest even, denormals kept, no traps.
+// Rounds to nearest even, keeps denormals, no traps.
 inline constexpr FloatMode kStandardFloatMode = 0x1f80;
 inline constexpr FloatMode kFloatFlags = 0x3f;
-// Towards zero, denormals flushed, no traps.
+// Rounds towards zero, flushes denormals, no traps.
 inline constexpr FloatMode kFastFloatMode = 0xff80 | 0x40;
 REGROUP_CPU FloatMode float_mode() { return _mm_getcsr(); }
 REGROUP_CPU void set_float_mode(FloatMode mode) { _mm_setcsr(mode); }
 
 REGROUP_CPU bool is_amd() { return __builtin_cpu_is("amd") != 0; }
 
-// The widest that this processor has of those for which there are kernels, for the numeric
+// The widest instruction set that both this processor and our kernels support; part of the numeric
 // fingerprint.
 REGROUP_CPU const char* instruction_set() {
   if (__builtin_cpu_supports("avx512f")) return "avx512";
@@ -102,7 +102,7 @@ REGROUP_CPU std::uint64_t cpu_ticks() {
   return ticks;
 }
 
-// FPCR; what happened stands in a register of its own.
+// FPCR. The exception flags are in another register (FPSR).
 using FloatMode = std::uint64_t;
 inline constexpr FloatMode kStandardFloatMode = 0;
 inline constexpr FloatMode kFloatFlags = 0;

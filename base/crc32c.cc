@@ -61,8 +61,8 @@ REGROUP_CRC inline std::uint32_t add_byte(std::uint32_t c, std::byte b) {
 #ifdef REGROUP_CRC
 constexpr std::size_t kStream = 1024;  // bytes
 
-// [k][v]: what kStream zero bytes make of the CRC v << 8 * k.
-constexpr std::array<Table, 4> make_behind_zeros() {
+// [k][v]: the CRC that results from appending kStream zero bytes to data with the CRC v << 8 * k.
+constexpr std::array<Table, 4> make_after_zeros() {
   std::array<std::uint32_t, 32> of_bit{};
   for (unsigned bit = 0; bit < 32; ++bit) {
     std::uint32_t c = 1U << bit;
@@ -79,8 +79,8 @@ constexpr std::array<Table, 4> make_behind_zeros() {
   return tables;
 }
 
-std::uint32_t behind_zeros(std::uint64_t c) {
-  static constexpr auto kTables = make_behind_zeros();
+std::uint32_t after_zeros(std::uint64_t c) {
+  static constexpr auto kTables = make_after_zeros();
   return kTables[0][c & 0xff] ^ kTables[1][c >> 8 & 0xff] ^ kTables[2][c >> 16 & 0xff] ^
          kTables[3][c >> 24 & 0xff];
 }
@@ -100,7 +100,7 @@ REGROUP_CRC std::uint32_t update_streams(std::span<const std::byte> bytes, std::
       second = add_word(second, word_at(at + kStream));
       third = add_word(third, word_at(at + 2 * kStream));
     }
-    c = behind_zeros(behind_zeros(c) ^ second) ^ third;
+    c = after_zeros(after_zeros(c) ^ second) ^ third;
   }
   for (; bytes.size() >= sizeof c; bytes = bytes.subspan(sizeof c))
     c = add_word(c, word_at(bytes.data()));
@@ -117,8 +117,9 @@ std::uint32_t crc_streams(std::span<const std::byte> bytes, std::uint32_t crc) {
 #if defined(__x86_64__)
 constexpr std::size_t kLine = 64, kFold = 4 * kLine;
 
-// What multiplies half a register that is to be added `bits` later: both lie at one end of their
-// halves, the first in reverse order of bits, which leaves the product 32 bits and one off.
+// The factor (a power of x, modulo the CRC polynomial) that moves half a register to the data
+// `bits` later. Since the bits are in reverse order, the product would be 33 bits off: hence
+// bits - 32 multiplications by x, and one shift.
 constexpr long long power_of_x(unsigned bits) {
   std::uint64_t c = 0x80000000U;
   for (unsigned i = 0; i < bits - 32; ++i) c = (c & 1) != 0 ? 0x82f63b78U ^ (c >> 1) : c >> 1;
@@ -134,7 +135,7 @@ bool has_folds() {
          __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
 }
 
-// For each 128 bits.
+// power_of_x() for both halves of each of the four 128-bit parts.
 template <unsigned Bits>
 REGROUP_FOLDS inline __m512i later() {
   constexpr long long kHigh = power_of_x(Bits), kLow = power_of_x(Bits + 64);
@@ -147,7 +148,7 @@ REGROUP_FOLDS inline __m512i fold(__m512i sum, __m512i later, __m512i next) {
                                    _mm512_clmulepi64_epi128(sum, later, 0x11), next, kXorOfThree);
 }
 
-// The whole folds of `bytes`, of which there is one at least.
+// Folds the leading multiple of kFold bytes of `bytes`, which holds at least kFold bytes.
 REGROUP_FOLDS std::uint32_t update_folds(std::span<const std::byte> bytes, std::uint32_t c) {
   const std::byte* at = bytes.data();
   const std::byte* const end = at + bytes.size() / kFold * kFold;

@@ -14,10 +14,10 @@ namespace regroup::base {
 [[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes,
                                             std::uint32_t crc = 0);
 
-// An implementation that some processors can run.
+// One implementation of crc32c().
 struct Crc32cKernel {
   const char* name;
-  bool (*usable)();
+  bool (*usable)();  // true if this processor has the instructions
   std::uint32_t (*crc)(std::span<const std::byte> bytes, std::uint32_t crc);
 };
 // Best first; the last one is usable everywhere.

@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// A file descriptor that its owner closes: a unique_ptr for descriptors. Movable, not copyable.
 #pragma once
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ class Fd {
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }  // the caller must close it
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;

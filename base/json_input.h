@@ -1,5 +1,5 @@
-// JSON that another process wrote: bounds that hold before it is walked, and before its numbers are
-// converted.
+// Reads JSON that another process wrote, which may be hostile: bounds its depth before it is
+// parsed, and checks its numbers before they are converted.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace regroup::base {
 
-// Lists and objects within each other: copying and printing go down into them by recursion.
+// Greatest nesting of lists and objects; copying and printing JSON recurse once per level.
 inline constexpr std::size_t kMostJsonDepth = 64;
 
-// Whether `text`, which need not be JSON, is no deeper.
+// True if `text`, which need not be JSON, nests at most kMostJsonDepth levels.
 [[nodiscard]] inline bool bounded_json_depth(std::string_view text) {
   std::size_t depth = 0;
   bool quoted = false;
@@ -32,15 +32,15 @@ inline constexpr std::size_t kMostJsonDepth = 64;
   return true;
 }
 
-// The value of `text`; a discarded one if it is no JSON, or deeper than kMostJsonDepth.
+// The value of `text`; is_discarded() if it is not JSON or is deeper than kMostJsonDepth.
 [[nodiscard]] inline nlohmann::json parse_json(std::string_view text) {
   if (!bounded_json_depth(text)) return nlohmann::json::value_t::discarded;
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// Whether every number in `json`, which is not too deep, is a whole one, but for members of objects
-// with a name in `real`. A number with a fraction or an exponent that is out of a type's range must
-// not be converted to it.
+// True if every number in `json` is an integer, except the values of keys listed in `real`.
+// Converting a number with a fraction or exponent to an integer type that cannot hold it is
+// undefined. `json` comes from parse_json().
 [[nodiscard]] inline bool whole_but(const nlohmann::json& json,
                                     std::span<const std::string_view> real) {
   if (!json.is_structured()) return !json.is_number_float();

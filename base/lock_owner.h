@@ -15,14 +15,14 @@ namespace regroup::base {
 // host.
 [[nodiscard]] std::string lock_owner(const std::string& job);
 
-// The process in such a text, and its host with its PID namespace; empty if the text has another
-// form.
+// Parses the text of lock_owner(): the pid, and "HOST, PID namespace INODE". Empty if `owner` has
+// another form.
 [[nodiscard]] std::optional<std::pair<pid_t, std::string>> process_in_owner(
     const std::string& owner);
 
-// True when the process in that text was of this host and PID namespace and has been reaped: if the
-// lock is still held, other processes of the job hold it until they end. False if that cannot be
-// determined.
+// True if the process named in `owner` ran on this host, in this PID namespace, and has been
+// reaped. If its lock is still held, other processes of its job hold it until they end. False if
+// this cannot be determined.
 [[nodiscard]] bool owner_has_ended(const std::string& owner);
 
 }  // namespace regroup::base

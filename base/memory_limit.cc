@@ -63,8 +63,8 @@ std::vector<Controller> controllers(const std::string& root) {
   return found;
 }
 
-// "/a/b", "/a", "/": the group, those above it, and the root of the mount. In a container the path
-// is the host's and only the root is there; it carries the container's limit.
+// "/a/b", "/a", "/": the cgroup, its ancestors, and the root of the mount. In a container `path` is
+// the host's and only the root of the mount exists; it has the container's limit.
 std::vector<std::string> levels(std::string path) {
   std::vector<std::string> out;
   for (; path.size() > 1 && path[0] == '/'; path = path.substr(0, path.rfind('/')))
@@ -73,7 +73,7 @@ std::vector<std::string> levels(std::string path) {
   return out;
 }
 
-// Tightens `best` by every level.
+// Replaces `best` with the limit of any level of `c` that leaves less memory.
 void apply(const Controller& c, MemoryLimit* best) {
   for (const std::string& path : levels(c.path)) {
     const std::string folder = c.mount + path;

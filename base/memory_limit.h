@@ -1,4 +1,5 @@
-// Memory that this process may still take: the limit of the machine and of its cgroups (v1 and v2).
+// How much more memory this process can allocate, given the machine and the process's cgroups (v1
+// and v2).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ struct MemoryLimit {
   std::string source;           // "MemAvailable" or "cgroup /jobs/a: memory.max"
 };
 
-// The smallest of all limits that apply. `root` replaces "/" in tests of recorded trees.
+// The limit that leaves the least memory. `root` replaces "/" in tests on recorded file trees.
 [[nodiscard]] Result<MemoryLimit> memory_limit(const std::string& root = "");
 
 }  // namespace regroup::base

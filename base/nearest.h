@@ -7,8 +7,8 @@
 
 namespace regroup::base {
 
-// The candidate with the fewest edits from `word`; "" if none is near (more than a third of it
-// differs).
+// The candidate with the smallest edit distance from `word`; "" if that is more than a third of
+// the word's length.
 [[nodiscard]] std::string nearest(std::string_view word,
                                   const std::vector<std::string>& candidates);
 

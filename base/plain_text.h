@@ -1,4 +1,4 @@
-// Text of a file that somebody wrote, without what editors leave in it.
+// Cleans the text of a hand-written file (hostfile, job file) of what editors leave in it.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace regroup::base {
 
-// `text` of the file `path` with lines that end in \n (\r\n and \r end one, too), without byte
-// order marks at the beginnings of lines (files are joined) and without what follows a Ctrl-Z of
-// DOS. kInvalidArgument: it is UTF-16 or UTF-32, or has a NUL byte.
+// Returns `text`, the content of the file `path`, with all line ends (\r\n, \r) as \n, without byte
+// order marks at the start of any line (concatenated files have several) and without anything after
+// a DOS Ctrl-Z. kInvalidArgument: the text is UTF-16 or UTF-32, or has a NUL byte.
 [[nodiscard]] Result<std::string> plain_text(std::string_view text, std::string_view path);
 
 }  // namespace regroup::base

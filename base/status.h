@@ -1,4 +1,4 @@
-// How our own functions make and pass on a Status.
+// Constructors of Status for Regroup's own sources, and macros that return early on a failure.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace regroup::base {
 
 // "CALL(OBJECT): strerror(error)", with the code that fits the errno.
 [[nodiscard]] Status system_error(std::string_view call, std::string_view object, int error);
-// One per code.
+// One constructor per code of Status.
 [[nodiscard]] Status invalid_argument(std::string message);
 [[nodiscard]] Status not_found(std::string message);
 [[nodiscard]] Status revoked(std::string message);
@@ -29,8 +29,8 @@ namespace regroup::base {
     if (::regroup::base::Status status_ = (expression); !status_.ok()) return status_; \
   } while (0)
 
-// REGROUP_ASSIGN_OR_RETURN(auto value, f(x)): the value of a Result, or returns its Status from the
-// enclosing function. Two statements: it does not go after `if` without braces.
+// REGROUP_ASSIGN_OR_RETURN(auto value, f(x)) assigns the value of a Result, or returns its Status
+// from the enclosing function. Expands to several statements: needs braces after `if`.
 #define REGROUP_ASSIGN_OR_RETURN(target, ...) \
   REGROUP_ASSIGN_OR_RETURN_VIA(REGROUP_UNIQUE_NAME(result_, __LINE__), target, __VA_ARGS__)
 #define REGROUP_ASSIGN_OR_RETURN_VIA(result, target, ...) \

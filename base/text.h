@@ -15,8 +15,8 @@ inline constexpr std::string_view kBlanks = " \t\r\f\v\n";
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// The part up to the next `mark`; `rest` is what follows it. False: there is none left. What ends
-// in a mark has no empty part behind it.
+// Splits off the text before the next `mark`: `part` receives it, `rest` keeps what follows the
+// mark. False if `rest` is empty; so "a,b," has two parts, not a third, empty one.
 inline bool next_part(std::string_view& rest, char mark, std::string_view& part) {
   if (rest.empty()) return false;
   const std::size_t end = rest.find(mark);
@@ -25,7 +25,7 @@ inline bool next_part(std::string_view& rest, char mark, std::string_view& part)
   return true;
 }
 
-// The next word between blanks; false: there is none.
+// Splits the next word between blanks off `rest`. False if `rest` has no more words.
 inline bool next_blank_word(std::string_view& rest, std::string_view& word) {
   const std::size_t first = rest.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return false;
@@ -36,7 +36,8 @@ inline bool next_blank_word(std::string_view& rest, std::string_view& word) {
   return true;
 }
 
-// All of `text` as a number without a sign.
+// Reads all of `text` as an unsigned number. False, with `out` unchanged, if it is none or does not
+// fit.
 template <class T>
 [[nodiscard]] bool whole(std::string_view text, T& out) {
   T number{};
@@ -48,7 +49,7 @@ template <class T>
   return true;
 }
 
-// For a message: control characters become '?', and what is longer than 60 bytes is cut.
+// `text` for a message: control characters become '?', and text beyond 60 bytes becomes "...".
 [[nodiscard]] inline std::string printable_word(std::string_view text) {
   std::string out(text.substr(0, 60));
   for (char& c : out) {

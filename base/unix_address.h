@@ -1,4 +1,4 @@
-// Addresses of Unix sockets.
+// Addresses of Unix sockets, ready for bind() and connect().
 #pragma once
 
 #include <sys/socket.h>

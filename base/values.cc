@@ -1,4 +1,4 @@
-// What a value may look like, and what is said when it does not.
+// Parsing of option values, and the message for each malformed value.
 #include "base/values.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ Status parse_number(std::string_view name, std::string_view text, T least, T& ou
   return bad_value(name, text, fmt::format("expected a whole number >= {}", least));
 }
 
-// A number that is not negative and not absurd.
+// Reads a number within bounds that later arithmetic cannot overflow.
 bool read_real(std::string_view text, double& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && out >= 0 && out <= 1e9;

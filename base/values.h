@@ -1,4 +1,4 @@
-// Values of options as text: numbers, times, sizes, words, lists.
+// Parsers for the values of options: numbers, times, sizes, words, lists.
 #pragma once
 
 #include <charconv>
@@ -17,7 +17,8 @@ namespace regroup::base {
 [[nodiscard]] Status bad_value(std::string_view name, std::string_view value,
                                std::string_view wanted);
 
-// The whole of `text` as a number without sign; false if it is none or does not fit.
+// Reads all of `text` as an unsigned number. False, with `out` unchanged, if it is none or does not
+// fit.
 template <class T>
 [[nodiscard]] bool read_number(std::string_view text, T& out) {
   T number{};
@@ -28,33 +29,32 @@ template <class T>
   return true;
 }
 
-// The value of option `name`. They refuse with bad_value().
+// Each parses `text`, the value of option `name`, into `out`, or returns bad_value().
 [[nodiscard]] Status parse_count(std::string_view name, std::string_view text, std::uint32_t least,
                                  std::uint32_t& out);
 [[nodiscard]] Status parse_count(std::string_view name, std::string_view text, std::uint64_t& out);
 [[nodiscard]] Status parse_seconds(std::string_view name, std::string_view text, Duration& out);
 [[nodiscard]] Status parse_cpus(std::string_view name, std::string_view text, double& out);
-// Bytes, or with K, M, G or T (of 1024 each; an i or B behind it changes nothing).
+// A number of bytes, with an optional K, M, G or T (powers of 1024; "KB" and "KiB" mean K).
 [[nodiscard]] Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& out);
-// `out` becomes whether `text` is `on`; it must be `on` or `off`.
+// `out` becomes true if `text` is the word `on`, false if it is the word `off`.
 [[nodiscard]] Status parse_word(std::string_view name, std::string_view text, std::string_view on,
                                 std::string_view off, bool& out);
 // Signals by number or name, with or without SIG, separated by commas; "none": an empty list.
 [[nodiscard]] Status parse_signals(std::string_view name, std::string_view text,
                                    std::vector<int>& out);
 
-// The parts of `text` between characters of `separators`; one part at least.
+// Splits `text` at each character of `separators`; returns at least one part.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, std::string_view separators);
 [[nodiscard]] std::string lower(std::string_view text);
 [[nodiscard]] std::string_view trim(std::string_view text);
 
-// The words of one line as a shell would see them: quotes and backslashes, nothing else; a # that
-// begins a word ends the line. kInvalidArgument: a quote is not closed.
+// Splits one line into words as a shell does, with quotes, backslashes and # comments, but without
+// expansions. kInvalidArgument: a quote is not closed.
 [[nodiscard]] Result<std::vector<std::string>> shell_words(std::string_view line);
-// The words of one line of an app file. A quote counts at the beginning of a word or after '=', if
-// the next one ends the word; a backslash counts before a quote, # and itself, and within a word
-// before a blank. All others are characters, as under Open MPI and hydra. A # that begins a word
-// ends the line.
+// Splits one line of an app file into words, as Open MPI and hydra do. A quote quotes only at the
+// start of a word or after '=', if the next quote ends the word; a backslash escapes only a quote,
+// # and itself, and within a word a blank. A # at the start of a word begins a comment.
 [[nodiscard]] std::vector<std::string> file_words(std::string_view line);
 
 }  // namespace regroup::base

@@ -1,4 +1,4 @@
-// The members of base::Variant. For each such type one source includes this and instantiates it:
+// The members of base::Variant. For each Variant type, one source includes this and instantiates:
 //   template class base::Variant<A, B>;
 #pragma once
 
