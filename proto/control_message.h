@@ -1,5 +1,5 @@
-// What control commands (regroup status, resize, notice, kill-member) and the coordinator say to
-// each other.
+// Messages between control commands (regroup status, resize, notice, kill-member) and the
+// coordinator.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ResizeRequest {
   std::uint32_t members = 0;
   bool operator==(const ResizeRequest&) const = default;
 };
-struct NoticeRequest {
+struct NoticeRequest {  // the member leaves at its next step boundary
   MemberId member = 0;
   bool operator==(const NoticeRequest&) const = default;
 };
@@ -29,7 +29,7 @@ struct KillRequest {
   MemberId member = 0;
   bool operator==(const KillRequest&) const = default;
 };
-struct Reply {
+struct Reply {  // to each request but StatusRequest
   bool ok = true;
   std::string message;
   bool operator==(const Reply&) const = default;

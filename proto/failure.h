@@ -8,10 +8,10 @@
 
 namespace regroup::proto {
 
-// Member -> agent: the first message of a separate connection, or a message of the session's. The
-// agent answers with a Reply: ok, or a sentence that the member prints instead of its report,
-// because another member of this host has printed the same. Agent -> coordinator: in MemberLost, or
-// alone if it is final.
+// Member -> agent, on the session's connection or as the first message of another. The agent
+// answers with a Reply: ok, or a sentence that the member prints instead of its report because
+// another member of this host has already printed it. Agent -> coordinator: within MemberLost; also
+// alone if `final`.
 struct Failure {
   MemberId member = 0;
   std::string
@@ -23,9 +23,9 @@ struct Failure {
   [[nodiscard]] bool known() const { return !kind.empty(); }
   bool operator==(const Failure&) const = default;
 };
-// The kind of a failure whose Join was refused, in the words of the agent or the coordinator.
+// `kind` if the agent or the coordinator refused the member's Join; `message` is their reason.
 inline constexpr const char* kRefusedKind = "refused";
-// The kind of a failure to read the checkpoint from which the job resumes.
+// `kind` if the member could not read the checkpoint from which the job resumes.
 inline constexpr const char* kUnreadableKind = "unreadable checkpoint";
 
 }  // namespace regroup::proto

@@ -1,7 +1,7 @@
-// A bound on the unpacked size of a message. The FlatBuffers verifier checks that each offset
-// points into the message, but not that it is used once: a vector of offsets to one long string is
-// a small message, and terabytes when unpacked. Packed messages share nothing, so their parts
-// together are no larger than the message; a message that exceeds that is refused.
+// Bounds the unpacked size of a message. The FlatBuffers verifier checks that each offset points
+// into the message, but not that offsets differ: a small message whose offsets all name one long
+// string unpacks to terabytes. Our encoder shares nothing, so the parts of a message are together
+// no larger than the message; a message whose parts are larger is refused.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -12,7 +12,7 @@
 
 namespace regroup::proto {
 
-// The verifier checks where a vector lies, not where its numbers or structs do.
+// True if the elements of `vector` are aligned; the verifier checks only that of its length.
 template <class T>
 bool aligned(const flatbuffers::Vector<T>* vector) {
   using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
@@ -20,13 +20,13 @@ bool aligned(const flatbuffers::Vector<T>* vector) {
          reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0;
 }
 
-// The budget of one verified message. Vectors that contain other tables must be charged; a few
-// fields of one table cannot multiply its size.
+// The budget of one verified message. The decoder charges the vectors that contain other tables;
+// single fields of a table cannot multiply its size.
 class FlatBudget {
  public:
   explicit FlatBudget(std::size_t message_bytes) : left_(message_bytes) {}
 
-  // False: the budget is exceeded, now or before.
+  // Charges `bytes`. False if the budget is exceeded, by this or an earlier charge.
   bool take(std::size_t bytes) {
     fits_ = fits_ && bytes <= left_;
     if (fits_) left_ -= bytes;

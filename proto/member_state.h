@@ -1,5 +1,5 @@
-// The state word and the seals of a member as plain data. What changes them in an arena is in
-// shmem/state_word.h and shmem/member_slot.h.
+// The state word and the seals of a member as plain data. shmem/state_word.h and
+// shmem/member_slot.h have their atomic forms in an arena.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace regroup::proto {
 
 // Where a member stands in the transaction of a position.
 enum class Phase : std::uint8_t {
-  kNone = 0,       // a new owner of the slot: it has no state
-  kOpen = 1,       // it computes the position and may commit it
-  kCommitted = 2,  // it has committed it
-  kClosed = 3,     // revoked while open, in doubt: the next World says whether it was committed
+  kNone = 0,       // the member is new and has no state
+  kOpen = 1,       // the member computes the position and may commit it
+  kCommitted = 2,  // the member has committed the position
+  kClosed = 3,     // revoked while open: the next World says whether the position was committed
 };
 
 // {phase, revoked, generation, position} in 64 bits.
 struct StateWord {
   Phase phase = Phase::kNone;
-  // Committed, but its generation is over: the next transaction needs a new World.
+  // With kCommitted: the generation is over, so the next transaction needs a new World.
   bool revoked = false;
   Generation generation = 0;
   Position position;
@@ -37,9 +37,9 @@ struct StateWord {
   bool operator==(const StateWord&) const = default;
 };
 
-// The last position that a member with this word proves to be committed. An open or closed word at
-// p proves everything before p, except that a newcomer (from_step == p.step()) opens its first step
-// without having seen the sections before.
+// The last position that `word` proves to be committed. A word that is open or closed at p proves
+// every position before p, unless p is the first step of a newcomer (from_step == p.step()), which
+// has not seen the sections before it.
 [[nodiscard]] constexpr Position committed_up_to(StateWord word, Step from_step) {
   if (word.phase == Phase::kNone) return {};
   if (word.phase == Phase::kCommitted) return word.position;
@@ -49,8 +49,8 @@ struct StateWord {
 
 inline constexpr std::uint32_t kMaxBuffers = 32;  // >= canonical_buffers(kMaxShards)
 
-// "This canonical partial sum of this step is complete in buffer k": step 32 bits | begin 16 | end
-// 16; 0 is "no seal".
+// Seal k of a member: its buffer k holds the complete sum of the leaves `leaves` of step `step`.
+// Packed: step 32 bits | begin 16 | end 16; 0 is "no seal".
 struct Seal {
   Step step = 0;
   Interval leaves;

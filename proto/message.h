@@ -1,5 +1,5 @@
-// Control messages as plain data: what members, agent, coordinator and control commands say to each
-// other. The bytes are proto/wire.h's business; the state machines of membership see only these.
+// Control messages between members, agents, coordinator and control commands, as plain data. The
+// state machines of membership see only these; proto/wire.h encodes them.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,22 @@ namespace regroup::proto {
 // Member -> agent.
 struct Join {  // first message on the Unix socket
   MemberId member = 0;
-  std::uint64_t elements = 0;       // of a leaf
+  std::uint64_t elements = 0;       // in a leaf
   std::uint32_t element_bytes = 4;  // 4 or 8
-  std::uint64_t state_bytes = 0;    // most that its state can take
+  std::uint64_t state_bytes = 0;    // greatest size of the member's state
   std::string model;                // digest of names, types and shapes
   std::string fingerprint;
   bool operator==(const Join&) const = default;
 };
-struct Ready {
+struct Ready {  // the member has mapped the arena and locked its slot: it may be admitted
   bool operator==(const Ready&) const = default;
-};  // mapped, lock held: may be admitted
-struct Drained {
+};
+struct Drained {  // the member was given notice and has reached a step boundary
   bool operator==(const Drained&) const = default;
-};  // stands at a step boundary after a notice
+};
 
 // Agent -> member.
-struct Welcome {  // the memfd travels beside it
+struct Welcome {  // reply to Join; carries the arena's memfd as ancillary data
   SlotIndex slot = 0;
   std::uint32_t shards = 1;
   std::uint64_t seed = 0;
@@ -46,7 +46,7 @@ struct Refused {
   std::string reason;
   bool operator==(const Refused&) const = default;
 };
-struct Excluded {  // no longer, or never, part of a World: leave with exit status 0
+struct Excluded {  // the member is not in the World (any more): it must exit with status 0
   std::string reason;
   bool operator==(const Excluded&) const = default;
 };
@@ -54,7 +54,7 @@ struct Excluded {  // no longer, or never, part of a World: leave with exit stat
 // Agent -> coordinator.
 struct MemberReady {
   SlotIndex slot = 0;
-  Join join;  // as it said it
+  Join join;  // the member's
   bool operator==(const MemberReady&) const = default;
 };
 struct MemberDrained {
@@ -63,27 +63,27 @@ struct MemberDrained {
 };
 struct MemberLost {
   MemberId member = 0;
-  bool joined = false;    // had said Ready
-  bool finished = false;  // finish() had committed
+  bool joined = false;    // the member had sent Ready
+  bool finished = false;  // the member had committed finish()
   std::int32_t exit_code = 0;
   std::int32_t signal = 0;  // 0 if it exited
-  // False: the robust futex fired; the exit status follows in a second message.
+  // False: only its robust mutex was released; a second message will have the exit status.
   bool reaped = false;
   std::string why;       // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
-  Step step = 0;         // the last that it applied
-  Failure failure = {};  // as it, or its agent, has said it; kind "": not known
+  Step step = 0;         // last step that the member applied
+  Failure failure = {};  // reported by the member or its agent; kind "": not known
   bool operator==(const MemberLost&) const = default;
 };
-struct Report {  // after Revoke: generation; in answer to Query: 0
-  Generation generation = 0;
+struct Report {
+  Generation generation = 0;  // in reply to Revoke: the revoked one; in reply to Query: 0
   std::vector<SlotReport> slots;
   bool operator==(const Report&) const = default;
 };
 struct HelloReply {
-  Generation world = 0;
+  Generation world = 0;  // of the newest World that the agent has published; 0: none
   Generation revoked_up_to = 0;
   std::vector<SlotReport> slots;
-  std::optional<Join> declared;  // by the first member here, and so by all
+  std::optional<Join> declared;  // the first member's Join, with which all others agree
   bool operator==(const HelloReply&) const = default;
 };
 
@@ -92,7 +92,7 @@ struct Start {
   MemberId member = 0;
   std::uint32_t rank = 0;  // RANK and WORLD_SIZE at the start of the process
   std::uint32_t world_size = 1;
-  std::uint32_t restart = 0;  // how often the job was relaunched
+  std::uint32_t restart = 0;  // number of times the job was relaunched
   bool operator==(const Start&) const = default;
 };
 struct Revoke {
@@ -101,30 +101,30 @@ struct Revoke {
 };
 struct Announce {
   explicit Announce(World w = {}) : world(std::make_shared<const World>(std::move(w))) {}
-  std::shared_ptr<const World> world;  // never null; one for all that are told of it
+  std::shared_ptr<const World> world;  // never null; shared by the messages to all agents
   bool operator==(const Announce& other) const { return *world == *other.world; }
 };
-struct Notice {  // leave at the next step boundary
+struct Notice {  // the member is to leave at its next step boundary
   MemberId member = 0;
   bool operator==(const Notice&) const = default;
 };
-struct Kill {  // SIGKILL, or Excluded to a member that waits at a boundary
+struct Kill {
   MemberId member = 0;
-  bool gently = false;
+  bool gently = false;  // send Excluded to a member that waits at a boundary, instead of SIGKILL
   std::string reason;
   bool operator==(const Kill&) const = default;
 };
-struct Query {
+struct Query {  // asks for a Report of progress, for `regroup status`
   bool operator==(const Query&) const = default;
 };
-struct Hello {
+struct Hello {  // from a restarted coordinator; asks for a HelloReply
   bool operator==(const Hello&) const = default;
 };
 struct JobDone {  // also coordinator -> guardian
   std::int32_t exit_code = 0;
   std::string reason;
-  bool state_lost = false;  // no member is left that has it: what checkpoints have is the newest
-  // A failure, but members that are left hold a state that is worth a checkpoint.
+  bool state_lost = false;  // no living member has the state: the newest checkpoint is all there is
+  // The job failed, but living members hold a state that should be saved.
   bool save_state = false;
   bool operator==(const JobDone&) const = default;
 };
@@ -137,7 +137,7 @@ using Body = base::Variant<Join, Ready, Drained, Welcome, Refused, Excluded, Mem
                            SourceStatus, StartTarget, TargetStatus, EndTransfer, Diverged, Failure>;
 
 struct Message {
-  Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed
+  Incarnation incarnation = 0;  // the coordinator's if it is the sender, else of the last one heard
   Body body;
   NodeId node = 0;  // between coordinator and agents: which agent
   bool operator==(const Message&) const = default;

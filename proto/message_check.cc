@@ -1,4 +1,4 @@
-// Serves docs/reference/formats/wire.md, Sense.
+// Implements docs/reference/formats/wire.md, section "Sense".
 #include "proto/message_check.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Checks of decoded messages: consistent sizes, numbers in range. proto/wire.h applies them to
-// everything that it decodes, so no reader meets a World or report that could not exist.
+// Checks decoded messages: consistent sizes, numbers in range. decode() of proto/wire.h applies
+// them to every message, so its callers never see an impossible World or report.
 #pragma once
 
 #include "base/status.h"
@@ -8,15 +8,15 @@
 
 namespace regroup::proto {
 
-// kDataLoss, naming the World and the fault, unless: generation >= 1, members and their slots are
-// unique, a member has the state, the plan has V slots, positions are valid.
+// Ok if the generation is >= 1, members and their slots are unique, at least one member has the
+// state, the plan has V slots and positions are valid; else kDataLoss that names the fault.
 [[nodiscard]] base::Status check(const World& world);
-// The same for messages between agents, coordinator and control commands. Errors of users and
-// training programs (Join, ResizeRequest, member ids) are not refused here: they get an answer.
+// The same for messages between agents, coordinator and control commands. Mistakes of users and
+// training programs (in Join, ResizeRequest, member ids) pass: their receivers reply to them.
 [[nodiscard]] base::Status check(const Body& body);
 
-// True for a seal that can exist. The agent reports no other: a member can write anything into its
-// slot.
+// True if `seal` can exist. A member may write anything into its slot, so the agent reports only
+// such seals.
 [[nodiscard]] bool makes_sense(const Seal& seal);
 
 }  // namespace regroup::proto

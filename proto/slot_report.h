@@ -1,4 +1,4 @@
-// A member slot as plain data.
+// What an agent reports about a member slot of its arena.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,8 @@ struct SlotReport {
   Step step = 0;      // progress, for status only
   double loss = 0.0;  // NaN if none
   std::vector<Seal> seals;
-  bool proved = false;    // a newcomer that has the state: it need not copy it again
-  Step caught_up_to = 0;  // of a learner that has caught up: what it may have applied
+  bool proved = false;    // a newcomer that has copied the state already
+  Step caught_up_to = 0;  // of a learner that has caught up: last step that it may have applied
   bool operator==(const SlotReport&) const = default;
 };
 

@@ -1,4 +1,4 @@
-// A step within a state transfer as one word of the arena: docs/design/catch_up.md.
+// A state transfer and a step, packed into one word of the arena: docs/design/catch_up.md.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct TransferStep {
 };
 inline constexpr TransferId kMaxTransfer = (1U << 24) - 1;
 
-// Seeds of a chunk's CRC32C, so that a chunk of another state transfer or step is never accepted.
+// Initial values of a chunk's CRC32C: a chunk of another state transfer or step fails the check.
 [[nodiscard]] constexpr std::uint32_t snapshot_salt(TransferId transfer) { return transfer; }
 [[nodiscard]] constexpr std::uint32_t result_salt(Step step) {
   return static_cast<std::uint32_t>(step);

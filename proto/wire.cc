@@ -267,7 +267,7 @@ std::span<const std::byte> bytes_of(const flatbuffers::FlatBufferBuilder& builde
   return {reinterpret_cast<const std::byte*>(builder.GetBufferPointer()), builder.GetSize()};
 }
 
-// Numbers are read where they lie; a payload that starts anywhere in a stream is copied first.
+// The verifier and the accessors read numbers in place, so an unaligned payload is copied first.
 bool misaligned(std::span<const std::byte> bytes) {
   return reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) != 0;
 }
@@ -286,8 +286,7 @@ bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* slots,
                        [&](const fb::SlotReport& report) { return budget.values(report.seals()); });
 }
 
-// What it says is not said many times over by offsets that name the same, and lies as its types
-// have to.
+// True if the message is within its FlatBudget and its vectors are aligned.
 bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Announce()) return aligned(m->world());
   if (const auto* m = message.body_as_Report()) return fits(m->slots(), budget);

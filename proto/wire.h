@@ -1,5 +1,5 @@
-// Bytes of control messages: a frame is a little-endian u32 length and that many bytes of a
-// FlatBuffers Message (proto/wire.fbs), which the verifier checks on receipt.
+// Encodes and decodes control messages. A frame is a little-endian u32 length, then that many bytes
+// of a FlatBuffers Message (proto/wire.fbs), which decode() verifies.
 // docs/reference/formats/wire.md; golden files in tests/golden/wire.
 #pragma once
 
@@ -17,13 +17,13 @@ namespace regroup::proto {
 inline constexpr std::uint16_t kWireVersion = 1;
 inline constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
 
-// A whole frame, length included.
+// Returns a whole frame, length included.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
-// The payload of one frame. kDataLoss if it does not verify or is malformed
+// Decodes the payload of one frame. kDataLoss if it does not verify or is malformed
 // (proto/message_check.h), kInvalidArgument for another version.
 [[nodiscard]] base::Result<Message> decode(std::span<const std::byte> payload);
 
-// A World alone, as it lies in the arena and the journal.
+// A World without a message around it: its form in the arena and the journal.
 [[nodiscard]] std::vector<std::byte> encode_world(const World& world);
 [[nodiscard]] base::Result<World> decode_world(std::span<const std::byte> bytes);
 
@@ -32,9 +32,10 @@ inline constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
 class FrameReader {
  public:
   void append(std::span<const std::byte> bytes);
-  // The next whole message, nothing if more bytes are needed, or the error.
+  // Returns the next whole message, nothing if more bytes are needed, or the error.
   [[nodiscard]] base::Result<std::optional<Message>> next();
-  // The same for frames that hold something else, as it came: unverified, and valid until append().
+  // As next(), for frames that hold something else: returns the payload unverified; it is valid
+  // until the next append().
   [[nodiscard]] base::Result<std::optional<std::span<const std::byte>>> next_payload();
 
  private:

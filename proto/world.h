@@ -18,9 +18,9 @@ using SlotIndex = std::uint16_t;  // of a member in the arena of its node
 inline constexpr std::uint32_t kMaxGeneration = (1U << 21) - 1;
 inline constexpr Step kMaxStep = (1ULL << 32) - 1;
 inline constexpr std::uint32_t kMaxShards = 16384;
-inline constexpr std::uint32_t kMaxMembers = 16384;   // of a World
-inline constexpr std::uint32_t kMaxSlots = 128;       // of an arena: futex_waitv takes as many
-inline constexpr std::uint32_t kMaxKeptResults = 64;  // of past steps, in an arena
+inline constexpr std::uint32_t kMaxMembers = 16384;   // in a World
+inline constexpr std::uint32_t kMaxSlots = 128;       // in an arena: the limit of futex_waitv
+inline constexpr std::uint32_t kMaxKeptResults = 64;  // results of past steps in an arena
 
 // A point in the program that all members share: transaction 0 of step s is the training step
 // itself, transactions 1..255 are the collective sections (and finish()) that follow it. Ordered;
@@ -62,8 +62,8 @@ struct WorldMember {
   MemberId id = 0;
   SlotId slot_id;
   bool needs_state = false;  // copies the state of `resume` from the donors before it votes
-  Step from_step = 0;  // first step it takes part in; it takes no part in sections of earlier steps
-  bool replays = false;  // a learner: applies what it lacks up to `resume` before it votes
+  Step from_step = 0;    // first step in which it takes part; it skips sections of earlier steps
+  bool replays = false;  // a learner: applies the missing results up to `resume` before it votes
   auto operator<=>(const WorldMember&) const = default;
 };
 
@@ -76,7 +76,7 @@ struct World {
   std::vector<WorldMember> members;  // in rank order
   // V entries: the slot that holds or computes each leaf of step resume.step() + 1.
   std::vector<SlotId> plan;
-  std::string why;  // the sentence that says why this generation began
+  std::string why;  // sentence for users: why this generation began
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
   // Rank of the member at `slot_id`, or of the member `id`; -1 if it is not in this world.
@@ -85,8 +85,8 @@ struct World {
   bool operator==(const World&) const = default;
 };
 
-// The share of rank `rank` in a step without failures, of `shards` leaves over `size` members:
-// contiguous, balanced.
+// The leaves of rank `rank` in a step without failures: a contiguous, balanced share of `shards`
+// leaves over `size` members.
 [[nodiscard]] constexpr Interval share_of_rank(std::uint32_t shards, std::uint32_t size,
                                                std::uint32_t rank) {
   auto edge = [&](std::uint64_t r) { return static_cast<std::uint32_t>(r * shards / size); };
