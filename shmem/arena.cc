@@ -73,7 +73,7 @@ base::Result<Arena> Arena::create(const ArenaSpec& spec) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena.memfd(), 0);
   if (base == MAP_FAILED)
     return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
-  // A member must not be able to shorten the file under the others' feet (SIGBUS).
+  // If a member could shorten the file, the others' accesses would raise SIGBUS.
   ::fcntl(arena.memfd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   arena.base_ = static_cast<std::byte*>(base);
   arena.bytes_ = bytes;
@@ -131,8 +131,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 
 Arena::~Arena() {
   if (base_ == nullptr) return;
-  // A robust lock that is held is linked into a list of its thread: unmapped, it would break that
-  // list.
+  // The kernel's list of this thread's robust locks points into the mapping while the lock is held.
   if (claimed_ != proto::kMaxSlots && ::pthread_mutex_unlock(&member_slot(claimed_).alive) != 0)
     return;
   ::munmap(base_, bytes_);
@@ -172,7 +171,7 @@ std::span<std::byte> Arena::bounce_buffer(proto::SlotIndex slot) const {
 }
 
 std::optional<std::uint64_t> Arena::offset_of(std::span<const std::byte> data) const {
-  // As numbers: pointers into different objects have no order.
+  // Compared as integers, because pointers into different objects have no order.
   const auto begin = reinterpret_cast<std::uintptr_t>(data.data());
   const auto base = reinterpret_cast<std::uintptr_t>(base_);
   if (begin < base || begin - base > bytes_ || data.size() > bytes_ - (begin - base))

@@ -59,7 +59,7 @@ base::Status check_memory(const std::string& what, std::uint64_t bytes,
                                               bytes, limit->available, limit->source));
 }
 
-// In pieces: when a signal interrupts the call, the kernel undoes what the call has reserved.
+// Reserves in pieces: when a signal interrupts fallocate(), the kernel undoes the whole call.
 base::Status reserve(int fd, std::span<const Range> ranges, const std::string& what,
                      const std::function<void()>& done) {
   constexpr std::uint64_t kMost = 16 << 20, kLeast = 1 << 20;

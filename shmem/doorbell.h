@@ -1,6 +1,6 @@
-// The doorbell: the one word a member sleeps on. A pure counter: the ringer writes data or state,
-// then rings; the sleeper reads the count, checks its condition, then waits on the count it read.
-// There is no bit to clear.
+// The doorbell: the one word on which a member sleeps; a pure counter. The ringer writes data or
+// state, then increments the count. The sleeper reads the count, checks its condition, then waits
+// while the count is what it read. So no wake-up is lost, and there is no bit to clear.
 //
 // Templates over a policy (tests/model/ runs this code under a scheduler that tries every
 // interleaving). A policy has `Atomic<T>`, `wait(word, seen, deadline)`, `wake(word)`, `now()`,
@@ -20,23 +20,24 @@ struct Doorbell {
   typename P::template Atomic<std::uint32_t> sleeping{0};  // lets a ringer skip the system call
 };
 
-// Any thread of any process on the node, after the store that the sleeper waits for.
+// Any thread of any process on the node calls this after the store that the sleeper waits for.
 template <class P>
 void ring(Doorbell<P>& bell) {
   bell.count.fetch_add(1, std::memory_order_seq_cst);
   if (bell.sleeping.load(std::memory_order_seq_cst) != 0) P::wake(bell.count);
 }
 
-// ring() for use after a sequentially consistent store: does not write the bell while nobody sleeps
-// on it, so its cache line is not invalidated. Either this sees the sleeper, or the sleeper's
-// second check sees the store.
+// ring() for use after a sequentially consistent store. Without a sleeper it does not write the
+// bell, so the bell's cache line stays valid in other cores. Either this load sees the sleeper, or
+// the sleeper's second check sees the store.
 template <class P>
 void ring_if_asleep(Doorbell<P>& bell) {
   if (bell.sleeping.load(std::memory_order_seq_cst) != 0) ring(bell);
 }
 
-// Sleeps until `ready()` is true or `deadline` has passed; returns the last answer of `ready`,
-// whose loads are sequentially consistent where ring_if_asleep() is used. Owner of the bell only.
+// Sleeps until `ready()` is true or `deadline` has passed; returns the last result of `ready()`.
+// If ringers use ring_if_asleep(), the loads in `ready` must be sequentially consistent. Only the
+// owner of the bell calls this.
 template <class P, class Ready>
 [[nodiscard]] bool wait_until(Doorbell<P>& bell, Ready ready, base::TimePoint deadline) {
   for (unsigned attempt = 0;; ++attempt) {
@@ -60,8 +61,8 @@ struct RealPolicy {
   static void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, base::TimePoint deadline);
   static void wake(std::atomic<std::uint32_t>& word);
   [[nodiscard]] static base::TimePoint now() { return std::chrono::steady_clock::now(); }
-  // Before sleeping: true means "check again". A few yields; with more members than cores that
-  // beats any spin.
+  // Called before sleeping; true: check the condition again. Yields a few times: with more members
+  // than cores, that is faster than any spinning.
   [[nodiscard]] static bool relax(unsigned attempt);
 };
 

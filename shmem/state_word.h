@@ -1,10 +1,9 @@
-// The transitions of a member's state word (proto/member_state.h), which is changed by
-// compare-and-swap only, by the member's own thread and by the agent that revokes. Serves sections
-// 3 and 4 of docs/design/architecture.md.
+// The transitions of a member's state word (proto/member_state.h). Only two threads change the
+// word, both by compare-and-swap: the member's own, and the agent's when it revokes. Implements
+// sections 3 and 4 of docs/design/architecture.md.
 //
-// The functions are templates over an atomics policy so that the model test enumerates the
-// interleavings of the shipped code (tests/model/). `P::Atomic<T>` has the interface of
-// std::atomic<T>.
+// The functions are templates over an atomics policy, so that the model test (tests/model/) can
+// enumerate the interleavings of the shipped code. `P::Atomic<T>` has std::atomic<T>'s interface.
 #pragma once
 
 #include <atomic>
@@ -30,7 +29,7 @@ template <class P>
                                       std::memory_order_acquire);
 }
 
-// Member: committed(g, p) -> open(g, next). False if g was revoked meanwhile.
+// Member: committed(g, p) -> open(g, next). False if the agent has revoked g.
 template <class P>
 [[nodiscard]] bool open_transaction(AtomicWord<P>& word, proto::Generation g, proto::Position p,
                                     proto::Position next) {
@@ -38,16 +37,16 @@ template <class P>
                        {proto::Phase::kOpen, false, g, next});
 }
 
-// Member: open(g, p) -> committed(g, p), once all members of g have voted. False if g was revoked
-// first; then this member does not decide the commit, and the next World says whether it happened.
+// Member: open(g, p) -> committed(g, p), once all members of g have voted. False if the agent
+// revoked g first; then this member cannot decide, and the next World says whether p is committed.
 template <class P>
 [[nodiscard]] bool commit_transaction(AtomicWord<P>& word, proto::Generation g, proto::Position p) {
   return swap_state<P>(word, {proto::Phase::kOpen, false, g, p},
                        {proto::Phase::kCommitted, false, g, p});
 }
 
-// Agent: generation g is over. Raises `revoked_up_to` first, then changes the word so that no
-// compare-and-swap of a member that read it earlier can succeed. Only one thread of the node
+// Agent: ends generation g. Raises `revoked_up_to` first, then changes the word, so that no
+// compare-and-swap of a member that read the old word succeeds. Only one thread of the node
 // revokes.
 template <class P>
 void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& revoked_up_to,
@@ -65,17 +64,17 @@ void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& rev
   }
 }
 
-// Member: closed(x, p), where another member has committed p -> committed(x, p) + revoked, before
-// it applies p from its own arena. It keeps x, the generation that is over, so that a further
-// revoke still changes the word. False: revoked again.
+// Member: closed(x, p) -> committed(x, p) + revoked, if another member has committed p; called
+// before the member applies p from its own arena. Keeps the ended generation x, so that a further
+// revoke still changes the word. False if the agent has revoked again.
 template <class P>
 [[nodiscard]] bool accept_commit(AtomicWord<P>& word, proto::StateWord closed) {
   return swap_state<P>(word, closed,
                        {proto::Phase::kCommitted, true, closed.generation, closed.position});
 }
 
-// Member: enters generation g from `from`, the word it has read. closed(x, p) goes on with p as
-// open(g, p); committed(x, p) + revoked becomes committed(g, p). False if g is revoked already.
+// Member: enters generation g from `from`, the word that it has read: closed(x, p) -> open(g, p),
+// committed(x, p) + revoked -> committed(g, p). False if g is already revoked.
 template <class P>
 [[nodiscard]] bool join_generation(AtomicWord<P>& word,
                                    const typename P::template Atomic<std::uint32_t>& revoked_up_to,
