@@ -1,4 +1,4 @@
-// What is common to all backends.
+// The functions of Communicator that all backends share.
 #include "regroup/communicator.h"
 
 namespace regroup::collective {

@@ -1,12 +1,13 @@
-// Whether the members of a host have a core each, which decides how they wait.
+// Whether each member of a host has a core of its own; that decides how members wait.
 #pragma once
 
 namespace regroup::collective {
 
-// A guess at first; counted once the affinity of every member is known. Owned by one thread.
+// Starts as a guess; count() replaces the guess once the affinity of every member is known. Used by
+// one thread.
 class CoreUse {
  public:
-  // `each_has_core`: the guess.
+  // Starts with the guess `each_has_core`.
   explicit CoreUse(bool each_has_core) : each_has_core_(each_has_core) {}
 
   void count(bool each_has_core) {
@@ -14,9 +15,10 @@ class CoreUse {
     counted_ = true;
   }
   [[nodiscard]] bool is_counted() const { return counted_; }
-  // A member that waits polls for a while before it sleeps, because its peers are running.
+  // True if a waiting member should poll for a while before it sleeps, because its peers run.
   [[nodiscard]] bool spins() const { return each_has_core_; }
-  // Counted, and there are too few. Equal in all members, unlike spins(): false before the count.
+  // True if the members have been counted and outnumber their cores. Equal in all members, because
+  // it is false until count(); spins() is not.
   [[nodiscard]] bool shares_cores() const { return counted_ && !each_has_core_; }
 
  private:

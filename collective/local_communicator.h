@@ -1,4 +1,4 @@
-// A Communicator among members of one host, as a backend that combines several hosts needs it.
+// A Communicator among members of one host, with what a backend that combines several hosts needs.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ struct Mismatch {
 // Threads, blocking and errors are those of Communicator.
 class LocalCommunicator : public Communicator {
  public:
-  // Starts `operation` as a part of an operation over several hosts whose signature is `signature`:
-  // the ranks of this host must agree on that one.
+  // Starts `operation` as a part of an operation over several hosts. The ranks of this host must
+  // agree on `signature`, which is that of the whole operation.
   [[nodiscard]] virtual base::Result<Request> start_part(const CollectiveSignature& signature,
                                                          const Operation& operation,
                                                          base::TimePoint deadline) = 0;
-  // After a failure: the rank that runs another operation, if that was the reason.
+  // After a failure: a rank that runs another operation, if that caused the failure.
   [[nodiscard]] virtual std::optional<Mismatch> mismatch() const = 0;
-  // split(), for the part of a group that is on this host.
+  // As Communicator::split(), for the members of the group that are on this host.
   [[nodiscard]] virtual base::Result<std::unique_ptr<LocalCommunicator>> split_local(
       int color, base::TimePoint deadline) = 0;
-  // May outlive the communicator.
+  // The result may outlive the communicator.
   [[nodiscard]] virtual std::shared_ptr<const CoreUse> core_use() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Names and sizes, and what an operation must look like.
+// Names and sizes of Kind, Dtype and Op, and the check of an operation's arguments.
 #include "regroup/operation.h"
 #include "base/status.h"
 
@@ -14,7 +14,7 @@ struct Sizes {
   std::size_t out = 0;
 };
 
-// What `rank` must bring; the other side is ignored.
+// The sizes of input and output that `rank` must pass; a side that it does not use is ignored.
 Sizes used(const Operation& o, int rank) {
   const bool root = rank == o.root;
   switch (o.kind) {

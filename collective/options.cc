@@ -1,4 +1,4 @@
-// Checks the ranks.
+// Checks the ranks of CommunicatorOptions.
 #include "collective/options.h"
 
 #include <fmt/format.h>

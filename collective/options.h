@@ -1,4 +1,4 @@
-// Which communicator of a generation is opened: the options that all backends have in common.
+// The options by which all backends open a communicator of a generation.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,13 @@ namespace regroup::collective {
 
 struct CommunicatorOptions {
   shmem::ChannelKind channel = shmem::ChannelKind::kSteps;
-  // Distinguishes successive communicators of one generation on one channel. Strictly grows.
+  // Distinguishes successive communicators of one generation on one channel; strictly increasing.
   proto::Position instance;
-  std::vector<int> ranks;  // of the World that take part, ascending; empty: all
+  std::vector<int> ranks;  // ranks of the World that take part, ascending; empty: all
 };
 
-// The ranks of `options`, or all of `world`. kInvalidArgument unless they are as described.
+// options.ranks, or all ranks of `world` if it is empty. kInvalidArgument if a rank is not in
+// `world` or the ranks are not ascending.
 [[nodiscard]] base::Result<std::vector<int>> ranks_of(const proto::World& world,
                                                       const CommunicatorOptions& options);
 

@@ -1,5 +1,5 @@
-// Two members of a host that begin at the same time may clear each other's first marks; that costs
-// work only.
+// Two members of a host that call begin_sum() at the same time may clear each other's first marks.
+// Those blocks are then summed again if the sum is resumed, which is harmless.
 #include "collective/sum_blocks.h"
 
 namespace regroup::collective {

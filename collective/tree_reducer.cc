@@ -1,4 +1,4 @@
-// What partial sums must look like.
+// Checks the arguments of TreeReducer::reduce().
 #include "collective/tree_reducer.h"
 
 #include <fmt/format.h>

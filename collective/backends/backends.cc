@@ -1,4 +1,4 @@
-// The table of backends. A new one adds a row.
+// The table of backends. A new backend adds a row.
 #include "collective/backends/backends.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,8 @@ using base::Result;
 
 struct Backend {
   const char* name;
-  // Why it cannot serve `ranks` of the World; empty: it can. Equal in all members.
+  // Returns why the backend cannot serve `ranks` of the World, or "" if it can; the same in all
+  // members.
   std::string (*why_not)(const Endpoint& at, std::span<const int> ranks);
   Result<std::unique_ptr<Communicator>> (*open)(const Endpoint& at,
                                                 const CommunicatorOptions& options);
@@ -33,7 +34,7 @@ std::string why_not_ucx(const Endpoint& at, std::span<const int> /*ranks*/) {
   return at.mesh == nullptr ? "there is no mesh to other hosts" : "";
 }
 
-// Messages between hosts, and within each the communicator of shm.
+// Messages between hosts; within each host, a communicator of shm.
 Result<std::unique_ptr<Communicator>> open_over_ucx(const Endpoint& at,
                                                     const CommunicatorOptions& options) {
   CommunicatorOptions here = options;
@@ -52,8 +53,8 @@ Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at,
   return shm::make_shm(at.arena, at.world, at.self, options);
 }
 
-// The best first. With a mesh, even a group on one host uses it: it then fails together with the
-// mesh.
+// Best first. If there is a mesh, even a group on one host uses ucx, so that the group fails
+// together with the mesh.
 constexpr Backend kBackends[] = {
     {"ucx", why_not_ucx, open_over_ucx},
     {"shm", why_not_shm, open_over_shm},

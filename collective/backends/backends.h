@@ -15,18 +15,18 @@ class PeerMesh;
 
 namespace regroup::collective::backends {
 
-// The member that opens a communicator, and what it can be opened on.
+// The member that opens a communicator, and the memory and connections that a backend may use.
 struct Endpoint {
-  const shmem::Arena& arena;  // of this host; must outlive the communicator
+  const shmem::Arena& arena;  // this host's; must outlive the communicator
   const proto::World& world;
   proto::SlotId self;
-  // To the members on other hosts (ucx/factory.h); null: there is none.
+  // Connections to the members on other hosts (ucx/factory.h); null: none.
   std::shared_ptr<ucx::PeerMesh> mesh;
 };
 
-// All members of the communicator must call it with equal `options`. Does not block. kUnavailable
-// if no backend can serve these ranks: the message has the reason of each. After one communicator
-// on a mesh has failed, all communicators on it fail.
+// Opens a communicator; all its members must call this with equal `options`. Does not block.
+// kUnavailable if no backend can serve these ranks; the message has the reason of each backend.
+// When one communicator on a mesh fails, all communicators on that mesh fail.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> open_communicator(
     const Endpoint& at, const CommunicatorOptions& options = {});
 

@@ -1,6 +1,6 @@
-// How far an allreduce has got that a revoke cut short, so that the next generation can resume it:
-// the blocks of the result that are complete on a host, and those that are complete on all. Pure
-// functions except for those that access the marks, which are atomic. docs/design/ucx.md, Resuming.
+// The progress of an allreduce that a revoke interrupted, so that the next generation can resume
+// it: the blocks of the result that are complete on one host, and on all. The functions are pure,
+// except those that access the marks, which are atomic. docs/design/ucx.md, Resuming.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,17 @@ struct AllreduceProgress {
   proto::Generation generation = 0;
 };
 [[nodiscard]] std::vector<proto::Interval> encode(const AllreduceProgress& progress);
-// Decodes what another host has sent. Blocks are ascending and below `count`, others are dropped;
-// nodes are not checked.
+// Decodes what another host has sent. Keeps only blocks that are ascending and below `count`; does
+// not check the nodes.
 [[nodiscard]] AllreduceProgress decode_progress(std::span<const std::byte> bytes,
                                                 std::uint32_t count);
 [[nodiscard]] constexpr std::size_t max_encoded_bytes(std::size_t leaves, std::size_t blocks) {
   return (leaves + (blocks == 0 ? 0 : 1 + (blocks + 1) / 2)) * sizeof(proto::Interval);
 }
 
-// The blocks that are marked as complete; marks some.
+// The blocks that are marked as complete.
 [[nodiscard]] Blocks marked(const SumBlocks& blocks);
+// Marks the blocks `which` as complete.
 void mark(const SumBlocks& blocks, proto::Interval which);
 // The blocks that are complete on both hosts; none if the hosts last began the sum in different
 // generations.

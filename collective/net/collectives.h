@@ -1,5 +1,5 @@
-// Collective operations over several hosts, of which each has a communicator of its own for its
-// ranks.
+// Collective operations over several hosts. Within each host, the ranks use a communicator of their
+// own.
 #pragma once
 
 #include "collective/net/exchange.h"
@@ -7,8 +7,9 @@
 
 namespace regroup::collective::net {
 
-// This rank's part of `o`, any collective operation, checked by Operation::check(). It ends when
-// the operation is complete here. The caller keeps `x` and the memory of `o` until then.
+// Runs this rank's part of `o`, any collective operation that has passed Operation::check(). The
+// task ends when the operation is complete here. The caller keeps `x` and the memory of `o` until
+// then.
 [[nodiscard]] Task run_collective(Exchange& x, Operation o);
 
 }  // namespace regroup::collective::net

@@ -36,7 +36,7 @@ Result<RankSums> RankSums::of(const Layout& layout) {
   auto between = plan_halving(layout.host, out.by_host, leaves);
   auto whole = plan_merge(out.by_host, leaves, true);
   if (!local.ok() || !between.ok() || !whole.ok())
-    return base::internal_error("the ranks make no canonical tree");
+    return base::internal_error("the ranks do not form a canonical tree");
   out.local = std::move(*local);
   out.between = std::move(*between);
   out.whole = std::move(*whole);
@@ -45,15 +45,16 @@ Result<RankSums> RankSums::of(const Layout& layout) {
 
 namespace {
 
-// Largest message of recursive doubling between two hosts, and between more. A larger one would
-// need two TCP segments (64 KiB at most), between which a paced sender waits, as BBR does.
+// Largest message of recursive doubling between two hosts, and between more. A larger one needs two
+// TCP segments (at most 64 KiB each), between which a paced sender (BBR) waits.
 constexpr std::size_t kMaxDoublingOfTwo = 48 << 10;
 constexpr std::size_t kMaxDoublingOfMany = 16 << 10;
 
 }  // namespace
 
-// Dissemination: after round k, each host has heard of the 2^k hosts before it. A power of two of
-// hosts exchanges in the pairs of a reduction instead: as many rounds on half as many connections.
+// Dissemination barrier: after round k, each host knows that the 2^k hosts before it have arrived.
+// If the number of hosts is a power of two, they exchange in the pairs of a reduction instead: as
+// many rounds on half as many connections.
 Task Exchange::barrier_between_hosts() {
   const std::size_t hosts = layout_.hosts.size();
   const bool in_pairs = std::has_single_bit(hosts);
@@ -103,7 +104,7 @@ PartialSums Exchange::merged(const Merge& merge, const PartialSums& inputs, std:
 struct Exchange::Reduction {
   const Segment segment;
   const Halving& plan;
-  PartialSums held;  // of the elements `at`, relative to the segment
+  PartialSums held;  // partial sums of the elements `at` (relative to the segment)
   const Arithmetic arithmetic;
   std::byte* const out;
   const std::uint32_t chunk;
@@ -128,8 +129,8 @@ struct Exchange::Reduction {
   }
 };
 
-// Adds the partial sums of the elements `at` that `host` sends to `held`. Their data stays where it
-// has arrived if possible.
+// Receives from `host` its partial sums of the elements `at` and appends them to `held`; without a
+// copy if possible.
 Task Exchange::receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std::size_t nodes) {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const int from = r.segment.owners[host];
@@ -244,8 +245,8 @@ Task Exchange::receive_results(Reduction& r) {
   for (Task& task : results) co_await task;
 }
 
-// A host beyond the base sends its partial sums to the hosts that finish them, and receives the
-// results.
+// A host beyond the base sends its partial sums to the hosts of the base that complete the sums,
+// and receives the results.
 Task Exchange::delegate_to_base(Reduction& r) {
   for (std::size_t host = 0; host < r.plan.base; ++host) {
     const Range share = share_of_host(r.at, host, r.plan.base);

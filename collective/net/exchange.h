@@ -1,6 +1,6 @@
-// The algorithms between hosts of one operation of one communicator. Each function returns a task
-// that ends when its part is done; tasks do not fail (task.h). Ranks are those of the communicator.
-// Used by one thread.
+// The algorithms of one operation between hosts. Each function returns a task that ends when this
+// rank's part is done; tasks do not fail (task.h). Ranks are those of the communicator. Used by one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,14 @@ struct Arithmetic {
   [[nodiscard]] std::size_t work_size() const { return size_of(work); }
 };
 
-// Partial sums over a range of elements, one for each node of a list: the address of the first
-// element of each.
+// For each node of a list, the address of its partial sums of a range of elements.
 using PartialSums = std::vector<const std::byte*>;
 
-// The plans by which one input of each rank is summed.
+// How to sum the inputs of all ranks, where each rank is one leaf.
 struct RankSums {
-  Merge local;      // within this host
-  Halving between;  // between hosts
-  Merge whole;      // of the partial sums of all hosts
+  Merge local;      // merges the inputs of this host's ranks
+  Halving between;  // the steps between hosts
+  Merge whole;      // merges the partial sums of all hosts
   std::vector<Nodes> by_host;
 
   [[nodiscard]] static base::Result<RankSums> of(const Layout& layout);
@@ -42,7 +41,7 @@ struct RankSums {
 
 class Exchange {
  public:
-  // All must outlive it.
+  // All arguments must outlive the Exchange.
   Exchange(Messenger& messenger, Scratch& scratch, const Layout& layout, const RankSums& rank_sums)
       : messenger_(messenger), scratch_(scratch), layout_(layout), rank_sums_(rank_sums) {}
 
@@ -62,21 +61,20 @@ class Exchange {
     return messenger_.run_locally(operation);
   }
 
-  // Ends when every host has called it; the first member of each host does.
+  // A barrier between hosts, called by the first rank of each host.
   [[nodiscard]] Task barrier_between_hosts();
-  // Reduces the elements of a segment over all hosts, and writes the result in the stored type to
-  // `out` of its owner on each host, or only on host `to` (-1: all). `held`: the partial sums of
-  // this host that `plan` expects, in the work type. `out` may be the memory of `held` if each
-  // element stays in its place.
+  // Reduces the elements of a segment over all hosts. The owners of the segment call it; each on
+  // every host, or only that on host `to` if it is not -1, receives the result in the stored type
+  // in `out`. `held`: this host's partial sums, as `plan` expects them, in the work type. `out` may
+  // be the memory of `held` if each element has the same place in both.
   [[nodiscard]] Task reduce(Segment segment, const Halving& plan, PartialSums held,
                             Arithmetic arithmetic, std::byte* out, std::uint32_t chunk,
                             int to = -1);
 
-  // Converts leaves, `count` elements each, to the work type; `keep` owns the memory of converted
-  // ones.
+  // Converts leaves, `count` elements each, to the work type; `keep` receives the new memory.
   [[nodiscard]] PartialSums widened(PartialSums leaves, std::size_t count, Arithmetic arithmetic,
                                     std::vector<Scratch::Buffer>* keep);
-  // Runs `merge` over `count` elements of `inputs`; `keep` owns the memory of new partial sums.
+  // Runs `merge` over `count` elements of `inputs`; `keep` receives the memory of new partial sums.
   [[nodiscard]] PartialSums merged(const Merge& merge, const PartialSums& inputs, std::size_t count,
                                    Arithmetic arithmetic, std::vector<Scratch::Buffer>* keep);
   // Folds the inputs of the only output of `whole` into `out`, in the stored type.

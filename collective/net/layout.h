@@ -24,30 +24,30 @@ struct Layout {
   std::vector<std::vector<int>> hosts;
   int rank = 0;                // this rank
   int size = 0;                // number of ranks
-  std::size_t host = 0;        // of this rank
-  std::size_t local_rank = 0;  // among the ranks of its host
+  std::size_t host = 0;        // index of this rank's host in `hosts`
+  std::size_t local_rank = 0;  // of this rank, among the ranks of its host
 
   // `nodes[r]`: the host of rank r.
   [[nodiscard]] static Layout of(const std::vector<proto::NodeId>& nodes, int rank);
   [[nodiscard]] const std::vector<int>& here() const { return hosts[host]; }
   [[nodiscard]] std::size_t local_size() const { return here().size(); }
-  [[nodiscard]] std::size_t max_local_size() const;  // of any host
+  [[nodiscard]] std::size_t max_local_size() const;  // over all hosts
   [[nodiscard]] std::size_t host_of(int which) const;
   [[nodiscard]] bool is_here(int which) const;
-  // Of a rank of this host.
+  // `which` must be a rank of this host.
   [[nodiscard]] int local_rank_of(int which) const;
-  // The local rank of the member of `of_host` that is the proxy of `which`, a rank of another host:
-  // it sends and receives the blocks of that rank for all members of its host.
+  // The rank that is the proxy on `of_host` of `which`, a rank of another host; as a local rank. A
+  // proxy sends and receives the blocks of such a rank for all ranks of its own host.
   [[nodiscard]] std::size_t proxy_for(std::size_t of_host, int which) const;
   struct ProxiedRanks {
-    std::vector<int> mine;    // in rank order
-    std::size_t maximum = 0;  // number of such ranks of any member of this host
+    std::vector<int> mine;    // ranks whose proxy is `of_local_rank`, ascending
+    std::size_t maximum = 0;  // greatest length of such a list on this host
   };
   [[nodiscard]] ProxiedRanks ranks_proxied_by(std::size_t of_local_rank) const;
 };
 
-// Elements in the slice of each of `local_size` ranks of a host, a multiple of 64; the last slices
-// have fewer.
+// Number of elements in the slice of each of `local_size` ranks of a host, a multiple of 64. The
+// last slices may be shorter or empty.
 [[nodiscard]] std::size_t slice_width(std::size_t elements, std::size_t local_size);
 [[nodiscard]] Range slice_of_local_rank(std::size_t elements, std::size_t local_size,
                                         std::size_t local_rank);
@@ -56,14 +56,14 @@ struct Layout {
 struct Segment {
   Range range;
   std::uint32_t index = 0;  // among the segments of all ranks; the same on every rank
-  std::vector<int> owners;  // by host: the rank that owns it there
+  std::vector<int> owners;  // owners[h]: the rank that owns the segment on host h
 };
 // The segments of this rank, ascending; together they are its slice.
 [[nodiscard]] std::vector<Segment> segments_of(const Layout& layout, std::size_t elements);
 
-// Recursive halving of `whole`: its two halves; and the part that host `host` of `base`, a power of
-// two, holds in the end. A host keeps the low half in the step of distance d (1 first) if its bit d
-// is 0.
+// For recursive halving: the two halves of `whole`, and the part of `whole` that host `host` of
+// `base` hosts (a power of two) holds after the last step. In the step of distance d (1, 2, 4 ...)
+// a host keeps the low half if (host & d) == 0.
 [[nodiscard]] std::pair<Range, Range> halves_of(Range whole);
 [[nodiscard]] Range share_of_host(Range whole, std::size_t host, std::size_t base);
 

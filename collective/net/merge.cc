@@ -21,7 +21,7 @@ std::string text_of(std::span<const Interval> nodes) {
   return text;
 }
 
-// Adds to `out` the largest nodes within `node` that `parts`, all of them within `node`, make up.
+// Joins `parts`, which are all within `node`, into the largest nodes and appends these to `out`.
 void collect(Interval node, std::span<const Interval> parts, Nodes* out) {
   std::uint32_t held = 0;
   for (const Interval& part : parts) held += part.size();

@@ -1,5 +1,5 @@
-// What an operation over several hosts needs of its backend: messages between two ranks, operations
-// among the ranks of this host, and a way to fail.
+// The interface between an operation over several hosts and its backend: messages between two
+// ranks, operations among the ranks of this host, and failure.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ struct MessageTag {
     kDoubling = 128
   };
 
-  // The message needs an ack of its own. A rank may die right after its operation returns, and its
-  // last messages with it. So the sender of a block waits for the ack. Other messages need none: by
-  // the time that a rank returns, it has read all that its partner sends it in the operation, and
-  // the kernel delivers its own last messages, because nothing is unread. A later message acks
-  // them.
+  // True if the message needs an ack of its own. A rank may die right after its operation returns,
+  // and messages that it has not yet delivered are lost with it; so the sender of a block waits for
+  // the ack. Other messages need no ack: when a rank returns, it has read everything that its
+  // partner sends in the operation, and a kernel delivers the last messages of a dead process that
+  // leaves nothing unread. A later message acks them.
   [[nodiscard]] bool needs_ack() const { return phase == kBlock || phase == kNodes; }
 
   std::uint8_t phase = kBlock;  // kHalving or kDoubling + step
@@ -43,22 +43,23 @@ struct MessageTag {
   }
 };
 
-// The data of a message that is read where it has arrived.
+// The data of a message, in place where it has arrived if possible.
 struct Received {
   const std::byte* data = nullptr;
-  Scratch::Buffer room;   // of `data`, where the messenger had to copy it
-  bool borrowed = false;  // `data` lies in memory of the messenger, until release()
+  Scratch::Buffer room;   // owns `data` if the messenger had to copy it
+  bool borrowed = false;  // true: `data` is in the messenger's memory, valid until release()
 };
 
 // The messages of one operation of one communicator. Ranks are those of the communicator. Each
-// function returns a task that ends when its part is done; a task cannot fail (task.h): the
-// operation then ends with all its tasks. Memory belongs to the caller, who keeps it until the task
+// function returns a task that ends when its part is done. A task cannot fail (task.h): on an error
+// the operation ends, with all its tasks. The caller owns all memory and keeps it until the task
 // has ended. Used by one thread.
 class Messenger {
  public:
   virtual ~Messenger() = default;
 
-  // Ends when `data` may change; for a tag that needs an ack, when the receiver has the data.
+  // Sends `data`. Ends when `data` may be changed; for a tag that needs an ack, when the receiver
+  // has the data.
   [[nodiscard]] virtual Task send(int to, MessageTag tag, Input data) = 0;
   // Receives exactly data.size() bytes; a message of another size fails the operation.
   [[nodiscard]] virtual Task receive(int from, MessageTag tag, Output data) = 0;
@@ -68,12 +69,12 @@ class Messenger {
   // Receives exactly `bytes` bytes without copying them if possible. `tag` must not need an ack.
   [[nodiscard]] virtual Task receive_in_place(int from, MessageTag tag, std::size_t bytes,
                                               Received* out) = 0;
-  // The data of this message, which receive_in_place() has borrowed, will not be read any more.
+  // Gives back the data of this message, which receive_in_place() has borrowed.
   virtual void release(int from, MessageTag tag) = 0;
-  // Runs `operation` among the ranks of this host, as a part of the current operation. All of them
-  // start the same ones in the same order, whatever the network does.
+  // Runs `operation` among the ranks of this host, as a part of the current operation. All ranks of
+  // the host must start the same local operations in the same order, whatever the network does.
   [[nodiscard]] virtual Task run_locally(Operation operation) = 0;
-  // Fails the operation in all ranks. Never ends.
+  // Fails the operation in all ranks. The task never ends.
   [[nodiscard]] virtual Task fail(base::Status why) = 0;
 };
 

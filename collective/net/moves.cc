@@ -12,9 +12,9 @@ namespace regroup::collective::net {
 namespace {
 
 constexpr std::size_t kPieceBytes = 1 << 20;
-constexpr std::size_t kPieceDepth = 2;  // pieces between hosts at a time
+constexpr std::size_t kPieceDepth = 2;  // number of pieces in flight between hosts
 
-// The blocks of this host's ranks, if they are contiguous in `all`; else empty.
+// The part of `all` with the blocks of this host's ranks if these are contiguous; else empty.
 Output blocks_here(const Layout& layout, Output all, std::size_t block) {
   const auto& here = layout.here();
   const bool together = here.back() - here.front() + 1 == static_cast<int>(here.size());
@@ -127,8 +127,8 @@ Task alltoall(Exchange& x, Operation o) {
   for (Task& task : tasks) co_await task;
 }
 
-// The block of each rank goes to one rank of each other host; then the ranks of a host share what
-// they have.
+// Each rank sends its block to one rank of each other host; then the ranks of a host exchange the
+// blocks that they have received.
 Task allgather(Exchange& x, Operation o) {
   const Layout& layout = x.layout();
   const std::size_t n = o.in.size();

@@ -1,6 +1,6 @@
-// Operations over several hosts that only move data: the part of this rank, as a task. The caller
-// keeps the exchange and the memory of the operation until the task has ended. A rank may be done
-// before the others.
+// Operations over several hosts that only move data. Each function is this rank's part, as a task;
+// the caller keeps the exchange and the memory of the operation until the task has ended. A rank's
+// task may end before those of other ranks.
 #pragma once
 
 #include "collective/net/exchange.h"

@@ -1,6 +1,6 @@
-// Allreduce and reduce: what the ranks of a host do before and after the hosts reduce. Large
-// operations go in chunks, with a slice of each chunk through each rank; small ones go whole
-// through one rank of each host. In a reduce_scatter each block has a destination of its own.
+// Allreduce, reduce and reduce_scatter: the local operations before and after the reduction between
+// hosts. A large operation is split into chunks, and each rank sends a slice of each chunk; a small
+// one is sent by one rank of each host. In a reduce_scatter each block has its own destination.
 #include "collective/net/reductions.h"
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace regroup::collective::net {
 namespace {
 
 constexpr std::size_t kChunkBytes = 256 << 10;         // smallest chunk
-constexpr std::size_t kMaxChunkPerMember = 512 << 10;  // halves of it fit UCX's own messages
+constexpr std::size_t kMaxChunkPerMember = 512 << 10;  // half of it fits in one UCX message
 constexpr std::size_t kMostBytes = 2 << 20;            // largest chunk; each rank buffers several
-constexpr std::size_t kParts = 4;                      // chunks that make pipelining worthwhile
-constexpr std::size_t kChunkDepth = 2;                 // chunks between hosts at a time
+constexpr std::size_t kParts = 4;              // least number of chunks for which pipelining pays
+constexpr std::size_t kChunkDepth = 2;         // number of chunks in flight between hosts
 constexpr std::size_t kSliceBytes = 32 << 10;  // smallest slice worth a message and a local barrier
-constexpr std::size_t kScatterChunkBytes = 1 << 20;  // of a reduce_scatter
+constexpr std::size_t kScatterChunkBytes = 1 << 20;  // chunk of a reduce_scatter
 
 // Each message and each local barrier has a fixed cost. Ranks that share a host can work on the
 // next chunk while one is on the network, a single rank cannot.
@@ -60,8 +60,8 @@ struct Chunk {
   }
 };
 
-// The ranks of this host make up one node of the tree, so the local communicator computes the same
-// bits.
+// True if the ranks of this host form one node of the tree, so that the local communicator computes
+// the same bits.
 bool is_summed_by_local(const Exchange& x, Arithmetic arithmetic) {
   const Layout& layout = x.layout();
   return layout.local_size() > 1 && arithmetic.work == arithmetic.stored &&
@@ -124,7 +124,7 @@ Task between_hosts(Exchange& x, Chunk& c) {
   for (Task& task : tasks) co_await task;
 }
 
-// Gives the results of all slices to the ranks of this host that want them.
+// Distributes the results of all slices to the ranks of this host that receive the result.
 Task share_slices(Exchange& x, Chunk& c) {
   const Layout& layout = x.layout();
   if (layout.local_size() == 1 || (c.to >= 0 && c.to != static_cast<int>(layout.host))) co_return;

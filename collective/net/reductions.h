@@ -1,6 +1,6 @@
-// Reductions over several hosts: the part of this rank, as a task. The caller keeps the exchange
-// and the memory of the operation until the task has ended. Within each host the ranks begin with
-// an operation among themselves.
+// Reductions over several hosts. Each function is this rank's part, as a task; the caller keeps the
+// exchange and the memory of the operation until the task has ended. The ranks of each host begin
+// with a local operation.
 #pragma once
 
 #include "collective/net/exchange.h"
@@ -8,7 +8,7 @@
 
 namespace regroup::collective::net {
 
-// An allreduce or a reduce.
+// `o` is an allreduce or a reduce.
 [[nodiscard]] Task reduce(Exchange& x, const Operation& o);
 [[nodiscard]] Task reduce_scatter(Exchange& x, Operation o);
 

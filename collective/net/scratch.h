@@ -1,5 +1,5 @@
-// A pool of buffers for data in flight. Buffers are reused, because fresh pages cost more than the
-// data that they hold.
+// A pool of buffers for data in flight. It reuses buffers, because faulting in fresh pages takes
+// longer than copying the data.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class Scratch {
     std::size_t bytes_ = 0;
   };
 
-  // At least `bytes`, not initialised.
+  // A buffer of at least `bytes`, not initialised; its destructor returns it to the pool.
   [[nodiscard]] Buffer get(std::size_t bytes) {
     Buffer out;
     out.pool_ = this;
@@ -53,7 +53,7 @@ class Scratch {
       free_.pop_back();
       return out;
     }
-    if (free_.size() >= kMost) free_.clear();  // their sizes are no longer in use
+    if (free_.size() >= kMost) free_.clear();  // no operation uses these sizes any more
     out.bytes_ = bytes < kSmall ? kSmall : bytes;
     out.memory_ = std::make_unique_for_overwrite<std::byte[]>(out.bytes_);
     return out;

@@ -1,5 +1,5 @@
-// A part of an operation, written as a coroutine. A call runs it up to its first wait; the engine
-// (engine.h) resumes it when the condition that it waits for holds. A task cannot fail: an error
+// A part of an operation, as a coroutine. Calling it runs it up to its first wait; the engine
+// (ucx/engine.h) resumes it when the condition that it awaits holds. A task cannot fail: an error
 // fails the engine, which then destroys all suspended tasks.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace regroup::collective::net {
 
-// Owns the coroutine, which its destruction ends. At most one task awaits it. Used by the thread of
-// the engine.
+// Owns the coroutine: destroying the Task ends it. At most one other task may await it. Used by the
+// engine's thread.
 class [[nodiscard]] Task {
  public:
   struct Promise {

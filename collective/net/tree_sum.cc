@@ -11,8 +11,8 @@
 namespace regroup::collective::net {
 namespace {
 
-constexpr std::size_t kSumPieceBytes = 512 << 10;  // of the result
-constexpr std::size_t kSumPieceDepth = 3;          // pieces between hosts at a time
+constexpr std::size_t kSumPieceBytes = 512 << 10;  // bytes of the result in a piece
+constexpr std::size_t kSumPieceDepth = 3;          // number of pieces in flight between hosts
 
 // The state of one sum.
 struct Sum {
@@ -22,8 +22,8 @@ struct Sum {
   Blocks common = {};               // complete on all hosts
 };
 
-using InFlight = std::deque<std::pair<Task, proto::Interval>>;  // pieces, and the blocks that are
-                                                                // complete after each
+// Pieces in flight, each with the blocks that are complete after it.
+using InFlight = std::deque<std::pair<Task, proto::Interval>>;
 
 // Exchanges the nodes and the progress of each host. One rank of each host suffices, as all of a
 // host know them.

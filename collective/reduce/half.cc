@@ -1,4 +1,4 @@
-// Uses the kernels of the fold.
+// Calls the conversion kernels that TreeFold uses.
 #include "collective/reduce/half.h"
 
 #include "collective/reduce/kernels.h"

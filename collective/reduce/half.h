@@ -1,4 +1,4 @@
-// Conversions between 16-bit floats and float32, with the rounding of the fold of the shm backend.
+// Converts between 16-bit floats and float32, with the same rounding as TreeFold.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace regroup::collective::reduce {
 
-// `count` elements; `dtype` is kFloat16 or kBfloat16. Memory of any alignment that does not
-// overlap.
+// Convert `count` elements; `dtype` is kFloat16 or kBfloat16. Any alignment; `to` and `from` must
+// not overlap.
 void widen(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype);
 void narrow(std::byte* to, const std::byte* from, std::size_t count,
             Dtype dtype);  // rounds to nearest even

@@ -1,4 +1,4 @@
-// Which instruction set this processor has.
+// Selects the kernels for the instruction set of this processor.
 #include "collective/reduce/kernels.h"
 
 #include <cassert>

@@ -10,23 +10,24 @@
 
 namespace regroup::collective::reduce {
 
-// kBaseline: what every processor of its kind has, SSE2 on x86-64 and NEON on ARM64. The others:
+// kBaseline: SSE2 on x86-64, NEON on ARM64, which every such processor has. The others are for
 // x86-64 only.
 enum class Simd : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 
-// Type in which values are reduced: 16-bit floats in float32.
+// Type in which values are reduced; 16-bit floats are reduced in kFloat32.
 enum class Accumulator : std::uint8_t { kFloat32, kFloat64, kInt32, kInt64, kInt8, kInt16, kUint8 };
 inline constexpr std::size_t kAccumulators = 7;
 inline constexpr std::size_t kOps = 7;
 
 struct Kernels {
-  // to = left (op) right; `to` may be either. Memory of any alignment.
+  // to = left (op) right; `to` may equal `left` or `right`. Memory of any alignment.
   using Combine = void (*)(void* to, const void* left, const void* right, std::size_t count);
-  // The last combination and finish() in one pass, for all types but 16-bit floats. `past`: use
-  // stores that bypass the cache where the alignment of `to` allows it; the caller publishes.
+  // The last combination and Finish in one pass, for all types but 16-bit floats. `past`: store
+  // past the cache where the alignment of `to` allows it; the caller must then publish() the
+  // result.
   using Close = void (*)(void* to, const void* left, const void* right, std::size_t count,
                          std::uint32_t divisor, bool past);
-  // In place: divides by `divisor` unless it is 1, and makes every NaN the same.
+  // In place: divides by `divisor` unless it is 1, and replaces every NaN by the same NaN.
   using Finish = void (*)(void* values, std::size_t count, std::uint32_t divisor);
   // Between a 16-bit float and float32; narrow() rounds to nearest even. No overlap.
   using Widen = void (*)(float* to, const void* from, std::size_t count);
@@ -36,8 +37,9 @@ struct Kernels {
   // (docs/design/bounce_buffers.md).
   using Copy = void (*)(void* to, const void* from, std::size_t bytes);
 
-  Combine combine[kAccumulators][kOps];  // null: bit operations on floats. kAvg adds.
-  Close close[kAccumulators][kOps];      // likewise
+  // Null for bit operations on floats. Op::kAvg adds; the divisor of Close or Finish divides.
+  Combine combine[kAccumulators][kOps];
+  Close close[kAccumulators][kOps];
   Finish finish[kAccumulators];
   Widen widen[2];  // float16, bfloat16
   Narrow narrow[2];
@@ -46,7 +48,7 @@ struct Kernels {
 
 // The best instruction set of this processor.
 [[nodiscard]] Simd best_simd();
-// `level` must not be above best_simd().
+// The kernels of instruction set `level`, which must not be above best_simd().
 [[nodiscard]] const Kernels& kernels_of(Simd level);
 
 extern const Kernels kKernelsBaseline;

@@ -32,7 +32,7 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_relaxed;
 inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 #endif
 
-// Whether stores of this kind go past the cache in this build.
+// True if stores of kind `how` bypass the cache in this build.
 [[nodiscard]] inline bool passes_cache(Stores how) {
 #ifdef REGROUP_PLAIN_STORES
   static_cast<void>(how);
@@ -57,9 +57,9 @@ inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes,
 }
 
 // Orders all earlier stores of this thread, non-temporal ones included, before all later stores. A
-// writer that uses store_block() and may leave without a publish(), because its generation was
-// revoked, must call it: its next release store reports that it has left, and the next writer
-// relies on that.
+// writer that has used store_block() must call it even if it leaves without a publish() because its
+// generation was revoked: its next release store says that it has left, and the next writer relies
+// on that.
 inline void complete_stores() {
 #ifndef REGROUP_PLAIN_STORES
   base::store_fence();
@@ -73,15 +73,13 @@ inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
 }
 
 // publish() for a thread that has executed no non-temporal store since complete_stores(). Does not
-// wait until the store is visible, which takes as long as fetching all recently written lines from
-// the cores that read them last. A later load may be performed first, unless fence() is called in
-// between.
+// wait until the store is visible (a full fence would wait until this core owns all recently
+// written lines again), so a later load may be performed first unless fence() is called in between.
 inline void publish_unfenced(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
 }
 
-// Makes all earlier stores of this thread visible before its later loads. ThreadSanitizer needs
-// none.
+// Makes all earlier stores of this thread visible before its later loads.
 inline void fence() { base::full_fence(); }
 
 // Prefetches the cache line at `line` for writing.

@@ -1,12 +1,12 @@
-// The rounding mode of all reductions, whatever that of the calling thread.
+// Gives all reductions one rounding mode, whatever mode the calling thread has.
 #pragma once
 
 #include "base/cpu.h"
 
 namespace regroup::collective::reduce {
 
-// Round to nearest even, denormals kept, no traps. Frameworks set flush-to-zero in threads at will,
-// and the bits of a result must not depend on it.
+// While it exists, the thread rounds to nearest even, keeps denormals and does not trap. Frameworks
+// set flush-to-zero in threads at will, and the bits of a result must not depend on that.
 class StandardArithmetic {
  public:
   StandardArithmetic() : before_(base::float_mode()) {

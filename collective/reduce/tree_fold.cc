@@ -14,7 +14,7 @@ namespace regroup::collective::reduce {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
-// Of the tree, so of the scratch stack.
+// Greatest depth of the tree, and so of the scratch stack.
 constexpr std::size_t kDepth = std::bit_width(proto::kMaxShards) + 1;
 
 Accumulator accumulator_of(Dtype dtype) {
@@ -52,12 +52,12 @@ ByteRange slice_of(std::size_t bytes, int index, int count) {
 // Walks the tree from the root; stops at nodes that are inputs.
 struct TreeFold::Compiler {
   std::span<const proto::Interval> nodes;
-  std::vector<std::uint32_t> order;  // of the nodes, from left to right
+  std::vector<std::uint32_t> order;  // indices of the nodes, from left to right
   std::size_t next = 0;              // in `order`
   std::vector<Step> steps = {};
   bool failed = false;
 
-  // Leaves the result over `node` in an input or in scratch[depth].
+  // Emits the steps that put the result over `node` into scratch[depth], or finds it in an input.
   Block visit(proto::Interval node, std::uint32_t depth) {
     failed = failed || next == order.size() || nodes[order[next]].begin != node.begin;
     if (failed) return {};
@@ -91,7 +91,7 @@ base::Result<TreeFold> TreeFold::compile(std::span<const proto::Interval> nodes,
   return program;
 }
 
-// One run, for one type and operation.
+// Executes the compiled steps for one type and operation.
 class TreeFold::Runner {
  public:
   Runner(const TreeFold& program, std::span<const std::byte* const> inputs, Dtype dtype, Op op)
@@ -191,7 +191,7 @@ Kernels::Close TreeFold::close_of(Dtype dtype, Op op) const {
 void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out,
                    Dtype dtype, Op op, Stores stores) const {
   const StandardArithmetic arithmetic;
-  if (const auto close = close_of(dtype, op)) {  // which needs no scratch
+  if (const auto close = close_of(dtype, op)) {  // needs no scratch memory
     close(out, inputs[steps_[0].left.index] + range.begin,
           inputs[steps_[0].right.index] + range.begin, range.size() / size_of(dtype),
           divisor_of(op), passes_cache(stores));

@@ -29,26 +29,27 @@ struct ByteRange {
 
 class TreeFold {
  public:
-  // For inputs that are the results over `nodes`, in this order. kInvalidArgument unless the nodes
-  // are disjoint canonical nodes that cover 0..leaves-1.
+  // Compiles a fold whose inputs are the results over `nodes`, in this order. kInvalidArgument
+  // unless these are disjoint canonical nodes that cover 0..leaves-1.
   [[nodiscard]] static base::Result<TreeFold> compile(std::span<const proto::Interval> nodes,
                                                       std::uint32_t leaves,
                                                       Simd simd = best_simd());
 
-  // Writes the bytes `range` of the result to out[0..]. `inputs[i]` is the result over nodes[i]
-  // from byte 0, of any alignment; where it overlaps the output it is the same place. `range` holds
-  // whole elements. Floating point: each operation is rounded once, in the tree's order, whatever
-  // the thread's own rounding mode; 16-bit types are rounded once at the end. The caller publishes.
+  // Writes the bytes `range` of the result, whole elements, to out[0..]. `inputs[i]` is the result
+  // over nodes[i] from byte 0, at any alignment; an input that overlaps the output must coincide
+  // with it. Each floating-point operation is rounded once, in the tree's order, whatever the
+  // thread's rounding mode; 16-bit types are rounded once, at the end. The caller publishes.
   void run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype,
            Op op, Stores stores) const;
-  // For two inputs: the kernel that run() calls, inside StandardArithmetic, and its divisor. Null
-  // for 16-bit floats and for any other number of inputs.
+  // The kernel that run() calls for two inputs, inside StandardArithmetic. Null for 16-bit floats
+  // and for any other number of inputs.
   [[nodiscard]] Kernels::Close close_of(Dtype dtype, Op op) const;
+  // The divisor to pass to that kernel.
   [[nodiscard]] std::uint32_t divisor_of(Op op) const { return op == Op::kAvg ? leaves_ : 1; }
   [[nodiscard]] const Kernels& kernels() const { return *kernels_; }
 
  private:
-  // A block: of an input, or of the scratch stack.
+  // A block of an input or of the scratch stack.
   struct Block {
     bool is_input = false;
     std::uint32_t index = 0;
