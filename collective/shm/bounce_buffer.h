@@ -1,6 +1,6 @@
-// The bounce buffer of a member, its part of the arena for collectives: data on its way to the
-// other members, the counters of messages, and the channels of groups. Only its member writes it;
-// all members of the host read it.
+// The bounce buffer of a member: its part of the arena for collectives, with the data that it
+// passes to other members, its message counters, and its channels of groups. Only this member
+// writes it; all members of the host read it.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace regroup::collective::shm {
 
 inline constexpr std::size_t kChunk = 128
                                       << 10;  // largest chunk of a collective, per rank and epoch
-inline constexpr std::size_t kInlineChunks = 32;  // in one epoch
+inline constexpr std::size_t kInlineChunks = 32;  // per rank and epoch
 inline constexpr std::size_t kMessageChunk = 44 << 10;
-// Most groups made by split() that a member can hold at a time.
+// Greatest number of groups made by split() that a member can hold at a time.
 inline constexpr std::size_t kGroups = 32;
-// Whose data must not overlap; communicator.cc says why three.
+// Number of consecutive epochs whose data must not overlap; communicator.cc proves that three do.
 inline constexpr std::size_t kEpochsInFlight = 3;
 inline constexpr std::size_t kMaxCores = 1024;
 
@@ -39,20 +39,21 @@ struct alignas(64) PairCounters {
 };
 
 struct BounceBuffer {
-  // Equal page offsets of many streams are slow in the cache.
+  // Offsets the data of the slots against each other: streams with equal page offsets collide in
+  // the cache.
   static constexpr std::size_t kSkew = 17 * 64;
 
   std::array<shmem::Channel, kGroups> groups;
   std::array<PairCounters, proto::kMaxSlots> counters;  // by slot of the peer
-  // The cores that the member may run on, a bit each, as of its first operation in generation
-  // `cores_of`
-  // - 1. Fixed for the generation, since plans depend on it and must be equal in all members.
+  // The cores that the member may run on, one bit each, as of its first operation in generation
+  // `cores_of` - 1. Fixed within the generation: plans depend on it and must be equal in all
+  // members.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
   std::atomic<std::uint64_t> cores_of;
   std::array<std::array<InlineChunk, kInlineChunks>, kEpochsInFlight> inline_chunks;
   std::array<std::array<std::byte, kMessageChunk>, 2> message_chunks;
-  // Extends to the end of the bounce buffer; placed by SlotRing. The 16 skews leave less of it to
-  // higher slots.
+  // The rest of the bounce buffer, divided by SlotRing. Its usable part is shorter by kSkews, so
+  // that all slots have equally much.
   alignas(64) std::byte data[];
 
   static constexpr std::size_t kSkews = 16 * kSkew;
@@ -65,24 +66,24 @@ struct BounceBuffer {
   }
 };
 
-// Places the data of each epoch in the bounce buffers: the same offset in every member. Small data
-// uses three fixed slots of its own, which stay in the caches of the members that exchange it.
-// Larger data goes around a ring. A store to a line that another core has changed or read and still
-// holds is slow, one to a line that has gone back to the shared cache is not: the ring of large
-// data is therefore larger than a core's cache. Data of a few pages would lose more by cold lines
-// than it gains: it has a smaller ring.
+// Places the data of each epoch in the bounce buffers, at the same offset in every member. Small
+// data uses three fixed slots, which stay in the caches of the members that exchange it. Larger
+// data goes around a ring. Storing to a line that another core's own cache still holds is slow;
+// storing to a line that is only in the shared cache is not. So the ring of large data is larger
+// than a core's cache. Data of a few pages would lose more by cache misses than it gains; it has a
+// smaller ring.
 class SlotRing {
   static constexpr std::size_t kSmall = 16 << 10;
   static constexpr std::size_t kMiddle = 32 << 10;
   static constexpr std::size_t kSmallSlots = kEpochsInFlight * kSmall;
   static constexpr std::size_t kMiddleRing = 8 * kMiddle;
-  // Of the largest size, that a ring must hold.
+  // Number of chunks of the largest size that a ring must hold.
   static constexpr std::size_t kMinChunks = kEpochsInFlight + 1;
 
  public:
-  static constexpr std::size_t kLargeRing = 2 << 20;  // where the bounce buffer is large enough
+  static constexpr std::size_t kLargeRing = 2 << 20;  // if the bounce buffer is large enough
   static constexpr std::size_t kCompactRing = 5 * kChunk;
-  // With at least so many bytes, the data of three consecutive epochs never overlaps, wherever a
+  // With at least this many bytes, the data of three consecutive epochs never overlaps, wherever a
   // ring wraps.
   static constexpr std::size_t kMinBytes = kSmallSlots + kMinChunks * kChunk;
 
@@ -95,23 +96,23 @@ class SlotRing {
     max_middle_ = std::min(kMiddle, (middle_.end - middle_.begin) / kMinChunks / 64 * 64);
   }
 
-  // Where `bytes` (at most kChunk) would go in `epoch`. `compact`: use only the first kCompactRing
-  // bytes of a ring.
+  // The offset at which place() would put `bytes` (at most kChunk) of `epoch`. `compact`: use only
+  // the first kCompactRing bytes of a ring.
   [[nodiscard]] std::size_t next(std::uint64_t epoch, std::size_t bytes, bool compact) const {
     if (bytes <= kSmall) return epoch % kEpochsInFlight * kSmall;
     const Ring& ring = bytes <= max_middle_ ? middle_ : large_;
     const std::size_t end = compact ? std::min(ring.begin + kCompactRing, ring.end) : ring.end;
     return ring.next + bytes <= end ? ring.next : ring.begin;
   }
-  // Reserves that place. Called by all members, with equal arguments.
+  // Reserves that offset. All members call this with equal arguments.
   void place(std::uint64_t epoch, std::size_t bytes, bool compact) {
     at_[epoch % kEpochsInFlight] = next(epoch, bytes, compact);
     Ring& ring = bytes <= max_middle_ ? middle_ : large_;
     if (bytes > kSmall) ring.next = at_[epoch % kEpochsInFlight] + (bytes + 63) / 64 * 64;
   }
-  // The place reserved for `epoch`, which is one of the last three.
+  // The offset reserved for `epoch`, one of the last three.
   [[nodiscard]] std::size_t at(std::uint64_t epoch) const { return at_[epoch % kEpochsInFlight]; }
-  // Bytes of the ring of large data.
+  // Size in bytes of the ring of large data.
   [[nodiscard]] std::size_t capacity() const { return large_.end - large_.begin; }
 
  private:
@@ -130,11 +131,12 @@ static_assert(sizeof(BounceBuffer) + BounceBuffer::kSkews + SlotRing::kMinBytes 
   return *reinterpret_cast<BounceBuffer*>(arena.bounce_buffer(slot).data());
 }
 
-// The bounce buffers of the members of a communicator, and where the data of each epoch lies in
-// them. Each member has one of these; all of them place equal data. Owned and used by one thread.
+// The bounce buffers of the members of a communicator, and the place of each epoch's data in them.
+// Each member has such an object, and all members make the same calls of place(). Used by one
+// thread.
 class BounceBuffers {
  public:
-  // `slots`: of the members, by rank. `arena` must outlive it.
+  // `slots`: the members' slots, by rank. `arena` must outlive it.
   BounceBuffers(const shmem::Arena& arena, std::vector<proto::SlotIndex> slots)
       : slots_(std::move(slots)), ring_(shmem::bounce_buffer_bytes(arena.spec().slots)) {
     for (const proto::SlotIndex slot : slots_) buffers_.push_back(&bounce_buffer_of(arena, slot));
@@ -151,7 +153,7 @@ class BounceBuffers {
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t epoch) const {
     return buffers_[rank]->data_of(slots_[rank]) + ring_.at(epoch);
   }
-  // Where the chunk of `rank` would be placed for `epoch`.
+  // The place that `rank`'s chunk of `epoch` would have after place().
   [[nodiscard]] std::byte* next_chunk(std::size_t rank, std::uint64_t epoch, std::size_t bytes,
                                       bool compact) const {
     return buffers_[rank]->data_of(slots_[rank]) + ring_.next(epoch, bytes, compact);

@@ -6,13 +6,12 @@
 namespace regroup::collective::shm {
 namespace {
 
-// Whether a rank reads the peers' chunks in the same way and at the same time as they read its own.
+// True if each rank reads its peers' chunks in the same way and at the same time as they read its.
 bool reads_others_chunks(Kind kind) { return !from_root(kind) && !to_root(kind); }
 
 }  // namespace
 
-// Prefetches what the peers are about to have written for this rank, before it polls for them. At
-// most as much as the processor can fetch at a time.
+// Prefetches at most as many bytes as the processor can fetch at a time.
 void DataPath::prefetch_others(const Operation& o) const {
   constexpr std::size_t kMax = 1024;
   const auto self = static_cast<std::size_t>(rank_);
@@ -27,15 +26,14 @@ void DataPath::prefetch_others(const Operation& o) const {
   }
 }
 
-// Prefetches for writing the lines that the next operation writes first if it equals this one;
-// nobody reads them any more.
+// No member reads these lines any more.
 void DataPath::prefetch_next(const Operation& o, const Plan& plan) const {
   sync_.prefetch_next();
   const bool in_one_place = plan.uses_inline_chunks() || (plan.exits_eagerly && !is_split(o.kind));
   if (plan.in_arrival() || !in_one_place || !plan.contributes) return;
   const bool past =
       !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == reduce::Stores::kStream;
-  if (past) return;  // streaming stores need no line in the cache
+  if (past) return;  // streaming stores do not need the line in the cache
   constexpr std::size_t kMax = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next = buffers_.next_chunk(self, sync_.epoch(), plan.placed, plan.compact);
@@ -86,12 +84,12 @@ void DataPath::copy_in(const Operation& o, std::size_t index) {
 // Ends this rank's work on chunk `index`, which was copied in during `epoch`.
 void DataPath::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
-  // Too short to measure the cost of a byte.
+  // A short last chunk does not show the cost of a byte.
   const bool is_rest = index > 0 && 2 * bytes < plan_.piece;
   tuners_.end(plan_.tuner_key(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
 }
 
-// Takes this rank's part of chunk `index`, which the peers copied in during `epoch`.
+// Copies or reduces this rank's part of chunk `index`, which the peers copied in during `epoch`.
 void DataPath::copy_out(const Operation& o, std::size_t index, std::uint64_t epoch) {
   tuners_.measure(epoch, [&] { deliver(o, index * plan_.piece, plan_.piece_bytes(index)); });
   end_chunk(o, index, epoch);
@@ -117,8 +115,8 @@ void DataPath::fill_chunk(const Operation& o, std::size_t index, reduce::Stores 
   reduce::store_block(to + ours.end, from + ours.end, bytes - ours.end, stores);
 }
 
-// Sets sources_ for chunk `index`, copied in one epoch ago: for each rank, where this rank's part
-// of its contribution begins.
+// Sets sources_ for chunk `index`, which was copied in one epoch ago: for each rank, the address at
+// which this rank's part of that rank's contribution begins.
 void DataPath::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
@@ -135,8 +133,8 @@ void DataPath::set_sources(const Operation& o, std::size_t index) {
   }
 }
 
-// This rank's slice of a chunk goes to the place in its bounce buffer where its own contribution
-// would be, which no other rank reads, or directly to its result.
+// Writes this rank's slice of a chunk to its result, or to the place in its bounce buffer of its
+// own contribution, which no other rank reads.
 void DataPath::fold_slice(const Operation& o, std::size_t index) {
   const reduce::ByteRange mine = reduce::slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;

@@ -1,10 +1,10 @@
 // Cross-memory attach.
 //
-// Why data that cma_read() returned is right: one system call looks up the process once and reads
-// from that address space, first the data, then the canary. A canary that matches identifies the
-// address space, and proves that its member had not given up when the data was read: a member
-// withdraws its canary before its caller may change the data. The page of the canary is wiped in
-// forked children, which are copies of everything else.
+// Why the data that cma_read() returns is right: one system call looks up the process once and
+// reads from that address space, first the data, then the canary. A canary that matches identifies
+// the address space, and proves that its member had not given up when the kernel read the data,
+// since a member withdraws its canary before its caller may change the data. In forked children,
+// which copy everything else, the kernel wipes the page of the canary.
 #include "collective/shm/cma.h"
 
 #include <sys/mman.h>
@@ -26,8 +26,8 @@ bool cma_read(const RemoteBuffer& from, std::size_t at, Output to) {
   const iovec mine[] = {{to.data(), to.size()}, {&seen, sizeof seen}};
   const iovec theirs[] = {{reinterpret_cast<void*>(from.address + at), to.size()},
                           {reinterpret_cast<void*>(from.canary_address), sizeof seen}};
-  // Not through the C library: sanitizers would report a member that gave up, as a thread of the
-  // same process, as a bug of the reader.
+  // Not through the C library: when members are threads of one process (in tests), sanitizers would
+  // report a read from a member that gave up as a bug of the reader.
   const long got = ::syscall(SYS_process_vm_readv, from.pid, mine, 2UL, theirs, 2UL, 0UL);
   return got == static_cast<long>(to.size() + sizeof seen) && seen == from.canary;
 }

@@ -1,7 +1,7 @@
-// Cross-memory attach (CMA): reads the memory of another process of this host in one copy by the
-// kernel (process_vm_readv). Addresses are exchanged at a synchronisation point. Each read reports
-// whether it came from the intended memory, so nobody has to test beforehand whether the kernel
-// permits it.
+// Cross-memory attach (CMA): reads the memory of another process of this host with a single copy,
+// by process_vm_readv(). The members exchange addresses at a synchronisation point. Each read
+// reports whether it came from the intended memory, so no member has to test beforehand whether the
+// kernel permits it.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace regroup::collective::shm {
 // Memory of another member and its liveness canary. In the reader's PID namespace the pid may
 // belong to another process, or may have been reused; a canary exists in one process only.
 struct RemoteBuffer {
-  std::uint64_t address = 0;  // 0: must not be read
+  std::uint64_t address = 0;  // 0: the peers must not read it
   std::uint64_t canary_address = 0;
   std::uint64_t canary = 0;
   std::int64_t pid = 0;
@@ -38,7 +38,8 @@ class LivenessCanary {
   // Describes `data` for peers. Returns an unreadable RemoteBuffer if the canary was withdrawn or
   // there is no memory for it.
   [[nodiscard]] RemoteBuffer expose(Input data);
-  // Final. A member that gives up calls it before any exposed memory may change.
+  // Ends all later reads. A member that gives up calls it before any exposed memory may change.
+  // Cannot be undone.
   void withdraw();
 
  private:

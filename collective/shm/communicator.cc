@@ -1,25 +1,25 @@
 // Operations and their synchronisation points.
 //
-// Why no member overwrites a chunk that a slow peer still reads. Epoch k lies between
-// synchronisation points k and k + 1. The chunk of epoch k is written by its owner in epoch k, one
-// slice of it again by the same owner in k + 1, and read in k + 1 and k + 2. The data of three
-// consecutive epochs does not overlap (SlotRing), so the memory is written again in k + 3 at the
-// earliest: after point k + 3, where every member has finished epoch k + 2, whatever the operations
-// are. Hence no extra point is needed at the end of an operation. A member that leaves after its
-// own arrival (may_exit_eagerly()) waits for the others at that point before it writes anything for
-// its next operation. Payloads are written before point k and read after it; there are two of them.
-// Epochs count from 0 in each communicator, so its members synchronise once before the first chunk
-// or payload is written. Between generations the generation fence does the same. Groups share the
-// bounce buffer but count their own epochs: while they exist, each operation ends with a
+// Why no member overwrites a chunk that a slow peer still reads. Epoch k is the time between
+// synchronisation points k and k + 1. The owner of a chunk writes it in epoch k and one slice of it
+// again in k + 1; its peers read it in k + 1 and k + 2. The data of three consecutive epochs does
+// not overlap (SlotRing), so the owner writes the same memory again in k + 3 at the earliest: after
+// point k + 3, where every member has finished epoch k + 2, whatever the operations are. Hence no
+// operation needs an extra point at its end. A member that leaves after its own arrival
+// (may_exit_eagerly()) waits for the others at that point before it writes anything for its next
+// operation. Payloads are written before point k and read after it; there are two of them, used in
+// turn. Epochs count from 0 in each communicator, so its members synchronise once before they write
+// the first chunk or payload; between generations, the generation fence does the same. Groups share
+// the bounce buffer but count their own epochs: while groups exist, each operation ends with a
 // synchronisation point (ProgressEngine::has_groups).
 //
 // Why no member changes memory that peers read in place, in the arena or by CMA (single_copy.cc):
 // its owner stays in the operation until a synchronisation point after those reads, and never
 // leaves such an operation eagerly. A member that leaves because it failed withdraws its canary
-// first (ProgressEngine::fail, cma.h), so a reader can tell that its data is invalid, as it can for
-// a process that is gone or was replaced. Then, or when the kernel refuses, the data goes through
-// the bounce buffers as if nothing had been read, from the synchronisation point on at which all
-// members learn it.
+// first (ProgressEngine::fail, cma.h), so that a reader can tell that its data is invalid, as it
+// can for a process that is gone or was replaced. In these cases, and when the kernel refuses the
+// read, all members learn so at the next synchronisation point; then the data goes through the
+// bounce buffers as if nothing had been read.
 #include "collective/shm/communicator.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ using base::Status;
 
 namespace {
 
-// `rank` of `size` sums its slice.
+// Sums the slice of rank `rank` of `size`.
 void sum_slice(const SliceSum& sum, int rank, int size, proto::Generation generation) {
   const reduce::ByteRange mine = reduce::slice_of(sum.result.size(), rank, size);
   begin_sum(sum.blocks, generation);
@@ -92,7 +92,7 @@ Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
   }
 }
 
-// True if `pending` moved one state further.
+// Moves `pending` to its next state; false if that would have to wait.
 Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   using State = Pending::State;
   const bool alone = size() == 1;

@@ -1,6 +1,6 @@
-// The shared-memory Communicator. communicator.cc runs operations from synchronisation point to
-// synchronisation point, fast_path.cc runs blocking operations without the queue where it can;
-// DataPath does the work between two points, factory.cc opens and splits communicators.
+// The shared-memory Communicator. communicator.cc takes operations from one synchronisation point
+// to the next; fast_path.cc runs blocking operations without the queue if it can; DataPath does the
+// work between two points; factory.cc opens and splits communicators.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,10 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
     return {engine_, &engine_->core_use()};
   }
 
-  // For the progress engine: advances `pending` without waiting; true when it is complete.
+  // For the progress engine: advances `pending` without waiting; true once it is complete.
+  // `thorough`: check all members for a mismatch even if one has not arrived.
   [[nodiscard]] base::Result<bool> advance(Pending& pending, bool thorough);
-  // Operations by CMA.
+  // Number of operations completed by CMA.
   [[nodiscard]] std::uint64_t single_copies() const { return data_.single_copies(); }
   [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
   [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
@@ -81,11 +82,11 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   SyncPoints sync_;
   DataPath data_;
   bool synchronised_;
-  bool exited_eagerly_ = false;  // left the last point before all members arrived
+  bool exited_eagerly_ = false;  // this member left the last point before all had arrived
   PlanCache plan_cache_;
 };
 
-// make_shm() (factory.h).
+// As make_shm() of factory.h, but returns the concrete type.
 [[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(
     const shmem::Arena& arena, const proto::World& world, proto::SlotId self,
     const CommunicatorOptions& options = {}, const ShmOptions& shm = {});

@@ -1,5 +1,6 @@
-// Hall's condition for the given affinity sets and their union. Checking all unions of sets would
-// take exponential time, and launchers bind to single cores or to nested parts of a machine.
+// Checks Hall's condition for the given affinity sets and their union. Checking all unions of sets
+// would take exponential time; and launchers bind to single cores or to nested parts of a machine,
+// for which this check is exact.
 #include "collective/shm/cores.h"
 
 #include <sched.h>

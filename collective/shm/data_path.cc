@@ -26,11 +26,11 @@
 namespace regroup::collective::shm {
 namespace {
 
-// Smallest result for two levels, which cost a point for each block.
+// Smallest result for two levels, which need an additional synchronisation point for each block.
 constexpr std::size_t kLevelsBytes = 256 << 10;
 constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
-constexpr std::size_t kReadAtOnce = 1 << 20;      // by CMA, between two checks
-constexpr std::size_t kMinByLoads = 2 << 10;  // smallest copy by loads and stores; memcpy() below
+constexpr std::size_t kReadAtOnce = 1 << 20;      // read by CMA between two calls of may_read()
+constexpr std::size_t kMinByLoads = 2 << 10;      // smaller copies use memcpy()
 
 }  // namespace
 
@@ -49,7 +49,8 @@ DataPath::DataPath(const Context& context, std::vector<proto::SlotIndex> slots, 
       single_copy_(single_copy) {}
 
 // Makes `o` the current operation. This rank reads its own contribution in place, unless other
-// ranks may overwrite it with a shared result at any time, as in place.
+// ranks may overwrite it with a shared result at any time, because input and result are the same
+// memory.
 void DataPath::begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o) {
   plan_ = plan;
   signature_ = signature;
@@ -119,7 +120,8 @@ Input DataPath::work_in(const Operation& o, std::uint64_t phase) {
   return phase == 0 && !plan_.offers_single_copy() ? arrival_payload(o) : Input();
 }
 
-// Finds the offsets of this rank's memory in the arena, which needs no copy.
+// Finds the offsets in the arena of this rank's input and result; memory in the arena is not
+// copied.
 void DataPath::locate_in_arena(const Operation& o) {
   const Input in = contribution_of(o);
   const bool whole_at_once =
@@ -131,7 +133,7 @@ void DataPath::locate_in_arena(const Operation& o) {
   if (offsets_.in != kNotInArena) inputs_[static_cast<std::size_t>(rank_)] = in.data();
 }
 
-// Payload of the first arrival: the data itself, or where in the arena it lies.
+// The payload of the first arrival: the data itself, or its offset in the arena.
 Input DataPath::arrival_payload(const Operation& o) const {
   if (plan_.in_arrival()) return plan_.contributes ? contribution_of(o) : Input();
   return std::as_bytes(std::span(&offsets_, 1));
@@ -175,8 +177,8 @@ void DataPath::collect_offsets(const Operation& o) {
   }
 }
 
-// Payload with the memory that peers may read, unless this rank overwrites it before all have read
-// it.
+// The payload that exposes this rank's memory to its peers, unless this rank may overwrite it
+// before all have read it.
 Input DataPath::expose_memory(const Operation& o) {
   const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
   RemoteBuffer memory;
@@ -184,7 +186,7 @@ Input DataPath::expose_memory(const Operation& o) {
   return single_copy_.announce(offsets_, memory);
 }
 
-// Reads this rank's parts. Contributions in the arena, and its own, are copied without the kernel.
+// Contributions in the arena, and this rank's own, are copied without the kernel.
 base::Status DataPath::read_all(const Operation& o, const MayRead& may_read) {
   const bool receives = o.kind == Kind::kGather      ? rank_ == o.root
                         : o.kind == Kind::kBroadcast ? rank_ != o.root
@@ -220,8 +222,9 @@ void DataPath::collect_votes() {
   phases_ = plan_.first_chunk + chunks() + 2;
 }
 
-// Each rank reduces its slice in its own result, from which the others copy it: nobody else reads
-// that part, even if it is an input too. No rank is done before all have copied.
+// Each rank reduces its slice in its own result, from which the others copy it. No other rank reads
+// that part as an input, even if input and result are the same memory. No rank leaves the operation
+// before all have copied.
 void DataPath::fold_in_results(const Operation& o) {
   plan_.route = Route::kInResults;
   plan_.piece = std::max(kMinInResults, buffers_.ranks() * kChunk);
@@ -234,7 +237,7 @@ void DataPath::fold_all_into_shared(const Operation& o) {
   ranks_fold_.run(sources_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
 }
 
-// Sums of 16-bit types would be rounded on the way.
+// Not for 16-bit types, whose sums would be rounded between the levels.
 void DataPath::choose_levels(const Operation& o) {
   if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16)
     return;
@@ -251,8 +254,8 @@ void DataPath::choose_levels(const Operation& o) {
   if (levels_) plan_.route = Route::kTwoLevels;
 }
 
-// Reduces block `index` on its node while the previous block, whose sums are complete, becomes the
-// result.
+// Reduces block `index` within the NUMA nodes, and the previous block, whose sums are complete,
+// between them.
 void DataPath::fold_in_two_levels(const Operation& o, std::size_t index) {
   const auto block = [&](std::size_t i) {
     const std::size_t begin = i * levels_->block();
@@ -271,7 +274,7 @@ void DataPath::fold_in_two_levels(const Operation& o, std::size_t index) {
                         o.dtype, o.op);
 }
 
-// Delivers this rank's data from sources_: bytes at..at+bytes of each block.
+// Delivers this rank's data from sources_ to its output: bytes at..at+bytes of each block.
 void DataPath::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
   const auto root = static_cast<std::size_t>(o.root);
   if (to_root(o.kind) && rank_ != o.root) return;
@@ -298,8 +301,8 @@ void DataPath::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
   }
 }
 
-// Where some contributions lie in the arena there is one more point, which this member must have
-// learnt of.
+// If some contributions are in the arena there is one more synchronisation point; this member must
+// know of it before it decides.
 bool DataPath::may_exit_eagerly(const Operation& o, std::uint64_t phase) const {
   const bool last = phase + 1 == phases_;
   const bool heard = plan_.is_copied() || from_root(o.kind) || phase > 1;
@@ -312,7 +315,7 @@ void DataPath::deliver_own(const Operation& o) {
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
   deliver(o, last * plan_.piece, plan_.piece_bytes(last));
-  if (plan_.streams()) reduce::complete_stores();  // after its last arrival
+  if (plan_.streams()) reduce::complete_stores();  // the last arrival was before these stores
 }
 
 void DataPath::copy(std::byte* to, const std::byte* from, std::size_t bytes,

@@ -1,7 +1,7 @@
-// The data path of a communicator: who copies or sums which blocks in which phase, the time between
-// two synchronisation points of an operation. data_path.cc holds the phases, bounce_copy.cc the
-// copies to and from bounce buffers. Canonical sums do not pass here: sum_slice() in
-// communicator.cc does them.
+// The data path of a communicator: which rank copies or sums which blocks in which phase. A phase
+// is the time between two synchronisation points of an operation. data_path.cc has the phases,
+// bounce_copy.cc the copies to and from bounce buffers. Canonical sums are elsewhere: sum_slice()
+// in communicator.cc.
 #pragma once
 
 #include <cstddef>
@@ -28,62 +28,64 @@
 
 namespace regroup::collective::shm {
 
-// Of one member, and of one operation after the other: each begins with begin() or begin_phases(),
-// and all calls until the next one are about it, with the same Operation. The caller arrives at
-// `sync` between two phases and waits there; all members run the same operations. Owned and used by
-// one thread. Nothing blocks.
+// Works for one member, on one operation after the other. begin() or begin_phases() starts an
+// operation; all calls until the next start concern that one and pass the same Operation. Between
+// two phases the caller arrives at `sync` and waits there. All members run the same operations.
+// Used by one thread. Nothing blocks.
 class DataPath {
  public:
-  // What a data path uses besides its own state. All must outlive it.
+  // What a data path uses in addition to its own state. All of it must outlive the data path.
   struct Context {
     const shmem::Arena& arena;
     SyncPoints& sync;
-    LivenessCanary& canary;  // of this member
+    LivenessCanary& canary;  // this member's
     const CoreUse& cores;
-    const std::optional<int>& numa_node;  // of this member; empty: several
+    const std::optional<int>& numa_node;  // on which this member runs; empty: several
   };
-  // `slots`: of the members, by rank; `rank`: of this one; `ranks_fold`: over one input of each.
+  // `slots`: the members' slots, by rank. `rank`: this member's. `ranks_fold`: the fold over one
+  // input of each rank.
   DataPath(const Context& context, std::vector<proto::SlotIndex> slots, int rank,
            reduce::TreeFold ranks_fold, StorePolicy stores, SingleCopyMode single_copy);
 
   // Makes `o`, which needs one synchronisation point, the current operation.
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o);
-  // Likewise, for any operation of all kinds but messages. `is_part`: of one over several hosts.
+  // Likewise for any operation except a message. `is_part`: it is a part of an operation over
+  // several hosts.
   void begin_phases(const Plan& plan, const CollectiveSignature& signature, const Operation& o,
                     bool is_part);
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  // Of the current operation; grows when the ranks learn where the memory of the others lies. A
-  // synchronisation point lies between two phases.
+  // Number of phases of the current operation. May grow in collect_offsets().
   [[nodiscard]] std::uint64_t phases() const { return phases_; }
-  // Runs phase number `phase`. Returns the payload of the arrival after it, valid until that.
+  // Runs phase number `phase`. Returns the payload for the arrival after it, valid until then.
   [[nodiscard]] Input work(const Operation& o, std::uint64_t phase);
 
-  // After the first synchronisation point: learns where the contributions lie and adapts the plan.
+  // Call after the first synchronisation point: reads where the ranks' contributions are in memory
+  // and adapts the plan.
   void collect_offsets(const Operation& o);
   // In phase 1 of a single copy, before work(): reads this rank's parts of the others' memory.
-  // `may_read(r)` is called before each MiB of rank r; its error ends the operation. A read that
-  // fails is no error: this rank votes so.
+  // Calls `may_read(r)` before each MiB of rank r and returns its error. A read that fails is not
+  // an error: this rank then votes that it could not read.
   using MayRead = std::function<base::Status(std::size_t rank)>;
   [[nodiscard]] base::Status read_all(const Operation& o, const MayRead& may_read);
-  // After the point at which all have reported whether they could read.
+  // Call after the point at which all ranks have voted whether they could read.
   void collect_votes();
 
-  // In phase 1 of an operation by inline chunks, before work(): true when all have come.
+  // In phase 1 of an operation by inline chunks, before work(): true once all chunks have arrived.
   [[nodiscard]] bool fetch_inline_chunks(const Operation& o) {
     return inline_.fetch(o, plan_.block);
   }
   [[nodiscard]] std::size_t missing_rank() const { return inline_.missing_rank(); }
 
-  // True when the peers find this member's contribution without its help and it needs nothing from
-  // them: the last synchronisation point, after phase `phase` - 1, can wait until the next
-  // operation. Then deliver_own() completes the operation.
+  // True if the peers need no more help of this member and it needs nothing from them: then it need
+  // not wait at the last synchronisation point, after phase `phase` - 1, before its next operation.
+  // deliver_own() then completes the operation.
   [[nodiscard]] bool may_exit_eagerly(const Operation& o, std::uint64_t phase) const;
   void deliver_own(const Operation& o);
 
   // work() in parts, for an operation with one point, in phases 0 and 1.
   [[nodiscard]] Input send(const Operation& o);
   void receive(const Operation& o);
-  // Prefetches what the peers are about to have written for this rank, before it polls for them.
+  // Prefetches the lines that the peers are writing for this rank; call it before polling for them.
   void prefetch_others(const Operation& o) const;
   // Prefetches for writing the lines that the next operation writes first if it equals `o`.
   void prefetch_next(const Operation& o, const Plan& plan) const;
@@ -92,7 +94,7 @@ class DataPath {
   [[nodiscard]] BounceBuffers& buffers() { return buffers_; }
   [[nodiscard]] const BounceBuffers& buffers() const { return buffers_; }
   [[nodiscard]] const reduce::TreeFold& ranks_fold() const { return ranks_fold_; }
-  // The stores that fill a chunk of `placed` bytes best, as of the last trial.
+  // The stores that filled a chunk of `placed` bytes fastest in the tuner's last trial.
   [[nodiscard]] reduce::Stores store_choice(Kind kind, std::size_t placed) const {
     return tuners_.choice(kind, placed);
   }
@@ -124,7 +126,7 @@ class DataPath {
   const reduce::TreeFold ranks_fold_;
   BounceBuffers buffers_;
   StoreTuners tuners_;
-  // Set when the members compute on several NUMA nodes; decided at the first large reduction.
+  // Set if the members run on several NUMA nodes; decided at the first large reduction.
   std::optional<TwoLevels> levels_;
   bool levels_chosen_ = false;
   // State of the current operation.
@@ -132,8 +134,8 @@ class DataPath {
   std::uint64_t phases_ = 0;
   CollectiveSignature signature_;
   InlineExchange inline_;
-  std::vector<const std::byte*> inputs_, results_;  // by rank: in the arena, or null
-  std::vector<const std::byte*> sources_;           // by rank: of the current chunk
+  std::vector<const std::byte*> inputs_, results_;  // by rank; null: not in the arena
+  std::vector<const std::byte*> sources_;           // by rank, for the current chunk
   Offsets offsets_{};
   bool same_output_ = false;
   SingleCopy single_copy_;

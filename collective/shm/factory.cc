@@ -1,4 +1,4 @@
-// Opens communicators: of a World, and of groups split from one.
+// Opens the communicators of a World, and those of groups split from them.
 #include "collective/shm/factory.h"
 
 #include <fmt/format.h>
@@ -28,8 +28,8 @@ Result<reduce::TreeFold> fold_of_ranks(std::size_t size) {
 // What each member publishes in split().
 struct SplitRequest {
   std::int32_t color;
-  std::uint32_t free;      // a bit for each group channel that this member does not hold
-  std::uint64_t position;  // highest that any of these channels had in this generation
+  std::uint32_t free;      // one bit per group channel: 1 if this member does not hold it
+  std::uint64_t position;  // highest position that any of these channels had in this generation
 };
 
 SplitRequest split_request_of(const shmem::Arena& arena, proto::SlotIndex self,

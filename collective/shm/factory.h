@@ -14,25 +14,24 @@
 
 namespace regroup::collective::shm {
 
-// Whether large data in ordinary memory is copied once, by cross-memory attach (CMA:
-// process_vm_readv), instead of through bounce buffers. kAuto: for the operations that gain by it.
+// Whether members copy large data in ordinary memory once, by cross-memory attach (CMA:
+// process_vm_readv), instead of through bounce buffers. kAuto: in operations that are faster so.
 enum class SingleCopyMode : std::uint8_t { kAuto, kAlways, kNever };
 
-// Which stores fill bounce buffers: tuned by measured cost (store_tuner.h), always through the
+// The stores that fill bounce buffers: chosen by measurement (store_tuner.h), always through the
 // cache, or always past it.
 enum class StorePolicy : std::uint8_t { kTuned, kPlain, kStream };
 
-// Whether small data travels in inline chunks (inline_chunk.h). kAuto: where this processor gains
-// by it. The other two are for tests.
+// Whether small data travels in inline chunks (inline_chunk.h). kAuto: if that is faster on this
+// processor. The other two are for tests.
 enum class InlineMode : std::uint8_t { kAuto, kAlways, kNever };
 
-// How data moves.
 struct ShmOptions {
   SingleCopyMode single_copy = SingleCopyMode::kAuto;  // the same in all members
   StorePolicy store_policy = StorePolicy::kTuned;
   InlineMode inline_mode = InlineMode::kAuto;  // the same in all members
-  std::optional<int> numa_node;                // of this member; empty: derived from its affinity
-  // Limits how long a member spins; nullptr: the system's clock.
+  std::optional<int> numa_node;                // this member's; empty: derived from its affinity
+  // The clock that limits spinning; nullptr: the system's.
   base::TimePoint (*spin_clock)() = nullptr;
 };
 
@@ -44,7 +43,7 @@ struct ShmOptions {
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_shm(
     const shmem::Arena& arena, const proto::World& world, proto::SlotId self,
     const CommunicatorOptions& options = {}, const ShmOptions& shm = {});
-// Likewise, as a part of a communicator over several hosts.
+// As make_shm(), for the ranks of one host of a communicator over several hosts.
 [[nodiscard]] base::Result<std::unique_ptr<LocalCommunicator>> make_local_shm(
     const shmem::Arena& arena, const proto::World& world, proto::SlotId self,
     const CommunicatorOptions& options = {}, const ShmOptions& shm = {});

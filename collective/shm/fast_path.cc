@@ -1,7 +1,7 @@
-// The fast path: blocking operations with an empty queue. Plans are cached by operation. While the
-// peers answer within the spin limit an operation runs without the queue; one that needs a single
-// synchronisation point runs without the state machine; two ranks do nothing between the peer's
-// arrival and the result.
+// The fast path: blocking operations when the queue is empty. Plans are cached by operation. While
+// the peers arrive within the spin limit, an operation runs without the queue; one that needs a
+// single synchronisation point also runs without the state machine; and between two ranks only the
+// computation of the result remains after the peer's arrival.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@ using PollResult = SyncPoints::PollResult;
 
 namespace {
 
-// A broadcast of 8 KiB gains nothing, one of 16 is slower.
+// Measured: a broadcast of 8 KiB gains nothing, one of 16 KiB is slower.
 constexpr std::size_t kMaxTwoRank = 4 << 10;
 
 bool exchanges(const Operation& o) {
@@ -59,7 +59,7 @@ base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint de
   return run_unqueued(pending);
 }
 
-// Runs from point to point while the peers answer within the spin limit; otherwise leaves the rest
+// Runs from point to point while the peers arrive within the spin limit; otherwise leaves the rest
 // to the queue, which also enforces the deadline.
 base::Status ShmCommunicator::run_unqueued(Pending& pending) {
   constexpr std::uint64_t kBetweenClocks = 16;
@@ -83,8 +83,8 @@ base::Status ShmCommunicator::run_unqueued(Pending& pending) {
   }
 }
 
-// True when all members have arrived at the point that this member left eagerly, or arrive while it
-// polls.
+// True if all members have arrived at the point that this member left eagerly; polls within the
+// spin limit.
 bool ShmCommunicator::has_caught_up(base::TimePoint deadline) {
   for (std::size_t poll = 0; exited_eagerly_ && poll < engine_->spin_polls(); ++poll) {
     if (poll > 0 && !engine_->yield_core(deadline)) break;
@@ -118,7 +118,8 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   return &plan_cache_.add(cached);
 }
 
-// Arrives, and completes the operation if the peers answer within the spin limit; else false.
+// Arrives, and completes the operation if the peers arrive within the spin limit; else returns
+// false.
 bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadline) {
   const Operation& o = cached.operation;
   if (cached.run_by == RunBy::kTwoRanks && engine_->spins()) return run_two_rank(cached);
@@ -142,9 +143,9 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadlin
 }
 
 // Two ranks that spin: an all-reduce or an exchange in the payloads of the arrivals, or a broadcast
-// there, in inline chunks or in a small chunk. Everything that can be done before the peer's
-// arrival is, since the rest of the time is mostly that of one cache line transfer. Inline chunks
-// and arrivals have places of their own, so the slot ring places nothing for them.
+// in payloads, inline chunks or a small chunk. Does everything that is possible before the peer's
+// arrival, since the remaining time is mostly one cache line transfer. Inline chunks and arrivals
+// have places of their own, so the slot ring places nothing for them.
 bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   if (cached.plan.exits_eagerly) return send_two_rank(cached), true;
   const Operation& o = cached.operation;
@@ -209,15 +210,16 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   sync_.signal_and_leave(cached.signature, payload);
   exited_eagerly_ = true;
   if (cached.plan.uses_bounce_buffer()) return data_.prefetch_next(o, cached.plan);
-  sync_.prefetch_next();  // smaller data needs no more
+  sync_.prefetch_next();  // enough for smaller data
   const InlineChunk* next = data_.buffers().inline_chunks(self, sync_.epoch());
   for (std::size_t i = 0;
        cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
     reduce::prefetch_for_write(next + i);
 }
 
-// Polls for the peers within the spin limit; true when all have arrived. Fences first: a load from
-// a line that a peer is writing delays its store, and by then the stores are done.
+// Polls for the peers within the spin limit; true once all have arrived. Fences before it polls: a
+// load from a line that a peer is writing delays the peer's store, and the fence takes long enough
+// for those stores to be done.
 bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) {
   reduce::fence();
   sync_.back_off();

@@ -1,5 +1,6 @@
-// A word of an earlier instance may equal one of this instance. Hence the writer clears the word
-// before it changes the instance, and the reader checks the instance first.
+// Writes and reads inline chunks. A word of an earlier instance may equal a word of this instance.
+// Hence the writer clears the word before it changes the instance, and the reader checks the
+// instance first.
 #include "collective/shm/inline_chunk.h"
 
 #include <algorithm>
@@ -21,8 +22,9 @@ void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data) {
   }
 }
 
-// memcpy(), not copy_small(): where the last line holds 16 bytes, copy_small() took the time of
-// another cache line transfer (64 bytes on an Intel: 0.42 us instead of 0.22).
+// memcpy(), not copy_small(): if the last line holds 16 bytes, copy_small() takes the time of
+// another cache line transfer (measured for 64 bytes on an Intel processor: 0.42 us instead of
+// 0.22).
 bool read_inline_chunks(const InlineChunk* chunks, ChunkTag tag, Output data) {
   for (std::size_t at = 0; at < data.size(); at += sizeof(InlineChunk::payload), ++chunks) {
     if (chunks->instance.load(std::memory_order_acquire) != tag.instance) return false;

@@ -1,6 +1,5 @@
-// Small data in cache lines that carry their own validity tag, as in NCCL's LL128 protocol: the
-// reader fetches each line once, where a separate flag costs one transfer for the flag and another
-// for the data.
+// Small data in cache lines that carry their own validity tag, as in NCCL's LL128 protocol. The
+// reader fetches each line once; with a separate flag it would fetch the flag's line too.
 #pragma once
 
 #include <atomic>
@@ -11,15 +10,15 @@
 
 namespace regroup::collective::shm {
 
-// One member writes it, others read it.
+// One cache line, which one member writes and others read.
 struct alignas(64) InlineChunk {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> instance;
   std::byte payload[48];  // valid once both words match the tag
 };
 
-// Identifies the data of an inline chunk: the instance of a communicator (never 0) and a word that
-// is unique within it (never 0).
+// Identifies the data of an inline chunk: the instance of a communicator, and a word that is unique
+// within that instance. Neither is 0.
 struct ChunkTag {
   std::uint64_t instance;
   std::uint64_t word;
@@ -29,11 +28,11 @@ struct ChunkTag {
   return (bytes + sizeof(InlineChunk::payload) - 1) / sizeof(InlineChunk::payload);
 }
 
-// Writes inline_chunks_for(data.size()) chunks, whose earlier contents nobody reads any more. Does
-// not fence: a later load from a peer's memory may be performed first.
+// Writes inline_chunks_for(data.size()) chunks; no member may still read their earlier contents.
+// Does not fence: a later load from a peer's memory may be performed first.
 void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data);
 
-// True if all chunks are there; else `data` is undefined.
+// Reads the chunks with tag `tag` into `data`. False, with `data` undefined, if one is missing.
 [[nodiscard]] bool read_inline_chunks(const InlineChunk* chunks, ChunkTag tag, Output data);
 
 }  // namespace regroup::collective::shm

@@ -1,4 +1,4 @@
-// Inline chunks of one operation: which rank writes and fetches which.
+// Decides which rank writes and fetches which inline chunks in each kind of operation.
 #include "collective/shm/inline_exchange.h"
 
 #include <algorithm>

@@ -41,8 +41,8 @@ bool Messages::has_any_of(const void* communicator) const {
 }
 
 base::Status Messages::advance() {
-  // A message that completes frees the chunks for another one, which may be earlier in the list:
-  // its receiver rang long ago and will not ring again.
+  // A message that completes frees the chunks for another, which may be earlier in the list. The
+  // receiver of that one rang long ago and will not ring again, so start over.
   for (bool again = true; std::exchange(again, false);) {
     for (std::size_t i = 0; i < messages_.size();) {
       REGROUP_ASSIGN_OR_RETURN(

@@ -1,6 +1,6 @@
 // Point-to-point messages: send and receive. The sender waits until the receiver has posted its
-// receive, then passes the data in chunks through its own bounce buffer, one message at a time. A
-// message without a receiver therefore blocks no other.
+// receive, then passes the data in chunks through its own bounce buffer, one message at a time. So
+// a message that is never received blocks no other message.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Message {
   base::TimePoint started;
   base::TimePoint deadline;
   bool begun = false;
-  std::uint64_t first = 0;   // chunk count of this pair before the message
-  std::uint64_t chunks = 0;  // completed by this side
+  std::uint64_t first = 0;   // number of chunks that this pair exchanged before the message
+  std::uint64_t chunks = 0;  // number of chunks of the message that this side has completed
 };
 
 // Owned and used by one thread.
@@ -35,10 +35,10 @@ class Messages {
 
   void add(const Message& message) { messages_.push_back(message); }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
-  // Advances all messages as far as they get and removes those that are complete. kInvalidArgument
-  // if both sides differ in size.
+  // Advances all messages without waiting, and removes the complete ones. kInvalidArgument if the
+  // two sides of a message differ in size.
   [[nodiscard]] base::Status advance();
-  // Grows with each chunk that was written or taken.
+  // Number of chunks written and taken so far.
   [[nodiscard]] std::uint64_t progress() const { return progress_; }
   [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is complete
   [[nodiscard]] bool has_any_of(const void* communicator) const;

@@ -1,6 +1,6 @@
-// The sums of a NUMA node are nodes of the canonical tree: the canonical cover of each run of ranks
-// on that node. A run whose length is not a power of two, or that does not begin at a multiple of
-// one, has several sums, and single ranks in between whose inputs all ranks read directly.
+// The sums of a NUMA node are nodes of the canonical tree: the canonical cover of each run of
+// consecutive ranks on that NUMA node. A run that is no node of the tree has several sums, and
+// perhaps single ranks whose inputs all ranks read directly.
 #include "collective/shm/numa_domains.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// N of the entry `prefix`N.
+// Parses the N of an entry named `prefix`N.
 std::optional<int> number_of(const fs::path& entry, std::string_view prefix) {
   const std::string name = entry.filename();
   const char* last = name.data() + name.size();
@@ -40,13 +40,14 @@ void for_each_numbered(const fs::path& folder, std::string_view prefix, Use use)
   }
 }
 
-// The largest slice of `bytes` that slice_of() cuts for one of `count`.
+// The size of the largest of the `count` slices into which slice_of() divides `bytes`.
 std::size_t largest_slice(std::size_t bytes, std::size_t count) {
   const std::size_t lines = (bytes + reduce::kCacheLine - 1) / reduce::kCacheLine;
   return (lines + count - 1) / count * reduce::kCacheLine;
 }
 
-// Which of slice_of()'s `count` slices of `bytes` byte `at` lies in.
+// The index of the slice that contains byte `at`, if slice_of() divides `bytes` into `count`
+// slices.
 std::size_t slice_at(std::size_t bytes, std::size_t at, std::size_t count) {
   const std::size_t lines = (bytes + reduce::kCacheLine - 1) / reduce::kCacheLine;
   std::size_t index = at / reduce::kCacheLine * count / lines;
@@ -131,8 +132,8 @@ base::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
     return static_cast<std::size_t>(std::ranges::find(group, r) - group.begin());
   };
   levels.group_rank_ = group_rank_of(rank);
-  // Where all nodes have equally many ranks, a rank's slice of the second level lies within its
-  // slice of the first: it is still in that core's cache.
+  // If all NUMA nodes have equally many ranks, a rank's slice at the second level is part of its
+  // slice at the first, and so still in that core's cache.
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto before = std::pair(group_rank_of(r), group_of.at(nodes[r]));
     if (before < std::pair(levels.group_rank_, levels.group_)) levels.global_slice_ += 1;

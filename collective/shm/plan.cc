@@ -1,4 +1,4 @@
-// Which algorithm an operation uses (data_path.cc lists them), by its kind and size; the limits
+// Chooses the algorithm of an operation (data_path.cc lists them) by its kind and size. The limits
 // were measured.
 #include "collective/shm/plan.h"
 
@@ -12,12 +12,12 @@ namespace regroup::collective::shm {
 namespace {
 
 constexpr std::size_t kFewRanks = 4;
-// Total bytes of inputs up to which each rank that wants the result reduces all of it.
+// Total size of the inputs up to which each rank that receives the result reduces all of it.
 std::size_t max_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
-// Contributions up to this size are copied even from the arena: that costs less than a
-// synchronisation point, which takes longest where ranks share cores. A root need not wait for the
-// others then. All-reduce: each rank reduces everything, if that is little. An allgather or
-// reduce_scatter entirely in the arena would be slower beyond these limits.
+// Contributions up to this size are copied even from the arena, since a copy costs less than a
+// synchronisation point (which takes longest if ranks share cores), and then a root need not wait
+// for the others. In a small all-reduce, each rank reduces everything. Beyond these limits, an
+// allgather or reduce_scatter entirely in the arena would be slower.
 std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   constexpr std::size_t kKiB = 1 << 10;
   if (kind == Kind::kAllreduce) {
@@ -27,10 +27,10 @@ std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   return (from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB;
 }
 
-// On AMD processors inline chunks cost more the more there are, and data with a separate flag does
-// not: 1 KiB between two ranks takes 0.35 us as inline chunks and 0.19 with a flag in a
+// On AMD processors the cost of inline chunks grows with their number, that of data with a separate
+// flag does not: 1 KiB between two ranks takes 0.35 us as inline chunks and 0.19 with a flag in a
 // broadcast, 1.07 and 0.42 in an all-reduce. On Intel processors a root's inline chunks take half
-// as long as with a flag; other kinds were not compared there.
+// as long as data with a flag; other kinds were not compared there.
 std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   static const bool kAmd = base::is_amd();
   if (mode == InlineMode::kNever) return 0;
@@ -38,17 +38,17 @@ std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   return from_root(kind) ? 2 : 0;
 }
 
-// Contributions that use the compact ring: with two ranks the inputs, outputs and bounce buffers
-// are about as large as the cache, and each chunk is written and read once. Measured:
-// docs/design/bounce_buffers.md.
+// Sizes of contributions that use the compact ring: there, with two ranks, inputs, outputs and
+// bounce buffers are together about as large as the cache, and each chunk is written and read once.
+// Measured: docs/design/bounce_buffers.md.
 bool uses_compact_ring(Kind kind, std::size_t whole) {
   constexpr std::size_t kMiB = 1 << 20;
   if (kind == Kind::kAllgather) return whole >= 2 * kMiB && whole <= 4 * kMiB;
   return kind == Kind::kAlltoall && whole >= kMiB;
 }
 
-// Largest cache size believed: a larger one is shared with other virtual machines (480 MiB on the
-// one measured).
+// Upper limit for the cache size: a larger cache is shared with other virtual machines (480 MiB on
+// the machine that was measured).
 constexpr std::size_t kMaxCache = 32 << 20;
 
 std::size_t last_level() {
@@ -108,8 +108,8 @@ Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part
   const std::size_t ring =
       plan.compact ? std::min(SlotRing::kCompactRing, with.ring_capacity) : with.ring_capacity;
   choose_stores(plan, o, with.size, results, ring);
-  // After a small chunk the next copy begins sooner. With many ranks, and in parts of operations
-  // over several hosts, the extra synchronisation points cost more than that.
+  // With small chunks the next copy begins sooner. With many ranks, and in parts of operations over
+  // several hosts, the extra synchronisation points cost more than that gains.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
   plan.piece = is_split(o.kind) && ranks > 1
                    ? chunk / (ranks - 1) / reduce::kCacheLine * reduce::kCacheLine

@@ -1,5 +1,5 @@
-// The recent blocking operations of a communicator with their plans, so that repeating one needs no
-// validation and no planning.
+// The recent blocking operations of a communicator with their plans, so that a repeated operation
+// needs neither validation nor planning.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace regroup::collective::shm {
 
-// How an operation with an empty queue runs (fast_path.cc). Those from kOnePoint on need one
-// synchronisation point: contributions travel in arrivals or are copied.
+// How fast_path.cc runs an operation when the queue is empty. kOnePoint and kTwoRanks need a single
+// synchronisation point, because contributions travel in arrivals or are copied.
 enum class RunBy : std::uint8_t {
   kStateMachine,
   kOnePoint,
-  kTwoRanks,  // by run_two_rank(), if both spin
+  kTwoRanks,  // by run_two_rank(), if both ranks spin
 };
 
 struct CachedPlan {
@@ -27,8 +27,8 @@ struct CachedPlan {
   CollectiveSignature signature;
   Plan plan;
   RunBy run_by = RunBy::kStateMachine;
-  // For kTwoRanks.
-  reduce::Kernels::Close close = nullptr;  // for an allreduce
+  // Arguments of the reduction, for an allreduce of kTwoRanks.
+  reduce::Kernels::Close close = nullptr;
   std::uint32_t divisor = 1;
   std::size_t count = 0;  // elements
 };
@@ -38,9 +38,9 @@ class PlanCache {
  public:
   static constexpr std::size_t kEntries = 32;
 
-  // The entry of `o`, equal in all fields, or null; valid until the next add(). Operations in a
-  // loop repeat in order, so the entry that followed the latest one last time is checked first;
-  // after an operation that ran twice in a row, the one that followed it then.
+  // The entry whose operation equals `o` in all fields, or null; valid until the next add().
+  // Operations in a loop repeat in order, so find() first checks the entry that followed the latest
+  // one last time (if the latest ran twice in a row: the one that followed its second run).
   [[nodiscard]] const CachedPlan* find(const Operation& o) {
     std::size_t at = entries_[latest_].followers[repeats_];
     if (!is_it(entries_[at], o)) {
@@ -51,7 +51,7 @@ class PlanCache {
     }
     return &set_latest(at).cached;
   }
-  // Replaces the oldest entry. Returns the new one.
+  // Replaces the oldest entry by `cached`. Returns the new entry.
   CachedPlan& add(const CachedPlan& cached) {
     Entry& entry = set_latest(added_++ % kEntries);
     entry = {cached, true};
@@ -62,7 +62,7 @@ class PlanCache {
   struct Entry {
     CachedPlan cached;
     bool is_set = false;
-    // Entries that followed it, and that followed it twice.
+    // [0]: the entry that followed a single run of this one; [1]: that followed a second run.
     std::array<std::uint8_t, 2> followers{};
   };
 

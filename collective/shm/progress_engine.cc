@@ -1,10 +1,10 @@
-// Order of operations, and the only code that waits.
+// The order of operations, and the only code of this folder that waits.
 //
-// Waiting: where each rank can have a core of its own, the peers answer within microseconds, so
-// this thread polls for a while. Elsewhere polling would keep the peers from running, so the thread
-// yields to each of them twice. Then it sleeps on the doorbell (shmem/doorbell.h). The number of
-// cores is taken from the affinity of every rank (cores.h), since a launcher may have bound each
-// rank to one core.
+// If each rank can have a core of its own, the peers arrive within microseconds, so the waiting
+// thread polls for a while. Otherwise polling would keep the peers from running, so the thread
+// yields to each of them twice. Then it sleeps on the doorbell (shmem/doorbell.h). Cores are
+// counted from the affinity of every rank (cores.h), since a launcher may have bound each rank to
+// one core.
 #include "collective/shm/progress_engine.h"
 
 #include <fmt/format.h>
@@ -30,9 +30,8 @@ using base::Result;
 using base::Status;
 using base::TimePoint;
 
-// The first and the longest sleep. A peer that leaves by signal_and_leave() may miss a member that
-// falls asleep at that moment, and the member misses the arrival; it sees the arrival when the
-// sleep ends.
+// The first and the longest sleep. A peer that leaves by signal_and_leave() may fail to ring a
+// member that falls asleep at that moment; the member then sees the arrival when its sleep ends.
 constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kMaxSleep = std::chrono::milliseconds(64);
 
@@ -61,9 +60,9 @@ ProgressEngine::ProgressEngine(const shmem::Arena& arena, proto::Generation gene
       messages_(arena, generation, instance, self) {}
 
 void ProgressEngine::fail(Status why) {
-  reduce::complete_stores();  // no publish() follows, and this member's stores may be to shared
-                              // memory
-  canary_.withdraw();         // the caller may change memory that peers might still read
+  // No publish() follows, and this member may have stored to shared memory.
+  reduce::complete_stores();
+  canary_.withdraw();  // the caller may change memory that peers might still read
   if (failed_.ok()) failed_ = std::move(why);
 }
 
@@ -217,9 +216,9 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// Sleeps until something progresses, then polls again: the peers continue at once, so the next
-// progress is due soon. A caller that has `polled` has yielded often enough, but has spun for less
-// time than pays.
+// Sleeps until something progresses, then polls again, since the peers continue at once and the
+// next progress is due soon. A caller that has `polled` has yielded often enough, but should still
+// spin.
 Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
   const base::SystemClock clock;
   auto sleep = kFirstSleep;

@@ -1,6 +1,6 @@
-// The progress engine of a communicator and the groups split from it. They share the member's
-// bounce buffer, in which one collective operation runs at a time, the queue of operations, the
-// messages, and all waiting.
+// The progress engine of a communicator and of the groups split from it: their queue of operations,
+// their messages, and all waiting. They share the member's bounce buffer, so one collective
+// operation runs at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,7 @@ namespace regroup::collective::shm {
 
 class ShmCommunicator;
 
-// The work of a rank in a tree reduction: it sums its slice of the partial sums into the shared
-// result.
+// A rank's work in a tree reduction: to sum its slice of the partial sums into the shared result.
 struct SliceSum {
   const reduce::TreeFold& fold;
   std::span<const std::byte* const> inputs;
@@ -35,26 +34,25 @@ struct SliceSum {
   const SumBlocks& blocks;
 };
 
-// A collective operation that was started and is not complete.
+// A collective operation that was started and is not yet complete.
 struct Pending {
   enum class State { kNew, kCatchingUp, kFirstSync, kWorking, kSyncing, kFinalSync };
 
   Operation operation;
-  CollectiveSignature
-      signature;  // of it, or of the operation over several hosts of which it is a part
+  CollectiveSignature signature;  // if it is a part of an operation over several hosts: of that one
   ShmCommunicator* communicator;
   std::uint64_t ticket;
   base::TimePoint started;
   base::TimePoint deadline;
-  bool closes;  // ends with a synchronisation point: groups existed at its start
+  bool closes;  // it ends with a synchronisation point, since groups existed at its start
   State state = State::kNew;
-  std::uint64_t phase = 0;  // the current one of DataPath::phases()
-  // Of a tree reduction, whose `operation` is the barrier that follows; null otherwise. Read only
-  // as long as the engine has not failed.
+  std::uint64_t phase = 0;  // current phase, below DataPath::phases()
+  // Not null for a tree reduction; `operation` is then the barrier after it. The engine does not
+  // read it once it has failed.
   const SliceSum* slice_sum = nullptr;
 };
 
-// Owned and used by one thread. Every failure is final: the members may be at different
+// Used by one thread. Every failure is final, because after it the members may be at different
 // synchronisation points.
 class ProgressEngine {
  public:
@@ -68,7 +66,7 @@ class ProgressEngine {
   [[nodiscard]] bool can_continue() const {
     return failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) < generation_;
   }
-  // Queues `pending` and advances all operations. Returns its ticket.
+  // Queues `pending` and advances all operations. Returns the ticket of `pending`.
   [[nodiscard]] base::Result<std::uint64_t> start(const Pending& pending);
   // Describes an operation without queueing it.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
@@ -77,8 +75,8 @@ class ProgressEngine {
     return {operation, signature, &communicator, next_ticket_++, base::SystemClock().now(),
             deadline,  has_groups};
   }
-  // Requires is_idle(). Queues `pending` in its current state and waits for its end. `polled`: the
-  // caller has already polled spin_polls() times in vain.
+  // Requires is_idle(). Queues `pending` in its current state and waits until it is complete.
+  // `polled`: the caller has already polled spin_polls() times in vain.
   [[nodiscard]] base::Status run(const Pending& pending, bool polled = false);
   // Records a failure. Only the first one is kept.
   void fail(base::Status why);
@@ -92,37 +90,36 @@ class ProgressEngine {
   // Called by the destructor of `communicator`; its pending operations fail.
   void detach(const ShmCommunicator& communicator);
 
-  // The generation fence: true when every member of an earlier generation on this host has left it.
-  // Nothing shared may be written before.
+  // The generation fence: true once every member of an earlier generation on this host has left
+  // that generation. Until then this member must not write to shared memory.
   [[nodiscard]] bool fence_is_open();
-  // Called when all members in `slots` have arrived at a point: their core sets are known then.
+  // Called when all members in `slots` have arrived at a point, and so have published their cores.
   void on_sync(std::span<const proto::SlotIndex> slots);
-  // Of the members of the World on this host: counted at their first synchronisation point
-  // (cores.h).
+  // Whether the members of the World on this host have a core each; counted at their first
+  // synchronisation point (cores.h).
   [[nodiscard]] const CoreUse& core_use() const { return core_use_; }
   [[nodiscard]] bool spins() const { return core_use_.spins(); }
-  // Spin limit: how often a member polls for its peers before it queues an operation, which costs
-  // more than a poll. About a microsecond; on shared cores, until all peers could have run.
+  // Spin limit: number of polls for the peers before a member queues an operation, which costs more
+  // than a poll. They take about a microsecond; on shared cores, long enough for all peers to run.
   [[nodiscard]] std::size_t spin_polls() const { return spins() ? kSpinPolls : kYields * ranks_; }
-  // How often this member has turned from polling to its doorbell.
+  // Number of times that this member has stopped polling and slept on its doorbell.
   [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
-  // Called between two polls; false when the member should stop polling. Yields the core unless
-  // members spin.
+  // Call between two polls. Yields the core unless members spin. False: the member should stop
+  // polling.
   [[nodiscard]] bool yield_core(base::TimePoint deadline);
-  // The NUMA node on which this member computes; empty if it may use several.
+  // The NUMA node on which this member runs; empty if it may run on several.
   [[nodiscard]] const std::optional<int>& numa_node() const { return numa_node_; }
   [[nodiscard]] SingleCopyMode single_copy() const { return single_copy_; }
   [[nodiscard]] StorePolicy store_policy() const { return store_policy_; }
   [[nodiscard]] InlineMode inline_mode() const { return inline_mode_; }
-  [[nodiscard]] LivenessCanary& canary() {
-    return canary_;
-  }  // of this member; withdrawn once it fails
+  // This member's canary; withdrawn once the engine fails.
+  [[nodiscard]] LivenessCanary& canary() { return canary_; }
   [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
   [[nodiscard]] proto::SlotIndex self() const { return self_; }
   [[nodiscard]] proto::Generation generation() const { return generation_; }
 
-  // Set while groups exist. Several communicators then use one bounce buffer in turn, so each
-  // operation ends with a synchronisation point, after which no member reads it.
+  // True while groups exist. Several communicators then use one bounce buffer in turn, so each
+  // operation ends with a synchronisation point, after which no member reads the operation's data.
   bool has_groups = false;
 
  private:
@@ -130,7 +127,7 @@ class ProgressEngine {
   static constexpr std::size_t kYields = 2;  // per rank
 
   void publish_cores();
-  // Advances all operations as far as they get without waiting.
+  // Advances all operations without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
   [[nodiscard]] bool poll_again(std::uint64_t ticket);
@@ -143,7 +140,7 @@ class ProgressEngine {
   void fail_timed_out(std::uint64_t ticket);
 
   const shmem::Arena& arena_;
-  shmem::MemberSlot& own_slot_;  // of this member
+  shmem::MemberSlot& own_slot_;
   const proto::Generation generation_;
   const proto::SlotIndex self_;
   const std::size_t ranks_;
@@ -156,8 +153,8 @@ class ProgressEngine {
   bool published_cores_ = false;
 
   std::uint64_t next_ticket_ = 1;
-  std::deque<Pending> queue_;      // the first is running
-  std::uint64_t sync_points_ = 0;  // passed
+  std::deque<Pending> queue_;      // the first one is running
+  std::uint64_t sync_points_ = 0;  // number of points passed
   std::uint64_t sleeps_ = 0;
   Messages messages_;
   LivenessCanary canary_;

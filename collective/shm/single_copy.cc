@@ -1,17 +1,17 @@
-// Single-copy operations: the ordinary memory of a member is read in place by its peers (CMA). At
-// the first synchronisation point all members exchange addresses; each reads its part, and at the
-// second point all report whether they could. If one could not, for whatever reason, the operation
-// starts again through the bounce buffers, and this communicator does not try CMA again. A member
-// that cannot read because its peer is dead waits for it there like all others. Inputs are intact
-// for that: memory that an in-place operation overwrites before all have read it is not exposed.
-// communicator.cc explains why exposed memory does not change while it is read.
+// Single-copy operations: members read each other's ordinary memory in place (CMA). At the first
+// synchronisation point all members exchange addresses; then each reads its part; at the second
+// point all report whether they could. If one could not, for whatever reason, the operation starts
+// again through the bounce buffers, and this communicator does not try CMA again. A member that
+// cannot read because its peer is dead waits for that peer there, like all others. The inputs are
+// still intact, since memory that an in-place operation overwrites before all have read it is not
+// exposed. communicator.cc explains why exposed memory does not change while a peer reads it.
 #include "collective/shm/single_copy.h"
 
 namespace regroup::collective::shm {
 namespace {
 
-constexpr std::size_t kMinScatter = 64 << 10;  // bytes of a block
-// Larger results bypass the cache, which the kernel's stores do not.
+constexpr std::size_t kMinScatter = 64 << 10;  // smallest block of a scatter by CMA
+// Results above this limit should bypass the cache; the kernel's stores do not.
 constexpr std::size_t kMaxPaying = 8 << 20;
 
 }  // namespace
@@ -21,9 +21,9 @@ bool supports_single_copy(Kind kind) {
          kind == Kind::kAlltoall || kind == Kind::kBroadcast;
 }
 
-// Measured: docs/design/single_copy.md. Elsewhere the bounce buffers are faster: data with several
-// readers is read from their shared cache, and members that send and receive at the same time share
-// the work.
+// Measured: docs/design/single_copy.md. For other kinds the bounce buffers are faster: several
+// readers of the same data find it in their shared cache, and members that send and receive at the
+// same time share the work.
 bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks) {
   return kind == Kind::kScatter && ranks >= 3 && block >= kMinScatter && block <= kMaxPaying;
 }

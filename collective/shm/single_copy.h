@@ -1,4 +1,4 @@
-// Where the members' memory lies, as they exchange it, and copies by CMA (single_copy.cc).
+// The locations of their memory that members exchange, and copies by CMA (single_copy.cc).
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace regroup::collective::shm {
 
-inline constexpr std::uint64_t kNotInArena = ~0ULL;  // an offset of memory outside the arena
+inline constexpr std::uint64_t kNotInArena = ~0ULL;  // the offset of memory outside the arena
 
 struct Offsets {
   std::uint64_t in;
@@ -34,25 +34,25 @@ struct Announced {
 };
 static_assert(sizeof(Announced) <= SyncPoints::kPayload);
 
-// Whether CMA supports operations of this kind: each rank receives copies only.
+// True if CMA supports operations of this kind, in which ranks only receive copies.
 [[nodiscard]] bool supports_single_copy(Kind kind);
-// Whether CMA is faster than the bounce buffers, for `ranks` members and blocks of `block` bytes.
+// True if CMA is faster than the bounce buffers, for `ranks` members and blocks of `block` bytes.
 [[nodiscard]] bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks);
 
-// Which operations are tried by CMA, and the memory that the members expose for the current one.
-// Members that run the same operations decide alike. Owned and used by one thread.
+// Decides which operations try CMA, and reads the memory that members expose for the current
+// operation. Members that run the same operations decide alike. Used by one thread.
 class SingleCopy {
  public:
   explicit SingleCopy(SingleCopyMode mode) : mode_(mode) {}
 
-  // Whether the next operation of `kind`, with blocks of `block` bytes and `ranks` members, offers
-  // CMA. To be called once for each operation that is not copied anyway.
+  // True if the next operation of `kind`, with blocks of `block` bytes and `ranks` members, offers
+  // CMA. Call it once for each operation of Travel::kInChunks.
   [[nodiscard]] bool tries(Kind kind, std::size_t block, std::size_t ranks);
   // The payload for the point at which all members expose their memory; valid until the next call.
   [[nodiscard]] Input announce(const Offsets& offsets, const RemoteBuffer& memory);
-  // After that point. `payload_of(r)`: the payload of rank r. True if what every contributing rank
-  // of `o` has can be read in place. Otherwise the next operations of this kind probably cannot
-  // either: they do not try.
+  // Call after that point; `payload_of(r)` is the payload of rank r. True if the contribution of
+  // every rank of `o` can be read in place. If not, the next kSkips operations of this kind
+  // probably could not either, and do not try.
   template <class PayloadOf>
   [[nodiscard]] bool collect(const Operation& o, std::size_t ranks, const PayloadOf& payload_of) {
     memory_.resize(ranks);
@@ -68,17 +68,17 @@ class SingleCopy {
     succeeded_ = 1;
     return all;
   }
-  // Fills `to` from offset `at` of the memory of `rank`. False: it could not, and this member votes
-  // so.
+  // Fills `to` from offset `at` of the memory of `rank`. False: it could not, and this member will
+  // vote so.
   [[nodiscard]] bool read(std::size_t rank, std::size_t at, Output to) {
     succeeded_ = cma_read(memory_[rank], at, to) ? 1 : 0;
     return succeeded_ != 0;
   }
-  // The payload for the point at which all members vote: whether this one has read all that it
-  // needed.
+  // The payload for the point at which all members vote: whether this member has read all that it
+  // needs.
   [[nodiscard]] Input vote() const { return std::as_bytes(std::span(&succeeded_, 1)); }
-  // After that point. True if all could read: the operation is done. Otherwise it goes another way,
-  // and CMA is not tried again.
+  // Call after that point. True if all members could read: the operation is complete. Otherwise it
+  // must use another path, and no later operation tries CMA.
   template <class PayloadOf>
   [[nodiscard]] bool count_votes(std::size_t ranks, const PayloadOf& payload_of) {
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -95,10 +95,10 @@ class SingleCopy {
   static constexpr std::uint8_t kSkips = 15;
 
   const SingleCopyMode mode_;
-  bool possible_ = true;                  // until a member could not read
-  std::array<std::uint8_t, 16> skips_{};  // by kind: next operations for which CMA is not tried
+  bool possible_ = true;                  // false once a member could not read
+  std::array<std::uint8_t, 16> skips_{};  // by kind: number of operations left that do not try
   std::uint64_t done_ = 0;
-  // Of the current operation.
+  // State of the current operation.
   Announced announced_{};
   std::vector<RemoteBuffer> memory_;  // by rank
   std::uint64_t succeeded_ = 0;       // 1: this rank read all that it needed

@@ -1,8 +1,8 @@
 // Chooses the stores by which a member fills its bounce buffer, or its slices of a result that
-// others copy. The cost of stores through the cache depends on the distance between its core and
-// the cores that read the same lines last (docs/design/bounce_buffers.md: 2 or 27 us for 64 KiB). A
-// virtual machine is not told that distance, and it changes at run time, so each member measures
-// both kinds of stores from time to time.
+// others copy. The cost of stores through the cache depends on the distance between the member's
+// core and the cores that read the same lines last (docs/design/bounce_buffers.md: 2 or 27 us for
+// 64 KiB). A virtual machine does not know that distance, and it changes at run time, so each
+// member measures both kinds of stores from time to time.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 
 namespace regroup::collective::shm {
 
-// Owned and used by one thread. The time of trials depends on the number of chunks only, so members
-// that run the same operations try at the same time.
+// Used by one thread. When a trial begins depends only on the number of chunks, so members that run
+// the same operations try at the same time.
 class StoreTuner {
  public:
-  // Stores for the next chunk, measured or not.
+  // The stores to use for the next chunk, measured or not.
   [[nodiscard]] reduce::Stores next() {
     if (left_ == 0) next_state();
     left_ -= 1;
@@ -44,15 +44,17 @@ class StoreTuner {
     best = std::min(best, static_cast<double>(ticks) / static_cast<double>(bytes));
   }
 
-  // Chunks each way; the fastest is_measured, as others were interrupted.
+  // Chunks that a trial fills with each kind of stores. The fastest one counts, since interrupts
+  // delay others.
   static constexpr unsigned kTrial = 4;
   static constexpr unsigned kLag = kEpochsInFlight;
-  static constexpr unsigned kMinIdle = 16;  // chunks between trials; doubles
+  static constexpr unsigned kMinIdle = 16;  // chunks between trials; doubles each time
   static constexpr unsigned kMaxIdle = 1024;
 
  private:
   enum class State : std::uint8_t { kIdle, kTryOther, kTryCurrent };
-  static constexpr double kMinGain = 2;  // streaming moves a part of the cost to the readers
+  // Streaming must be this much faster, since it moves a part of the cost to the readers.
+  static constexpr double kMinGain = 2;
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   void next_state() {
@@ -71,15 +73,15 @@ class StoreTuner {
     }
   }
 
-  State state_ = State::kIdle;  // or in a trial: the other stores, then the current ones
+  State state_ = State::kIdle;  // a trial uses the other stores first, then the current ones
   bool streams_ = false;
   unsigned left_ = kMinIdle;  // chunks left in this state
   unsigned idle_chunks_ = kMinIdle;
   double best_[2] = {kNever, kNever};  // ticks per byte: plain, streaming
 };
 
-// What a tuner measures: how the chunks of one kind of operation are filled; or, of an operation
-// that uses no bounce buffer, the slices of its results that others copy.
+// What a tuner measures: filling the chunks of one kind of operation; or, for an operation that
+// uses no bounce buffer, filling the slices of results that others copy.
 class TunerKey {
  public:
   constexpr TunerKey(Kind kind)
@@ -96,24 +98,24 @@ class TunerKey {
   std::size_t index_;
 };
 
-// A tuner for each of these and each size of chunk, and the time that this member has spent on the
-// chunks in flight: its own work, not the time it waited for others.
+// A tuner for each key and each size class of chunks, and the time that this member itself has
+// worked (not waited) on the chunks in flight.
 class StoreTuners {
-  // Bytes placed: for less, reading the clock costs too much.
+  // Smallest chunk that is measured; for less, reading the clock costs too much.
   static constexpr std::size_t kMin = 8 << 10;
-  static constexpr std::size_t kSizes = 5;  // classes, by power of two
+  static constexpr std::size_t kSizes = 5;  // size classes, one per power of two
 
  public:
   explicit StoreTuners(StorePolicy how) : how_(how) {}
 
-  // The chunk of `epoch`, of `placed` bytes, begins. Returns how to store it.
+  // Begins the chunk of `epoch`, of `placed` bytes. Returns the stores to use.
   [[nodiscard]] reduce::Stores begin(TunerKey key, std::size_t placed, std::uint64_t epoch) {
     const bool is_measured = how_ == StorePolicy::kTuned && placed >= kMin;
     const reduce::Stores stores = is_measured ? of(key, placed).next() : choice(key, placed);
     chunks_[epoch % kEpochsInFlight] = {.stores = stores, .is_measured = is_measured};
     return stores;
   }
-  // A chunk of which this member copies nothing in, though others do.
+  // Begins a chunk in which other members copy data in, but this one does not.
   void skip(TunerKey key, std::size_t placed, std::uint64_t epoch) {
     if (placed >= kMin) static_cast<void>(of(key, placed).next());
     chunks_[epoch % kEpochsInFlight] = {};
@@ -121,7 +123,7 @@ class StoreTuners {
   [[nodiscard]] reduce::Stores stores_of(std::uint64_t epoch) const {
     return chunks_[epoch % kEpochsInFlight].stores;
   }
-  // Runs `work`, a part of the work on the chunk of `epoch`, and adds its time.
+  // Runs `work`, a part of the work on the chunk of `epoch`, and adds its time to that chunk's.
   template <class Work>
   void measure(std::uint64_t epoch, const Work& work) {
     Chunk& chunk = chunks_[epoch % kEpochsInFlight];
@@ -129,7 +131,7 @@ class StoreTuners {
     work();
     if (chunk.is_measured) chunk.ticks += base::cpu_ticks() - began;
   }
-  // Ends the chunk of `epoch`, of `bytes` bytes; 0: not worth recording.
+  // Ends the chunk of `epoch` and records its time for `bytes` bytes; 0: does not record it.
   void end(TunerKey key, std::size_t placed, std::uint64_t epoch, std::size_t bytes) {
     Chunk& chunk = chunks_[epoch % kEpochsInFlight];
     if (chunk.is_measured && bytes > 0) of(key, placed).record(chunk.stores, chunk.ticks, bytes);

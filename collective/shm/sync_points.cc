@@ -1,20 +1,20 @@
-// Arrival words.
+// Arrival words: how members arrive, and who wakes whom.
 //
-// Invariant: a member that sleeps is rung. A member stores its arrival, executes a full fence, then
-// polls all peers. One of these fences is the last; the member that polls after it sees every
-// arrival. A member that sees all arrivals in its first poll after its fence, or a mismatch, rings
-// every sleeping peer; hence the last member does. It also sees which peers sleep: a member goes to
-// sleep only after a fence and one more poll (shmem/doorbell.h), and if that poll missed an
-// arrival, it preceded the fence of that arrival and so the last fence, and so did the store of its
-// "sleeping" flag. The other members need not ring.
+// Invariant: if all members have arrived, every sleeping member is rung. A member stores its
+// arrival, executes a full fence, then polls all peers. One of these fences is the last, and the
+// member that executes it then sees every arrival. A member that sees all arrivals in its first
+// poll after its fence, or a mismatch, rings every sleeping peer; hence that last member does. It
+// also sees which peers sleep: a member goes to sleep only after setting its "sleeping" flag and
+// polling once more (shmem/doorbell.h). If that poll missed an arrival, poll and flag preceded the
+// fence of that arrival, and so the last fence. So the other members need not ring.
 //
-// A fence waits until the cache line of the arrival is back from the core that read it last. A
-// member that finds its peers within a microsecond may therefore poll before the fence, use what
-// they published, and fence afterwards (ring()): an arrival, once seen, stays, so this equals a
-// poll after the fence. If the poll fails, the member fences and polls once more before it waits.
-// tests/model/doorbell_model_test.cc runs every interleaving of a copy of this. signal_and_leave()
-// does not fence: it rings the peers that it sees asleep; a peer that it misses wakes up by its own
-// timeout (ProgressEngine::wait()).
+// A fence is slow: it waits until the cache line of the arrival is back from the core that read it
+// last. So a member may first poll without a fence, use what its peers published if they have all
+// arrived, and fence afterwards (ring()): an arrival, once seen, stays, so this equals a poll after
+// the fence. If that poll fails, the member fences and polls once more before it waits.
+// tests/model/doorbell_model_test.cc runs every interleaving of a copy of this protocol.
+// signal_and_leave() does not fence: it rings the peers that it sees asleep; a peer that it misses
+// wakes up by its own timeout (ProgressEngine::wait()).
 #include "collective/shm/sync_points.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ proto::Generation generation_of(std::uint64_t instance) {
   return static_cast<proto::Generation>(instance >> kPositionBits);
 }
 
-// Kind, dtype and op exactly; the other fields hashed.
+// The digest has kind, dtype and op in full, and a hash of the other fields.
 std::uint32_t digest(CollectiveSignature signature) {
   const std::uint64_t exact =
       (signature.what & 15) | (signature.what >> 8 & 15) << 4 | (signature.what >> 16 & 7) << 8;
@@ -74,8 +74,8 @@ base::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const s
   return {};
 }
 
-// The signature has a cache line of its own, apart from the arrivals that peers poll: it stays
-// where it is while the operations stay the same.
+// The signature has a cache line of its own, apart from the arrivals that peers poll. While
+// operations have the same signature, this line is not written.
 void SyncPoints::post_signature(const CollectiveSignature& signature, std::uint64_t sync_point) {
   posted_[sync_point % 2] = {signature, digest(signature)};
   auto& words = mine().signatures[sync_point % 2];
@@ -138,12 +138,12 @@ bool SyncPoints::is_ahead(std::size_t member) {
     over_ = over_ || generation_of(instance) > generation_;
     return instance > instance_;
   }
-  // This member cannot have a later arrival of the same parity: that requires our arrival at the
-  // point between.
+  // That member cannot have arrived at a later point of the same parity: it would need our arrival
+  // at the point between.
   const std::uint64_t word = channel.arrivals[epoch_ % 2].word.load(std::memory_order_seq_cst);
   if (word == word_) return true;
   if (word >> 32 != word_ >> 32) return false;
-  // Unless the word is already one of a later instance.
+  // Not a mismatch if the word already belongs to a later instance.
   if (channel.instance.load(std::memory_order_seq_cst) == instance_) mismatched_rank_ = member;
   return true;
 }

@@ -1,8 +1,8 @@
-// The synchronisation points of one communicator's members, one after the other. At each, every
-// member publishes its arrival in its own channel of the arena: the number of the point, a digest
-// of the signature of its operation, and a payload of up to 56 bytes. No member passes point k
-// before all members have arrived at it, and none passes a point at which another member runs a
-// different operation. Nothing here blocks; ProgressEngine waits.
+// The synchronisation points (barriers) of the members of a communicator, numbered from 1. At each
+// point, every member publishes its arrival in its own channel of the arena: the number of the
+// point, a digest of the signature of its operation, and a payload of up to 56 bytes. No member
+// passes a point before all members have arrived at it, and none passes a point at which another
+// member runs a different operation. Nothing here blocks; ProgressEngine waits.
 #pragma once
 
 #include <cassert>
@@ -29,27 +29,28 @@ struct Peer {
   shmem::Channel* channel;
 };
 
-// Epoch k is the time between points k and k + 1. Owned and used by one thread.
+// Epoch k is the time between points k and k + 1. Used by one thread.
 class SyncPoints {
  public:
   static constexpr std::size_t kNoRank = ~std::size_t{0};
   static constexpr std::size_t kPayload = sizeof(shmem::Channel::Arrival::payload);
 
-  // For the member `peers[self]` at `position` of its generation; does not access the arena.
+  // For the member `peers[self]`, and the instance of its communicator at `position` in
+  // `generation`. Does not access the arena.
   SyncPoints(proto::Generation generation, proto::Position position, std::vector<Peer> peers,
              int self);
 
-  // Publishes all earlier stores of this thread and arrives at the next point; `payload`: at most
-  // kPayload bytes, copied. The first call opens the instance and wakes peers that wait in an
-  // earlier one. kInvalidArgument if the instance was opened before, or a peer runs another
-  // operation.
+  // Publishes all earlier stores of this thread and arrives at the next point. Copies `payload`, at
+  // most kPayload bytes. The first call opens the instance and wakes peers that wait in an earlier
+  // one. kInvalidArgument if the instance was opened before, or if a peer runs another operation.
   [[nodiscard]] base::Status arrive(CollectiveSignature signature,
                                     std::span<const std::byte> payload = {});
-  // State of the current point. kMismatch: a member arrived with another signature.
+  // The state of the current point. kMismatch: a member arrived with another signature.
   enum class PollResult { kIncomplete, kComplete, kMismatch };
-  // arrive() in parts, without a Status, for a member that has called it before; all_arrived()
-  // reports mismatches. prepare() moves on to the next point, signal() publishes the arrival. Then
-  // call fence() and poll_and_ring(), or poll() and afterwards ring().
+  // arrive() in parts and without a Status, for a member that has called arrive() before;
+  // all_arrived() reports mismatches. First prepare(), which moves on to the next point, then
+  // signal(), which publishes the arrival; then either fence() and poll_and_ring(), or poll() and
+  // afterwards ring().
   void prepare(const CollectiveSignature& signature, std::span<const std::byte> payload) {
     assert(opened_ && payload.size() <= kPayload);
     word_ = next_tag(signature).word;
@@ -58,8 +59,8 @@ class SyncPoints {
     reduce::copy_small(mine().arrivals[epoch_ % 2].payload, payload.data(), payload.size());
   }
   void signal() { reduce::publish_unfenced(word(), word_); }
-  // Pauses if this member arrived last: a load of a line that a peer is about to write delays its
-  // store.
+  // Pauses if this member arrived last at the previous point: loading a line that a peer is about
+  // to write would delay the peer's store.
   void back_off() const {
     if (arrived_last_) base::cpu_relax();
   }
@@ -72,32 +73,32 @@ class SyncPoints {
     ring_others();
   }
   [[nodiscard]] PollResult poll_and_ring();
-  // poll() for a group of two, whose other member is `member`.
+  // poll() for a communicator of two, whose other member is `member`.
   [[nodiscard]] PollResult poll_rank(std::size_t member) {
     if (!has_arrived(member)) return PollResult::kIncomplete;
     return mismatched_rank_ == self_ ? PollResult::kComplete : PollResult::kMismatch;
   }
-  // arrive() for a member that will not wait at this point. May miss a peer that is falling asleep,
-  // so ProgressEngine::wait() sleeps for a limited time only.
+  // arrive() for a member that will not wait at this point. It may miss a peer that is falling
+  // asleep; therefore ProgressEngine::wait() sleeps for a limited time only.
   void signal_and_leave(const CollectiveSignature& signature, std::span<const std::byte> payload);
-  // Tag of the inline chunks (inline_chunk.h) written before the next arrival, for an operation
-  // with this signature. After that arrival they are read with tag().
+  // The tag with which to write inline chunks (inline_chunk.h) before the next arrival, in an
+  // operation with this signature. After that arrival, tag() returns the tag to read them with.
   [[nodiscard]] ChunkTag next_tag(const CollectiveSignature& signature) {
     Posted& posted = posted_[(epoch_ + 1) % 2];
     if (signature != posted.signature) post_signature(signature, epoch_ + 1);
     return {instance_, (epoch_ + 1) << 32 | posted.digest};
   }
   [[nodiscard]] ChunkTag tag() const { return {instance_, word_}; }
-  // True when all members have arrived at this point: what they stored before is visible then.
-  // kInvalidArgument when a member runs another operation.
+  // True once all members have arrived at this point; all that they stored before is then visible.
+  // kInvalidArgument if a member runs another operation.
   [[nodiscard]] base::Result<bool> all_arrived(bool thorough);
-  // After a point: prefetches the line of the next arrival for writing. Its readers are done with
-  // it.
+  // Call after a point: prefetches for writing the line of the next arrival, which no member reads
+  // any more.
   void prefetch_next() const { reduce::prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
-  // Empty: no member runs another operation.
+  // The member that runs another operation, if any.
   [[nodiscard]] std::optional<Mismatch> mismatch() const;
-  // Payload of `rank` at the current point, at which all have arrived; valid until this member
-  // arrives again.
+  // The payload of `rank` at the current point, at which all members must have arrived; valid until
+  // this member arrives again.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const {
     return peers_[rank].channel->arrivals[epoch_ % 2].payload;
   }
@@ -139,7 +140,7 @@ class SyncPoints {
   const std::size_t self_;
 
   bool opened_ = false;
-  bool arrived_last_ = false;  // at the previous point, so this member is the first to leave it
+  bool arrived_last_ = false;  // at the previous point, so that this member left it first
   bool over_ = false;
   std::uint64_t epoch_ = 0;
   struct Posted {
@@ -147,7 +148,7 @@ class SyncPoints {
     std::uint32_t digest = 0;
   };
   Posted posted_[2];  // the signatures in this member's channel, by parity of the point
-  // The current point, number epoch_.
+  // State of the current point, number epoch_.
   std::uint64_t word_ = 0;
   std::size_t first_missing_ = 0;    // all ranks below have arrived
   std::size_t mismatched_rank_ = 0;  // a rank that runs another operation; self_: none
