@@ -6,8 +6,8 @@
 namespace regroup::collective::ucx {
 namespace {
 
-// A point-to-point message that does not fit the receiver's buffer comes without data; the size is
-// in its signature.
+// A sender whose point-to-point message does not fit the receiver's buffer sends it without data;
+// the size is in its signature.
 bool may_have(const MessageHeader& header, std::size_t bytes) {
   switch (header.key.kind) {
     case MessageKind::kData:

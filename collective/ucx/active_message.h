@@ -1,6 +1,5 @@
-// The active messages that the members of a generation send each other, and the key by which a
-// receiver matches them. Plain data, without threads; the bytes of MessageHeader are the wire
-// format.
+// The active messages between the members of a generation, and the key by which a receiver matches
+// them. Plain data; the bytes of MessageHeader are the wire format.
 #pragma once
 
 #include <compare>
@@ -16,14 +15,14 @@ namespace regroup::collective::ucx {
 // Identifies a communicator within a generation.
 struct CommunicatorId {
   std::uint64_t instance = 0;  // CommunicatorOptions::instance
-  std::uint32_t group = 0;     // numbers the groups that split() makes; 0: not made by split()
+  std::uint32_t group = 0;     // number of the group that split() made; 0: not made by split()
   std::uint32_t channel = 0;   // CommunicatorOptions::channel
 
   auto operator<=>(const CommunicatorId&) const = default;
 };
 
 enum class MessageKind : std::uint8_t {
-  kProbe,           // straggler probe: the sender is in this operation
+  kProbe,           // straggler probe: says in which operation the sender is
   kData,            // data of a collective operation
   kReadyToReceive,  // the receiver of send() has a buffer of this size
   kPointToPoint,    // data of send()
@@ -36,7 +35,7 @@ enum class MessageKind : std::uint8_t {
 struct MatchKey {
   CommunicatorId communicator;
   MessageKind kind = MessageKind::kData;
-  // Of the collective operation, or of the point-to-point message of this pair.
+  // Number of the collective operation, or of the point-to-point message between this pair.
   std::uint64_t number = 0;
   std::uint64_t tag = 0;  // distinguishes the messages of one operation (MessageTag::pack)
   std::int32_t from = 0;  // rank of the sender in the World
@@ -48,16 +47,16 @@ struct MatchKey {
 // same architecture.
 struct MessageHeader {
   MatchKey key;
-  CollectiveSignature
-      signature;  // the sender's operation, by which the receiver detects a mismatch
-  // Messages received since the previous header to this rank that need such an ack.
+  CollectiveSignature signature;  // the sender's; lets the receiver detect a mismatch
+  // Number of messages that the sender has received from this receiver since its previous header
+  // and that need an ack in a header.
   std::uint64_t acks = 0;
-  std::uint64_t nonce = 0;  // the receiver's, of this generation; only members know it
+  std::uint64_t nonce = 0;  // the receiver's in this generation; known only to members
 };
 
 // Parses the header of a message with `bytes` of data that arrived at the member with `nonce` in a
-// World of `ranks` members. Returns nothing for a header that no member sends: anybody who can
-// connect to the port may have sent it.
+// World of `ranks` members. Empty if no member sends such a header: any process that can connect to
+// the port may have sent it.
 [[nodiscard]] std::optional<MessageHeader> parse_header(std::span<const std::byte> header,
                                                         std::size_t bytes, std::size_t ranks,
                                                         std::uint64_t nonce);
@@ -66,9 +65,9 @@ struct MessageHeader {
 struct ActiveMessage {
   MessageHeader header;
   std::size_t bytes = 0;
-  void* data = nullptr;  // the data; with `fetch` UCX's descriptor of it
+  void* data = nullptr;  // the data; with `fetch`: UCX's descriptor of the data
   bool fetch = false;    // UCX's rendezvous protocol: the data is still at the sender
-  bool counted = true;   // against the sender's limit in the UnexpectedQueue
+  bool counted = true;   // counts against the sender's limit in the UnexpectedQueue
 };
 
 }  // namespace regroup::collective::ucx

@@ -1,4 +1,4 @@
-// Makes tasks of operations.
+// Turns operations into tasks for the Engine.
 #include "collective/ucx/communicator.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The Communicator over a PeerMesh: numbers the operations and gives them to the Engine as tasks,
-// which net/ makes of messages between hosts and operations within one. Owned and used by one
-// thread, like the Engine, which it keeps alive. Errors and blocking are those of Communicator.
+// The Communicator over a PeerMesh: numbers the operations and passes them to the Engine as tasks
+// of collective/net. Used by one thread, as is the Engine, which it keeps alive. Errors and
+// blocking are those of Communicator.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace regroup::collective::ucx {
 
 class UcxCommunicator final : public Communicator, private TreeReducer {
  public:
-  // `ranks`: in the World, of which this member is number `rank`. `local`: those of this host, in
-  // this order.
+  // `ranks`: the members' ranks in the World; this member is ranks[rank]. `local`: a communicator
+  // of those on this host, in the same order.
   [[nodiscard]] static base::Result<std::unique_ptr<Communicator>> open(
       std::shared_ptr<Engine> engine, const CommunicatorId& communicator, std::vector<int> ranks,
       int rank, std::unique_ptr<LocalCommunicator> local);
@@ -56,7 +56,7 @@ class UcxCommunicator final : public Communicator, private TreeReducer {
   const MeshGroup group_;
   const net::RankSums rank_sums_;
   net::Scratch scratch_;
-  std::uint64_t number_ = 0;  // of the last collective operation
+  std::uint64_t number_ = 0;  // number of the last collective operation
   PointToPoint messages_;
 };
 

@@ -1,15 +1,15 @@
 // How the members of a mesh connect, and how connections break.
 //
-// Of two members, the one with the lower rank connects. It tries the addresses of the other one
-// after another, because the first may belong to a network that is filtered, or to an unrelated one
-// with the same numbers.
+// Of two members, the one with the lower rank connects. It tries the other's addresses in turn,
+// because the first may belong to a filtered network, or to an unrelated network with the same
+// numbers.
 //
-// Anybody can connect and claim any rank. So an accepted connection is a pending peer until a
-// handshake with our nonce comes by it (UCX passes the endpoint with that message,
-// UCP_AM_SEND_FLAG_REPLY). It then becomes the connection of that rank, and is answered by a
-// handshake with the nonce that the first one carried. The answer tells the connecting member which
-// of its attempts was accepted. It sends no other message before, so none is lost on the other
-// attempts.
+// Any process can connect and claim any rank. So the accepting member treats a connection as a
+// pending peer until a handshake with its own nonce arrives on it (UCX passes the endpoint with
+// that message, UCP_AM_SEND_FLAG_REPLY). It then makes it the connection of that rank, and replies
+// with a handshake that has the nonce of the first one. The reply tells the connecting member which
+// of its attempts was accepted. Before the reply the connecting member sends no other message, so
+// none is lost on its other attempts.
 #include <algorithm>
 #include <utility>
 
@@ -22,11 +22,11 @@ namespace {
 
 using base::TimePoint;
 
-constexpr std::size_t kMaxPendingPeers = 64;  // at a time, in addition to one for each member
-// Then try the next address.
+constexpr std::size_t kMaxPendingPeers = 64;  // in addition to one for each member
+// How long to wait for an address before trying the next one as well.
 constexpr base::Duration kAttemptTimeout = std::chrono::milliseconds(250);
-constexpr base::Duration kRoundTimeout = std::chrono::seconds(1);  // after the last address
-// The peer's kernel has accepted it, but the peer may be computing.
+constexpr base::Duration kRoundTimeout = std::chrono::seconds(1);  // wait after the last address
+// For an attempt that the peer's kernel has accepted, since the peer may be computing.
 constexpr base::Duration kAcceptedAttemptTimeout = std::chrono::seconds(2);
 
 }  // namespace
@@ -43,7 +43,7 @@ ucp_ep_params_t PeerMesh::endpoint_params() {
 bool PeerMesh::connect(int to) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(to)];
   if (peer.endpoint != nullptr || !peer.lost.empty() || closed()) return true;
-  if (to < rank()) return false;  // it connects to us
+  if (to < rank()) return false;  // `to` connects to us
   if (!peer.resolved) {
     const auto address = addresses_.find(world_.members[static_cast<std::size_t>(to)].id);
     if (!address) return false;
@@ -62,8 +62,8 @@ std::size_t PeerMesh::connections() const {
   return known;
 }
 
-// True unless the connection to `peer` works. A connection that broke before a message was sent on
-// it does not count: the other member may never have learned that it was accepted, and tries again.
+// True unless the connection to `peer` works. A connection that broke before it carried a message
+// does not count: the other member may not have learned that it was accepted, and tries again.
 bool PeerMesh::accepts_connection(const MeshPeer& peer) {
   return peer.endpoint == nullptr || (!peer.lost.empty() && !peer.used);
 }
@@ -74,7 +74,7 @@ bool PeerMesh::is_connecting(const MeshPeer& peer) {
 
 void PeerMesh::advance_connect(MeshPeer& peer) {
   const TimePoint now = base::SystemClock().now();
-  // Every address was tried: wait.
+  // Every address has been tried: wait.
   const bool is_round_over = peer.next_address == 0 && !peer.attempts.empty();
   if (now < peer.next_attempt && (is_round_over || is_connecting(peer))) return;
   if (!peer.attempts.empty() && !peer.attempts.back().failed &&
@@ -87,7 +87,7 @@ void PeerMesh::advance_connect(MeshPeer& peer) {
 }
 
 // Connects to the next address that accepts a connect() and has no attempt under way. After the
-// last address all attempts have kRoundTimeout; then the failed ones are repeated, since a network
+// last address, waits kRoundTimeout for all attempts, then repeats the failed ones, since a network
 // may have come up.
 void PeerMesh::connect_next_address(MeshPeer& peer) {
   if (peer.addresses.empty()) return mark_lost(peer, UCS_ERR_UNREACHABLE);
@@ -121,16 +121,15 @@ void PeerMesh::connect_next_address(MeshPeer& peer) {
   send_handshake(peer, attempt.endpoint);
 }
 
-// Tells the peer our rank and our nonce, and by UCP_AM_SEND_FLAG_REPLY the endpoint.
+// Sends the peer our rank, our nonce and, by UCP_AM_SEND_FLAG_REPLY, the endpoint to reply on.
 void PeerMesh::send_handshake(MeshPeer& peer, ucp_ep_h by) {
   static_cast<void>(
       send_by(by, peer, {{{}, MessageKind::kHandshake, nonce_}, {}}, {}, UCP_AM_SEND_FLAG_REPLY));
 }
 
-// Turns connection requests into endpoints. Requests of earlier generations, and those that come
-// too late, are accepted and closed, because ucp_listener_reject() crashes (openucx/ucx#11235).
-// Above the limit, pending peers are closed: first those whose member is connected otherwise, then
-// the oldest.
+// Turns connection requests into endpoints. Accepts and closes requests of earlier generations and
+// late ones, because ucp_listener_reject() crashes (openucx/ucx#11235). Above the limit, closes
+// pending peers: first those whose rank already has a connection, then the oldest.
 bool PeerMesh::accept_connections() {
   if (closed() || closing_ || !listener().progress()) return false;
   const auto requests = listener().take(world_.generation);
@@ -143,7 +142,7 @@ bool PeerMesh::accept_connections() {
     params.conn_request = request.handle;
     ucp_ep_h endpoint = nullptr;
     if (ucp().ucp_ep_create(worker_, &params, &endpoint) != UCS_OK)
-      continue;  // UCX tells the other side
+      continue;  // UCX reports the failure to the other side
     if (wanted) {
       pending_peers_.push_back({.endpoint = endpoint});
     } else {
@@ -162,8 +161,8 @@ bool PeerMesh::accept_connections() {
   return !requests.empty();
 }
 
-// A handshake with our nonce has come from `rank` by this endpoint: a new connection, or the answer
-// to ours.
+// A handshake with our nonce has arrived from `rank` on this endpoint: it is a new connection, or
+// the reply to our handshake.
 void PeerMesh::on_handshake(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (closing_) return;
@@ -182,7 +181,7 @@ void PeerMesh::on_handshake(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
   const ucp_ep_h broken = std::exchange(peer.endpoint, endpoint);
   pending_peers_.erase(pending);
   if (broken != nullptr)
-    pending_peers_.push_back({.endpoint = broken, .lost = peer.lost});  // closed at the end
+    pending_peers_.push_back({.endpoint = broken, .lost = peer.lost});  // close() closes it
   peer.lost.clear();
   peer.reported = false;
   peer.nonce = nonce;

@@ -3,8 +3,7 @@
 //
 // No ring is lost. The sleeper first sets `asleep_`, then compares the count of the doorbell with
 // the count that it read before it last checked for work. The forwarding thread first reads the
-// count, then `asleep_`. In any order of the two, one of the threads sees a ring that falls
-// between.
+// count, then `asleep_`. So in any interleaving, at least one of the two threads sees the ring.
 #pragma once
 
 #include <atomic>
@@ -20,14 +19,14 @@ class DoorbellForwarder {
  public:
   using Bell = shmem::Doorbell<shmem::RealPolicy>;
 
-  // `bell` must outlive it, as must what `wake` uses. The second thread calls `wake`.
+  // Starts the second thread, which calls `wake`. `bell` and what `wake` uses must outlive this.
   DoorbellForwarder(Bell& bell, std::function<void()> wake);
   ~DoorbellForwarder();
   DoorbellForwarder(const DoorbellForwarder&) = delete;
   DoorbellForwarder& operator=(const DoorbellForwarder&) = delete;
 
-  // While one exists, a ring calls `wake`. Used by the thread that owns the doorbell, around its
-  // sleep.
+  // While a SleepScope exists, a ring calls `wake`. The thread that owns the doorbell creates one
+  // around its sleep.
   class SleepScope {
    public:
     explicit SleepScope(DoorbellForwarder& forwarder) : forwarder_(forwarder) {

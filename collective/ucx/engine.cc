@@ -28,12 +28,12 @@ using base::TimePoint;
 namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
-constexpr std::chrono::microseconds kYield(100);  // of polling with yields, without progress
-// A yield of this length ran a computing process.
+constexpr std::chrono::microseconds kYield(100);  // polling with yields and without progress
+// After a yield that takes this long, a computing process has run on our core.
 constexpr std::chrono::microseconds kSlowYield(500);
-constexpr std::chrono::milliseconds kSharedCoreTime(20);  // without yields after a slow one
-constexpr unsigned kYields = 3;                   // of a rank that waits for a large operation
-constexpr std::uint64_t kSmallBytes = 512 << 10;  // larger operations take long
+constexpr std::chrono::milliseconds kSharedCoreTime(20);  // no yields for this long after that
+constexpr unsigned kYields = 3;                           // yields of a rank in a large operation
+constexpr std::uint64_t kSmallBytes = 512 << 10;          // larger operations take long
 
 TimePoint now() { return base::SystemClock().now(); }
 
@@ -100,13 +100,14 @@ Result<std::uint64_t> Engine::start(OperationDescriptor operation, TimePoint dea
   return ticket;
 }
 
-// No task waits for a rank of another host, so the network need not be polled for a while.
+// True if no task waits for a rank of another host, so that the network need not be polled.
 bool Engine::waits_for_local_only() const {
   return !waiters_.empty() &&
          std::ranges::all_of(waiters_, [](const Waiter* w) { return w->peer() < 0; });
 }
 
-// True if anything progressed. Without `with_network` it polls only what this host's ranks store.
+// Advances all tasks; true if anything progressed. Without `with_network`, polls only the memory of
+// this host's ranks.
 bool Engine::advance(bool with_network) {
   if (!check().ok()) return false;
   bool moved = with_network && mesh_->progress();
@@ -164,12 +165,12 @@ bool Engine::is_done(std::uint64_t ticket) {
   return find(ticket) == nullptr && std::ranges::find(aborted_, ticket) == aborted_.end();
 }
 
-// The checks that are not needed while operations complete within microseconds.
+// Checks that are unnecessary while operations complete within microseconds.
 void Engine::check_peers() {
   mesh_->accept_connections();
   for (const Waiter* waiter : waiters_) {
     if (waiter->peer() < 0) continue;
-    // Only an endpoint reports the death of its peer.
+    // UCX reports the death of a peer only if there is an endpoint to it, so connect.
     static_cast<void>(mesh_->connect(waiter->peer()));
     mesh_->report_lost(waiter->peer());
     mesh_->report_silent(waiter->peer(), waiter->since());
@@ -263,15 +264,16 @@ bool Engine::spin(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// The time of the next straggler probe, check for silence, or deadline.
+// The time of the next straggler probe, of the next check for a silent peer, or of the deadline,
+// whichever is first.
 TimePoint Engine::next_wakeup(const Pending& pending) const {
   return std::min(pending.deadline, queue_.empty() ? now() + mesh_->probe_interval()
                                                    : probes_.next(queue_.front().begun));
 }
 
-// Polls until nothing has progressed for a while, because a wake-up costs more. A thread that gets
-// its core back late shares it with processes that compute; it is better off asleep, as is one that
-// waits for a large operation. Returns the count of the doorbell before the last poll.
+// Polls until nothing has progressed for a while, because a wake-up costs more. A thread whose
+// yield returns late shares its core with computing processes and should sleep, as should one in a
+// large operation. Returns the count of the doorbell before the last poll.
 std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
   const bool is_small = queue_.empty() || queue_.front().operation.signature.bytes <= kSmallBytes;
   TimePoint end{};
@@ -289,9 +291,9 @@ std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
   }
 }
 
-// A member that stores what we wait for rings only if it sees us asleep. So `sleeping` is set
-// first, and what was stored before is found by the advance() after it. In the first operation,
-// members of other hosts may connect at any time, so it sleeps in the mesh, which accepts them.
+// A member that stores what we wait for rings only if it sees us asleep. So we set `sleeping`
+// first; the advance() after that finds what was stored before. In the first operation, members of
+// other hosts may connect at any time, so we sleep in the mesh, which accepts connections.
 void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
   auto& bell = mesh_->own().bell;
   bell.sleeping.store(1, std::memory_order_seq_cst);

@@ -1,10 +1,10 @@
-// Runs the operations of communicators that share a mesh (a communicator and the groups split from
-// it): their order, their tasks, deadlines, straggler probes, and all waiting. Owned and used by
-// one thread, in which all tasks run. wait() blocks, fail_all() for up to 2 s.
+// Runs the operations of the communicators that share a mesh (a communicator and the groups split
+// from it): their order, tasks, deadlines and straggler probes, and all waiting. Used by one
+// thread, which also runs all tasks. wait() blocks; fail_all() blocks for up to 2 s.
 //
 // Collective operations run one after the other, point-to-point messages concurrently with them.
-// Every failure is final: the engine closes the mesh, so that nothing accesses the caller's memory
-// any more, then destroys all tasks.
+// Every failure is final: the engine closes the mesh, after which UCX accesses no memory of
+// callers, then destroys all tasks.
 #pragma once
 
 #include <coroutine>
@@ -28,7 +28,7 @@ namespace regroup::collective::ucx {
 
 class Engine;
 
-// Something that a task awaits. It lives in the frame of the task.
+// A condition that a task awaits. It lives in the coroutine frame of the task.
 class Waiter {
  public:
   Waiter(Engine& engine, int peer) : engine_(engine), peer_(peer) {}
@@ -40,7 +40,7 @@ class Waiter {
   void await_suspend(std::coroutine_handle<> task);
   void await_resume() const {}
 
-  [[nodiscard]] virtual bool ready() = 0;  // not asked again once it was true
+  [[nodiscard]] virtual bool ready() = 0;  // not called again once it has returned true
   [[nodiscard]] int peer() const { return peer_; }
   [[nodiscard]] base::TimePoint since() const { return since_; }
   void resume() { task_.resume(); }
@@ -49,14 +49,14 @@ class Waiter {
   Engine& engine_;
 
  private:
-  const int peer_;  // rank in the World that must do something, or -1
+  const int peer_;  // rank in the World of the member that the condition depends on, or -1
   std::coroutine_handle<> task_;
   base::TimePoint since_{};
 };
 
 class Engine {
  public:
-  // `cores`: of the members of this host.
+  // `cores`: whether the members of this host have a core each.
   Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const CoreUse> cores);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -64,26 +64,27 @@ class Engine {
 
   [[nodiscard]] PeerMesh& mesh() { return *mesh_; }
   [[nodiscard]] const PeerMesh& mesh() const { return *mesh_; }
-  // A waiting thread polls for a while before it sleeps, because each member of this host has its
-  // own core.
+  // True if a waiting thread polls for a while before it sleeps, because each member of this host
+  // has a core of its own.
   [[nodiscard]] bool spins() const { return cores_->spins(); }
-  // ok, the failure that ended the engine, or kRevoked if the generation is over.
+  // Returns ok, the failure that ended the engine, or kRevoked if the generation is over.
   [[nodiscard]] base::Status check();
+  // Starts `operation`; returns its ticket, for test() and wait().
   [[nodiscard]] base::Result<std::uint64_t> start(OperationDescriptor operation,
                                                   base::TimePoint deadline);
   [[nodiscard]] base::Result<bool> test(std::uint64_t ticket);
   [[nodiscard]] base::Status wait(std::uint64_t ticket);
-  // Fails all operations with `why`, once the running task suspends.
+  // Fails all operations of this member with `why`, once the running task suspends.
   void fail(base::Status why);
-  // Likewise, and sends `why` to the members of the current operation: the ranks disagree.
+  // As fail(), and sends `why` to the members of the current operation: for ranks that disagree.
   void fail_all(const base::Status& why);
-  // fail_all(): we are in `mine`, and `rank` is in `theirs`, in the current operation.
+  // fail_all() with the message that this rank runs `mine` while `rank` runs `theirs`.
   void fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
-  // The communicator is destroyed. If it has operations under way, all operations of the engine
-  // fail.
+  // Called when the communicator is destroyed. If it has operations under way, all operations of
+  // the engine fail.
   void abandon(const CommunicatorId& communicator);
 
-  // The number of the latest group of split(), on which its members agree.
+  // Number of the latest group of split(); all members of that group have the same number.
   std::uint32_t last_group = 0;
 
  private:
@@ -92,7 +93,7 @@ class Engine {
     OperationDescriptor operation;
     std::uint64_t ticket;
     base::TimePoint deadline;
-    base::TimePoint begun;  // when it was started; then when its task began
+    base::TimePoint begun;  // when start() was called; once its task runs: when that began
     std::optional<net::Task> task = std::nullopt;
   };
 
@@ -112,15 +113,15 @@ class Engine {
 
   const std::shared_ptr<PeerMesh> mesh_;
   const std::shared_ptr<const CoreUse> cores_;
-  base::TimePoint
-      shared_until_{};  // other processes compute on our core; no sched_yield() until then
+  // Until then do not call sched_yield(), because other processes compute on our core.
+  base::TimePoint shared_until_{};
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;          // collective operations; the first one is running
   std::list<Pending> point_to_point_;  // all are running
   std::vector<Waiter*> waiters_;
-  StragglerProbes probes_;  // of the first one in the queue
+  StragglerProbes probes_;  // for the first operation of queue_
   base::Status failed_;
-  // Tickets of the operations that were under way at the failure.
+  // Tickets of the operations that were under way when the engine failed.
   std::vector<std::uint64_t> aborted_;
 };
 

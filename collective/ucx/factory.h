@@ -25,34 +25,35 @@ class UcxContext;
 class PeerMesh;
 
 struct UcxSettings {
-  // UCX's variables without the prefix UCX_, such as {"TLS", "tcp"}. They override its environment.
+  // UCX variables without the prefix UCX_, such as {"TLS", "tcp"}. They override the environment.
   std::vector<std::pair<std::string, std::string>> config;
-  // A rank that waits in an operation for 10 ms sends a straggler probe to the ranks that it is
-  // connected to; after this interval, and then again and again, to all other ranks, to which it
-  // connects.
+  // A rank that has waited in an operation for 10 ms sends a straggler probe to the ranks to which
+  // it is connected; then, once per interval, it connects to all ranks and probes them.
   base::Duration probe_interval = std::chrono::milliseconds(300);
 };
 
-// How the members of one generation exchange their addresses, which are opaque bytes. The thread
-// that uses the communicator calls all of them, and none may block.
+// Callbacks by which the members of one generation exchange their addresses (opaque bytes) and
+// report failures of peers. The thread that uses the communicator calls them; none may block.
 struct Addresses {
-  // Gives the address of this member to the others. A member that fails because the ranks disagree
-  // publishes another address in place of the first, with the reason, for members that arrive late.
+  // Publishes the address of this member. A member that fails because the ranks disagree calls it
+  // again, with an address that has the reason, for members that arrive late.
   std::function<base::Status(std::span<const std::byte>)> publish;
-  // The address of another member, if it is known. The caller rings this member's doorbell when it
-  // becomes known later.
+  // Returns the address of another member, if known. If it becomes known later, the implementation
+  // rings this member's doorbell.
   std::function<std::optional<std::vector<std::byte>>(proto::MemberId)> find;
-  // The connection to a member broke while this one waits for it. Once per member. May be empty.
+  // Called once per member: the connection to it broke while this member waits for it. May be
+  // empty.
   std::function<void(proto::MemberId, const std::string& why)> on_peer_lost;
-  // This member waits for another, from which nothing has come for a second. It may be computing,
-  // or cut off: without `host_answers` its host does not acknowledge data either. Called again only
-  // after a message came from it, or when its host stops answering. May be empty.
+  // Called when this member has waited for another for a second without a message from it. The
+  // other may be computing or cut off; if `host_answers` is false, its host does not acknowledge
+  // data either. Called again only after a message has arrived, or when the host stops answering.
+  // May be empty.
   std::function<void(proto::MemberId, bool host_answers, const std::string& why)> on_peer_silent;
 };
 
-// Loads libucp and opens a context: once per process, for all generations. Errors: kUnavailable,
-// which names the missing Debian package. Takes 10 to 30 ms. Sets environment variables while it
-// loads, and ignores SIGPIPE if its action is the default.
+// Loads libucp and opens a context; call once per process, for all generations. Takes 10 to 30 ms.
+// kUnavailable names the missing Debian package. Sets environment variables while loading, and
+// ignores SIGPIPE if its action is the default.
 [[nodiscard]] base::Result<std::shared_ptr<const UcxContext>> open_ucx(
     const UcxSettings& settings = {});
 
@@ -63,9 +64,8 @@ struct Addresses {
     std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, const proto::World& world,
     proto::SlotId self, Addresses addresses);
 
-// Makes a communicator of members of any hosts on the mesh. `local`: those of this host, in the
-// same order. Does not block. After one communicator has failed, all communicators of the mesh
-// fail.
+// Makes a communicator of members of any hosts on the mesh. `local`: a communicator of those on
+// this host, in the same order. Does not block. When one communicator of the mesh fails, all fail.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_ucx(
     std::shared_ptr<PeerMesh> mesh, std::unique_ptr<LocalCommunicator> local,
     const CommunicatorOptions& options = {});

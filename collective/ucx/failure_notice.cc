@@ -1,4 +1,4 @@
-// Failures that one rank finds and all must learn.
+// Distributes failures that one rank finds and that concern all ranks.
 #include "collective/ucx/failure_notice.h"
 
 #include <sched.h>
@@ -19,8 +19,8 @@ bool is_before(base::TimePoint end) { return base::SystemClock().now() < end; }
 
 }  // namespace
 
-// Waits until all ranks have acked the failure, because closing a connection on which something is
-// unread discards what it has not delivered. The wait is bounded: ranks that arrive later find the
+// Waits until all ranks have acked the failure, because closing a connection with unread data
+// discards what has not been delivered. The wait is bounded: ranks that arrive later find the
 // reason that the lowest of the failed ranks publishes with its address.
 void send_failure(PeerMesh& mesh, const CommunicatorId& communicator, std::span<const int> ranks,
                   const std::string& why) {

@@ -1,6 +1,6 @@
-// Notices of a failure that all ranks of a communicator share because they disagree: one rank tells
-// the others, by messages, and by the address that it publishes to those that arrive late. Without
-// state of its own; used by the thread that owns the mesh.
+// Notices of a failure that concerns all ranks of a communicator because they disagree. The rank
+// that finds it sends the reason to the others, and publishes it with its address for ranks that
+// arrive late. Stateless functions, for the thread that owns the mesh.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,16 @@
 
 namespace regroup::collective::ucx {
 
-// Sends `why` to `ranks` of the World, without the own one, and waits until they have acked it, at
-// most 2 s. Publishes it, too, unless all ranks have acked, or a lower rank has sent a notice of
-// its own.
+// Sends `why` to the ranks `ranks` of the World except this one, and waits until they have acked
+// it, at most 2 s. Also publishes `why`, unless all ranks have acked it or a lower rank has sent a
+// notice of its own.
 void send_failure(PeerMesh& mesh, const CommunicatorId& communicator, std::span<const int> ranks,
                   const std::string& why);
-// What another rank has sent, acked; blocks for at most 2 s for the ack to leave.
+// Returns and acks the notice that another rank has sent, if any. Blocks for at most 2 s, until the
+// ack has left.
 [[nodiscard]] std::optional<std::string> receive_failure(PeerMesh& mesh,
                                                          const CommunicatorId& communicator);
-// What one of `ranks` has published, if it has left and sends no messages; empty: none has.
+// The reason that one of `ranks` has published after it closed its connections; "": none has.
 [[nodiscard]] std::string published_failure(const PeerMesh& mesh, std::span<const int> ranks);
 
 }  // namespace regroup::collective::ucx

@@ -25,16 +25,16 @@ using base::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kNoSharedMemory = "^posix,sysv";
-// Messages are sent eagerly, without copies: a send that is done has left this process. UCX's
-// rendezvous protocol and flush would wait until the receiver progresses its worker; over TCP both
-// are PUTs, and one whose acknowledgement meets a closed endpoint aborts the process (tcp_ep.c:
-// PUT_TX_WAITING_ACK). A segment of 512 KiB holds a message of a whole chunk, where UCX's 64 KiB
-// would split it; and its receive buffer is reused, while UCX allocates new pages for messages that
-// it reassembles. connect() does not block; else a host that is lost meanwhile holds its caller for
-// 70 s and more. Up to UCX 1.13, keys of a transport lack the name of the transport
-// (openucx/ucx#8649).
+// Why these settings. Messages are sent eagerly and without copies, so a completed send has left
+// this process. UCX's rendezvous protocol and flush would wait until the receiver progresses its
+// worker; over TCP both are PUTs, and if the acknowledgement of a PUT meets a closed endpoint, UCX
+// aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). Segments of 512 KiB hold a message of a whole
+// chunk, which UCX's default of 64 KiB would split; and UCX reuses their receive buffers, while it
+// allocates new pages for messages that it reassembles. connect() must not block, or a host that is
+// lost meanwhile holds the caller for more than 70 s. Up to UCX 1.13, the names of transport
+// variables lack the name of the transport (openucx/ucx#8649).
 struct Default {
-  const char* variable;  // by which the user overrides it
+  const char* variable;  // the variable by which the user overrides this setting
   const char* key;
   const char* value;
 };
@@ -45,9 +45,9 @@ constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
                                  {"UCX_TCP_CONN_NB", "TCP_CONN_NB", "y"},
                                  {"UCX_TCP_CONN_NB", "CONN_NB", "y"}};
 
-// If UCX has only TCP, a connection must use the network of its address. Otherwise UCX would choose
-// the network that it likes best, which may be filtered. With RDMA, UCX's choice is wanted even for
-// Ethernet addresses.
+// If UCX has only TCP, a connection must use the network of its address; otherwise UCX would choose
+// the fastest network, which may be filtered. With RDMA, UCX's choice is right even for Ethernet
+// addresses.
 constexpr Default kByTheWayCalled{"UCX_CM_USE_ALL_DEVICES", "CM_USE_ALL_DEVICES", "n"};
 
 // `list`: the value of UCX_TLS.
@@ -88,7 +88,7 @@ class Variable {
   const bool was_set_;
 };
 
-// UCX_`key`, as the user or the program has set it.
+// The value of UCX_`key` that the user or the program has set.
 std::string setting(const UcxSettings& settings, const std::string& key) {
   std::string out = value_of("UCX_" + key);
   for (const auto& [name, value] : settings.config) {
@@ -97,7 +97,7 @@ std::string setting(const UcxSettings& settings, const std::string& key) {
   return out;
 }
 
-// True if the value of UCX_TLS allows `transport`, which is one of shared memory.
+// True if the value of UCX_TLS allows the shared-memory transport `transport`.
 bool uses(std::string list, const std::string& transport) {
   const bool all_but = list.starts_with('^');
   if (all_but) list.erase(0, 1);
@@ -156,16 +156,16 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
   for (const auto& [variable, key, value] : kDefaults) {
     if (value_of(variable).empty()) set(key, value);
   }
-  // Members of one host communicate in the arena. With shared memory, each worker would create a
-  // file in /dev/shm and unlink it a moment later; a process that is killed in between would leave
-  // it.
+  // Members of one host communicate through the arena. With UCX's shared-memory transports, each
+  // worker would create a file in /dev/shm and unlink it a moment later; a process killed in
+  // between would leave the file behind.
   std::string list = setting(settings, "TLS");
   if (has_tcp_alone(list) && value_of(kByTheWayCalled.variable).empty())
     set(kByTheWayCalled.key, kByTheWayCalled.value);
   if (list.empty() && ucp.ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
     list = kNoSharedMemory;
-  // Without these, transports of shared memory do not report the death of a peer. UCX warns about
-  // variables that it does not use.
+  // Without these variables, shared-memory transports do not report the death of a peer. They are
+  // not set otherwise, because UCX warns about variables that it does not use.
   if (uses(list, "posix")) set("POSIX_ERROR_HANDLING", "y");
   if (uses(list, "sysv")) set("SYSV_ERROR_HANDLING", "y");
   if (uses(list, "posix") || uses(list, "sysv")) set("ERROR_HANDLING", "y");

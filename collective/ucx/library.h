@@ -1,5 +1,5 @@
-// libucp, loaded at run time, so that a program without it starts. All calls of UCX in this folder
-// go through this table.
+// libucp, loaded at run time, so that programs start on hosts without it. All UCX calls of this
+// folder go through the table Ucp.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -46,13 +46,12 @@ struct Ucp {
 #undef REGROUP_UCP_DECLARE
 };
 
-// Loads the library, which stays loaded. Errors: kUnavailable, "not viable: no libucp; ...". Sets
-// environment variables while it loads, so no other thread may read the environment meanwhile.
+// Loads the library for the lifetime of the process. kUnavailable: "not viable: no libucp; ...".
+// Sets environment variables while loading; no other thread may read the environment meanwhile.
 [[nodiscard]] base::Result<Ucp> load_ucp();
 
 // A UCX context, with the devices and transports of this process, and the listener. The workers of
-// successive generations share it. What UCX holds for it lasts as long as the process: see
-// Listener.
+// successive generations share it. Its UCX resources live as long as the process: see Listener.
 class UcxContext {
  public:
   [[nodiscard]] static base::Result<std::shared_ptr<const UcxContext>> open(

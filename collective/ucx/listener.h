@@ -1,7 +1,7 @@
 // Listens for connections from members of other hosts: on one port for all addresses of the host
-// or, where the user names interfaces, on one port for each of their addresses. One listener serves
-// all generations of a process. UCX cannot destroy a listener safely while somebody connects
-// (openucx/ucx#11087), so it stays as long as the process.
+// or, if the user names interfaces, on one port for each of their addresses. One listener serves
+// all generations of a process. UCX cannot destroy a listener safely while a peer connects
+// (openucx/ucx#11087), so the listener lives as long as the process.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ namespace regroup::collective::ucx {
   return static_cast<std::uint64_t>(generation) << 32 | (rank & 0xffffffff);
 }
 
-// Used by one thread, the one that uses the meshes. Nothing blocks.
+// Used by the thread that uses the meshes. Nothing blocks.
 class Listener {
  public:
-  // More than the members that can be a generation ahead.
+  // Greatest number of queued requests of later generations; more than a World has members ahead.
   static constexpr std::size_t kMaxEarly = 4096;
   struct ConnectionRequest {
     ucp_conn_request_h handle;  // must become an endpoint of a worker
-    std::uint64_t client_id;    // 0 if the request has none
+    std::uint64_t client_id;    // client_id_of(), or 0 if the request has none
   };
 
   // `devices`, `ports`: as in UCX_NET_DEVICES and UCX_TCP_PORT_RANGE.
@@ -41,15 +41,16 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Where this process listens.
+  // The addresses on which this process listens.
   [[nodiscard]] const std::vector<PeerAddress>& addresses() const { return addresses_; }
   // Receives connection requests; true if any are queued.
   bool progress();
-  // Takes the requests of `generation` and of earlier ones. Requests of later generations stay
-  // until the mesh of their generation takes them; of more than kMaxEarly of these, the oldest are
-  // taken as well.
+  // Removes and returns the requests of `generation` and of earlier ones. Requests of later
+  // generations stay queued for the mesh of their generation; if there are more than kMaxEarly, the
+  // oldest of them are returned too.
   [[nodiscard]] std::vector<ConnectionRequest> take(proto::Generation generation);
-  // False: there is work for progress(). True: descriptor() becomes readable when there is.
+  // Call before sleeping. False: progress() has work to do. True: descriptor() will become readable
+  // when it has.
   [[nodiscard]] bool arm();
   [[nodiscard]] int descriptor() const { return descriptor_; }
 

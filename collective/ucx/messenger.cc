@@ -23,7 +23,8 @@ MatchKey UcxMessenger::key_of(int from, net::MessageTag tag) const {
           group_.ranks[static_cast<std::size_t>(from)]};
 }
 
-// The arrival of a message with this key. One of another operation is a mismatch.
+// Awaits the arrival of a message with this key. If that belongs to another operation, it is a
+// mismatch.
 class UcxMessenger::Arrival final : public Waiter {
  public:
   Arrival(UcxMessenger& messenger, const MatchKey& key)
@@ -117,7 +118,7 @@ net::Task UcxMessenger::take(MatchKey key, net::MessageTag tag, Output data) {
 }
 
 net::Task UcxMessenger::run_locally(Operation operation) {
-  // The engine keeps the deadline.
+  // The engine enforces the deadline.
   auto request = group_.local->start_part(signature_, operation, base::TimePoint::max());
   if (!request.ok()) engine_.fail(request.status());
   co_await Until(engine_, [&] {

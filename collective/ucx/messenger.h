@@ -16,13 +16,13 @@ namespace regroup::collective::ucx {
 // The members of a communicator.
 struct MeshGroup {
   CommunicatorId communicator;
-  std::vector<int> ranks;  // in the World, by rank
+  std::vector<int> ranks;  // ranks[r]: rank in the World of the communicator's rank r
   net::Layout layout;
-  std::unique_ptr<LocalCommunicator> local;  // of the ranks of this host, in the same order
+  std::unique_ptr<LocalCommunicator> local;  // among the ranks of this host, in the same order
 };
 
-// Of the current operation of `engine`, number `number` of its communicator. All references must
-// outlive it.
+// Serves the current operation of `engine`, which is number `number` of its communicator. All
+// references must outlive it.
 class UcxMessenger final : public net::Messenger {
  public:
   UcxMessenger(Engine& engine, net::Scratch& scratch, const MeshGroup& group, std::uint64_t number,
@@ -43,7 +43,7 @@ class UcxMessenger final : public net::Messenger {
   class Arrival;
 
   [[nodiscard]] MatchKey key_of(int from, net::MessageTag tag) const;
-  // Moves the data of a message that has arrived, and acks it.
+  // Moves the data of an arrived message to `data`, and acks the message.
   [[nodiscard]] net::Task take(MatchKey key, net::MessageTag tag, Output data);
   void fail_locally(const base::Status& why);
 

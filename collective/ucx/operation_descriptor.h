@@ -1,5 +1,4 @@
-// An operation between hosts, as a communicator gives it to the Engine. Plain data, without
-// threads.
+// An operation between hosts, as a communicator passes it to the Engine.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@ namespace regroup::collective::ucx {
 
 struct OperationDescriptor {
   CommunicatorId communicator;
-  std::vector<int> ranks;    // in the World, by rank in the communicator
-  std::uint64_t number = 0;  // of the collective operation in the communicator
+  std::vector<int> ranks;    // ranks[r]: rank in the World of the communicator's rank r
+  std::uint64_t number = 0;  // of the collective operation in its communicator
   CollectiveSignature signature;
   bool point_to_point = false;
-  int peer = -1;  // of a point-to-point message: rank in the communicator
-  std::function<net::Task()> begin;
+  int peer = -1;                     // for a point-to-point message: the peer's communicator rank
+  std::function<net::Task()> begin;  // starts the operation's task
 };
 
 }  // namespace regroup::collective::ucx

@@ -60,8 +60,8 @@ struct Local {
   bool loopback = false;
 };
 
-// Sort key: hardware before bridges and virtual interfaces, whose reported speeds mean nothing;
-// then the speed.
+// Sort key: hardware before bridges and virtual interfaces (whose reported speeds mean nothing),
+// then by speed.
 std::pair<bool, int> speed_of(const std::string& interface) {
   const std::filesystem::path folder = "/sys/class/net/" + interface;
   std::error_code error;
@@ -107,7 +107,7 @@ std::vector<PeerAddress> of_one_family(const std::vector<Local>& all, Wanted wan
 constexpr std::size_t kNonce = sizeof(std::uint64_t);
 constexpr std::size_t kHead = kNonce + sizeof(std::uint32_t);
 
-// The number of addresses; nothing if the bytes are too few for them.
+// The number of addresses in `bytes`; empty if `bytes` is too short for them.
 std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
   std::uint32_t count = 0;
   if (bytes.size() < kHead) return std::nullopt;

@@ -1,7 +1,6 @@
-// Where a member can be reached, and the nonce by which it recognises other members: the addresses
-// of its host with the port of its listener. Encoded as the opaque bytes that members publish;
-// nobody else sees them. A member that has failed because the ranks disagree adds the reason. Free
-// functions, any thread.
+// The address that a member publishes: the addresses of its host with the port of its listener, the
+// nonce by which it recognises other members, and, once it has failed because the ranks disagree,
+// the reason. Encoded as opaque bytes that only members receive. Free functions, any thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -28,32 +27,32 @@ struct PeerAddress {
   bool operator==(const PeerAddress&) const = default;
 };
 
-// The addresses of this host, those of the fastest network card first, all of one family: IPv4 if
-// the host has any. Loopback only if there is no other.
+// The addresses of this host, those of the fastest network card first. All of one family: IPv4 if
+// the host has any. Loopback only if the host has no other address.
 [[nodiscard]] std::vector<PeerAddress> local_addresses();
-// The addresses of the interfaces that `devices` names, or after a ^ those of all others, as in
-// UCX_NET_DEVICES. Empty if no named interface has an address: `devices` is empty, or names RDMA
-// devices.
+// The addresses of the interfaces that `devices` names as UCX_NET_DEVICES does ("^eth0": of all
+// others). Empty if no named interface has an address: `devices` is empty or names RDMA devices.
 [[nodiscard]] std::vector<PeerAddress> addresses_of_devices(std::string_view devices);
-// Parses UCX_TCP_PORT_RANGE: "A-B", or {0, 0} (any port) for "0" and "". Else kInvalidArgument.
 struct PortRange {
-  std::uint16_t first = 0, last = 0;
+  std::uint16_t first = 0, last = 0;  // both 0: any port
 };
+// Parses UCX_TCP_PORT_RANGE: "A-B"; "0" and "" mean any port. Else kInvalidArgument.
 [[nodiscard]] base::Result<PortRange> read_port_range(std::string_view text);
 
-// `nonce`: the member's in this generation, which the header of each message to it must have.
-// `failure_reason`: why all operations of the member have failed; empty while they have not.
+// Encodes an address. `nonce`: the member's in this generation; the header of each message to it
+// must have this nonce. `failure_reason`: why all operations of the member have failed; "" while
+// they have not.
 [[nodiscard]] std::vector<std::byte> encode(std::uint64_t nonce,
                                             std::span<const PeerAddress> addresses,
                                             std::string_view failure_reason = {});
-// Decode what encode() made. For other bytes all three return 0 or empty.
+// Decode the result of encode(). For other bytes all three return 0 or empty.
 [[nodiscard]] std::uint64_t nonce_in(std::span<const std::byte> bytes);
 [[nodiscard]] std::vector<PeerAddress> decode(std::span<const std::byte> bytes);
 [[nodiscard]] std::string failure_reason_in(std::span<const std::byte> bytes);
 
-// Orders `theirs`: addresses that share a network with one of `mine` first, addresses that are also
-// in `mine` last, because the bridges of containers and virtual machines have the same address on
-// each host.
+// Sorts `theirs`: first addresses that share a network with one of `mine`; last addresses that are
+// also in `mine`, because bridges of containers and virtual machines have the same address on every
+// host.
 [[nodiscard]] std::vector<PeerAddress> nearest_first(std::vector<PeerAddress> theirs,
                                                      std::span<const PeerAddress> mine);
 

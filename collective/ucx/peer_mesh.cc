@@ -1,5 +1,5 @@
 // The UCX calls of a mesh, except those that connect (connections.cc). The owner's thread makes all
-// of them, except ucp_worker_signal.
+// UCX calls except ucp_worker_signal.
 //
 // Death of a peer: its endpoint reports an error once (error handling mode PEER). From then on
 // nothing is sent to that peer, and operations that need it wait for the revoke. Messages that had
@@ -31,12 +31,12 @@ constexpr unsigned kMessageId = 1;        // the id of all our active messages
 constexpr unsigned kAcceptInterval = 16;  // calls of progress() for each accept_connections()
 constexpr std::chrono::seconds kDrainTimeout(2);
 constexpr std::chrono::milliseconds kHandshakeTimeout(100);
-constexpr std::chrono::milliseconds kAckTimeout(100);  // at the end of a mesh
-// Likewise, while data is unacknowledged by TCP.
+constexpr std::chrono::milliseconds kAckTimeout(100);  // wait for acks in close()
+// The same, while TCP has unacknowledged data.
 constexpr std::chrono::seconds kDeliveryTimeout(2);
-constexpr std::chrono::milliseconds kPollInterval(10);    // of that TCP state
-constexpr std::chrono::seconds kSilenceLimit(1);          // before on_peer_silent
-constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // of a host that answers
+constexpr std::chrono::milliseconds kPollInterval(10);    // between two checks of that TCP state
+constexpr std::chrono::seconds kSilenceLimit(1);          // silence before on_peer_silent
+constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // a host that answers acks within this
 
 }  // namespace
 
@@ -97,10 +97,10 @@ Status PeerMesh::start() {
 
 PeerMesh::~PeerMesh() { close(); }
 
-// A peer without our partial sums is still in its operation. If we closed a connection on which
-// something is unread, TCP would discard what it has not delivered (RST); and UCX on the other side
-// reads once more after it learns of the close, then stops. So wait until the peers have acked, or
-// their kernels have all bytes. In a revoked generation no operation needs them.
+// A peer without our partial sums is still in its operation. If we closed a connection with unread
+// data, TCP would discard (RST) the bytes that it has not delivered; and UCX on the other side
+// reads only once more after it learns of the close. So wait until the peers have acked, or their
+// kernels have all bytes. In a revoked generation no operation needs them.
 void PeerMesh::flush_acks() {
   if (closed() || is_over()) return;
   for (const MeshPeer& peer : peers_) {
@@ -179,8 +179,7 @@ ucp_request_param_t with_user_data(void* state) {
 
 }  // namespace
 
-// UCX may call back until the request has finished, so the state is counted and keeps itself alive
-// until then.
+// UCX may call back until the request has finished; until then the state keeps itself alive.
 Transfer PeerMesh::begin() {
   Transfer transfer;
   transfer.state_ = std::make_shared<Transfer::State>();
@@ -196,8 +195,8 @@ void PeerMesh::end(Transfer::State& state) {
   const auto last = std::move(state.self);
 }
 
-// A request that UCX completed at once, or refused (then on_error() marks the peer as lost), has
-// ended.
+// Handles a request that UCX completed at once, or refused (then on_error() marks the peer as
+// lost).
 Transfer PeerMesh::begun(Transfer transfer, ucs_status_ptr_t request) {
   if (UCS_PTR_IS_ERR(request)) transfer.state_->failed = true;
   if (!UCS_PTR_IS_PTR(request)) end(*transfer.state_);
@@ -206,7 +205,7 @@ Transfer PeerMesh::begun(Transfer transfer, ucs_status_ptr_t request) {
 
 void PeerMesh::on_sent(void* request, ucs_status_t status, void* state) {
   auto& transfer = *static_cast<Transfer::State*>(state);
-  transfer.failed = status != UCS_OK;  // may run before ucp_am_send_nbx() has returned
+  transfer.failed = status != UCS_OK;  // this callback may run within ucp_am_send_nbx()
   transfer.mesh->ucp().ucp_request_free(request);
   end(transfer);
 }
@@ -291,7 +290,7 @@ void PeerMesh::release(const ActiveMessage& message) {
   if (message.data != nullptr) ucp().ucp_am_data_release(worker_, message.data);
 }
 
-// Rejected messages are not progress: a peer that sends them without end must not keep us from our
+// Rejected messages do not count as progress: a peer that sends them without end must not delay our
 // deadline.
 bool PeerMesh::progress() {
   const std::uint64_t refused = rejected_;

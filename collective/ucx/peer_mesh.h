@@ -1,10 +1,10 @@
 // The connections of one member to the other members of one generation: a UCX worker, its
 // endpoints, and the queue of messages that have arrived.
 //
-// Owned and used by one thread; a second thread of its own forwards the doorbell. sleep() blocks.
-// close() and the destructor block for up to 2 s for acks (not in a revoked generation), 100 ms for
-// handshakes under way, and 2 s for UCX to finish requests. A UCX call that fails on a peer marks
-// that peer as lost.
+// Used by one thread; it has a second thread that forwards the doorbell. sleep() blocks. close()
+// and the destructor block: up to 2 s for acks (not in a revoked generation), 100 ms for handshakes
+// under way, and 2 s for UCX to finish requests. If a UCX call on a peer fails, the mesh marks that
+// peer as lost.
 #pragma once
 
 #include <memory>
@@ -39,37 +39,37 @@ class PeerMesh {
     return arena_.member_slot(world_.members[self_].slot_id.slot);
   }
   [[nodiscard]] int rank() const { return static_cast<int>(self_); }
-  // The generation is revoked.
+  // True once the generation is revoked.
   [[nodiscard]] bool is_over() const {
     return own().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
   }
 
-  // Advances the connection to rank `to`; true once send() works: the peer has answered the
-  // handshake, or it is lost. The member with the lower rank connects. Both must call it again and
-  // again until it is true.
+  // Advances the connection to rank `to`. True once send() may be called: the peer has replied to
+  // the handshake, or it is lost. The member with the lower rank connects; both members must call
+  // this repeatedly until it returns true.
   [[nodiscard]] bool connect(int to);
-  // There is a connection to `rank`, or there was one.
+  // True if there is, or was, a connection to `rank`.
   [[nodiscard]] bool was_connected(int rank) const {
     const MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
     return peer.endpoint != nullptr || !peer.lost.empty();
   }
   // Number of ranks for which was_connected() holds.
   [[nodiscard]] std::size_t connections() const;
-  // Sends a message; connect(to) has returned true. UCX owns `data` until the transfer is done:
-  // then kernel or network card has taken the message. To a lost peer it is done at once.
+  // Sends a message; connect(to) must have returned true. `data` must not change until the transfer
+  // is done, that is, until the kernel or network card has taken the message. A transfer to a lost
+  // peer is done at once.
   [[nodiscard]] Transfer send(int to, const MessageHeader& header, Input data);
-  // The message just sent to `to` needs an ack in a later header of the peer; such a message has
-  // been received.
+  // Records that the message just sent to `to` needs an ack in a later header from that peer.
   void expect_ack(int to) { peers_[static_cast<std::size_t>(to)].unacked += 1; }
+  // Records that such a message has been received: the next header to `from` carries its ack.
   void queue_ack(int from) { peers_[static_cast<std::size_t>(from)].pending_acks += 1; }
   [[nodiscard]] std::uint64_t unacked(int by) const {
     return peers_[static_cast<std::size_t>(by)].unacked;
   }
-  [[nodiscard]] const UnexpectedQueue& unexpected() const {
-    return unexpected_;
-  }  // arrived, not taken
+  // The messages that have arrived and that no operation has taken yet.
+  [[nodiscard]] const UnexpectedQueue& unexpected() const { return unexpected_; }
   [[nodiscard]] ActiveMessage* find(const MatchKey& key) { return unexpected_.find(key); }
-  // Moves all data of the message that find() finds to `to`, and drops the message.
+  // Moves all data of the message that find(key) returns to `to`, and drops the message.
   [[nodiscard]] Transfer take(const MatchKey& key, std::byte* to);
   void drop(const MatchKey& key) { release(unexpected_.remove(key)); }
   void drop_probes(const CommunicatorId& id, std::uint64_t until) {
@@ -77,36 +77,36 @@ class PeerMesh {
   }
   // kResourceExhausted once a member has exceeded its limit in the unexpected queue.
   [[nodiscard]] const base::Status& overrun() const { return overrun_; }
-  // Messages dropped because their header was invalid or their sender had exceeded its limit.
+  // Number of messages dropped because their header was invalid or their sender had exceeded its
+  // limit.
   [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
-  // Why the connection to a rank broke; empty while it has not.
+  // Why the connection to `rank` broke; "" while it has not.
   [[nodiscard]] const std::string& lost(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].lost;
   }
-  // Why the last attempt to connect to a rank failed; empty while none has.
+  // Why the last attempt to connect to `rank` failed; "" while none has.
   [[nodiscard]] const std::string& connect_error(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].connect_error;
   }
-  void report_lost(int rank);  // calls on_peer_lost for a lost rank, once
-  // Calls on_peer_silent, when that is due, for a rank that this member has waited for since
-  // `since`.
+  void report_lost(int rank);  // calls on_peer_lost, once per rank, if the rank is lost
+  // Calls on_peer_silent if that is due. `since`: when this member began to wait for `rank`.
   void report_silent(int rank, base::TimePoint since);
 
   // Publishes `reason` together with our address, for members that arrive after all connections are
   // closed.
   void publish_failure(const std::string& reason);
-  // The reason that rank `rank` has published; empty while there is a connection to it.
+  // The reason that `rank` has published; "" while there is a connection to it.
   [[nodiscard]] std::string published_failure(int rank) const;
 
   // Progresses all messages, and on every 16th call accepts connections. True if anything
   // progressed.
   [[nodiscard]] bool progress();
-  bool accept_connections();  // true if there were requests
-  // Blocks until a message or connection request comes, the doorbell has rung more than `seen`
-  // times, or `until`.
+  bool accept_connections();  // true if there were connection requests
+  // Blocks until a message or connection request arrives, the doorbell's count differs from `seen`,
+  // or the time is `until`.
   void sleep(std::uint32_t seen, base::TimePoint until);
-  // Closes all connections. When it returns, UCX accesses no memory of callers; then send() does
-  // nothing.
+  // Closes all connections. After it has returned, UCX accesses no memory of callers, and send()
+  // does nothing.
   void close();
   [[nodiscard]] bool closed() const { return worker_ == nullptr; }
   [[nodiscard]] base::Duration probe_interval() const { return context_->probe_interval(); }
@@ -150,13 +150,13 @@ class PeerMesh {
   int descriptor_ = -1;
   std::uint64_t nonce_ = 0;
   std::vector<MeshPeer> peers_;  // by rank
-  // Accepted, membership not proved yet; in the order of acceptance.
+  // Accepted connections without a handshake yet (see MeshPeer), in the order of acceptance.
   std::vector<MeshPeer> pending_peers_;
   UnexpectedQueue unexpected_;
   base::Status overrun_;
   std::uint64_t rejected_ = 0;
   std::size_t requests_ = 0;     // transfers that UCX has not finished
-  unsigned progress_calls_ = 0;  // of progress()
+  unsigned progress_calls_ = 0;  // number of calls of progress()
   bool closing_ = false;
   std::unique_ptr<DoorbellForwarder> forwarder_;
 };

@@ -1,4 +1,4 @@
-// The two sides of a message.
+// The two sides of a message, as tasks.
 #include "collective/ucx/point_to_point.h"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ OperationDescriptor PointToPoint::next(const Operation& o) {
   return operation;
 }
 
-// The data is sent only after the receiver has posted its receive, so that a message that nobody
-// receives occupies no memory.
+// Sends the data only after the receiver has posted its receive, so that a message that is never
+// received occupies no memory at the receiver.
 net::Task PointToPoint::send(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   PeerMesh& mesh = engine_.mesh();
@@ -49,7 +49,7 @@ net::Task PointToPoint::send(Operation o, std::uint64_t number) {
   }
 }
 
-// At most kMaxPostedReceives receives are posted at a time; the oldest one always is.
+// Posts at most kMaxPostedReceives receives at a time, oldest first.
 net::Task PointToPoint::receive(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   std::uint64_t& completed = completed_[static_cast<std::size_t>(o.root)];
@@ -66,7 +66,7 @@ net::Task PointToPoint::receive(Operation o, std::uint64_t number) {
   co_await Until(
       engine_, [&] { return mesh.find(key) != nullptr; }, peer);
   const ActiveMessage& message = *mesh.find(key);
-  // A message that does not fit the buffer comes without its data.
+  // The sender sends a message that does not fit our buffer without its data.
   const std::uint64_t sent = message.header.signature.bytes == o.out.size()
                                  ? message.bytes
                                  : message.header.signature.bytes;

@@ -9,11 +9,12 @@
 
 namespace regroup::collective::ucx {
 
-// Counts the messages of each pair, by which the two sides match them. Owned by one thread, that of
-// the engine. Both arguments of the constructor must outlive it and its messages.
+// Numbers the messages of each pair of ranks; the two sides match messages by these numbers. Used
+// by the engine's thread.
 class PointToPoint {
  public:
-  // `ranks`: in the World, by rank.
+  // `ranks[r]`: rank in the World of the communicator's rank r. `engine` and `ranks` must outlive
+  // this and its messages.
   PointToPoint(Engine& engine, const CommunicatorId& communicator, const std::vector<int>& ranks)
       : engine_(engine),
         id_(communicator),
@@ -24,8 +25,8 @@ class PointToPoint {
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
-  // The next message to or from rank `o.root`, for Engine::start(). `o`: a kSend or kReceive,
-  // checked.
+  // Describes the next message to or from rank `o.root`, for Engine::start(). `o`: a kSend or
+  // kReceive that has passed Operation::check().
   [[nodiscard]] OperationDescriptor next(const Operation& o);
 
  private:
@@ -38,9 +39,10 @@ class PointToPoint {
   Engine& engine_;
   const CommunicatorId id_;
   const std::vector<int>& ranks_;
-  std::vector<std::uint64_t> sent_;  // by rank, as are these:
+  // Numbers of messages, by rank of the peer.
+  std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> received_;
-  std::vector<std::uint64_t> completed_;  // of the received ones, those that have completed
+  std::vector<std::uint64_t> completed_;  // receives that have completed
 };
 
 }  // namespace regroup::collective::ucx

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTcp = 6;  // IPPROTO_TCP; <linux/tcp.h> and <netinet/tcp.h> do not go together
 
-// Nothing for a connection that is not established yet.
+// Empty for a connection that is not established yet.
 std::optional<SocketAddress> other_end(int fd) {
   SocketAddress out;
   out.bytes = sizeof out.storage;
@@ -39,7 +39,7 @@ bool is_at(const SocketAddress& peer, const PeerAddress& address) {
   return std::memcmp(at(peer) + offset, at(wanted) + offset, four ? 4 : 16) == 0;
 }
 
-// Nothing if it is not a TCP connection.
+// Empty if `fd` is not a TCP connection.
 std::optional<tcp_info> info_of(int fd) {
   tcp_info out{};
   socklen_t bytes = sizeof out;

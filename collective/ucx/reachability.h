@@ -1,6 +1,6 @@
-// What the kernel's TCP knows of the hosts of peers: whether they still acknowledge data, and
-// whether all data was acknowledged. Each function inspects every open file of the process, tens of
-// microseconds. Any thread.
+// Reads from the kernel's TCP state whether the hosts of peers still acknowledge data, and whether
+// they have acknowledged all of it. Each function inspects every open file of the process, which
+// takes tens of microseconds. Any thread.
 #pragma once
 
 #include <span>
@@ -10,9 +10,8 @@
 
 namespace regroup::collective::ucx {
 
-// False if connections of this process to one of the addresses have unacknowledged data, and no
-// connection to them has received anything for `timeout`. True otherwise, also if there is no such
-// connection: then TCP knows nothing.
+// False if connections of this process to `addresses` have unacknowledged data and none of them has
+// received anything for `timeout`. True otherwise, also without any such connection.
 [[nodiscard]] bool host_answers(std::span<const PeerAddress> addresses, base::Duration timeout);
 // True if a connection of this process to one of the addresses has bytes that the host there has
 // not acknowledged, because its receive buffer is full or because they are still in flight.

@@ -1,4 +1,4 @@
-// Straggler probes: whom they go to, and what the messages of other ranks say.
+// Chooses the receivers of straggler probes, and evaluates the messages of other ranks.
 #include "collective/ucx/straggler_probe.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace regroup::collective::ucx {
 namespace {
 
-// Ranks of a communicator; of more, only those waited for are probed.
+// Largest communicator of which a rank probes all ranks, not only those that it waits for.
 constexpr std::size_t kMaxProbed = 64;
 
 }  // namespace
@@ -22,8 +22,8 @@ std::vector<int> probed_ranks(const OperationDescriptor& operation, int self,
   return ranks;
 }
 
-// The first probe goes only to connected ranks: a connection costs UCX 1 to 2 ms of processor time
-// on both sides, and most operations take long only because they are large.
+// The first probe goes only to connected ranks: making a connection takes UCX 1 to 2 ms of
+// processor time on both sides, and most long operations are merely large.
 void StragglerProbes::send(const OperationDescriptor& operation, const WaitsFor& waits_for,
                            base::TimePoint now) {
   const bool first = std::exchange(last_, now) == base::TimePoint();

@@ -9,16 +9,16 @@ namespace regroup::collective::ucx {
 
 class PeerMesh;
 
-// Data that UCX is reading from or writing to the caller's memory. A copy may outlive the
-// operation; a default-made one is done. Used by the thread of the mesh.
+// A send that reads, or a fetch that writes, the caller's memory. Copies share the state and may
+// outlive the operation. A default-constructed one is done. Used by the thread of the mesh.
 class Transfer {
  public:
-  // A send: the caller may change the data. A fetch: the data has arrived; never true if the sender
-  // was lost.
+  // For a send: true once the caller may change the data. For a fetch: true once the data has
+  // arrived; never if the sender was lost.
   [[nodiscard]] bool done() const {
     return state_ == nullptr || (state_->done && !(state_->fetches && state_->failed));
   }
-  // A send: the peer will not receive it.
+  // For a send: true if the peer will not receive the data.
   [[nodiscard]] bool failed() const { return state_ != nullptr && state_->failed; }
 
  private:

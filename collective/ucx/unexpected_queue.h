@@ -1,7 +1,7 @@
-// The messages that have arrived at a member and that no operation has taken yet, matched by their
-// keys. Each sender has a limit, so that a member that runs ahead, or runs wild, cannot fill the
-// memory of the others. The data of a message belongs to UCX: the caller that removes a message
-// releases the data. Used by one thread.
+// The messages that have arrived at a member and that no operation has taken yet, by their keys.
+// Each sender has a limit, so that a member that runs ahead, or is faulty, cannot fill the memory
+// of the others. UCX owns the data of a message; a caller that removes a message must release its
+// data. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,29 +17,29 @@ namespace regroup::collective::ucx {
 
 class UnexpectedQueue {
  public:
-  // Limits of one sender; one message of any size may exceed kMaxBytes. A correct member is ahead
-  // by at most one operation of each communicator, in which it sends several messages of up to 1
-  // MiB or one of any size to each member, and has kMaxPostedReceives ready-to-receive messages
-  // outstanding. The limits are many times that.
+  // Limits of one sender; a single message may exceed kMaxBytes. The limits are many times what a
+  // correct member uses: it is ahead by at most one operation of each communicator, in which it
+  // sends each member several messages of up to 1 MiB or one of any size, and it has at most
+  // kMaxPostedReceives ready-to-receive messages outstanding.
   static constexpr std::size_t kMaxMessages = std::size_t{64} << 10;
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-  // Point-to-point messages of one sender for which a communicator has receive buffers at a time.
+  // Greatest number of receives that a communicator has posted to one sender at a time.
   static constexpr std::uint64_t kMaxPostedReceives = 1024;
 
   explicit UnexpectedQueue(std::size_t ranks) : usage_(ranks) {}
 
-  // A ready-to-receive message goes to `from`. The message that answers it does not count against
-  // the limit: it fits the buffer that waits for it.
+  // Call when sending a ready-to-receive message to `from`. The message in reply does not count
+  // against the limit, since a buffer is waiting for it.
   void post_receive(int from) { usage_[static_cast<std::size_t>(from)].posted += 1; }
-  // kResourceExhausted: the sender, which the status names, has exceeded its limit, and the message
-  // is dropped.
+  // Queues a message. kResourceExhausted: the sender, which the status names, has exceeded its
+  // limit, and the message is not queued.
   [[nodiscard]] base::Status put(ActiveMessage message);
   // The first message with this key, or null. Valid until it is removed.
   [[nodiscard]] ActiveMessage* find(const MatchKey& key);
-  // Removes the message that find() finds.
+  // Removes and returns the message that find(key) returns.
   ActiveMessage remove(const MatchKey& key) { return remove(queue_.lower_bound(key)); }
   [[nodiscard]] std::optional<ActiveMessage> remove_any();
-  // Drops the straggler probes of a communicator with a number up to `until`. They carry no data.
+  // Drops the straggler probes of a communicator with numbers up to `until`; they have no data.
   void drop_probes(const CommunicatorId& communicator, std::uint64_t until);
   // Calls `use(message)` for the messages of one kind with a number of at least `number`, in the
   // order of their keys, until it returns false.
@@ -54,7 +54,7 @@ class UnexpectedQueue {
 
  private:
   using Queue = std::multimap<MatchKey, ActiveMessage>;
-  struct Usage {  // of one sender
+  struct Usage {  // by one sender
     std::size_t messages = 0;
     std::size_t bytes = 0;
     std::uint64_t posted = 0;
