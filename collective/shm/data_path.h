@@ -59,15 +59,15 @@ class DataPath {
   // Runs phase number `phase`. Returns the payload for the arrival after it, valid until then.
   [[nodiscard]] Input work(const Operation& o, std::uint64_t phase);
 
-  // Call after the first synchronisation point: reads where the ranks' contributions are in memory
-  // and adapts the plan.
+  // To be called after the first synchronisation point: reads where the ranks' contributions are in
+  // memory and adapts the plan.
   void collect_offsets(const Operation& o);
   // In phase 1 of a single copy, before work(): reads this rank's parts of the others' memory.
   // Calls `may_read(r)` before each MiB of rank r and returns its error. A read that fails is not
   // an error: this rank then votes that it could not read.
   using MayRead = std::function<base::Status(std::size_t rank)>;
   [[nodiscard]] base::Status read_all(const Operation& o, const MayRead& may_read);
-  // Call after the point at which all ranks have voted whether they could read.
+  // To be called after the point at which all ranks have voted whether they could read.
   void collect_votes();
 
   // In phase 1 of an operation by inline chunks, before work(): true once all chunks have arrived.

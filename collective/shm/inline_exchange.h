@@ -28,8 +28,8 @@ class InlineExchange {
   // because the output will overwrite it.
   void write(const Operation& o, std::size_t block, const CollectiveSignature& signature,
              bool keeps);
-  // Call after that arrival: copies the chunks that have arrived to destination(). True once this
-  // rank has all contributions that it needs; otherwise the next call continues.
+  // To be called after that arrival: copies the chunks that have arrived to destination(). True
+  // once this rank has all contributions that it needs; otherwise the next call continues.
   [[nodiscard]] bool fetch(const Operation& o, std::size_t block);
   // The rank whose contribution fetch() waits for.
   [[nodiscard]] std::size_t missing_rank() const { return fetched_ranks_; }

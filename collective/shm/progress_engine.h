@@ -104,8 +104,8 @@ class ProgressEngine {
   [[nodiscard]] std::size_t spin_polls() const { return spins() ? kSpinPolls : kYields * ranks_; }
   // Number of times that this member has stopped polling and slept on its doorbell.
   [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
-  // Call between two polls. Yields the core unless members spin. False: the member should stop
-  // polling.
+  // To be called between two polls. Yields the core unless members spin. False: the member should
+  // stop polling.
   [[nodiscard]] bool yield_core(base::TimePoint deadline);
   // The NUMA node on which this member runs; empty if it may run on several.
   [[nodiscard]] const std::optional<int>& numa_node() const { return numa_node_; }

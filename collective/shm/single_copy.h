@@ -46,13 +46,13 @@ class SingleCopy {
   explicit SingleCopy(SingleCopyMode mode) : mode_(mode) {}
 
   // True if the next operation of `kind`, with blocks of `block` bytes and `ranks` members, offers
-  // CMA. Call it once for each operation of Travel::kInChunks.
+  // CMA. To be called once for each operation of Travel::kInChunks.
   [[nodiscard]] bool tries(Kind kind, std::size_t block, std::size_t ranks);
   // The payload for the point at which all members expose their memory; valid until the next call.
   [[nodiscard]] Input announce(const Offsets& offsets, const RemoteBuffer& memory);
-  // Call after that point; `payload_of(r)` is the payload of rank r. True if the contribution of
-  // every rank of `o` can be read in place. If not, the next kSkips operations of this kind
-  // probably could not either, and do not try.
+  // To be called after that point; `payload_of(r)` is the payload of rank r. True if the
+  // contribution of every rank of `o` can be read in place. If not, the next kSkips operations of
+  // this kind probably could not either, and do not try.
   template <class PayloadOf>
   [[nodiscard]] bool collect(const Operation& o, std::size_t ranks, const PayloadOf& payload_of) {
     memory_.resize(ranks);
@@ -77,8 +77,8 @@ class SingleCopy {
   // The payload for the point at which all members vote: whether this member has read all that it
   // needs.
   [[nodiscard]] Input vote() const { return std::as_bytes(std::span(&succeeded_, 1)); }
-  // Call after that point. True if all members could read: the operation is complete. Otherwise it
-  // must use another path, and no later operation tries CMA.
+  // To be called after that point. True if all members could read: the operation is complete.
+  // Otherwise it must use another path, and no later operation tries CMA.
   template <class PayloadOf>
   [[nodiscard]] bool count_votes(std::size_t ranks, const PayloadOf& payload_of) {
     for (std::size_t r = 0; r < ranks; ++r) {

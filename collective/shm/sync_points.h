@@ -92,8 +92,8 @@ class SyncPoints {
   // True once all members have arrived at this point; all that they stored before is then visible.
   // kInvalidArgument if a member runs another operation.
   [[nodiscard]] base::Result<bool> all_arrived(bool thorough);
-  // Call after a point: prefetches for writing the line of the next arrival, which no member reads
-  // any more.
+  // To be called after a point: prefetches for writing the line of the next arrival, which no
+  // member reads any more.
   void prefetch_next() const { reduce::prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
   // The member that runs another operation, if any.
   [[nodiscard]] std::optional<Mismatch> mismatch() const;
