@@ -1,5 +1,5 @@
-// A block of a file and its CRC32C, read in strides that stay in the cache between the read and the
-// checksum.
+// Reads a block of a file and computes its CRC32C, in strides small enough to stay in the cache
+// between the read and the checksum.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,16 +17,16 @@
 namespace regroup::checkpoint {
 
 struct ReadSizes {
-  std::size_t stride;              // bytes that are read at once
-  std::uint64_t bytes_per_thread;  // for fewer one more thread is not worth its start
+  std::size_t stride;              // bytes per read
+  std::uint64_t bytes_per_thread;  // starting one more thread for fewer bytes does not pay
 };
-// Into the caller's memory, which takes its share of the cache.
+// For reading into the caller's memory, which occupies a part of the cache.
 inline constexpr ReadSizes kReadSizes = {256 << 10, 16 << 20};
-// Into one buffer on a huge page, again and again.
+// For reading repeatedly into one buffer on a huge page.
 inline constexpr ReadSizes kVerifySizes = {1 << 20, 64 << 20};
 
-// CRC32C of bytes [begin, end) of an open file. `buffer_for(offset, bytes)` returns the memory for
-// `bytes` from `offset` of the file on.
+// The CRC32C of bytes [begin, end) of an open file. `buffer_for(offset, bytes)` returns the memory
+// that receives `bytes` bytes from `offset` of the file.
 template <class BufferFor>
 [[nodiscard]] base::Result<std::uint32_t> sum_block(int fd, const std::string& path,
                                                     std::uint64_t begin, std::uint64_t end,
@@ -41,7 +41,7 @@ template <class BufferFor>
   return crc;
 }
 
-// What is wrong with bytes [begin, end) of `path`, whose CRC32C is not the one that was written.
+// The error message for bytes [begin, end) of `path`, whose CRC32C `crc` differs from `written`.
 [[nodiscard]] inline std::string wrong_sum(const std::string& path, std::uint64_t begin,
                                            std::uint64_t end, std::uint32_t crc,
                                            std::uint32_t written) {

@@ -1,4 +1,4 @@
-// Arithmetic of boxes. Numbers come from files: products are checked before they are believed.
+// Arithmetic of boxes. Their numbers come from files, so every product is checked for overflow.
 #include "checkpoint/box.h"
 
 #include <fmt/format.h>
@@ -11,9 +11,9 @@ namespace regroup::checkpoint {
 namespace {
 
 constexpr std::uint64_t kMostElements = std::uint64_t{1}
-                                        << 59;  // times 16, the largest element, fits
+                                        << 59;  // times 16 bytes, the largest element, fits
 
-// Elements between neighbours of each dimension, in a box of `count`.
+// The distance in elements between neighbours in each dimension, in a box of `count`.
 Shape strides_of(const Shape& count) {
   Shape out(count.size(), 1);
   for (std::size_t i = count.size(); i-- > 1;) out[i - 1] = out[i] * count[i];
@@ -26,7 +26,7 @@ std::uint64_t index_in(const Box& box, const Shape& strides, const Shape& at) {
   return index;
 }
 
-// The first dimension from which on `part` is in one row, in `from` and in `to`.
+// The first dimension from which on `part` is contiguous in both `from` and `to`.
 std::size_t first_of_row(const Box& part, const Box& from, const Box& to) {
   std::size_t first = part.count.size();
   while (first > 0) {
@@ -36,7 +36,7 @@ std::size_t first_of_row(const Box& part, const Box& from, const Box& to) {
   return first;
 }
 
-// The next position of the dimensions before `end`; false after the last one.
+// Moves to the next position in the dimensions before `end`; false after the last one.
 bool advance(const Box& part, std::size_t end, Shape* at) {
   for (std::size_t i = end; i-- > 0;) {
     if (++(*at)[i] < part.start[i] + part.count[i]) return true;
@@ -123,7 +123,7 @@ std::optional<std::string> why_no_tiling(const Shape& shape, std::span<const Box
   }
   if (sum != *volume_of(shape)) return fmt::format("{} of {} elements", sum, *volume_of(shape));
   if (shape.empty()) return std::nullopt;
-  // Of boxes in the order of their first rows only those can meet that begin before the other ends.
+  // Sorted by their first rows, two boxes can overlap only if one begins before the other ends.
   std::ranges::sort(sorted, {}, [](const Box* box) { return box->start; });
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::uint64_t end = sorted[i]->start[0] + sorted[i]->count[0];

@@ -1,4 +1,4 @@
-// Boxes: rectangular parts of a tensor, and the runs of memory that copy one out of another.
+// Boxes (rectangular parts of a tensor), and how to copy the elements of one box out of another.
 #pragma once
 
 #include <cstdint>
@@ -9,42 +9,44 @@
 
 namespace regroup::checkpoint {
 
-inline constexpr std::size_t kMaxRank = 32;  // dimensions; as many as HDF5 has
+inline constexpr std::size_t kMaxRank = 32;  // greatest number of dimensions, as in HDF5
 
 using Shape = std::vector<std::uint64_t>;
 
-// Elements start[i] .. start[i] + count[i] - 1 of each dimension i, in a tensor's own coordinates.
-// Of a scalar: no dimensions, one element.
+// Elements start[i] .. start[i] + count[i] - 1 in each dimension i of a tensor. The box of a scalar
+// has no dimensions and one element.
 struct Box {
   Shape start;
   Shape count;
   bool operator==(const Box&) const = default;
 };
 
-// The whole of a tensor.
+// The box of all elements of a tensor.
 [[nodiscard]] Box whole(const Shape& shape);
-// Elements; nothing if their number is above 2^62.
+// The number of elements; empty if it is above 2^62.
 [[nodiscard]] std::optional<std::uint64_t> volume_of(const Shape& count);
-// Whether no program can have that shape, elements or not: the extents other than 0, multiplied
-// with each other and with `unit`, are above 2^63 - 1.
+// True if no program can hold a tensor of that shape, even one without elements: the product of
+// `unit` and all extents other than 0 is above 2^63 - 1.
 [[nodiscard]] bool is_boundless(const Shape& shape, std::uint64_t unit = 1);
 [[nodiscard]] bool lies_within(const Box& box, const Shape& shape);
-// What both have; nothing if that is no element. Both are of the same number of dimensions.
+// The elements that are in both boxes; empty if there are none. Both boxes must have the same
+// number of dimensions.
 [[nodiscard]] std::optional<Box> intersection(const Box& a, const Box& b);
 // "[0:4, 2:8]".
 [[nodiscard]] std::string to_string(const Box& box);
 
-// `elements` elements in a row, both where they are and where they go.
+// `elements` elements that are contiguous both in the source and in the target.
 struct Run {
-  std::uint64_t from;  // first element, counted within the box that is read
-  std::uint64_t to;    // likewise, within the box that is filled
+  std::uint64_t from;  // index of the first element within the source box
+  std::uint64_t to;    // index of the first element within the target box
   std::uint64_t elements;
 };
-// How the elements of `part`, which lies in both, come from memory that holds box `from` to memory
-// that holds box `to`, both row by row (C order). Ascending in both; as long as they can be.
+// The copies that move the elements of `part`, which lies in both boxes, from memory that holds box
+// `from` to memory that holds box `to`, both row by row (C order). Ascending in both, and as few as
+// possible.
 [[nodiscard]] std::vector<Run> runs_of(const Box& part, const Box& from, const Box& to);
 
-// Nothing if `boxes` fill `shape` with no element left out and none twice; else what is wrong.
+// Empty if `boxes` cover each element of `shape` exactly once; else what is wrong.
 [[nodiscard]] std::optional<std::string> why_no_tiling(const Shape& shape,
                                                        std::span<const Box> boxes);
 

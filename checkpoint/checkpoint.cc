@@ -24,23 +24,23 @@ using base::Code;
 using base::Status;
 
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
-constexpr std::uint64_t kMostThreads = 4;  // so many take what memory gives, or nearly so
+constexpr std::uint64_t kMostThreads = 4;  // these nearly saturate the memory bandwidth
 
-// Block after block of one piece, several at a time where there are many; keeps the last one that
-// was not wanted as a whole.
+// Reads one piece block by block, several blocks in parallel if there are many. Keeps the last
+// block of which the caller wanted only a part.
 class BlockReader {
  public:
-  // Nothing from byte `end` of the piece on will be read.
+  // The caller will read nothing from byte `end` of the piece on.
   BlockReader(int fd, std::string path, const Range& range, std::uint64_t end)
       : fd_(fd), path_(std::move(path)), range_(range), ahead_(fd, range.offset + end) {}
 
-  // Bytes [from, from + out.size()) of the piece.
+  // Reads bytes [from, from + out.size()) of the piece.
   Status read(std::uint64_t from, std::span<std::byte> out) {
     while (!out.empty()) {
       const std::uint64_t block = from / kBlock, begin = from % kBlock, size = size_of_block(block);
       std::size_t part = std::min<std::uint64_t>(out.size(), size - begin);
       if (part == size) {
-        // With all the whole ones behind it; short is only the piece's last.
+        // Together with all whole blocks after it; only the piece's last block may be short.
         part = from + out.size() == range_.bytes ? out.size() : out.size() / kBlock * kBlock;
         REGROUP_RETURN_IF_ERROR(read_blocks(block, out.first(part)));
       } else {
@@ -67,7 +67,7 @@ class BlockReader {
     return {};
   }
 
-  // Whole ones from `first` on. Ends with the first error that is met.
+  // Reads whole blocks from `first` on. Stops at the first error.
   Status read_blocks(std::uint64_t first, std::span<std::byte> out) {
     std::atomic<std::uint64_t> next = 0;
     std::atomic<bool> ended = false;
@@ -83,7 +83,7 @@ class BlockReader {
     return error;
   }
 
-  // A device is quicker with one reader behind what it is asked for ahead.
+  // A device is faster with one reader and read-ahead than with several readers.
   [[nodiscard]] std::uint64_t threads_for(std::uint64_t offset, std::uint64_t bytes) const {
     const std::uint64_t worth = std::min(kMostThreads, bytes / kReadSizes.bytes_per_thread);
     if (worth < 2 || !in_page_cache(fd_, offset, bytes)) return 1;
@@ -214,7 +214,7 @@ base::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places
     const auto& [entry, aside] = candidate;
     const Status status = verify(entry.path, on_progress);
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
-    // Of another version, unreadable to this user, out of memory: that does not make it bad.
+    // Other errors (another version, no permission, no memory) do not prove that it is damaged.
     if (status.code() != Code::kDataLoss) return status;
     say(fmt::format(
         "checkpoint {} is damaged; {}: {}", entry.path,

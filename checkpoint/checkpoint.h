@@ -1,4 +1,4 @@
-// Reading checkpoints: no HDF5 is needed, every block is verified before a byte of it is believed.
+// Reads checkpoints, without HDF5. Every block is verified before any byte of it is used.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +18,25 @@
 
 namespace regroup::checkpoint {
 
-// An open checkpoint. Used by one thread at a time; moving files away from under it makes reads
+// An open checkpoint. Used by one thread at a time. Files that are removed meanwhile make reads
 // fail.
 class Checkpoint {
  public:
-  // Reads the manifest and looks whether all files are there with their sizes. kDataLoss: damaged.
+  // Reads the manifest and checks that all files exist with the right sizes. kDataLoss: damaged.
   [[nodiscard]] static base::Result<Checkpoint> open(const std::string& path);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  // Index of a tensor; nothing if there is none of that name.
+  // The index of the tensor `name`; empty if there is none.
   [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
-  // `box` of a tensor, row by row, into `out`, which is of that size. On an error `out` holds
-  // garbage. kDataLoss: the bytes are not those that were written; the message says where.
+  // Reads `box` of a tensor, row by row, into `out`, which must have that size. On an error `out`
+  // is undefined. kDataLoss: bytes differ from those that were written; the message says where.
   [[nodiscard]] base::Status read(std::size_t tensor, const Box& box,
                                   std::span<std::byte> out) const;
-  [[nodiscard]] base::Status read(std::size_t tensor, std::span<std::byte> out) const;  // all of it
-  // All of it in order, in parts that are verified, which `take` may keep and leave another buffer
-  // for. Ends at its first error.
+  // Reads a whole tensor.
+  [[nodiscard]] base::Status read(std::size_t tensor, std::span<std::byte> out) const;
+  // Reads a whole tensor in verified parts, in order, and calls `take` for each; `take` may keep
+  // `part` if it leaves another buffer in its place. Stops at the first error of `take`.
   using TakePart = std::function<base::Status(std::vector<std::byte>& part)>;
   [[nodiscard]] base::Status read_parts(std::size_t tensor, const TakePart& take) const;
 
@@ -44,8 +45,8 @@ class Checkpoint {
 
   std::string path_;
   Manifest manifest_;
-  std::unordered_map<std::string, std::size_t> index_;  // of the tensors, by name
-  std::vector<base::Fd> files_;                         // of manifest_.files
+  std::unordered_map<std::string, std::size_t> index_;  // of each tensor, by name
+  std::vector<base::Fd> files_;                         // in the order of manifest_.files
 };
 
 struct Progress {
@@ -53,15 +54,15 @@ struct Progress {
 };
 using OnProgress = std::function<void(const Progress&)>;  // may be empty
 
-// CRC32C of bytes [offset, offset + bytes) of an open file by a quicker way than reading them;
-// nothing: there is none. By several threads.
+// Returns the CRC32C of bytes [offset, offset + bytes) of an open file by a faster way than reading
+// them; empty if that is impossible. Several threads call it.
 using QuickSum =
     std::function<std::optional<std::uint32_t>(int fd, std::uint64_t offset, std::uint64_t bytes)>;
 
-// Whether every byte of every file is as it was written; names all that is damaged or cannot be
-// read, up to 100 things. kDataLoss. Any thread. A large one is read by up to `threads` threads,
-// this one among them, of which one at a time calls on_progress. What is not good by `quick_sum` is
-// read.
+// Verifies that every byte of every file is as it was written. kDataLoss: the message names up to
+// 100 places that are damaged or unreadable. Any thread. Up to `threads` threads (including the
+// caller's) read a large checkpoint; one at a time calls `on_progress`. A block whose `quick_sum`
+// is empty or wrong is read.
 [[nodiscard]] base::Status verify(const std::string& path, const OnProgress& on_progress = {},
                                   unsigned threads = 1, const QuickSum& quick_sum = {});
 
@@ -69,15 +70,14 @@ struct Newest {
   proto::Step step = 0;
   std::string path;
 };
-// Where checkpoints may be. `aside`: the caller holds its lock, and damaged ones are set aside
-// there.
+// A directory in which to search for checkpoints.
 struct Place {
   std::string directory;
-  bool aside = false;
+  bool aside = false;  // set damaged checkpoints aside there; the caller must hold the lock
 };
-// The newest checkpoint of all `places` all of whose bytes are good, of equal steps that of the
-// place named first; nothing if there is none, or no directory. What is older is not read, nor what
-// comes second. Damaged ones on the way are told to `say`.
+// The newest checkpoint in `places` whose bytes are all good; for equal steps, the one whose place
+// is listed first. Empty if there is none or no directory exists. Does not read older checkpoints.
+// Calls `say` for each damaged one that it skips.
 [[nodiscard]] base::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places,
                                                               const Say& say,
                                                               const OnProgress& on_progress = {});

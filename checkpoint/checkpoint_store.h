@@ -1,5 +1,5 @@
-// The door through which checkpoints are written. checkpoint/hdf5 is behind it; MemoryStore
-// (memory_store.h) is the fake.
+// The interface through which checkpoints are written. checkpoint/hdf5 implements it; MemoryStore
+// (memory_store.h) is the fake for tests.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ struct SnapshotPiece {
   std::span<const std::byte> bytes;
 };
 
-// What one of `writers` writers has of the state after `step`.
+// The part of the state after a step that writer number `writer` of `writers` has.
 struct Snapshot {
   Manifest about;    // step, job, seed, shards, model, fingerprint; files and tensors are empty
-  std::string uuid;  // of this attempt, the same for all its writers
+  std::string uuid;  // identifies this attempt; the same for all its writers
   std::uint32_t writer = 0;
   std::uint32_t writers = 1;
   std::vector<SnapshotPiece> pieces;
@@ -35,13 +35,13 @@ struct Snapshot {
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
-  // Writes this writer's part. When it returns ok the bytes of a writer among several are where no
-  // crash reaches them, but not yet a checkpoint; a writer alone has that promise from commit()
-  // only. `snapshot` is read, by this call only. Blocks on the device. An error (nothing is tried
-  // again) leaves all checkpoints as they were.
+  // Writes this writer's part, which is not yet a checkpoint. On ok with several writers, the bytes
+  // survive a crash; a single writer has that promise only from commit(). Reads `snapshot` only
+  // during the call. Blocks on the device. Does not retry; an error leaves all checkpoints as they
+  // were.
   [[nodiscard]] virtual base::Status write(const Snapshot& snapshot) = 0;
-  // One of the writers, after all have written: makes the parts of `about.step` and `uuid` a
-  // checkpoint, whole or not at all. kUnavailable: a part is missing.
+  // One writer calls this after all have written: turns the parts of `about.step` and `uuid` into a
+  // checkpoint, atomically. kUnavailable: a part is missing.
   [[nodiscard]] virtual base::Status commit(const Snapshot& snapshot) = 0;
 };
 

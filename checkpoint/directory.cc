@@ -1,6 +1,6 @@
-// Entries of a directory of checkpoints. The order of the calls in commit_stage() is the promise:
-// files, manifest and stage are on the disk before the rename, the rename before the caller hears
-// of success.
+// Entries of a directory of checkpoints. commit_stage() keeps its promise by the order of its
+// calls: files, manifest and stage are on disk before the rename, and the rename is on disk before
+// the call returns.
 #include "checkpoint/directory.h"
 
 #include <fmt/format.h>
@@ -43,8 +43,7 @@ bool is_folder(const std::string& path) {
   return ::lstat(path.c_str(), &of) == 0 && S_ISDIR(of.st_mode);
 }
 
-// For people and scripts; no program believes it, so nobody waits for the disk. Its failure is
-// nobody's.
+// For people and scripts. No program relies on it, so it is not synced, and errors are ignored.
 void write_hint(const std::string& directory, const std::string& name) {
   const std::string next = fmt::format("{}/.{}-{}", directory, kHint, ::getpid());
   (void)remove_all(next);
@@ -53,7 +52,7 @@ void write_hint(const std::string& directory, const std::string& name) {
     (void)remove_all(next);
 }
 
-// Out of the list first: a checkpoint that is half removed must not be taken for one.
+// Renames the checkpoint first, so that list() never shows one that is half removed.
 Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   const std::string trash =
       fmt::format("{}/{}{}-{}", directory, kTrash, name_of_step(entry.step), ::getpid());
@@ -64,8 +63,7 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   return remove_all(trash);
 }
 
-// Of a checkpoint that was set aside, perhaps beside others of that step: its step and its number
-// among them.
+// The step of a checkpoint that was set aside, and its number among those of the same step.
 std::optional<std::pair<proto::Step, int>> aside_of_name(std::string_view name,
                                                          std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;

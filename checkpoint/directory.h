@@ -1,5 +1,5 @@
-// A directory of checkpoints: which there are, how one appears (by one rename) and disappears, and
-// who may write. docs/reference/formats/checkpoint.md names its entries.
+// A directory of checkpoints: lists them, commits one (by a single rename), removes them, and locks
+// the directory for its writers. docs/reference/formats/checkpoint.md names its entries.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,35 @@
 
 namespace regroup::checkpoint {
 
-// A committed checkpoint, whether its bytes are good or not.
+// A committed checkpoint; its bytes may be damaged.
 struct Entry {
   proto::Step step = 0;
   std::string path;
 };
-// Prefix of one that was set aside for an older one.
+// Prefixes of checkpoints that were set aside: because the job resumed from an older one, and
+// because they are damaged.
 inline constexpr std::string_view kNewer = "newer-";
-inline constexpr std::string_view kDamaged = "damaged-";  // and of one that is damaged
-// Manifest::job of what `checkpoint import` makes.
+inline constexpr std::string_view kDamaged = "damaged-";
+// Manifest::job of a checkpoint that `regroup checkpoint import` made.
 inline constexpr const char* kImportJob = "import";
-using Say = std::function<void(const std::string&)>;
+using Say = std::function<void(const std::string&)>;  // prints a line for the user
 
 [[nodiscard]] std::string name_of_step(proto::Step step);  // "step-00001234"
 [[nodiscard]] std::optional<proto::Step> step_of_name(const std::string& name);
 
-// Newest first. kNotFound: there is no such directory.
+// The checkpoints in `directory`, newest first. kNotFound: there is no such directory.
 [[nodiscard]] base::Result<std::vector<Entry>> list(const std::string& directory);
 
-// What to say of `path` where one checkpoint is wanted and it is a directory of them: it names the
-// newest. Nothing: it is none, or an empty one.
+// For a command that needs one checkpoint: the message if `path` is a directory of checkpoints,
+// naming the newest. Empty if `path` is not such a directory, or has no checkpoint.
 [[nodiscard]] std::optional<std::string> why_not_one(const std::string& path);
 
-// Writers of a directory hold its lock; it ends with the process that took it, at the latest.
+// The lock that a writer of a directory must hold. It ends at the latest with the process that took
+// it.
 class DirectoryLock {
  public:
-  // Makes the directory if need be. kUnavailable: another job has it; the message names that job.
-  // `owner` is a line for that message.
+  // Takes the lock, after creating the directory if it does not exist. kUnavailable: another job
+  // holds it; the message quotes that job's `owner`.
   [[nodiscard]] static base::Result<DirectoryLock> take(const std::string& directory,
                                                         const std::string& owner);
 
@@ -51,44 +53,44 @@ class DirectoryLock {
   base::FileLock lock_;
 };
 
-// For processes of a job that do not have its lock themselves, on other hosts above all.
-// kUnavailable: the directory is another job's by now; kNotFound: it has no LOCK, so it is not the
-// one that the job has taken.
+// Checks that `job` still owns the directory; for its processes that do not hold the lock, mostly
+// on other hosts. kUnavailable: another job owns it now. kNotFound: it has no LOCK, so it is not
+// the directory that the job has locked.
 [[nodiscard]] base::Status check_owner(const std::string& directory, const std::string& job);
 
-// Where the writers of one checkpoint put their files: all of them name it the same.
+// The folder ("stage") into which all writers of one checkpoint write their files.
 [[nodiscard]] std::string stage_path(const std::string& directory, proto::Step step,
                                      const std::string& uuid);
-// Writes the manifest into the stage, all of whose files are on the disk, and makes it the
-// checkpoint of its step: when this returns ok no crash takes it away any more. An error leaves the
+// Writes the manifest into the stage, whose other files must be on disk already, and renames the
+// stage to the checkpoint of its step. On ok the checkpoint survives any crash. An error leaves all
 // checkpoints as they were.
 [[nodiscard]] base::Status commit_stage(const std::string& directory, const std::string& stage,
                                         const Manifest& manifest);
-// The holder of the lock: removes what crashes left, stages and half-removed checkpoints.
+// Removes what crashes have left: stages and half-removed checkpoints. The caller holds the lock.
 [[nodiscard]] base::Status clean(const std::string& directory);
 
 struct Retention {
-  std::uint32_t last = 3;   // the newest so many are kept, never fewer than two
-  std::uint64_t every = 0;  // and those whose step is a multiple of it; 0: no others
+  std::uint32_t last = 3;   // number of newest checkpoints to keep; at least two are kept
+  std::uint64_t every = 0;  // also keep those whose step is a multiple of this; 0: no others
 };
-// Of `steps`, those to be removed; never `made`, which the caller has just made: there may be later
-// steps.
+// The steps of `steps` to remove. Never `made`, which the caller has just written, even if there
+// are later steps.
 [[nodiscard]] std::vector<proto::Step> superfluous(std::vector<proto::Step> steps,
                                                    const Retention& retention,
                                                    std::optional<proto::Step> made = {});
-// The holder of the lock: removes them. What was removed.
+// Removes these checkpoints and returns their steps. The caller holds the lock.
 [[nodiscard]] base::Result<std::vector<proto::Step>> prune(const std::string& directory,
                                                            const Retention& retention,
                                                            std::optional<proto::Step> made = {});
 
-// Those that were set aside: one goes once so many of its step or a later one are committed as are
-// kept, and never more of a prefix stay than that. The holder of the lock. Paths of what was
-// removed.
+// Removes checkpoints that were set aside: each once retention.last checkpoints of its step or
+// later are committed, and the oldest if more than retention.last have the same prefix. Returns the
+// removed paths. The caller holds the lock.
 [[nodiscard]] base::Result<std::vector<std::string>> prune_aside(const std::string& directory,
                                                                  const Retention& retention);
 
-// The holder of the lock: takes a checkpoint, a damaged one as a rule, out of the list by putting
-// `prefix` before its name, and writes `reason` into it.
+// Sets a checkpoint aside, usually because it is damaged: puts `prefix` before its name, so that
+// list() omits it, and writes `reason` into it. The caller holds the lock.
 [[nodiscard]] base::Status set_aside(const Entry& entry, const std::string& reason,
                                      std::string_view prefix = kDamaged);
 

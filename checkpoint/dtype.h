@@ -1,4 +1,4 @@
-// Names of element types as they stand in a manifest, and their sizes.
+// The names of element types in a manifest, and their sizes.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace regroup::checkpoint {
 
 struct Dtype {
   std::string_view name;
-  std::uint32_t bytes;  // of an element
+  std::uint32_t bytes;  // per element
 };
-// All there are.
+// All element types.
 [[nodiscard]] std::span<const Dtype> dtypes();
 
-// Bytes of an element of type `name` ("float32", "bfloat16", "float8_e4m3fn", ... as PyTorch calls
-// them); nothing if there is no such type.
+// The size in bytes of an element of type `name` (PyTorch's names: "float32", "bfloat16",
+// "float8_e4m3fn" ...); empty if there is no such type.
 [[nodiscard]] std::optional<std::uint32_t> size_of_dtype(std::string_view name);
 
 }  // namespace regroup::checkpoint

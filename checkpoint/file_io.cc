@@ -1,4 +1,4 @@
-// The calls of POSIX that a checkpoint is written and read with.
+// The POSIX calls with which checkpoints are written and read.
 #include "checkpoint/file_io.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ using base::system_error;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
 
 constexpr std::uint64_t kAhead = 32 << 20, kAheadAtOnce = 8 << 20;
-// Of a longer hint the kernel drops what is beyond the device's own limit.
+// Longest hint: the kernel ignores the part of a hint beyond the device's own limit.
 constexpr std::uint64_t kHintBytes = 512 << 10;
 
 template <class Call>
@@ -68,8 +68,8 @@ bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes) {
   return pages.cached > (offset + bytes - 1) / page - offset / page;
 }
 
-// Hints: what goes wrong with them is told by the read that follows. For what is there already the
-// question costs a third of the hint.
+// Only hints: if one fails, the read that follows reports the error. For bytes that are already in
+// the page cache, asking first takes a third of the time of the hint.
 void ReadAhead::reached(std::uint64_t offset) {
   const std::uint64_t wanted = std::min(end_, offset + kAhead);
   if (asked_ < offset) asked_ = offset;
@@ -107,7 +107,7 @@ Result<std::uint64_t> size_of(int fd, const std::string& path) {
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
-  // A pipe of that name would block.
+  // Opening a pipe would block.
   auto file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   if (!file.ok()) return file.status();
   REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(file->get(), path));
@@ -117,8 +117,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
   return text;
 }
 
-// EINTR is no exception: whether the bytes that were to be written still count as dirty is not
-// known then.
+// Not retried after EINTR either: the kernel may have marked the bytes clean already.
 Status sync(int fd, const std::string& path) {
   return ::fsync(fd) == 0 ? Status() : system_error("fsync", path, errno);
 }
@@ -133,7 +132,7 @@ Status write_new_file(const std::string& path, std::string_view bytes, bool dura
   REGROUP_RETURN_IF_ERROR(write_at(file.get(), 0, std::as_bytes(std::span(bytes)), path));
   if (durable) REGROUP_RETURN_IF_ERROR(sync(file.get(), path));
   if (::close(file.release()) != 0)
-    return system_error("close", path, errno);  // NFS may tell only now
+    return system_error("close", path, errno);  // NFS may report a failed write only here
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Files by descriptors: the system's calls, which may be interrupted or do half, done whole or with
-// an error that names call and object. Nothing here tries a failed fsync again.
+// File calls that complete (they repeat system calls that were interrupted or transferred less) or
+// return an error that names the call and the file. None retries a failed fsync().
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace regroup::checkpoint {
 
 [[nodiscard]] base::Result<base::Fd> open_file(const std::string& path, int flags,
                                                unsigned mode = 0644);
-// All of `out` from `offset`. kDataLoss: the file ends before.
+// Reads out.size() bytes from `offset`. kDataLoss: the file ends before that.
 [[nodiscard]] base::Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out,
                                    const std::string& path);
 [[nodiscard]] base::Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
@@ -23,15 +23,14 @@ namespace regroup::checkpoint {
 [[nodiscard]] base::Result<std::uint64_t> size_of(int fd, const std::string& path);
 [[nodiscard]] base::Result<std::string> read_file(const std::string& path, std::uint64_t at_most);
 
-// Whether all of these bytes are in the page cache. False also where nobody can say: a kernel
-// before 6.5, another user's file.
+// True if all these bytes are in the page cache. False also if that is unknown: with a kernel
+// before 6.5, or for another user's file.
 [[nodiscard]] bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes);
 
-// Asks the kernel for the bytes ahead of a reader of a whole file, so that the device does not wait
-// for it.
+// Asks the kernel to read ahead of a reader of a whole file, so that the device does not idle.
 class ReadAhead {
  public:
-  // Of the open file `fd`, up to byte `end`.
+  // Reads ahead in the open file `fd`, up to byte `end`.
   ReadAhead(int fd, std::uint64_t end) : fd_(fd), end_(end) {}
   [[nodiscard]] int fd() const { return fd_; }
   // The reader is about to read from `offset` on.
@@ -40,20 +39,20 @@ class ReadAhead {
  private:
   const int fd_;
   const std::uint64_t end_;
-  std::uint64_t asked_ = 0;  // all before it
+  std::uint64_t asked_ = 0;  // all bytes before this were requested
 };
 
-// The file's bytes, or a folder's entries, are on the disk when this returns ok. An error means
-// that they may never be: what was written is to be written again, to another file.
+// Waits until the file's bytes, or a folder's entries, are on disk. After an error they may never
+// be; the caller must write them again, to another file.
 [[nodiscard]] base::Status sync(int fd, const std::string& path);
 [[nodiscard]] base::Status sync_folder(const std::string& path);
-// A file that was not there, with these bytes; with `durable` they are on the disk.
+// Creates a file with these bytes; an error if it exists. With `durable` it is on disk on return.
 [[nodiscard]] base::Status write_new_file(const std::string& path, std::string_view bytes,
                                           bool durable = true);
 [[nodiscard]] base::Status rename_path(const std::string& from, const std::string& to);
-// With those above it; ok if it is there.
+// Creates a folder and its missing parents; ok if it exists.
 [[nodiscard]] base::Status make_folder(const std::string& path);
-// A file, or a folder with all in it; ok if it is not there.
+// Removes a file, or a folder with its contents; ok if it does not exist.
 [[nodiscard]] base::Status remove_all(const std::string& path);
 
 }  // namespace regroup::checkpoint

@@ -1,4 +1,4 @@
-// The shape of a JSON text, seen before it is parsed: nothing is allocated for a text that is
+// Measures a JSON text before it is parsed, so that nothing is allocated for a text that is
 // refused.
 #pragma once
 
@@ -8,11 +8,11 @@
 namespace regroup::checkpoint {
 
 struct JsonOutline {
-  std::size_t depth = 0;  // of the innermost list or object; 1: [], {}
-  std::size_t keys = 0;   // of the outermost object; more than it has members: one is listed twice
+  std::size_t depth = 0;  // greatest nesting of lists and objects; 1 for [] and {}
+  std::size_t keys = 0;   // number of keys in the outermost object, duplicates included
 };
-// Of `text`, which need not be JSON. Time: linear, where a callback of nlohmann::json's parser
-// makes it look at all elements of a list again after each that is an object.
+// Measures `text`, which need not be JSON, in linear time. (A callback of nlohmann::json's parser
+// would take quadratic time: the parser walks a list again after each element that is an object.)
 [[nodiscard]] JsonOutline outline_of_json(std::string_view text);
 
 }  // namespace regroup::checkpoint

@@ -1,5 +1,5 @@
-// MANIFEST to bytes and back: one JSON object on one line, then a line with the CRC32C of all
-// before it.
+// Encodes and parses a MANIFEST: one JSON object on one line, then a line with the CRC32C of all
+// bytes before it.
 #include "checkpoint/manifest.h"
 
 #include <fmt/format.h>
@@ -30,12 +30,12 @@ constexpr std::size_t kDeepest = 8;
 
 Status damaged(const std::string& what) { return base::data_loss(what); }
 
-// The line that ends a manifest whose bytes before it are `body`.
+// The last line of a manifest; `body` is all bytes before it.
 std::string trailer_of(std::string_view body) {
   return fmt::format("{}{:08x}\n", kTrailer, base::crc32c(std::as_bytes(std::span(body))));
 }
 
-// Writes JSON as nlohmann::json does, without making a tree of it first: there may be 100,000
+// Writes JSON as nlohmann::json does, but without building a tree first, since there may be 100,000
 // tensors.
 class JsonText {
  public:
@@ -95,8 +95,7 @@ class JsonText {
   std::string out_;
 };
 
-// Takes values out of JSON that may hold anything; the first thing that is not as it must be is
-// kept.
+// Reads values out of untrusted JSON; keeps the first error.
 class FieldReader {
  public:
   explicit FieldReader(std::string name) : name_(std::move(name)) {}
@@ -208,7 +207,7 @@ Manifest take_manifest(FieldReader& take, const Json& from) {
   return out;
 }
 
-// The JSON between the checks that come before anything of it is believed.
+// Parses the JSON of the body, after the checks that need no parsing.
 base::Result<Json> read_json(std::string_view text, const std::string& name) {
   if (text.size() > kLargest)
     return damaged(fmt::format("{}: too large, {} bytes", name, text.size()));

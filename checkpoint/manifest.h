@@ -1,4 +1,4 @@
-// The MANIFEST of a checkpoint: what it holds, where each byte lies, and its checksum. Format
+// The MANIFEST of a checkpoint: its tensors, the place of each byte, and the checksums. Format
 // version 1: docs/reference/formats/checkpoint.md.
 #pragma once
 
@@ -17,10 +17,10 @@ namespace regroup::checkpoint {
 
 inline constexpr std::uint32_t kVersion = 1, kOldestVersion = 1;
 inline constexpr std::uint64_t kBlock = 8 << 20;   // bytes under one CRC32C
-inline constexpr std::size_t kLongestName = 4096;  // bytes of a tensor's name; it has one at least
+inline constexpr std::size_t kLongestName = 4096;  // bytes of a tensor's name, which is not empty
 inline constexpr const char* kManifestName = "MANIFEST";
 
-// Bytes of a file with a CRC32C for each kBlock of them; the last block may be short.
+// A range of bytes of a file, with a CRC32C for each kBlock bytes; the last block may be shorter.
 struct Range {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -30,7 +30,7 @@ struct Range {
 
 struct Piece {
   std::uint32_t file = 0;  // index in Manifest::files
-  std::string dataset;     // of that file; for those who open it with HDF5
+  std::string dataset;     // its dataset in that file, for readers that use HDF5
   Box box;
   Range range;  // the elements of the box, row by row, little-endian
   bool operator==(const Piece&) const = default;
@@ -40,21 +40,21 @@ struct Tensor {
   std::string name;
   std::string dtype;
   Shape shape;
-  std::vector<Piece> pieces;  // fill the tensor, none twice
+  std::vector<Piece> pieces;  // cover each element of the tensor exactly once
   bool operator==(const Tensor&) const = default;
 };
 
 struct File {
   std::string name;
   std::uint64_t bytes = 0;
-  std::vector<Range> rest;  // what lies in no piece: each byte is in one piece or in one of these
+  std::vector<Range> rest;  // the bytes that belong to no piece
   bool operator==(const File&) const = default;
 };
 
 struct Manifest {
-  proto::Step step = 0;  // the last one applied; the data cursor, too
+  proto::Step step = 0;  // the last step applied; also the position in the data
   std::string job;
-  std::uint64_t seed = 0;    // of the job: every random number follows from it
+  std::uint64_t seed = 0;    // the job's seed, from which all its random numbers derive
   std::uint32_t shards = 1;  // V
   std::string model;         // digest of what the members declared
   std::string fingerprint;   // numeric environment
@@ -63,26 +63,25 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// The bytes of the file.
+// Returns the bytes of the MANIFEST file.
 [[nodiscard]] std::string encode(const Manifest& manifest);
-// The manifest, which holds what the comments above say. kDataLoss: cut, changed, or of a content
-// that cannot be; kInvalidArgument: of a version that this program does not read. `name` is for
-// messages.
+// Parses and checks a manifest. kDataLoss: it is cut, changed or impossible. kInvalidArgument: it
+// has a version that this program does not read. `name` is for messages.
 [[nodiscard]] base::Result<Manifest> parse_manifest(std::span<const std::byte> bytes,
                                                     const std::string& name);
-// The same without demanding that pieces fill their tensors: of one writer of several.
+// As parse_manifest(), for the manifest of one of several writers: pieces need not cover tensors.
 [[nodiscard]] base::Result<Manifest> parse_part(std::span<const std::byte> bytes,
                                                 const std::string& name);
 
-// One manifest of those of all writers, which agree on everything but files and pieces. kDataLoss
-// if they do not, or if a tensor is not whole.
+// Merges the manifests of all writers, which must agree on everything except files and pieces.
+// kDataLoss if they do not, or if a tensor is not complete.
 [[nodiscard]] base::Result<Manifest> merge(std::vector<Manifest> parts);
 
-// What is wrong with the content of `manifest`: sizes, names, boxes, bytes covered twice or not at
-// all.
+// Checks sizes, names and boxes, and that each byte of each file is covered exactly once. With
+// `tensors_whole`, also that pieces cover their tensors.
 [[nodiscard]] base::Status check(const Manifest& manifest, bool tensors_whole = true);
 
-// Why no tensor can have that name; nothing: one can.
+// Why a tensor cannot have the name `name`; empty if it can.
 [[nodiscard]] std::optional<std::string> why_no_name(const std::string& name);
 
 [[nodiscard]] std::uint64_t bytes_of(const Tensor& tensor);

@@ -1,4 +1,4 @@
-// Whether a manifest makes sense: nothing that reads a checkpoint checks these things again.
+// Checks the content of a manifest. Readers of checkpoints rely on it and do not check again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_o
   for (const Piece& piece : tensor.pieces)
     REGROUP_RETURN_IF_ERROR(check_piece(manifest, tensor, piece, *size));
   if (!whole_one) return {};
-  // One that lies within the tensor and is as large is all of it.
+  // A single piece that lies within the tensor and has its size is the whole tensor.
   if (tensor.pieces.size() == 1 && tensor.pieces[0].box.count == tensor.shape) return {};
   std::vector<Box> boxes;
   for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
@@ -90,7 +90,7 @@ Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_o
   return {};
 }
 
-// Each byte of each file once.
+// Checks that pieces and `rest` cover each byte of each file exactly once.
 Status check_coverage(const Manifest& manifest) {
   struct Extent {
     std::uint64_t begin, end;

@@ -1,6 +1,6 @@
-// A file may shrink, or its device fail, between the look into the page cache and the last byte of
-// the sum. The handler then puts zeros where the file was mapped, and the sum goes on to its end:
-// nothing is left half-way, and mmap() is a system call and no more.
+// A file may shrink, or its device fail, between the check of the page cache and the last byte of
+// the checksum. The signal handler then maps zero pages in place of the file, and the computation
+// continues to its end. The handler only calls mmap(), a plain system call, so it is signal-safe.
 #include "checkpoint/mapped.h"
 
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kWorthAMapping = 256 << 10;
 
-// What a thread looks at.
+// The mapping that a thread is reading.
 struct Look {
   std::span<const std::byte> mapping;
   std::atomic<bool> lost = false;
@@ -29,7 +29,7 @@ constinit std::atomic<const struct sigaction*> g_before = nullptr;
 std::uint64_t page_size() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 bool replaced(Look* look, const siginfo_t& info) {
-  if (look == nullptr || info.si_code <= 0) return false;  // another process sends those
+  if (look == nullptr || info.si_code <= 0) return false;  // <= 0: sent by a process
   const auto at = reinterpret_cast<std::uintptr_t>(info.si_addr);
   const auto begin = reinterpret_cast<std::uintptr_t>(look->mapping.data());
   if (at < begin || at - begin >= look->mapping.size()) return false;
@@ -51,7 +51,7 @@ void on_bus(int number, siginfo_t* info, void* context) {
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
       before.sa_handler(number);
     } else if (before.sa_handler == SIG_DFL ||
-               !sent) {  // what was tried, or sent, comes again without us
+               !sent) {  // the instruction runs again, and raises the signal without our handler
       (void)::sigaction(SIGBUS, &before, nullptr);
       if (sent) (void)::raise(number);
     }
@@ -95,8 +95,8 @@ std::optional<std::uint32_t> sum_mapped(const BusGuard& guard, int fd, std::uint
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
   if (at == MAP_FAILED) return std::nullopt;
   std::optional<std::uint32_t> sum;
-  // All its pages in one call. A kernel before 5.14 does not know it: then each is a fault of its
-  // own.
+  // Maps all pages in one call. A kernel before 5.14 does not support it and takes a fault per
+  // page.
   if (::madvise(at, size, MADV_POPULATE_READ) == 0 || errno == EINVAL) {
     const std::span<const std::byte> mapping(static_cast<const std::byte*>(at), size);
     std::uint32_t crc = 0;

@@ -1,6 +1,6 @@
-// Sums of what is in the page cache without a copy, for programs whose signals are their own: what
-// a mapped file does not give is SIGBUS, which is made an answer here. A member's signals are its
-// user's: it reads.
+// Computes checksums of files in the page cache without copying them, by mmap(). If a mapped page
+// cannot be read, the kernel raises SIGBUS; BusGuard turns that into a result. For Regroup's own
+// programs only: a member's signal handlers belong to its user, so members read() files.
 #pragma once
 
 #include <csignal>
@@ -12,8 +12,8 @@
 
 namespace regroup::checkpoint {
 
-// Takes SIGBUS as long as it lives, one in a process at a time; what is none of its own goes where
-// it went before.
+// Handles SIGBUS while it exists; at most one may exist in a process. Passes signals that do not
+// concern its mappings to the previous handler.
 class BusGuard {
  public:
   BusGuard();
@@ -21,9 +21,9 @@ class BusGuard {
   BusGuard(const BusGuard&) = delete;
   BusGuard& operator=(const BusGuard&) = delete;
 
-  // Whether `look`, which is called once, found all of `mapping` there; if not, it has seen zeros
-  // from some byte on, and the mapping stays so. It begins on a page: whole pages are put in its
-  // place. Any thread, not from within `look`.
+  // Calls `look`, which reads `mapping`, once. True if all of the mapping could be read; else
+  // `look` has read zeros from some byte on, because zero pages have replaced the mapping.
+  // `mapping` must begin at a page. Any thread; must not be called from `look`.
   [[nodiscard]] bool sees(std::span<const std::byte> mapping,
                           const std::function<void()>& look) const;
 
@@ -31,9 +31,9 @@ class BusGuard {
   struct sigaction before_ {};
 };
 
-// CRC32C of bytes [offset, offset + bytes) of the open file. Nothing: they are not all in the page
-// cache, are too few to be worth it, or cannot be mapped or read, for which reading them gives the
-// reason. Any thread.
+// The CRC32C of bytes [offset, offset + bytes) of the open file. Empty if they are not all in the
+// page cache, are too few, or cannot be mapped or read (a read() then returns the error). Any
+// thread.
 [[nodiscard]] std::optional<std::uint32_t> sum_mapped(const BusGuard& guard, int fd,
                                                       std::uint64_t offset, std::uint64_t bytes);
 

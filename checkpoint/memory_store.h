@@ -1,4 +1,4 @@
-// The fake of CheckpointStore: keeps what it is given, and fails when it is told to.
+// The fake of CheckpointStore for tests: keeps checkpoints in memory, and fails on request.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace regroup::checkpoint {
 // Used by one thread.
 class MemoryStore final : public CheckpointStore {
  public:
-  // Bytes of each piece, in the order of the writers; of committed steps.
+  // The pieces of a checkpoint and their bytes, by writer.
   using Parts =
       std::map<std::uint32_t, std::vector<std::pair<SnapshotPiece, std::vector<std::byte>>>>;
 
@@ -37,7 +37,7 @@ class MemoryStore final : public CheckpointStore {
   }
 
   std::map<proto::Step, Parts> committed;
-  base::Status next_error;  // of the next write()
+  base::Status next_error;  // if set, the next write() returns it
 
  private:
   std::map<std::pair<proto::Step, std::string>, Parts> staged_;

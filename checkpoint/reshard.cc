@@ -1,4 +1,4 @@
-// Intersects boxes. Pieces of a tensor are few (as many as owners), so each new one looks at all
+// Intersects boxes. A tensor has few pieces (one per owner), so each new piece is compared with all
 // old ones.
 #include "checkpoint/reshard.h"
 

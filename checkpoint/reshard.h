@@ -1,5 +1,5 @@
-// From one distribution of tensors over owners (ranks, files) to another: a pure plan, a list of
-// copies.
+// Plans how to move tensors from one distribution over owners (ranks, files) to another, as a list
+// of copies. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ struct LaidTensor {
 };
 using Layout = std::vector<LaidTensor>;
 
-// `box`, in coordinates of the tensor, from piece `from` of the old layout to piece `to` of the new
-// one.
+// Copy `box`, in coordinates of the tensor, from piece `from` of the old layout to piece `to` of
+// the new layout.
 struct Copy {
   std::size_t tensor = 0;  // index in the new layout
   std::size_t from = 0;
@@ -33,12 +33,12 @@ struct Copy {
   Box box;
 };
 
-// Every element of every piece of `to`, once. Pieces of `from` do not overlap; those of `to` may,
-// and need not hold the whole tensor. kInvalidArgument: a tensor that is not in `from`, or is of
-// another type or shape there, or whose elements are not all there.
+// The copies that fill every element of every piece of `to` exactly once. Pieces of `from` must not
+// overlap; those of `to` may, and need not cover the tensor. kInvalidArgument: `from` lacks a
+// tensor of `to` or some of its elements, or has it with another type or shape.
 [[nodiscard]] base::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to);
 
-// How `parts` owners share the `rows` of a first dimension: the first owners have one more.
+// The rows (first dimension) of owner `part` of `parts`; the first owners may have one row more.
 [[nodiscard]] Box share_of_rows(const Shape& shape, std::uint32_t part, std::uint32_t parts);
 
 }  // namespace regroup::checkpoint

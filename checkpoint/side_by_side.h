@@ -1,4 +1,4 @@
-// One piece of work by several threads, where this process has cores for them.
+// Runs work in several threads.
 #pragma once
 
 #include <sched.h>
@@ -12,7 +12,7 @@
 
 namespace regroup::checkpoint {
 
-// That this thread may use, whatever the machine has: more threads only take each other's caches.
+// Number of cores that this thread may use. More threads than that would evict each other's caches.
 [[nodiscard]] inline unsigned cores() {
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
@@ -20,8 +20,8 @@ namespace regroup::checkpoint {
   return std::max(1U, std::thread::hardware_concurrency());  // more than 1,024 of them
 }
 
-// Calls `work` in up to `threads` threads, this one among them, and returns when all have returned.
-// The others leave what is sent to this process to its own threads.
+// Calls `work` in up to `threads` threads, including the caller's, and returns when all calls have
+// returned. The new threads block signals sent to the process, so that its own threads handle them.
 template <class Work>
 void side_by_side(std::uint64_t threads, const Work& work) {
   std::vector<std::jthread> others;
@@ -29,11 +29,11 @@ void side_by_side(std::uint64_t threads, const Work& work) {
     sigset_t all, before;
     ::sigfillset(&all);
     for (const int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL})
-      ::sigdelset(&all, own);  // of the thread that errs
+      ::sigdelset(&all, own);  // raised by the thread itself
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       for (std::uint64_t i = 1; i < threads; ++i) others.emplace_back([&work] { work(); });
-    } catch (const std::system_error&) {  // no more threads for this user: those that are there do
+    } catch (const std::system_error&) {  // thread limit of the user: go on with fewer
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }

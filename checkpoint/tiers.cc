@@ -1,5 +1,5 @@
-// The order is the promise: every file is on the disk before the manifest is written, and the
-// manifest is gone before a file is.
+// Crash safety follows from the order: every file is on disk before the manifest is written, and
+// the manifest is removed before any file.
 #include "checkpoint/tiers.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ std::string manifest_of(const std::string& path) {
   return fmt::format("{}/{}", path, kManifestName);
 }
 
-// A copy that was interrupted has none.
+// False for an interrupted copy, which has no manifest.
 bool has_manifest(const std::string& path) {
   return ::access(manifest_of(path).c_str(), F_OK) == 0;
 }
@@ -57,7 +57,7 @@ Status copy_file(int source, const std::string& from, const std::string& to, std
   return sync(target.get(), to);
 }
 
-// What was written must be what is read, at the latest by the deadline.
+// Verifies by reading, repeatedly until the deadline.
 Status await_visible(const std::string& path, const CopyOptions& options) {
   const auto deadline = std::chrono::steady_clock::now() + options.visible_within;
   for (;;) {
@@ -72,7 +72,7 @@ Status copy_checkpoint(const Newest& newest, const std::string& target,
   REGROUP_ASSIGN_OR_RETURN(const auto source, Checkpoint::open(newest.path));
   REGROUP_ASSIGN_OR_RETURN(const auto manifest, read_file(manifest_of(newest.path), kMostManifest));
   const std::vector<File>& files = source.manifest().files;
-  std::vector<base::Fd> open;  // at once: the checkpoint may be removed while it is copied slowly
+  std::vector<base::Fd> open;  // opened first, since the checkpoint may be removed during the copy
   for (const File& file : files) {
     REGROUP_ASSIGN_OR_RETURN(auto fd,
                              open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY));
@@ -89,7 +89,7 @@ Status copy_checkpoint(const Newest& newest, const std::string& target,
   return await_visible(target, options);
 }
 
-// The job before may be about to end there.
+// Waits for the lock, since the previous job may be about to end.
 Result<base::FileLock> borrow_lock(const std::string& directory, const OnProgress& on_progress) {
   const auto deadline = std::chrono::steady_clock::now() + kReleaseLimit;
   for (;;) {
@@ -105,7 +105,7 @@ Newest entry_of(const std::string& directory, proto::Step step) {
   return {step, fmt::format("{}/{}", directory, name_of_step(step))};
 }
 
-// `copied` stays whatever is newer: that may be damaged.
+// Keeps `copied` even if there are newer ones, which may be damaged.
 Status prune_copies(const std::string& directory, const Retention& retention, proto::Step copied) {
   REGROUP_ASSIGN_OR_RETURN(const auto entries, list(directory));
   std::vector<proto::Step> steps;

@@ -1,6 +1,7 @@
-// A second directory behind the one that a job writes to: on another file system, where rename may
-// not be atomic and what was written may become visible late. There the MANIFEST is the commit: it
-// is written last, and removed first. docs/reference/formats/checkpoint.md.
+// Copies checkpoints from the local directory that a job writes to a second directory on another
+// file system, where rename() may not be atomic and writes may become visible late. There the
+// MANIFEST is the commit record: it is written last and removed first.
+// docs/reference/formats/checkpoint.md.
 #pragma once
 
 #include <optional>
@@ -15,45 +16,46 @@
 namespace regroup::checkpoint {
 
 struct CopyOptions {
-  Retention retention;                                      // of the second directory
-  base::Duration visible_within = std::chrono::minutes(1);  // what was written
-  std::optional<proto::Step> verified;  // the caller has read it: that one is copied
-  OnProgress on_progress = {};          // of the file that is copied or verified
+  Retention retention;                                      // for the second directory
+  base::Duration visible_within = std::chrono::minutes(1);  // until writes are visible
+  std::optional<proto::Step> verified;  // copy this step, which the caller has verified
+  OnProgress on_progress = {};          // called while a file is copied or verified
 };
 
-// Copies the newest good checkpoint of `from` to `to`, unless it is there, and removes from `to`
-// what is not to be kept and what an interrupted copy left. For the holder of both locks; blocks on
-// both devices. Damaged ones that are passed over are told to `say`. The step that was copied;
-// nothing if there was nothing to do. kDataLoss: it does not verify in `to`, where it is no
-// checkpoint then.
+// Copies the newest good checkpoint of `from` to `to`, unless `to` has it, and removes from `to`
+// what the retention does not keep and what an interrupted copy has left. Calls `say` for damaged
+// ones that it skips. Returns the copied step; empty if there was nothing to copy. kDataLoss: the
+// copy does not verify, and is not committed in `to`. The caller holds both locks. Blocks on both
+// devices.
 [[nodiscard]] base::Result<std::optional<proto::Step>> copy_newest(const std::string& from,
                                                                    const std::string& to,
                                                                    const CopyOptions& options,
                                                                    const Say& say);
 
-// Until that copy is seen here with all its bytes as they were written, as what another host has
-// copied may be late; options.visible_within at most. kDataLoss: it is not.
+// Waits until this host sees all bytes of a copy that another host has made, at most
+// options.visible_within. kDataLoss: it does not.
 [[nodiscard]] base::Status await_copy(const std::string& directory, proto::Step step,
                                       const CopyOptions& options);
 
-// What a checkpoint must share with those that it is to go on behind.
+// What two checkpoints of the same training have in common.
 struct Training {
   std::uint64_t seed = 0;
   std::uint32_t shards = 1;
 };
-// The newest good one of later steps than `after` in this host's own directory, nothing if there is
-// none; the directory stays as it is. Damaged ones, and those of another training than `of`, are
-// passed over and told to `say`. kUnavailable: a job, which the message names, has the directory
-// and has not given it back within 10 s.
+// The newest good checkpoint in this host's local directory of a later step than `after`; empty if
+// there is none. Changes nothing in the directory. Skips damaged checkpoints and those of another
+// training than `of`, and calls `say` for them. kUnavailable: another job, which the message names,
+// has not released the directory within 10 s.
 [[nodiscard]] base::Result<std::optional<Newest>> newest_after(const std::string& local,
                                                                proto::Step after,
                                                                const std::optional<Training>& of,
                                                                const Say& say,
                                                                const OnProgress& on_progress = {});
 
-// Before a job goes on after step `after` from the second directory: what this host's own one has
-// of later steps is set aside ("newer-step-..."), since the job makes those again, and what crashes
-// left is removed. For the holder of its lock. Which were set aside: prune_aside() bounds how many.
+// Prepares the local directory before a job resumes after step `after` from the second directory:
+// sets checkpoints of later steps aside ("newer-step-..."), since the job will compute those steps
+// again, and removes what crashes have left. Returns the steps that were set aside; prune_aside()
+// bounds their number. The caller holds the lock.
 [[nodiscard]] base::Result<std::vector<proto::Step>> prepare_local(const std::string& local,
                                                                    proto::Step after);
 

@@ -1,5 +1,5 @@
-// Verifies by reading into a buffer that stays in the cache, where the caller has no quicker way:
-// what the disk does not give is an error then and not a signal.
+// Verifies by reading into a buffer that stays in the cache, unless the caller has a faster way.
+// With read(), a failing disk is an error and not a signal.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -29,8 +29,8 @@ using base::Status;
 constexpr std::size_t kMostFindings = 100;
 constexpr std::size_t kHugePage = 2 << 20;
 
-// On a huge page, if the system has one: in pages that lie anywhere the lines of a stride compete
-// for the same places of the cache.
+// A buffer on a huge page, if the system has one: scattered small pages of a stride would compete
+// for the same cache sets.
 class Buffer {
  public:
   Buffer() : memory_(static_cast<std::byte*>(std::aligned_alloc(kHugePage, kHugePage))) {
@@ -46,7 +46,7 @@ class Buffer {
   std::unique_ptr<std::byte, Free> memory_;
 };
 
-// The blocks are taken in order by several threads, each with a buffer of its own.
+// Several threads take the blocks in order, each with a buffer of its own.
 class Verifier {
  public:
   Verifier(const std::string& path, const Manifest& manifest, const OnProgress& on_progress,
@@ -114,7 +114,7 @@ class Verifier {
     }
   }
 
-  // What is wrong with it, or nothing.
+  // Why the block is bad; empty if it is good.
   [[nodiscard]] std::string look(const Block& block, std::span<std::byte> buffer) const {
     const Read& file = files_[block.file];
     if (quick_sum_ && quick_sum_(file.fd.get(), block.begin, block.size) == block.crc) return {};
@@ -141,7 +141,7 @@ class Verifier {
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
   Progress progress_;  // under mutex_
-  // Under mutex_; with the block's index.
+  // Guarded by mutex_; with the block's index.
   std::vector<std::pair<std::size_t, std::string>> findings_;
 };
 
