@@ -1,4 +1,4 @@
-// Serves docs/design/architecture.md section 3: the fingerprint.
+// Implements docs/design/architecture.md section 3: the fingerprint.
 #include "membership/declaration.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kMostTensors = 6;  // in one message
+constexpr std::size_t kMostTensors = 6;  // that one message names
 
 base::Status differs(proto::MemberId id, const char* what, const std::string& its,
                      const std::string& ours) {
@@ -57,8 +57,8 @@ std::vector<Tensor> tensors_of(std::string_view model) {
   return out;
 }
 
-// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. If a list was
-// cut, tensors that only one member has are not reported.
+// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or "". If a list was cut,
+// does not report tensors that only one list has.
 std::string tensors_that_differ(const proto::Join& join, const proto::Join& first) {
   const std::vector<Tensor> its = tensors_of(join.model), ours = tensors_of(first.model);
   std::map<std::string_view, std::string_view> of_first, of_join;

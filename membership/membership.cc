@@ -1,9 +1,11 @@
-// The decision: docs/design/architecture.md section 4. Invariants:
-// - Equal rosters and policies get equal verdicts: nothing is remembered, and `now` only words how
-//   much time is left, so a round closes on facts and never on a wait.
-// - Members that stay come first and in the order of the World before: survivors keep their order.
-// - After a finish() nobody joins, and only a living member that does not know it needs a World.
-// - Before a finish() no World below MIN is decided.
+// Implements the decision of docs/design/architecture.md section 4. Invariants:
+// - Equal rosters and policies give equal verdicts: decide() has no state and uses `now` only to
+// say
+//   how much time is left. So a regroup depends on facts and never on a timeout.
+// - Members that stay come first, in the order that they had in the World before.
+// - After a finish() no member joins, and a new World is formed only for living members that have
+//   not learned of the finish().
+// - Before a finish() no World has fewer than MIN members.
 #include "membership/membership.h"
 
 #include <fmt/format.h>
@@ -19,7 +21,7 @@ namespace {
 
 using Ids = std::vector<proto::MemberId>;
 
-constexpr std::size_t kMostReasons = 8;  // in one sentence
+constexpr std::size_t kMostReasons = 8;  // that one sentence lists
 
 // The members of a roster by their part in the next World.
 struct Tally {
@@ -83,7 +85,7 @@ Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& rost
     return {.why = fmt::format("{} of at least {} ready, {} s of --min-members-timeout left", ready,
                                members(policy.min), seconds_left(now, roster, policy))};
   }
-  // Without replacement, notices may have lowered the target below min.
+  // If lost members are not replaced, notices may have lowered the target below min.
   const std::uint32_t wanted = std::max(policy.target, policy.min);
   Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, wanted));
   if (policy.fixed) std::sort(next.begin(), next.end());
@@ -108,7 +110,7 @@ std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
   std::vector<std::string> reasons = tally.reasons;
   for (proto::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
   if (reasons.empty()) reasons.emplace_back("the generation was revoked");
-  if (reasons.size() > kMostReasons) {  // it is sent to every member
+  if (reasons.size() > kMostReasons) {  // keep it short: every member receives it
     const std::size_t others = reasons.size() - kMostReasons;
     reasons.resize(kMostReasons);
     reasons.push_back(fmt::format("{} more", others));
@@ -155,11 +157,11 @@ bool may_decide(const MemberCounts& counts, const Policy& policy) {
 Verdict decide(base::TimePoint now, const Roster& roster, const Policy& policy) {
   Tally tally(roster);
   if (tally.stay.size() + tally.warm.size() <
-      policy.min) {  // without training there is nothing to replay
+      policy.min) {  // training cannot go on without these learners, so do not wait for catch-up
     tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
   }
   if (!roster.started) return decide_first(now, tally, roster, policy);
-  // After a finish() everything is committed: only members that do not know it yet still need a
+  // After a finish() everything is committed: only members that have not learned of it need a
   // World.
   const bool broken = !tally.reasons.empty() && (!tally.finishing || tally.unfinished);
   const Ids join = joiners(tally, policy);
@@ -190,9 +192,9 @@ std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy
   return ids;
 }
 
-// Dead members count: a step that one of them has committed had the votes of all, and may be
-// applied already by another. A member counts from the step that it entered at: its word before
-// says nothing of this World.
+// Dead members count: a step that one of them has committed had the votes of all members, and
+// another may have applied it. A member's word counts only from the step at which it entered the
+// World.
 proto::Position resume_of(const proto::World& before,
                           const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots) {
   proto::Position resume = before.resume;

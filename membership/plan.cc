@@ -1,7 +1,7 @@
-// The plan of the open step: docs/design/architecture.md section 4, rules 3 and 5; the check of the
+// The plan of the open step: docs/design/architecture.md section 4, rules 3 and 5. The check of the
 // buffers: docs/design/interfaces.md, Buffers. Invariants: each leaf has one owner; a sealed sum is
-// used whole or not at all, since its leaves cannot be told apart; only a leaf that no usable seal
-// holds is computed again.
+// used whole or not at all, since its leaves cannot be separated; a leaf is computed again only if
+// no usable seal has it.
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -17,7 +17,7 @@
 namespace regroup::membership {
 namespace {
 
-// A sealed interval of the open step, held at `slot_id`.
+// A sealed interval of the open step, in the slot `slot_id`.
 struct Sealed {
   proto::SlotId slot_id;
   proto::Interval leaves;
@@ -25,7 +25,7 @@ struct Sealed {
   bool alive = false;
 };
 
-// Skips nodes without a member of the next World, which could not read the seals there.
+// Skips nodes without a member of the next World, since no member could read the seals there.
 std::vector<Sealed> seals_of_step(
     proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
     const std::set<proto::NodeId>& nodes,
@@ -93,12 +93,11 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
   return true;
 }
 
-// Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where
-// possible.
+// Assigns `leaves` in runs, in rank order, so that the loads differ by at most one if possible.
 void assign_orphans(const std::vector<std::uint32_t>& leaves,
                     const std::vector<proto::SlotId>& candidates,
                     const std::map<proto::SlotId, std::uint32_t>& load, Plan* plan) {
-  using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its index in `candidates`
+  using Candidate = std::pair<std::uint32_t, std::size_t>;  // load, and index in `candidates`
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
     least.push({load.at(candidates[candidate]), candidate});
@@ -151,7 +150,7 @@ std::vector<proto::SlotId> plan_leaves(
     load[m.slot_id] = 0;
     if (before.empty() || !(m.needs_state || m.replays)) candidates.push_back(m.slot_id);
   }
-  assert(!candidates.empty());  // a newcomer needs a donor
+  assert(!candidates.empty());  // every World has a member with the state
   if (before.empty()) return even_shares(shards, candidates);
   Plan sealed(shards);
   keep_sealed(seals_of_step(step, shards, before, nodes, slots), &sealed);

@@ -1,5 +1,5 @@
-// A slot whose members keep dying is left out for exponentially longer; the others do not wait for
-// it.
+// A slot whose members keep dying is not used for exponentially longer times; launches do not wait
+// for it.
 #include "membership/relaunch.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Relaunches of a job whose members have not joined: after a failure, how many members to launch
-// again and when, or why the job ends. Pure.
+// Relaunches of a job whose members have not joined yet: decides after a failure how many members
+// to launch again and when, or why the job ends. No I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace regroup::membership {
 
 struct RelaunchPolicy {
   std::uint32_t max_restarts = 3;
-  // Of a slot after a death; doubles with each.
+  // How long a slot is not used after its member died; doubles with each death.
   base::Duration back_off = std::chrono::milliseconds(500);
   base::Duration longest_back_off = std::chrono::seconds(60);
-  base::Duration progress = std::chrono::seconds(10);  // a shorter launch made no progress
-  std::uint32_t most_without_progress = 5;             // such launches in a row; then the job ends
-  std::uint32_t most_same = 3;  // launches in a row that fail in the same way
+  base::Duration progress = std::chrono::seconds(10);  // a launch that ends earlier is short
+  std::uint32_t most_without_progress = 5;             // the job ends after so many short launches
+  std::uint32_t most_same = 3;  // ... or after so many launches in a row that fail in the same way
 };
 
-inline constexpr std::int32_t kNoProgress = 93;  // exit status
+inline constexpr std::int32_t kNoProgress = 93;  // exit status of a job that ends for these reasons
 inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
 // Slots are numbered from 0. A launch runs on the lowest-numbered slots that are not in back-off.
@@ -29,26 +29,25 @@ class Relaunches {
  public:
   Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
 
-  // Begins a launch of at most `most` members and returns its size. Call once Verdict::due has
-  // passed.
+  // Begins a launch of at most `most` members and returns their number. Call it once Verdict::due
+  // has passed.
   std::uint32_t launch(base::TimePoint now, std::uint32_t most = kUnlimited);
 
   struct Verdict {
-    bool again = false;
-    base::TimePoint due{};       // again: when to launch, after all processes have ended
-    std::uint32_t members = 0;   // again: the size of that launch
-    std::int32_t exit_code = 0;  // not again
-    std::string sentence;
+    bool again = false;          // launch again; else end the job
+    base::TimePoint due{};       // if again: when, provided that all processes have ended
+    std::uint32_t members = 0;   // if again: number of members
+    std::int32_t exit_code = 0;  // if not
+    std::string sentence;        // the reason, for the user
   };
-  // The member of `rank` was the first of this launch to fail, with `status` as a shell reports it;
-  // `what` is the message. `failure`: its exception, if known; the job ends after most_same equal
-  // ones in a row.
+  // Call when the first member of a launch has failed. `status`: its exit status as a shell reports
+  // it; `what`: the message for the user; `failure`: its exception, if known.
   Verdict on_failure(base::TimePoint now, std::uint32_t rank, std::int32_t status,
                      const std::string& what, const proto::Failure& failure = {});
 
-  // A launch of `members` by an earlier coordinator is still running.
+  // Takes over a running launch of `members` members from an earlier coordinator.
   void adopt(base::TimePoint now, std::uint32_t members);
-  // Earlier coordinators made this many restarts.
+  // Sets the number of restarts by earlier coordinators.
   void restore(std::uint32_t restarts) { restarts_ = restarts; }
 
   [[nodiscard]] std::uint32_t restarts() const { return restarts_; }
@@ -65,11 +64,11 @@ class Relaunches {
   RelaunchPolicy policy_;
   std::uint32_t min_;
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> used_;  // slot of each rank
+  std::vector<std::uint32_t> used_;  // the slot of each rank
   base::TimePoint launched_at_{};
   std::uint32_t restarts_ = 0, without_progress_ = 0;
-  proto::Failure last_;     // of the launch before ...
-  std::uint32_t same_ = 0;  // ... and of how many in a row
+  proto::Failure last_;     // failure of the previous launch
+  std::uint32_t same_ = 0;  // number of launches in a row with that failure
 };
 
 }  // namespace regroup::membership

@@ -28,7 +28,7 @@ void AgentCore::emit_all(AgentEffects effects) {
   for (AgentEffect& effect : effects) effects_.push_back(std::move(effect));
 }
 
-// The last learner may have been removed during the call.
+// Ends a call. It may have removed the last learner of a fetch.
 AgentEffects AgentCore::take_effects() {
   if (const auto stop = transfer_.stop_idle_fetch()) emit(*stop);
   return std::exchange(effects_, {});
@@ -95,7 +95,7 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
   } else if (const auto* failure = std::get_if<proto::Failure>(&body)) {
     on_failure(id, *failure);
   } else if (member == nullptr || !member->slot || member->is_dead()) {
-    return;  // its connection was refused, or it is dead
+    return;  // the member was refused, or is dead
   } else if (std::holds_alternative<proto::Ready>(body)) {
     on_ready(id, member);
   } else if (const auto* addresses = std::get_if<proto::PeerAddresses>(&body)) {
@@ -110,8 +110,8 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
   }
 }
 
-// Before World 1 the job can be relaunched, so the declaration of a launch whose members are all
-// dead is dropped.
+// Before World 1 the job can be relaunched, so the agent drops the declaration of a launch once all
+// its members are dead.
 void AgentCore::on_join(const proto::Join& join) {
   if (arena_.declaration() && world_->generation == 0 && members_.none_holds_a_slot()) {
     members_.drop_slots();
@@ -133,13 +133,13 @@ void AgentCore::on_ready(proto::MemberId id, LocalMember* member) {
   emit(ToCoordinator{proto::MemberReady{*member->slot, member->join}});
 }
 
-// The member is about to end. A failure that ends the job is forwarded at once, before its process
-// has ended.
+// The member is about to end. The agent forwards a failure that ends the job at once, before the
+// process has ended.
 void AgentCore::on_failure(proto::MemberId id, const proto::Failure& failure) {
   LocalMember* const member = members_.find(id);
   if (member == nullptr || member->is_reaped()) return;
   proto::Failure& known = member->loss.failure;
-  if (known.known()) return;  // later failures follow from the first
+  if (known.known()) return;  // later failures are consequences of the first
   known = failure;
   if (known.final) emit(ToCoordinator{known});
 }
@@ -167,7 +167,7 @@ void AgentCore::on_hello() {
   }
 }
 
-// The words are closed before the Report is read from them: what it says is then final.
+// Closes the words before it reads the Report from them, so that the Report is final.
 void AgentCore::on_revoke(proto::Generation g) {
   revoked_ = std::max(revoked_, g);
   for (proto::SlotIndex slot = 0; arena().mapped() && slot < arena().spec().slots; ++slot) {
@@ -186,12 +186,12 @@ void AgentCore::on_announce(const proto::Announce& announce) {
                           world.generation, world_->generation, revoked_)});
     return;
   }
-  if (!arena().mapped())  // no member has joined here, so none is in the World
+  if (!arena().mapped())  // no member has joined here, so the World has none on this node
     return adopt(announce.world);
   emit_all(transfer_.on_world(arena(), world));
-  // Published before it is revoked for want of partial sums: a member can only leave a generation
-  // that it sees. It fails only where a World is larger than world_bytes(), which no World of the
-  // job is.
+  // Publishes the World even if it must be revoked at once because partial sums are missing: a
+  // member can only leave a generation that it sees. Fails only for a World larger than
+  // world_bytes(), which no World of the job is.
   if (const base::Status status = arena_.arena().publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }
@@ -232,7 +232,7 @@ void AgentCore::on_notice(proto::MemberId id) {
   shmem::ring(member_slot.bell);
 }
 
-// The message goes first: a member that finds itself excluded then finds the reason, too.
+// Sends the message first, so that a member that finds itself excluded also finds the reason.
 void AgentCore::on_kill(const proto::Kill& kill) {
   const LocalMember* member = members_.find(kill.member);
   if (member == nullptr || member->is_reaped()) return;
@@ -246,7 +246,7 @@ void AgentCore::on_start_target(const proto::StartTarget& order) {
   for (const proto::MemberId id : order.members) {
     const LocalMember* member = members_.find(id);
     if (member == nullptr || !member->slot || member->is_dead() || world_->rank_of(id) >= 0)
-      continue;  // the coordinator knows, or will be told
+      continue;  // the coordinator knows of this death, or a message is on its way
     learners.push_back({id, *member->slot});
   }
   emit_all(transfer_.start_target(order, learners, arena()));
@@ -324,8 +324,8 @@ AgentEffects AgentCore::on_link_closed(proto::MemberId id) {
   return take_effects();
 }
 
-// The loss is reported before a waiting member gets the slot: the coordinator must not see a new
-// owner of it first.
+// Reports the loss before a waiting member gets the slot: the coordinator must not see the slot's
+// new owner first.
 AgentEffects AgentCore::on_reaped(proto::MemberId id, std::int32_t pid, std::int32_t exit_code,
                                   std::int32_t signal) {
   LocalMember* const member = members_.mark_reaped(id, exit_code, signal, arena());
@@ -348,8 +348,7 @@ void AgentCore::mark_dead(proto::MemberId id) {
 
 AgentEffects AgentCore::poll_transfer(bool* more) {
   *more = false;
-  // A result that is published after the report could put a learner ahead of the World that is
-  // formed from it.
+  // A result published after the Report could put a learner ahead of the World formed from it.
   if (awaits_world()) return {};
   emit_all(transfer_.poll(arena(), *world_, more));
   return take_effects();

@@ -5,11 +5,11 @@
 //
 // Invariants, on which tests/model relies:
 // - A generation that is revoked here is never open here again: on_revoke() closes every state word
-//   before the Report of it is sent, and a World of it is refused.
-// - A slot is reassigned once its owner is reaped and what it holds is not needed (slot_use.h).
-// - What a Report says that a learner has stays true until the World that is formed from it: no
-//   result is published to learners in a revoked generation (poll_transfer()).
-// - A fact that the coordinator may have missed is repeated after its Hello.
+//   before it emits the Report, and on_announce() refuses a World of that generation.
+// - A slot is reassigned only once its owner is reaped and its sums are not needed (slot_use.h).
+// - What a Report says about a learner stays true until the World formed from it: in a revoked
+//   generation poll_transfer() publishes no result to learners.
+// - After a Hello the agent repeats every fact that the coordinator may have missed.
 #pragma once
 
 #include <cstdint>
@@ -37,46 +37,47 @@ class AgentCore {
   explicit AgentCore(AgentOptions options);
   void set_endpoints(std::string endpoints) { transfer_.set_endpoints(std::move(endpoints)); }
 
-  // From the coordinator: Start, Hello, Query, Revoke, Announce, PeerAddresses, Notice, Kill,
-  // StartSource, StartTarget, EndTransfer, JobDone. From a member: Join, Ready, PeerAddresses,
-  // PeerSuspect, Diverged, Failure, Drained; the sender of a Join is the member that it names.
-  // Messages of a lower incarnation of the coordinator than the highest one seen are refused.
+  // Handles a message. From the coordinator: Start, Hello, Query, Revoke, Announce, PeerAddresses,
+  // Notice, Kill, StartSource, StartTarget, EndTransfer, JobDone. From a member: Join, Ready,
+  // PeerAddresses, PeerSuspect, Diverged, Failure, Drained; the sender of a Join is the member that
+  // it names. Messages of a lower incarnation of the coordinator than the highest one seen are
+  // refused.
   [[nodiscard]] AgentEffects handle(AgentSender source, const proto::Message& message);
 
-  // The robust futex of `slot` fired, as process::FutexWatcher sees: its member will store nothing
-  // to a result any more. May come before or after on_reaped(); each counts once.
+  // The kernel has released the robust mutex of `slot` (process::FutexWatcher reports it): its
+  // member will store nothing to a result any more. May come before or after on_reaped().
   [[nodiscard]] AgentEffects on_owner_died(proto::SlotIndex slot);
-  // The member was killed and hangs in the kernel: it stores nothing more, but keeps its slot until
-  // reaped.
+  // The member was killed but hangs in the kernel: it stores nothing more, but keeps its slot until
+  // it is reaped.
   [[nodiscard]] AgentEffects on_stuck(proto::MemberId member, const std::string& why);
-  // The process has ended (or could not be started: exit_code 127). Only now may its slot be
+  // The member's process has ended (exit_code 127: could not be started). Only now may its slot be
   // reassigned.
   [[nodiscard]] AgentEffects on_reaped(proto::MemberId member, std::int32_t pid,
                                        std::int32_t exit_code, std::int32_t signal);
   void release(proto::SlotIndex slot);
   void ring(proto::SlotIndex slot) { shmem::ring(arena().member_slot(slot).bell); }
-  // A member closed its connection. It is killed if it neither finished nor was excluded: others
-  // wait for it.
+  // A member has closed its connection. The agent kills it unless it has finished or was excluded,
+  // since other members would wait for it.
   [[nodiscard]] AgentEffects on_link_closed(proto::MemberId member);
 
-  // While a state transfer runs the driver calls poll_transfer() each millisecond, and at once
-  // while *more.
+  // While transferring(), the driver calls poll_transfer() each millisecond, and again at once
+  // while *more is true.
   [[nodiscard]] bool transferring() const { return transfer_.active(); }
   [[nodiscard]] AgentEffects poll_transfer(bool* more);
-  // Source side: what may be sent; and what a reader on another node has received, nothing once it
-  // has gone.
+  // Source side: the data that may be sent; and what the reader `reader` on another node has
+  // received (empty once it has disconnected).
   [[nodiscard]] const TransferSource& transfer_source() const { return transfer_.source(); }
   void on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::Received> has) {
     transfer_.on_reader_progress(reader, has);
   }
-  // Target side: whether the ring has room for the result of `step`; what has been received.
+  // Target side: true if the ring has room for the result of `step`; and what the fetch has
+  // received.
   [[nodiscard]] bool room_for(proto::Step step) const { return transfer_.room_for(step, arena()); }
   void on_fetched(const TransferTarget::Received& received) { transfer_.on_fetched(received); }
   [[nodiscard]] AgentEffects on_fetch_failed(const std::string& why);
 
-  [[nodiscard]] const shmem::Arena& arena() const {
-    return arena_.arena();
-  }  // unmapped before a Join
+  // Unmapped before the first Join.
+  [[nodiscard]] const shmem::Arena& arena() const { return arena_.arena(); }
   [[nodiscard]] proto::Incarnation incarnation() const { return incarnation_; }
 
  private:
@@ -115,13 +116,13 @@ class AgentCore {
   proto::Incarnation incarnation_ = 0;
   DeclaredArena arena_;
   LocalMembers members_;
-  std::deque<proto::MemberId> waiting_;  // for a slot that a dead member still occupies
-  // Newest announced.
+  std::deque<proto::MemberId> waiting_;  // members that wait for the slot of a dead member
+  // The newest World announced here.
   std::shared_ptr<const proto::World> world_ = std::make_shared<const proto::World>();
   proto::Generation revoked_ = 0;     // highest generation revoked
   HostPeerAddresses peer_addresses_;  // of world_
   NodeTransfer transfer_;
-  AgentEffects effects_;  // of the call in progress
+  AgentEffects effects_;  // emitted by the call in progress
 };
 
 }  // namespace regroup::membership

@@ -11,7 +11,7 @@
 namespace regroup::membership {
 
 struct AgentSender {
-  std::optional<proto::MemberId> member;  // nothing: the coordinator sent it
+  std::optional<proto::MemberId> member;  // empty: the coordinator
 };
 
 struct ToCoordinator {
@@ -31,21 +31,21 @@ struct KillMember {  // SIGKILL
 struct CloseMember {  // close its connection once everything queued is sent
   proto::MemberId member = 0;
 };
-struct WatchOwner {  // call on_owner_died(slot) when the owner of arena().member_slot(slot).alive
-                     // dies
+// Call on_owner_died(slot) when the owner of the mutex arena().member_slot(slot).alive dies.
+struct WatchOwner {
   proto::MemberId member = 0;
   proto::SlotIndex slot = 0;
 };
-struct ReleaseMember {  // call release(slot) once the messages before it are sent
+struct ReleaseMember {  // call release(slot) once all earlier messages are sent
   proto::SlotIndex slot = 0;
 };
-struct Ring {  // call ring(slot) after the messages before it are sent
+struct Ring {  // call ring(slot) once all earlier messages are sent
   proto::SlotIndex slot = 0;
 };
-struct Fetch {  // fetch the snapshot and the results after it from other nodes: on_fetched()
+struct Fetch {  // fetch snapshot and later results from other nodes; report by on_fetched()
   proto::StartTarget transfer;
 };
-struct StopFetch {};  // at once: the snapshot's memory is about to be reused
+struct StopFetch {};  // stop at once: the snapshot's memory is about to be reused
 struct Warn {         // a line for the user's terminal
   std::string sentence;
 };

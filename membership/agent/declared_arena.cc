@@ -1,5 +1,5 @@
-// Computes the shape of the arena from the first declaration. membership/declaration.h compares the
-// later ones.
+// Computes the shape of the arena from the first declaration. membership/declaration.h compares
+// later declarations with it.
 #include "membership/agent/declared_arena.h"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace regroup::membership {
 namespace {
 
-// The ring gets one part in this many of the free memory, since members have not allocated theirs
-// yet.
+// The ring gets at most this fraction (1/n) of the free memory, since members have yet to allocate
+// theirs.
 constexpr std::uint64_t kShareForResults = 8;
 
 shmem::ArenaSpec with_kept_results(shmem::ArenaSpec spec, std::uint64_t state,
@@ -33,7 +33,7 @@ shmem::ArenaSpec with_kept_results(shmem::ArenaSpec spec, std::uint64_t state,
   return spec;
 }
 
-// The state, followed by the JSON description of its tensors that regroup::elastic writes.
+// The size of the save area: the state, and the JSON description that regroup::elastic appends.
 constexpr std::uint64_t kRoomForNames = 8 << 20;
 std::uint64_t save_bytes(std::uint64_t state) { return state + state / 16 + kRoomForNames; }
 

@@ -11,24 +11,24 @@
 
 namespace regroup::membership {
 
-// The first member that joins declares model, sizes and numeric fingerprint; the arena is made for
-// them, and every later member must declare the same. Not thread-safe. Blocks only to reserve
-// memory.
+// The first member that joins declares model, sizes and numeric fingerprint, which determine the
+// arena; every later member must declare the same. Not thread-safe. Blocks only to reserve memory.
 class DeclaredArena {
  public:
   struct Admitted {
-    std::string warning;  // for the user; empty: none
+    std::string warning;  // for the user; "": none
   };
   struct Refused {
     std::string reason;
     const char* kind = "";  // proto::Failure::kind of the member
   };
 
-  // Whether a member that declares `join` may have a slot. Creates the arena if there is no
-  // declaration, with a ring of results for learners as far as memory is left.
+  // Decides whether a member that declares `join` may have a slot. The first such call creates the
+  // arena, with a ring of results for learners if memory permits.
   [[nodiscard]] std::variant<Admitted, Refused> admit(const proto::Join& join,
                                                       const AgentOptions& options);
-  // The next member declares anew, and gets a new arena. No process may use the present one.
+  // Lets the next member declare anew and get a new arena. No process may still use the present
+  // one.
   void forget_declaration() { declaration_.reset(); }
 
   [[nodiscard]] const std::optional<proto::Join>& declaration() const { return declaration_; }

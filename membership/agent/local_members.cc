@@ -1,4 +1,4 @@
-// A member's words in the arena are read when it dies: its slot may have another owner later.
+// Reads a member's words in the arena when it dies, since its slot may have another owner later.
 #include "membership/agent/local_members.h"
 
 #include <algorithm>

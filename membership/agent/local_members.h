@@ -1,5 +1,5 @@
-// The members of one node, as its agent knows them: how far each has come, from its start until
-// after its end, and what is reported of its loss.
+// The members of one node as its agent knows them: each member's life, from its start until after
+// its end, and the report of its loss.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 namespace regroup::membership {
 
 struct LocalMember {
-  enum class Life : std::uint8_t {  // a member goes down this list, and never up
-    kStarted,                       // perhaps with a slot, but not claimed yet
-    kReady,                         // it holds its slot
-    kDead,    // stores nothing to a result any more, and is marked so in its slot
-    kReaped,  // its process has ended; only now may its slot be reassigned
+  enum class Life : std::uint8_t {  // only increases
+    kStarted,                       // it may have a slot, but has not claimed it
+    kReady,                         // it has claimed its slot
+    kDead,                          // it stores nothing to a result any more, and its slot says so
+    kReaped,                        // its process has ended; only now may its slot be reassigned
   };
   std::optional<proto::SlotIndex> slot;
   Life life = Life::kStarted;
@@ -29,28 +29,29 @@ struct LocalMember {
   [[nodiscard]] bool is_reaped() const { return life == Life::kReaped; }
 };
 
-// A table of them, by member id. A member stays in it after its end: a restarted coordinator asks
-// for its loss. Not thread-safe, never blocks.
+// A table of local members by id. A member stays in it after its end, since a restarted coordinator
+// asks for its loss. Not thread-safe, never blocks.
 class LocalMembers {
  public:
-  // A member is about to be started. Does nothing if it is known.
+  // Adds a member that is about to be started. Does nothing if the table has it.
   void add(proto::MemberId id) { (void)members_.try_emplace(id); }
-  // Null: not known. Valid as long as the table.
+  // Null if not in the table. Valid as long as the table.
   [[nodiscard]] LocalMember* find(proto::MemberId id);
   [[nodiscard]] const LocalMember* find(proto::MemberId id) const;
   [[nodiscard]] const std::map<proto::MemberId, LocalMember>& all() const { return members_; }
 
-  // `id` is dead: fills its loss from its slot in `arena`, marks the slot, and wakes the others,
-  // since none needs to wait for it any more. False: it was dead.
+  // Marks `id` dead: fills its loss from its slot in `arena`, marks the slot, and wakes the other
+  // members, which need not wait for it any more. False: it was dead already.
   [[nodiscard]] bool mark_dead(proto::MemberId id, const shmem::Arena& arena);
-  // Its process has ended, or could not be started. Marks it dead, as above, if it was not. Null:
-  // it was reaped before, or else the member, with its exit status, the cause of its loss not yet.
+  // Records that the process of `id` has ended, or could not be started; calls mark_dead(). Returns
+  // the member with its exit status in its loss (but not yet the cause); null: it was reaped
+  // before.
   [[nodiscard]] LocalMember* mark_reaped(proto::MemberId id, std::int32_t exit_code,
                                          std::int32_t signal, const shmem::Arena& arena);
 
   // True if no process here has a slot: each is reaped or never got one.
   [[nodiscard]] bool none_holds_a_slot() const;
-  // Their arena is about to be replaced.
+  // Forgets all slots; for an arena that is about to be replaced.
   void drop_slots();
 
  private:

@@ -1,7 +1,7 @@
-// Serves docs/design/catch_up.md. The order in poll(): first the source, whose end also ends its
-// own learners; then what was fetched is published; then the learners are looked at, with all that
-// they may have by now. The order in on_world(): the source decides about the snapshot, then the
-// target follows.
+// Implements docs/design/catch_up.md. The order in poll(): first poll the source, since its end
+// also ends its learners on this node; then publish what was fetched; then read the learners'
+// progress, which may include everything published so far. The order in on_world(): the source
+// decides about the snapshot, then the target follows.
 #include "membership/agent/node_transfer.h"
 
 #include <algorithm>
@@ -129,7 +129,8 @@ void NodeTransfer::stop_fetch(AgentEffects* out) {
   out->emplace_back(StopFetch{});
 }
 
-// Results up to this step may leave the ring: every reader here and elsewhere has them.
+// The step up to which results may leave the ring, since every reader, here and elsewhere, has
+// them.
 proto::Step NodeTransfer::consumed() const {
   const bool here = supply_ == Supply::kLocal && target_.active();
   if (!here && readers_.empty())

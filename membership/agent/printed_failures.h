@@ -1,5 +1,4 @@
-// The failures whose reports members of this host have printed, so that equal ones are printed
-// once.
+// The failures that members of this host have printed, so that equal ones are printed only once.
 #pragma once
 
 #include <deque>
@@ -13,21 +12,21 @@ namespace regroup::membership {
 
 class PrintedFailures {
  public:
-  // The reply to a failing member. ok: print the full report. Else print the message in its place;
-  // an empty message means that the launcher reports the failure.
+  // The reply to a failing member. ok: it prints its full report. Else it prints the message
+  // instead; an empty message: it prints nothing, because the launcher reports the failure.
   [[nodiscard]] proto::Reply answer(const proto::Failure& failure);
-  // A member of an earlier launch of the job has printed this failure.
+  // Records that a member of an earlier launch of the job has printed this failure.
   void restore(proto::Failure failure);
 
  private:
   struct Printed {
     proto::Failure failure;
-    bool earlier = false;  // by a launch before
+    bool earlier = false;  // printed in an earlier launch
   };
   [[nodiscard]] const Printed* printed(const proto::Failure& failure) const;
   void add(Printed failure);
 
-  std::deque<Printed> printed_;      // the newest, each once
+  std::deque<Printed> printed_;      // the newest ones, without duplicates
   std::set<proto::MemberId> final_;  // members whose failure ends the job
 };
 

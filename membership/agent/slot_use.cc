@@ -1,6 +1,6 @@
-// Reads seals and state words, which members change meanwhile: each answer was true at one moment.
-// It stays true as long as it matters: a dead member stores nothing, and a living one's slot is
-// never reassigned.
+// Reads seals and state words, which members change meanwhile, so each result was true at one
+// moment. It stays true as long as it matters: a dead member stores nothing, and a living member's
+// slot is never reassigned.
 #include "membership/agent/slot_use.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the slots of an arena hold, and which of them may be reassigned: pure functions of the words
-// in the arena and of what the agent knows. docs/design/architecture.md, section 3.
+// Decides which slots of an arena may be reassigned: pure functions of the words in the arena and
+// of the agent's knowledge. docs/design/architecture.md, section 3.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace regroup::membership {
 
-// The state of each slot of `arena` that has an owner, for the coordinator; `arena` may be
+// The state of each slot of `arena` that has an owner, for the coordinator. `arena` may be
 // unmapped.
 [[nodiscard]] std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena,
                                                           const NodeTransfer& transfer);
@@ -23,31 +23,31 @@ namespace regroup::membership {
 // sealed in that slot.
 [[nodiscard]] bool holds_plan(const shmem::Arena& arena, const proto::World& world);
 
-// What an agent knows when it assigns a slot.
+// The agent's knowledge when it assigns a slot.
 struct SlotView {
   const shmem::Arena& arena;  // mapped
   const LocalMembers& members;
   const proto::World& world;  // the newest one announced here
-  bool awaits_world = false;  // its generation is revoked here
-  proto::Step committed = 0;  // the newest step that a member here knows to be committed
+  bool awaits_world = false;  // the generation of `world` is revoked here
+  proto::Step committed = 0;  // newest step that a member here knows to be committed
 };
 
 // Why a slot may be reassigned, or not yet. A dead member's slot is kept until a World without that
 // member is announced and the step that still needs its partial sums is committed.
 enum class SlotUse : std::uint8_t {
-  kFree,      // nobody needs what is in it
-  kVoidable,  // its sums may enter the next plan, which cannot use them once it is reassigned
-  kNeeded,    // will become free: its owner is dead, but still needed
+  kFree,      // no member needs its sums
+  kVoidable,  // the next plan could use its sums; reassigning the slot makes them void
+  kNeeded,    // its owner is dead, but its sums are still needed; it will become free
   kTaken,     // its owner lives
 };
 [[nodiscard]] SlotUse use_of(const SlotView& view, proto::SlotIndex slot);
 
-// The slot for a member that joins: a free one; else, while a regroup is in progress, one whose
-// sums are then void, which the coordinator must hear of before it makes the next plan.
+// Chooses the slot for a member that joins: a free one; else, while a regroup is in progress, a
+// voidable one, which the agent must report before the coordinator makes the next plan.
 struct SlotChoice {
   std::optional<proto::SlotIndex> slot;
-  bool voids = false;       // `slot` had sums that the next plan could use
-  bool worth_wait = false;  // without `slot`: one will become free
+  bool voids = false;       // `slot` was voidable
+  bool worth_wait = false;  // without `slot`: a slot will become free
 };
 [[nodiscard]] SlotChoice choose_slot(const SlotView& view);
 

@@ -1,4 +1,4 @@
-// Serves docs/design/catch_up.md. The progress of members is read from their slots in the arena.
+// Implements docs/design/catch_up.md. Reads the progress of members from their slots in the arena.
 #include "membership/agent/transfer_source.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,8 @@ namespace regroup::membership {
 namespace {
 
 constexpr std::size_t kChunksAtOnce = 4;
-// A member that sees the request has at least a whole step left before the snapshot's step.
+// Steps between the request and the snapshot's step: a member that sees the request has at least a
+// whole step left.
 constexpr proto::Step kAhead = 2;
 
 template <class Take>
@@ -113,8 +114,8 @@ bool TransferSource::copy_next_chunks(const shmem::Arena& arena) {
     std::copy_n(from.data() + begin, size, to.data() + begin);
     crcs[chunk_] = base::crc32c(to.subspan(begin, size), proto::result_salt(next));
   }
-  // Result next + 2 is written into the same memory, and only by members that have opened that step
-  // before. So the copy is intact if no member is seen there after it.
+  // Members write result next + 2 into the same memory, but only after they have opened that step.
+  // So the copy is intact if, after copying, no member has opened it.
   std::atomic_thread_fence(std::memory_order_acquire);
   read_state_words(arena);
   if (furthest_ >= next + 2) {
@@ -132,7 +133,7 @@ void TransferSource::on_world(const shmem::Arena& arena, const proto::World& wor
   if (!active()) return;
   if (!snapshot_complete())
     return break_off(arena, "the members changed while they wrote the state");
-  // The donors of this World write the snapshot of its resume step into the same memory.
+  // The donors of this World will write the snapshot of its resume step into the same memory.
   const bool donors = std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
   if (donors && !read) break_off(arena, "the snapshot is needed for a member that does not learn");
   if (donors) snapshot_ = Snapshot::kGone;

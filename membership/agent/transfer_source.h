@@ -1,6 +1,6 @@
-// The source side of a state transfer on one node: the snapshot of the state after one step, which
-// the members here write as they pass that step, and the results of the steps after it, which the
-// agent copies into a ring before they are overwritten. docs/design/catch_up.md.
+// The source side of a state transfer on one node. The members here write the snapshot, the state
+// after one step, as they pass that step; the agent copies the results of later steps into a ring
+// before they are overwritten. docs/design/catch_up.md.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,34 @@ namespace regroup::membership {
 // Not thread-safe, never blocks: poll() copies a bounded amount.
 class TransferSource {
  public:
-  // Asks the members of `world` on this node for the snapshot of the state after base.step; 0:
-  // after the first step that none of them can have passed. Returns that step, which is after the
-  // one the World resumes from, so that every member has its state. kUnavailable: the step is
-  // passed or too old, no member is here, no memory is reserved, or the snapshot is in use.
+  // Requests the snapshot of the state after base.step from the members of `world` on this node;
+  // step 0: after the first step that none of them can have passed. Returns the step, which is
+  // later than the World's resume step, so that every member has the state. kUnavailable: a member
+  // has passed the step or it is too old, no member is here, no memory is reserved, or the snapshot
+  // is in use.
   [[nodiscard]] base::Result<proto::Step> begin(const shmem::Arena& arena, proto::TransferStep base,
                                                 const proto::World& world);
-  // Does the next part of the work. No target needs results up to `consumed` any more. True: call
-  // again at once.
+  // Does a bounded part of the work. `consumed`: every target has the results up to this step.
+  // True: call again at once.
   bool poll(const shmem::Arena& arena, proto::Step consumed);
-  // Call before a member's slot is reassigned: its progress counts, and is readable only until
-  // then.
+  // Records the members' progress. Call it before a slot is reassigned, after which its owner's
+  // progress is lost.
   void read_state_words(const shmem::Arena& arena);
-  // A new World is about to be published. `read`: every target has read the snapshot.
+  // Call before publishing `world`. `read`: every target has read the snapshot.
   void on_world(const shmem::Arena& arena, const proto::World& world, bool read);
   void end(const shmem::Arena& arena);
 
   [[nodiscard]] bool active() const { return base_.transfer != 0 && broken_.empty(); }
-  [[nodiscard]] proto::TransferStep base() const {
-    return base_;
-  }  // the transfer and the snapshot's step
-  // All of its writers have written it.
+  // The transfer, and the step of the snapshot.
+  [[nodiscard]] proto::TransferStep base() const { return base_; }
+  // True once all members have written their parts of the snapshot.
   [[nodiscard]] bool snapshot_complete() const { return snapshot_ != Snapshot::kWriting; }
-  // It was complete, and the donors of a later World overwrite it.
+  // True once the snapshot was complete and donors of a later World may overwrite it.
   [[nodiscard]] bool snapshot_gone() const { return snapshot_ == Snapshot::kGone; }
-  [[nodiscard]] proto::Step kept() const {
-    return kept_;
-  }  // the ring has every result up to this step
-  [[nodiscard]] const std::string& broken() const {
-    return broken_;
-  }  // why it failed; empty: it has not
+  // The step up to which the ring has every result.
+  [[nodiscard]] proto::Step kept() const { return kept_; }
+  // Why the transfer failed; "": it has not.
+  [[nodiscard]] const std::string& broken() const { return broken_; }
 
  private:
   enum class Snapshot : std::uint8_t { kWriting, kComplete, kGone };
@@ -57,8 +55,8 @@ class TransferSource {
   proto::TransferStep base_;
   std::vector<proto::SlotId> writers_;
   Snapshot snapshot_ = Snapshot::kWriting;
-  proto::Step kept_ = 0, committed_ = 0,
-              furthest_ = 0;  // furthest: the highest step that a member has opened
+  proto::Step kept_ = 0, committed_ = 0;
+  proto::Step furthest_ = 0;  // highest step that a member has opened
   std::size_t chunk_ = 0;     // next chunk of the result that is being copied
   std::string broken_;
 };

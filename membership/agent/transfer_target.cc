@@ -1,6 +1,6 @@
-// Serves docs/design/catch_up.md. Results are published to learners before poll(), and may_have()
-// counts them after it. The agent makes no Report in between, so a Report never says less of a
-// learner than it has.
+// Implements docs/design/catch_up.md. Results are published to learners before poll(); may_have()
+// includes them after it. The agent makes no Report in between, so a Report never states less than
+// a learner has.
 #include "membership/agent/transfer_target.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void TransferTarget::begin(proto::TransferStep base, const std::vector<LearnerSl
   for (const LearnerSlot& learner : learners) learners_[learner.member].slot = learner.slot;
 }
 
-// Reads a learner's progress. Returns why it failed, or nothing.
+// Reads a learner's progress. Returns why the learner failed, or "".
 std::string TransferTarget::read_progress(const shmem::Arena& arena, Learner* learner) const {
   const auto at = proto::TransferStep::unpack(
       arena.member_slot(learner->slot).replayed.load(std::memory_order_acquire));

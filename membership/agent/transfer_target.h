@@ -1,5 +1,5 @@
-// The target side of a state transfer on one node: offers the snapshot to its learners, and follows
-// how far each has replayed the results after it. docs/design/catch_up.md.
+// The target side of a state transfer on one node: offers the snapshot to the learners here, and
+// tracks which results each has replayed. docs/design/catch_up.md.
 #pragma once
 
 #include <map>
@@ -21,18 +21,18 @@ class TransferTarget {
     proto::SlotIndex slot = 0;
   };
   void begin(proto::TransferStep base, const std::vector<LearnerSlot>& learners);
-  struct Received {  // what this node has of the transfer
-    bool snapshot = false;
-    proto::Step kept = 0,
-                newest = 0;  // results: all up to `kept`; the source has them up to `newest`
+  struct Received {          // what this node has received of the transfer
+    bool snapshot = false;   // the whole snapshot
+    proto::Step kept = 0;    // all results up to this step
+    proto::Step newest = 0;  // newest result of the source
   };
-  // Returns the reports that are due: a learner has caught up (once), has the state of its World
-  // (once), or has failed.
+  // Returns the reports that are due: a learner has caught up, has the state of its World, or has
+  // failed; each at most once per learner.
   [[nodiscard]] std::vector<proto::TargetStatus> poll(const shmem::Arena& arena,
                                                       const Received& received,
                                                       const proto::World& world);
-  // Ends the transfer with an error: a report with `why` for every learner that does not have its
-  // state yet.
+  // Ends the transfer with an error. Returns a report with `why` for every learner that does not
+  // have its state yet.
   [[nodiscard]] std::vector<proto::TargetStatus> break_off(const shmem::Arena& arena,
                                                            const std::string& why);
   void forget(proto::MemberId member) { learners_.erase(member); }
@@ -42,16 +42,16 @@ class TransferTarget {
 
   [[nodiscard]] proto::TransferStep base() const { return base_; }
   [[nodiscard]] bool active() const { return !learners_.empty(); }
-  // All learners have read the snapshot.
+  // True if all learners have read the snapshot.
   [[nodiscard]] bool read() const;
-  // Every learner that still replays has applied the results up to this step.
+  // The step up to which every learner that still replays has applied the results.
   [[nodiscard]] proto::Step consumed() const;
 
  private:
   struct Learner {
     proto::SlotIndex slot = 0;
-    proto::Step replayed = 0;  // 0: it has not read the snapshot
-    bool reported = false;     // that it has caught up
+    proto::Step replayed = 0;  // 0: it has not read the snapshot yet
+    bool reported = false;     // poll() has reported that it has caught up
     bool arrived = false;      // it has the state of its World
   };
   [[nodiscard]] std::string read_progress(const shmem::Arena& arena, Learner* learner) const;

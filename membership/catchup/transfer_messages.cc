@@ -1,4 +1,4 @@
-// Between transfer_messages.h and FlatBuffers (transfer.fbs).
+// Converts between transfer_messages.h and FlatBuffers (transfer.fbs).
 #include "membership/catchup/transfer_messages.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ std::vector<std::byte> encode(const TransferMessage& message) {
 
 Result<TransferMessage> decode_transfer(std::span<const std::byte> payload) {
   const std::vector<std::byte> aligned(payload.begin(),
-                                       payload.end());  // numbers are read where they lie
+                                       payload.end());  // aligned, since accessors read in place
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyTransferMessageBuffer(verifier)) {

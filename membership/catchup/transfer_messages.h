@@ -17,8 +17,8 @@ namespace regroup::catchup {
 
 inline constexpr std::uint16_t kTransferVersion = 1;
 
-// Target -> source, first: requests part `part` of `parts` of the snapshot, and with `results` the
-// results after it.
+// Target -> source, the first message: requests part `part` of `parts` parts of the snapshot and,
+// with `results`, the results after it.
 struct TransferRequest {
   proto::TransferId transfer = 0;
   std::uint32_t part = 0;
@@ -30,15 +30,16 @@ struct TransferLength {
   std::uint64_t bytes = 0;
   proto::Step newest = 0;
 };
-// kSnapshotChunk bytes of the snapshot (step 0) or of a result; the last of each may have fewer.
+// Source -> target: kSnapshotChunk bytes of the snapshot (step 0) or of a result; the last chunk of
+// each may be shorter.
 struct TransferChunk {
   proto::Step step = 0;
   std::uint32_t chunk = 0;
-  bool last = false;  // of this part of the snapshot, or of this result
+  bool last = false;  // the last chunk of this part of the snapshot, or of this result
   std::uint32_t crc = 0;
   std::vector<std::byte> bytes;
 };
-struct TransferError {  // the source cannot continue
+struct TransferError {  // source -> target: the source cannot continue
   std::string why;
 };
 using TransferMessage = std::variant<TransferRequest, TransferLength, TransferChunk, TransferError>;

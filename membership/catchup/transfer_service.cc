@@ -1,6 +1,6 @@
-// Serves docs/design/catch_up.md. Chunks are copied out of and into the arena one by one, each with
-// its CRC32C, which is checked twice: here, where the sender is known, and by the learner that
-// applies them.
+// Implements docs/design/catch_up.md. Copies chunks out of and into the arena one by one, each with
+// its CRC32C. The CRC is checked twice: here, where the sender is known, and by the learner that
+// applies the chunk.
 #include "membership/catchup/transfer_service.h"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ namespace {
 using base::Status;
 using catchup::TransferChunk;
 
-constexpr std::size_t kQueued = 2 << 20;  // bytes queued on a connection, at most
-constexpr int kChunksInTurn = 8;          // then the event loop does other work
+constexpr std::size_t kQueued = 2 << 20;  // most bytes queued on a connection
+constexpr int kChunksInTurn = 8;          // sent before the event loop does other work
 constexpr std::chrono::seconds kDialLimit{5};
 constexpr std::chrono::seconds kRequestLimit{10};
 
@@ -39,7 +39,7 @@ Status wrong_size(const TransferChunk& chunk, std::size_t expected) {
       fmt::format("chunk {}: {} bytes, expected {}", chunk.chunk, chunk.bytes.size(), expected));
 }
 
-// The learner checks again, but cannot name the sender.
+// Checks the CRC here because the learner, which checks it again, cannot name the sender.
 Status check_crc(const TransferChunk& chunk, std::uint32_t salt) {
   const std::uint32_t got = base::crc32c(chunk.bytes, salt);
   if (got == chunk.crc) return {};
@@ -270,7 +270,7 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   if (const auto* chunk = std::get_if<TransferChunk>(&message)) return take(source, *chunk);
   const auto* length = std::get_if<catchup::TransferLength>(&message);
   if (length == nullptr) return wrong("unexpected TransferRequest from a source");
-  if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
+  if (index == 0) {  // this source sends the results; no ring is longer than kMaxKeptResults
     if (length->newest > received_.kept + proto::kMaxKeptResults)
       return wrong(
           fmt::format("the newest result is of step {}, but the last received one of step {}",

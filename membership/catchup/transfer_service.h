@@ -1,6 +1,6 @@
-// State transfers between nodes: serves the snapshot and the ring of results of this node's arena
-// to agents of other nodes, and fetches theirs into it. Over TLS with the job's secret, on
-// connections of its own. docs/design/catch_up.md.
+// State transfers between nodes: serves the snapshot and the ring of results in this node's arena
+// to agents of other nodes, and fetches theirs into this arena. Uses its own TLS connections with
+// the job's secret. docs/design/catch_up.md.
 #pragma once
 
 #include <utility>
@@ -32,15 +32,15 @@ class TransferService {
       : loop_(loop), context_(std::move(context)) {}
   ~TransferService();
 
-  // Opens a port for targets. Call before the first transfer is served here; further calls have no
-  // effect.
+  // Opens a port for targets. Call it before this node serves its first transfer; later calls do
+  // nothing.
   [[nodiscard]] base::Status listen();
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
-  // Call once, before the agent handles any message of the coordinator.
+  // Call once, before the agent handles any message from the coordinator.
   void attach(membership::AgentCore& core, Perform perform);
   void fetch(const proto::StartTarget& transfer);
   void stop_fetch();
-  // Call periodically during a transfer: sends and receives what has become possible.
+  // Call periodically during a transfer: sends and receives as much as possible without blocking.
   void poll();
 
  private:
@@ -48,19 +48,19 @@ class TransferService {
   struct Reader {  // an agent that fetches from here
     explicit Reader(boost::asio::io_context& loop) : deadline(loop) {}
     Channel channel;
-    boost::asio::steady_timer deadline;  // for its request
+    boost::asio::steady_timer deadline;  // by which its request must arrive
     std::optional<catchup::TransferRequest> request;
     std::uint64_t next_chunk = 0;  // of its part of the snapshot, or of the result of `step`
     proto::Step step = 0;          // the result that is being sent; 0: the snapshot
     bool length_sent = false;
-    bool waiting = false;  // until the queue has drained
+    bool waiting = false;  // the connection's queue is full
   };
   struct Source {  // an agent that serves us
     std::string host;
     Channel channel;
     bool whole = false;       // its part of the snapshot has arrived
-    bool paused = false;      // no room for results
-    std::uint64_t bytes = 0;  // of the snapshot, as it reports
+    bool paused = false;      // not read, since the ring has no room for results
+    std::uint64_t bytes = 0;  // size of the snapshot, as the source reports it
   };
   void on_reader(Channel channel);
   void on_request(std::uint64_t id, const catchup::TransferRequest& request);
@@ -87,9 +87,10 @@ class TransferService {
   Perform perform_;
   std::map<std::uint64_t, Reader> readers_;
   std::uint64_t last_reader_ = 0;
-  std::vector<Source> sources_;  // of the transfer that is fetched
-  std::uint64_t attempt_ = 0;    // grows: events of an earlier one are ignored
-  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after this object
+  std::vector<Source> sources_;  // of the transfer that is being fetched
+  std::uint64_t attempt_ = 0;    // number of the fetch; events of an earlier one are ignored
+  // Expires with this object, after which a dial that ends does nothing.
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();
   proto::TransferId transfer_ = 0;
   membership::TransferTarget::Received received_;
 };
