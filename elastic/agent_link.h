@@ -24,9 +24,9 @@ class AgentLink {
   AgentLink() = default;  // not connected
   [[nodiscard]] bool connected() const { return socket_.valid(); }
   [[nodiscard]] base::Status send(const proto::Body& body);
-  // Returns the next message, and the descriptor that came with it in `*fd` unless that is null.
-  // Blocks until `deadline`; one in the past only polls. kDeadlineExceeded; kPeerLost: the agent
-  // has gone.
+  // Returns the next message, and in *fd (unless `fd` is null) the descriptor that came with it.
+  // Blocks until `deadline`; only polls if that has passed. kDeadlineExceeded: no message came.
+  // kPeerLost: the agent has closed the connection.
   [[nodiscard]] base::Result<proto::Message> receive(base::TimePoint deadline,
                                                      base::Fd* fd = nullptr);
 
@@ -37,8 +37,8 @@ class AgentLink {
   [[nodiscard]] base::Status peer_lost() const;
 
   base::Fd socket_;
-  base::Fd peer_;  // pidfd of the rank that serves the World, since its children may keep its
-                   // sockets open
+  // pidfd of the rank that serves the World: its children may keep its sockets open after its end.
+  base::Fd peer_;
   std::string peer_name_;  // for messages
   proto::FrameReader reader_;
 };

@@ -18,7 +18,7 @@
 namespace regroup::elastic {
 namespace {
 
-constexpr std::size_t kMost = 64;  // ancestors, at most
+constexpr std::size_t kMost = 64;  // greatest number of ancestors to read
 
 std::string text_of(pid_t pid, const char* file) {
   std::ifstream in(fmt::format("/proc/{}/{}", pid, file), std::ios::binary);
@@ -71,7 +71,7 @@ std::vector<Ancestor> read_ancestors() {
     Stat stat;
     process.pid = pid;
     if (!read_stat(pid, &stat)) {
-      out.push_back(std::move(process));  // hidden from this user, but its pid is known
+      out.push_back(std::move(process));  // /proc hides the rest from this user
       break;
     }
     process.name = std::move(stat.name);

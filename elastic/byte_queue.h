@@ -1,5 +1,5 @@
-// A bounded queue of bytes from a thread that may hang while it reads a file to one that must not
-// wait for it.
+// A bounded queue of bytes between a thread that may hang while it reads a file, and a consumer
+// that must not hang with it.
 #pragma once
 
 #include <condition_variable>
@@ -19,15 +19,15 @@ namespace regroup::elastic {
 // touches the consumer's memory: an abandoned producer can do no harm.
 class ByteQueue {
  public:
-  // Producer: appends `buffer`, which is replaced by a free one to fill next. Blocks while
+  // Producer: appends `buffer`, and replaces it by a free one to fill next. Blocks while
   // kMaxBuffers are queued. False: the consumer has cancelled.
   [[nodiscard]] bool push(std::vector<std::byte>& buffer);
   // Producer: ends the stream, with OK or the error that the consumer gets after the queued bytes.
   // The first call counts.
   void close(base::Status status);
 
-  // Consumer: fills `into` with the next bytes. kDeadlineExceeded: nothing came for `limit`;
-  // kDataLoss: the stream ended too early; else the producer's error.
+  // Consumer: fills `into` with the next bytes. kDeadlineExceeded: no bytes came for `limit`;
+  // kDataLoss: the stream ended too early; other errors are the producer's.
   [[nodiscard]] base::Status pop(std::span<std::byte> into, base::Duration limit);
   // Consumer: discards the queued bytes; push() returns false from now on.
   void cancel();
@@ -37,11 +37,13 @@ class ByteQueue {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::vector<std::byte>> buffers_;  // guarded by mutex_, as the next three
+  // Guarded by mutex_:
+  std::deque<std::vector<std::byte>> buffers_;
   std::vector<std::byte> spare_;
   std::optional<base::Status> status_;
   bool cancelled_ = false;
-  std::vector<std::byte> front_;  // consumer only: being read, from consumed_ on
+  // Used by the consumer only: the buffer being read, and the number of its bytes already read.
+  std::vector<std::byte> front_;
   std::size_t consumed_ = 0;
 };
 

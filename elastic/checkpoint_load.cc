@@ -1,5 +1,4 @@
-// Loads a checkpoint into the state of the member that must have it first; the others copy it from
-// there.
+// Loads a checkpoint into the state of one member; the others copy the state from that member.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -36,8 +35,8 @@ using checkpoint::Checkpoint;
 using shmem::SaveMark;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
-constexpr std::chrono::seconds kAnswerLimit(10);  // for a host's own directory
-constexpr std::size_t kGatherBytes = 1 << 20;     // bytes of small tensors
+constexpr std::chrono::seconds kAnswerLimit(10);  // for a local directory to respond
+constexpr std::size_t kGatherBytes = 1 << 20;     // small tensors are gathered up to this size
 constexpr std::chrono::milliseconds kOwnerRetry(20);
 constexpr int kMaxOwnerRetries = 100;
 
@@ -179,8 +178,8 @@ Status load_from(const std::string& path, State& state, proto::Step step,
   return load_contents(path, contents, read_next, state, step, options);
 }
 
-// What a detached thread reads from a directory that may hang. The thread never touches the
-// caller's state, so that it can be abandoned.
+// The data that a detached thread reads from a directory that may hang. The thread never touches
+// the caller's state, so the caller can abandon it.
 struct PendingRead {
   std::promise<base::Result<Contents>> contents;
   ByteQueue bytes;
@@ -216,8 +215,8 @@ Status read_into(PendingRead& pending, const std::string& path) {
   return status.ok() ? push_all(*from, pending.bytes) : status;
 }
 
-// Like load_from(), for a directory that may hang: returns kDeadlineExceeded then, and abandons the
-// reading thread.
+// As load_from(), for a directory that may hang: then abandons the reading thread and returns
+// kDeadlineExceeded.
 Status load_with_deadline(const std::string& path, State& state, proto::Step step,
                           const Checkpointing& options) {
   const auto pending = std::make_shared<PendingRead>();
@@ -246,8 +245,9 @@ Status load_with_deadline(const std::string& path, State& state, proto::Step ste
   return loaded.code() == Code::kDeadlineExceeded ? silent() : loaded;
 }
 
-// A copy has the same manifest as the original, and so the same bytes in every block. kNotFound:
-// another checkpoint or none, which is no error. kDataLoss: its manifest is damaged or missing.
+// Checks that the copy has the same manifest as the original, and so the same bytes in every block.
+// kNotFound: it is another checkpoint or does not exist. kDataLoss: its manifest is damaged or
+// missing.
 Status check_copy(const std::string& path, const std::string& of) {
   const std::string name = path + "/" + checkpoint::kManifestName;
   const auto one = checkpoint::read_file(name, kMostManifest);
@@ -263,8 +263,8 @@ Status check_copy(const std::string& path, const std::string& of) {
   return base::not_found(name + ": belongs to another checkpoint");
 }
 
-// check_copy(), and reads the first and last byte of every file, so that a hung file system is
-// noticed.
+// check_copy(); also reads the first and last byte of every file, to detect a file system that
+// hangs.
 Status probe_copy(const std::string& path, const std::string& of) {
   REGROUP_RETURN_IF_ERROR(check_copy(path, of));
   REGROUP_ASSIGN_OR_RETURN(const auto copy, Checkpoint::open(path));

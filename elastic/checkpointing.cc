@@ -1,6 +1,6 @@
 // The state of a session is a list of pieces of memory: named pieces become tensors, the others are
-// padding. The tensor `regroup.pieces` has their lengths in order, negative for padding. What an
-// optimizer's step has written into the save area already is not copied.
+// padding. The tensor `regroup.pieces` has their lengths in order, negative for padding. Parts that
+// an optimizer has already written into the save area are not copied.
 #include "elastic/checkpointing.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ constexpr std::size_t kSmall = 1 << 20;  // bytes of a tensor that is sampled mo
 constexpr std::size_t kPrefetchDistance = 16;
 constexpr proto::Generation kNoGeneration = 0;  // Worlds begin with 1
 
-// False: no room.
+// False: the area has no room.
 bool put_description(std::span<std::byte> area, std::uint64_t at, const std::string& text) {
   if (at > area.size() || text.size() > area.size() - at) return false;
   std::memcpy(area.data() + at, text.data(), text.size());
@@ -39,7 +39,7 @@ bool put_description(std::span<std::byte> area, std::uint64_t at, const std::str
   return true;
 }
 
-// Fails this checkpoint, not the training: the agent reports it.
+// Makes this checkpoint fail, but not the training; the agent reports it.
 void put_error(std::span<std::byte> area, proto::Step step, const char* what) {
   const Json error = {{"step", step}, {"error", what}};
   (void)put_description(area, sizeof(shmem::SaveHeader), error.dump());
@@ -130,7 +130,7 @@ void mark_ready(shmem::Arena& arena, proto::Step step) {
   arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(),
                           std::memory_order_release);
   shmem::ring(header.bell);
-  // Leaving members wait for the last snapshot.
+  // Leaving members wait for the last snapshot, so no other is requested.
   const auto last = shmem::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
   if (last.what != shmem::SaveRequest::What::kNone) shmem::ring_all(arena);
 }
@@ -231,7 +231,7 @@ void request_snapshot(Participant& self, proto::Step applied, const Checkpointin
   const proto::Generation now = self.world().generation;
   bool due = mark.phase == SaveMark::Phase::kIdle && next > mark.step &&
              (next_is_last || next / options.every > mark.step / options.every);
-  // Requested in an earlier generation: some share will never come.
+  // Requested in an earlier generation: some member will not copy its share.
   due |= mark.phase == SaveMark::Phase::kWanted &&
          SaveProgress::unpack(progress.load(std::memory_order_acquire)).generation != now;
   if (!due) return;

@@ -1,5 +1,5 @@
-// Copies a session's state into the arena's save area, from where the agent writes it to disk, and
-// loads it from a checkpoint. docs/design/checkpoint_in_a_job.md.
+// Copies a session's state into the arena's save area, for the agent to write to disk, and loads it
+// from a checkpoint. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct Checkpointing {
   proto::Step every = 0;           // interval in steps; 0: no checkpoints
   std::string resume_from;         // folder of the checkpoint to resume from; empty: none
   std::string model, fingerprint;  // as declared at the join, without the number of epochs
-  std::string resume_local = {};   // where this host may have a copy of it; empty: nowhere
-  std::string job = {};            // the job that owns the directory of that copy
-  bool compared = false;  // a snapshot counts only after confirm_save(): the states are equal
+  std::string resume_local = {};   // directory where this host may have a copy of it; "": none
+  std::string job = {};            // the job that owns that directory
+  bool compared = false;  // a snapshot counts only once confirm_save() says states are equal
 };
 
-// Where in the save area this member's part of a state goes, planned before the step that makes
-// that state, so that the optimizer can write it; and what it has written. Tensors only: text may
-// grow in the step.
+// The places in the save area of this member's part of a state. Planned before the step that
+// computes that state, so that the optimizer can write it there; records what it has written. Only
+// tensors, since text may grow in the step.
 struct SavePlan {
   struct Part {
     SaveTarget target;
@@ -39,14 +39,14 @@ struct SavePlan {
   };
   proto::Step step = 0;
   std::vector<Part> parts;
-  std::vector<Place> places;  // of all tensors, those that other members copy included
-  SaveCounts counts;          // of all snapshots
+  std::vector<Place> places;  // of all tensors, including those that other members copy
+  SaveCounts counts;          // over all snapshots
 };
 
-// Call at a step boundary, after `applied` and before the next step is opened. Rank 0 requests a
-// snapshot of the state after the next step if a checkpoint is due and the one before is on disk;
-// if not, it is requested later. Every member that commits that step so sees the request. Never
-// blocks. `next_is_last`: no step follows the next one, so a checkpoint of it is due whatever the
+// Call at a step boundary, after `applied` and before opening the next step. Rank 0 requests a
+// snapshot of the state after the next step if a checkpoint is due and the previous one is on disk;
+// otherwise a later call does. So every member that commits that step sees the request. Never
+// blocks. `next_is_last`: the next step is the last, so a checkpoint of it is due whatever the
 // interval.
 void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options,
                       bool next_is_last = false);
@@ -57,10 +57,10 @@ void request_snapshot(Participant& self, proto::Step applied, const Checkpointin
                                      const Checkpointing& options, SavePlan* plan);
 
 // Call when `applied` has just been applied to `state`: copies this member's share of a requested
-// snapshot. The members on rank 0's node have equal shares, and the last one rings the agent. If a
-// member dies before it has copied its share, this snapshot is lost, and rank 0 of the next World
-// requests another. Parts that `plan` marks as saved are not copied, unless samples of them differ
-// from the state.
+// snapshot. The members on rank 0's node have equal shares; the last one to copy rings the agent.
+// If a member dies before it has copied its share, the snapshot is lost, and rank 0 of the next
+// World requests another. Does not copy parts that `plan` marks as saved, unless samples of them
+// differ from the state.
 [[nodiscard]] base::Status save_share(Participant& self, State& state, proto::Step applied,
                                       const Checkpointing& options, SavePlan* plan = nullptr);
 
@@ -68,13 +68,12 @@ void request_snapshot(Participant& self, proto::Step applied, const Checkpointin
 // the node that vote for the step get the same answer.
 [[nodiscard]] bool save_wanted(Participant& self, proto::Step step, const Checkpointing& options);
 
-// Call when the states of all members after `applied` were found equal: its snapshot may go to
-// disk. Has an effect on rank 0 only.
+// Call when the states of all members after `applied` were found equal: releases the snapshot of
+// that step for writing. Has an effect on rank 0 only.
 void confirm_save(Participant& self, proto::Step applied, const Checkpointing& options);
 
-// Copies the whole state after `applied` by this member alone, if the save area's word is still
-// `seen` (idle or requested). Members that were to copy shares of a requested snapshot then copy
-// none.
+// Copies the whole state after `applied`, if the save area's word is still `seen` (idle or
+// requested). Other members then copy no shares of a requested snapshot.
 [[nodiscard]] base::Status save_alone(Participant& self, State& state, proto::Step applied,
                                       const Checkpointing& options, SavePlan* plan,
                                       std::uint64_t seen);

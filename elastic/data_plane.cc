@@ -32,7 +32,7 @@ base::Status DataPlane::open_mesh() {
       .find = [this](proto::MemberId member) { return self_.address_of(member); },
       .on_peer_lost = [this](proto::MemberId member,
                              const std::string& why) { self_.suspect(member, why); },
-      // One whose host answers is slow, or its own agent will tell.
+      // If its host answers, the member is slow, or its own agent will report it.
       .on_peer_silent =
           [this](proto::MemberId member, bool host_answers, const std::string& why) {
             if (!host_answers) self_.suspect(member, why);

@@ -24,15 +24,15 @@ class DataPlane {
   // Opens the communicators of the World that the participant has just entered. Does not block.
   // kUnavailable: the World spans several nodes and libucp cannot be loaded.
   [[nodiscard]] base::Status enter();
-  // All members, for steps. Valid until the next enter().
+  // The communicator of all members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& step_communicator() { return *steps_; }
-  [[nodiscard]] bool spans_hosts() const {
-    return mesh_ != nullptr;
-  }  // the World has members on other nodes
-  // The members `ranks`, for the collective section at `at`.
+  // True if the World has members on other nodes.
+  [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }
+  // Opens a communicator of the members `ranks`, for the collective section at `at`.
   [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section(
       proto::Position at, std::vector<int> ranks);
-  // This member alone: unaffected by a revoke, and usable before the first World.
+  // Opens a communicator of this member alone: no revoke ends it, and it works before the first
+  // World.
   [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section_alone(
       proto::Position at);
 
@@ -40,11 +40,11 @@ class DataPlane {
   [[nodiscard]] base::Status open_mesh();
 
   Participant& self_;
-  // Opened by the first World that needs it.
+  // Opened for the first World that needs it.
   std::shared_ptr<const collective::ucx::UcxContext> ucx_;
   std::shared_ptr<collective::ucx::PeerMesh> mesh_;  // of this World, if it spans several nodes
   std::unique_ptr<collective::Communicator> steps_;
-  shmem::Arena alone_;  // of open_section_alone(): no revoke reaches it
+  shmem::Arena alone_;  // for open_section_alone(); the agent does not know it, so cannot revoke
 };
 
 }  // namespace regroup::elastic

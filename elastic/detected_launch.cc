@@ -1,6 +1,6 @@
-// Each launcher is one row of a table. If the variables of several launchers are set, one was
-// started inside the other: variables that the inner launcher's own process has inherited belong to
-// the outer one and do not count.
+// Each launcher is one row of a table. If the variables of several launchers are set, one launcher
+// was started within the other: variables that the inner launcher's process has inherited belong to
+// the outer launcher and do not count.
 #include "elastic/detected_launch.h"
 
 #include <fmt/format.h>

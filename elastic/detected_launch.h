@@ -24,7 +24,7 @@ struct DetectedLaunch {
   std::string key;        // equal on all ranks of the launch, and on no others of this host
   std::string seen;       // "OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2", for messages
   bool one_host = false;  // all ranks run on this host
-  pid_t rank_joined = 0;  // the process of this rank that has joined and is an ancestor; 0: none
+  pid_t rank_joined = 0;  // an ancestor that is the same rank and has joined; 0: none
   // How to recognise the processes of the other ranks.
   std::string rank_variable;                     // holds a process's rank
   std::map<std::string, std::string> variables;  // their values, equal in all ranks
@@ -32,7 +32,7 @@ struct DetectedLaunch {
   bool by_launcher = false;                      // that process starts all ranks
 };
 
-// A process above this one.
+// An ancestor of this process.
 struct Ancestor {
   pid_t pid = 0;
   std::string start;                               // start time as in /proc; "": hidden
@@ -44,8 +44,8 @@ struct Ancestor {
 // The value of a variable of this process, or "".
 using Variable = std::function<std::string(const std::string& name)>;
 
-// `ancestors`: this process's parent first. Returns nothing if this process was started alone, or
-// by regroup, whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables
+// Finds the launch of this process. `ancestors`: its parent first. Empty if it was started alone,
+// or by regroup, whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables
 // contradict each other.
 [[nodiscard]] base::Result<std::optional<DetectedLaunch>> find_launch(
     const Variable& variable, const std::vector<Ancestor>& ancestors);
@@ -53,7 +53,7 @@ using Variable = std::function<std::string(const std::string& name)>;
 // The ancestor of the same rank that has joined a World of fixed size through its agent; 0: none.
 [[nodiscard]] pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestors);
 
-// A process that another one has started.
+// A descendant of the launcher.
 struct Descendant {
   pid_t pid = 0, parent = 0;
   bool ended = false;                              // a zombie

@@ -9,8 +9,8 @@ namespace {
 
 using Nodes = std::set<proto::NodeId>;
 
-// Nodes with a member that needs the state, or with one that has it. A learner has an older one and
-// the way to the right one.
+// Lists nodes: those with a member that needs the state, or those with one that has it. A learner
+// does neither: it has an older state and replays results.
 Nodes nodes_with(const proto::World& world, bool needs_state) {
   Nodes nodes;
   for (const proto::WorldMember& m : world.members) {

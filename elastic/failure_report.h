@@ -9,11 +9,11 @@
 
 namespace regroup::elastic {
 
-// Fills in `member` and sends `failure` over a connection of its own, so that any thread may call
-// it, whatever the state of the session. Blocks for at most `timeout`. Nothing: print the full
-// report, also if there is no agent or it does not answer. A text: print that instead, since
-// another member of this host has printed an equal report; an empty text: the launcher reports the
-// failure.
+// Fills in `member` and sends `failure` to the agent over a separate connection, so that any thread
+// may call it, whatever the state of the session. Blocks for at most `timeout`. Returns what to
+// print: empty: the full report (also if there is no agent, or it does not reply); a text: this
+// text instead, since another member of this host has printed an equal report; "": nothing, since
+// the launcher reports the failure.
 [[nodiscard]] std::optional<std::string> report_failure(
     proto::Failure failure, base::Duration timeout = std::chrono::seconds(2));
 

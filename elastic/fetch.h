@@ -8,14 +8,14 @@
 
 namespace regroup::elastic {
 
-// Donor, after donate_state(): sends its share to the fetchers of the nodes whose source this node
-// is.
+// Called by a donor after donate_state(): sends its share to the fetchers of the nodes for which
+// this node is the source.
 [[nodiscard]] base::Status send_state(Participant& self, collective::Communicator& communicator,
                                       base::TimePoint deadline);
 
-// Newcomer, before adopt_state(): if it is the fetcher of its node, receives the snapshot of the
-// source node into the arena. kDataLoss: the sizes are impossible; adopt_state() finds damaged
-// bytes.
+// Called by a newcomer before adopt_state(): if it is the fetcher of its node, receives the
+// snapshot of the source node into the arena. kDataLoss: the sizes are impossible. Does not check
+// the bytes; adopt_state() does.
 [[nodiscard]] base::Status fetch_state(Participant& self, collective::Communicator& communicator,
                                        base::TimePoint deadline);
 

@@ -22,7 +22,7 @@ using shmem::SaveProgress;
 using shmem::SaveRequest;
 using What = shmem::SaveRequest::What;
 
-constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), without progress of the disk
+constexpr std::chrono::seconds kDiskLimit(30);  // wait of finish() for a disk without progress
 
 bool saves(Participant& self, const Checkpointing& options) {
   return options.every > 0 && !self.arena().save_area().empty();
@@ -53,10 +53,10 @@ bool is_alone(Participant& self) {
   return true;
 }
 
-// True if no member can store a share of a requested snapshot while this one copies the state after
-// `applied`. For the same step the bytes are equal; a member that has applied more stored its
-// shares before; and no later step commits without this member's vote as long as the generation
-// lasts.
+// True if no member can store a share of a requested snapshot while this member copies the state
+// after `applied`, unless with equal bytes (the same step). A member that has applied a later step
+// stored its share before; and while the generation lasts, no later step commits without this
+// member's vote.
 bool may_take_over(Participant& self, const SaveMark& mark, proto::Step applied) {
   if (mark.phase != SaveMark::Phase::kWanted || mark.step <= applied) return true;
   const bool holds_vote = self.world().generation == self.arena().newest_world() && !self.revoked();
@@ -120,7 +120,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
     if (*again) answered_ = ~0U;
     return {};
   }
-  // If states are compared before a snapshot counts, no further step compares those of this one.
+  // If states must be compared before a snapshot counts: no further step will compare these states.
   const bool shared =
       request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
   if (shared && shares_come(self, mark, applied)) return {};
@@ -196,7 +196,8 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
           "finish: waiting for the checkpoint of step {} to be written before the final one",
           mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
-  if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent reports what becomes of that one
+  if (SaveMark::unpack(seen).on_its_way())
+    return {};  // the agent reports the fate of that snapshot
   const bool again = save_is_due(self, applied, begun, options);
   const bool failed = covers(SaveMark::unpack(seen), applied);
   return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen)

@@ -46,8 +46,8 @@ class FinalSnapshot {
   [[nodiscard]] base::Status answer_once(Participant& self, State& state, proto::Step applied,
                                          const Checkpointing& options, SavePlan* plan, bool* again);
 
-  std::uint32_t answered_ = ~0U;  // number of the last request ...
-  std::uint32_t crossed_ = ~0U;   // ... and of one whose copy another snapshot has crossed
+  std::uint32_t answered_ = ~0U;  // number of the last request that this member has handled
+  std::uint32_t crossed_ = ~0U;   // number of a request during whose copy another snapshot was made
 };
 
 // True if the state after the last step, `applied`, is neither written nor being written, and is

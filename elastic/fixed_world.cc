@@ -1,4 +1,4 @@
-// The rank that binds the name first serves; the others connect to it.
+// The first rank to bind the name serves the World; the others connect to it.
 #include "elastic/fixed_world.h"
 
 #include <fmt/format.h>

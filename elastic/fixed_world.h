@@ -29,7 +29,7 @@ class SingleWorldGuard {
 
 struct RankConnection {
   AgentLink link;
-  std::unique_ptr<WorldServer> server;  // in the rank that serves
+  std::unique_ptr<WorldServer> server;  // not null in the rank that serves the World
   std::unique_ptr<SingleWorldGuard> guard;
 };
 
@@ -38,8 +38,8 @@ struct RankConnection {
 [[nodiscard]] base::Result<RankConnection> connect_ranks(const DetectedLaunch& launch,
                                                          const Environment& env,
                                                          base::Duration timeout);
-// Call when the Join after connect_ranks() was accepted: the next one of this process is for
-// another World.
+// Call when the Join after connect_ranks() was accepted: the next connect_ranks() of this process
+// is for another World.
 void count_world();
 
 }  // namespace regroup::elastic

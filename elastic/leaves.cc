@@ -1,4 +1,4 @@
-// Buffers and folding. The order of seal and data is that of docs/design/interfaces.md, Buffers.
+// Buffers and folding. docs/design/interfaces.md, Buffers, gives the order of seal and data.
 #include "elastic/leaves.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
     if (!fold_one()) drop_last();
   }
   filling_ = Node{{leaf, leaf + 1}, *free_buffer()};
-  // The seal's withdrawal must be seen before the first byte that is written over the data.
+  // Other members must see the seal withdrawn before the first byte of the data changes.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return arena_->buffer(slot_, filling_->buffer);
 }
@@ -110,7 +110,8 @@ void Leaves::drop_last() {
 void Leaves::add(std::uint32_t into, std::uint32_t from) {
   const std::span<std::byte> a = arena_->buffer(slot_, into);
   const std::span<const std::byte> b = arena_->buffer(slot_, from);
-  // As in TreeFold: how many leaves are folded here depends on the members, the bits must not.
+  // Standard rounding as in TreeFold: how many leaves are folded here depends on the number of
+  // members, but the bits must not.
   const collective::reduce::StandardArithmetic arithmetic;
   if (dtype_ == collective::Dtype::kFloat64) {
     add_into<double>(a, b);

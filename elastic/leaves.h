@@ -24,7 +24,7 @@ class Leaves {
   // Returns a buffer for `leaf`. May fold two siblings or, if none can be folded, drop a sealed
   // sum, whose leaves must then be computed again.
   [[nodiscard]] std::span<std::byte> acquire(std::uint32_t leaf);
-  // The buffer acquired last is complete. The caller rings the doorbells.
+  // Seals the buffer acquired last, which is complete. The caller then rings the doorbells.
   void seal();
 
  private:
@@ -47,7 +47,7 @@ class Leaves {
 };
 
 // The largest sealed sums of `step` that together cover every leaf owned on this node, each in its
-// owner's slot; nothing if one is missing.
+// owner's slot; empty while one is missing.
 [[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
     const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners);
 

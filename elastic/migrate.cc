@@ -22,7 +22,7 @@ using base::Status;
 
 constexpr std::uint32_t kNoSalt = 0;
 
-// Pieces of memory whose concatenation is what save() returns and load() takes.
+// The pieces of memory whose concatenation is the state.
 template <class Byte>
 using SpansOf = std::vector<std::span<Byte>>;
 
@@ -92,8 +92,8 @@ Status land_chunk(shmem::Arena& arena, const SpansOf<std::byte>& own, std::uint6
   });
   Status proved = prove_chunk(arena, own, chunk, used, salt);
   if (!proved.ok())
-    REGROUP_RETURN_IF_ERROR(verify_chunk(
-        arena, chunk, used, salt));  // finds out whether the donor or the copy is at fault
+    // If this fails, the donor is at fault, not the copy.
+    REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));
   return proved;
 }
 
@@ -145,7 +145,7 @@ Status prove_state(shmem::Arena& arena, State& state, std::uint64_t used, std::u
 Status load_and_prove(Participant& self, State& state) {
   shmem::Arena& arena = self.arena();
   std::optional<SpansOf<std::byte>> own;  // destination of the chunks, if the state is plain memory
-  // Before the first step a member counts as having the state even if its copy was never completed.
+  // Before its first step a member counts as having the state, even if its copy is incomplete.
   bool may_tear = self.world().resume.step() > 0;
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
     if (std::exchange(may_tear, false)) own = state.memory_of(length);
@@ -240,14 +240,14 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
       proto::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
   if (mark.transfer == 0 || mark.step != applied) return {};
   if (applied <= self.world().resume.step())
-    return {};  // not all members of the World have that state
+    return {};  // some members of the World do not have that state
   if (own.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
   const auto writers = members_on(self.world(), self.slot_id().node);
   const auto mine = std::ranges::find(writers, self.slot_id());
   auto pieces = state.save();
   if (mine == writers.end() || !pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);
-  if (used > arena.snapshot().size()) return {};  // without this share the source ends the transfer
+  if (used > arena.snapshot().size()) return {};  // the source ends a transfer that lacks a share
   // Donors of a later World wait until this is over.
   own.using_snapshot.store(self.world().generation, std::memory_order_seq_cst);
   const auto share =

@@ -9,25 +9,26 @@
 
 namespace regroup::elastic {
 
-// Waits until no newcomer of an earlier generation reads this node's snapshot any more: only then
-// may it be written.
+// Waits until no newcomer of an earlier generation reads this node's snapshot, which may not be
+// written before.
 [[nodiscard]] base::Status no_old_readers(Participant& self);
 
-// Donor: writes its share of `state`, if a newcomer on this node or another needs it. `state` must
-// have everything up to world.resume applied. kRevoked, kLeft; kResourceExhausted: the state
-// outgrew its capacity.
+// Donor: writes its share of `state` into the snapshot if a newcomer, on any node, needs it.
+// `state` must have everything up to world.resume applied. kRevoked, kLeft: as Participant::wait().
+// kResourceExhausted: the state has outgrown its capacity.
 [[nodiscard]] base::Status donate_state(Participant& self, State& state);
 
-// Newcomer: loads each donor's share as it comes and proves the result. kDataLoss: a byte differs.
+// Newcomer: loads each donor's share as soon as it is written, and checks the result. kDataLoss: a
+// byte differs.
 [[nodiscard]] base::Status adopt_state(Participant& self, State& state);
 
-// A member that has just applied the snapshot's step of a state transfer (docs/design/catch_up.md)
-// writes its share of the state into the snapshot. Does nothing if none is requested.
+// Call after applying `applied`: if a state transfer (docs/design/catch_up.md) requests the
+// snapshot of this step, writes this member's share of the state into it.
 [[nodiscard]] base::Status donate_to_transfer(Participant& self, State& state, proto::Step applied);
 
-// Learner: loads the snapshot that its slot's `transfer` word names, proves it and returns its
-// step. kUnavailable: the transfer was cancelled and `state` is a mixture; kDataLoss: a byte
-// differs; the agent is informed.
+// Learner: loads the snapshot that its slot's `transfer` word names, checks it and returns its
+// step. kUnavailable: the transfer was cancelled, and `state` is a mixture of two states.
+// kDataLoss: a byte differs. The agent learns of both errors.
 [[nodiscard]] base::Result<proto::Step> load_snapshot(Participant& self, State& state);
 // True if a kept result still has the CRCs that the agent wrote.
 [[nodiscard]] bool result_is_sound(const shmem::Arena& arena, proto::Step step);

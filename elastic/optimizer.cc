@@ -18,7 +18,8 @@ namespace {
 using base::Status;
 
 constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
-// With a snapshot: small enough that the processor computes a block while it stores the one before.
+// With a snapshot: small enough that the processor computes a block while it stores the previous
+// one.
 constexpr std::size_t kSavedBlock = 64;
 
 // Copies the part of elements [at, at + count) that belongs to the snapshot.

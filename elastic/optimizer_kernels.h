@@ -24,8 +24,8 @@ struct Kernels {
               SgdScalars by);
   void (*adam)(float* parameter, const float* gradient, float* first, float* second,
                std::size_t count, AdamScalars by);
-  // Copies with non-temporal stores, in whole cache lines where `to` is aligned to 64 bytes.
-  // Visible to other threads after collective::complete_stores() and a release store.
+  // Copies with non-temporal stores, in whole cache lines if `to` is aligned to 64 bytes. Visible
+  // to other threads after collective::reduce::complete_stores() and a release store.
   void (*stream)(float* to, const float* from, std::size_t count);
 };
 [[nodiscard]] std::span<const Kernels> all_kernels();  // best first; the last is usable everywhere

@@ -1,4 +1,5 @@
-// The environment of a member. Nothing else on the training side reads it.
+// The environment variables of a member. No other source of the training side reads the
+// environment.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ struct Environment {
   std::string rank_exits;      // REGROUP_RANK_EXITS: file of ranks of this launch that have ended
   bool alone = false;          // REGROUP_WORLD=alone: a World of one, whatever a launcher says
   std::string job;             // REGROUP_JOB
-  std::uint32_t shards = 0;    // REGROUP_SHARDS, used without an agent only; 0: not set
-  std::uint64_t seed = 0;      // REGROUP_SEED, likewise
+  std::uint32_t shards = 0;    // REGROUP_SHARDS, used only without an agent; 0: not set
+  std::uint64_t seed = 0;      // REGROUP_SEED, used only without an agent
   std::string threads = "1";   // OMP_NUM_THREADS
   proto::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, in steps; 0: no checkpoints
   std::string resume_from;   // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to resume from
-  std::string resume_local;  // REGROUP_CHECKPOINT_LOCAL: where this host may have a copy of it
+  std::string resume_local;  // REGROUP_CHECKPOINT_LOCAL: folder where this host may have a copy
   // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared.
   bool check_state = true;
 };

@@ -1,5 +1,5 @@
-// Joining, leaving and waiting. Serves docs/design/architecture.md sections 3 and 4; the
-// compare-and-swaps are shmem/state_word.h.
+// Joining, leaving and waiting. Implements docs/design/architecture.md sections 3 and 4;
+// shmem/state_word.h has the compare-and-swaps.
 #include "elastic/participant.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ using base::Code;
 using base::Status;
 using shmem::RealPolicy;
 
-// The agent rings for every message; only its own death is silent, so sleeps are cut short to check
-// for it.
+// Longest sleep. The agent rings the doorbell for every message, but not when it dies, so a member
+// wakes up from time to time to check.
 constexpr base::Duration kAgentCheck = std::chrono::seconds(1);
 // Rank 0 reports diverged states first.
 constexpr base::Duration kFirstToTell = std::chrono::seconds(2);
@@ -176,7 +176,7 @@ base::Result<Participant::Joined> Participant::regroup() {
 
 base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
     const std::function<bool()>& other) {
-  // Before this member waits: the fence of the next World waits for `left` of each.
+  // Must precede any wait: the generation fence of the next World waits for each member's `left`.
   shmem::leave_generation<RealPolicy>(own_slot().left, world_.generation);
   shmem::ring_all(arena_, slot_);
   for (;;) {
@@ -212,8 +212,8 @@ base::Result<std::optional<Participant::Joined>> Participant::join(proto::World 
   }
   const proto::Step at =
       from.phase == proto::Phase::kClosed ? from.position.before().step() : from.position.step();
-  // A closed section lies behind its step, so its position differs from the resume position: the
-  // sections behind that one are run again.
+  // A section that was closed comes after its step, so its position differs from the resume
+  // position; the member runs it and later sections again.
   if (at != world.resume.step() &&
       !(from.phase == proto::Phase::kClosed && from.position.section() != 0)) {
     return base::internal_error(
@@ -297,7 +297,7 @@ Status Participant::publish_address(std::span<const std::byte> address) {
       proto::PeerAddresses{world_.generation, {{self().id, {address.begin(), address.end()}}}});
 }
 
-// An error of the link is noticed by the next wait.
+// Ignores an error of the link; the next wait reports it.
 std::optional<std::vector<std::byte>> Participant::address_of(proto::MemberId member) {
   (void)handle_agent_messages().ok();
   const auto found = peer_addresses_.find(member);

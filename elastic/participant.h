@@ -34,9 +34,8 @@ class Participant {
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
   [[nodiscard]] shmem::MemberSlot& own_slot() { return arena_.member_slot(slot_); }
   [[nodiscard]] proto::SlotId slot_id() const { return {arena_.spec().node, slot_}; }
-  [[nodiscard]] const proto::World& world() const {
-    return world_;
-  }  // generation 0 before the first
+  // Generation 0 before the first World.
+  [[nodiscard]] const proto::World& world() const { return world_; }
   [[nodiscard]] int rank() const { return world_.rank_of(slot_id()); }
   [[nodiscard]] const proto::WorldMember& self() const {
     return world_.members[static_cast<std::size_t>(rank())];
@@ -45,25 +44,25 @@ class Participant {
   [[nodiscard]] std::uint32_t shards() const { return arena_.spec().shards; }
   [[nodiscard]] bool revoked() const;
 
-  // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
-  // kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the agent is gone.
+  // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: this member was excluded (the
+  // message has the reason); kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the
+  // agent has died.
   [[nodiscard]] base::Status wait(const std::function<bool()>& ready, const std::string& what);
-  // The same, but not ended by a revoke or an exclusion. False: the deadline has passed, or the
-  // agent has gone.
+  // As wait(), but a revoke or an exclusion does not end it. False: the deadline has passed, or the
+  // agent has died.
   [[nodiscard]] bool pause(const std::function<bool()>& ready, base::TimePoint deadline);
-  // While this member waits, in wait() or for a World, it calls `answer()` whenever `asked()`
-  // becomes true. `asked()` must be quick, and false after `answer()`.
+  // Installs a hook: while this member waits, in wait() or for a World, it calls `answer()`
+  // whenever `asked()` becomes true. `asked()` must be fast, and false after `answer()`.
   void while_waiting(std::function<bool()> asked, std::function<void()> answer);
 
   enum class Joined {
-    kInWorld,          // in the newest World, which resumes at this member's position
-    kOpenIsCommitted,  // the transaction that was open here is committed: apply it, then regroup
-                       // again
+    kInWorld,  // the member is in the newest World, which resumes at its position
+    // The transaction that was open here is committed: apply it, then call regroup() again.
+    kOpenIsCommitted,
   };
   // Leaves the present generation and waits for the next World. kLeft: this member was excluded.
   [[nodiscard]] base::Result<Joined> regroup();
-  // The same, but ended by `other()`, with nothing as the result. For a member that is in no World
-  // yet.
+  // As regroup(), but returns empty once `other()` is true. For a member that is in no World yet.
   [[nodiscard]] base::Result<std::optional<Joined>> regroup_or(const std::function<bool()>& other);
 
   // committed -> open(next). kRevoked: regroup first.
@@ -75,17 +74,17 @@ class Participant {
   [[nodiscard]] bool asked_to_leave() {
     return own_slot().leave_request.load(std::memory_order_acquire) != shmem::kStay;
   }
-  // This thread will touch no buffer of any generation again, so no member needs to wait for it.
+  // Declares that this thread touches no buffer of any generation any more, so that no member waits
+  // for it.
   void leave_all_generations();
-  // Publishes this member's address in its generation; looks up another's, nothing while it is
-  // unknown. Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses
-  // arrive.
+  // Publishes this member's address in its generation; looks up another's (empty while unknown).
+  // Addresses are opaque. Neither call blocks; the agent rings the doorbell when addresses arrive.
   [[nodiscard]] base::Status publish_address(std::span<const std::byte> address);
   [[nodiscard]] std::optional<std::vector<std::byte>> address_of(proto::MemberId member);
-  // Reports that another member does not answer.
+  // Reports to the agent that another member does not respond.
   void suspect(proto::MemberId member, const std::string& why);
-  // Members hold different states: reports it and waits for the end of the job, at most some
-  // seconds. Rank 0 reports at once, the others only if it could not.
+  // Reports that members hold different states, and waits some seconds for the end of the job. Rank
+  // 0 reports at once, the others only if rank 0 could not.
   void end_diverged(const std::string& why);
 
   // Tells the agent that everything is applied and no further step will be opened.
@@ -106,7 +105,7 @@ class Participant {
                                                                           proto::Join declaration,
                                                                           base::Duration timeout,
                                                                           bool takes_notice);
-  // One attempt to enter `world`; nothing: it was revoked meanwhile.
+  // Tries to enter `world`; empty: it was revoked meanwhile.
   [[nodiscard]] base::Result<std::optional<Joined>> join(proto::World world);
   [[nodiscard]] bool newer_world();
   [[nodiscard]] base::Status await_newer_world(const std::function<bool()>& other);

@@ -15,11 +15,11 @@ namespace regroup::elastic {
 
 class RankWatch {
  public:
-  // `since`: by when the launcher had begun to start the ranks.
+  // `since`: a time at which the launcher had begun to start the ranks.
   RankWatch(std::uint32_t size, base::TimePoint since) : size_(size), since_(since) {}
 
-  // Call about once a second. `joined`: the ranks that wait. Returns why their World cannot form,
-  // or nothing.
+  // Call about once a second. `joined`: the ranks that wait for the World. Returns why that cannot
+  // form; empty: it still can.
   [[nodiscard]] std::optional<std::string> check(base::TimePoint now, const RankScan& seen,
                                                  const std::set<std::uint32_t>& joined);
 

@@ -1,5 +1,5 @@
-// Which samples a shard of a step holds: a keyed permutation of the data set per epoch, without a
-// stored list. Pure.
+// Assigns samples to the shards of each step by a keyed permutation of the data set per epoch,
+// without storing a list. Pure.
 #pragma once
 
 #include <cstdint>

@@ -16,25 +16,26 @@ using Pieces = std::vector<std::span<const std::byte>>;
 
 // The tensor that has a layout's `lengths`.
 inline constexpr const char* kPiecesName = "regroup.pieces";
-inline constexpr const char* kBytes = "uint8";        // the type of pieces that may be text
-inline constexpr std::size_t kShareAlignment = 4096;  // of large pieces, for O_DIRECT
+inline constexpr const char* kBytes = "uint8";        // type of pieces that may be text
+inline constexpr std::size_t kShareAlignment = 4096;  // alignment of large pieces, for O_DIRECT
 
 struct SaveLayout {
-  std::vector<std::uint64_t> at;      // of each piece, in the area; 0: padding, which is not saved
-  std::vector<std::int64_t> lengths;  // of each piece; negative for padding
-  std::uint64_t lengths_at = 0;       // where the lengths are saved
+  std::vector<std::uint64_t> at;      // offset of each piece in the area; 0: padding, not saved
+  std::vector<std::int64_t> lengths;  // length of each piece; negative for padding
+  std::uint64_t lengths_at = 0;       // offset at which the lengths are saved
   std::uint64_t used = 0;
 
-  // The offset at which `bytes` more could follow.
+  // The offset at which a further piece of `bytes` bytes would be placed.
   [[nodiscard]] std::uint64_t next(std::size_t bytes) const;
 };
 
-// Describes each piece; one that the state does not describe is bytes.
+// The description of each piece; a piece that the state does not describe has type kBytes.
 [[nodiscard]] std::vector<TensorInfo> infos_of(State& state, const Pieces& pieces);
-// Bytes come last: they may be text, whose length changes with the step, and so move no tensor.
+// Lays out the pieces. Those of type kBytes come last: they may be text, whose length changes from
+// step to step, and so do not move any tensor.
 [[nodiscard]] SaveLayout lay_out(const Pieces& pieces, const std::vector<TensorInfo>& infos);
 
-// For regroup-persist, as JSON. `base`: offset of the area in the arena.
+// The description for regroup-persist, as JSON. `base`: offset of the area in the arena.
 struct Described {
   proto::Step step = 0;
   const std::string& model;

@@ -138,7 +138,7 @@ Status Session::Impl::drain() {
                                                      checkpointing_, &saving_));
     if (!status.ok()) return status;
     if (took_part() &&
-        !self_->asked_to_leave()) {  // the others have ended and this member has the state
+        !self_->asked_to_leave()) {  // the other members have finished, and this one has the state
       self_->set_leaving(false);
       return {};
     }
@@ -153,7 +153,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (is_last(applied_)) {
-    if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // it joined after the last step
+    if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // this member joined after the last step
     REGROUP_RETURN_IF_ERROR(keep_last_state(applied_));
     return std::optional<StepInfo>();
   }
@@ -253,17 +253,17 @@ Status Session::Impl::reduce_and_commit() {
     std::iota(ranks.begin(), ranks.end(), 0);
     REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.step_communicator(), ranks, deadline));
   }
-  // A barrier: after it every host has the whole result, so any member may commit. A revoke between
-  // it and commit() is settled by the position that the next World resumes at.
+  // After this barrier every host has the whole result, so any member may commit. If a revoke comes
+  // between barrier and commit(), the resume position of the next World decides.
   REGROUP_RETURN_IF_ERROR(vote(deadline));
   REGROUP_RETURN_IF_ERROR(self_->commit());
   observe(StepEvent::kCommitted);
   return {};
 }
 
-// The vote also spreads whether a snapshot of the state after this step is made, whose states are
-// then compared: the members on rank 0's node see that in the arena, those of other nodes get it
-// with the vote.
+// The vote also says whether a snapshot of the state after this step is made, before which the
+// states are compared: members on rank 0's node read that in the arena, members on other nodes
+// learn it by the vote.
 Status Session::Impl::vote(base::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
@@ -352,7 +352,7 @@ Status Session::Impl::run_section(const Body& body, bool compare) {
     if (status.ok()) break;
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
     if (joined == Participant::Joined::kOpenIsCommitted)
-      break;  // all have voted, so `body` had returned OK here too
+      break;  // all members have voted, so `body` returned OK here too
   }
   sections_ += 1;
   return {};

@@ -1,4 +1,4 @@
-// How a member leaves the training loop: later changes of its state, for an export say, enter
+// How a member leaves the training loop. Later changes of its state (for an export, say) enter
 // neither the comparison of docs/design/divergence.md nor a checkpoint.
 #include <fmt/format.h>
 
@@ -18,8 +18,8 @@ Status Session::Impl::keep_last_state(Step step) {
   if (last_state_step_ == step) return {};
   check_.forget();
   if (world().size() > 1) REGROUP_RETURN_IF_ERROR(check_.prepare(*options_.state, step));
-  // If the step is applied, its shares are in the save area already; only rank 0 makes a checkpoint
-  // that is due.
+  // If the step is applied, all shares of its snapshot are in the save area already; only rank 0
+  // makes a checkpoint that is due.
   const bool needed = save_wanted(*self_, step, checkpointing_)
                           ? phase_ == Phase::kCommitted
                           : self_->rank() == 0 && save_is_due(*self_, step, begun_, checkpointing_);
@@ -34,7 +34,7 @@ State& Session::Impl::state_after(Step step) {
   return last_state_ && last_state_step_ == step ? *last_state_ : *options_.state;
 }
 
-// A committed step stays open to the caller, which may still read its sum, or continue.
+// The caller may still read the sum of a committed step, or continue to train.
 Status Session::Impl::leave_loop() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing || learning_ || torn_ || !took_part() || last_step() == 0)

@@ -35,8 +35,8 @@ class Session::Impl {
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
   void saved(std::size_t target) {
-    if (target < saving_.parts.size())
-      saving_.parts[target].saved = true;  // else it belongs to an earlier step
+    // A larger index belongs to an earlier step.
+    if (target < saving_.parts.size()) saving_.parts[target].saved = true;
   }
   [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
   [[nodiscard]] base::Status collective(
@@ -57,29 +57,29 @@ class Session::Impl {
   enum class Phase { kIdle, kComputing, kCommitted };
 
   [[nodiscard]] base::Result<Participant::Joined> regroup();
-  // Opens the communicators of the World; those that have the state copy it to those that need it.
+  // Opens the communicators of the World; members with the state copy it to those that need it.
   // kRevoked: regroup again.
   [[nodiscard]] base::Status enter_world();
   [[nodiscard]] base::Status resume_from_checkpoint();
   [[nodiscard]] base::Status open(proto::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
-  [[nodiscard]] bool is_last(Step step) const;  // of all epochs
+  [[nodiscard]] bool is_last(Step step) const;  // the last step of the last epoch
   [[nodiscard]] base::Status mark_applied();
   // True if the caller's state is the job's state after applied_.
   [[nodiscard]] bool has_state() const {
     return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
   }
-  // `step` is the last one and applied: takes the digest that finish() compares, and a copy if a
-  // checkpoint of it is due. Does nothing if that is done.
+  // Call when `step`, the last one, is applied: computes the digest that finish() compares, and
+  // copies the state if a checkpoint of it is due. A second call does nothing.
   [[nodiscard]] base::Status keep_last_state(Step step);
   [[nodiscard]] State& state_after(Step step);  // that copy, or the caller's state
-  void resume_loop();                           // after leave_loop()
+  void resume_loop();                           // undoes leave_loop()
   // Copies the state into the save area if the agent requests it.
   [[nodiscard]] base::Status answer_agent(MemberActivity activity);
   // Stays at this step boundary, through any regroups, until the agent excludes this member: kLeft.
   [[nodiscard]] base::Status drain();
-  // For a learner, in a World or not yet. True: the result of the next step can be applied; false:
-  // it has the state of its World.
+  // For a learner, before or after it is in a World. True: the result of the next step can be
+  // applied; false: the learner has the state of its World.
   [[nodiscard]] base::Result<bool> catch_up();
   [[nodiscard]] base::Status load_transfer();
   [[nodiscard]] bool transfer_offered() const;
@@ -118,22 +118,22 @@ class Session::Impl {
   std::optional<Sampler> sampler_;
   Leaves leaves_;
   DataPlane data_plane_;
-  // By leaf of the open step: the slot that holds or computes it. It is a dead member's slot if
+  // For each leaf of the open step, the slot that holds or computes it. A dead member's slot if
   // that member had sealed the leaf.
   std::vector<proto::SlotId> owners_;
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
   base::Status broken_;  // a collective section failed, or the members' states differ; sticky
   std::unique_ptr<StateCopy> last_state_;
-  std::optional<Step> last_state_step_;  // of keep_last_state()
+  std::optional<Step> last_state_step_;  // argument of keep_last_state()
   bool left_ = false;                    // leave_loop() was called
   bool filling_ = false;                 // the caller fills a leaf
-  Step applied_ = 0;                     // everything up to here is applied to the caller's state
-  Step begun_ = 0;                       // applied_ when this member entered
-  unsigned sections_ = 0;                // committed since applied_
+  Step applied_ = 0;                     // last step applied to the caller's state
+  Step begun_ = 0;                       // applied_ when this member entered its first World
+  unsigned sections_ = 0;                // number of sections committed after applied_
   bool learning_ = false;
-  bool torn_ = false;           // the state is a mixture of two: only another copy repairs it
-  std::uint64_t transfer_ = 0;  // the transfer word last read from the slot
+  bool torn_ = false;           // the state is a mixture of two states and must be copied again
+  std::uint64_t transfer_ = 0;  // the slot's transfer word when it was last read
 };
 
 }  // namespace regroup::elastic

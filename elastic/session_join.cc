@@ -1,4 +1,4 @@
-// Entering a World: from the start, by a copy inside the regroup, or as a learner.
+// Entering a World: at the start of the job, by a copy within the regroup, or as a learner.
 // docs/design/catch_up.md.
 #include <fmt/format.h>
 
@@ -91,7 +91,7 @@ Result<bool> Session::Impl::catch_up() {
     if (!status.ok()) return status;
     if (learning_ && kept()) {
       if (result_is_sound(self_->arena(), applied_ + 1)) return true;
-      // The agent says so to the coordinator, and another state transfer or a copy comes.
+      // The agent reports this to the coordinator, which starts another state transfer or a copy.
       const auto mark = proto::TransferStep::unpack(transfer_);
       own.replayed.store(proto::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
       torn_ = true;
@@ -120,8 +120,9 @@ Status Session::Impl::enter_world() {
 
 namespace {
 
-// Then no member has the state. A checkpoint of another training is one for every member; an
-// exception in the caller's own load() is the caller's to report.
+// Reports a checkpoint that cannot be loaded, without which no member has the state. Not if it is
+// of another training, which every member finds, or if the caller's load() threw, which the caller
+// reports.
 void tell_agent(const Status& failed) {
   if (failed.code() == Code::kInternal) return;
   const bool other = failed.code() == Code::kInvalidArgument;

@@ -1,5 +1,5 @@
-// When members compare their states, and the comparison. All members of a World decide alike, from
-// data that all of them have: docs/design/divergence.md.
+// Decides when members compare their states, and compares them. All members of a World decide
+// alike, from data that all of them have: docs/design/divergence.md.
 #pragma once
 
 #include <optional>
@@ -26,16 +26,16 @@ class StateCheck {
   [[nodiscard]] bool due(const proto::World& world, proto::Step applied) const;
   // True when a snapshot of `applied`, announced in `generation`, waits for the comparison.
   [[nodiscard]] bool snapshot_waits(proto::Generation generation, proto::Step applied) const;
-  // A snapshot of the state after `step` is made, as all members of `generation` know from the
-  // vote.
+  // Records that a snapshot of the state after `step` is being made; all members of `generation`
+  // know it from the vote.
   void await_snapshot(proto::Generation generation, proto::Step step) {
     snapshot_ = {generation, step};
   }
 
-  // Takes the digest of `state` after `applied` now, for all later comparisons of that state: the
-  // caller may change it before them, as after the last step.
+  // Computes the digest of `state` after `applied` now, for later comparisons, since the caller may
+  // change the state before them (after the last step, for example).
   [[nodiscard]] base::Status prepare(State& state, proto::Step applied);
-  // Drops the digest of prepare(): the caller continues to train.
+  // Drops the digest of prepare(), because the caller continues to train.
   void forget() { prepared_.reset(); }
   // Compares the states after `applied` of the ranks of `communicator`, which are `members` of
   // `world`. Collective. Returns nothing if they are equal, else a sentence that says what differs.
@@ -66,13 +66,13 @@ class StateCheck {
   std::optional<Prepared> prepared_;
   proto::Generation generation_ = 0;  // the generation that agreed on interval_
   proto::Step interval_ = kCheckInterval;
-  proto::Step timed_step_ = 0;  // step of the last comparison, which ended ...
-  base::TimePoint timed_at_{};  // ... at this time
+  proto::Step timed_step_ = 0;  // step of the last comparison
+  base::TimePoint timed_at_{};  // when it ended
   proto::Step equal_ = 0;       // newest step after which all states were equal; 0: none
 };
 
-// Most that digests may take of the time of the steps, in steps of `step` microseconds: a power of
-// two times kCheckInterval.
+// The interval in steps, a power of two times kCheckInterval, at which digests of `cost`
+// microseconds take at most their share of the time of steps of `step` microseconds.
 [[nodiscard]] proto::Step interval_for(std::uint64_t cost, std::uint64_t step);
 
 }  // namespace regroup::elastic

@@ -1,5 +1,5 @@
-// A copy of a state after the last step, for a checkpoint that is made after the caller has changed
-// the state.
+// A copy of the state after the last step, for a checkpoint that is made after the caller has
+// changed its state.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class StateCopy final : public State {
  private:
   StateCopy() = default;
 
-  std::vector<std::byte> bytes_;      // of all pieces
-  std::vector<std::size_t> lengths_;  // of each
+  std::vector<std::byte> bytes_;      // all pieces, concatenated
+  std::vector<std::size_t> lengths_;  // length of each piece
   std::vector<TensorInfo> infos_;
 };
 

@@ -1,5 +1,5 @@
-// CRC32Cs of the state that must be equal on all members, and the search for the first difference
-// of two members. docs/design/divergence.md.
+// The CRC32Cs of a state, which must be equal on all members, and the search for the first
+// difference between two members. docs/design/divergence.md.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class StateDigest {
 
   enum Kind : std::uint8_t { kValues, kTensors };
   [[nodiscard]] std::size_t count(Kind kind) const { return lists_[kind].size(); }
-  // CRC of the first `parts` parts of `kind`, names included.
+  // The CRC of the first `parts` parts of `kind`, including their names.
   [[nodiscard]] std::uint32_t of_first(Kind kind, std::size_t parts) const;
-  // Digest of all parts of both kinds.
+  // The digest of all parts of both kinds.
   [[nodiscard]] std::uint64_t of_all() const;
   [[nodiscard]] const std::string& name(Kind kind, std::size_t part) const;
   // A value as text; empty for a tensor, and for a part that does not exist.
@@ -47,7 +47,8 @@ class StateDigest {
                                               const std::vector<proto::MemberId>& members,
                                               proto::Step step, base::TimePoint deadline);
 
-// Ranks of the largest set with equal digests, of two such sets the one with the lowest rank.
+// For each rank, whether it is in the largest set of ranks with equal digests; of two such sets,
+// the one with the lowest rank.
 [[nodiscard]] std::vector<bool> most_agree(const std::vector<std::uint64_t>& digests);
 // "members 0, 2 and 5", "member 3".
 [[nodiscard]] std::string list_members(const std::vector<proto::MemberId>& members);

@@ -1,5 +1,5 @@
-// SIGTERM as a notice: the first one asks the member to leave at the next step boundary, one that
-// comes more than five seconds later ends the process.
+// Handles SIGTERM as a preemption notice: the first one requests that the member leave at the next
+// step boundary; one that comes more than five seconds later ends the process.
 #pragma once
 
 #include "shmem/arena.h"

@@ -17,8 +17,8 @@ struct Training {
 };
 
 // "tensor fc.weight is float32 [10] in the checkpoint, float32 [11] in this program; samples is 400
-// in the checkpoint, 500 in this program". Tensors that an optimizer creates in its first step do
-// not count. Never empty: call it for trainings that differ.
+// in the checkpoint, 500 in this program". Ignores tensors that an optimizer creates in its first
+// step. Never empty: call it only for trainings that differ.
 [[nodiscard]] std::string difference_of(const Training& there, const Training& here);
 
 }  // namespace regroup::elastic

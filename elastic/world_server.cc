@@ -1,5 +1,6 @@
-// A poll() loop around the AgentCore and Coordinator of elastic jobs, whose messages to each other
-// are calls here. The first rank that ends before finish(), or is refused, fails the World for all.
+// A poll() loop around the AgentCore and Coordinator of elastic jobs, which pass messages to each
+// other by function calls here. The first rank that ends before finish(), or is refused, fails the
+// World for all.
 #include "elastic/world_server.h"
 
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ using base::Status;
 
 constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;
-constexpr int kEndMs = 100;  // from the close of a process's sockets to its end
+constexpr int kEndMs = 100;  // how long a process may take from closing its sockets to its end
 constexpr base::Duration kRankCheckPeriod = std::chrono::seconds(1);
 constexpr proto::Incarnation kIncarnation = 1;
 
@@ -242,7 +243,7 @@ void WorldServer::on_gone(std::uint64_t id) {
                   rank, link.pid, options_.size));
 }
 
-// Wakes the waiting ranks, with the reason.
+// Wakes the waiting ranks and tells them the reason.
 void WorldServer::fail(const std::string& why) {
   if (failed_) return;
   failed_ = why;
@@ -285,7 +286,7 @@ void WorldServer::settle() {
   }
 }
 
-// Effects that start or kill processes are skipped: the launcher does that.
+// Skips effects that start or kill processes, which is the launcher's task.
 void WorldServer::take(const membership::AgentEffects& effects) {
   for (const membership::AgentEffect& effect : effects) {
     if (const auto* out = std::get_if<membership::ToCoordinator>(&effect)) {

@@ -31,8 +31,8 @@ struct WorldServerOptions {
   std::uint32_t size = 2;
   std::uint32_t shards = 2;
   std::uint64_t seed = 0;
-  std::chrono::seconds ready_timeout{300};  // from the first ready rank to the last
-  // Called each second until all have joined; empty: ranks that end before they join are not
+  std::chrono::seconds ready_timeout{300};  // between the first ready rank and the last
+  // Called each second until all ranks have joined. Empty: a rank that ends before it joins is not
   // detected.
   std::function<RankScan()> scan_ranks = {};
 };
@@ -46,12 +46,13 @@ class WorldServer {
 
  private:
   struct Link {
-    base::Fd socket, process;  // process: a pidfd, or invalid
+    base::Fd socket;
+    base::Fd process;  // a pidfd, or invalid
     pid_t pid = 0;
     proto::FrameReader reader;
     std::optional<proto::MemberId> member;  // once it has sent Join
     bool refused = false;
-    bool ended = false;  // before its connection was accepted
+    bool ended = false;  // the process ended before its connection was accepted
   };
 
   WorldServer(const WorldServerOptions& options, base::Fd listener, base::Fd stop);
