@@ -13,18 +13,18 @@ namespace regroup::alloc {
 
 struct Host {
   std::string name;
-  // Members that may run there: cores, unless the allocator says otherwise.
+  // Number of members that may run on it: its cores, unless the allocator says otherwise.
   std::uint32_t slots = 1;
   std::vector<int> cores;              // operating system numbers; empty: unknown
-  std::vector<std::string> gpus = {};  // numbers or UUIDs there; empty: none, or unknown
-  std::uint32_t gpu_count = 0;         // also where `gpus` are unknown
-  std::string address = {};            // what the allocator's own command calls it; "": name
-  bool here = false;                   // this process runs there
-  std::uint32_t quota = 0;  // processors' worth of time that `slots` may use; 0: no limit
+  std::vector<std::string> gpus = {};  // local numbers or UUIDs; empty: none, or unknown
+  std::uint32_t gpu_count = 0;         // known even if `gpus` is not
+  std::string address = {};            // its name for the allocator's start command; "": `name`
+  bool here = false;                   // this process runs on it
+  std::uint32_t quota = 0;             // number of CPUs whose time it may use; 0: no limit
   bool operator==(const Host&) const = default;
 };
 
-// The granted hosts. The number grows with each change.
+// The granted hosts. `number` grows with each change.
 struct Allocation {
   std::uint64_t number = 1;
   std::vector<Host> hosts;
@@ -40,20 +40,20 @@ struct Allocation {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  // What the job may use now. Does not block.
+  // The hosts that the job may use now. Does not block.
   [[nodiscard]] virtual base::Result<Allocation> allocation() = 0;
 };
 
-// This machine alone: one slot per core of which the affinity mask of the calling process has a
-// hardware thread, but no more than cpu_quota(`cgroup_root`); Host::cores are the threads. `sysfs`
-// is where the kernel tells which share a core.
+// Grants this machine alone: one slot per core of which the affinity mask of this process has a
+// hardware thread, but at most cpu_quota(`cgroup_root`). Host::cores lists the hardware threads.
+// `sysfs` says which of them share a core.
 [[nodiscard]] std::unique_ptr<Allocator> make_this_machine(std::string sysfs = "/sys",
                                                            std::string cgroup_root = "");
 
-// "node1 slots=2 cores=0,1,2,3", and what limits its slots.
+// "node1 slots=2 cores=0,1,2,3", followed by the reason for the number of slots.
 [[nodiscard]] std::string this_machine_text(const Host& host);
 
-// A fake that grants the allocation that it is constructed with.
+// A fake for tests; grants the allocation that its constructor gets.
 class FakeAllocator final : public Allocator {
  public:
   explicit FakeAllocator(Allocation grant) : grant_(std::move(grant)) {}

@@ -1,4 +1,4 @@
-// Flux and Kubernetes come first: they run inside of others.
+// The table of allocators. Flux and Kubernetes come first, because they run within others.
 #include "launcher/alloc/allocators.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ Viability wants(const AllocInput& input, std::initializer_list<const char*> name
 }
 
 Viability flux_viable(const AllocInput& input) { return wants(input, {"FLUX_URI"}); }
-// A shell may have inherited the id of a job, and nothing else of it.
+// The id alone is not enough: a shell may have inherited it without being part of the job.
 Viability wants_hosts(const AllocInput& input, const char* id,
                       std::initializer_list<const char*> names) {
   Viability found = wants(input, {id});
@@ -52,7 +52,7 @@ Viability kubernetes_viable(const AllocInput& input) {
                            "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}) {
     if (input.has(name)) return {true, fmt::format("{} is set", name)};
   }
-  // A pod of its own, with one of many tasks of which none knows the others, is no allocation.
+  // A pod whose job's tasks do not know each other is not an allocation.
   if (input.has("JOB_COMPLETION_INDEX") && (input.has("REGROUP_PODS") || input.has("PET_NNODES")))
     return {true, "JOB_COMPLETION_INDEX is set"};
   return {

@@ -1,5 +1,4 @@
-// The allocators that there are, in the order in which they are looked for: one row each in
-// allocators.cc.
+// The table of allocators, in the order in which they are tried: one row each in allocators.cc.
 #pragma once
 
 #include <string>
@@ -14,48 +13,46 @@ namespace regroup::alloc {
 
 struct Viability {
   bool ok = false;
-  std::string reason;  // a sentence, either way
+  std::string reason;  // a sentence, also if ok
 };
 
 struct AllocatorRow {
-  const char* name;   // of --allocator
-  const char* title;  // in sentences
+  const char* name;   // the value of --allocator
+  const char* title;  // its name in sentences
   Viability (*viable)(const AllocInput& input);
   base::Result<Reading> (*read)(const AllocInput& input);
-  const char* growth;  // how such a job grows and shrinks, a sentence
+  const char* growth;  // a sentence: how a job under this allocator grows and shrinks
   base::Result<Grace> (*grace)(const AllocInput& input);
-  // The commands by which a job asks for it; none: there are none.
+  // The commands by which a job changes its allocation; null: the allocator has none.
   AllocatorRequest (*grow)(const AllocInput& input, const Growth& growth) = nullptr;
   AllocatorRequest (*give_back)(const AllocInput& input, const Host& host,
                                 const std::vector<Host>& rest) = nullptr;
-  AllocatorRequest (*cancel)(const AllocInput& input,
-                             const std::string& request) = nullptr;  // of one that grows
-  // None: a job has one request at a time, and a further one takes its place.
+  // Cancels a pending request to grow.
+  AllocatorRequest (*cancel)(const AllocInput& input, const std::string& request) = nullptr;
+  // Null: a job has at most one pending request, and a new one replaces it.
   AllocatorRequest (*requests)(const AllocInput& input) = nullptr;
-  bool parts = false;  // give_back takes some slots of a host, too, also of the first one
+  bool parts = false;  // give_back can also return some slots of a host, even of the first host
 };
 [[nodiscard]] const std::vector<AllocatorRow>& allocators();
 
-// The first that is viable, or the one named; none: there is none.
+// The first viable allocator, or the one called `name`; null: there is none.
 [[nodiscard]] const AllocatorRow* find_allocator(const AllocInput& input, std::string_view name);
 
-// An allocation, and where it comes from.
+// An allocation and the allocator that granted it.
 struct Granted {
-  // None: no allocator has granted anything, this machine is all there is.
-  const AllocatorRow* by = nullptr;
+  const AllocatorRow* by = nullptr;  // null: no allocator; the allocation is this machine
   Reading reading;
 };
 
-// The first that is viable, or the one named: "none" is this machine alone, "" the first.
-// kInvalidArgument: there is none of that name; kUnavailable: it is not viable here, and why; or
-// its reader's error.
+// Reads the allocation of the allocator called `name`. "": of the first viable one; "none": this
+// machine alone. kInvalidArgument: no allocator has that name. kUnavailable: it is not viable here;
+// the message says why. Other errors are its reader's.
 [[nodiscard]] base::Result<Granted> find_allocation(const AllocInput& input, std::string_view name);
 
 // The output of `regroup allocation`: which allocator granted which hosts, by which variables, and
 // why the other allocators were not used.
 [[nodiscard]] std::string allocation_text(const AllocInput& input, const Granted& granted);
-// The same for programs: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts":
-// [{...}]}.
+// The same as JSON: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts": [{...}]}.
 [[nodiscard]] std::string allocation_json(const Granted& granted);
 
 }  // namespace regroup::alloc

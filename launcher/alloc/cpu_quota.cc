@@ -1,4 +1,5 @@
-// A group has no more than any group above it; a container shows its own as the topmost.
+// A group's limit is also bounded by those of all groups above it. In a container, its own group is
+// the topmost one visible.
 #include "launcher/alloc/cpu_quota.h"
 
 #include <algorithm>

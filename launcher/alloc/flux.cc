@@ -120,7 +120,7 @@ Result<Reading> read_flux(const AllocInput& input) {
   reading.facts.push_back(what);
   sum.mark_here(input.host_name);
   reading.allocation.hosts = std::move(sum.hosts());
-  // A rank is wanted behind it, which is the address of a host.
+  // `flux exec -r` needs a broker rank after it, which is the address of a host.
   reading.reach.before = {"flux", "exec", "--quiet", "--rank"};
   return reading;
 }

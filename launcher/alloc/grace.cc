@@ -1,5 +1,5 @@
-// How long from an allocator's signal to the end: scontrol(1), queue_conf(5), and what manuals name
-// as default.
+// The time from an allocator's signal to the kill, from scontrol(1), queue_conf(5), and the
+// defaults in the manuals.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -20,7 +20,7 @@ Result<std::string> run(const AllocInput& input, const std::vector<std::string>&
                       fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
 }
 
-// The number behind `name` and "=" or blanks.
+// The number after `name` and "=" or blanks.
 std::optional<std::uint32_t> number_after(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   if (at == std::string_view::npos) return std::nullopt;
@@ -34,8 +34,8 @@ std::optional<std::uint32_t> number_after(std::string_view text, std::string_vie
 
 }  // namespace
 
-// At a preemption steps get SIGTERM and have GraceTime; the batch shell gets it when that is over,
-// and has KillWait, as all have at scancel and at the time limit.
+// At a preemption, Slurm sends SIGTERM to the steps, which have GraceTime, and after that to the
+// batch shell, which has KillWait. At scancel and at the time limit all processes have KillWait.
 Result<Grace> slurm_grace(const AllocInput& input) {
   const std::string& partition = input.value("SLURM_JOB_PARTITION");
   if (partition.empty()) return base::invalid_argument("SLURM_JOB_PARTITION is not set");
@@ -52,7 +52,7 @@ Result<Grace> slurm_grace(const AllocInput& input) {
                preempted ? fmt::format("GraceTime of partition {}", partition) : "KillWait"};
 }
 
-// qsub -notify: so long before SIGSTOP or SIGKILL.
+// qsub -notify: the time between the notification and SIGSTOP or SIGKILL.
 Result<Grace> grid_engine_grace(const AllocInput& input) {
   const std::string& queue = input.value("QUEUE");
   if (queue.empty()) return base::invalid_argument("QUEUE is not set");
@@ -82,7 +82,7 @@ Result<Grace> pbs_grace(const AllocInput&) {
 Result<Grace> flux_grace(const AllocInput&) {
   return Grace{seconds(5), seconds(5), "default of Flux's kill-timeout"};
 }
-// Of pods of an Indexed Job, where the service account may look at them.
+// Reads the grace period of pods of an Indexed Job, if the service account has permission.
 Result<Grace> kubernetes_grace(const AllocInput& input) {
   const std::string host = input.host_name.substr(0, input.host_name.find('.'));
   const std::size_t dash = host.rfind('-');

@@ -11,8 +11,8 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-// "host slots queue@host binding", one for each queue of a host. The binding is of sockets and
-// cores, which only the host itself can number.
+// Lines "host slots queue@host binding", one for each queue of a host. The binding is ignored: it
+// has sockets and cores, whose operating system numbers only the host itself knows.
 Status read_line(std::string_view line, const std::string& where, HostSum& sum) {
   std::string_view host, number;
   std::uint32_t slots = 0;

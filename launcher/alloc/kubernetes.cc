@@ -20,7 +20,7 @@ constexpr const char* kHostFiles[] = {"OMPI_MCA_orte_default_hostfile",
                                       "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE",
                                       "HYDRA_HOST_FILE"};
 
-// A pod's name has random letters behind its host name: it is found by its labels
+// A pod's name is its host name and random letters, so the pod is found by its labels
 // (Kubernetes 1.28).
 constexpr const char* kToPod =
     "found=$(kubectl get pods --output=name --field-selector=status.phase=Running "
@@ -29,7 +29,7 @@ constexpr const char* kToPod =
     "|| exit; for pod in $found; do shift; exec kubectl exec --stdin \"$pod\" -- \"$@\"; done; "
     "echo \"no pod of host $1 runs\" >&2; exit 1";
 
-// Pods have sshd; where the operator brings its own way, that is taken.
+// Pods have sshd; if the operator provides its own command to reach pods, uses that.
 Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& name) {
   Reading reading;
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_named_file(input, name));
@@ -50,9 +50,9 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
   return reading;
 }
 
-// The jobs of a replicated job of JobSet: "train-workers-2" is the third.
+// The jobs of a replicated job of a JobSet: "train-workers-2" is the third.
 struct PodNames {
-  std::string before;  // of the number of the job, where there are several
+  std::string before;  // the name before the job's number, if there are several jobs
   std::uint32_t jobs = 1, job = 0;
 
   [[nodiscard]] std::string name(std::uint32_t number, std::uint32_t pod) const {
@@ -82,7 +82,7 @@ Result<PodNames> pod_names(const AllocInput& input, std::string_view own, Readin
   return names;
 }
 
-// "train-3" is the fourth pod of "train"; the others differ in that number only.
+// "train-3" is the fourth pod of "train"; the names of the others differ only in that number.
 Result<Reading> read_indexed(const AllocInput& input) {
   Reading reading;
   const std::string counter = input.has("REGROUP_PODS") ? "REGROUP_PODS" : "PET_NNODES";
@@ -144,7 +144,7 @@ Result<std::vector<Host>> read_discovered(std::string_view text, const std::stri
     ++number;
     line = base::trimmed_word(line);
     if (line.empty()) continue;
-    // An IPv6 address has colons of its own, and slots after brackets only.
+    // An IPv6 address contains colons; slots follow it only after brackets.
     const std::size_t colon = spec::is_host_name(line) ? std::string_view::npos : line.rfind(':');
     std::uint32_t own = slots;
     if (colon != std::string_view::npos && !base::whole(line.substr(colon + 1), own))

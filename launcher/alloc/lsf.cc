@@ -15,15 +15,15 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-// A word for each slot.
+// LSB_HOSTS: one word per slot.
 Status read_words(std::string_view text, HostSum& sum) {
   for (std::string_view host; base::next_blank_word(text, host);)
     REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
   return {};
 }
 
-// On machines of IBM's job step manager the first slot is the node where the script runs, which
-// takes no members.
+// On machines with IBM's job step manager the first slot is on the node that runs the script, which
+// runs no members.
 void drop_launch_node(const AllocInput& input, std::vector<Host>& hosts, Reading& reading) {
   if (!input.has("CSM_ALLOCATION_ID") || hosts.size() < 2 || hosts.front().slots != 1) return;
   reading.facts.push_back(fmt::format("{}: host {}, the first, is the launch node",
@@ -31,12 +31,12 @@ void drop_launch_node(const AllocInput& input, std::vector<Host>& hosts, Reading
   hosts.erase(hosts.begin());
 }
 
-// "Host1 0,1,2,3 0 2": for each rank host, processors, NUMA nodes and memory policy.
+// Lines "Host1 0,1,2,3 0 2": host, processors, NUMA nodes and memory policy of each rank.
 Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
   const std::string name = "LSB_AFFINITY_HOSTFILE";
   if (!input.has(name)) return {};
   auto text = read_named_file(input, name);
-  if (!text.ok()) {  // mpirun users unset it; a file that has gone must not end a job
+  if (!text.ok()) {  // the file may have been removed, which must not end the job
     reading.warnings.push_back(
         fmt::format("{}: the file is not used to bind members", text.status().message()));
     return {};

@@ -38,7 +38,7 @@ Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
   return {};
 }
 
-// Where the file has each host once, PBS_PPN says how many it takes.
+// If the file lists each host once, PBS_PPN has the number of slots per host.
 Status apply_ppn(const AllocInput& input, HostSum& sum, Reading& reading) {
   if (!input.has("PBS_PPN") || sum.slots() != sum.hosts().size()) return {};
   std::uint32_t each = 0;
@@ -57,8 +57,8 @@ bool plain(std::string_view word) {
   });
 }
 
-// What ssh starts becomes part of the job by pbs_attach, so that PBS accounts for it and kills it.
-// Torque has none, and no pbs.conf either.
+// pbs_attach makes a process that ssh has started a part of the job, so that PBS accounts for it
+// and kills it. Torque has neither pbs_attach nor pbs.conf.
 void attach_to_job(const AllocInput& input, Reading& reading) {
   const std::string path =
       input.has("PBS_CONF_FILE") ? input.value("PBS_CONF_FILE") : "/etc/pbs.conf";
@@ -69,7 +69,8 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
     line = base::trimmed_word(line);
     if (!line.starts_with(kName)) continue;
     const std::string folder(line.substr(kName.size()));
-    // A shell on the other host reads these words: "7[3].server" is one of an array of jobs.
+    // Quoted, since a shell on the other host reads these words: "7[3].server" is a job of an
+    // array.
     if (!folder.starts_with('/') || !plain(folder) || reading.id.find('\'') != std::string::npos)
       return;
     reading.facts.push_back(fmt::format("{}: {}", path, line));
@@ -106,8 +107,8 @@ base::Result<Reading> read_pbs(const AllocInput& input) {
   reading.allocation.hosts = std::move(sum.hosts());
   check_count(input, "PBS_NP", reading.allocation.slots(), "PBS_NODEFILE", reading);
   check_count(input, "PBS_NUM_NODES", reading.allocation.hosts.size(), "PBS_NODEFILE", reading);
-  // By ssh: what tm_spawn starts (pbs_tmrsh, pbsdsh) has no standard input, by which agents get the
-  // job's secret, and writes into the job's files.
+  // Uses ssh, because processes that tm_spawn starts (pbs_tmrsh, pbsdsh) have no standard input,
+  // from which agents read the job's secret, and write their output into the job's files.
   attach_to_job(input, reading);
   return reading;
 }

@@ -1,4 +1,4 @@
-// What the readers of all allocators share.
+// The functions that the readers of all allocators share.
 #include "launcher/alloc/reading.h"
 
 #include <fmt/format.h>

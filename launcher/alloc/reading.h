@@ -1,5 +1,5 @@
-// Parses what an allocator gives to a job: pure functions of the environment and of the files that
-// it names.
+// Parses the allocation that an allocator gives to a job: pure functions of the environment and of
+// the files that it names.
 #pragma once
 
 #include <functional>
@@ -16,46 +16,46 @@ namespace regroup::alloc {
 
 struct AllocInput {
   spec::Environment environment;
-  std::string host_name;  // of this machine
+  std::string host_name;  // this machine's
   std::function<base::Result<std::string>(const std::string& path)> read_file;
-  // What a command prints; kDeadlineExceeded, or a status that says how it ended. Only Flux needs
-  // one.
+  // Runs a command and returns its output; kDeadlineExceeded, or an error that says how it ended.
+  // Only Flux needs it.
   std::function<base::Result<std::string>(const std::vector<std::string>& command)> run;
 
-  // "" if it is not set.
+  // The value of a variable; "" if it is not set.
   [[nodiscard]] const std::string& value(const std::string& name) const;
   [[nodiscard]] bool has(const std::string& name) const { return !value(name).empty(); }
 };
 
-// How an agent gets to a host: `before`, the host's address, `after`, and then a shell.
+// The command that starts an agent on a host: the words `before`, the host's address, the words
+// `after`, then a shell command.
 struct Reach {
   std::vector<std::string> before, after;
-  std::string title = {};  // shown instead of a long `before`
+  std::string title = {};  // name for the user, instead of a long `before`
   bool operator==(const Reach&) const = default;
 };
 
 struct Reading {
   Allocation allocation;
-  std::string id;                     // the job's number there; "": it has none
-  std::vector<std::string> facts;     // "SLURM_JOB_NODELIST=n[1-3]": what was believed
+  std::string id;                     // the allocator's id of the job; "": none
+  std::vector<std::string> facts;     // the sources used: "SLURM_JOB_NODELIST=n[1-3]"
   std::vector<std::string> warnings;  // sentences: which sources disagree, and which one is used
-  Reach reach;                        // empty: ssh
+  Reach reach;                        // how to start agents; empty: by ssh
 };
 
-// Hosts in the order in which they are first named. Host names are bounded and hold no control
-// characters.
+// Collects hosts in the order in which they are first named. Checks that names have a bounded
+// length and no control characters.
 class HostSum {
  public:
   explicit HostSum(std::string source) : source_(std::move(source)) {}
-  // Slots of a host that is named again add up. kInvalidArgument: no name of a host, or too many
-  // slots.
+  // Adds slots to the host `name`. kInvalidArgument: not a host name, or too many slots.
   [[nodiscard]] base::Status add(std::string_view name, std::uint64_t slots);
-  // kInvalidArgument: it is named already.
+  // As add(); kInvalidArgument also if the host was named before.
   [[nodiscard]] base::Status add_once(std::string_view name, std::uint64_t slots);
   [[nodiscard]] Host* find(std::string_view name);
   [[nodiscard]] std::uint64_t slots() const { return slots_; }
   [[nodiscard]] std::vector<Host>& hosts() { return hosts_; }
-  // Marks the one that is `name`, or the short form of one of the two names.
+  // Sets Host::here on the host called `name`; a short and a full name match.
   void mark_here(std::string_view name);
 
  private:
@@ -66,26 +66,26 @@ class HostSum {
       return std::hash<std::string_view>()(text);
     }
   };
-  const std::string source_;  // what names the hosts, for messages
+  const std::string source_;  // variable or file, for messages
   std::vector<Host> hosts_;
   std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> index_;
   std::uint64_t slots_ = 0;
 };
 
-// "NAME=value" for a message, a long value cut.
+// "NAME=value" for a message; a long value is cut.
 [[nodiscard]] std::string fact(const AllocInput& input, const std::string& name);
-// The file that variable `name` names; the error names both.
+// The content of the file that variable `name` names; errors name both.
 [[nodiscard]] base::Result<std::string> read_named_file(const AllocInput& input,
                                                         const std::string& name);
-// A line for `warnings`, if `name` is set and its number is not `found`.
+// Adds a warning if variable `name` is set and its number is not `found`.
 void check_count(const AllocInput& input, const std::string& name, std::uint64_t found,
                  const std::string& believed, Reading& reading);
 
-// LSF's "hA 2 hB 4" in variable `name`; the error names it.
+// Parses LSF's "hA 2 hB 4" in variable `name`, which errors name.
 [[nodiscard]] base::Status add_pairs(const AllocInput& input, const std::string& name,
                                      HostSum& sum);
 
-// One of each allocator. Each error names the variable, or file and line, and what is wrong.
+// The reader of each allocator. Errors name the variable, or file and line, and the fault.
 [[nodiscard]] base::Result<Reading> read_slurm(const AllocInput& input);
 [[nodiscard]] base::Result<Reading> read_lsf(const AllocInput& input);
 [[nodiscard]] base::Result<Reading> read_pbs(const AllocInput& input);
@@ -93,14 +93,14 @@ void check_count(const AllocInput& input, const std::string& name, std::uint64_t
 [[nodiscard]] base::Result<Reading> read_flux(const AllocInput& input);
 [[nodiscard]] base::Result<Reading> read_kubernetes(const AllocInput& input);
 
-// How long it is from the allocator's word to the end.
+// The time between an allocator's notice (a signal) and its kill.
 struct Grace {
-  base::Duration host{};  // of a host, or of an agent's step
-  base::Duration head{};  // of the process that the job's script has started
+  base::Duration host{};  // for processes on a host that is taken away
+  base::Duration head{};  // for the process that the job's script has started
   std::string source;     // "GraceTime of partition low"
 };
-// One of each allocator; those of Slurm, Grid Engine and Kubernetes run a command. An error says
-// why it is not known.
+// The grace time of each allocator; those of Slurm, Grid Engine and Kubernetes run a command. An
+// error says why it is unknown.
 [[nodiscard]] base::Result<Grace> slurm_grace(const AllocInput& input);
 [[nodiscard]] base::Result<Grace> lsf_grace(const AllocInput& input);
 [[nodiscard]] base::Result<Grace> pbs_grace(const AllocInput& input);
@@ -108,8 +108,8 @@ struct Grace {
 [[nodiscard]] base::Result<Grace> flux_grace(const AllocInput& input);
 [[nodiscard]] base::Result<Grace> kubernetes_grace(const AllocInput& input);
 
-// What a discovery script printed: "HOST" or "HOST:SLOTS" a line, as Horovod has it; `slots` where
-// a line says none. No line at all is no host, which is no error. `source` names the script in
+// Parses the output of a host discovery script: lines "HOST" or "HOST:SLOTS", as for Horovod; a
+// line without a number means `slots`. Empty output means no hosts. `source` names the script in
 // errors.
 [[nodiscard]] base::Result<std::vector<Host>> read_discovered(std::string_view text,
                                                               const std::string& source,

@@ -11,12 +11,12 @@
 namespace regroup::alloc {
 namespace {
 
-// What a job has would be taken for what is asked for, and scontrol would write scripts for its
-// shell.
+// Removed from the environment: Slurm's commands would read the job's own size from these variables
+// as the requested one, and scontrol would write scripts for the job's shell.
 constexpr const char* kOfTheJob = "SLURM_";
 constexpr const char* kJoiner = "regroup-join";  // the name of further jobs
 
-// One of `name` in the job's words, unless the user has said another one for all jobs.
+// The option `name` with the job's own value, unless the user has set a default for all jobs.
 void add_own(const AllocInput& input, const char* own, const char* said, const char* option,
              std::vector<std::string>& words) {
   if (input.has(own) && !input.has(said))
@@ -25,8 +25,8 @@ void add_own(const AllocInput& input, const char* own, const char* said, const c
 
 }  // namespace
 
-// Such a job cannot be made larger (resizing upwards is not in the manual any more): a further one
-// joins it. It comes through a step of this job where it does not see the socket.
+// Slurm cannot enlarge a job (its manual no longer documents that), so this submits a further job,
+// which joins. If that job does not see the socket, it connects through a step of this job.
 AllocatorRequest slurm_grow(const AllocInput& input, const Growth& growth) {
   AllocatorRequest request{{"sbatch", "--parsable", fmt::format("--job-name={}", kJoiner),
                             fmt::format("--ntasks={}", growth.slots),
@@ -43,7 +43,8 @@ AllocatorRequest slurm_grow(const AllocInput& input, const Growth& growth) {
   return request;
 }
 
-// Cancels pending requests only. A request that runs will join, and the controller refuses it then.
+// Cancels pending requests only. A further job that runs already will join and be refused by the
+// controller.
 AllocatorRequest slurm_cancel(const AllocInput&, const std::string& request) {
   return {{"scancel", "--state=PENDING", request}, kOfTheJob};
 }
@@ -63,8 +64,8 @@ AllocatorRequest slurm_give_back(const AllocInput& input, const Host&,
           kOfTheJob};
 }
 
-// -c: there is one request of a job at a time, and `bsub -ar -n MIN,MAX` has one pending. So it is
-// for all that is missing.
+// -c cancels an earlier request: a job has one request at a time, and `bsub -ar -n MIN,MAX` leaves
+// one pending. So the request is for all missing slots.
 AllocatorRequest lsf_grow(const AllocInput& input, const Growth& growth) {
   return {{"bresize", "request", "-c", "-rnc", growth.script, fmt::format("1,{}", growth.slots),
            input.value("LSB_JOBID")},
@@ -76,7 +77,7 @@ AllocatorRequest lsf_cancel(const AllocInput& input, const std::string&) {
   return {{"bresize", "cancel", input.value("LSB_JOBID")}};
 }
 
-// -rncn: no notification command, since the job knows the release.
+// -rncn: without the notification command, since the job itself releases the slots.
 AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host,
                                const std::vector<Host>&) {
   return {{"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name),

@@ -1,5 +1,5 @@
-// sbatch(1) and srun(1), "OUTPUT ENVIRONMENT VARIABLES", Slurm 22.05 to 25.11. Under srun the
-// step's variables are believed, since the job's may name hosts that the step does not have.
+// sbatch(1) and srun(1), "OUTPUT ENVIRONMENT VARIABLES", Slurm 22.05 to 25.11. Under srun, uses the
+// step's variables, since the job's may name hosts that the step does not have.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ SlurmNames names_of(const AllocInput& input) {
           "SLURM_TASKS_PER_NODE", "SLURM_NTASKS"};
 }
 
-// "2(x3),1": a number for each host, in their order.
+// "2(x3),1": a number for each host, in the order of hosts.
 Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const std::string& name,
                                                std::size_t hosts) {
   std::vector<std::uint32_t> out;
@@ -53,7 +53,7 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
   return out;
 }
 
-// Tasks, else processors divided by the processors of a task.
+// Slots: the tasks; if unknown, the processors divided by the processors per task.
 Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const SlurmNames& names,
                                             std::size_t hosts, Reading& reading) {
   if (input.has(names.tasks)) {
@@ -102,7 +102,8 @@ Status cap_slots(const AllocInput& input, const SlurmNames& names, Reading& read
   return {};
 }
 
-// Numbers of this host's; of the others only how many, and only if they were asked for by host.
+// The GPU numbers of this host. Of other hosts Slurm gives only the count, and only if GPUs were
+// requested per host.
 void add_gpus(const AllocInput& input, Reading& reading) {
   std::uint32_t each = 0;
   const std::string& per_node = input.value("SLURM_GPUS_PER_NODE");  // "4", "v100:2"
@@ -119,7 +120,7 @@ void add_gpus(const AllocInput& input, Reading& reading) {
   }
 }
 
-// `srun -n 4 regroup ...` starts four launchers, and each of them a job.
+// `srun -n 4 regroup ...` would start four launchers, each with a job of its own.
 void tell_of_copies(const AllocInput& input, Reading& reading) {
   std::uint32_t task = 0;
   std::uint32_t tasks = 0;
@@ -156,8 +157,8 @@ Result<Reading> read_slurm(const AllocInput& input) {
   REGROUP_RETURN_IF_ERROR(cap_slots(input, names, reading));
   add_gpus(input, reading);
   tell_of_copies(input, reading);
-  // --overlap: beside members of the script; -K0 and --no-kill: a lost host or agent is our
-  // business.
+  // --overlap: share the host with the script's other steps. -K0 and --no-kill: Slurm must not end
+  // the step when a host or agent is lost; the controller handles that.
   reading.reach.before = {
       "srun",       "--jobid=" + reading.id, "--overlap", "--no-kill",  "-K0",
       "--mpi=none", "--ntasks-per-node=1",   "--nodes=1", "--ntasks=1", "--nodelist"};

@@ -1,5 +1,5 @@
-// The allocator of a job without a resource manager: slots are the cores this process may run on,
-// as containers, taskset and control groups leave them.
+// The allocator of a job without a resource manager. Slots are the cores on which this process may
+// run, within the limits of containers, taskset and control groups.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
@@ -27,7 +27,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// One look at sysfs where cores have one thread each, as on most machines in a cloud.
+// Reads sysfs only once if cores have one thread each, as on most cloud machines.
 std::size_t count_cores(const std::vector<int>& threads, const std::string& sysfs) {
   const std::string folder = sysfs + "/devices/system/cpu/";
   if (first_line(folder + "smt/active") != "1") return threads.size();

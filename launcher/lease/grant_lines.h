@@ -18,19 +18,19 @@ namespace regroup::lease {
 struct LeaseOffer {
   spec::Grant grant;
   base::Duration grace{};  // from a notice to the loss of a host
-  bool own = false;  // they belong to the job's own allocation, which has grown: the job keeps them
-  std::string request = {};  // id of the allocator's job that they belong to; "": none
-  // For LeaseReconnect after a lost connection; "": the joiner does not reconnect.
-  std::string token = {};
-  bool starts = false;  // the joiner starts the agents, since the controller cannot
+  bool own = false;  // the hosts belong to the job's own, grown allocation: the job keeps them
+  std::string request = {};  // id of the allocator's job that has these hosts; "": none
+  std::string token = {};    // identifies the lease in a LeaseReconnect; "": no reconnect
+  bool starts = false;       // the joiner starts the agents, since the controller cannot
 };
-// Joiner -> controller, first and once.
+// Joiner -> controller: the first line, sent once.
 [[nodiscard]] std::string to_line(const LeaseOffer& offer);
 // kInvalidArgument: malformed, no host, or a host with more slots than a job can have.
 [[nodiscard]] base::Result<LeaseOffer> parse_offer(std::string_view line);
 
-// Joiner -> controller: revokes the lease; the hosts are lost after `within`. From a client without
-// a lease: the allocator reclaims `hosts` (names, and all their slots) of the job's own allocation.
+// Joiner -> controller: revokes the lease; the hosts will be lost after `within`. From a client
+// without a lease: the allocator reclaims `hosts` (by name, with all their slots) of the job's own
+// allocation.
 struct LeaseRevoke {
   base::Duration within{};
   std::string why;
@@ -39,8 +39,8 @@ struct LeaseRevoke {
 [[nodiscard]] std::string to_line(const LeaseRevoke& revoke);
 [[nodiscard]] base::Result<LeaseRevoke> parse_revoke(std::string_view line);
 
-// Joiner -> controller, first, after a lost connection: revokes the lease of that token; the
-// controller replies when its hosts are free.
+// Joiner -> controller: the first line after a lost connection. Revokes the lease with that token;
+// the controller replies when its hosts are free.
 struct LeaseReconnect {
   std::string token;
   LeaseRevoke revoke;
@@ -48,7 +48,7 @@ struct LeaseReconnect {
 [[nodiscard]] std::string to_line(const LeaseReconnect& reconnect);
 [[nodiscard]] base::Result<LeaseReconnect> parse_reconnect(std::string_view line);
 
-// `regroup resize` -> controller, first and once: the new number of members.
+// `regroup resize` -> controller: the only line; the new number of members.
 struct Resized {
   std::uint32_t members = 0;
 };
@@ -58,7 +58,7 @@ struct Resized {
 // Controller -> joiner, for an offer with `starts`: start an agent on one of its hosts. `secret`:
 // the job's secret follows the line, as JobSecret writes it.
 struct AgentStart {
-  agent::AgentOrder order;  // without user and address, which are the joiner's matter
+  agent::AgentOrder order;  // without user and address, which the joiner adds
   bool secret = false;
 };
 [[nodiscard]] std::string to_line(const AgentStart& start);
@@ -76,8 +76,8 @@ struct AgentNews {
   enum class What : std::uint8_t { kUp, kLine, kEnded };
   proto::NodeId node = 0;
   What what = What::kUp;
-  std::string line = {};  // of kLine
-  base::Status why = {};  // of kEnded
+  std::string line = {};  // for kLine
+  base::Status why = {};  // for kEnded
 };
 [[nodiscard]] std::string to_line(const AgentNews& news);
 [[nodiscard]] base::Result<AgentNews> parse_agent_news(std::string_view line);
@@ -86,7 +86,7 @@ struct AgentNews {
 struct LeaseReply {
   std::string text;
   bool over = false;
-  bool ok = true;  // of the last one
+  bool ok = true;  // with `over`: the lease ended as requested
 };
 [[nodiscard]] std::string to_line(const LeaseReply& reply);
 [[nodiscard]] base::Result<LeaseReply> parse_reply(std::string_view line);

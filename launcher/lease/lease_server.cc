@@ -1,4 +1,4 @@
-// Answers are sent without blocking, so a client that does not read cannot delay the job.
+// Replies are sent without blocking, so a client that does not read cannot delay the job.
 #include "launcher/lease/lease_server.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@ namespace regroup::lease {
 namespace {
 
 constexpr std::size_t kMostGrantClients = 1024;
-constexpr std::size_t kLongestLine = 32 << 20;  // of ten thousand hosts
+constexpr std::size_t kLongestLine = 32 << 20;  // enough for ten thousand hosts
 
 }  // namespace
 

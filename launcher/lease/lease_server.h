@@ -22,8 +22,8 @@ namespace regroup::lease {
 using GrantId = std::uint64_t;
 
 // Listens on a Unix socket for `regroup join` and `regroup resize`, parses their lines
-// (grant_lines.h) and sends them answers. Used by the loop's thread. Never blocks: a client that
-// does not read loses sentences.
+// (grant_lines.h) and replies. Used by the loop's thread. Never blocks: a client that does not read
+// misses replies.
 class LeaseServer {
  public:
   // Called from the loop. A refused offer gets the error as its reply and ends.
@@ -31,7 +31,7 @@ class LeaseServer {
     std::function<base::Status(GrantId id, const LeaseOffer& offer)> offered;
     std::function<void(GrantId id, const LeaseRevoke& revoke)> revoked;
     std::function<void(GrantId id)> gone;  // the client that offered has disconnected
-    // From a client without a lease; to be answered by end(). A refused one ends.
+    // A revoke from a client without a lease: the callee must reply by end(), or return an error.
     std::function<base::Status(GrantId id, const LeaseRevoke& revoke)> wanted;
     std::function<void(GrantId id, const Resized& resized)> resized;
     // A client with a lease has reconnected.
@@ -39,14 +39,15 @@ class LeaseServer {
   };
   LeaseServer(boost::asio::io_context& loop, Events events);
   ~LeaseServer();
-  // Listens at `path`. The job runs without it if this fails.
+  // Listens at `path`. If this fails, the job can run without leases.
   [[nodiscard]] base::Status start(const std::string& path);
+  // Sends the client a sentence.
   void tell(GrantId id, const std::string& text);
-  // Ends the lease: its hosts are not used any more.
+  // Ends the lease, whose hosts the job does not use any more, with a last sentence.
   void end(GrantId id, const std::string& text, bool ok = true);
-  // The client of that lease, for starting agents through it.
+  // The link to the client of lease `id`, through which agents are started.
   [[nodiscard]] std::shared_ptr<JoinerLink> joiner(GrantId id);
-  // The client has reconnected as `id`.
+  // Moves the link of the client `before`, which has reconnected as `id`.
   void move_joiner(GrantId before, GrantId id);
 
  private:

@@ -1,5 +1,5 @@
-// The other job, which runs as the same user, chooses the program. It does not choose the hosts: an
-// order for a host outside the grant is refused.
+// The other job, which runs as the same user, chooses the program, but not the hosts: an order for
+// a host outside the grant is refused.
 #include "launcher/lease/leased_agents.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace regroup::lease {
 namespace {
 
 constexpr std::chrono::seconds kSecretLimit{5};
-constexpr std::chrono::seconds kAgentUp{20};  // allocators have queues
+constexpr std::chrono::seconds kAgentUp{20};  // long, since the allocator may queue the start
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The side of `regroup join`: starts agents of another job on the hosts that it leases to that job.
-// Only this process can, since the allocator's start command works within its own allocation. The
+// In `regroup join`: starts agents of another job on the hosts that it leases to that job. Only
+// this process can, since the allocator's start command works only within its own allocation. The
 // other job's side is leased_host_spawner.h.
 #pragma once
 
@@ -24,12 +24,12 @@ namespace regroup::lease {
 // the agents, which end then.
 class LeasedAgents {
  public:
-  // Only on hosts of `grant`. `send` takes lines for the controller.
+  // Starts agents only on hosts of `grant`. `send` sends a line to the controller.
   LeasedAgents(boost::asio::io_context& loop, spec::Grant grant, spec::Environment environment,
                std::function<void(const std::string& line)> send);
-  // Handles a line of the other job. The job's secret may follow it on `socket` and is read here,
-  // which blocks for kSecretLimit at most. False: the line is not about agents. An error: the
-  // position in the stream of `socket` is lost.
+  // Handles a line of the other job. Also reads the job's secret if that follows on `socket`, which
+  // blocks for at most kSecretLimit. False: the line is not about agents. After an error the stream
+  // of `socket` cannot be parsed any more.
   [[nodiscard]] base::Result<bool> on_line(std::string_view line, int socket);
 
  private:
@@ -41,7 +41,7 @@ class LeasedAgents {
   const spec::Environment environment_;
   const std::function<void(const std::string&)> send_;
   std::shared_ptr<const transport::JobSecret> secret_;
-  std::unique_ptr<agent::Spawner> forker_, commander_;  // here, and on other hosts
+  std::unique_ptr<agent::Spawner> forker_, commander_;  // for this host, and for other hosts
   std::map<proto::NodeId, agent::Spawner*> agents_;
 };
 

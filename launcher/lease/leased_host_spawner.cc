@@ -1,4 +1,4 @@
-// At most kParallel orders are outstanding, so that the socket's buffer takes each of them whole.
+// At most kParallel orders are outstanding, so that the socket's buffer has room for each of them.
 #include "launcher/lease/leased_host_spawner.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ LeasedHostSpawner::LeasedHostSpawner(boost::asio::io_context& loop,
       events_(std::move(events)),
       joiner_(std::move(joiner)) {
   joiner_->heard = [this](const AgentNews& news) { heard(news); };
-  // Agents that it has started end with it.
+  // When the joiner ends, the agents that it has started end too.
   joiner_->gone = [this] {
     std::vector<proto::NodeId> all;
     for (const auto& [node, agent] : agents_) all.push_back(node);
@@ -97,7 +97,7 @@ void LeasedHostSpawner::heard(const AgentNews& news) {
   if (std::exchange(agent->second.up, true)) return;
   if (!agent->second.ending) process::call_off(agent->second.timer);
   --on_their_way_;
-  const auto alive = alive_;  // a handler may end us
+  const auto alive = alive_;  // the handler may destroy this object
   if (events_.up) events_.up(news.node);
   if (*alive) fill();
 }

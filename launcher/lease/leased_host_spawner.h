@@ -1,5 +1,5 @@
-// Starts agents on leased hosts through the `regroup join` process that leases them. The side of
-// that process is leased_agents.h.
+// In the controller: starts agents on leased hosts through the `regroup join` process that leases
+// them. That process's side is leased_agents.h.
 #pragma once
 
 #include <utility>
@@ -24,8 +24,8 @@ struct JoinerLink {
   // Sends a line and, if any, the secret after it. False: the connection is lost. Empty: the client
   // has left.
   std::function<bool(const std::string& line, const transport::JobSecret* secret)> send;
-  std::function<void(const AgentNews&)> heard;  // what it reports; empty: no spawner is attached
-  std::function<void()> gone;                   // its hosts have been released
+  std::function<void(const AgentNews&)> heard;  // called for each event; empty: no spawner attached
+  std::function<void()> gone;                   // called once its hosts have been released
 };
 
 // A Spawner that sends its orders over the connection of a `regroup join`. Used by the loop's
@@ -43,7 +43,7 @@ class LeasedHostSpawner final : public agent::Spawner {
   struct Agent {
     Agent(boost::asio::io_context& loop, agent::AgentOrder o) : order(std::move(o)), timer(loop) {}
     agent::AgentOrder order;
-    boost::asio::steady_timer timer;  // until it is up, or has left
+    boost::asio::steady_timer timer;  // limits its start, or its end
     bool sent = false, up = false, ending = false;
   };
   void fill();
@@ -61,7 +61,8 @@ class LeasedHostSpawner final : public agent::Spawner {
   std::deque<proto::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
   bool secret_sent_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
+  // False after destruction; posted handlers then do nothing.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace regroup::lease
