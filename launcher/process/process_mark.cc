@@ -25,8 +25,8 @@ namespace {
 constexpr std::size_t kState = 0;
 constexpr std::size_t kStart = 19;
 constexpr std::chrono::milliseconds kMarkedKillLimit{
-    1000};                                           // for the kernel to end killed processes
-constexpr std::chrono::milliseconds kLookAgain{20};  // poll interval for stopped processes
+    1000};                                              // for the kernel to end killed processes
+constexpr std::chrono::milliseconds kPollInterval{20};  // between two checks for stopped processes
 
 std::vector<std::string> stat_fields(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -53,7 +53,7 @@ void end_process(pid_t pid, const std::string& mark, const base::SystemClock& cl
   const base::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid() || process_mark(pid) != mark || !is_own(pid)) return;
   while (!ends_within(process.get(),
-                      clock.now() < deadline ? kLookAgain : std::chrono::milliseconds(0))) {
+                      clock.now() < deadline ? kPollInterval : std::chrono::milliseconds(0))) {
     const std::vector<std::string> fields = stat_fields(pid);
     const bool stopped = !fields.empty() && (fields[kState] == "T" || fields[kState] == "t");
     if (!stopped && clock.now() < deadline) continue;

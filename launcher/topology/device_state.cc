@@ -1,5 +1,5 @@
-// access(2) asks the device control group too (inode_permission), as open(2) does, but starts no
-// GPU: without a persistence daemon that takes seconds.
+// Uses access(2), which also checks the device control group (inode_permission), as open(2) does,
+// but does not start a GPU; that takes seconds without a persistence daemon.
 #include "launcher/topology/device_state.h"
 
 #include <fmt/format.h>

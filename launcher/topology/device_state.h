@@ -1,4 +1,5 @@
-// The state of a machine's devices that may change while it runs, read without waking any device.
+// A fingerprint of a machine's devices, read without starting any device: says whether a cached
+// description of the machine is still valid.
 #pragma once
 
 #include <string>
@@ -7,11 +8,11 @@
 
 namespace regroup::topology {
 
-// A line for each: devices on PCI; device nodes of GPUs that this process may read and write, as
-// file modes and its device control group leave them, whatever CUDA_VISIBLE_DEVICES and its like
-// say; the version of NVIDIA's driver; MIG instances; network cards, those that are up and those
-// with an address. Two that are equal: devices that were found then are those that are found now.
-// Nothing is opened that would start a GPU. Any thread.
+// If two results are equal, discover_machine() finds the same devices. One line for each: PCI
+// device; device node of a GPU that this process may read and write (by file mode and device
+// control group, ignoring CUDA_VISIBLE_DEVICES and similar variables); version of NVIDIA's driver;
+// MIG instance; network card, with whether it is up and has an address. Opens no file that would
+// start a GPU. Any thread.
 [[nodiscard]] std::string device_state(const SysfsRoots& roots);
 
 }  // namespace regroup::topology

@@ -1,5 +1,5 @@
-// NVML knows GPUs better than sysfs: its numbers, names and links count; sysfs knows where they
-// sit.
+// Merges NVML and sysfs: numbers, names and links of GPUs are NVML's; their places on PCIe are
+// sysfs's.
 #include "launcher/topology/discover.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 namespace regroup::topology {
 namespace {
 
-// A divided GPU has neither NVLinks nor, without slices, any use.
+// A divided GPU has no NVLinks, and without slices it cannot be used.
 void leave_out_divided(MachineParts& parts, Nvml::Found& found) {
   const auto divided = [&found](const std::string& bus_id) {
     return std::find(found.divided.begin(), found.divided.end(), bus_id) != found.divided.end();
@@ -40,7 +40,7 @@ void leave_out_divided(MachineParts& parts, Nvml::Found& found) {
 void take(MachineParts& parts, Nvml::Found found) {
   leave_out_divided(parts, found);
   std::erase_if(
-      parts.devices, [&found](const PciDevice& device) {  // one that this process may not see
+      parts.devices, [&found](const PciDevice& device) {  // true: this process may not use the GPU
         const auto same = [&device](const Gpu& gpu) { return gpu.bus_id == device.link.bus_id; };
         const bool nvidia = device.gpu && !device.gpu->arch.starts_with("gfx");
         return nvidia && std::none_of(found.gpus.begin(), found.gpus.end(), same);
@@ -90,7 +90,7 @@ Looked look(const DiscoverOptions& options) {
   return {build_machine(std::move(parts)), whole};
 }
 
-// "": the state is not known, so that a cache cannot be validated.
+// The key of the cache; "": the state is unknown, so that a cache cannot be validated.
 std::string cache_key(const DiscoverOptions& options) {
   if (options.cache_folder.empty()) return "";
   const auto boot = read_text_file(options.boot_id, 4096);

@@ -1,4 +1,4 @@
-// This machine: processors from hwloc, devices from sysfs, GPUs from NVML.
+// Discovers this machine: processors from hwloc, devices from sysfs, GPUs from NVML.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace regroup::topology {
 
 struct DiscoverOptions {
   SysfsRoots roots;
-  std::string nvml = "libnvidia-ml.so.1";  // looked for where sysfs shows a GPU of NVIDIA
+  std::string nvml = "libnvidia-ml.so.1";  // loaded only if sysfs shows an NVIDIA GPU
   std::string boot_id = "/proc/sys/kernel/random/boot_id";
-  std::string cache_folder;             // 0700 and this user's; "": neither read nor written
-  bool fresh = false;                   // what the cache says is replaced, not read
-  std::optional<Topology> processors;   // instead of this machine's
-  std::string source = "this machine";  // of its processors, for errors: machine_source()
+  std::string cache_folder;             // mode 0700, owned by this user; "": no cache
+  bool fresh = false;                   // do not read the cache, but replace it
+  std::optional<Topology> processors;   // use these instead of this machine's
+  std::string source = "this machine";  // source of the processors, for errors: machine_source()
 };
 
-// Devices are looked at once for each boot and each set of them that is visible (device_state.h):
-// what was found lies in CACHE_FOLDER/machine.json (docs/guide/topology.md), readable by this user
-// only; a file that is damaged, foreign, of another boot, of other devices or of another version is
-// replaced. What NVML failed to tell is not kept. Processors are always read anew, as control
-// groups leave them. kUnavailable: there is no libhwloc.so.15.
+// Discovers the devices once per boot and per set of visible devices (device_state.h), and caches
+// them in CACHE_FOLDER/machine.json (docs/guide/topology.md), which only this user can read.
+// Replaces a cache that is damaged, has another owner, or is of another boot, version or set of
+// devices. Does not cache a result after NVML has failed. Always reads the processors anew, within
+// the limits of control groups. kUnavailable: there is no libhwloc.so.15.
 [[nodiscard]] base::Result<Machine> discover_machine(const DiscoverOptions& options);
 
 }  // namespace regroup::topology

@@ -1,4 +1,4 @@
-// The way between two hosts in the tree of the fabric.
+// Finds the path between two hosts in the tree of the fabric.
 #include "launcher/topology/fabric.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ FabricPath fabric_path(const Fabric& fabric, std::uint32_t a, std::uint32_t b) {
     return out;
   }
   while (left != right && left != kNoPart &&
-         right != kNoPart) {  // a parent's number is the smaller one
+         right != kNoPart) {  // a parent has a smaller index than its children
     std::uint32_t& lower = left > right ? left : right;
     (left > right ? out.up : out.down).push_back(lower);
     out.gbytes = narrower(out.gbytes, fabric.nodes[lower].up_gbytes);

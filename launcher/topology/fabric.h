@@ -9,8 +9,8 @@
 
 namespace regroup::topology {
 
-// kSwitch: a network switch, or a group of rail switches. kBlock: hosts that belong together,
-// nothing more is known. kNvlink: an NVLink domain over hosts, as in a rack of GB200.
+// kSwitch: a network switch, or a group of rail switches. kBlock: hosts that are close, with
+// nothing more known. kNvlink: an NVLink domain of several hosts, as in a GB200 rack.
 enum class FabricKind : std::uint8_t { kSwitch, kBlock, kNvlink };
 
 struct FabricNode {
@@ -18,10 +18,11 @@ struct FabricNode {
   FabricKind kind = FabricKind::kSwitch;
   // Index into Fabric::nodes, smaller than this one's; kNoPart: a root.
   std::uint32_t parent = kNoPart;
-  std::uint32_t level = 0;  // 0: hosts hang on it, or on nothing below it
-  double up_gbytes = 0;    // GB/s each way of all its links to the parent together; 0: never narrow
-  double host_gbytes = 0;  // kNvlink: GB/s each way of one GPU in it; 0: as the GPU's own links
-  // > 0: NIC i of each host hangs on rail i, rails meet in the parent only (or in NVLink).
+  std::uint32_t level = 0;  // 0: a leaf, to which hosts connect
+  double up_gbytes = 0;     // GB/s each way of all links to the parent together; 0: no bottleneck
+  double host_gbytes = 0;   // kNvlink: GB/s each way per GPU; 0: as the GPU's own links
+  // > 0: number of rails. NIC i of each host connects to rail i; rails connect only in the parent
+  // (or by NVLink).
   std::uint32_t rails = 0;
   bool operator==(const FabricNode&) const = default;
 };
@@ -29,8 +30,8 @@ struct FabricNode {
 struct FabricHost {
   std::string name;
   std::uint32_t machine = 0;       // index into Fabric::machines
-  std::uint32_t leaf = kNoPart;    // index into Fabric::nodes; kNoPart: not known
-  std::uint32_t nvlink = kNoPart;  // the NVLink domain over hosts that it is in, if any
+  std::uint32_t leaf = kNoPart;    // index into Fabric::nodes; kNoPart: unknown
+  std::uint32_t nvlink = kNoPart;  // index of its multi-host NVLink domain; kNoPart: none
   bool operator==(const FabricHost&) const = default;
 };
 
@@ -41,21 +42,23 @@ struct Fabric {
   bool operator==(const Fabric&) const = default;
 };
 
-// What lies between two hosts.
+// The path between hosts a and b.
 struct FabricPath {
-  PathClass cls = PathClass::kDis;  // kLoc: the same host; kNvl: one NVLink domain; kNet; kDis:
-                                    // nothing joins them
-  std::uint32_t meet = kNoPart;     // the node where both ways up meet
-  double gbytes = 0;                // of the narrowest link on the way; 0: none is narrow
-  std::vector<std::uint32_t> up,
-      down;  // nodes whose link to the parent is used, from a's side, from b's side
+  // kLoc: the same host; kNvl: one NVLink domain; kNet: the network; kDis: not connected.
+  PathClass cls = PathClass::kDis;
+  std::uint32_t meet = kNoPart;  // lowest common ancestor of a and b
+  double gbytes = 0;             // GB/s of the narrowest link of the path; 0: no bottleneck
+  // The nodes whose links to their parents the path uses, on a's and on b's side.
+  std::vector<std::uint32_t> up, down;
   bool operator==(const FabricPath&) const = default;
 };
 
-// Hosts without a known switch are connected by a network without bottlenecks (kNet, no `meet`).
+// Finds the path. Hosts without a known switch are connected by a network without bottlenecks
+// (kNet, no `meet`).
 [[nodiscard]] FabricPath fabric_path(const Fabric& fabric, std::uint32_t a, std::uint32_t b);
 
-// Hosts NAME0... with `machine`, on one switch: the default for a network without a description.
+// Hosts `hosts`, each with `machine`, on one switch: the default for a network without a
+// description.
 [[nodiscard]] Fabric flat_fabric(const Machine& machine, const std::vector<std::string>& hosts);
 
 }  // namespace regroup::topology

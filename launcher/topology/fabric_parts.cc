@@ -1,5 +1,5 @@
-// Parents come first in a Fabric, so the tree is laid out from its roots; what is never reached is
-// a cycle.
+// Visits the tree from its roots, since parents come first in a Fabric; parts that are never
+// reached form a cycle.
 #include "launcher/topology/fabric_parts.h"
 
 #include <fmt/format.h>

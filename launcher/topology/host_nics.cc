@@ -1,4 +1,4 @@
-// A file names its cards after the machine that it was recorded on, or after nothing ("net0").
+// A file has the card names of the machine on which it was recorded, or arbitrary names ("net0").
 #include "launcher/topology/host_nics.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The network cards of a machine from a file, as the host itself knows them.
+// Matches the NICs of a machine from a file with those of this host.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace regroup::topology {
 
-// By NIC of `machine`: the port of the host with its bus id and port number, or with its name where
-// `machine` knows no bus id; one without a name: there is none.
+// For each NIC of `machine`, this host's port with the same bus id and port number, or with the
+// same name if `machine` has no bus id. A result without a name: this host has no such port.
 [[nodiscard]] std::vector<Nic> host_nics(const Machine& machine, const SysfsRoots& roots);
 
 }  // namespace regroup::topology

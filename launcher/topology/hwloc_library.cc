@@ -1,4 +1,4 @@
-// hwloc's library, loaded once for each reading, and what of it becomes a Topology.
+// Loads libhwloc for each reading, and converts its objects to a Topology.
 #include "launcher/topology/hwloc_library.h"
 
 #include <dlfcn.h>
@@ -74,7 +74,7 @@ base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
   auto hwloc = load_hwloc();
   if (!hwloc.ok()) return hwloc.status();
   ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent",
-           0);  // read when the topology is made, by hwloc alone
+           0);  // only hwloc reads it, when it loads a topology
   hwloc_topology_t made = nullptr;
   if (hwloc->topology_init(&made) != 0)
     return base::system_error("hwloc_topology_init", what, errno);
@@ -108,7 +108,7 @@ Topology hwloc_processors(const Hwloc& hwloc, hwloc_topology_t from) {
     out.numa_bytes.push_back(node->attr->numanode.local_memory);
     for (HwThread& thread : out.threads) {
       std::uint32_t& numa = thread.parts[static_cast<std::size_t>(spec::Unit::kNuma)];
-      // A thread may be near to two, of fast and of large memory: the first counts.
+      // A thread may be close to two NUMA nodes (of fast and of large memory): uses the first.
       if (numa == kNoPart &&
           hwloc.bitmap_isset(node->cpuset, static_cast<unsigned>(thread.os)) != 0)
         numa = node->logical_index;

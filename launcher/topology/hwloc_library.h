@@ -1,5 +1,6 @@
-// hwloc behind a table of pointers. Linking it would cost each start 0.3 ms, its plugins (for GPUs
-// and XML libraries, of no use here) and its CPUID backend 10 ms and more of each discovery.
+// hwloc, loaded at run time behind a table of function pointers. Linking it would cost each start
+// 0.3 ms; its plugins (for GPUs and XML, not needed here) and its CPUID backend would cost each
+// discovery more than 10 ms.
 #pragma once
 
 #include <hwloc.h>
@@ -39,25 +40,26 @@ struct Hwloc {
 #undef REGROUP_HWLOC_DECLARE
 };
 
-// Reads `what` and hands it to `use`, in a process of its own (read_apart.h): libhwloc trusts what
-// it reads, and this sets HWLOC_PLUGINS_PATH. `prepare` says what to read; 0 for success, as
-// hwloc's own calls.
+// Loads the topology that `prepare` has set up and passes it to `use`. Call it only in a separate
+// process (read_apart.h), since libhwloc trusts its input and this sets HWLOC_PLUGINS_PATH.
+// `prepare` returns 0 for success, as hwloc's own calls do. `what` names the input in errors.
 [[nodiscard]] base::Status with_hwloc(
     const std::string& what, hwloc_type_filter_e devices,
     const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
     const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use);
 
-// All objects of one type, in logical order; PCI devices and the like too.
+// All objects of one type, in logical order; also works for I/O objects such as PCI devices.
 [[nodiscard]] std::vector<hwloc_obj_t> hwloc_objects(const Hwloc& hwloc, hwloc_topology_t from,
                                                      hwloc_obj_type_t type);
 
-// Processors, caches and NUMA nodes.
+// Converts processors, caches and NUMA nodes.
 [[nodiscard]] Topology hwloc_processors(const Hwloc& hwloc, hwloc_topology_t from);
 
-// Processors and caches are written alike in 2.x and 3.x; libhwloc 2 only looks at the number.
+// Makes XML of hwloc 3.x acceptable to libhwloc 2, which only checks the version number: processors
+// and caches have the same form in both.
 [[nodiscard]] std::string as_hwloc2_xml(const std::string& text);
 
-// The text after this name; nullptr: there is none.
+// The value of the object's info attribute `name`; nullptr: none.
 [[nodiscard]] const char* hwloc_info(hwloc_obj_t object, const char* name);
 
 }  // namespace regroup::topology

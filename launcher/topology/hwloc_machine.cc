@@ -1,5 +1,5 @@
-// libhwloc reads the XML; what it would not bound, or could not name the line of, is looked at
-// before.
+// libhwloc parses the XML. The checks before that set bounds which libhwloc does not have, and
+// report the line of an error.
 #include "launcher/topology/hwloc_machine.h"
 
 #include <fmt/format.h>
@@ -134,8 +134,7 @@ class HwlocReader {
          inside = inside->next_sibling) {
       if (inside->type != HWLOC_OBJ_OS_DEVICE || inside->name == nullptr) continue;
       const std::string_view name = inside->name;
-      std::uint32_t
-          type;  // in a recording of hwloc 3 a sum of bits, none of the enumeration's values
+      std::uint32_t type;  // may be a combination of bits, in a recording by hwloc 3
       static_assert(sizeof type == sizeof inside->attr->osdev.type);
       std::memcpy(&type, &inside->attr->osdev.type, sizeof type);
       if (type == HWLOC_OBJ_OSDEV_OPENFABRICS) nic.name = name;
@@ -177,7 +176,7 @@ class HwlocReader {
 
   // One link of each kind, in MB/s as hwloc writes it.
   std::uint64_t one_link(const std::string& bus_id, LinkKind kind) const {
-    if (kind == LinkKind::kXgmi) return 100'000;  // of each pair, whatever there is
+    if (kind == LinkKind::kXgmi) return 100'000;  // hwloc reports this for each pair, always
     const auto found = arch_.find(bus_id);
     const std::string arch = found == arch_.end() ? "" : found->second;
     return arch == "sm60" ? 20'000 : arch.starts_with("sm10") ? 50'000 : 25'000;
@@ -207,7 +206,7 @@ class HwlocReader {
     const auto gpu = gpus_.find(to);
     if (gpu != gpus_.end()) {
       link.target = gpu->second;
-    } else if (to->type == HWLOC_OBJ_PCI_DEVICE) {  // its class may be 0
+    } else if (to->type == HWLOC_OBJ_PCI_DEVICE) {  // the class of an NVSwitch may be 0
       link.to = GpuLink::To::kSwitch;
       link.target = bus_of(to->attr->pcidev);
     } else {
@@ -220,7 +219,7 @@ class HwlocReader {
   const Hwloc& hwloc_;
   hwloc_topology_t from_;
   MachineParts parts_;
-  std::map<hwloc_obj_t, std::string> gpus_;  // by OS device, its bus id
+  std::map<hwloc_obj_t, std::string> gpus_;  // OS device -> bus id
   std::map<std::string, std::string> arch_;  // by bus id
 };
 

@@ -7,10 +7,10 @@
 
 namespace regroup::topology {
 
-// libhwloc trusts its XML: text that is well formed and means nonsense has been seen to crash it.
-// So this is called in a process of its own (read_apart.h). kInvalidArgument, "FILE:LINE: ...": no
-// such XML, a bus id twice, numbers beyond bounds, a link that one end only has. kUnavailable:
-// there is no libhwloc.so.15.
+// Converts hwloc's XML to a Machine. Call it in a separate process (read_apart.h), since libhwloc
+// trusts its XML and may crash on well-formed nonsense. kInvalidArgument, "FILE:LINE: ...": not
+// hwloc's XML, a duplicate bus id, numbers out of bounds, a link that only one end lists.
+// kUnavailable: there is no libhwloc.so.15.
 [[nodiscard]] base::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& text);
 
 }  // namespace regroup::topology

@@ -1,4 +1,4 @@
-// Three readers, each from text to parts.
+// Three readers, each of which converts text to fabric parts.
 #include "launcher/topology/load_fabric.h"
 
 #include <fmt/format.h>
@@ -30,16 +30,16 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// --- Slurm's topology.conf: Key=Value words, # comments, \ joins lines, keys in any case. What
-// `scontrol show topology` prints has more keys, and names the nodes of all switches below a
-// switch.
+// --- Slurm's topology.conf: Key=Value words, # comments, \ joins lines, keys in any case. The
+// output of `scontrol show topology` has more keys, and lists for each switch the nodes of all
+// switches below it.
 
 struct SlurmLine {
   std::map<std::string, std::string> values;  // by key in lower case
   std::size_t number = 0;
 };
 
-// "[me@login ~]$ scontrol show topology", which was copied with the text.
+// A shell prompt with the command ("[me@login ~]$ scontrol show topology"), copied with its output.
 bool is_prompt(std::string_view line) {
   if (line.find('=') != std::string_view::npos) return false;
   return line.find("scontrol ") != std::string_view::npos || trimmed(line).ends_with('$');
@@ -54,7 +54,7 @@ base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text,
     ++number;
     if (joined.empty()) first = number;
     std::string_view line = raw.substr(0, raw.find('#'));
-    if (joined.empty() || joined.back() == ',') line = trimmed(line);  // a list goes on
+    if (joined.empty() || joined.back() == ',') line = trimmed(line);  // a list continues
     while (!line.empty() && trimmed(line.substr(line.size() - 1)).empty()) line.remove_suffix(1);
     const bool goes_on = line.ends_with('\\');
     if (goes_on) line.remove_suffix(1);
@@ -91,7 +91,7 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
       const auto found = line.values.find(key);
       return found == line.values.end() ? std::string() : found->second;
     };
-    // Unions of blocks that may be planned, or are: not what joins them.
+    // Aggregated blocks are unions of blocks for planning, not connections.
     if (line.values.count("blocksizes") != 0 || line.values.count("aggregatedblock") != 0) continue;
     const bool printed = line.values.count("level") != 0 && has_names(line, "switches");
     FabricPart part;
@@ -129,7 +129,8 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
   return out;
 }
 
-// --- Labels of Kubernetes nodes, from the widest to the nearest; the last may be an NVLink domain.
+// --- Labels of Kubernetes nodes, from the largest group to the smallest; the last may be an NVLink
+// domain.
 
 struct Labels {
   std::vector<std::string_view> levels;
@@ -203,7 +204,7 @@ class LabelReader {
     return {};
   }
 
-  // A value counts within the one above it.
+  // A label's value is unique only within the value of the level above.
   std::string part(const std::string& above, const std::string& value) {
     std::string name = above.empty() ? value : above + "/" + value;
     FabricPart& it = parts_[name];
@@ -244,7 +245,7 @@ class YamlReader {
         for (const YAML::Node& part : entry.second)
           REGROUP_RETURN_IF_ERROR(add(part, key == "nvlink"));
       }
-    } catch (const YAML::Exception& error) {  // yaml-cpp's way to say what is wrong
+    } catch (const YAML::Exception& error) {  // yaml-cpp reports malformed values by exceptions
       return input_error(source_, static_cast<std::size_t>(std::max(error.mark.line, 0)) + 1,
                          error.msg);
     }

@@ -1,4 +1,4 @@
-// Which reader a text belongs to.
+// Selects the reader for a text.
 #include "launcher/topology/load_machine.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// A recorded or synthetic machine from a file in any of the formats of docs/guide/topology.md.
+// Loads a recorded or synthetic machine from a file in any of the formats of
+// docs/guide/topology.md.
 #pragma once
 
 #include <string>
@@ -8,16 +9,16 @@
 
 namespace regroup::topology {
 
-// What the format is, is seen by the text: hwloc's or NCCL's XML, `nvidia-smi topo -m`, or the
-// small language. A process of its own reads the file (read_apart.h). kNotFound; kInvalidArgument,
-// "FILE:LINE: ..." or "FILE: ..." where the reader died of it; kDeadlineExceeded: the file's server
-// does not answer.
+// The content decides the format: hwloc's or NCCL's XML, the output of `nvidia-smi topo -m`, or the
+// small language (machine_text.h). A separate process reads the file (read_apart.h). kNotFound: no
+// such file. kInvalidArgument: "FILE:LINE: ...", or "FILE: ..." if the reader crashed.
+// kDeadlineExceeded: the file system does not respond.
 [[nodiscard]] base::Result<Machine> load_machine(const std::string& path);
-// A process of its own reads what libhwloc is given.
+// The same for `text`. A separate process parses text for libhwloc.
 [[nodiscard]] base::Result<Machine> parse_machine(const std::string& text,
                                                   const std::string& source);
 
-// Where NCCL finds this file, absolute, if it is NCCL's XML; "" if it is not.
+// The absolute path of the file, for NCCL_TOPO_FILE, if it is NCCL's XML; else "".
 [[nodiscard]] std::string nccl_topology_file(const std::string& path);
 
 }  // namespace regroup::topology

@@ -1,4 +1,4 @@
-// Names, and the nodes and links of a machine under construction.
+// Names of enumerators, and the functions that add nodes and links to a Machine.
 #include "launcher/topology/machine.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// One machine as plain data: processors, GPUs, NICs, what joins them, and the best path between
-// each two ends. Terms and bandwidths are NCCL's (docs/design/topology.md). Bandwidths ignore the
-// sharing of links: a path names its links, so that placement can account for it.
+// One machine as plain data: processors, GPUs, NICs, the links between them, and the best path
+// between each two ends. Terms and bandwidths are NCCL's (docs/design/topology.md). Bandwidths
+// ignore sharing: a path lists its links, so that placement can account for links that several
+// paths use.
 #pragma once
 
 #include <cstdint>
@@ -37,14 +38,14 @@ struct MigSlice {
 };
 
 struct Gpu {
-  int number = 0;                   // as nvidia-smi, NCCL or the file counts
-  std::string bus_id;               // "0000:34:00.0", lower case; "": not known
+  int number = 0;                   // the number in nvidia-smi, NCCL or the file
+  std::string bus_id;               // "0000:34:00.0", lower case; "": unknown
   std::string uuid, product;        // "Tesla V100-SXM3-32GB-H"
-  std::string arch;                 // "sm70", "gfx942"; "": not known
+  std::string arch;                 // "sm70", "gfx942"; "": unknown
   std::uint32_t numa = kNoPart;     // index into Machine::numas
-  std::uint64_t memory_bytes = 0;   // 0: not known
-  std::vector<std::string> labels;  // "old", "new": for people and for requests
-  std::vector<MigSlice> mig;  // this GPU is that slice of one that is divided; empty: it is whole
+  std::uint64_t memory_bytes = 0;   // 0: unknown
+  std::vector<std::string> labels;  // user-defined, for output and placement requests: "old", "new"
+  std::vector<MigSlice> mig;        // if this is a MIG slice: that slice; empty: a whole GPU
   bool operator==(const Gpu&) const = default;
 };
 
@@ -54,50 +55,51 @@ enum class NicKind : std::uint8_t { kInfiniband, kRoce, kEfa, kEthernet };
 
 // One port of a network card.
 struct Nic {
-  std::string name;    // as UCX and NCCL know it: "mlx5_0", "eth0"
-  std::string bus_id;  // "": not known
+  std::string name;    // the name that UCX and NCCL use: "mlx5_0", "eth0"
+  std::string bus_id;  // "": unknown
   NicKind kind = NicKind::kEthernet;
   int port = 1;
-  double gbits = 0;                  // speed of the wire; 0: not known
-  std::uint32_t numa = kNoPart;      // index into Machine::numas
-  std::string interface;             // of the system's network ("ib0", "eth0"); "": none
-  bool up = true, addressed = true;  // its wire carries data; its interface is up, with an address
+  double gbits = 0;              // Gb/s of the port; 0: unknown
+  std::uint32_t numa = kNoPart;  // index into Machine::numas
+  std::string interface;         // its network interface ("ib0", "eth0"); "": none
+  bool up = true;                // the port is up
+  bool addressed = true;         // the interface is up and has an address
   bool operator==(const Nic&) const = default;
 };
 
 struct NumaNode {
-  int number = 0;             // of the operating system
+  int number = 0;             // the operating system's
   std::uint32_t package = 0;  // socket
   std::vector<int> cpus;      // operating system numbers, ascending
   bool operator==(const NumaNode&) const = default;
 };
 
-// Stands for all NVSwitches of a board if their number is not known.
+// The name that stands for all NVSwitches of a board if their number is unknown.
 inline constexpr std::string_view kNvSwitchesOfBoard = "nvswitches";
 
 struct Switch {
-  std::string name;  // of a PCIe switch or NVSwitch: bus id, or what the file calls it
+  std::string name;  // a PCIe switch or NVSwitch: its bus id, or its name in the file
   bool operator==(const Switch&) const = default;
 };
 
-// kCard: a network card that several ports share, a GPU that MIG slices share. kNvSwitch: all
-// NVSwitches of one NVLink domain, as in NCCL.
+// kCard: a network card with several ports, or a GPU with MIG slices. kNvSwitch: all NVSwitches of
+// one NVLink domain, as in NCCL.
 enum class NodeKind : std::uint8_t { kGpu, kNic, kNuma, kPciSwitch, kNvSwitch, kCard };
 
 struct MachineNode {
   NodeKind kind = NodeKind::kNuma;
-  // Into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number.
+  // Index into gpus, nics, numas or pci_switches; for kNvSwitch and kCard: a number.
   std::uint32_t index = 0;
   bool operator==(const MachineNode&) const = default;
 };
 
 enum class LinkKind : std::uint8_t { kNvlink, kXgmi, kC2c, kPci, kSys };
 
-// A wire that all its traffic shares. Both directions carry `gbytes` at once.
+// A connection whose bandwidth all its traffic shares; each direction has `gbytes`.
 struct Link {
   LinkKind kind = LinkKind::kPci;
-  std::uint32_t a = 0, b = 0;  // nodes; of PCIe, b is nearer to the processors
-  std::uint32_t lanes = 0;     // NVLinks or xGMI links bonded, PCIe lanes; 0: not known
+  std::uint32_t a = 0, b = 0;  // nodes; for kPci, b is closer to the processors
+  std::uint32_t lanes = 0;     // number of bonded NVLinks or xGMI links, or PCIe lanes; 0: unknown
   double gbytes = 0;           // GB/s each way, by NCCL's model
   bool operator==(const Link&) const = default;
 };
@@ -110,7 +112,8 @@ struct Hop {
 
 struct Path {
   PathClass cls = PathClass::kDis;
-  // Of its narrowest part, alone in the machine; to a NIC the NIC's own wire counts too.
+  // GB/s of its narrowest link without other traffic; for a path to a NIC, including the NIC's
+  // port.
   double gbytes = 0;
   std::vector<Hop> hops;  // from the first end to the second
   bool operator==(const Path&) const = default;
@@ -118,7 +121,7 @@ struct Path {
 
 struct Machine {
   std::string name;
-  std::string vendor;  // of the processors: "intel", "amd", "arm", "power"; "": not known
+  std::string vendor;  // of the processors: "intel", "amd", "arm", "power"; "": unknown
   Topology processors;
   std::vector<Gpu> gpus;
   std::vector<Nic> nics;
@@ -126,9 +129,9 @@ struct Machine {
   std::vector<Switch> pci_switches, nv_switches;
   std::vector<MachineNode> nodes;
   std::vector<Link> links;
-  std::vector<Path> paths;   // ends() x ends(), row by row; filled by find_paths()
-  std::vector<Path> direct;  // gpus x nics, row by row: without the help of another GPU (PXN)
-  std::vector<std::string> guesses;  // a sentence for each thing that the source did not say
+  std::vector<Path> paths;           // ends() x ends(), row by row; filled by find_paths()
+  std::vector<Path> direct;          // gpus x nics, row by row: the best paths without PXN
+  std::vector<std::string> guesses;  // a sentence for each property that the source did not give
 
   // Ends of paths: all GPUs, then all NICs, then all NUMA nodes.
   [[nodiscard]] std::uint32_t gpu_end(std::size_t gpu) const {

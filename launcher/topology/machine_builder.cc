@@ -81,7 +81,7 @@ class Builder {
     add_link(machine_, {LinkKind::kPci, node, above, link.lanes, gbytes});
   }
 
-  // A node that has this bus id; kInvalidArgument: another has it.
+  // Registers the bus id of a node. kInvalidArgument: another node has it.
   base::Status take_bus_id(const std::string& bus_id, std::uint32_t node, std::size_t line) {
     if (bus_id.empty() || nodes_.emplace(bus_id, node).second) return {};
     return fail(line, fmt::format("bus ID {} is listed twice", bus_id));
@@ -146,7 +146,8 @@ class Builder {
                                 : take_bus_id(device.link.bus_id, node, device.line);
   }
 
-  // If no NVLink is listed: boards of 8 and 16 GPUs on which all links go to NVSwitches.
+  // Fills in the NVLinks of boards of 8 and 16 GPUs on which all links go to NVSwitches, if no
+  // NVLink is listed.
   void fill_in_nvlinks() {
     const GpuProduct* product =
         machine_.gpus.empty() ? nullptr : gpu_product(machine_.gpus[0].product);
@@ -229,7 +230,7 @@ class Builder {
 
   // Links to NVSwitches and to processors.
   void add_switch_links() {
-    std::map<std::uint32_t, std::uint32_t> to_switch;  // by GPU, its links
+    std::map<std::uint32_t, std::uint32_t> to_switch;  // GPU -> number of its links
     for (const GpuLink& link : parts_.links) {
       const std::uint32_t gpu = gpu_at(link.from);
       if (link.to == GpuLink::To::kProcessor) {
@@ -252,9 +253,9 @@ class Builder {
 
   MachineParts parts_;
   Machine machine_;
-  std::map<int, std::uint32_t> numas_;             // by number of the operating system, its node
-  std::map<std::string, std::uint32_t> nodes_;     // by bus id
-  std::map<std::string, std::uint32_t> switches_;  // by bus id
+  std::map<int, std::uint32_t> numas_;             // operating system number -> node
+  std::map<std::string, std::uint32_t> nodes_;     // bus id -> node
+  std::map<std::string, std::uint32_t> switches_;  // bus id -> node
 };
 
 }  // namespace

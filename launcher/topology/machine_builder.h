@@ -1,5 +1,5 @@
-// What readers of recorded and of live machines have in common: devices on a PCIe tree and NVLinks
-// as each end lists them, in any order, become a Machine.
+// Builds a Machine, for all readers of recorded and live machines, from devices on a PCIe tree and
+// from NVLinks as each end lists them, in any order.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace regroup::topology {
 
-// A link upward: from a switch's upstream port, or from a device. 0 GB/s: not known.
+// A PCIe link upward from a device, or from a switch's upstream port. 0 GB/s: unknown.
 struct PciUplink {
   std::string bus_id;
   double gbytes = 0;
@@ -24,8 +24,8 @@ struct PciUplink {
 // A GPU, or a network card with its ports.
 struct PciDevice {
   PciUplink link;
-  std::vector<PciUplink> switches;  // above it, from the processors down
-  int numa = -1;                    // number of the operating system; -1: not known
+  std::vector<PciUplink> switches;  // the switches above it, from the processors down
+  int numa = -1;                    // operating system number; -1: unknown
   std::optional<Gpu> gpu;
   std::vector<Nic> ports;
   std::size_t line = 0;
@@ -47,8 +47,8 @@ struct MachineParts {
   std::string name;
   std::string vendor;
   double numa_gbytes = 10;
-  bool live = false;         // a link that one end lists only is left out, instead of an error
-  bool links_known = false;  // `links` are all there are: a product's are not filled in
+  bool live = false;         // drop a link that only one end lists, instead of an error
+  bool links_known = false;  // `links` is complete: do not fill in those of the product
   Topology processors;
   std::vector<NumaNode> numas;
   std::vector<PciDevice> devices;
@@ -56,14 +56,14 @@ struct MachineParts {
   std::vector<std::string> guesses;
 };
 
-// GPUs are counted by their number, each MIG slice as one (with the number of its GPU, on whose
-// PCIe link all of its slices are, and without NVLinks), NICs as they come; where no NVLink is
-// listed, those of the product are filled in. kInvalidArgument, "SOURCE:LINE: ...": a bus id twice,
-// a link of one side only, beyond the bounds.
+// Builds the machine and finds its paths. GPUs are in the order of their numbers; each MIG slice is
+// a GPU with the number of its whole GPU, whose PCIe link all slices share, and has no NVLinks.
+// NICs keep their order. If no NVLink is listed, fills in those of the product. kInvalidArgument,
+// "SOURCE:LINE: ...": a duplicate bus id, a link that only one end lists, numbers out of bounds.
 [[nodiscard]] base::Result<Machine> build_machine(MachineParts parts);
 
-// The switches among the bridges above a device (root port first): as NCCL, each second bridge is a
-// switch's upstream port.
+// The switches among the bridges above a device (root port first). As in NCCL, every second bridge
+// is the upstream port of a switch.
 [[nodiscard]] std::vector<PciUplink> switches_among(const std::vector<PciUplink>& bridges);
 
 }  // namespace regroup::topology

@@ -1,4 +1,4 @@
-// What was found of this machine's devices, kept in a file. Without processors and paths.
+// Caches the devices of this machine in a file, without processors and paths.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,13 @@
 
 namespace regroup::topology {
 
-// FOLDER/machine.json if it is a plain file of this user that nobody else may write, whole, of this
-// version and of `key`, one word that says of which boot and devices; paths are found anew.
+// Reads FOLDER/machine.json and finds the paths anew. Empty unless it is a complete, plain file
+// that only this user can write, of this version and with this `key`, a word that identifies the
+// boot and the set of devices.
 [[nodiscard]] std::optional<Machine> read_machine_cache(const std::string& folder,
                                                         const std::string& key);
 
-// Best effort, whole or not at all: a file beside it, mode 0600, renamed.
+// Writes the cache atomically (a temporary file of mode 0600, then a rename). Ignores errors.
 void write_machine_cache(const std::string& folder, const std::string& key, const Machine& machine);
 
 }  // namespace regroup::topology

@@ -1,4 +1,4 @@
-// A hardware thread is a list of numbers, for a machine may have a thousand of them.
+// A hardware thread is encoded as a list of numbers to save space: a machine may have a thousand.
 #include "launcher/topology/machine_json.h"
 
 #include <algorithm>
@@ -36,11 +36,11 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Machine, name, vendor, processors, gpus, nics
 
 namespace {
 
-constexpr int kMostCpus = 1 << 20;  // numbers of the operating system stay below
+constexpr int kMostCpus = 1 << 20;  // operating system numbers are below this
 
 bool is_nic(const Nic& nic) { return nic.kind <= NicKind::kEthernet; }
 
-// Indices that lead nowhere would be followed.
+// Checks all indices, since later code follows them.
 bool is_sound(const Machine& machine) {
   std::vector<bool> seen(machine.ends());  // each device has one node
   for (const MachineNode& node : machine.nodes) {

@@ -1,4 +1,4 @@
-// A Machine as JSON: kept for a boot, and sent from host to host.
+// A Machine as JSON, for the cache and for messages between hosts.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace regroup::topology {
 
-// Members of these texts that are no whole numbers.
+// The keys in these texts whose values may have fractions.
 inline constexpr std::string_view kRealOfMachine[] = {"gbits", "gbytes"};
 
-// With its processors, without paths.
+// Encodes the machine with its processors, without its paths.
 [[nodiscard]] std::string machine_to_json(const Machine& machine);
 
-// Paths are found anew. kDataLoss: it is not such a text, or says of things that are not there.
+// Decodes a machine and finds its paths. kDataLoss: malformed, or an index is out of range.
 [[nodiscard]] base::Result<Machine> machine_from_json(std::string_view text);
 
-// kDataLoss: it is not such a text.
+// The same for NICs. kDataLoss: malformed.
 [[nodiscard]] std::string nics_to_json(const std::vector<Nic>& nics);
 [[nodiscard]] base::Result<std::vector<Nic>> nics_from_json(std::string_view text);
 

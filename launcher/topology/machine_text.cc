@@ -1,5 +1,5 @@
-// The small language for synthetic machines. Each line is a word, names, and settings "key=value";
-// a thing hangs on one that stands above it.
+// The small language for synthetic machines. Each line has a keyword, names, and settings
+// "key=value"; an object connects only to objects of earlier lines.
 #include "launcher/topology/machine_text.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ class TextReader {
   using Read = base::Status (TextReader::*)();
   struct Row {
     std::string_view word;
-    std::size_t names;  // that follow it
+    std::size_t names;  // number of names that follow the keyword
     Read read;
     std::vector<std::string_view> keys;
   };
@@ -103,7 +103,7 @@ class TextReader {
     return found == settings_.end() ? std::string_view() : found->second;
   }
 
-  // The setting as a number of [least, most]; `otherwise` if it is not given.
+  // The setting as a number in [least, most]; `otherwise` if it is not given.
   base::Result<double> number(std::string_view key, double least, double most,
                               double otherwise) const {
     if (settings_.count(key) == 0) return otherwise;
@@ -155,8 +155,8 @@ class TextReader {
     return fail(fmt::format("'{}' is not defined above this line", name));
   }
 
-  // The PCIe link of `node`, which is named so, to its at=PLACE.
-  base::Status hang(std::string_view called, std::uint32_t node) {
+  // Adds the PCIe link of `node`, named `called`, to its at=PLACE.
+  base::Status attach(std::string_view called, std::uint32_t node) {
     REGROUP_RETURN_IF_ERROR(name(std::string(called), node));
     if (settings_.count("at") == 0) return fail(fmt::format("'{}': at=PLACE is missing", word_));
     REGROUP_ASSIGN_OR_RETURN(const auto at, place(setting("at")));
@@ -174,10 +174,10 @@ class TextReader {
   }
 
   base::Status read_switch() {
-    return hang(words_[0], add_pci_switch(machine_, {std::string(words_[0])}));
+    return attach(words_[0], add_pci_switch(machine_, {std::string(words_[0])}));
   }
 
-  base::Status read_card() { return hang(words_[0], add_plain_node(machine_, NodeKind::kCard)); }
+  base::Status read_card() { return attach(words_[0], add_plain_node(machine_, NodeKind::kCard)); }
 
   base::Result<std::string> bus() const {
     if (settings_.count("bus") == 0) return std::string();
@@ -185,7 +185,7 @@ class TextReader {
     return fail(fmt::format("bus={}: expected a PCI address", setting("bus")));
   }
 
-  // `port`: of a network card, 0: a GPU. Ports of one card share its bus id.
+  // `port`: port number of a network card; 0: a GPU. Ports of one card share its bus id.
   base::Status take_bus(const std::string& id, int port) {
     if (id.empty()) return {};
     const auto at = places_.find(std::string(setting("at")));
@@ -221,15 +221,15 @@ class TextReader {
       }
       REGROUP_RETURN_IF_ERROR(take_bus(gpu.bus_id, 0));
       REGROUP_RETURN_IF_ERROR(
-          hang(fmt::format("gpu:{}", number), add_gpu(machine_, std::move(gpu))));
+          attach(fmt::format("gpu:{}", number), add_gpu(machine_, std::move(gpu))));
       machine_.gpus.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
     }
     return {};
   }
 
-  // The NUMA node that a thing hangs below.
+  // The NUMA node above a device.
   std::uint32_t numa_above(std::uint32_t node) const {
-    for (std::size_t i = machine_.links.size(); i-- > 0;) {  // a thing hangs on an earlier one
+    for (std::size_t i = machine_.links.size(); i-- > 0;) {  // links go to earlier nodes
       const Link& link = machine_.links[i];
       if (link.kind == LinkKind::kPci && link.a == node) node = link.b;
     }
@@ -257,7 +257,7 @@ class TextReader {
     nic.bus_id = id;
     nic.interface = setting("interface");
     REGROUP_RETURN_IF_ERROR(take_bus(nic.bus_id, nic.port));
-    REGROUP_RETURN_IF_ERROR(hang(words_[0], add_nic(machine_, std::move(nic))));
+    REGROUP_RETURN_IF_ERROR(attach(words_[0], add_nic(machine_, std::move(nic))));
     machine_.nics.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
     return {};
   }
@@ -267,7 +267,7 @@ class TextReader {
     return place(name.starts_with("numa:") ? std::string(name) : fmt::format("gpu:{}", name));
   }
 
-  // Speed of one link: as said, or that of the GPU.
+  // GB/s of one link: the setting, or the speed of the GPU's links.
   base::Result<double> one_link(std::uint32_t node) const {
     const MachineNode& at = machine_.nodes[node];
     const std::string arch = at.kind == NodeKind::kGpu ? machine_.gpus[at.index].arch : "";
@@ -332,8 +332,8 @@ class TextReader {
   std::string_view word_;
   std::vector<std::string_view> words_;
   std::map<std::string_view, std::string_view> settings_;
-  std::map<std::string, std::uint32_t> places_;  // by name, its node
-  // Its card's node, else kNoPart; port.
+  std::map<std::string, std::uint32_t> places_;  // name -> node
+  // The node of the card (kNoPart: none), and the port.
   std::multimap<std::string, std::pair<std::uint32_t, int>> buses_;
   double numa_gbytes_ = 10;
   Machine machine_;

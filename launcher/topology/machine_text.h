@@ -1,4 +1,4 @@
-// Synthetic machines in a small language (docs/guide/topology.md), one thing per line.
+// Synthetic machines in a small language (docs/guide/topology.md), one object per line.
 #pragma once
 
 #include <string>
@@ -9,9 +9,8 @@
 
 namespace regroup::topology {
 
-// `source` names the text in messages, which begin "SOURCE:LINE: ". kInvalidArgument: not
-// understood, or a machine that cannot be (a name twice, a link to itself, more than the bounds of
-// docs/guide/topology.md).
+// Parses `text`. kInvalidArgument, "SOURCE:LINE: ...": a syntax error, or an impossible machine (a
+// duplicate name, a link from a node to itself, sizes beyond the bounds of docs/guide/topology.md).
 [[nodiscard]] base::Result<Machine> parse_machine_text(std::string_view text,
                                                        const std::string& source);
 

@@ -93,7 +93,7 @@ struct Tree {
   const Machine& machine;
   const ViewOptions& options;
   const std::vector<std::vector<std::uint32_t>> children = pci_children(machine);
-  std::vector<double> up = {};  // by node, GB/s of its link upward
+  std::vector<double> up = {};  // GB/s of each node's link upward
   std::string out = {};
 
   void draw(std::uint32_t node, const std::string& indent) {

@@ -1,4 +1,4 @@
-// A machine for people, in text.
+// Prints a machine as text for the user.
 #pragma once
 
 #include <string>
@@ -9,24 +9,23 @@
 namespace regroup::topology {
 
 struct ViewOptions {
-  bool colours = false;          // escapes of a terminal
-  std::vector<int> rank_of_gpu;  // by GPU, the rank on it; -1: none; empty: not asked
+  bool colours = false;          // use terminal escape sequences
+  std::vector<int> rank_of_gpu;  // the rank on each GPU; -1: none; empty: do not print ranks
 };
 
-// The tree of NUMA nodes, switches, GPUs and NICs, the NVLinks, the matrix of class and GB/s, and
-// what was guessed.
+// machine_tree(): NUMA nodes, switches, GPUs and NICs. machine_matrix(): class and GB/s of each
+// pair. machine_view(): both, with the NVLinks and Machine::guesses.
 [[nodiscard]] std::string machine_tree(const Machine& machine, const ViewOptions& options);
 [[nodiscard]] std::string machine_matrix(const Machine& machine, const ViewOptions& options);
 [[nodiscard]] std::string machine_view(const Machine& machine, const ViewOptions& options);
 
-// What hangs on each node over PCIe, by node: GPUs and NICs last, in the order in which they are
-// counted.
+// For each node, the nodes directly below it on PCIe: GPUs and NICs last, in ascending order.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> pci_children(const Machine& machine);
 
-// "12 NVSwitches", or without a number where the source does not say it.
+// "12 NVSwitches", or "NVSwitches" if the number is unknown.
 [[nodiscard]] std::string nvswitches_text(const Machine& machine);
 
-// A line for each kind of NVLink connection.
+// One line for each kind of NVLink connection.
 [[nodiscard]] std::vector<std::string> gpu_link_lines(const Machine& machine);
 
 }  // namespace regroup::topology

@@ -21,7 +21,7 @@ std::string_view attribute(const pugi::xml_node& node, const char* name) {
   return node.attribute(name).value();
 }
 
-// "0x030200"; 0 if it is none.
+// Parses a PCI class such as "0x030200"; 0 if malformed.
 std::uint32_t hex(std::string_view text) {
   if (text.starts_with("0x")) text.remove_prefix(2);
   std::uint32_t value = 0;
@@ -29,7 +29,7 @@ std::uint32_t hex(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? value : 0;
 }
 
-// "00000000,0000ffff": words of 32 bits, the highest first.
+// Parses an affinity mask such as "00000000,0000ffff": words of 32 bits, the highest first.
 std::optional<std::vector<int>> cpu_mask(std::string_view text) {
   std::vector<int> out;
   if (text.empty()) return out;
@@ -99,7 +99,7 @@ class NcclReader {
     return {};
   }
 
-  // The file has no cores: each thread becomes one.
+  // The file has no cores: each hardware thread becomes a core.
   void add_threads(const std::vector<int>& cpus) {
     for (const int cpu : cpus) {
       HwThread thread;
@@ -242,7 +242,7 @@ class NcclReader {
       out.ports.push_back(std::move(one));
     }
     if (link.bus_id.empty())
-      out.link.gbytes = 5000;  // no PCIe device is listed: only its wire counts
+      out.link.gbytes = 5000;  // not on PCIe: only the port's own speed limits it
     parts_.devices.push_back(std::move(out));
     return {};
   }
@@ -259,7 +259,7 @@ class NcclReader {
 
   static std::size_t count(std::string_view names) { return split(names, ' ').size(); }
 
-  // A published description that leaves out what its devices are.
+  // For a published description that does not say what its devices are.
   void know_machine() {
     for (const KnownMachine& known : known_machines()) {
       std::size_t gpus = 0, classless = 0;
@@ -294,7 +294,7 @@ class NcclReader {
     }
   }
 
-  // As the driver counts where the file does not: by bus id.
+  // Numbers GPUs by bus id, as the driver does, if the file does not number them.
   void number_gpus() {
     std::vector<PciDevice*> gpus;
     for (PciDevice& device : parts_.devices) {
@@ -312,10 +312,10 @@ class NcclReader {
   const XmlInput& xml_;
   MachineParts parts_;
   int numa_ = 0;
-  std::vector<PciUplink> above_;         // switches that are open
-  std::set<std::string> seen_switches_;  // bus ids
-  std::vector<PciDevice> unknown_;       // without a class
-  std::vector<std::size_t> unnamed_;     // devices that are NICs of unknown speed
+  std::vector<PciUplink> above_;         // the switches around the element being read
+  std::set<std::string> seen_switches_;  // their bus ids
+  std::vector<PciDevice> unknown_;       // devices without a class
+  std::vector<std::size_t> unnamed_;     // indices of NICs of unknown speed
 };
 
 }  // namespace

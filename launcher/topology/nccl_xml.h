@@ -1,4 +1,4 @@
-// NCCL's topology XML (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE), that of RCCL too.
+// NCCL's topology XML (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE), also RCCL's.
 #pragma once
 
 #include "base/status.h"
@@ -7,9 +7,9 @@
 
 namespace regroup::topology {
 
-// Complete or partial: what a product is known to have is filled in, with a sentence in
-// Machine::guesses. kInvalidArgument, "FILE:LINE: ...": no such XML, a bus id twice, a link that
-// one end only lists.
+// Converts the XML, complete or partial, to a Machine. Fills in missing properties of known
+// products, with a sentence in Machine::guesses. kInvalidArgument, "FILE:LINE: ...": not NCCL's
+// XML, a duplicate bus id, a link that only one end lists.
 [[nodiscard]] base::Result<Machine> read_nccl_xml(const XmlInput& xml);
 
 }  // namespace regroup::topology

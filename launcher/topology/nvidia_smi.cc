@@ -1,6 +1,6 @@
-// The matrix has classes only. Groups of PIX are a switch, groups of PXB switches below one, NUMA
-// nodes are in a column of their own; NV# hides what PCIe does, so such a GPU's place comes from
-// its pairs with NICs.
+// The matrix has only classes. A group of devices joined by PIX becomes a switch, a group joined by
+// PXB becomes switches below another; NUMA nodes have a column of their own. NV# hides the PCIe
+// class of two GPUs, so the place of such a GPU follows from its pairs with NICs.
 #include "launcher/topology/nvidia_smi.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ class MatrixReader {
     return false;
   }
 
-  // NVLinks that one GPU would need if all were direct.
+  // Greatest number of NVLinks that a GPU would need if all were direct.
   std::uint32_t most_links() const {
     std::uint32_t most = 0;
     for (const SmiRow& row : rows_)
@@ -87,7 +87,7 @@ class MatrixReader {
     return most;
   }
 
-  static constexpr std::uint32_t kMostLinks = 18;  // of any GPU
+  static constexpr std::uint32_t kMostLinks = 18;  // that any GPU has
 
   std::string arch() const {
     std::uint32_t links = 0;

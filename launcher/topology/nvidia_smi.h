@@ -1,4 +1,4 @@
-// What `nvidia-smi topo -m` prints.
+// The output of `nvidia-smi topo -m`.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace regroup::topology {
 
-// A machine in which every pair has the class that the matrix gives it; how wide its PCIe links are
-// and which GPUs they are it does not say. kInvalidArgument, "SOURCE:LINE: ...": not square, not
-// the same both ways, a word that is none, or pairs that contradict each other.
+// Builds a machine in which every pair has the class in the matrix. The matrix does not give PCIe
+// widths and GPU products. kInvalidArgument, "SOURCE:LINE: ...": the matrix is not square or not
+// symmetric, has an unknown word, or its classes contradict each other.
 [[nodiscard]] base::Result<Machine> parse_nvidia_smi(std::string_view text,
                                                      const std::string& source);
 

@@ -1,5 +1,5 @@
-// The part of NVML's interface that is used, by its own names and layouts (nvml.h of CUDA 12); what
-// older drivers lack is left out of the answer.
+// The part of NVML's interface that is used, with its names and layouts (nvml.h of CUDA 12). Values
+// that an older driver does not have are left at their defaults.
 #include "launcher/topology/nvml.h"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ struct Functions {
   Return (*link_state)(Device, unsigned, unsigned*) = nullptr;
   Return (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
   Return (*link_type)(Device, unsigned,
-                      unsigned*) = nullptr;  // from here on a driver may lack them
+                      unsigned*) = nullptr;  // an older driver may lack this and the following
   Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   Return (*mig_count)(Device, unsigned*) = nullptr;
   Return (*mig_by_index)(Device, unsigned, Device*) = nullptr;
@@ -52,7 +52,7 @@ struct Functions {
   Return (*power)(Device, unsigned*) = nullptr;
 };
 
-constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS of the newest
+constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS of the newest version
 
 template <class F>
 bool find(void* handle, const char* name, F& out) {
@@ -60,7 +60,7 @@ bool find(void* handle, const char* name, F& out) {
   return out != nullptr;
 }
 
-// The name of the first one missing that has to be there.
+// The name of the first required function that is missing.
 const char* find_all(void* handle, Functions& f) {
   if (!find(handle, "nvmlInit_v2", f.init)) return "nvmlInit_v2";
   if (!find(handle, "nvmlShutdown", f.shutdown)) return "nvmlShutdown";
@@ -118,8 +118,8 @@ std::vector<MigSlice> mig_slices(const Functions& f, Device device) {
   return out;
 }
 
-// Device and vendor of the NVSwitches of V100, A100 and H100 boards, for drivers that do not say
-// what is at a link's other end.
+// PCI device and vendor ids of the NVSwitches of V100, A100 and H100 boards, for drivers that do
+// not report the type of a link's other end.
 bool is_nvswitch(unsigned pci_device_id) {
   return pci_device_id == 0x1ac210de || pci_device_id == 0x1af110de || pci_device_id == 0x22a310de;
 }
@@ -186,7 +186,7 @@ base::Result<Nvml::Found> Nvml::gpus() const {
     Device device = nullptr;
     PciInfo pci{};
     if (f.by_index(i, &device) != 0 || f.pci(device, &pci) != 0)
-      continue;  // one that fell off the bus
+      continue;  // the GPU has fallen off the bus
     Gpu gpu;
     gpu.number = static_cast<int>(i);
     gpu.bus_id = bus_id(pci.bus_id).value_or("");
@@ -195,7 +195,7 @@ base::Result<Nvml::Found> Nvml::gpus() const {
     int major = 0, minor = 0;
     if (f.capability(device, &major, &minor) == 0) gpu.arch = fmt::format("sm{}{}", major, minor);
     if (Memory memory{}; f.memory(device, &memory) == 0) gpu.memory_bytes = memory.total;
-    if (is_divided(f, device)) {  // its NVLinks carry nothing
+    if (is_divided(f, device)) {  // in MIG mode NVLinks are not used
       out.divided.push_back(gpu.bus_id);
       gpu.mig = mig_slices(f, device);
     } else {

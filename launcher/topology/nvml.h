@@ -1,5 +1,4 @@
-// NVIDIA's management library, loaded at run time: what GPUs are, how they are linked, how busy
-// they are.
+// NVIDIA's management library, loaded at run time: the properties, links and load of GPUs.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +15,27 @@ struct GpuSample {
   std::string uuid;
   int busy_percent = 0;
   std::uint64_t memory_used = 0, memory_total = 0;  // bytes
-  double watts = 0;                                 // 0: not known
+  double watts = 0;                                 // 0: unknown
 };
 
 class Nvml {
  public:
-  // Loads and initialises `library`. kUnavailable: it is not there, or there is no driver.
+  // Loads and initialises `library`. kUnavailable: there is no such library, or no driver.
   [[nodiscard]] static base::Result<Nvml> open(const std::string& library = "libnvidia-ml.so.1");
 
   Nvml(Nvml&&) noexcept;
   Nvml& operator=(Nvml&&) noexcept;
-  ~Nvml();  // shuts it down
+  ~Nvml();  // shuts the library down
 
   struct Found {
     std::vector<Gpu> gpus;
     std::vector<GpuLink> links;
-    std::vector<std::string> divided;  // bus ids of those in MIG mode, also without a slice
+    std::vector<std::string> divided;  // bus ids of GPUs in MIG mode, even without slices
   };
-  // All GPUs that this process may see, and their active NVLinks as each end lists them.
+  // All GPUs that this process may use, and their active NVLinks as each end lists them.
   [[nodiscard]] base::Result<Found> gpus() const;
 
-  // kNotFound: no such GPU. Any thread.
+  // The present load of a GPU. kNotFound: no such GPU. Any thread.
   [[nodiscard]] base::Result<GpuSample> sample(const std::string& uuid) const;
 
  private:

@@ -15,12 +15,12 @@ struct Edge {
 
 constexpr double kLocal = 5000;  // GB/s, NCCL's LOC_BW
 
-using Edges = std::vector<std::vector<Edge>>;  // by node
+using Edges = std::vector<std::vector<Edge>>;  // the edges of each node
 
 struct Reach {
   std::uint32_t hops = UINT32_MAX;
   double gbytes = 0;
-  std::uint32_t from = kNoPart;  // node before this one
+  std::uint32_t from = kNoPart;  // the previous node
   Hop last;
 };
 
@@ -38,7 +38,7 @@ bool is_nvlink(const Link& link) {
   return link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi;
 }
 
-// Whether a path that has come to `node` may go on over `edge`.
+// True if a path that has reached `node` may continue over `edge`.
 bool may_pass(const Machine& machine, std::uint32_t base, std::uint32_t node, const Reach& reach,
               const Edge& edge) {
   if (node == base) return true;
@@ -50,7 +50,7 @@ bool may_pass(const Machine& machine, std::uint32_t base, std::uint32_t node, co
          is_nvlink(machine.links[edge.hop.link]);
 }
 
-// Layer by layer: all nodes that take one hop more, each by its widest way.
+// Breadth-first search: in each round, all nodes that need one hop more, each by its widest path.
 std::vector<Reach> reach_from(const Machine& machine, const Edges& edges, std::uint32_t base) {
   std::vector<Reach> out(machine.nodes.size());
   out[base] = {0, kLocal, kNoPart, {}};
@@ -89,7 +89,7 @@ PathClass class_of(const Machine& machine, const Link& link) {
   return a == NodeKind::kPciSwitch && b == NodeKind::kPciSwitch ? PathClass::kPxb : PathClass::kPix;
 }
 
-// Whether a node of this kind lies between the ends.
+// True if the path passes through a node of this kind.
 bool passes(const Machine& machine, const Path& path, NodeKind kind) {
   for (std::size_t i = 0; i + 1 < path.hops.size(); ++i) {
     const Link& link = machine.links[path.hops[i].link];
@@ -132,7 +132,7 @@ std::vector<std::uint32_t> end_nodes(const Machine& machine) {
   return out;
 }
 
-// Applies limits beyond the links: a NIC's wire, and the loss of Intel processors between two GPUs.
+// Applies further limits: a NIC's port, and the loss of Intel processors between two GPUs.
 void narrow(const Machine& machine, std::size_t from, std::size_t to, Path& path) {
   const std::size_t gpus = machine.gpus.size(), nics = gpus + machine.nics.size();
   for (const std::size_t end : {from, to}) {
@@ -157,8 +157,8 @@ Path reversed(Path path) {
   return path;
 }
 
-// To a NIC over NVLink and the PCIe switches of another GPU, where that is wider or avoids the
-// processors.
+// The path to a NIC over NVLink and the PCIe switches of another GPU (PXN), if that is wider or
+// avoids the processors.
 void try_pxn(Machine& machine, std::uint32_t gpu, std::uint32_t nic) {
   const auto size = static_cast<std::uint32_t>(machine.ends());
   const Path& own = machine.path(gpu, nic);
@@ -226,7 +226,7 @@ double wire_gbytes(const Machine& machine, std::size_t nic) {
 double link_gbytes(std::string_view arch) {
   struct Row {
     std::string_view family;
-    int from;  // the first number of it that has this speed
+    int from;  // the first architecture number with this speed
     double gbytes;
   };
   static constexpr Row kRows[] = {{"sm", 100, 40.1},  {"sm", 90, 20.6}, {"sm", 86, 12},
@@ -247,7 +247,7 @@ double pci_gbytes(double gigatransfers, std::uint32_t lanes) {
   if (gigatransfers <= 0) gigatransfers = 8;
   if (lanes == 0) lanes = 16;
   return gigatransfers * lanes * 0.75 /
-         8;  // what NCCL counts on: 12 GB/s of generation 3, 16 lanes
+         8;  // NCCL's estimate: 12 GB/s for generation 3 with 16 lanes
 }
 
 double numa_gbytes(std::string_view vendor, int family, int model) {

@@ -1,4 +1,4 @@
-// Puts a Machine together, and finds its paths as NCCL does.
+// Adds nodes and links to a Machine, and finds its paths as NCCL does.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace regroup::topology {
 
-// Each adds the thing and its node, and returns the node.
+// Each adds a device and its node, and returns the index of the node.
 std::uint32_t add_gpu(Machine& machine, Gpu gpu);
 std::uint32_t add_nic(Machine& machine, Nic nic);
 std::uint32_t add_numa(Machine& machine, NumaNode numa);
@@ -17,21 +17,21 @@ std::uint32_t add_plain_node(Machine& machine, NodeKind kind);  // an NVLink dom
 
 void add_link(Machine& machine, Link link);
 
-// Links all NUMA nodes with each other that no link joins yet, at the speed of `machine.vendor`'s
+// Links each pair of NUMA nodes that has no link yet, with the speed of `machine.vendor`'s
 // processors.
 void link_numas(Machine& machine, double gbytes);
 
-// Counts GPUs in the order of their numbers. Before find_paths().
+// Sorts the GPUs by their numbers. Call before find_paths().
 void order_gpus(Machine& machine);
 
-// Fills in `paths` and `direct`: fewest hops, among those the widest; through a GPU over NVLink one
-// hop at most. Classes as in NCCL; GPU to GPU through an Intel processor loses a sixth; to a NIC
-// over the GPU next to it (PXN) where that is wider or avoids the processors. A NIC that is down
-// has none (kDis). O(ends x links).
+// Fills in `paths` and `direct` as NCCL does: the widest of the paths with the fewest hops. A path
+// may pass through one GPU by NVLink. A path between GPUs through an Intel processor has a sixth
+// less bandwidth. A path to a NIC goes over the GPU next to the NIC (PXN) if that is wider or
+// avoids the processors. A NIC that is down has no paths (kDis). O(ends x links).
 void find_paths(Machine& machine);
 
-// GB/s of a NIC's wire; 0: of no NIC here is it known. One that nobody tells comes after all others
-// that are up, and counts 10 Gb/s at most, as in NCCL.
+// GB/s of a NIC's port; 0: unknown for all NICs of the machine. A port of unknown speed is taken to
+// be slower than all others that are up, and at most 10 Gb/s, as in NCCL.
 [[nodiscard]] double wire_gbytes(const Machine& machine, std::size_t nic);
 
 // GB/s each way of one NVLink of this architecture ("sm90"), or of one xGMI link ("gfx942").

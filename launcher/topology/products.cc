@@ -61,7 +61,7 @@ const GpuProduct* gpu_product(std::uint32_t vendor, std::uint32_t device) {
 }
 
 const GpuProduct* gpu_product(std::string_view name) {
-  const GpuProduct* best = nullptr;  // the longest: "H100 PCIe" is no "H100 80GB HBM3"
+  const GpuProduct* best = nullptr;  // longest match: "H100 PCIe" is not "H100 80GB HBM3"
   for (const GpuProduct& product : kGpus) {
     if (name.find(product.name) == std::string_view::npos) continue;
     if (best == nullptr || product.name.size() > best->name.size()) best = &product;

@@ -1,4 +1,4 @@
-// What is known of products, for sources that do not say it.
+// Known properties of products, for sources that do not give them.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,31 @@ inline constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f
 }
 
 struct GpuProduct {
-  std::uint32_t vendor, device;  // of PCI
+  std::uint32_t vendor, device;  // PCI ids
   std::string_view name, arch;
-  std::uint32_t nvlinks;  // of one GPU
-  bool nvswitch;          // on boards of 8 and 16 all links go to NVSwitches
+  std::uint32_t nvlinks;  // per GPU
+  bool nvswitch;          // on boards of 8 and 16 GPUs all links go to NVSwitches
 };
 
-// nullptr: not known.
+// Finds a product by its PCI ids; nullptr: unknown.
 [[nodiscard]] const GpuProduct* gpu_product(std::uint32_t vendor, std::uint32_t device);
-// As NVML and nvidia-smi say it.
+// Finds a product by its name in NVML and nvidia-smi; nullptr: unknown.
 [[nodiscard]] const GpuProduct* gpu_product(std::string_view name);
 
-// Machines whose published description leaves out what their GPUs and NICs are, known by bus ids.
+// A machine whose published description does not say what its GPUs and NICs are; recognised by the
+// bus ids.
 struct KnownMachine {
   std::string_view name;
-  std::string_view gpus;  // domains, or buses, of all GPUs in ascending order, with blanks between
+  std::string_view gpus;  // PCI domains or buses of all GPUs, ascending, separated by blanks
   std::uint32_t vendor, device;
-  std::string_view nics;  // the same; "": those that the file says are NICs
+  std::string_view nics;  // likewise for NICs; "": the file says which devices are NICs
   NicKind nic_kind;
   double nic_gbits;
 };
 
 [[nodiscard]] std::span<const KnownMachine> known_machines();
 
-// Gb/s at most of a network card; 0: not known.
+// Greatest speed of a network card in Gb/s; 0: unknown.
 [[nodiscard]] double nic_product_gbits(std::uint32_t vendor, std::uint32_t device);
 
 [[nodiscard]] bool is_efa(std::uint32_t vendor, std::uint32_t device);

@@ -1,5 +1,5 @@
-// An answer is its length, a code and a text. One that is shorter than it says was cut by the
-// reader's end.
+// The child sends a length, a code and a text. A text that is shorter than its length was cut by
+// the child's end.
 #include "launcher/topology/read_apart.h"
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ void write_all(int to, const void* bytes, std::size_t size) {
   }
 }
 
-// The launcher blocks and ignores signals that are to end this process.
+// Resets signals that the launcher blocks or ignores, and that must end the child.
 void become_reader(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, "regroup-reader");
@@ -73,7 +73,7 @@ void become_reader(pid_t parent) {
 
 enum class Reading : std::uint8_t { kEnded, kLate, kTooLong };
 
-// All that comes until the end.
+// Reads until the end of the stream.
 Reading read_all(int from, Clock::time_point until, std::string& out) {
   std::array<char, 65536> part;
   for (;;) {
@@ -90,7 +90,7 @@ Reading read_all(int from, Clock::time_point until, std::string& out) {
   }
 }
 
-// Its wait status; none: it hangs, or another thread has reaped it.
+// The child's wait status; empty: it hangs, or another thread has reaped it.
 std::optional<int> reap(pid_t child) {
   for (int i = 0; i < 2000; ++i) {
     int status = 0;

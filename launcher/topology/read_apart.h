@@ -1,5 +1,5 @@
-// Input from outside is read in a process of its own: what it does to a library that cannot digest
-// it is then an error of that input, not the end of the launcher or of an agent.
+// Reads untrusted input in a separate process: if a library crashes or hangs on it, the result is
+// an error, and the launcher or agent goes on.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 
 namespace regroup::topology {
 
-// Long enough for any file within the bounds of text_input.h on a machine that is busy.
+// Long enough for any file within the bounds of text_input.h on a busy machine.
 inline constexpr base::Duration kReadLimit = std::chrono::seconds(20);
 
-// What `read` returns in a child of this process, 64 MiB at most; its standard output goes nowhere,
-// and it leaves no core file. `source` begins each error: a file, or "HWLOC_XMLFILE=..."; `reader`
-// names what reads it. kInvalidArgument: the reader was killed by a signal, or ended without an
-// answer, both of which the message says. kDeadlineExceeded: no answer within `limit`; the child is
-// killed, and left behind if it hangs in the kernel. `read` may only use what this thread can see:
-// other threads do not exist in the child.
+// Calls `read` in a forked child and returns its result, at most 64 MiB. The child's standard
+// output is discarded, and it leaves no core file. `source` (a file, or "HWLOC_XMLFILE=...") begins
+// each error; `reader` names the library. kInvalidArgument: a signal killed the child, or it ended
+// without a result; the message says which. kDeadlineExceeded: no result within `limit`; the child
+// is killed, or abandoned if it hangs in the kernel. `read` must not depend on other threads, which
+// do not exist in the child.
 [[nodiscard]] base::Result<std::string> read_apart(
     const std::string& source, std::string_view reader,
     const std::function<base::Result<std::string>()>& read, base::Duration limit = kReadLimit);

@@ -1,6 +1,6 @@
-// Where a Topology comes from: this machine, a recorded one or a synthetic one. All are read by
-// hwloc, which is loaded at run time, in a process of its own (read_apart.h): a job that needs no
-// topology does not pay for it, and one whose description libhwloc cannot digest gets an error.
+// Reads the Topology of this machine, of a recorded one or of a synthetic one, by hwloc, which is
+// loaded at run time in a separate process (read_apart.h): a job that needs no topology does not
+// pay for it, and a description on which libhwloc crashes gives an error.
 #pragma once
 
 #include <string>
@@ -11,24 +11,25 @@
 
 namespace regroup::topology {
 
-// "this machine", or what the environment of this process puts in its place:
-// "HWLOC_XMLFILE=machine.xml".
+// "this machine", or the variable that replaces it in hwloc: "HWLOC_XMLFILE=machine.xml".
 [[nodiscard]] std::string machine_source(const spec::Environment& own);
 
-// What of that hwloc passes over without a word, describing this machine instead: a file or folder
-// that is not there or that this user may not read, a synthetic description that it does not
-// understand. A sentence for each, one line in all; empty: nothing.
+// hwloc silently ignores some faulty variables and describes this machine instead: if a file or
+// folder does not exist or is unreadable, or a synthetic description is malformed. Returns a
+// sentence for each such variable, on one line; "": none.
 [[nodiscard]] std::string passed_over_by_hwloc(const spec::Environment& own);
 
-// This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC
-// and hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
-// kUnavailable: there is no libhwloc.so.15; kInvalidArgument: hwloc fails, or died of what it read.
+// Reads this machine, within the limits of its control groups, or the one that HWLOC_XMLFILE,
+// HWLOC_SYNTHETIC and hwloc's other variables name. Takes about 2 ms. `source`: machine_source(),
+// for errors. kUnavailable: there is no libhwloc.so.15. kInvalidArgument: hwloc failed or crashed.
 [[nodiscard]] base::Result<Topology> read_this_machine(const std::string& source);
 
-// An XML of hwloc (2.x, or 3.x as far as libhwloc 2 understands it). kInvalidArgument: it is none.
+// Parses hwloc's XML (2.x, or 3.x as far as libhwloc 2 understands it). kInvalidArgument:
+// malformed.
 [[nodiscard]] base::Result<Topology> parse_hwloc_xml(const std::string& text);
 
-// hwloc's words, as in "package:2 [numa] l3:1 core:4 pu:2". kInvalidArgument: not understood.
+// Parses hwloc's synthetic description, "package:2 [numa] l3:1 core:4 pu:2". kInvalidArgument:
+// malformed.
 [[nodiscard]] base::Result<Topology> synthetic_topology(const std::string& description);
 
 }  // namespace regroup::topology

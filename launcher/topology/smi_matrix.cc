@@ -1,4 +1,5 @@
-// Words and where they stand on their line are all that survives a terminal, a mail or a log.
+// Uses only words and their positions on the line, which survive a copy out of a terminal, a mail
+// or a log.
 #include "launcher/topology/smi_matrix.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 
 struct Word {
   std::string_view text;
-  std::size_t column = 0;  // with a tab stop at each eighth
+  std::size_t column = 0;  // with tab stops at multiples of eight
 };
 
 enum class Title : std::uint8_t { kCpus, kNumas, kGpuNuma };
@@ -27,7 +28,7 @@ struct Column {
 
 std::vector<Word> words_of(std::string_view line) {
   while (!line.empty() && (line.front() == '>' || line.front() == ' '))
-    line.remove_prefix(1);  // of a mail
+    line.remove_prefix(1);  // a mail's quotation mark
   std::vector<Word> out;
   std::size_t column = 0, start = 0, start_column = 0;
   bool inside = false;
@@ -42,7 +43,7 @@ std::vector<Word> words_of(std::string_view line) {
 }
 
 bool is_device(std::string_view name) {
-  if (name.starts_with("mlx")) return true;  // as older drivers call a NIC
+  if (name.starts_with("mlx")) return true;  // a NIC's name in older drivers
   return (name.starts_with("GPU") || name.starts_with("NIC")) &&
          whole_number(name.substr(3), 0, 65535).has_value();
 }
@@ -80,7 +81,7 @@ std::vector<Column> titles_of(const std::vector<Word>& words, std::size_t first)
     if (word == "numa") out.push_back({Title::kNumas, words[i].column});
     if (word != "gpu") continue;
     out.push_back({Title::kGpuNuma, words[i].column});
-    ++i;  // its NUMA
+    ++i;  // the word "NUMA" of "GPU NUMA ID"
   }
   if (out.empty()) out = {{Title::kCpus, 0}, {Title::kNumas, 0}};
   return out;
@@ -88,7 +89,7 @@ std::vector<Column> titles_of(const std::vector<Word>& words, std::size_t first)
 
 class MatrixText {
  public:
-  // `clean` outlives it.
+  // `clean` must outlive the reader.
   MatrixText(std::string_view clean, std::string source) : source_(std::move(source)) {
     for (const std::string_view line : split(clean, '\n')) {
       lines_.push_back(words_of(line));
@@ -96,7 +97,7 @@ class MatrixText {
     }
   }
 
-  // The line of the header, with its first row below; none: this is no such text.
+  // The line of the header, which the first row follows; empty: the text has no matrix.
   [[nodiscard]] std::optional<std::size_t> header() const {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       if (!is_header(lines_[i])) continue;
@@ -110,7 +111,7 @@ class MatrixText {
     return std::nullopt;
   }
 
-  // One whose first row is missing is one, too: no other text begins so.
+  // Accepts a header without a row too, since no other text has such a line.
   [[nodiscard]] bool is_matrix() const {
     const auto first = std::find_if(lines_.begin(), lines_.end(),
                                     [](const auto& words) { return !words.empty(); });
@@ -181,8 +182,8 @@ class MatrixText {
     return {};
   }
 
-  // As many words as titles are in their order. Where there are fewer some are empty, and each word
-  // is of the title that it stands nearest to.
+  // If there are as many words as titles, they correspond in order. If there are fewer, some
+  // columns are empty, and each word belongs to the nearest title.
   void read_affinity(const std::vector<Word>& words, SmiRow& row) {
     std::vector<std::string> values;
     std::vector<std::size_t> at;
@@ -223,7 +224,7 @@ class MatrixText {
     return {};
   }
 
-  // What follows may be other output of nvidia-smi, of which some has rows of devices, too.
+  // Other output of nvidia-smi may follow, some of which also has rows of devices.
   base::Status look_for_another(const std::vector<Word>& words) {
     const auto column = std::ranges::find(columns_, words[0].text);
     if (column == columns_.end() || words.size() <= columns_.size()) return {};

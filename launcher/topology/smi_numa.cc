@@ -1,6 +1,6 @@
-// The NUMA column alone does not distinguish nodes: it may read N/A, or list the nodes without
-// processors that are a GPU's memory (Grace), or all nodes that a virtual machine shows. Processors
-// do.
+// Distinguishes NUMA nodes by their processors. The NUMA column is not sufficient: it may be N/A,
+// or list nodes without processors (the memory of a GPU of Grace), or all nodes (in virtual
+// machines).
 #include <algorithm>
 #include <bitset>
 #include <numeric>
@@ -18,7 +18,7 @@ using Cpus = std::bitset<std::size_t{kMaxCpu} + 1>;
 
 struct Node {
   Cpus cpus;
-  std::optional<int> number;  // that a row names alone
+  std::optional<int> number;  // if some row names this number alone
   std::vector<std::size_t> rows;
 };
 
@@ -44,7 +44,7 @@ class NumaFinder {
     nodes_[node].rows.push_back(row);
   }
 
-  // A list that holds all of another one is of a device that is near to several nodes, or to all.
+  // A list that contains another list is that of a device close to several nodes.
   void place_by_processors() {
     std::vector<Cpus> of(rows_.size());
     std::vector<Index> wide;
@@ -69,7 +69,7 @@ class NumaFinder {
     return row.numas.size() == 1 ? std::optional(row.numas[0]) : std::nullopt;
   }
 
-  // Lists that overlap are of one node, and so are those with the same number.
+  // Lists that overlap, or have the same number, belong to one node.
   Index node_with(const Cpus& cpus, std::optional<int> number) {
     std::optional<Index> found;
     for (Index i = 0; i < nodes_.size(); ++i) {
@@ -107,7 +107,7 @@ class NumaFinder {
     for (Index i = 0; i < nodes_.size(); ++i) {
       if (fits(nodes_[i]) && !is_apart({row}, nodes_[i])) return i;
     }
-    const auto first = std::ranges::find_if(nodes_, fits);  // there is one: the list holds another
+    const auto first = std::ranges::find_if(nodes_, fits);  // exists: the list contains another
     return static_cast<Index>(first - nodes_.begin());
   }
 
@@ -124,7 +124,7 @@ class NumaFinder {
     }
   }
 
-  // SYS says that two are apart; NV# says nothing about processors.
+  // SYS means different nodes; NV# says nothing about processors.
   void place_by_pairs() {
     for (Index i = 0; i < rows_.size(); ++i) {
       if (node_of_[i]) continue;
@@ -155,10 +155,10 @@ class NumaFinder {
     });
   }
 
-  // The number that a row names alone; else the first of a list that is free; else one beyond all.
+  // The number that a row names alone; else the first unused one of its list; else a new one.
   SmiNumas numbered() {
     std::erase_if(nodes_,
-                  [](const Node& node) { return node.rows.empty(); });  // merged into another
+                  [](const Node& node) { return node.rows.empty(); });  // was merged into another
     std::set<int> taken;
     for (const Node& node : nodes_) {
       if (node.number) taken.insert(*node.number);

@@ -1,5 +1,5 @@
 // /sys/bus/pci/devices (links into the tree of bridges), /sys/class/infiniband, /sys/class/net,
-// /sys/class/kfd/kfd/topology, /sys/devices/system/node. A file that is missing is no error:
+// /sys/class/kfd/kfd/topology, /sys/devices/system/node. A missing file is not an error, since
 // kernels differ.
 #include "launcher/topology/sysfs.h"
 
@@ -102,7 +102,7 @@ class SysfsReader {
     return static_cast<std::uint32_t>(std::max<std::int64_t>(package, 0));
   }
 
-  // As fast as the slower end of the wire can be: what it runs at now may be a nap.
+  // The greatest speed of the slower end: the present speed may be reduced to save power.
   PciUplink uplink(const std::string& bus) const {
     const fs::path folder = sys_ / "bus/pci/devices" / bus;
     const std::string speed = value(folder / "max_link_speed");
@@ -113,7 +113,7 @@ class SysfsReader {
             static_cast<std::uint32_t>(*lanes)};
   }
 
-  // Of a device's folder: the bus ids on the way to it, itself last.
+  // The bus ids on the path to a device's folder, its own last.
   std::vector<std::string> chain_to(const fs::path& folder) const {
     std::error_code error;
     const fs::path real = fs::canonical(folder, error);
@@ -168,10 +168,10 @@ class SysfsReader {
     parts_.devices.push_back(std::move(out));
   }
 
-  // By PCI function: its ports of RDMA, each with the interface that has the same number, else its
+  // For each PCI function: its RDMA ports, each with the interface of the same number; else its
   // interfaces.
   void read_cards() {
-    // By canonical folder of the device.
+    // Keyed by the canonical folder of the device.
     std::map<std::string, std::vector<std::string>> interfaces;
     std::map<std::string, std::vector<std::string>> verbs;
     std::error_code error;
@@ -193,7 +193,7 @@ class SysfsReader {
     const std::vector<std::string> chain = chain_to(folder);
     PciDevice out;
     if (!chain.empty()) out = device(chain);
-    if (chain.empty()) out.link.gbytes = 5000;  // no PCIe: only its wire counts
+    if (chain.empty()) out.link.gbytes = 5000;  // not on PCIe: only the port's speed limits it
     const std::uint32_t vendor = hex_value(fs::path(folder) / "vendor"),
                         card = hex_value(fs::path(folder) / "device");
     for (const std::string& name : verbs) {
@@ -215,7 +215,7 @@ class SysfsReader {
   double interface_gbits(const std::string& name) const {
     const std::int64_t megabits = number_value(sys_ / "class/net" / name / "speed", 0);
     return megabits > 0 && megabits < 100'000'000 ? static_cast<double>(megabits) / 1000
-                                                  : 0;  // -1: it is down, or virtio without a speed
+                                                  : 0;  // -1: down, or virtio without a speed
   }
 
   void add_port(PciDevice& out, const std::string& name, const std::string& port,
@@ -241,10 +241,10 @@ class SysfsReader {
     out.ports.push_back(std::move(nic));
   }
 
-  // AMD's kernel driver: its nodes are processors and GPUs, its io_links of type 11 are xGMI.
+  // AMD's kernel driver (kfd): its nodes are processors and GPUs; io_links of type 11 are xGMI.
   void read_kfd() {
     const fs::path nodes = sys_ / "class/kfd/kfd/topology/nodes";
-    std::map<std::string, std::string> bus_of;  // by node
+    std::map<std::string, std::string> bus_of;  // kfd node -> bus id
     for (const std::string& node : names_in(nodes)) {
       const auto words = properties(nodes / node / "properties");
       const std::int64_t location = words.count("location_id") != 0 ? words.at("location_id") : 0;
@@ -285,8 +285,7 @@ class SysfsReader {
     }
   }
 
-  // As ROCr calls it: GPU- and the kernel's unique_id in 16 hexadecimal digits. 0: the card has
-  // none.
+  // ROCr's uuid: "GPU-" and the kernel's unique_id in 16 hexadecimal digits. 0: the card has none.
   void name_uuid(const std::string& bus, const std::string& properties) {
     constexpr std::string_view kName = "unique_id ";
     std::uint64_t id = 0;
@@ -302,7 +301,7 @@ class SysfsReader {
     }
   }
 
-  // Parts of one card may have one uuid together, which then names none of them.
+  // The partitions of one card may share a uuid, which then identifies none of them.
   void drop_shared_uuids() {
     std::map<std::string, int> seen;
     for (const PciDevice& device : parts_.devices) {
@@ -320,7 +319,7 @@ class SysfsReader {
                width = words.find("max_bandwidth");
     if (type == words.end() || type->second != kXgmi || to == words.end()) return;
     const auto target = bus_of.find(std::to_string(to->second));
-    if (target == bus_of.end()) return;  // a processor
+    if (target == bus_of.end()) return;  // the target is a processor
     const std::int64_t links = width == words.end() ? 1 : width->second / kOneLink;
     parts_.links.push_back({LinkKind::kXgmi, from, GpuLink::To::kGpu, target->second,
                             static_cast<std::uint32_t>(std::clamp<std::int64_t>(links, 1, 16)), 0});

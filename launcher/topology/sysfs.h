@@ -1,4 +1,4 @@
-// What Linux says of a machine's devices, below a root that may be a recorded tree.
+// Reads a machine's devices from Linux's sysfs, or from a recorded copy of it.
 #pragma once
 
 #include <optional>
@@ -14,22 +14,21 @@ struct SysfsRoots {
   std::string cpuinfo = "/proc/cpuinfo";
   std::string dev = "/dev";
   std::string nvidia = "/proc/driver/nvidia";
-  std::optional<std::set<std::string>> addressed;  // instead of addressed_interfaces()
+  std::optional<std::set<std::string>> addressed;  // used instead of addressed_interfaces()
 };
 
-// Network interfaces of this process's network that have an address which other hosts can reach:
-// IPv4, or IPv6 that is not of the link alone.
+// The network interfaces in this process's network namespace with an address that other hosts can
+// reach: IPv4, or IPv6 that is not link-local.
 [[nodiscard]] std::set<std::string> addressed_interfaces();
 
-// Whether an interface (operstate), a port of an RDMA device (state) below the root is up; true if
-// no file says so.
+// True if an interface (operstate) or a port of an RDMA device (state) is up, or if no file says.
 [[nodiscard]] bool interface_up(const SysfsRoots& roots, const std::string& interface);
 [[nodiscard]] bool port_up(const SysfsRoots& roots, const std::string& device,
                            const std::string& port);
 
-// NUMA nodes, GPUs with their place on PCIe, AMD's xGMI (kfd), network cards: InfiniBand, RoCE, EFA
-// and Ethernet with speed, NUMA node and whether they are up. What a file does not say is left as
-// not known: there is always an answer.
+// Reads NUMA nodes, GPUs with their place on PCIe, AMD's xGMI (kfd), and network cards (InfiniBand,
+// RoCE, EFA, Ethernet) with speed, NUMA node and whether they are up. Never fails: a property
+// without a file stays unknown.
 [[nodiscard]] MachineParts read_sysfs(const SysfsRoots& roots);
 
 }  // namespace regroup::topology

@@ -1,4 +1,4 @@
-// Numbers, lists and files that come from people, with their bounds.
+// Bounded parsers for hand-written numbers, lists and files.
 #include "launcher/topology/text_input.h"
 
 #include <fcntl.h>
@@ -34,8 +34,8 @@ std::optional<T> number(std::string_view text, T least, T most, int base = 10) {
   return value;
 }
 
-// Behind the sequence whose escape character stands before `at`: "[4m", "(B", "]0;title\a"; within
-// its line.
+// The position after the escape sequence whose escape character is before `at` ("[4m", "(B",
+// "]0;title\a"); at most the end of the line.
 std::size_t end_of_escape(std::string_view text, std::size_t at) {
   const auto is = [&](char least, char most) {
     return at < text.size() && text[at] >= least && text[at] <= most;
@@ -129,7 +129,7 @@ std::optional<std::string> bus_id(std::string_view text) {
 }
 
 base::Result<std::string> read_text_file(const std::string& path, std::size_t most) {
-  // A pipe must not block.
+  // Opening a pipe must not block.
   const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return base::system_error("open", path, errno);
   std::string out;

@@ -1,5 +1,5 @@
-// What the readers of topologies share: messages that begin "SOURCE:LINE: ", numbers and lists with
-// bounds.
+// Functions that the readers of topologies share: errors "SOURCE:LINE: ...", and bounded numbers
+// and lists.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 
 namespace regroup::topology {
 
-inline constexpr std::size_t kMaxTopologyBytes = std::size_t{16} << 20;  // of a file
+inline constexpr std::size_t kMaxTopologyBytes = std::size_t{16} << 20;  // size of a file
 inline constexpr std::uint32_t kMaxEnds = 512;    // GPUs, NICs and NUMA nodes of a machine
-inline constexpr std::uint32_t kMaxNodes = 4096;  // with switches
+inline constexpr std::uint32_t kMaxNodes = 4096;  // ends and switches of a machine
 inline constexpr std::uint32_t kMaxLinks = 32768;
 inline constexpr int kMaxCpu = 65535;
 
@@ -25,37 +25,36 @@ inline constexpr int kMaxCpu = 65535;
 [[nodiscard]] base::Status input_error(std::string_view source, std::size_t line,
                                        std::string_view what);
 
-// The number that all of `text` is, if it lies in [least, most].
+// Parses all of `text` as a number in [least, most]; empty if it is not one.
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
                                                        std::int64_t most);
 [[nodiscard]] std::optional<double> real_number(std::string_view text, double least, double most);
 
-// "0-3,8": ascending and without doubles; nothing if malformed or beyond `most`.
+// Parses "0-3,8" to ascending numbers without duplicates; empty if malformed or above `most`.
 [[nodiscard]] std::optional<std::vector<int>> number_list(std::string_view text, int most);
 
-// Pieces between `separator`s; between blanks if that is ' ', without empty ones.
+// Splits at each `separator`; for ' ' at any blanks, without empty pieces.
 [[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
 [[nodiscard]] std::string_view trimmed(std::string_view text);
 
-// "0000:34:00.0" in lower case and with its domain, from "34:00.0", "00000000:34:00.0" or
-// "0000:34:00.0"; nothing if it is none.
+// Normalises "34:00.0", "00000000:34:00.0" or "0000:34:00.0" to "0000:34:00.0", in lower case;
+// empty if malformed.
 [[nodiscard]] std::optional<std::string> bus_id(std::string_view text);
 
-// The whole file. kNotFound, kInvalidArgument: longer than `most`.
+// Reads a whole file. kNotFound: no such file. kInvalidArgument: longer than `most` bytes.
 [[nodiscard]] base::Result<std::string> read_text_file(const std::string& path,
                                                        std::size_t most = kMaxTopologyBytes);
 
-// Text that was copied from a terminal, without escape sequences ("\x1b[4m"), characters that were
-// overstruck
-// ("_\bG") and a byte order mark; a blank that does not break (U+00A0) is a blank.
+// Cleans text that was copied from a terminal: removes escape sequences ("\x1b[4m"), overstruck
+// characters ("_\bG") and a byte order mark, and makes no-break spaces (U+00A0) blanks.
 [[nodiscard]] std::string plain_screen(std::string_view text);
 
-// Names in a folder, in order, at most kMaxNodes of them; none if it cannot be read. Those that end
-// in digits count by them.
+// The names in a folder, sorted (names that end in digits by their number), at most kMaxNodes; none
+// if it cannot be read.
 [[nodiscard]] std::vector<std::string> names_in(const std::string& folder);
 
-// Whether a machine just read is one: every end has a node, bounds hold. The error says what is
-// wrong.
+// Checks a machine after reading: every end has a node, and the bounds hold. The error names the
+// fault.
 [[nodiscard]] base::Status check_machine(const Machine& machine, std::string_view source);
 
 }  // namespace regroup::topology

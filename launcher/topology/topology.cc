@@ -1,4 +1,4 @@
-// Questions to a Topology, and its picture in text.
+// Queries on a Topology, and its description as text.
 #include "launcher/topology/topology.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-// Groups `threads` by the parts of one kind; threads in none form a group of their own.
+// Groups `threads` by the parts of one kind; threads in no such part form a group of their own.
 std::vector<std::pair<std::uint32_t, ThreadSet>> split(const Topology& topology,
                                                        const ThreadSet& threads, spec::Unit unit) {
   std::map<std::uint32_t, ThreadSet> found;

@@ -15,11 +15,11 @@ namespace regroup::topology {
 
 inline constexpr std::uint32_t kNoPart = UINT32_MAX;
 
-// A hardware thread, and the number of the part of each kind that it belongs to. Numbers are
-// logical: they count in the order of hwloc, in which neighbours are near.
+// A hardware thread, and for each Unit the number of the part that it belongs to. Numbers are
+// logical: they follow hwloc's order, in which consecutive parts are close.
 struct HwThread {
-  int os = 0;  // number of the operating system
-  // By Unit; kNoPart: in none.
+  int os = 0;  // operating system number
+  // Indexed by Unit; kNoPart: in no such part.
   std::array<std::uint32_t, static_cast<int>(spec::Unit::kNode) + 1> parts{};
 
   [[nodiscard]] std::uint32_t part(spec::Unit unit) const {
@@ -30,29 +30,29 @@ struct HwThread {
 
 struct Topology {
   std::vector<HwThread> threads;               // in logical order
-  std::string model;                           // of the processors; "": not known
+  std::string model;                           // of the processors; "": unknown
   std::vector<std::uint64_t> numa_bytes;       // memory of each NUMA node
-  std::array<std::uint64_t, 3> cache_bytes{};  // of one L1, L2, L3; 0: there is none
-  bool this_machine = true;                    // its numbers can be bound to
+  std::array<std::uint64_t, 3> cache_bytes{};  // sizes of one L1, L2 and L3; 0: none
+  bool this_machine = true;                    // processes can be bound to its threads
   bool operator==(const Topology&) const = default;
 };
 
 // Indices into Topology::threads, ascending.
 using ThreadSet = std::vector<std::uint32_t>;
 
-// The parts of one kind, in logical order, each with its threads. kNode: one with all of them.
+// The threads of each part of one kind, in logical order. kNode: a single part with all threads.
 [[nodiscard]] std::vector<ThreadSet> parts_of(const Topology& topology, spec::Unit unit);
 
-// What is left when only these may be used (operating system numbers). Parts keep their numbers.
+// The topology with only the threads `cpus` (operating system numbers). Parts keep their numbers.
 [[nodiscard]] Topology restricted(Topology topology, const std::vector<int>& cpus);
 
-// Ascending operating system numbers of these threads.
+// The operating system numbers of these threads, ascending.
 [[nodiscard]] std::vector<int> os_numbers(const Topology& topology, const ThreadSet& threads);
 
 // "0-2,5"
 [[nodiscard]] std::string ranges(const std::vector<int>& ascending);
 
-// Several lines for people: packages, NUMA nodes, caches and the cores in them.
+// Several lines for the user: packages, NUMA nodes, caches and their cores.
 [[nodiscard]] std::string describe(const Topology& topology, std::string_view host);
 
 }  // namespace regroup::topology

@@ -1,5 +1,5 @@
-// pugixml neither follows external entities nor expands declared ones; what is left is to bound
-// size and depth.
+// pugixml neither follows external entities nor expands declared ones; this adds bounds for size
+// and depth.
 #include "launcher/topology/xml_input.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ base::Result<std::int64_t> XmlInput::number(const pugi::xml_node& node, const ch
                                  text.substr(0, 40), least, most));
 }
 
-// Walks without recursion: the depth is what is looked for.
+// Walks without recursion, since the depth is not known to be bounded yet.
 base::Status XmlInput::check() const {
   std::size_t depth = 1, elements = 0;
   for (pugi::xml_node node = root(); node;) {

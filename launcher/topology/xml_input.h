@@ -1,4 +1,4 @@
-// XML that comes from people: bounded, without entities of its own, and with the line of each
+// Parses untrusted XML: with bounds, without entity declarations, and with the line of each
 // element.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace regroup::topology {
 
 class XmlInput {
  public:
-  // kInvalidArgument, "SOURCE:LINE: ...": cut, not well formed, nested deeper than 64, more than
-  // 200,000 elements, an attribute longer than 64 KiB, declarations of entities.
+  // kInvalidArgument, "SOURCE:LINE: ...": incomplete or not well formed, nested deeper than 64,
+  // more than 200,000 elements, an attribute longer than 64 KiB, or an entity declaration.
   [[nodiscard]] static base::Result<XmlInput> parse(std::string_view text,
                                                     const std::string& source);
 
@@ -23,7 +23,7 @@ class XmlInput {
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] base::Status error(const pugi::xml_node& node, std::string_view what) const;
 
-  // The attribute as a number of [least, most]; `otherwise` if it is not there or empty.
+  // The attribute as a number in [least, most]; `otherwise` if it is missing or empty.
   [[nodiscard]] base::Result<std::int64_t> number(const pugi::xml_node& node, const char* attribute,
                                                   std::int64_t least, std::int64_t most,
                                                   std::int64_t otherwise) const;
