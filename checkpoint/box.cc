@@ -59,7 +59,7 @@ std::optional<std::uint64_t> volume_of(const Shape& count) {
   return volume;
 }
 
-bool is_boundless(const Shape& shape, std::uint64_t unit) {
+bool is_too_large(const Shape& shape, std::uint64_t unit) {
   std::uint64_t left = std::numeric_limits<std::int64_t>::max() / unit;
   for (const std::uint64_t n : shape) {
     if (n > left) return true;
@@ -110,7 +110,7 @@ std::vector<Run> runs_of(const Box& part, const Box& from, const Box& to) {
   return out;
 }
 
-std::optional<std::string> why_no_tiling(const Shape& shape, std::span<const Box> boxes) {
+std::optional<std::string> tiling_error(const Shape& shape, std::span<const Box> boxes) {
   std::vector<const Box*> sorted;
   std::uint64_t sum = 0;
   for (const Box& box : boxes) {

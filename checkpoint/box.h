@@ -27,7 +27,7 @@ struct Box {
 [[nodiscard]] std::optional<std::uint64_t> volume_of(const Shape& count);
 // True if no program can hold a tensor of that shape, even one without elements: the product of
 // `unit` and all extents other than 0 is above 2^63 - 1.
-[[nodiscard]] bool is_boundless(const Shape& shape, std::uint64_t unit = 1);
+[[nodiscard]] bool is_too_large(const Shape& shape, std::uint64_t unit = 1);
 [[nodiscard]] bool lies_within(const Box& box, const Shape& shape);
 // The elements that are in both boxes; empty if there are none. Both boxes must have the same
 // number of dimensions.
@@ -47,7 +47,7 @@ struct Run {
 [[nodiscard]] std::vector<Run> runs_of(const Box& part, const Box& from, const Box& to);
 
 // Empty if `boxes` cover each element of `shape` exactly once; else what is wrong.
-[[nodiscard]] std::optional<std::string> why_no_tiling(const Shape& shape,
-                                                       std::span<const Box> boxes);
+[[nodiscard]] std::optional<std::string> tiling_error(const Shape& shape,
+                                                      std::span<const Box> boxes);
 
 }  // namespace regroup::checkpoint

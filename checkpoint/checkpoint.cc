@@ -15,7 +15,7 @@
 #include "checkpoint/block_sum.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
-#include "checkpoint/side_by_side.h"
+#include "checkpoint/parallel.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -79,7 +79,7 @@ class BlockReader {
         if (!status.ok() && !ended.exchange(true)) error = status;
       }
     };
-    side_by_side(threads_for(range_.offset + first * kBlock, out.size()), work);
+    run_parallel(threads_for(range_.offset + first * kBlock, out.size()), work);
     return error;
   }
 
@@ -87,7 +87,7 @@ class BlockReader {
   [[nodiscard]] std::uint64_t threads_for(std::uint64_t offset, std::uint64_t bytes) const {
     const std::uint64_t worth = std::min(kMostThreads, bytes / kReadSizes.bytes_per_thread);
     if (worth < 2 || !in_page_cache(fd_, offset, bytes)) return 1;
-    return std::min<std::uint64_t>(worth, cores());
+    return std::min<std::uint64_t>(worth, usable_cores());
   }
 
   Status read_block(std::uint64_t block, std::span<std::byte> out) {

@@ -105,7 +105,7 @@ base::Result<std::vector<Entry>> list(const std::string& directory) {
   return out;
 }
 
-std::optional<std::string> why_not_one(const std::string& path) {
+std::optional<std::string> why_not_a_checkpoint(const std::string& path) {
   const auto entries = list(path);
   if (!entries.ok() || entries->empty()) return std::nullopt;
   return fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
@@ -167,8 +167,8 @@ Status clean(const std::string& directory) {
   return {};
 }
 
-std::vector<proto::Step> superfluous(std::vector<proto::Step> steps, const Retention& retention,
-                                     std::optional<proto::Step> made) {
+std::vector<proto::Step> steps_to_remove(std::vector<proto::Step> steps, const Retention& retention,
+                                         std::optional<proto::Step> made) {
   std::ranges::sort(steps, std::greater());
   const std::size_t kept = std::max(retention.last, kLeastKept);
   std::vector<proto::Step> out;
@@ -185,7 +185,7 @@ base::Result<std::vector<proto::Step>> prune(const std::string& directory,
   REGROUP_ASSIGN_OR_RETURN(auto entries, list(directory));
   std::vector<proto::Step> steps;
   for (const Entry& entry : entries) steps.push_back(entry.step);
-  const std::vector<proto::Step> out = superfluous(steps, retention, made);
+  const std::vector<proto::Step> out = steps_to_remove(steps, retention, made);
   for (const proto::Step step : out)
     REGROUP_RETURN_IF_ERROR(
         remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));

@@ -37,7 +37,7 @@ using Say = std::function<void(const std::string&)>;  // prints a line for the u
 
 // For a command that needs one checkpoint: the message if `path` is a directory of checkpoints,
 // naming the newest. Empty if `path` is not such a directory, or has no checkpoint.
-[[nodiscard]] std::optional<std::string> why_not_one(const std::string& path);
+[[nodiscard]] std::optional<std::string> why_not_a_checkpoint(const std::string& path);
 
 // The lock that a writer of a directory must hold. It ends at the latest with the process that took
 // it.
@@ -75,9 +75,9 @@ struct Retention {
 };
 // The steps of `steps` to remove. Never `made`, which the caller has just written, even if there
 // are later steps.
-[[nodiscard]] std::vector<proto::Step> superfluous(std::vector<proto::Step> steps,
-                                                   const Retention& retention,
-                                                   std::optional<proto::Step> made = {});
+[[nodiscard]] std::vector<proto::Step> steps_to_remove(std::vector<proto::Step> steps,
+                                                       const Retention& retention,
+                                                       std::optional<proto::Step> made = {});
 // Removes these checkpoints and returns their steps. The caller holds the lock.
 [[nodiscard]] base::Result<std::vector<proto::Step>> prune(const std::string& directory,
                                                            const Retention& retention,

@@ -82,7 +82,7 @@ struct Manifest {
 [[nodiscard]] base::Status check(const Manifest& manifest, bool tensors_whole = true);
 
 // Why a tensor cannot have the name `name`; empty if it can.
-[[nodiscard]] std::optional<std::string> why_no_name(const std::string& name);
+[[nodiscard]] std::optional<std::string> name_error(const std::string& name);
 
 [[nodiscard]] std::uint64_t bytes_of(const Tensor& tensor);
 [[nodiscard]] constexpr std::uint64_t blocks_of(std::uint64_t bytes) {

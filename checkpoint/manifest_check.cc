@@ -72,7 +72,7 @@ Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& 
 }
 
 Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_one) {
-  if (const auto why = why_no_name(tensor.name)) return damaged("{}", *why);
+  if (const auto why = name_error(tensor.name)) return damaged("{}", *why);
   const auto size = size_of_dtype(tensor.dtype);
   if (!size) return damaged("tensor {}: unknown type {:?}", escaped(tensor.name), tensor.dtype);
   const auto volume = volume_of(tensor.shape);
@@ -85,7 +85,7 @@ Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_o
   if (tensor.pieces.size() == 1 && tensor.pieces[0].box.count == tensor.shape) return {};
   std::vector<Box> boxes;
   for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
-  if (const auto why = why_no_tiling(tensor.shape, boxes))
+  if (const auto why = tiling_error(tensor.shape, boxes))
     return damaged("tensor {}: {}", escaped(tensor.name), *why);
   return {};
 }
@@ -120,7 +120,7 @@ Status check_coverage(const Manifest& manifest) {
 
 }  // namespace
 
-std::optional<std::string> why_no_name(const std::string& name) {
+std::optional<std::string> name_error(const std::string& name) {
   if (name.empty()) return "a tensor has an empty name";
   if (name.size() <= kLongestName) return std::nullopt;
   return fmt::format("tensor {}...: name of {} bytes, expected at most {}",

@@ -13,7 +13,7 @@
 namespace regroup::checkpoint {
 
 // Number of cores that this thread may use. More threads than that would evict each other's caches.
-[[nodiscard]] inline unsigned cores() {
+[[nodiscard]] inline unsigned usable_cores() {
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
     return static_cast<unsigned>(CPU_COUNT(&allowed));
@@ -23,7 +23,7 @@ namespace regroup::checkpoint {
 // Calls `work` in up to `threads` threads, including the caller's, and returns when all calls have
 // returned. The new threads block signals sent to the process, so that its own threads handle them.
 template <class Work>
-void side_by_side(std::uint64_t threads, const Work& work) {
+void run_parallel(std::uint64_t threads, const Work& work) {
   std::vector<std::jthread> others;
   if (threads > 1) {
     sigset_t all, before;

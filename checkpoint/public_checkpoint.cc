@@ -25,7 +25,7 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
   if (!opened.ok()) {
     const auto entries = checkpoint::list(path);
     if (entries.code() == base::Code::kNotFound) return entries.status();
-    if (auto why = checkpoint::why_not_one(path)) return base::not_found(std::move(*why));
+    if (auto why = checkpoint::why_not_a_checkpoint(path)) return base::not_found(std::move(*why));
     return opened.status();
   }
   auto impl = std::make_unique<Impl>(Impl{std::move(*opened), {}});

@@ -15,7 +15,7 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-Status same_tensor(const LaidTensor& old, const LaidTensor& wanted) {
+Status same_tensor(const TensorLayout& old, const TensorLayout& wanted) {
   if (old.dtype != wanted.dtype) {
     return invalid_argument(fmt::format("tensor {}: got type {}, expected {}",
                                         base::escaped(old.name), base::escaped(old.dtype),
@@ -27,7 +27,7 @@ Status same_tensor(const LaidTensor& old, const LaidTensor& wanted) {
                                       to_string(whole(wanted.shape))));
 }
 
-Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy,
+Status plan_piece(const TensorLayout& old, const TensorLayout& wanted, Copy copy,
                   std::vector<Copy>* out) {
   const Box& box = wanted.pieces[copy.to].box;
   if (!lies_within(box, wanted.shape))
@@ -49,8 +49,8 @@ Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy,
 }  // namespace
 
 base::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to) {
-  std::unordered_map<std::string_view, const LaidTensor*> by_name;
-  for (const LaidTensor& tensor : from) by_name.emplace(tensor.name, &tensor);
+  std::unordered_map<std::string_view, const TensorLayout*> by_name;
+  for (const TensorLayout& tensor : from) by_name.emplace(tensor.name, &tensor);
   std::vector<Copy> out;
   for (std::size_t i = 0; i < to.size(); ++i) {
     const auto old = by_name.find(to[i].name);

@@ -12,17 +12,17 @@
 
 namespace regroup::checkpoint {
 
-struct LaidPiece {
+struct OwnedPiece {
   std::uint32_t owner = 0;
   Box box;
 };
-struct LaidTensor {
+struct TensorLayout {
   std::string name;
   std::string dtype;
   Shape shape;
-  std::vector<LaidPiece> pieces;
+  std::vector<OwnedPiece> pieces;
 };
-using Layout = std::vector<LaidTensor>;
+using Layout = std::vector<TensorLayout>;
 
 // Copy `box`, in coordinates of the tensor, from piece `from` of the old layout to piece `to` of
 // the new layout.

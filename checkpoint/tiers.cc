@@ -23,7 +23,7 @@ using base::Result;
 using base::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
-constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 constexpr std::chrono::seconds kReleaseLimit{10};
 
 std::string manifest_of(const std::string& path) {
@@ -63,7 +63,7 @@ Status await_visible(const std::string& path, const CopyOptions& options) {
   for (;;) {
     Status status = verify(path, options.on_progress);
     if (status.ok() || std::chrono::steady_clock::now() >= deadline) return status;
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -97,7 +97,7 @@ Result<base::FileLock> borrow_lock(const std::string& directory, const OnProgres
     if (lock.code() != base::Code::kUnavailable || std::chrono::steady_clock::now() >= deadline)
       return lock;
     if (on_progress) on_progress({});
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -115,7 +115,7 @@ Status prune_copies(const std::string& directory, const Retention& retention, pr
     else
       REGROUP_RETURN_IF_ERROR(remove_all(entry.path));
   }
-  for (const proto::Step step : superfluous(steps, retention, copied))
+  for (const proto::Step step : steps_to_remove(steps, retention, copied))
     REGROUP_RETURN_IF_ERROR(remove_copy(entry_of(directory, step).path));
   return {};
 }

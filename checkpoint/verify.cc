@@ -18,7 +18,7 @@
 #include "checkpoint/block_sum.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
-#include "checkpoint/side_by_side.h"
+#include "checkpoint/parallel.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -72,7 +72,7 @@ class Verifier {
       file.ahead.emplace(file.fd.get(), file.bytes);
     }
     const auto most = std::max<std::uint64_t>(1, progress_.total / kVerifySizes.bytes_per_thread);
-    side_by_side(std::min<std::uint64_t>(threads, most), [this] { work(); });
+    run_parallel(std::min<std::uint64_t>(threads, most), [this] { work(); });
     std::ranges::sort(findings_);
     return findings_.empty() ? Status() : base::data_loss(joined());
   }

@@ -63,7 +63,8 @@ bool takes_bits_of(std::string_view own, std::string_view dtype) {
 base::Result<checkpoint::Checkpoint> opened(const std::string& path) {
   auto out = checkpoint::Checkpoint::open(path);
   if (out.ok()) return out;
-  if (auto why = checkpoint::why_not_one(path)) return base::Status(out.code(), std::move(*why));
+  if (auto why = checkpoint::why_not_a_checkpoint(path))
+    return base::Status(out.code(), std::move(*why));
   return out;
 }
 

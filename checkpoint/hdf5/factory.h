@@ -9,8 +9,8 @@
 
 namespace regroup::checkpoint::hdf5 {
 
-// Writes checkpoints into `directory`, which is there. Whoever commits, or cleans up, holds its
-// DirectoryLock.
+// Returns a store that writes checkpoints into the existing `directory`. The process that commits
+// or cleans up must hold the DirectoryLock of `directory`.
 [[nodiscard]] std::unique_ptr<CheckpointStore> make_store(std::string directory,
                                                           WriteOptions options = {});
 

@@ -1,7 +1,7 @@
-// Long aligned runs of memory are written from where they are and summed while the device reads
-// them: should somebody change them meanwhile, against the contract, the checksum tells. The rest
-// is copied into the queue's buffers, in strides that stay in the cache between the copy and the
-// checksum.
+// Writes long aligned runs of memory in place, and computes their checksums while the device reads
+// them; if the caller changes them meanwhile, against the contract, the checksum does not match.
+// Copies the rest into the queue's buffers, in strides that stay in the cache between the copy and
+// the checksum.
 #include "checkpoint/hdf5/image_writer.h"
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace {
 using base::Status;
 
 constexpr std::size_t kStride = 64 << 10;
-// Shorter ones cost less as a copy than as a write of their own.
+// Shorter runs are copied, since that is faster than a write of their own.
 constexpr std::size_t kWorthARun = 64 << 10;
 
-// Checksums of one extent as its bytes, none beyond a block, go by.
+// Computes the checksums of one extent incrementally. A call must not cross the end of a block.
 void add_to_crcs(Range* range, std::uint64_t done, std::span<const std::byte> bytes) {
   if (done % kBlock == 0) range->crcs.push_back(0);
   range->crcs.back() = base::crc32c(bytes, range->crcs.back());
@@ -36,8 +36,8 @@ class Image {
     }
   }
 
-  // The next bytes of the file as they lie in memory, if they can be written from there; else
-  // nothing. The file has come to a multiple of the alignment.
+  // The next bytes of the file if they can be written from the caller's memory; else empty. The
+  // position in the file must be a multiple of the alignment.
   [[nodiscard]] std::span<const std::byte> run() {
     while (index_ < extents_.size() && done_ == extents_[index_].bytes.size()) next_extent();
     if (index_ == extents_.size()) return {};
@@ -48,7 +48,7 @@ class Image {
     const std::size_t bytes = std::min(rest.size(), WriteQueue::kBufferBytes);
     return rest.first(bytes - bytes % WriteQueue::kAlignment);
   }
-  // Sums a run, which is over.
+  // Adds a complete run to the checksums.
   void pass(std::span<const std::byte> run) {
     while (!run.empty()) {
       const std::size_t bytes = std::min<std::uint64_t>(run.size(), kBlock - done_ % kBlock);
@@ -58,7 +58,7 @@ class Image {
     }
   }
 
-  // Fills `out` with the next bytes of the file; fewer only at its end, or where a run begins.
+  // Fills `out` with the next bytes of the file; with fewer at the end or where a run begins.
   std::size_t fill(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size() && index_ < extents_.size()) {
@@ -90,7 +90,7 @@ class Image {
 
   std::span<const Extent> extents_;
   std::size_t index_ = 0;
-  std::size_t done_ = 0;  // of that extent
+  std::size_t done_ = 0;  // number of bytes of that extent
 };
 
 }  // namespace

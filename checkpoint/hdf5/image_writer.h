@@ -1,4 +1,4 @@
-// Writes a file's bytes in one pass, at the speed of the device, with their checksums.
+// Writes the bytes of a file in one pass, at the speed of the device, and computes their checksums.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@
 namespace regroup::checkpoint::hdf5 {
 
 struct WriteOptions {
-  bool direct = true;  // O_DIRECT; without it, or where the file system refuses it, the page cache
-  // io_uring; without it, or where the kernel refuses it, one write after the other.
-  bool uring = true;
-  bool commits = true;  // the process that writes commits as well, if it is the only writer
-  // Called often while the disk takes what is written; may be empty.
+  bool direct = true;  // use O_DIRECT, unless the file system refuses it; else the page cache
+  bool uring = true;   // use io_uring, unless the kernel refuses it; else one write after the other
+  bool commits = true;  // if this is the only writer, it will also commit
+  // Called often while the disk accepts data; may be empty.
   std::function<void()> moved = {};
 };
 
-// Bytes of the file, and where to put their checksums: offset and bytes of `range` are filled in.
+// A part of the file. write_image() puts its checksums into `range`, whose offset and bytes are
+// set.
 struct Extent {
   std::span<const std::byte> bytes;
   Range* range;
 };
 
-// Writes `extents`, which are in ascending order and cover `file_bytes` without a gap, over the
-// existing file `path`, and fills in the checksums. Ok: they are on the disk. An error is final for
-// this file.
+// Overwrites the existing file `path` with `extents`, which are ascending and cover `file_bytes`
+// without a gap, and fills in the checksums. On ok the bytes are on disk. After an error the file
+// cannot be used.
 [[nodiscard]] base::Status write_image(const std::string& path, std::span<const Extent> extents,
                                        std::uint64_t file_bytes, const WriteOptions& options);
 

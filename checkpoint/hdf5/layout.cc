@@ -1,5 +1,5 @@
-// Creates datasets and asks where they lie. Format bounds V18: the metadata of newer formats
-// that 1.10 writes by default has no checksums in places.
+// Creates datasets and asks HDF5 for their offsets. Uses format V18, because some metadata of the
+// newer format that HDF5 1.10 writes by default has no checksums.
 #include "checkpoint/hdf5/layout.h"
 
 #include <fcntl.h>
@@ -21,8 +21,7 @@ using base::Status;
 
 constexpr hsize_t kAlignFrom = 64 << 10;
 
-// Makes the datasets of one file: contiguous, their places fixed at once, their bytes left as they
-// are.
+// Creates the datasets of one file: contiguous, allocated early, not filled.
 class Datasets {
  public:
   explicit Datasets(const FileHandle& file)
@@ -30,15 +29,15 @@ class Datasets {
     H5Pset_layout(creation_.get(), H5D_CONTIGUOUS);
     H5Pset_alloc_time(creation_.get(), H5D_ALLOC_TIME_EARLY);
     H5Pset_fill_time(creation_.get(), H5D_FILL_TIME_NEVER);
-    H5Pset_obj_track_times(creation_.get(), false);  // the same state gives the same file
+    H5Pset_obj_track_times(creation_.get(), false);  // equal states give equal files
   }
-  // Where its bytes are; 0 if it has none.
+  // The offset of the dataset's bytes; 0 if it has none.
   Result<std::uint64_t> add(const std::string& name, const std::string& dtype, const Shape& shape) {
     const SpaceHandle space = space_of(shape);
     const DatasetHandle dataset(H5Dcreate2(file_.get(), name.c_str(), types_.of(dtype), space.get(),
                                            H5P_DEFAULT, creation_.get(), H5P_DEFAULT));
     if (!dataset.valid()) return failed("H5Dcreate", base::escaped(name));
-    REGROUP_RETURN_IF_ERROR(types_.tell(dtype, dataset.get()));
+    REGROUP_RETURN_IF_ERROR(types_.annotate(dtype, dataset.get()));
     if (volume_of(shape).value_or(0) == 0) return std::uint64_t{0};
     const haddr_t offset = H5Dget_offset(dataset.get());
     if (offset == HADDR_UNDEF) return failed("H5Dget_offset", base::escaped(name));
@@ -51,7 +50,7 @@ class Datasets {
   StoredTypes types_;
 };
 
-// Small pieces of a type, one behind the other.
+// Small pieces of one type, packed into one dataset.
 struct Pack {
   std::vector<std::size_t> pieces;
   std::uint64_t elements = 0;
@@ -77,7 +76,7 @@ Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPie
   ShardLayout out;
   out.places.resize(pieces.size());
   std::map<std::string, Pack> packs;                    // by type
-  std::unordered_map<std::string, unsigned> same_name;  // pieces of one tensor
+  std::unordered_map<std::string, unsigned> same_name;  // number of pieces of each tensor
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const SnapshotPiece& piece = pieces[i];
     if (!piece.bytes.empty() && piece.bytes.size() < kPacked) {

@@ -1,4 +1,4 @@
-// Where HDF5 puts the pieces of a shard file.
+// Lays out a shard file: HDF5 decides where each piece is.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace regroup::checkpoint::hdf5 {
 
-inline constexpr std::uint64_t kPacked = 512;  // pieces below so many bytes share a dataset
+inline constexpr std::uint64_t kPacked = 512;  // pieces of fewer bytes share a dataset
 inline constexpr const char* kPackedName = "~packed.";
 
 struct Place {
@@ -19,12 +19,12 @@ struct Place {
   std::uint64_t offset = 0;  // of the piece's bytes in the file
 };
 struct ShardLayout {
-  std::vector<Place> places;  // of each piece
-  std::uint64_t bytes = 0;    // of the file
+  std::vector<Place> places;  // one per piece
+  std::uint64_t bytes = 0;    // size of the file
 };
 
-// Makes the file `path` with a dataset for each piece, contiguous and allocated, and with no bytes
-// in it. HDF5 does not open the file again after this.
+// Creates the file `path` with a dataset for each piece, contiguous and allocated, whose bytes are
+// not written yet. HDF5 does not open the file again after this.
 [[nodiscard]] base::Result<ShardLayout> lay_out(const std::string& path,
                                                 std::span<const SnapshotPiece> pieces);
 

@@ -1,4 +1,4 @@
-// The few things that layout and view have in common.
+// The HDF5 helpers that layout.cc and view.cc share.
 #include "checkpoint/hdf5/library.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace regroup::checkpoint::hdf5 {
 namespace {
 
 constexpr int kMostAttempts = 5;
-constexpr hsize_t kAlignTo = 4096;             // as O_DIRECT likes it
+constexpr hsize_t kAlignTo = 4096;             // as O_DIRECT requires
 constexpr std::string_view kSpecial = "/%@~";  // a % in a mapping of a virtual dataset is a pattern
 
 herr_t innermost(unsigned depth, const H5E_error2_t* error, void* out) {
@@ -27,7 +27,7 @@ TypeHandle complex_type(hid_t part, std::size_t bytes) {
   return type;
 }
 
-// *raw: as a number of another kind.
+// *raw: the element is stored as a number of another kind.
 TypeHandle stored_type(const std::string& dtype, bool* raw) {
   *raw = false;
   const auto copy = [](hid_t type) { return TypeHandle(H5Tcopy(type)); };
@@ -55,7 +55,7 @@ base::Status failed(const std::string& call, const std::string& object) {
   return {code, fmt::format("{}({}): {}", call, object, why)};
 }
 
-void tame() {
+void configure_errors() {
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
@@ -69,7 +69,7 @@ base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t versi
   hid_t file = H5I_INVALID_HID;
   for (int attempt = 0; file < 0 && attempt < kMostAttempts; ++attempt) {
     file = H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get());
-    if (file < 0 && errno != EINTR) break;  // HDF5 does not try an interrupted open() again
+    if (file < 0 && errno != EINTR) break;  // HDF5 does not retry an interrupted open()
   }
   if (file < 0) return failed("H5Fcreate", path);
   return FileHandle(file);
@@ -89,7 +89,7 @@ const StoredTypes::Stored& StoredTypes::stored(const std::string& dtype) {
   return stored_.emplace(dtype, Stored{std::move(type), std::move(text)}).first->second;
 }
 
-base::Status StoredTypes::tell(const std::string& dtype, hid_t dataset) {
+base::Status StoredTypes::annotate(const std::string& dtype, hid_t dataset) {
   const TypeHandle& text = stored(dtype).text;
   if (!text.valid()) return {};
   const AttributeHandle attribute(

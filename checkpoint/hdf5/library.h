@@ -1,5 +1,5 @@
-// HDF5 with owned handles and errors as Status. Only programs of tools/ link it: a second HDF5 in a
-// member would clash with the one that h5py brings. Used by one thread.
+// HDF5 with owned handles and errors as Status. Only programs in tools/ link it, since a second
+// HDF5 in a member would clash with h5py's. Used by one thread.
 #pragma once
 
 #include <hdf5.h>
@@ -14,7 +14,7 @@
 
 namespace regroup::checkpoint::hdf5 {
 
-// A handle of HDF5; closed by `CloseOne`. Negative: none.
+// Owns an HDF5 handle and closes it with `CloseOne`. Negative: none.
 template <herr_t (*CloseOne)(hid_t)>
 class Handle {
  public:
@@ -27,7 +27,7 @@ class Handle {
   }
   [[nodiscard]] hid_t get() const { return id_; }
   [[nodiscard]] bool valid() const { return id_ >= 0; }
-  // Closes now, which for a file may fail.
+  // Closes now; false if that fails, as it may for a file.
   [[nodiscard]] bool close() { return CloseOne(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
 
  private:
@@ -40,30 +40,30 @@ using TypeHandle = Handle<H5Tclose>;
 using DatasetHandle = Handle<H5Dclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-// "CALL(OBJECT): what HDF5 says", of the call that just failed.
+// "CALL(OBJECT): HDF5's message" for the call that has just failed.
 [[nodiscard]] base::Status failed(const std::string& call, const std::string& object);
-// Errors come back as values only, and nothing is left to do at exit(), where HDF5 would crash over
-// a file that it could not close. Before the first call.
-void tame();
-// A new file of this format version, or of the oldest that has what is made in it (EARLIEST); its
-// datasets from `align_from` bytes on begin at multiples of 4 KiB.
+// Makes HDF5 print no errors (they are return values), and do nothing at exit(), where it would
+// crash on a file that it could not close. Call it before any other HDF5 function.
+void configure_errors();
+// Creates a file in format `version` (EARLIEST: the oldest that supports its content). Datasets of
+// at least `align_from` bytes begin at multiples of 4 KiB.
 [[nodiscard]] base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
                                                    hsize_t align_from);
 
-// The types in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for
-// are stored as unsigned integers, and are raw. Made once: handles and property lists take HDF5
-// longer than a dataset.
+// The types in which elements are stored, little-endian. A type of number that HDF5 does not have
+// is stored as an unsigned integer ("raw"). Created once, since HDF5 needs more time for handles
+// and property lists than for a dataset.
 class StoredTypes {
  public:
   StoredTypes();
   [[nodiscard]] hid_t of(const std::string& dtype);
-  // Adds the attribute "dtype" if elements are raw: it says what they are.
-  [[nodiscard]] base::Status tell(const std::string& dtype, hid_t dataset);
+  // If elements of `dtype` are raw, adds the attribute "dtype" with their true type to `dataset`.
+  [[nodiscard]] base::Status annotate(const std::string& dtype, hid_t dataset);
 
  private:
   struct Stored {
     TypeHandle type;
-    TypeHandle text;  // of the attribute; invalid: elements are not raw
+    TypeHandle text;  // type of the attribute; invalid if elements are not raw
   };
   const Stored& stored(const std::string& dtype);
 
@@ -71,9 +71,9 @@ class StoredTypes {
   std::map<std::string, Stored> stored_;
 };
 [[nodiscard]] std::vector<hsize_t> dims_of(const Shape& shape);
-// For datasets of this shape; [] is a scalar.
+// The data space for datasets of this shape; [] is a scalar.
 [[nodiscard]] SpaceHandle space_of(const Shape& shape);
-// A name that no character of gives a meaning to in HDF5: "/" and the like as @2F.
+// The HDF5 link name for `tensor`: characters with a meaning in HDF5 paths are escaped ("/": @2F).
 [[nodiscard]] std::string link_name(const std::string& tensor);
 
 }  // namespace regroup::checkpoint::hdf5

@@ -1,5 +1,5 @@
-// A writer's part: HDF5 lays the file out, we write its bytes, then a manifest of this part only.
-// Commit joins the parts' manifests to one.
+// A writer's part: HDF5 lays out the file, then we write its bytes and a manifest of this part.
+// commit() merges the manifests of all parts.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -45,10 +45,10 @@ Status check_pieces(const Snapshot& snapshot) {
   return {};
 }
 
-// The manifest of a part, and of each piece of the snapshot its place in it.
+// The manifest of a part, and the place in it of each piece of the snapshot.
 struct Described {
   Manifest part;
-  std::vector<std::pair<std::size_t, std::size_t>> places;  // tensor, and piece of it
+  std::vector<std::pair<std::size_t, std::size_t>> places;  // index of the tensor, and of its piece
 };
 
 Described describe(const Snapshot& snapshot, const std::string& file, const ShardLayout& layout) {
@@ -72,7 +72,7 @@ Described describe(const Snapshot& snapshot, const std::string& file, const Shar
   return out;
 }
 
-// The file's bytes in order: pieces, and between them what HDF5 wrote.
+// The bytes of the file in order: the pieces, and between them the metadata that HDF5 wrote.
 class Extents {
  public:
   Extents(Described* described, const Snapshot& snapshot) : file_(described->part.files[0]) {
@@ -121,7 +121,7 @@ class Store final : public CheckpointStore {
  public:
   Store(std::string directory, WriteOptions options)
       : directory_(std::move(directory)), options_(options) {
-    tame();
+    configure_errors();
   }
 
   Status write(const Snapshot& snapshot) override {
@@ -140,7 +140,7 @@ class Store final : public CheckpointStore {
       own_.emplace(stage, std::move(described.part));
       return {};
     }
-    // Another process commits, of another host perhaps: what it will say is on the disk must be.
+    // Another process, perhaps on another host, will commit, and relies on this part being on disk.
     REGROUP_RETURN_IF_ERROR(
         write_new_file(part_path(stage, snapshot.writer), encode(described.part), /*sync=*/true));
     return sync_folder(stage);
@@ -180,7 +180,7 @@ class Store final : public CheckpointStore {
 
   const std::string directory_;
   const WriteOptions options_;
-  std::optional<std::pair<std::string, Manifest>> own_;  // stage and part of a writer alone
+  std::optional<std::pair<std::string, Manifest>> own_;  // stage and part, if this writer is alone
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A virtual dataset for each tensor, mapped to the pieces in the shard files. HDF5 maps no scalar
-// and nothing empty, and takes seven times as long for a virtual dataset as for a plain one:
-// tensors as small as the text of a mapping are copied, and where there are many, those of one
-// piece are links to the shard's datasets.
+// A virtual dataset for each tensor, mapped to the pieces in the shard files. HDF5 cannot map
+// scalars and empty tensors, and takes seven times as long for a virtual dataset as for a plain
+// one. So tensors no larger than the description of a mapping are copied; and if there are many
+// tensors, those of one piece become links to the shard's datasets.
 #include "checkpoint/hdf5/view.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ void select(const SpaceHandle& space, const Box& box) {
                       dims_of(box.count).data(), nullptr);
 }
 
-// Where each dataset of packed pieces begins and ends.
+// The begin and end of each dataset of packed pieces.
 class Packs {
  public:
   explicit Packs(const Manifest& manifest) {
@@ -51,7 +51,7 @@ class Packs {
     }
   }
   static bool packed(const Piece& piece) { return piece.dataset.starts_with(kPackedName); }
-  // The elements of the piece's dataset, those of the piece selected.
+  // The data space of the piece's dataset, with the elements of the piece selected.
   [[nodiscard]] SpaceHandle source(const Piece& piece, std::uint64_t size) const {
     if (!packed(piece)) return space_of(piece.box.count);
     const auto& [begin, end] = extents_.at({piece.file, piece.dataset});
@@ -86,7 +86,7 @@ class View {
 
  private:
   Status add_virtual(const Tensor& tensor) {
-    H5Pset_layout(creation_.get(), H5D_CONTIGUOUS);  // forgets the mappings of the one before
+    H5Pset_layout(creation_.get(), H5D_CONTIGUOUS);  // drops the mappings of the previous tensor
     for (const Piece& piece : tensor.pieces) {
       if (piece.range.bytes == 0) continue;
       const SpaceHandle target = space_of(tensor.shape);
@@ -125,11 +125,11 @@ class View {
                                      types_.of(tensor.dtype), space(tensor.shape), H5P_DEFAULT,
                                      creation_.get(), H5P_DEFAULT));
     if (!dataset.valid()) return failed("H5Dcreate", base::escaped(tensor.name));
-    REGROUP_RETURN_IF_ERROR(types_.tell(tensor.dtype, dataset.get()));
+    REGROUP_RETURN_IF_ERROR(types_.annotate(tensor.dtype, dataset.get()));
     return dataset;
   }
 
-  // The elements of a piece to their places in `out`, which is the whole tensor.
+  // Copies the elements of a piece to their places in `out`, which holds the whole tensor.
   Status copy(const Tensor& tensor, const Piece& piece, std::span<std::byte> out) {
     if (piece.range.bytes == 0) return {};
     const std::string path = folder_ + "/" + file_of(piece);
@@ -179,7 +179,7 @@ class View {
   StoredTypes types_;
   std::optional<std::pair<Shape, SpaceHandle>> space_;
   std::map<std::uint32_t, base::Fd> files_;
-  std::vector<std::byte> read_;  // of file read_file_ from byte read_at_ on
+  std::vector<std::byte> read_;  // bytes of file read_file_ from offset read_at_ on
   std::uint64_t read_at_ = 0;
   std::uint32_t read_file_ = 0;
   std::vector<std::byte> elements_;  // of the tensor being copied
@@ -187,8 +187,8 @@ class View {
 };
 
 Status write_view(const std::string& path, const std::string& folder, const Manifest& manifest) {
-  // The first with virtual datasets; what the oldest makes instead has no checksums and takes half
-  // the time.
+  // V110 is the first format with virtual datasets. Without any, the oldest format takes half the
+  // time, but has no checksums.
   const bool many = manifest.tensors.size() > kMostVirtual;
   REGROUP_ASSIGN_OR_RETURN(
       auto created, create_file(path, many ? H5F_LIBVER_EARLIEST : H5F_LIBVER_V110, kNoAlignment));

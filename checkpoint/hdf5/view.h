@@ -10,8 +10,8 @@ namespace regroup::checkpoint::hdf5 {
 
 inline constexpr const char* kViewName = "model.h5";
 
-// Writes model.h5 into `folder`, where the shard files of `manifest` are, puts it on the disk, and
-// adds it to the files of `manifest`, with its checksums.
+// Writes model.h5 into `folder`, which has the shard files of `manifest`, syncs it to disk, and
+// adds it with its checksums to the files of `manifest`.
 [[nodiscard]] base::Status add_view(const std::string& folder, Manifest* manifest);
 
 }  // namespace regroup::checkpoint::hdf5

@@ -1,5 +1,4 @@
-// io_uring where the kernel has it. A write that came back short or interrupted is completed by
-// ordinary calls.
+// Uses io_uring if the kernel has it. Completes a short or interrupted write by ordinary calls.
 #include "checkpoint/hdf5/write_queue.h"
 
 #include <fcntl.h>
@@ -40,7 +39,7 @@ Result<std::unique_ptr<WriteQueue>> WriteQueue::open(const std::string& path,
 }
 
 WriteQueue::~WriteQueue() {
-  while (in_flight_ > 0) (void)reap();  // the kernel reads the buffers
+  while (in_flight_ > 0) (void)reap();  // the kernel still reads the buffers
   if (ring_) ::io_uring_queue_exit(&*ring_);
   if (memory_ != nullptr) ::munmap(memory_, kBuffers * kBufferBytes);
 }
@@ -91,7 +90,7 @@ Status WriteQueue::reap() {
   int waited = ::io_uring_wait_cqe(&*ring_, &cqe);
   while (waited == -EINTR || waited == -EAGAIN) waited = ::io_uring_wait_cqe(&*ring_, &cqe);
   if (waited < 0) {
-    in_flight_ = 0;  // nothing more will be known of them
+    in_flight_ = 0;  // io_uring will report no more completions
     return system_error("io_uring_wait", path_, -waited);
   }
   auto* flight = static_cast<Flight*>(::io_uring_cqe_get_data(cqe));
@@ -107,8 +106,7 @@ Status WriteQueue::reap() {
              : write_rest(static_cast<std::size_t>(flight - flights_.data()), done);
 }
 
-// O_DIRECT wants whole sectors: an odd rest goes through the page cache, which finish() flushes
-// too.
+// O_DIRECT needs whole sectors. A remainder goes through the page cache, which finish() also syncs.
 Status WriteQueue::write_rest(std::size_t index, std::size_t done) {
   const Flight& flight = flights_[index];
   const std::span<const std::byte> rest(flight.from + done, flight.bytes - done);

@@ -1,5 +1,5 @@
-// Writes in flight: out of the caller's memory where it is aligned, else out of a few buffers,
-// handed out empty and taken back full.
+// A queue of writes in flight, from the caller's memory if it is aligned, else from one of a few
+// buffers that buffer() hands out and write() takes back.
 #pragma once
 
 #include <liburing.h>
@@ -24,22 +24,23 @@ class WriteQueue {
   static constexpr std::size_t kBufferBytes = 4 << 20;
   static constexpr std::size_t kAlignment = 4096;  // of offsets and lengths with O_DIRECT
 
-  // For the existing file `path`.
+  // Opens the existing file `path`.
   [[nodiscard]] static base::Result<std::unique_ptr<WriteQueue>> open(const std::string& path,
                                                                       const WriteOptions& options);
   ~WriteQueue();
   WriteQueue(const WriteQueue&) = delete;
   WriteQueue& operator=(const WriteQueue&) = delete;
 
-  // A buffer that no write uses. Blocks until there is one; the error of a write that failed.
+  // Returns a buffer that no write uses; blocks until there is one. Returns the error of an earlier
+  // write that has failed.
   [[nodiscard]] base::Result<std::span<std::byte>> buffer();
   // Writes the first `bytes` of the buffer handed out last at `offset`, a multiple of kAlignment.
-  // With O_DIRECT up to kAlignment - 1 bytes behind them are written too; finish() cuts them off.
+  // With O_DIRECT it writes up to kAlignment - 1 further bytes, which finish() cuts off.
   [[nodiscard]] base::Status write(std::uint64_t offset, std::size_t bytes);
-  // The same out of the caller's memory, which stays as it is until finish(): whole multiples of
-  // kAlignment, and so aligned. Does not wait for the device unless kBuffers writes are in flight.
+  // Writes the caller's memory, which must not change until finish(); address and size must be
+  // multiples of kAlignment. Does not block unless kBuffers writes are in flight.
   [[nodiscard]] base::Status write_from(std::uint64_t offset, std::span<const std::byte> bytes);
-  // All writes are done, the file has `bytes` and is on the disk.
+  // Waits for all writes, truncates the file to `bytes` and syncs it to disk.
   [[nodiscard]] base::Status finish(std::uint64_t bytes);
 
  private:
@@ -51,9 +52,9 @@ class WriteQueue {
   };
 
   WriteQueue(std::string path, base::Fd file, bool direct);
-  [[nodiscard]] base::Status take_slot();  // current_ is one that no write uses; blocks
+  [[nodiscard]] base::Status take_slot();  // sets current_ to one that no write uses; blocks
   [[nodiscard]] base::Status submit(const Flight& flight);
-  [[nodiscard]] base::Status reap();  // one completion; blocks
+  [[nodiscard]] base::Status reap();  // waits for one completion
   [[nodiscard]] base::Status write_rest(std::size_t index, std::size_t done);
   [[nodiscard]] std::byte* memory(std::size_t index) const {
     return memory_ + index * kBufferBytes;
@@ -65,7 +66,7 @@ class WriteQueue {
   std::byte* memory_ = nullptr;
   std::optional<io_uring> ring_;
   std::array<Flight, kBuffers> flights_;
-  std::size_t current_ = 0;  // its buffer is handed out, or its write is begun
+  std::size_t current_ = 0;  // the buffer handed out last, or whose write was begun last
   std::size_t in_flight_ = 0;
 };
 

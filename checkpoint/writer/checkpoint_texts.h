@@ -1,4 +1,5 @@
-// What is said of a CheckpointPlan: to members, to regroup-persist and to the user.
+// The forms of a CheckpointPlan for members (environment), regroup-persist (JSON) and the user
+// (sentences).
 #pragma once
 
 #include <optional>
@@ -14,20 +15,20 @@ namespace regroup::writer {
 using spec::CheckpointPlan;
 using spec::Resume;
 
-// Parses regroup-persist's description of a checkpoint in `about`; none: there is no checkpoint.
+// Parses regroup-persist's description `text` of a checkpoint in `about`; empty: there is none.
 [[nodiscard]] base::Result<std::optional<Resume>> resume_of(const std::string& text,
                                                             const std::string& about);
-// The local directory that may hold the checkpoint to resume from, too; "": none.
+// The local directory that may also hold the checkpoint to resume from; "": none.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 
-// Adds the variables that describe the plan to a member.
+// Adds the variables that describe the plan to a member's environment.
 void add_checkpoint_variables(const CheckpointPlan& plan, spec::Environment& environment);
 
-// A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that
-// it is writing; 0: none.
+// A sentence about the newest checkpoint. `committed`, `writing`: the steps of the checkpoints that
+// this host has written last and is writing now; 0: none.
 [[nodiscard]] std::string newest_of(const CheckpointPlan& plan, proto::Step committed,
                                     proto::Step writing, bool several_hosts);
-// The sentence for the user about plan.resume, which must be set.
+// The sentence for the user that the job resumes from plan.resume, which must be set.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
 }  // namespace regroup::writer

@@ -16,9 +16,9 @@ namespace regroup::writer {
 // Owns a thread. The loop's thread constructs, uses and destroys it.
 class CheckpointWatcher {
  public:
-  // Calls `rung` on the loop's thread at least once after each ring, until it is destroyed. Maps
-  // the arena, whose save area must not be empty, once more, because the agent may replace its
-  // mapping.
+  // Calls `rung` on the loop's thread at least once after each ring, until the watcher is
+  // destroyed. `arena` must have a save area; the watcher maps it separately, because the agent may
+  // replace its own mapping.
   [[nodiscard]] static base::Result<std::unique_ptr<CheckpointWatcher>> start(
       boost::asio::io_context& loop, const shmem::Arena& arena, std::function<void()> rung);
   ~CheckpointWatcher();
@@ -31,7 +31,7 @@ class CheckpointWatcher {
 
   boost::asio::io_context& loop_;
   const shmem::Arena arena_;
-  // Empty once this is destroyed; the loop's thread.
+  // Empty once the watcher is destroyed. Used by the loop's thread.
   const std::shared_ptr<std::function<void()>> rung_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -1,5 +1,5 @@
-// Checkpoints of an elastic job: finds the one to resume from, and has the members' snapshots
-// written by regroup-persist, which alone uses HDF5.
+// The checkpoints of an elastic job, in the agent: runs regroup-persist (the only program that uses
+// HDF5) to write the members' snapshots, and to copy them to a second directory.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,65 +24,67 @@
 
 namespace regroup::writer {
 
-inline constexpr std::chrono::seconds kDiskLimit{
-    600};  // when the job ends, of one on which nothing moves
+// How long the end of the job waits for a disk that accepts no data.
+inline constexpr std::chrono::seconds kDiskLimit{600};
 
-// In the agent: waits for snapshots in the arena and has them written. Used by the loop's thread.
+// Waits for complete snapshots in the arena and has them written. Used by the loop's thread.
 class Checkpoints {
  public:
   using Say = std::function<void(const std::string&)>;
-  // `arena` gives the agent's, which may not be mapped yet. `host`: name of this one in a job on
-  // several, of which another one says what the job goes on from; else empty.
+  // `arena` returns the agent's arena, which may not be mapped yet. `host`: this host's name if the
+  // job runs on several hosts (the controller then reports what it resumes from), else "".
   Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std::string host,
               std::function<const shmem::Arena&()> arena, Say say, bool quiet);
   ~Checkpoints();
   void start();
-  // The agent's arena may have been made, or another one.
+  // Call when the agent may have created its arena, or replaced it.
   void look_for_arena();
-  // This host goes at `deadline`: decides whether the checkpoint that is being written, or another
-  // snapshot, can be finished by then, and reports the decision with its reason. Nothing is written
-  // after the deadline. An earlier deadline replaces it.
+  // This host will be taken away at `deadline`: decides whether the checkpoint that is being
+  // written, or another snapshot, can be finished by then, and reports the decision with its
+  // reason. Nothing is written after the deadline. A later call with an earlier deadline replaces
+  // it.
   void on_notice(base::TimePoint deadline);
-  // The job has failed and its members are about to be killed: calls `then` once a member that
-  // waits for others has saved its state, or none claims to.
+  // The job has failed and its members are about to be killed: requests a snapshot from a member
+  // that waits for others. Calls `then` once it is complete, or no member has claimed the request
+  // in time.
   void save_now(std::function<void()> then);
   // A member of this host ended; it may have claimed the last snapshot.
   void on_member_ended() { last_.on_member_ended(); }
-  // Until the deadline, while something is being written; else zero.
+  // The time until the deadline while something is being written; else zero.
   [[nodiscard]] base::Duration still_needs() const;
-  // "the newest checkpoint is that of step 20 in DIR", as far as this host knows, and which is
-  // being written; empty: the job keeps none.
+  // "the newest checkpoint is that of step 20 in DIR", as far as this host knows, and which one is
+  // being written; "": the job makes no checkpoints.
   [[nodiscard]] std::string newest() const {
     return newest_of(plan_, committed_, process_ ? writing_ : 0, !host_.empty());
   }
   // Calls `then` once nothing is being written any more and no snapshot waits.
   void finish(std::function<void()> then);
-  // Then: which checkpoint finish() of the members counted on, and why it is not there; "": all
-  // are.
+  // Call after that: which checkpoint the members' finish() relied on but is not on disk, and why;
+  // "": none.
   [[nodiscard]] std::string unsaved() const;
 
  private:
   void check_directory();
-  void take_own();
-  void take_again();
-  void not_ours_yet(const std::string& why);
-  void check(std::vector<std::string> argv);
-  void checked(int wait_status);
-  void taken(bool held);
-  void drop_check();
-  [[nodiscard]] bool release_own();
+  void lock_local_directory();
+  void retry_lock();
+  void report_not_locked(const std::string& why);
+  void run_check(std::vector<std::string> argv);
+  void on_check_ended(int wait_status);
+  void on_lock_settled(bool held);
+  void abandon_check();
+  [[nodiscard]] bool release_local_directory();
   void end_by(base::TimePoint deadline);
   [[nodiscard]] FinalCheckpointDecision choose() const;
-  void ask_after_writing();
+  void request_after_writing();
   void poll();
   void write(proto::Step step);
   void copy();
-  void copied(int wait_status);
-  void written(int wait_status);
+  void on_copy_ended(int wait_status);
+  void on_write_ended(int wait_status);
   [[nodiscard]] base::Result<std::string> description(proto::Step step) const;
   void failed(proto::Step step, const std::string& why);
   void free_area(proto::Step step);
-  void moved();
+  void on_progress();
 
   const CheckpointPlan plan_;
   const std::string host_;
@@ -90,32 +92,32 @@ class Checkpoints {
   const Say say_;
   const bool quiet_;
   boost::asio::io_context& loop_;
-  boost::asio::steady_timer limit_;  // of what is still being written when the job is over
-  boost::asio::steady_timer late_;  // for this host's own directory to answer, or to be tried again
+  boost::asio::steady_timer end_timer_;   // ends writing at the deadline, or after kDiskLimit
+  boost::asio::steady_timer lock_timer_;  // limits or repeats the locking of the local directory
   std::unique_ptr<CheckpointWatcher> watcher_;
-  int watched_ = -1;  // descriptor of the arena
+  int watched_ = -1;  // descriptor of the arena that watcher_ watches
+  // regroup-persist processes: one writes, one checks or locks the directory, one copies.
   std::shared_ptr<process::PipedProcess> process_, check_, copy_;
-  bool taking_ = false;  // check_ takes this host's own directory and prepares it ...
-  // ... and has not succeeded for the reason not_yet_; finish() does not wait for it.
-  bool hangs_ = false;
-  bool held_ = false;       // check_ has its lock ...
-  bool releasing_ = false;  // ... and gives it back, since the job is over
-  std::string check_error_, not_yet_;
-  proto::Step writing_ = 0, committed_ = 0;  // committed_: the newest of this job, 0: none yet
+  bool locking_ = false;    // check_ is locking and preparing the local directory
+  bool hangs_ = false;      // that has failed for now (not_locked_why_); finish() does not wait
+  bool held_ = false;       // check_ holds the lock
+  bool releasing_ = false;  // check_ is releasing the lock, since the job is over
+  std::string check_error_, not_locked_why_;
+  proto::Step writing_ = 0, committed_ = 0;  // newest of this job being written, and written; or 0
   std::uint64_t attempts_ = 0, bytes_ = 0;
   base::TimePoint since_{};
-  double bandwidth_ = 0;       // bytes per second, of the newest that was written ...
-  double copy_bandwidth_ = 0;  // ... and of the newest copy
+  double bandwidth_ = 0;       // bytes per second of the newest checkpoint; 0: none yet
+  double copy_bandwidth_ = 0;  // bytes per second of the newest copy; 0: none yet
   std::optional<base::TimePoint> deadline_;
   LastSnapshot last_;
-  bool keep_ = false;    // nothing more is written
-  bool barred_ = false;  // nor ever: this host's own directory could not be prepared
+  bool stopped_ = false;   // nothing more is written before the deadline
+  bool unusable_ = false;  // the local directory could not be prepared: nothing is ever written
   bool acknowledged_ = false;
   std::string error_, copy_error_, copy_step_;
-  proto::Step failed_ = 0;   // step of the newest snapshot that was not written ...
-  std::string failure_;      // ... and why
-  std::string cut_off_;      // why a process that writes was killed
-  bool copy_again_ = false;  // one more has been committed meanwhile
+  proto::Step failed_ = 0;   // step of the newest snapshot that could not be written
+  std::string failure_;      // why it could not
+  std::string cut_off_;      // why a writing process was killed
+  bool copy_again_ = false;  // another checkpoint was committed during the copy
   base::TimePoint copying_since_{};
   std::function<void()> then_;
 };

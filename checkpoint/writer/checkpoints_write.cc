@@ -1,5 +1,4 @@
-// Writes an agent's snapshots, each by a process of its own, and copies them by another one
-// afterwards.
+// Writes an agent's snapshots, each by a process of its own; another process then copies each.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,13 +25,13 @@ constexpr double kMiB = 1 << 20;
 
 }  // namespace
 
-// The member's description of the snapshot, with what only the agent knows. The member may be dead
-// by now, so the arena is read like untrusted input.
+// The member's description of the snapshot, completed by the agent. The member may have died while
+// writing it, so it is parsed as untrusted input.
 Result<std::string> Checkpoints::description(proto::Step step) const {
   const std::span<std::byte> area = arena_().save_area();
   const shmem::SaveHeader& header = shmem::save_header(area);
   const std::uint64_t offset = header.offset,
-                      bytes = header.bytes;  // members may change them: read once
+                      bytes = header.bytes;  // read once, since members may change them
   if (offset > area.size() || bytes > area.size() - offset)
     return base::internal_error("the snapshot's description is damaged");
   const auto* text = reinterpret_cast<const char*>(area.data()) + offset;
@@ -64,12 +63,12 @@ void Checkpoints::write(proto::Step step) {
                             : process::PipedProcess::start(
                                   loop_, std::move(spec),
                                   {[this](std::string_view line, bool error) {
-                                     if (!error && line.empty()) return moved();
+                                     if (!error && line.empty()) return on_progress();
                                      if (!error) acknowledged_ |= line == std::to_string(writing_);
                                      if (error)
                                        error_ += (error_.empty() ? "" : "; ") + std::string(line);
                                    },
-                                   [this](int wait_status) { written(wait_status); }});
+                                   [this](int wait_status) { on_write_ended(wait_status); }});
   if (!started.ok()) {
     say_(fmt::format("the checkpoint of step {} failed: {}", step, started.status().message()));
     return failed(step, started.status().message());
@@ -83,8 +82,8 @@ void Checkpoints::write(proto::Step step) {
   process_->feed(*text + "\n");
 }
 
-// Called before the area is freed: a member that waits for the area then checks whether to save its
-// state again.
+// Reports the failure before it frees the area: a member that waits for the area then checks
+// whether to save its state again.
 void Checkpoints::failed(proto::Step step, const std::string& why) {
   failed_ = step, failure_ = why;
   last_.failed(step);
@@ -92,7 +91,7 @@ void Checkpoints::failed(proto::Step step, const std::string& why) {
 }
 
 // The disk is slow but accepts data, so the time limit begins anew.
-void Checkpoints::moved() {
+void Checkpoints::on_progress() {
   last_.moved();
   if (then_ && !deadline_) end_by(base::SystemClock().now() + kDiskLimit);
 }
@@ -101,9 +100,9 @@ std::string Checkpoints::unsaved() const {
   const proto::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
   const proto::Step due = last_.due();
   if (plan_.every == 0 || due <= have) return "";
-  const std::string why = hangs_ || barred_ ? not_yet_
-                          : failed_ > have  ? failure_
-                                            : "no snapshot was taken";
+  const std::string why = hangs_ || unusable_ ? not_locked_why_
+                          : failed_ > have    ? failure_
+                                              : "no snapshot was taken";
   return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}", due,
                      plan_.directory, why);
 }
@@ -111,10 +110,10 @@ std::string Checkpoints::unsaved() const {
 void Checkpoints::free_area(proto::Step step) {
   arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(),
                              std::memory_order_release);
-  if (last_.awaited()) shmem::ring_all(arena_());
+  if (last_.requested()) shmem::ring_all(arena_());
 }
 
-void Checkpoints::written(int wait_status) {
+void Checkpoints::on_write_ended(int wait_status) {
   process_.reset();
   const double seconds = std::chrono::duration<double>(base::SystemClock().now() - since_).count();
   const std::string why = acknowledged_       ? ""
@@ -139,12 +138,11 @@ void Checkpoints::written(int wait_status) {
   acknowledged_ ? free_area(writing_) : failed(writing_, why);
   last_.wrote();
   if (acknowledged_) committed_ = writing_, copy();
-  ask_after_writing();
+  request_after_writing();
   poll();
 }
 
-// Copying delays neither training nor the next checkpoint: a slow second directory gets fewer
-// checkpoints.
+// Copying delays neither training nor the next checkpoint; a slow second directory misses some.
 void Checkpoints::copy() {
   if (plan_.shared.empty()) return;
   copy_again_ = copy_ != nullptr;
@@ -161,11 +159,11 @@ void Checkpoints::copy() {
   copy_error_.clear(), copy_step_.clear();
   copying_since_ = base::SystemClock().now();
   const auto said = [this](std::string_view line, bool error) {
-    if (!error && line.empty()) return moved();
+    if (!error && line.empty()) return on_progress();
     if (!error) copy_step_ = line;
     if (error) copy_error_ += (copy_error_.empty() ? "" : "; ") + std::string(line);
   };
-  const auto ended = [this](int wait_status) { copied(wait_status); };
+  const auto ended = [this](int wait_status) { on_copy_ended(wait_status); };
   auto started = process::PipedProcess::start(loop_, std::move(spec), {said, ended});
   if (started.ok())
     copy_ = *started;
@@ -173,21 +171,21 @@ void Checkpoints::copy() {
     say_(fmt::format("no copy in {}: {}", plan_.shared, started.status().message()));
 }
 
-void Checkpoints::copied(int wait_status) {
+void Checkpoints::on_copy_ended(int wait_status) {
   copy_.reset();
   if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
   const double seconds =
       std::chrono::duration<double>(base::SystemClock().now() - copying_since_).count();
   if (wait_status != 0)
     say_(fmt::format("no copy in {}, the previous one is kept: {}", plan_.shared, copy_error_));
-  else if (!copy_error_.empty())  // a damaged one was passed over
+  else if (!copy_error_.empty())  // the copy skipped a damaged checkpoint
     say_(host_.empty() ? copy_error_ : fmt::format("host {}: {}", host_, copy_error_));
   if (wait_status == 0 && !copy_step_.empty())
     copy_bandwidth_ = static_cast<double>(arena_().spec().snapshot_bytes) / std::max(seconds, 1e-3);
   if (wait_status == 0 && !copy_step_.empty() && !quiet_)
     say_(fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared,
                      seconds));
-  if (copy_again_ && !keep_) copy();
+  if (copy_again_ && !stopped_) copy();
   poll();
 }
 

@@ -74,7 +74,7 @@ base::TimePoint copied_by(base::TimePoint now, base::TimePoint deadline, std::ui
          std::max(left / 4, std::min(left / 2, std::chrono::duration_cast<base::Duration>(needs)));
 }
 
-bool ask_again(const LastSeen& seen) {
+bool must_request_again(const LastSeen& seen) {
   using Phase = shmem::SaveMark::Phase;
   if (seen.mark.phase == Phase::kReady || seen.mark.phase == Phase::kTaken) return false;
   if (seen.mark.phase == Phase::kIdle && seen.mark.step >= seen.newest) return false;

@@ -1,4 +1,5 @@
-// Decides, as a pure function, whether a host that goes at a deadline writes a final checkpoint.
+// Decides, in pure functions, whether a host that is taken away at a deadline writes a final
+// checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,21 @@
 namespace regroup::writer {
 
 struct Remaining {
-  std::optional<proto::Step> writing;  // the checkpoint that is being written ...
-  base::Duration since{};              // ... for so long
-  std::uint64_t bytes = 0;             // of a snapshot
-  double bandwidth = 0;                // bytes per second of checkpoints written before; 0: of none
-  base::Duration left{};               // to the deadline
+  std::optional<proto::Step> writing;  // step of the checkpoint that is being written
+  base::Duration since{};              // how long that has been running
+  std::uint64_t bytes = 0;             // size of a snapshot
+  double bandwidth = 0;                // measured bytes per second of writing; 0: not measured
+  base::Duration left{};               // time to the deadline
   bool copied = false;                 // only the copy in the second directory outlives this host
-  double copy_bandwidth = 0;           // measured bytes per second of such copies; 0: not measured
-  std::optional<base::Duration> copying = {};  // a copy runs since so long and must end first
+  double copy_bandwidth = 0;           // measured bytes per second of copying; 0: not measured
+  std::optional<base::Duration> copying = {};  // how long a copy has been running, which must end
 };
 
 struct FinalCheckpointDecision {
   enum class What : std::uint8_t {
-    kFinish,   // let the one that is being written be finished
+    kFinish,   // finish the checkpoint that is being written
     kPersist,  // take a snapshot when a member leaves, and write it
-    kKeep,     // write nothing more: the last one that is committed counts
+    kKeep,     // write nothing more: the last committed checkpoint stays the newest
   };
   What what = What::kKeep;
   std::string why;  // a sentence
@@ -35,11 +36,12 @@ struct FinalCheckpointDecision {
 // "a last checkpoint is made before the end".
 [[nodiscard]] const char* name_of(FinalCheckpointDecision::What what);
 
-// A checkpoint that is being written comes before another snapshot, because it needs less time.
-// Without a measured bandwidth it is tried: the deadline ends it in time, and nothing is lost.
+// Prefers to finish a checkpoint that is being written, because that needs less time than another
+// snapshot. Without a measured bandwidth the attempt is made: the deadline ends it in time, and
+// nothing is lost.
 [[nodiscard]] FinalCheckpointDecision decide_final_checkpoint(const Remaining& remaining);
 
-// The time at which a snapshot must be in the save area, so that enough time is left for the disk.
+// The time by which a snapshot must be in the save area, so that it can be written to disk in time.
 [[nodiscard]] base::TimePoint copied_by(base::TimePoint now, base::TimePoint deadline,
                                         std::uint64_t bytes, double bandwidth);
 
@@ -47,19 +49,17 @@ struct FinalCheckpointDecision {
 struct LastSeen {
   shmem::SaveMark mark;
   shmem::SaveRequest request;
-  bool claimant_lives = true;    // of a claimed request
-  proto::MemberId claimant = 0;  // likewise
-  proto::Step newest = 0;        // that any member has applied
-  bool late = false;             // half of the time has passed
-  bool had_left = false;         // all members, when they were asked last
-  base::Duration since{};        // the members were asked
+  bool claimant_lives = true;    // the member that has claimed the request lives
+  proto::MemberId claimant = 0;  // that member
+  proto::Step newest = 0;        // newest step that any member has applied
+  bool late = false;             // half of the time to the deadline has passed
+  bool had_left = false;         // all members had left their World at the latest request
+  base::Duration since{};        // time since the first request
 };
-// True: request it again. Then every member may save its state where it is, not only one that
-// leaves.
-[[nodiscard]] bool ask_again(const LastSeen& seen);
-// For the time when no member lives and nothing is being written: a sentence if the newest state is
-// not on the disk, or was there before the request (`wrote`: a snapshot was written since); else
-// "".
+// True if the snapshot must be requested again, from every member, not only from one that leaves.
+[[nodiscard]] bool must_request_again(const LastSeen& seen);
+// Call when no member lives and nothing is being written. Returns a sentence if the newest state is
+// not on disk, or was on disk before the request (`wrote`: a snapshot was written since); else "".
 [[nodiscard]] std::string outcome_of_last(const LastSeen& seen, bool wrote);
 
 }  // namespace regroup::writer

@@ -1,4 +1,4 @@
-// Members answer in the arena (elastic/final_snapshot.h); the agent adds the deaths of members.
+// Members reply in the arena (elastic/final_snapshot.h); the agent also sees deaths of members.
 #include "checkpoint/writer/last_snapshot.h"
 
 #include <algorithm>
@@ -23,9 +23,9 @@ bool has_finished(const shmem::MemberSlot& line) {
 
 LastSnapshot::LastSnapshot(boost::asio::io_context& loop,
                            std::function<const shmem::Arena&()> arena)
-    : arena_(std::move(arena)), half_time_(loop), limit_(loop) {}
+    : arena_(std::move(arena)), half_time_(loop), claim_timer_(loop) {}
 
-bool LastSnapshot::can_ask() const {
+bool LastSnapshot::can_request() const {
   const shmem::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
@@ -42,7 +42,7 @@ proto::Step LastSnapshot::newest() const {
   return newest;
 }
 
-// True: no living member that has not finished is in a World.
+// True if every living member has finished or left its World.
 bool LastSnapshot::all_have_left() const {
   const shmem::Arena& arena = arena_();
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
@@ -67,75 +67,76 @@ LastSeen LastSnapshot::seen() const {
   out.newest = newest();
   out.late = late_;
   out.had_left = had_left_;
-  out.since = base::SystemClock().now() - asked_at_;
+  out.since = base::SystemClock().now() - requested_at_;
   return out;
 }
 
-void LastSnapshot::ask(SaveRequest::What what, base::TimePoint until) {
-  if (!std::exchange(awaited_, true)) asked_at_ = base::SystemClock().now();
+void LastSnapshot::request(SaveRequest::What what, base::TimePoint until) {
+  if (!std::exchange(requested_, true)) requested_at_ = base::SystemClock().now();
   until_ = until;
   had_left_ = all_have_left();
   shmem::SaveHeader& header = shmem::save_header(arena_().save_area());
   const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
   header.until.store(at.count(), std::memory_order_release);
-  header.asked.store(SaveRequest{what, ++asks_}.pack(), std::memory_order_seq_cst);
+  header.asked.store(SaveRequest{what, ++requests_}.pack(), std::memory_order_seq_cst);
   shmem::ring_all(arena_());
 }
 
-void LastSnapshot::call_off() {
-  ask(SaveRequest::What::kNone, until_);
+void LastSnapshot::withdraw() {
+  request(SaveRequest::What::kNone, until_);
   process::call_off(half_time_);
-  awaited_ = false;
+  requested_ = false;
 }
 
-void LastSnapshot::insist_at(base::TimePoint at) {
+void LastSnapshot::include_waiting_at(base::TimePoint at) {
   half_time_.expires_at(std::chrono::steady_clock::time_point(at.time_since_epoch()));
   half_time_.async_wait([this](const boost::system::error_code& error) {
     if (error || !process::is_due(half_time_)) return;
     late_ = true;
-    ask_again_if_need_be();
+    request_again_if_needed();
   });
 }
 
-void LastSnapshot::ask_again_if_need_be() {
-  if (awaited_ && ask_again(seen())) ask(SaveRequest::What::kNow, until_);
+void LastSnapshot::request_again_if_needed() {
+  if (requested_ && must_request_again(seen())) request(SaveRequest::What::kNow, until_);
 }
 
 void LastSnapshot::on_member_ended() {
-  ask_again_if_need_be();
-  look_whether_settled(/*in_time=*/true);
+  request_again_if_needed();
+  check_settled(/*in_time=*/true);
 }
 
 void LastSnapshot::await(base::Duration within, std::function<void()> then) {
   then_ = std::move(then);
   within_ = within;
-  start_limit(within);
-  look_whether_settled(/*in_time=*/true);
+  start_claim_timer(within);
+  check_settled(/*in_time=*/true);
 }
 
-void LastSnapshot::start_limit(base::Duration within) {
-  limit_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(within));
-  limit_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && process::is_due(limit_)) look_whether_settled(/*in_time=*/false);
+void LastSnapshot::start_claim_timer(base::Duration within) {
+  claim_timer_.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(within));
+  claim_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && process::is_due(claim_timer_)) check_settled(/*in_time=*/false);
   });
 }
 
-void LastSnapshot::on_rung() { look_whether_settled(/*in_time=*/true); }
+void LastSnapshot::on_rung() { check_settled(/*in_time=*/true); }
 
-// Waits for the copy of a living member, and for the disk that takes the snapshot before, until the
-// deadline that the members know.
-void LastSnapshot::look_whether_settled(bool in_time) {
+// Calls then_ if there is nothing more to wait for. Until the members' deadline it waits for a
+// living member that copies its state, and for the previous snapshot to be written.
+void LastSnapshot::check_settled(bool in_time) {
   if (!then_) return;
   const LastSeen now = seen();
   const bool complete = now.mark.phase != SaveMark::Phase::kWanted && now.mark.step >= now.newest;
   const bool coming = now.request.what == SaveRequest::What::kClaimed && now.claimant_lives;
   const bool goes_on =
       (in_time || coming || now.mark.on_its_way()) && base::SystemClock().now() < until_;
-  if (!complete && can_ask() && goes_on) {
-    if (!in_time) start_limit(within_);
+  if (!complete && can_request() && goes_on) {
+    if (!in_time) start_claim_timer(within_);
     return;
   }
-  process::call_off(limit_);
+  process::call_off(claim_timer_);
   std::exchange(then_, nullptr)();
 }
 
@@ -168,7 +169,7 @@ proto::Step LastSnapshot::due() const {
 }
 
 std::string LastSnapshot::outcome() {
-  if (!std::exchange(awaited_, false)) return "";
+  if (!std::exchange(requested_, false)) return "";
   process::call_off(half_time_);
   return outcome_of_last(seen(), wrote_);
 }

@@ -1,4 +1,4 @@
-// A file system that hangs keeps the process, not the loop.
+// A file system that hangs blocks the process, not the event loop.
 #include "checkpoint/writer/persist_task.h"
 
 #include <fmt/format.h>
@@ -74,7 +74,7 @@ void PersistTask::on_ended(int wait_status) {
   end(base::internal_error(silent_end(wait_status)));
 }
 
-// May be the end of this task.
+// Events::done may destroy this task.
 void PersistTask::end(const base::Result<std::string>& text) {
   *waiting_ = false;
   timer_.cancel();

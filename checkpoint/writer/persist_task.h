@@ -1,5 +1,5 @@
-// One regroup-persist that reads or copies checkpoints beside a loop, which waits for it so long
-// and no longer.
+// Runs one regroup-persist process that reads or copies checkpoints, with a time limit, without
+// blocking the event loop.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -15,25 +15,25 @@
 
 namespace regroup::writer {
 
-// How a process ended that said nothing.
+// A sentence about the end of a process that printed no error.
 [[nodiscard]] std::string silent_end(int wait_status);
 
-// Used by the loop's thread; handlers are called from the loop. Gone, it kills the process and says
-// nothing.
+// Used by the loop's thread, which also calls the handlers. Its destructor kills the process and
+// calls no handler.
 class PersistTask {
  public:
   struct Wait {
-    std::string about;       // what the process looks into, for the error
-    base::Duration first{};  // until it says anything ...
-    base::Duration quiet{};  // ... and from then on
+    std::string about;       // the directory that the process reads, for the error message
+    base::Duration first{};  // limit until its first output
+    base::Duration quiet{};  // limit between two outputs after that
   };
   struct Events {
-    std::function<void()> alive;  // it has said that it is still reading
-    // Once and last, of the loop, not of start(): what it printed, and what it said on its standard
-    // error. kDeadlineExceeded: it was silent for too long.
+    std::function<void()> alive;  // the process has reported that it is still reading
+    // Called once, last, and never within the constructor: the standard output `text` and standard
+    // error `said` of the process. kDeadlineExceeded: it was silent for too long.
     std::function<void(const base::Result<std::string>& text, const std::string& said)> done;
   };
-  // `words`: its arguments.
+  // Starts the process with the arguments `words`.
   PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
               Events events);
   ~PersistTask();
@@ -51,7 +51,7 @@ class PersistTask {
   boost::asio::steady_timer timer_;
   std::shared_ptr<process::PipedProcess> process_;
   std::string text_, said_;
-  // Handlers may be queued behind the end.
+  // Handlers may still be queued after the end.
   std::shared_ptr<bool> waiting_ = std::make_shared<bool>(true);
 };
 

@@ -73,7 +73,7 @@ TEST(Box, RunsAreAsLongAsTheyCanBe) {
 
 TEST(Box, Tilings) {
   const Shape shape = {4, 3};
-  const auto why = [&](std::vector<Box> boxes) { return why_no_tiling(shape, boxes); };
+  const auto why = [&](std::vector<Box> boxes) { return tiling_error(shape, boxes); };
   EXPECT_FALSE(why({whole(shape)}));
   EXPECT_FALSE(why({{{0, 0}, {4, 1}}, {{0, 1}, {1, 2}}, {{1, 1}, {3, 2}}}));
   EXPECT_FALSE(why({{{0, 0}, {0, 3}}, {{0, 0}, {4, 3}}}));  // an empty piece
@@ -82,10 +82,10 @@ TEST(Box, Tilings) {
   EXPECT_TRUE(why({{{0, 0}, {2, 3}}, {{1, 0}, {2, 3}}}));
   EXPECT_TRUE(why({whole(shape), whole(shape)}));
   EXPECT_TRUE(why({{{0, 0}, {5, 3}}}));
-  EXPECT_FALSE(why_no_tiling({}, std::vector<Box>{{{}, {}}}));
-  EXPECT_TRUE(why_no_tiling({}, std::vector<Box>{{{}, {}}, {{}, {}}}));
-  EXPECT_TRUE(why_no_tiling({}, {}));
-  EXPECT_FALSE(why_no_tiling({0}, {}));
+  EXPECT_FALSE(tiling_error({}, std::vector<Box>{{{}, {}}}));
+  EXPECT_TRUE(tiling_error({}, std::vector<Box>{{{}, {}}, {{}, {}}}));
+  EXPECT_TRUE(tiling_error({}, {}));
+  EXPECT_FALSE(tiling_error({0}, {}));
 }
 
 }  // namespace

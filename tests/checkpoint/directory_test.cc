@@ -66,11 +66,11 @@ TEST(StepNames, AreWhatTheySay) {
 
 TEST(Retention, KeepsTheLastAndEveryNth) {
   const Steps all = {10, 20, 30, 40, 50, 60};
-  EXPECT_EQ(superfluous(all, {3, 0}), (Steps{30, 20, 10}));
-  EXPECT_EQ(superfluous(all, {3, 20}), (Steps{30, 10}));
-  EXPECT_EQ(superfluous(all, {0, 0}), (Steps{40, 30, 20, 10}));  // two stay whatever is asked
-  EXPECT_EQ(superfluous({10}, {1, 0}), Steps{});
-  EXPECT_EQ(superfluous(all, {2, 0}, 20), (Steps{40, 30, 10}));  // what was just made stays
+  EXPECT_EQ(steps_to_remove(all, {3, 0}), (Steps{30, 20, 10}));
+  EXPECT_EQ(steps_to_remove(all, {3, 20}), (Steps{30, 10}));
+  EXPECT_EQ(steps_to_remove(all, {0, 0}), (Steps{40, 30, 20, 10}));  // two stay whatever is asked
+  EXPECT_EQ(steps_to_remove({10}, {1, 0}), Steps{});
+  EXPECT_EQ(steps_to_remove(all, {2, 0}, 20), (Steps{40, 30, 10}));  // what was just made stays
 }
 
 TEST_F(DirectoryTest, CommitsListsAndPrunes) {

@@ -15,7 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
-#include "checkpoint/side_by_side.h"
+#include "checkpoint/parallel.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -165,7 +165,7 @@ TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
 
 // From 32 MiB of a piece on.
 TEST_F(Flips, WhatSeveralThreadsLoadIsWhole) {
-  if (cores() < 2) GTEST_SKIP() << "one thread loads on one core";
+  if (usable_cores() < 2) GTEST_SKIP() << "one thread loads on one core";
   save(20'000);
   const std::string file = files_[2];
   if (!in_page_cache(base::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)).get(), 0,

@@ -51,7 +51,7 @@ class Mapped : public testing::Test {
 TEST_F(Mapped, SumsWhatIsInThePageCache) {
   if (!in_page_cache(fd_.get(), 0, kMappedBytes))
     GTEST_SKIP() << "this kernel does not say what is there";
-  const BusGuard guard;
+  const SigbusGuard guard;
   for (const std::size_t offset : {0UL, 1UL, 2048UL, 4096UL, 70001UL}) {
     for (const std::size_t bytes :
          {kMappedBytes - offset, kMappedBytes / 2, kMappedBytes / 3 + 7}) {
@@ -63,7 +63,7 @@ TEST_F(Mapped, SumsWhatIsInThePageCache) {
 }
 
 TEST_F(Mapped, HasNoSumOfWhatIsNotThere) {
-  const BusGuard guard;
+  const SigbusGuard guard;
   EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, 2 * kMappedBytes), std::nullopt);
   cut(kMappedBytes / 2);
   EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, kMappedBytes), std::nullopt);
@@ -72,25 +72,25 @@ TEST_F(Mapped, HasNoSumOfWhatIsNotThere) {
 
 TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
   const auto mapping = map();
-  const BusGuard guard;
+  const SigbusGuard guard;
   std::uint32_t crc = 0;
   const auto look = [&] { crc = base::crc32c(mapping); };
-  EXPECT_TRUE(guard.sees(mapping, look));
+  EXPECT_TRUE(guard.try_read(mapping, look));
   EXPECT_EQ(crc, base::crc32c(bytes_));
-  EXPECT_FALSE(guard.sees(mapping, [&] {
+  EXPECT_FALSE(guard.try_read(mapping, [&] {
     cut(kMappedPage);
     look();
   }));
-  EXPECT_TRUE(guard.sees(mapping, look));  // zeros by now, whatever becomes of the file
+  EXPECT_TRUE(guard.try_read(mapping, look));  // zeros by now, whatever becomes of the file
   fill();
-  EXPECT_TRUE(guard.sees(mapping, look));
+  EXPECT_TRUE(guard.try_read(mapping, look));
   EXPECT_EQ(crc, base::crc32c(std::vector<std::byte>(kMappedBytes)));
 }
 
 TEST_F(Mapped, SumsByThreadsWhileTheFileChangesItsSize) {
   if (!in_page_cache(fd_.get(), 0, kMappedBytes))
     GTEST_SKIP() << "this kernel does not say what is there";
-  const BusGuard guard;
+  const SigbusGuard guard;
   const std::uint32_t whole = base::crc32c(bytes_);
   std::atomic<int> cuts = 0, none = 0, wrong = 0;
   std::vector<std::jthread> threads;
@@ -124,7 +124,7 @@ TEST_F(Mapped, LeavesOtherSignalsToWhoHadThemBefore) {
   const auto mapping = map();
   volatile int met = 0;
   {
-    const BusGuard guard;
+    const SigbusGuard guard;
     cut(kMappedPage);
     if (::sigsetjmp(g_back, 1) == 0) {  // outside a look
       const volatile std::byte* const beyond = mapping.data() + 2 * kMappedPage;
@@ -148,7 +148,7 @@ TEST_F(Mapped, LetsOthersEndTheProcess) {
   const pid_t child = ::fork();
   if (child == 0) {
     (void)::signal(SIGBUS, SIG_DFL);
-    const BusGuard guard;
+    const SigbusGuard guard;
     (void)::raise(SIGBUS);
     ::_exit(0);
   }

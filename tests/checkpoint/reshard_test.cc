@@ -11,7 +11,7 @@ namespace {
 Layout rows_over(const std::vector<Shape>& shapes, std::uint32_t owners) {
   Layout out;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    LaidTensor tensor{"t" + std::to_string(i), "float32", shapes[i], {}};
+    TensorLayout tensor{"t" + std::to_string(i), "float32", shapes[i], {}};
     const bool scalar = shapes[i].empty();
     for (std::uint32_t owner = 0; owner < (scalar ? 1 : owners); ++owner)
       tensor.pieces.push_back({owner, share_of_rows(shapes[i], owner, owners)});
@@ -55,7 +55,7 @@ TEST(Reshard, PiecesOfOtherDimensions) {
 
 TEST(Reshard, SaysWhatDoesNotFit) {
   const Layout from = rows_over({{4}}, 2);
-  const auto refused = [&](const LaidTensor& wanted) {
+  const auto refused = [&](const TensorLayout& wanted) {
     return plan(from, {wanted}).status().message();
   };
   EXPECT_NE(refused({"x", "float32", {4}, {}}).find("tensor x: missing"), std::string::npos);

@@ -39,7 +39,7 @@ Result<Bytes> map(const std::string& path) {
 base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces,
                          const std::string& path) {
   for (const checkpoint::SnapshotPiece& piece : pieces) {
-    if (const auto why = checkpoint::why_no_name(piece.name))
+    if (const auto why = checkpoint::name_error(piece.name))
       return invalid_argument(fmt::format("{}: {}", path, *why));
   }
   return {};

@@ -9,7 +9,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/mapped.h"
-#include "checkpoint/side_by_side.h"
+#include "checkpoint/parallel.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
 
@@ -83,11 +83,11 @@ void print_text(const std::string& path, const Manifest& m) {
 Status verify_one(const std::string& path) {
   ProgressBar bar(base::escaped(std::filesystem::path(path).filename().string()));
   const auto show = [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); };
-  const checkpoint::BusGuard guard;
+  const checkpoint::SigbusGuard guard;
   const auto mapped = [&](int fd, std::uint64_t offset, std::uint64_t bytes) {
     return checkpoint::sum_mapped(guard, fd, offset, bytes);
   };
-  return checkpoint::verify(path, show, checkpoint::cores(), mapped);
+  return checkpoint::verify(path, show, checkpoint::usable_cores(), mapped);
 }
 
 }  // namespace

@@ -214,7 +214,7 @@ Result<NpyArray> read_npy(const std::string& name, Bytes file, std::string_view 
   const Bytes bytes = parts->second;
   const std::size_t size = *checkpoint::size_of_dtype(type->names->ours);
   const auto volume = checkpoint::volume_of(shape);
-  if (!volume || checkpoint::is_boundless(shape, size) || *volume * size != bytes.size())
+  if (!volume || checkpoint::is_too_large(shape, size) || *volume * size != bytes.size())
     return fail(wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                                   fmt::join(shape, ", "), type->names->ours, bytes.size())));
   NpyArray out{{name, std::string(type->names->ours), shape, checkpoint::whole(shape), bytes},

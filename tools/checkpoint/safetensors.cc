@@ -148,7 +148,7 @@ base::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
     return wrong(
         fmt::format("{} dimensions, expected at most {}", shape->size(), checkpoint::kMaxRank));
   const auto volume = checkpoint::volume_of(*shape);
-  if (!volume || checkpoint::is_boundless(*shape) ||
+  if (!volume || checkpoint::is_too_large(*shape) ||
       *volume * *checkpoint::size_of_dtype(type->ours) != bytes.size())
     return wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                              fmt::join(*shape, ", "), *listed.dtype, bytes.size()));

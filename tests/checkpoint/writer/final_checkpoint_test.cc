@@ -112,7 +112,7 @@ TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
                           .claimant_lives = row.claimant_lives,
                           .newest = 9};
     seen.late = row.late;
-    EXPECT_EQ(writer::ask_again(seen), row.again) << &row - rows;
+    EXPECT_EQ(writer::must_request_again(seen), row.again) << &row - rows;
   }
 }
 
