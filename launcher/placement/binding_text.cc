@@ -1,5 +1,5 @@
-// Bindings in the words of Open MPI 5: its cores have logical numbers, its hardware threads those
-// of the operating system, whatever the L says.
+// Bindings in Open MPI 5's format: its core numbers are logical, its hardware thread numbers are
+// the operating system's, in spite of the L.
 #include <fmt/format.h>
 
 #include <map>

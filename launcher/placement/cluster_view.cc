@@ -1,5 +1,5 @@
-// Hosts with equal machines share one, without the uuids of their GPUs, so that each is scored only
-// once.
+// Hosts with equal machines (except for the uuids of their GPUs) share one Machine, so that each is
+// scored only once.
 #include "launcher/placement/cluster_view.h"
 
 #include <fmt/format.h>
@@ -42,8 +42,8 @@ struct ClusterView {
   std::vector<HostShare> shares;
   std::vector<HostDevices> devices;
   std::vector<std::uint32_t> quotas;
-  std::vector<std::map<std::uint32_t, std::string>> claimed;  // by host, HostInventory::claimed
-  Status unknown;  // why a host's processors are not known
+  std::vector<std::map<std::uint32_t, std::string>> claimed;  // HostInventory::claimed of each host
+  Status unknown;                                             // why a host's processors are unknown
 };
 
 class Machines {
@@ -257,7 +257,7 @@ Result<PlacedJob> place_on_cluster(const spec::JobSpec& spec, std::vector<Cluste
   if (!placed.ok()) return placed.status();
   PlacedJob out;
   if (devices)
-    // NCCL gets the file where it could not detect the contents itself.
+    // NCCL gets the file if it could not detect its contents itself.
     out.environments = rank_environments(cluster.fabric, placed->devices,
                                          topology::nccl_topology_file(spec.mapping.machine),
                                          spec.environment, cluster.devices);

@@ -1,4 +1,4 @@
-// Places the members of a job by its options and the inventories of its hosts.
+// Places the members of a job, given its options and the inventories of its hosts.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct ClusterHost {
 // numbers are not those of the host.
 void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
 
-// Which inventory the placement needs; none: members are neither bound nor get GPUs.
+// The inventory that the placement needs; empty: none, since members are not bound and get no GPUs.
 [[nodiscard]] std::optional<InventoryOptions> inventory_options(const spec::JobSpec& spec);
 
-// The placement request of the options; `counts`: members of each program.
+// The placement request that the options make; `counts`: members of each program.
 [[nodiscard]] JobRequest job_request(const spec::JobSpec& spec,
                                      const std::vector<std::uint32_t>& counts,
                                      const MemberNeeds& needs);
@@ -40,8 +40,8 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
                                                        std::vector<ClusterHost> hosts,
                                                        JobRequest request);
 
-// The members that the options ask for: -np, or without it as many as --map-by ppr:N:OBJECT gives
-// on these hosts. Only if counts_objects(spec) the hosts matter: then each needs its inventory.
+// The number of members that the options request: -np, or without it the number that --map-by
+// ppr:N:OBJECT gives on these hosts. Uses `hosts`, with inventories, only if counts_objects(spec).
 [[nodiscard]] base::Result<spec::MemberRange> members_of(const spec::JobSpec& spec,
                                                          const std::vector<ClusterHost>& hosts);
 [[nodiscard]] bool counts_objects(const spec::JobSpec& spec);

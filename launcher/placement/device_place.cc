@@ -1,4 +1,4 @@
-// Checks what is asked for, chooses GPUs, and words what was decided.
+// Checks the request, chooses GPUs, and describes the decisions.
 #include "launcher/placement/device_place.h"
 
 #include <fmt/format.h>
@@ -184,7 +184,7 @@ Chosen choose(PlacementScorers& scorers, HostShares allocation, const DeviceRequ
   return out;
 }
 
-// GPUs of one product if that is possible: a step takes as long as the slowest rank.
+// Prefers GPUs of one product, since a step takes as long as the slowest rank.
 Chosen choose_alike(PlacementScorers& scorers, const HostShares& allocation,
                     const DeviceRequest& request, std::vector<std::string>& why) {
   const std::vector<std::string> kinds = kinds_of(scorers.fabric(), allocation);

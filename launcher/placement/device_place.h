@@ -1,4 +1,4 @@
-// Assigns GPUs and NICs to ranks, on machines and networks of launcher/topo.
+// Assigns GPUs and NICs to ranks, on the machines and networks of launcher/topology.
 // docs/guide/placement.md explains the score.
 #pragma once
 
@@ -13,66 +13,66 @@
 
 namespace regroup::placement {
 
-// What a job may use of a host.
+// The part of a host that a job may use.
 struct HostShare {
   std::uint32_t host = 0;       // index into Fabric::hosts
-  GpuSet free = 0;              // others have the rest
+  GpuSet free = 0;              // GPUs that the job may use
   std::vector<int> cpus;        // operating system numbers, ascending; empty: all
-  std::uint32_t slots = 0;      // ranks that it is meant for; 0: any number
-  std::uint32_t max_slots = 0;  // the most ranks, also with oversubscription; 0: any number
+  std::uint32_t slots = 0;      // number of ranks without oversubscription; 0: unlimited
+  std::uint32_t max_slots = 0;  // greatest number of ranks in any case; 0: unlimited
 };
 
-// Ranks that share GPUs of one host, as jsrun has it.
+// Ranks that share GPUs of one host, as in jsrun.
 struct ResourceSet {
   std::uint32_t ranks = 1;
   std::uint32_t gpus = 1;
-  std::uint32_t cpus = 0;  // cores of the set; 0: its share of what is near
+  std::uint32_t cpus = 0;  // cores of the set; 0: a share of the cores near its GPUs
 };
 
-// Ranks that serve the others over the network and have no GPU: parameter servers.
+// Ranks without a GPU that serve the others over the network: parameter servers.
 struct ServerRole {
   std::string name;
   std::uint32_t count = 0;
 };
 
 struct DeviceRequest {
-  std::uint32_t sets = 1;  // of `set.ranks` ranks each
+  std::uint32_t sets = 1;  // number of sets, of `set.ranks` ranks each
   ResourceSet set;
-  std::uint32_t sets_per_host = 0;  // at most; 0: any number
-  std::uint32_t min_sets = 0;       // an elastic job may be left with so few; 0: it is not elastic
-  bool last_goes_first = false;     // the highest ranks come first in the shrink order
+  std::uint32_t sets_per_host = 0;  // greatest number of sets on a host; 0: unlimited
+  std::uint32_t min_sets = 0;       // least number of sets of an elastic job; 0: not elastic
+  bool last_goes_first = false;     // the shrink order begins with the highest ranks
   spec::Packing packing = spec::Packing::kBest;
-  std::string
-      label;  // only GPUs of this label or product; "": all, of one product if that is possible
-  std::string
-      device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
-  GpuSet keep = 0;  // these must be among them, of the only host
+  // Use only GPUs with this label or of this product; "": any, of one product if possible.
+  std::string label;
+  // --map-by device=: use the GPUs nearest to this NIC ("mlx5_0") or GPU ("gpu3"); "": any.
+  std::string device;
+  GpuSet keep = 0;  // with a single host: GPUs that must be used
   std::vector<ServerRole> servers;
-  bool by_node = false;     // neighbours in rank are on different hosts
+  bool by_node = false;     // consecutive ranks are on different hosts
   bool heed_slots = false;  // no host gets more ranks than slots
 };
 
 struct DeviceSlot {
   std::uint32_t host = 0;  // index into Fabric::hosts
   std::uint32_t set = 0;
-  std::string role;                        // of a server; "": none
-  std::vector<std::uint32_t> gpus;         // index into Machine::gpus
-  std::vector<std::uint32_t> nics;         // index into Machine::nics, the nearest first
+  std::string role;                        // of a server; "": not a server
+  std::vector<std::uint32_t> gpus;         // indices into Machine::gpus
+  std::vector<std::uint32_t> nics;         // indices into Machine::nics, nearest first
   std::uint32_t numa = topology::kNoPart;  // index into Machine::numas
-  std::vector<int> cpus;  // operating system numbers; empty: nothing is known of them
-  std::string why;        // a sentence
+  std::vector<int> cpus;                   // operating system numbers; empty: unknown
+  std::string why;                         // the reason for this placement, a sentence
 };
 
 struct Prediction {
-  double gbytes = 0;  // that every rank's rings carry; infinite: there is nobody to talk to
-  // GB/s of NICs for each rank when all talk to other hosts at once; infinite: one host.
+  double gbytes = 0;  // GB/s that the rings of every rank carry; infinite for a single rank
+  // GB/s of NICs per rank when all ranks communicate with other hosts; infinite for one host.
   double outward = 0;
-  std::string narrow;  // what limits `gbytes`; "": nothing
+  std::string narrow;  // the bottleneck that limits `gbytes`; "": none
   std::uint32_t hosts = 0;
 };
 
 struct DevicePlacement {
-  // Neighbours in the ring are neighbours in rank; servers come last.
+  // Consecutive ranks are neighbours in the ring; servers come last.
   std::vector<DeviceSlot> ranks;
   Prediction predicted;
   // Sets in the order in which an elastic job releases them.
@@ -80,23 +80,24 @@ struct DevicePlacement {
   std::vector<std::string> why;  // a sentence for each decision
 };
 
-// GPUs, and no processors yet, of `request.sets` sets: no servers. kResourceExhausted: says what is
-// missing and the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a
-// machine has more than kMostGpus.
+// Chooses the GPUs of `request.sets` sets, without processors and servers. kResourceExhausted: the
+// message says what is missing, and the nearest request that fits. kInvalidArgument: the request is
+// inconsistent, or a machine has more than kMostGpus.
 [[nodiscard]] base::Result<DevicePlacement> choose_devices(const topology::Fabric& fabric,
                                                            const std::vector<HostShare>& allocation,
                                                            const DeviceRequest& request);
 
-// The same with servers and processors.
+// As choose_devices(), with servers and processors.
 [[nodiscard]] base::Result<DevicePlacement> place_on_devices(
     const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
     const DeviceRequest& request);
 
-// All GPUs of all hosts.
+// Shares with all GPUs of all hosts.
 [[nodiscard]] std::vector<HostShare> whole_fabric(const topology::Fabric& fabric);
 
-// A step of data-parallel training: gradients of `bytes`, `seconds` on one GPU, of which the
-// backward pass, two thirds, hides communication. Seconds with `ranks` of them.
+// The predicted seconds of a step of data-parallel training with `ranks` ranks. `bytes`: size of
+// the gradients. `seconds`: time on one GPU, of which the backward pass (two thirds) overlaps with
+// communication.
 [[nodiscard]] double predicted_step(const Prediction& predicted, std::uint32_t ranks, double bytes,
                                     double seconds);
 

@@ -1,4 +1,4 @@
-// A GPU takes its nearest NICs and cores of its NUMA node; servers go where NICs are idle.
+// A GPU's rank gets the nearest NICs and cores of its NUMA node; servers go where NICs are idle.
 #include "launcher/placement/device_ranks.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ Cores cores_of(const topology::Machine& machine, std::uint32_t numa,
   return out;
 }
 
-// cores_of() of hosts; those that are alike have it worked out once.
+// Caches cores_of() for equal hosts.
 class NearCores {
  public:
   explicit NearCores(const topology::Fabric& fabric) : fabric_(fabric) {}
@@ -66,7 +66,7 @@ std::vector<int> cut(const Cores& cores, std::size_t from, std::size_t to) {
   return out;
 }
 
-// One from each NIC's GPUs in turn.
+// Takes one GPU of each NIC in turn.
 std::vector<std::uint32_t> dealt_over_nics(const topology::Machine& machine,
                                            const std::vector<std::uint32_t>& gpus) {
   std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>> by_nic;

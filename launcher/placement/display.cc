@@ -1,4 +1,4 @@
-// Tables for people. Numbers stand to the right, words to the left.
+// Tables for the user. Numbers are right-aligned, words left-aligned.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -88,7 +88,7 @@ std::string binding_of(const PlacedJob& job, std::size_t rank) {
   return binding_text(*topology, job.placement.slots[rank].threads, job.placement.policy.hwthreads);
 }
 
-// With the host of each, where there are several, and what was decided on GPUs.
+// Includes the host of each member if there are several, and the decisions about GPUs.
 std::string map_text(const spec::JobSpec& spec, const alloc::Allocation& allocation,
                      const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
   const bool several = allocation.hosts.size() > 1;

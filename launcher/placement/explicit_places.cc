@@ -1,5 +1,5 @@
-// Numbers of cores and hardware threads are logical, as in Open MPI; hydra's user:LIST has those of
-// the operating system.
+// Numbers of cores and hardware threads are logical, as in Open MPI; hydra's user:LIST uses
+// operating system numbers.
 #include "launcher/placement/explicit_places.h"
 
 #include <fmt/format.h>
@@ -154,8 +154,7 @@ Status place_user_lists(const topology::Topology& topology, const PlaceRequest& 
   return {};
 }
 
-// hydra: rank r goes to map object r, round and round; within it to the next `count` objects to
-// bind to.
+// hydra: rank r goes to map object r, round robin; within it, to the next `count` bind objects.
 Status place_as_hydra(const topology::Topology& topology, const PlaceRequest& request,
                       Placement& out) {
   const spec::Unit unit = out.policy.bind_unit;

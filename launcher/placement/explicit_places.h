@@ -1,4 +1,4 @@
-// Members whose processors are named: rank files, lists of processors, and hydra's own counting.
+// Placement on processors that the user names: rank files, processor lists, and hydra's numbering.
 #pragma once
 
 #include <vector>
@@ -8,19 +8,20 @@
 
 namespace regroup::placement {
 
-// Whether place_explicitly() has the answer.
+// True if place_explicitly() handles the request.
 [[nodiscard]] bool is_explicit(const PlaceRequest& request, const Policy& policy);
 
-// Fills in the ranks of `out`, whose policy is known. kInvalidArgument: there is no such processor;
-// kResourceExhausted: two ranks would share one, or there are not enough.
+// Fills in the ranks of `out`, whose policy is set. kInvalidArgument: there is no such processor.
+// kResourceExhausted: two ranks would share a processor, or there are too few.
 [[nodiscard]] base::Status place_explicitly(const topology::Topology& topology,
                                             const PlaceRequest& request, Placement& out);
 
-// Only the processors of --cpu-set, which numbers cores, or hardware threads where those are slots.
+// The topology with only the processors of --cpu-set, which lists cores, or hardware threads if
+// those are slots.
 [[nodiscard]] base::Result<topology::Topology> only_cpu_set(const topology::Topology& topology,
                                                             const spec::Mapping& mapping);
 
-// Those with these numbers of the operating system.
+// The threads with these operating system numbers.
 [[nodiscard]] topology::ThreadSet threads_with(const topology::Topology& topology,
                                                const std::vector<int>& os);
 

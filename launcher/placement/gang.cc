@@ -1,6 +1,6 @@
-// Hosts that are alike in machine and free GPUs are one class. What a class can carry with so many
-// GPUs is first bounded, and worked out only for those classes that a choice comes to depend on:
-// the choice is made again until nothing in it is a mere bound.
+// Hosts with equal machines and equal free GPUs form a class. The bandwidth of a class for a number
+// of GPUs is first bounded from above, and computed exactly only for classes that a choice uses;
+// the choice is repeated until it uses no bound.
 #include "launcher/placement/gang.h"
 
 #include <algorithm>
@@ -18,15 +18,15 @@ namespace {
 struct HostClass {
   std::uint32_t machine = 0;
   GpuSet free = 0;
-  std::uint32_t room = 0;             // sets: of as many GPUs, and no more than slots
+  std::uint32_t room = 0;             // number of sets that GPUs and slots allow
   std::vector<std::uint32_t> shares;  // indices into the allocation
-  std::vector<double> gbytes;  // by number of sets, of rings through the NICs: a bound, or ...
-  std::vector<bool> known;     // ... what they carry
+  std::vector<double> gbytes;         // [sets]: GB/s of rings through the NICs, or an upper bound
+  std::vector<bool> known;            // [sets]: true if `gbytes` is exact
 };
 
 using Classes = std::vector<HostClass>;
 
-// `class_of`: by share, the number of its class.
+// `class_of`: the class of each share.
 Classes classes_of(PlacementScorers& scorers, const std::vector<HostShare>& allocation,
                    const GangRequest& request, std::vector<std::uint32_t>& class_of) {
   class_of.assign(allocation.size(), topology::kNoPart);
@@ -79,7 +79,7 @@ class Chooser {
     std::uint32_t share = 0, sets = 0;
   };
 
-  // The fullest host that does as well as any.
+  // The host with the fewest free GPUs among those with the best score.
   void one_host() {
     const HostClass* chosen = nullptr;
     GpuSetChoice choice;
@@ -102,7 +102,7 @@ class Chooser {
     score_ = predict(scorers_, best_);
   }
 
-  // Hosts whose GPUs see each other over NVLink.
+  // Chooses hosts whose GPUs are connected by NVLink.
   void one_domain() {
     std::map<std::uint32_t, std::vector<Taken>> domains;
     std::map<std::uint32_t, std::uint32_t> room;
@@ -126,7 +126,8 @@ class Chooser {
     }
   }
 
-  // From the highest bandwidth that some hosts offer downwards, until no lower one can be better.
+  // Tries bandwidths that hosts offer, from the highest downwards, until no lower one can be
+  // better.
   void several_hosts() {
     bound_all();
     const bool indifferent = request_.packing != spec::Packing::kBest;
@@ -137,15 +138,15 @@ class Chooser {
         return;
       const std::optional<std::uint32_t> most = most_per_host(*next);
       if (!most) return;
-      if (!offer_from(*next, *most)) continue;  // some of it was a bound: choose again
+      if (!offer_from(*next, *most)) continue;  // a bound was replaced by its exact value: repeat
       if (indifferent) return;
       least = *next;
     }
   }
 
-  // Hosts that offer `least`, with `most` sets on each; where the network between them is narrower,
-  // with more on each, so that fewer hosts do, perhaps of one switch, and without those behind the
-  // narrowest links. False: something was learned, and nothing offered.
+  // Offers hosts with at least `least` GB/s and `most` sets on each. If the network between them is
+  // slower, also offers fewer hosts with more sets (perhaps of one switch), and without hosts whose
+  // switch has the slowest links. False: a bound became exact, and nothing was offered.
   bool offer_from(double least, std::uint32_t most) {
     const auto wide = [&] { return score_.gbytes > least || about_equal(score_.gbytes, least); };
     for (std::uint32_t each = most; each <= largest_room(); ++each) {
@@ -186,7 +187,7 @@ class Chooser {
     return at == values.end() ? std::nullopt : std::optional(*at);
   }
 
-  // Most sets, up to `most`, with which a host of the class offers `least`.
+  // The greatest number of sets, up to `most`, with which a host of the class offers `least` GB/s.
   [[nodiscard]] static std::uint32_t offered(const HostClass& one, double least,
                                              std::uint32_t most) {
     for (std::uint32_t sets = std::min(one.room, most); sets > 0; --sets) {
@@ -210,8 +211,8 @@ class Chooser {
     return out;
   }
 
-  // Few ranks share a host's NICs where that costs no bandwidth; not to pack, or to leave whole
-  // hosts to others.
+  // Spreads ranks so that few share a host's NICs, if that costs no bandwidth. Not with packing, or
+  // to leave whole hosts to other jobs.
   [[nodiscard]] std::optional<std::uint32_t> most_per_host(double least) const {
     const std::uint32_t largest = largest_room();
     const bool few =
@@ -222,8 +223,8 @@ class Chooser {
     return {};
   }
 
-  // Hosts of the smallest part of the network that has room enough, those of one switch one after
-  // the other.
+  // Hosts of the smallest part of the network with enough room; hosts of one switch are
+  // consecutive.
   [[nodiscard]] std::vector<Taken> take(double least, std::uint32_t most, double wider_than) const {
     struct Offer {
       Taken taken;
@@ -272,7 +273,7 @@ class Chooser {
     return out;
   }
 
-  // All links of the way up being wider than that.
+  // True if `node` is `top` or below it, and every link between has more than `wider_than` GB/s.
   [[nodiscard]] bool lies_under(std::uint32_t node, std::uint32_t top, double wider_than) const {
     for (; node != topology::kNoPart && node != top; node = fabric_.nodes[node].parent) {
       const double up = fabric_.nodes[node].up_gbytes;
@@ -281,7 +282,7 @@ class Chooser {
     return node == top;
   }
 
-  // As many as are wanted; the last host takes what is left over.
+  // Takes the requested number of sets; the last host gets the remainder.
   [[nodiscard]] std::vector<Taken> cut(std::vector<Taken> hosts) const {
     std::uint32_t left = request_.sets;
     std::size_t used = 0;
@@ -293,7 +294,7 @@ class Chooser {
     return hosts;
   }
 
-  // Whether something that was a bound is known now, and is less.
+  // True if a bound was replaced by a smaller, exact value.
   bool learn(const std::vector<Taken>& taken) {
     bool less = false;
     for (const Taken& one : taken) {
@@ -309,7 +310,7 @@ class Chooser {
     return less;
   }
 
-  // Takes it if it is better than what there is.
+  // Keeps the offer if it is better than the present one.
   void offer(const std::vector<Taken>& taken, RingScope reach) {
     if (taken.empty()) return;
     std::vector<HostPart> parts;
@@ -340,7 +341,7 @@ class Chooser {
   const GangRequest& request_;
   std::vector<std::uint32_t> class_of_;
   Classes classes_;
-  std::vector<double> uplinks_;  // widths of links between switches by rising width, behind a 0
+  std::vector<double> uplinks_;  // 0, then the widths of links between switches, ascending
   std::vector<HostPart> best_;
   Prediction score_;
 };

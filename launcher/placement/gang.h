@@ -1,4 +1,4 @@
-// Which hosts a job's ranks go to, and how many to each.
+// Chooses the hosts of a job's ranks, and the GPUs on each.
 #pragma once
 
 #include <cstdint>
@@ -37,23 +37,23 @@ class PlacementScorers {
 struct HostPart {
   std::uint32_t host = 0;
   GpuSet gpus = 0;
-  GpuSet free = 0;  // what it was taken from
+  GpuSet free = 0;  // the free GPUs from which `gpus` was chosen
 };
 
-// What ranks on these hosts will see.
+// Predicts the bandwidth of ranks on these GPUs.
 [[nodiscard]] Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts);
 
 struct GangRequest {
   std::uint32_t sets = 1;
-  std::uint32_t gpus = 1;      // of each
-  std::uint32_t per_host = 0;  // sets; 0: any number
+  std::uint32_t gpus = 1;      // per set
+  std::uint32_t per_host = 0;  // greatest number of sets on a host; 0: unlimited
   spec::Packing packing = spec::Packing::kBest;
-  GpuSet keep = 0;          // of the only host
-  std::uint32_t ranks = 0;  // of each set, where hosts' slots are heeded; 0: they are not
+  GpuSet keep = 0;          // with a single host: GPUs that must be used
+  std::uint32_t ranks = 0;  // ranks per set, to respect the hosts' slots; 0: ignore slots
 };
 
-// Empty: they do not fit, or nothing joins the hosts on which they would. Hosts of one switch
-// follow each other.
+// Chooses hosts and GPUs; hosts of one switch are consecutive. Empty: the request does not fit, or
+// the hosts on which it would are not connected.
 [[nodiscard]] std::vector<HostPart> choose_hosts(PlacementScorers& scorers,
                                                  const std::vector<HostShare>& allocation,
                                                  const GangRequest& request);

@@ -1,4 +1,4 @@
-// GPUs decide on which host a member runs and near which cores; --bind-to says to how many of those
+// GPUs determine a member's host and the cores near it; --bind-to determines to how many of these
 // it is bound.
 #include "launcher/placement/gpu_ranks.h"
 
@@ -22,7 +22,7 @@ using base::Result;
 using base::Status;
 using Map = spec::MapBy::Kind;
 
-// What mpirun's words cannot say beside GPUs.
+// Refuses options of mpirun that cannot be combined with GPUs.
 Status check_mapping(const spec::Mapping& mapping) {
   const spec::MapBy& map = mapping.map;
   const bool per_host = map.kind == Map::kPerUnit && map.unit == spec::Unit::kNode;
@@ -44,8 +44,8 @@ std::uint32_t of_program(const std::vector<std::uint32_t>& list, std::uint32_t p
 }
 
 struct Members {
-  std::vector<std::uint32_t> program;  // by rank
-  // GPUs of each: ranks.
+  std::vector<std::uint32_t> program;  // of each rank
+  // Number of GPUs per member -> ranks.
   std::map<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> by_need;
 };
 
@@ -88,7 +88,7 @@ void take_away(const std::vector<DeviceSlot>& ranks, std::vector<HostShare>& lef
     const auto share = std::find_if(left.begin(), left.end(),
                                     [&](const HostShare& each) { return each.host == slot.host; });
     for (const std::uint32_t gpu : slot.gpus) share->free &= ~bit_of(gpu);
-    if (share->slots > 0 && --share->slots == 0) share->free = 0;  // 0 slots would be any number
+    if (share->slots > 0 && --share->slots == 0) share->free = 0;  // since 0 slots means unlimited
   }
 }
 
@@ -139,7 +139,7 @@ void place_servers(const topology::Fabric& fabric, const std::vector<HostShare>&
   for (const std::uint32_t rank : found->second) out.devices[rank] = std::move(slots[next++]);
 }
 
-// By rank; 0: not said.
+// The cores that each rank requests; 0: none.
 std::vector<std::uint32_t> cores_wanted(const JobRequest& request, const Members& members) {
   const ResourceSet& set = request.devices.set;
   std::vector<std::uint32_t> out;
@@ -152,17 +152,17 @@ std::vector<std::uint32_t> cores_wanted(const JobRequest& request, const Members
   return out;
 }
 
-// The best GPUs for the collectives; where those do not have so many cores near them, the best of
-// the others.
+// Chooses the best GPUs for the collectives; if these do not have enough cores near them, the best
+// of the others.
 Status choose_with_cores(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                          const JobRequest& request, const Members& members, JobPlacement& out) {
-  constexpr int kMostRounds = 64;  // each leaves NUMA nodes out for good
+  constexpr int kMostRounds = 64;  // each round excludes at least one NUMA node
   const std::vector<std::uint32_t> cores = cores_wanted(request, members);
   const JobPlacement blank = out;
   std::vector<HostShare> left = hosts;
   std::vector<std::string> left_out;
   Status first;
-  std::uint32_t least = 0;  // that each member with a GPU asks for
+  std::uint32_t least = 0;  // number of cores that every member with a GPU requests
   for (std::size_t rank = 0; rank < cores.size(); ++rank) {
     if (of_program(request.gpus, members.program[rank]) > 0)
       least = least == 0 ? cores[rank] : std::min(least, cores[rank]);
@@ -193,7 +193,7 @@ Status choose_with_cores(const topology::Fabric& fabric, const std::vector<HostS
   return first;
 }
 
-// What of the cores near a member's GPU it is bound to.
+// The cores near a member's GPU to which it is bound.
 topology::ThreadSet bound_to(const topology::Topology& topology, const spec::BindTo& bind,
                              const topology::ThreadSet& near) {
   if (bind.kind != spec::BindTo::Kind::kUnit || near.empty()) return near;
@@ -219,7 +219,7 @@ Slot slot_of(const topology::Fabric& fabric, const DeviceSlot& device) {
       {}, {}, gpus.empty() ? device.role : fmt::format("{}", fmt::join(gpus, ", ")), device.why};
 }
 
-// Two members that share what was to be their own.
+// Refuses a binding if two members would share cores that were requested for one.
 Status check_shared(const topology::Fabric& fabric, const JobRequest& request,
                     const JobPlacement& placement) {
   const spec::BindTo& bind = request.ranks.mapping.bind;
@@ -242,7 +242,7 @@ Status bind_members(const topology::Fabric& fabric, const std::vector<HostShare>
   const spec::BindTo& bind = request.ranks.mapping.bind;
   std::map<std::uint32_t, const HostShare*> shares;
   for (const HostShare& share : hosts) shares.try_emplace(share.host, &share);
-  std::map<std::uint32_t, topology::Topology> usable;  // of hosts that members go to
+  std::map<std::uint32_t, topology::Topology> usable;  // host -> its usable processors
   for (DeviceSlot& device : out.devices) {
     out.hosts.push_back(device.host);
     Slot& slot = out.slots.emplace_back(slot_of(fabric, device));

@@ -1,4 +1,4 @@
-// The part of place_job() for members with GPUs and for the parameter servers that serve them.
+// The part of place_job() for members with GPUs and for their parameter servers.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The inventory of a host: what its agent reports to the controller before members are placed.
+// The inventory of a host, which its agent reports to the controller before members are placed.
 #pragma once
 
 #include <map>
@@ -16,19 +16,19 @@
 namespace regroup::placement {
 
 struct InventoryOptions {
-  bool devices = false;             // GPUs and NICs, too
-  std::string topology;             // file that describes them, read on that host; "": detect them
-  process::ClaimScope claims = {};  // of the requesting job, as in claim_scope()
+  bool devices = false;             // include GPUs and NICs
+  std::string topology;             // file on that host that describes them; "": detect them
+  process::ClaimScope claims = {};  // claim_scope() of the requesting job
 };
 
 struct HostInventory {
   topology::Machine machine;  // with the processors of the host
   std::vector<int> cpus;      // the processors that the job may use
   GpuSet free = 0;            // visible_gpus()
-  // By GPU of `free`: the other job that has claimed it (gpu_claims.h).
+  // GPU of `free` -> the other job that has claimed it (gpu_claims.h).
   std::map<std::uint32_t, std::string> claimed = {};
-  std::uint32_t quota = 0;  // Host::quota, as the caller knows it
-  // By NIC of a machine from a file, as host_nics() has them; else empty.
+  std::uint32_t quota = 0;  // Host::quota; set by the caller
+  // For a machine from a file: host_nics(); else empty.
   std::vector<topology::Nic> nics;
 };
 
@@ -38,17 +38,17 @@ struct HostInventory {
 // The name of a GPU in claims: its uuid, else its bus id, else its number.
 [[nodiscard]] std::string claim_name(const topology::Gpu& gpu);
 
-// Takes the inventory of this host. `cpus`: those that the calling process may use; `own`: its
-// environment; `cache_folder`: see discover.h. A NIC of a file that is down on this host counts as
-// down. The process must have no other threads. kUnavailable: the processors are not known; errors
-// name file and line.
+// Takes the inventory of this host. `cpus`: the processors that the calling process may use; `own`:
+// its environment; `cache_folder`: see discover.h. A NIC in the file that is down on this host
+// counts as down. The process must have no other threads. kUnavailable: the processors are unknown.
+// Other errors name file and line.
 [[nodiscard]] base::Result<HostInventory> take_inventory(const InventoryOptions& order,
                                                          std::vector<int> cpus,
                                                          const spec::Environment& own,
                                                          const std::string& cache_folder,
                                                          const topology::SysfsRoots& roots = {});
 
-// As JSON. Parsed names have no control characters. kDataLoss: malformed.
+// Encode and decode as JSON. Decoding replaces control characters in names. kDataLoss: malformed.
 [[nodiscard]] std::string inventory_to_json(const HostInventory& inventory);
 [[nodiscard]] base::Result<HostInventory> inventory_from_json(std::string_view text);
 

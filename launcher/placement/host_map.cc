@@ -1,4 +1,4 @@
-// Programs are mapped one after the other, each into what those before it have left.
+// Maps programs one after the other, each into the slots that earlier ones have left.
 #include "launcher/placement/host_map.h"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ class Mapper {
     of_app_[host] += count;
   }
 
-  // Host after host; how many found no place.
+  // Fills host after host. Returns the number of members without a place.
   std::uint32_t fill(std::uint32_t left, std::vector<std::uint32_t>& added) {
     for (std::uint32_t host = 0; host < used_.size() && left > 0; ++host) {
       const std::uint32_t count = std::min(left, within_slots(host));
@@ -81,7 +81,8 @@ class Mapper {
     return left;
   }
 
-  // One for each host that has room, again and again; how many found no place.
+  // Puts one member on each host with room, repeatedly. Returns the number of members without a
+  // place.
   std::uint32_t deal(std::uint32_t left, std::vector<std::uint32_t>& added, Limit limit) {
     for (bool placed = true; left > 0 && placed;) {
       placed = false;
@@ -95,7 +96,7 @@ class Mapper {
     return left;
   }
 
-  // Neighbours in rank on different hosts.
+  // Orders the members so that consecutive ranks are on different hosts.
   base::Status go_round(std::vector<std::uint32_t>& added) {
     for (bool placed = true; placed;) {
       placed = false;
@@ -125,7 +126,7 @@ class Mapper {
 
   const HostMapRequest& request_;
   std::vector<std::uint32_t> host_of_;
-  std::vector<std::uint32_t> used_, of_app_;  // by host: members of all programs, of this one
+  std::vector<std::uint32_t> used_, of_app_;  // members on each host: of all programs, of this one
   std::uint32_t most_of_app_ = 0;
 };
 

@@ -1,5 +1,4 @@
-// Which host each member runs on: mapping over hosts as mpirun does it, as a pure function. Where
-// on that host is place.h's question.
+// Maps members to hosts as mpirun does; a pure function. place.h then places them within a host.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +12,19 @@
 namespace regroup::placement {
 
 struct HostMapRequest {
-  std::vector<spec::HostRequest> hosts;  // in their order, slots known
+  std::vector<spec::HostRequest> hosts;  // in the order to fill them, with known slots
   // Members of each program; ranks go through the programs in order.
   std::vector<std::uint32_t> counts;
-  std::vector<std::uint32_t> per_host;  // most of each program on a host (-N); 0: any number
-  std::vector<std::uint32_t> most;      // by host, the same for it alone (ppr); empty: any number
+  std::vector<std::uint32_t> per_host;  // greatest number on a host, per program (-N); 0: unlimited
+  std::vector<std::uint32_t> most;      // the same limit, per host (ppr); empty: unlimited
   spec::MapBy map;
-  std::vector<std::string> sequence;  // --map-by seq: by rank, the name of its host
-  bool oversubscribe = false;         // slots may be exceeded; max_slots never are
+  std::vector<std::string> sequence;  // --map-by seq: the host name of each rank
+  bool oversubscribe = false;         // members may exceed slots, but never max_slots
 };
 
-// By rank, the index of its host. A host's slots are filled before the next one is, unless members
-// go round
-// (--map-by node) or are counted for each host. kResourceExhausted names what is asked for and what
-// there is.
+// Returns the host index of each rank. Fills a host's slots before the next host, unless members go
+// round robin (--map-by node) or have a fixed number per host. kResourceExhausted: the message says
+// what was requested and what is available.
 [[nodiscard]] base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request);
 
 }  // namespace regroup::placement

@@ -1,4 +1,4 @@
-// Hosts first, then GPUs, then processors; each stage is a function of its own.
+// Chooses hosts, then GPUs, then processors; each stage is a function of its own.
 #include "launcher/placement/job_place.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ using base::Result;
 using base::Status;
 using Map = spec::MapBy::Kind;
 
-// Hosts that are alike have one.
+// The usable processors of each host; equal hosts share one entry.
 class Processors {
  public:
   Processors(const topology::Fabric& fabric, const std::vector<HostShare>& hosts)
@@ -63,7 +63,8 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
   return out;
 }
 
-// As if all hosts were one: neighbours in rank on neighbouring objects, round and round.
+// Ranks the members as if all hosts were one: consecutive ranks on consecutive objects, round
+// robin.
 Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& hosts,
                                               const JobRequest& request, Processors& processors) {
   const std::uint32_t members = request.ranks.members();
@@ -120,7 +121,7 @@ Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
   return map_to_hosts(host_request(fabric, hosts, request, processors));
 }
 
-// What is asked for of one host: `ranks` of the job.
+// The request for one host: the job's ranks `ranks`.
 PlaceRequest on_host(const PlaceRequest& request, const std::vector<std::uint32_t>& ranks,
                      const std::vector<std::uint32_t>& program_of) {
   PlaceRequest out = request;

@@ -1,7 +1,6 @@
 // Places the members of a job on hosts, GPUs, NICs and processors: one pure function for mpirun's
-// options
-// (--map-by, --rank-by, --bind-to, -N, rank files) and for ours (--placement, --map-by device=,
-// roles, resource sets). Its parts are host_map.h, device_place.h and place.h.
+// options (--map-by, --rank-by, --bind-to, -N, rank files) and for Regroup's own (--placement,
+// --map-by device=, roles, resource sets). Its parts are host_map.h, device_place.h and place.h.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +14,35 @@
 namespace regroup::placement {
 
 struct JobRequest {
-  PlaceRequest ranks;  // members of each program, and what mpirun's options say of them
-  // By program, the most on a host (-N); empty, or 0: any number.
-  std::vector<std::uint32_t> per_host;
-  // By program, GPUs of each member (of each resource set); empty: nobody gets any. A program
-  // without GPUs beside others that have some serves them over the network, as a parameter server
-  // does.
+  PlaceRequest ranks;  // members of each program, and mpirun's options for them
+  // Each of these vectors has an entry per program, or is empty.
+  std::vector<std::uint32_t> per_host;  // greatest number of members on a host (-N); 0: unlimited
+  // GPUs per member (per resource set); empty: no member gets GPUs. If other programs have GPUs, a
+  // program without serves them over the network, like a parameter server.
   std::vector<std::uint32_t> gpus;
-  std::vector<std::uint32_t> cores;  // by program, of each member; empty, or 0: not said
-  std::vector<std::string> roles;    // by program; empty: they have no names
-  DeviceRequest devices;  // how GPUs are chosen; `sets`, `set.gpus` and `servers` are filled in
+  std::vector<std::uint32_t> cores;  // cores per member; 0: not requested
+  std::vector<std::string> roles;    // names
+  DeviceRequest devices;  // how to choose GPUs; place_job() sets `sets`, `set.gpus` and `servers`
 
   [[nodiscard]] bool on_devices() const;
 };
 
-// By rank, as members go through the programs in order.
+// Vectors are by rank; ranks go through the programs in order.
 struct JobPlacement {
-  Policy policy;                     // of the first host that has members; bound: somebody is
-  std::vector<std::uint32_t> hosts;  // index into Fabric::hosts
+  Policy policy;                     // of the first host with members; `bound`: some member is
+  std::vector<std::uint32_t> hosts;  // indices into Fabric::hosts
   std::vector<Slot> slots;
-  std::vector<DeviceSlot> devices;  // empty: nobody gets a GPU
-  Prediction predicted;             // of `devices`
+  std::vector<DeviceSlot> devices;  // empty: no member gets GPUs
+  Prediction predicted;             // for `devices`
   // Sets, in the order in which an elastic job releases them.
   std::vector<std::uint32_t> shrink_order;
   std::vector<std::string> why;  // a sentence for each decision on devices
 };
 
-// `hosts`: those the job may use, in the order in which they are filled. Only a machine's
-// `processors` count where nobody gets a GPU. kInvalidArgument: what is asked for does not exist or
-// contradicts itself; kResourceExhausted: it does not fit; messages name what there is and the
-// nearest that fits.
+// Places the job on `hosts`, in the order in which they are filled. If no member gets GPUs, uses
+// only the machines' `processors`. kInvalidArgument: the request names something that does not
+// exist, or is inconsistent. kResourceExhausted: it does not fit. Messages say what is available,
+// and the nearest request that fits.
 [[nodiscard]] base::Result<JobPlacement> place_job(const topology::Fabric& fabric,
                                                    const std::vector<HostShare>& hosts,
                                                    const JobRequest& request);
@@ -53,7 +51,7 @@ struct JobPlacement {
 [[nodiscard]] topology::Topology usable_processors(const topology::Fabric& fabric,
                                                    const HostShare& host);
 
-// How many members ppr:N:OBJECT gives on all of them; 0: there is no such object, or no ppr.
+// The number of members that ppr:N:OBJECT gives on all `hosts`; 0: no such object, or no ppr.
 [[nodiscard]] std::uint32_t members_of_ppr(const topology::Fabric& fabric,
                                            const std::vector<HostShare>& hosts,
                                            const spec::Mapping& mapping);

@@ -1,4 +1,4 @@
-// Placed members by rank, as agents and MPI programs get them.
+// Converts a placement to the forms that agents and MPI programs need.
 #include "launcher/placement/members.h"
 
 #include <algorithm>

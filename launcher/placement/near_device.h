@@ -1,4 +1,4 @@
-// --map-by device=NAME: GPUs by how near they are to a NIC or to another GPU.
+// --map-by device=NAME: chooses the GPUs nearest to a NIC or to another GPU.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace regroup::placement {
 
-// Host after host, on each the GPUs with the best path to request.device. Empty: they do not fit.
-// kInvalidArgument: some host has no such device; the message names what it has.
+// Chooses, host after host, the GPUs with the best path to request.device. Empty: they do not fit.
+// kInvalidArgument: a host has no such device; the message lists the devices that it has.
 [[nodiscard]] base::Result<std::vector<HostPart>> choose_near(
     const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
     const DeviceRequest& request);

@@ -1,4 +1,4 @@
-// The revised simplex method with a dense inverse: there are some tens of rows and columns.
+// The revised simplex method with a dense inverse, since there are only tens of rows and columns.
 #include "launcher/placement/packing_lp.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kSlack = SIZE_MAX;
 constexpr double kTiny = 1e-10;
-// Of one add(); what is found by then is feasible, if not the best.
+// Limit of iterations in one add(). The solution found by then is feasible, if not optimal.
 constexpr std::size_t kMostPivots = 1000;
 
 }  // namespace
@@ -29,8 +29,8 @@ void PackingLp::add(const std::vector<Use>& uses) {
   for (std::size_t pivots = 0; pivots < kMostPivots && improve();) ++pivots;
 }
 
-// Takes in what gains most: a thing that is worth more than what it uses, or unused capacity of a
-// row whose price has fallen below nothing.
+// Enters the variable with the greatest gain: a column that costs less than 1, or the slack of a
+// row with a negative price.
 bool PackingLp::improve() {
   std::size_t best = SIZE_MAX;
   double most = kTiny;
@@ -76,7 +76,7 @@ double PackingLp::gain(const std::vector<Use>& uses) const {
   return out;
 }
 
-// False: it uses nothing, so no row makes room.
+// False: the column uses no capacity, so that no variable leaves the basis.
 bool PackingLp::enter(const std::vector<Use>& uses, std::size_t variable) {
   const std::vector<double> direction = in_basis(uses);
   std::size_t out = rows_;
@@ -98,7 +98,7 @@ bool PackingLp::enter(const std::vector<Use>& uses, std::size_t variable) {
   return true;
 }
 
-// Basic variables that are things are worth 1 each, slacks nothing.
+// Basic columns have value 1 each, slacks 0.
 void PackingLp::reprice() {
   std::fill(prices_.begin(), prices_.end(), 0.0);
   for (std::size_t i = 0; i < rows_; ++i) {

@@ -1,5 +1,5 @@
-// How much of several things fits into shared capacities: max sum(x), A x <= capacity, x >= 0.
-// Columns come one by one, as they are found to be worth it (column generation).
+// A packing linear program: max sum(x), A x <= capacity, x >= 0, solved by column generation. A
+// column is a user of the shared capacities, here a ring that uses links.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,22 @@ namespace regroup::placement {
 
 struct Use {
   std::uint32_t row = 0;
-  double amount = 0;  // of the row's capacity, by one unit of x
+  double amount = 0;  // capacity of the row that one unit of x uses
 };
 
-// A thing is worth adding when what it uses costs less than 1 by prices(). When no thing does,
-// value() is the optimum over all of them, whether they were added or not.
+// A column improves the solution if its uses cost less than 1 by prices(). If no column does,
+// value() is the optimum over all possible columns, added or not.
 class PackingLp {
  public:
   // Capacities are positive.
   explicit PackingLp(std::vector<double> capacity);
 
-  // `uses` names each row at most once. Solves again.
+  // Adds a column, in which each row occurs at most once, and solves again.
   void add(const std::vector<Use>& uses);
 
   [[nodiscard]] double value() const;
-  [[nodiscard]] const std::vector<double>& prices() const {
-    return prices_;
-  }                                                   // of each row, not negative
+  // The price of each row, not negative.
+  [[nodiscard]] const std::vector<double>& prices() const { return prices_; }
   [[nodiscard]] std::vector<double> amounts() const;  // x, in the order of add()
 
  private:
@@ -40,7 +39,7 @@ class PackingLp {
   std::vector<std::vector<Use>> columns_;
   std::vector<double> inverse_;     // of the basis, row by row
   std::vector<double> amount_;      // of each basic variable
-  std::vector<std::size_t> basis_;  // by row: kSlack, or a column
+  std::vector<std::size_t> basis_;  // the basic variable of each row: kSlack, or a column
   std::vector<double> prices_;
 };
 

@@ -1,5 +1,5 @@
-// Members are first dealt out over objects (assignments), then each assignment takes the next free
-// cpus of its object, and last the assignments get their ranks.
+// First assigns members to objects (assignments); then each assignment takes the next free cpus of
+// its object; then the assignments get their ranks.
 #include "launcher/placement/place.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ using base::Result;
 using base::Status;
 
 struct Assignment {
-  std::uint32_t object = 0;  // index
-  std::uint32_t turn = 0;    // how many others of the object come before it
+  std::uint32_t object = 0;  // index of the object
+  std::uint32_t turn = 0;    // number of earlier assignments to this object
 };
 
 struct Objects {
@@ -72,8 +72,8 @@ Result<Objects> objects_of(const topology::Topology& topology, const Policy& pol
   return out;
 }
 
-// How many members an object takes in all. If one object is the whole machine, check_turn() checks
-// its packages.
+// The number of members for which an object has room. If one object is the whole machine,
+// check_turn() checks its packages.
 std::uint32_t room_in(const PlaceRequest& request, const Policy& policy, const Objects& objects,
                       std::size_t i) {
   if (!policy.bound || request.mapping.bind.overload_allowed ||
@@ -114,8 +114,8 @@ Status check_room(const PlaceRequest& request, const Policy& policy,
   return {};
 }
 
-// Assigns `members` of one program to objects: round robin, without full objects; with ppr one
-// object after the other. `used` counts the members of earlier programs.
+// Assigns `members` of one program to objects: round robin over objects that are not full; with
+// ppr, one object after the other. `used` counts the members of earlier programs.
 std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& room,
                              std::uint32_t members, std::vector<std::uint32_t>& used) {
   const bool ppr = policy.map.kind == spec::MapBy::Kind::kPerUnit;
@@ -135,7 +135,7 @@ std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32
   return assignments;
 }
 
-// One from each unit in turn.
+// Takes one assignment from each unit in turn.
 std::vector<Assignment> ranked(const topology::Topology& topology, const Policy& policy,
                                const Objects& objects, std::vector<Assignment> assignments) {
   if (policy.fill || policy.map_unit == spec::Unit::kNode) return assignments;
@@ -153,8 +153,8 @@ std::vector<Assignment> ranked(const topology::Topology& topology, const Policy&
   return out;
 }
 
-// The first cpu of assignment number `turn`, where each takes policy.cpus and none may reach over
-// two packages.
+// The first cpu of assignment number `turn` of an object; each takes policy.cpus cpus, and none may
+// span two packages.
 Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& policy,
                               const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
   const auto package = [&](std::size_t cpu) {
@@ -173,7 +173,7 @@ Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& 
   return starts[turn % starts.size()];
 }
 
-// What a member is bound to whose first cpu this is.
+// The threads to which a member is bound, given its first cpu.
 topology::ThreadSet bound_to(const topology::Topology& topology, const Policy& policy,
                              const topology::ThreadSet& object,
                              const std::vector<topology::ThreadSet>& cpus, std::size_t first) {
@@ -188,7 +188,8 @@ topology::ThreadSet bound_to(const topology::Topology& topology, const Policy& p
   return out;
 }
 
-// Whether the turns of an object fit in it without sharing; the packages' edges may cost some.
+// Checks that the assignments of an object fit without sharing cpus; some cpus next to the boundary
+// of a package may not be usable.
 Status check_turn(const PlaceRequest& request, const topology::Topology& topology,
                   const Policy& policy, const std::vector<topology::ThreadSet>& cpus,
                   std::uint32_t turn) {

@@ -1,5 +1,5 @@
-// Which processors members get on one host: mapping, ranking and binding of mpirun, as a pure
-// function. Over hosts and GPUs: job_place.h.
+// Places members on the processors of one host: mpirun's mapping, ranking and binding, as pure
+// functions. job_place.h places over hosts and GPUs.
 #pragma once
 
 #include <cstdint>
@@ -19,44 +19,43 @@ struct PlaceRequest {
   spec::Compat compat = spec::Compat::kOpenMpi;
   // Members of each program; ranks go through the programs in order.
   std::vector<std::uint32_t> counts;
-  bool oversubscribe = false;    // was said: members are not bound unless a binding is asked for
-  std::string why_unbound = {};  // nobody is bound, for this reason; "": as the mapping says
+  bool oversubscribe = false;    // requested: members are bound only if that is requested too
+  std::string why_unbound = {};  // no member is bound, for this reason; "": the mapping decides
 
   [[nodiscard]] std::uint32_t members() const {
     return std::accumulate(counts.begin(), counts.end(), 0U);
   }
 };
 
-// --bind-to names something that what --map-by names is only a part of.
+// True if the object of --bind-to is larger than that of --map-by.
 [[nodiscard]] bool binds_beyond_map(const spec::Mapping& mapping);
 
-// What a request comes to with the defaults filled in.
+// A request with the defaults filled in.
 struct Policy {
   spec::MapBy map;
-  // Members are dealt out over these; kNode: one after the other.
+  // Members go round robin over units of this kind; kNode: one after the other.
   spec::Unit map_unit = spec::Unit::kNode;
-  bool fill = false;  // neighbours in rank share a unit, else ranks go round ...
-  spec::Unit rank_unit = spec::Unit::kNode;  // ... these
+  bool fill = false;  // consecutive ranks share a unit; else ranks go round robin over rank_unit
+  spec::Unit rank_unit = spec::Unit::kNode;
   bool bound = false;
-  bool bind_asked = false;  // in so many words: then what cannot be done is an error
+  bool bind_asked = false;  // the user requested a binding: an impossible one is an error
   spec::Unit bind_unit = spec::Unit::kCore;
-  std::uint32_t cpus = 1;   // of each member
-  bool hwthreads = false;   // a cpu is a hardware thread, else a core
-  std::string why_unbound;  // of a job that is not bound
+  std::uint32_t cpus = 1;   // per member
+  bool hwthreads = false;   // a cpu is a hardware thread; else a core
+  std::string why_unbound;  // if not bound: the reason
 };
 
-// Errors: kInvalidArgument names the options that contradict each other.
+// Fills in the defaults. kInvalidArgument names the options that contradict each other.
 [[nodiscard]] base::Result<Policy> policy_of(const PlaceRequest& request);
 
-// Whether place_on_processors() needs to know the machine, or leaves every member where the system
-// puts it.
+// True if place_on_processors() needs the machine's topology; false: it binds no member.
 [[nodiscard]] bool needs_topology(const Policy& policy);
 
 struct Slot {
   std::vector<int> cpus;        // operating system numbers to bind to; empty: not bound
   topology::ThreadSet threads;  // the same, as indices into the topology
-  std::string object;           // that it was mapped to: "package 1"
-  std::string why;              // a sentence
+  std::string object;           // the object that the rank was mapped to: "package 1"
+  std::string why;              // the reason for this placement, a sentence
   bool operator==(const Slot&) const = default;
 };
 
@@ -65,24 +64,23 @@ struct Placement {
   std::vector<Slot> ranks;
 };
 
-// One slot for each rank. kInvalidArgument: what was asked for does not exist or contradicts
-// itself; kResourceExhausted: it does not fit. Messages begin with the option and name what there
-// is.
+// Places the ranks, one slot each. kInvalidArgument: the request names something that does not
+// exist, or is inconsistent. kResourceExhausted: it does not fit. Messages begin with the option
+// and say what is available.
 [[nodiscard]] base::Result<Placement> place_on_processors(const topology::Topology& topology,
                                                           const PlaceRequest& request);
 
-// As Open MPI 5 writes a binding: "package[0][core:L0-1] package[1][core:L4]", "package[0][hwt:L3]"
-// if a cpu is a hardware thread, "UNBOUND".
+// A binding in Open MPI 5's format: "package[0][core:L0-1] package[1][core:L4]",
+// "package[0][hwt:L3]" if a cpu is a hardware thread, "UNBOUND".
 [[nodiscard]] std::string binding_text(const topology::Topology& topology,
                                        const topology::ThreadSet& threads, bool hwthreads);
 
-// As Open MPI tells its processes where they are: "SK0:L30:L20:L10:CR0:HT0:NM0", by logical
+// The locality string that Open MPI gives its processes, "SK0:L30:L20:L10:CR0:HT0:NM0", by logical
 // numbers; "" if not bound.
 [[nodiscard]] std::string locality_text(const topology::Topology& topology,
                                         const topology::ThreadSet& threads);
 
-// How often the request's ppr:N:OBJECT gives N members on this machine, together; 0 if it has no
-// ppr.
+// The number of members that the mapping's ppr:N:OBJECT gives on this machine; 0 if it has no ppr.
 [[nodiscard]] std::uint32_t members_of_ppr(const topology::Topology& topology,
                                            const spec::Mapping& mapping);
 

@@ -1,4 +1,4 @@
-// The table of its options, and its two outputs.
+// The option table of `regroup place`, and its output as text and as JSON.
 #include "launcher/placement/place_command.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct Word {
   Status (*apply)(PlaceCommand& command, const std::string& name, const std::string& value);
 };
 
-constexpr std::uint32_t kMostRanks = 65536;  // as of a job
+constexpr std::uint32_t kMostRanks = 65536;  // the limit of a job
 constexpr std::uint32_t kMostHosts = 1 << 17;
 
 Status count(const std::string& name, const std::string& text, std::uint32_t least,
@@ -229,7 +229,7 @@ Line line_of(const topology::Fabric& fabric, const DeviceSlot& slot) {
               (slot.role.empty() ? "" : "  " + slot.role)};
 }
 
-// As wide as what stands in them.
+// Pads columns to their widest cell.
 std::string rank_table(const topology::Fabric& fabric, const JobPlacement& placement) {
   const bool devices = !placement.devices.empty();
   std::vector<Line> lines = {devices ? Line{"rank", "host", "GPU", "NIC", "NUMA", "processors"}
@@ -255,7 +255,7 @@ std::string rank_table(const topology::Fabric& fabric, const JobPlacement& place
   return out;
 }
 
-// Of a machine of which only NUMA nodes are known: each of their processors is a core.
+// For a machine of which only NUMA nodes are known: treats each of their processors as a core.
 topology::Topology processors_of(const topology::Machine& machine) {
   topology::Topology out = machine.processors;
   if (!out.threads.empty()) return out;
@@ -278,7 +278,7 @@ topology::Topology processors_of(const topology::Machine& machine) {
   return out;
 }
 
-// What `numbers` of `option` are called by their bits, as indices of the machine's GPUs.
+// Converts a set of GPU numbers, given by `option`, to a set of indices into the machine's GPUs.
 Status gpus_numbered(const PlaceCommand& command, const char* option,
                      const topology::Machine& machine, GpuSet numbers, GpuSet& out) {
   GpuSet there = 0;

@@ -1,4 +1,4 @@
-// The command `regroup place`: a placement on a machine that need not be there.
+// The command `regroup place`: shows a placement on a described machine, which need not exist.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,31 @@
 namespace regroup::placement {
 
 struct PlaceCommand {
-  std::string machine;  // file
-  std::string fabric;   // file of the network between hosts that are such machines; "": `hosts` on
-                        // one switch
-  std::uint32_t hosts = 1;     // that are such machines on one switch
-  std::optional<GpuSet> free;  // by GPU number, on each host; absent: all
-  spec::Mapping mapping;       // --map-by, --rank-by, --bind-to in mpirun's words
-  bool of_gpus = false;        // something was said that only GPUs have
-  DeviceRequest request;       // with set.gpus 0 ranks are placed by processors
-  double gradient_bytes = 0;   // of a training step, where it is to be predicted
-  double step_seconds = 0;     // of one on one GPU
+  std::string machine;         // file that describes each host
+  std::string fabric;          // file that describes the network between hosts; "": one switch
+  std::uint32_t hosts = 1;     // number of hosts, without a `fabric`
+  std::optional<GpuSet> free;  // free GPUs on each host, by number; empty: all
+  spec::Mapping mapping;       // mpirun's --map-by, --rank-by, --bind-to
+  bool of_gpus = false;        // an option was given that applies only to GPUs
+  DeviceRequest request;       // if set.gpus is 0, ranks are placed by processors
+  double gradient_bytes = 0;   // to predict the time of a training step; 0: no prediction
+  double step_seconds = 0;     // time of that step on one GPU
   bool explain = false, json = false, help = false;
 };
 
-// The words after `regroup place`. kInvalidArgument names the option, and the nearest there is.
+// Parses the words after `regroup place`. kInvalidArgument names the option and the nearest valid
+// one.
 [[nodiscard]] base::Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words);
 
 // For --help.
 [[nodiscard]] std::string place_help();
 
-// On `fabric` whose hosts are all alike; kInvalidArgument: their machine has no GPU, and words
-// speak of some.
+// Places on `fabric`, whose hosts are all equal. kInvalidArgument: the machine has no GPU, but
+// options concern GPUs.
 [[nodiscard]] base::Result<JobPlacement> place_command(const PlaceCommand& command,
                                                        const topology::Fabric& fabric);
 
-// What it prints: a line for each rank; before them, where it explains, a sentence for each
-// decision.
+// The output: one line per rank; with `explain`, first a sentence for each decision.
 [[nodiscard]] std::string place_text(const PlaceCommand& command, const topology::Fabric& fabric,
                                      const JobPlacement& placement);
 [[nodiscard]] std::string place_json(const topology::Fabric& fabric, const JobPlacement& placement);

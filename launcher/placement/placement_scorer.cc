@@ -1,5 +1,5 @@
-// All sets are tried where there are few. Of many, sets grow from each GPU by the widest paths, and
-// exchanges improve the best of them.
+// Tries all sets if there are few. Otherwise grows a set from each GPU along the widest paths, and
+// improves the best of these by exchanges.
 #include "launcher/placement/placement_scorer.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace regroup::placement {
 
 namespace {
 
-constexpr std::size_t kMostSets = 256;       // that are all tried
-constexpr std::size_t kMostTurns = 1 << 14;  // GPUs times sets, of those that exchanges try
+constexpr std::size_t kMostSets = 256;       // up to this number, all sets are tried
+constexpr std::size_t kMostTurns = 1 << 14;  // limit of exchanges: GPUs times sets tried
 
-// How many ways there are to choose `count` of `from`, or anything above kMostSets.
+// The number of ways to choose `count` of `from`, or some number above kMostSets.
 std::size_t ways(std::uint32_t from, std::uint32_t count) {
   count = std::min(count, from - count);
   std::size_t out = 1;
@@ -30,7 +30,7 @@ GpuSet next_subset(GpuSet set) {
   return up == 0 ? 0 : up | (((set ^ up) >> 2) / low);
 }
 
-// The bits of `chosen` put in the places where `among` has ones.
+// Deposits the bits of `chosen` at the positions of the ones of `among` (PDEP).
 GpuSet spread_over(GpuSet chosen, const std::vector<std::uint32_t>& among) {
   GpuSet out = 0;
   for (; chosen != 0; chosen &= chosen - 1)
@@ -144,7 +144,7 @@ double PlacementScorer::nic_gbytes() const {
   return out;
 }
 
-// What the links next to a GPU carry that lead to the others, or to the NICs.
+// The GB/s of the links next to a GPU that lead to the other GPUs, or to the NICs.
 double PlacementScorer::port(std::uint32_t gpu, GpuSet towards, RingScope reach) const {
   std::vector<std::uint32_t> first;
   const auto note = [&](std::uint32_t end) {
@@ -182,7 +182,8 @@ double PlacementScorer::bound(GpuSet free, std::uint32_t count, RingScope reach)
   return ports[count - 1];
 }
 
-// Whether `gpus` may come to `least` GB/s: no ring carries more than the links next to each GPU.
+// False if `gpus` cannot reach `least` GB/s, since no ring carries more than the links next to a
+// GPU.
 bool PlacementScorer::reaches(GpuSet gpus, RingScope reach, double least) const {
   if (reach == RingScope::kOutward) return true;
   for (const std::uint32_t gpu : members_of(gpus)) {
@@ -210,8 +211,8 @@ void PlacementScorer::try_set(Search& search, GpuSet gpus) {
   search.best = {gpus, scored};
 }
 
-// Outward, one that fills the NICs, and shares none that it need not, is enough: what is left on a
-// machine that takes part matters little.
+// For kOutward, a set that saturates the NICs and shares none unnecessarily is good enough: the
+// GPUs left on a machine that takes part matter little.
 bool PlacementScorer::fills_nics(const Search& search) const {
   return search.reach == RingScope::kOutward &&
          about_equal(search.best.score.gbytes, search.bound) &&
@@ -231,8 +232,8 @@ void PlacementScorer::try_all(Search& search) {
   }
 }
 
-// Adds the GPU with the most bandwidth to the chosen ones, near ones first; with `over_nics` GPUs
-// that add a nearest NIC come first.
+// Repeatedly adds the GPU with the most bandwidth to the chosen ones, near ones first; with
+// `over_nics`, first GPUs that add a nearest NIC.
 GpuSet PlacementScorer::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
   GpuSet out = search.keep | bit_of(seed);
   while (count_of(out) < search.count) {
@@ -262,7 +263,7 @@ void PlacementScorer::try_grown(Search& search) {
       if (!search.found || grown != search.best.gpus) try_set(search, grown);
     }
   }
-  std::size_t left = kMostTurns / search.count;  // exchanges: large sets are judged for longer
+  std::size_t left = kMostTurns / search.count;  // exchanges left; scoring a large set takes longer
   for (bool better = true; better && !about_equal(search.best.score.gbytes, search.bound);) {
     better = false;
     const GpuSet before = search.best.gpus;

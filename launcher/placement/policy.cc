@@ -1,5 +1,4 @@
-// The defaults, as Open MPI 5.0.11 was measured to choose them, or hydra where its rules were asked
-// for.
+// The defaults: those observed with Open MPI 5.0.11, or hydra's if its rules were requested.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -83,7 +82,8 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
   return {};
 }
 
-// By object neighbours in rank stay together, with ppr too; any other ranking goes round objects.
+// With ranking by object, and with ppr, consecutive ranks stay together; any other ranking goes
+// round robin over objects.
 void default_rank(const spec::Mapping& mapping, Policy& out) {
   const spec::RankBy& rank = mapping.rank;
   out.rank_unit = out.map_unit;
@@ -114,7 +114,7 @@ base::Result<Policy> policy_of(const PlaceRequest& request) {
   default_map(mapping, out);
   default_bind(request, out);
   REGROUP_RETURN_IF_ERROR(contradiction(request, out));
-  // A thread is bound to, or a core would be shared by what looks like two places.
+  // Binds to a thread: two members bound to the same core would seem to have places of their own.
   if (out.bind_unit == spec::Unit::kHwThread ||
       (by_unit(out.map) && out.map.unit == spec::Unit::kHwThread))
     out.hwthreads = true;

@@ -1,4 +1,4 @@
-// How fast rings over given GPUs of given hosts are.
+// Predicts the bandwidth of rings over given GPUs of given hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace regroup::placement {
 namespace {
 
-// GB/s each way of a GPU in an NVLink domain over hosts.
+// GB/s each way of a GPU in an NVLink domain of several hosts.
 double domain_port(const topology::Fabric& fabric, std::uint32_t domain, std::uint32_t host) {
   if (const double said = fabric.nodes[domain].host_gbytes; said > 0) return said;
   const topology::Machine& machine = fabric.machines[fabric.hosts[host].machine];
@@ -38,8 +38,8 @@ std::string narrow_of(const Routes& routes, const RingPlan& plan, const std::str
                      more == 0 ? "" : fmt::format(" and {} more", more), host);
 }
 
-// Links upward that a ring over these hosts goes through: of every node that has some of them, not
-// all.
+// The links upward that a ring over these hosts uses: those of every node that has some of the
+// hosts, but not all.
 void narrow_uplinks(const topology::Fabric& fabric, const std::vector<HostPart>& parts,
                     Prediction& out) {
   std::vector<std::uint32_t> below(fabric.nodes.size(), 0);

@@ -1,4 +1,4 @@
-// Each of a few ways to choose NICs gives a schedule that is possible; the best of them counts.
+// Evaluates a few choices of NICs, each of which gives a feasible schedule, and uses the best.
 #include "launcher/placement/rails.h"
 
 #include <fmt/format.h>
@@ -13,16 +13,16 @@
 namespace regroup::placement {
 namespace {
 
-constexpr std::size_t kMostTries = 4;  // sets of NICs, near the GPUs of as many hosts
+constexpr std::size_t kMostTries = 4;  // number of hosts for whose GPUs the NICs are tried
 constexpr NicSet kAllNics = ~NicSet{0};
 
-// Hosts that are alike and have the same GPUs are one.
+// Equal hosts with the same GPUs are one Kind.
 using Kind = std::pair<std::uint32_t, GpuSet>;  // machine, GPUs
 
 struct Kinds {
   std::set<Kind> railed, plain;  // on switches with rails, and elsewhere
-  double change = HUGE_VAL;      // GB/s of the links that lead from one rail to another
-  // The same of one rail, where hosts of several groups of rails are joined.
+  double change = HUGE_VAL;      // GB/s of the links between rails
+  // GB/s of the links of one rail between several groups of rails.
   double rail_up = HUGE_VAL;
   std::string narrow;
 };
@@ -61,7 +61,7 @@ std::vector<double> by_nic(const topology::Machine& machine, const RingPlan& pla
   return out;
 }
 
-// Nearest to any of the GPUs.
+// The NICs nearest to any of the GPUs.
 NicSet near_rails(const topology::Machine& machine, GpuSet gpus) {
   NicSet out = 0;
   for (const std::uint32_t gpu : members_of(gpus)) {
@@ -78,7 +78,7 @@ const RingPlan& plan_of(PlacementScorers& scorers, const Kind& kind, NicSet nics
                           : scorer.rings_through(kind.second, nics);
 }
 
-// What is carried when hosts on rails use these NICs only.
+// The GB/s if hosts on rails use only these NICs.
 double carried(PlacementScorers& scorers, const Kinds& kinds, NicSet nics, double most) {
   double total = most;
   std::vector<double> least;

@@ -1,5 +1,5 @@
-// Rail-optimised networks: NIC i of each host hangs on rail i, and what goes from one rail to
-// another takes the links upward. docs/guide/placement.md.
+// Rail-optimised networks: NIC i of each host connects to rail i; traffic between rails uses the
+// links upward. docs/guide/placement.md.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,14 @@
 
 namespace regroup::placement {
 
-// GB/s that rings over these hosts carry, no more than `gbytes`, which they would without rails.
-// Each ring stays on one rail as far as all hosts have room there; the rest changes rails.
-// `narrow`, if that is less, names the switch.
+// The GB/s that rings over these hosts carry; at most `gbytes`, their bandwidth without rails.
+// Rings stay on one rail as long as all hosts have capacity there; the others change rails. If the
+// result is less than `gbytes`, `narrow` becomes the name of the limiting switch.
 [[nodiscard]] double over_rails(PlacementScorers& scorers, const std::vector<HostPart>& parts,
                                 double gbytes, std::string* narrow);
 
-// Changes the GPUs of hosts that have others to such as are near the rails of the host with the
-// least choice, where that is faster.
+// Exchanges the GPUs of hosts for others near the rails of the host with the least choice, if that
+// is faster.
 void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts);
 
 }  // namespace regroup::placement

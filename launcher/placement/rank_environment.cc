@@ -1,7 +1,7 @@
-// Each rank gets its GPUs and its nearest NIC alone. NCCL's NICs are those of all ranks of the
-// host: its rings use several, and ranks of one host must agree on them. OMP_PLACES and
-// OMP_PROC_BIND are not set: processes that a member forks (workers of a data loader) would inherit
-// one core from them.
+// Each rank sees only its own GPUs and nearest NIC. NCCL's NICs are those of all ranks of the host,
+// since its rings use several and the ranks of a host must agree on them. Does not set OMP_PLACES
+// and OMP_PROC_BIND: processes that a member forks (workers of a data loader) would inherit a
+// binding to one core.
 #include "launcher/placement/rank_environment.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ const std::string& uuid_of(const topology::Machine& machine, const HostDevices* 
   return own != nullptr && gpu < own->uuids.size() ? own->uuids[gpu] : machine.gpus[gpu].uuid;
 }
 
-// nullptr: the host does not have it, or it is down.
+// The host's NIC; nullptr: the host does not have it, or it is down.
 const topology::Nic* nic_of(const topology::Machine& machine, const HostDevices* own,
                             std::uint32_t number) {
   const bool listed = own != nullptr && number < own->nics.size();
@@ -39,8 +39,8 @@ const HostDevices* own_of(const std::vector<HostDevices>& devices, std::uint32_t
   return host < devices.size() ? &devices[host] : nullptr;
 }
 
-// As CUDA takes it: all by uuid, or all by number. A number counts in the order of PCI, as NVML
-// does; CUDA's own order has the fastest first.
+// CUDA needs all GPUs by uuid, or all by number. Numbers are in PCI order, as in NVML; CUDA's
+// default order has the fastest GPU first.
 void set_gpus(const topology::Machine& machine, const HostDevices* own,
               const std::vector<std::uint32_t>& gpus, const spec::Environment& users,
               spec::Environment& rank) {
@@ -57,14 +57,14 @@ void set_gpus(const topology::Machine& machine, const HostDevices* own,
     return;
   }
   rank["ROCR_VISIBLE_DEVICES"] = list;
-  std::vector<std::size_t> within(gpus.size());  // these count what ROCR_VISIBLE_DEVICES leaves
+  std::vector<std::size_t> within(gpus.size());  // numbers within ROCR_VISIBLE_DEVICES
   std::iota(within.begin(), within.end(), 0U);
   for (const char* name : {"HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) {
     if (users.contains(name)) rank[name] = fmt::format("{}", fmt::join(within, ","));
   }
 }
 
-// "mlx5_0:1"; UCX takes other cards by the name of their interface.
+// UCX's name of a NIC: "mlx5_0:1" for RDMA, else the name of its interface.
 std::string ucx_name(const topology::Nic& nic) {
   if (is_verbs(nic) || nic.kind == topology::NicKind::kEfa)
     return fmt::format("{}:{}", nic.name, nic.port);

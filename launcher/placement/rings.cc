@@ -1,6 +1,5 @@
-// Rings are columns of a packing: the links that a ring uses are what it takes, how much it carries
-// is what is sought. The prices of the links tell whether some other ring would be worth adding:
-// the cheapest tour.
+// Rings are the columns of a packing LP (packing_lp.h): a ring uses links, and its bandwidth is the
+// variable. By the prices of the links, the cheapest tour is the ring most worth adding.
 #include "launcher/placement/rings.h"
 
 #include <algorithm>
@@ -14,13 +13,13 @@ namespace regroup::placement {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::size_t kMostExact = 9;  // stations of a tour that is the cheapest for certain
+constexpr std::size_t kMostExact = 9;  // most stations for which the cheapest tour is found exactly
 constexpr std::size_t kMostRounds = 200;
 constexpr double kWorthIt = 1 - 1e-7;
 
-using Tour = std::vector<std::uint32_t>;  // of places in Costs
+using Tour = std::vector<std::uint32_t>;  // indices into Costs
 
-// Of a hop between each two stations.
+// The cost of a hop between each two stations.
 struct Costs {
   std::size_t size = 0;
   std::vector<double> hop;
@@ -33,7 +32,7 @@ struct Costs {
   }
 };
 
-// No tour is cheaper: it takes two hops at each station, and a hop is shared by two.
+// A lower bound of any tour: each station has two hops, and each hop belongs to two stations.
 double least_tour(const Costs& costs) {
   double out = 0;
   for (std::size_t a = 0; a < costs.size; ++a) {
@@ -49,8 +48,8 @@ double least_tour(const Costs& costs) {
   return out;
 }
 
-// Held and Karp: best[set][last] is the cheapest way from station 0 through all of `set` that ends
-// in `last`.
+// Held and Karp: best[set][last] is the cheapest path from station 0 through all of `set` to
+// `last`.
 Tour cheapest_tour(const Costs& costs) {
   const std::size_t others = costs.size - 1, sets = std::size_t{1} << others;
   std::vector<double> best(sets * others, kNever);
@@ -86,7 +85,7 @@ Tour cheapest_tour(const Costs& costs) {
   return out;
 }
 
-// Turns parts of the tour around while that makes it cheaper.
+// 2-opt: reverses parts of the tour while that makes it cheaper.
 void untangle(const Costs& costs, Tour& tour) {
   const std::size_t size = tour.size();
   for (bool better = true; better;) {
@@ -104,7 +103,7 @@ void untangle(const Costs& costs, Tour& tour) {
   }
 }
 
-// Always on to the nearest station, from each once; the cheapest of these, untangled.
+// The nearest-neighbour tours from each station; returns the cheapest, improved by 2-opt.
 Tour good_tour(const Costs& costs) {
   Tour best;
   for (std::uint32_t start = 0; start < costs.size; ++start) {
@@ -138,7 +137,7 @@ class Planner {
     prices_.clear();
     for (const std::uint32_t row : rows_) prices_.push_back(1 / routes_.capacity(row));
     const double most = bound();
-    // Good tours will do as long as some are worth it. That none is, only the cheapest can tell.
+    // A good tour suffices while some are worth adding; only the cheapest proves that none is.
     bool exact = false;
     for (std::size_t round = 0; round < kMostRounds; ++round) {
       if (!add_rings(exact)) {
@@ -171,7 +170,8 @@ class Planner {
     return out;
   }
 
-  // What the links next to any GPU carry, or all wires: each ring passes the GPU, and a NIC.
+  // An upper bound: the capacity of the links next to any GPU, or of all NIC ports, since each ring
+  // passes every GPU and a NIC.
   [[nodiscard]] double bound() const {
     double out = kNever;
     for (const std::uint32_t gpu : gpus_) {
@@ -213,7 +213,8 @@ class Planner {
 
   [[nodiscard]] std::size_t stations() const { return gpus_.size() + (nics_.empty() ? 0 : 1); }
 
-  // One through each NIC, if it is worth it or there is none yet. Whether any was added.
+  // Adds one ring through each NIC, if it is worth adding or there is none yet. True if any was
+  // added.
   bool add_rings(bool exact) {
     const bool first = tours_.empty();
     bool added = false;
@@ -274,8 +275,8 @@ class Planner {
 
   const Routes& routes_;
   const std::span<const std::uint32_t> gpus_, nics_;
-  std::vector<std::uint32_t> local_;  // by row of Routes, ours
-  std::vector<std::uint32_t> rows_;   // the other way round
+  std::vector<std::uint32_t> local_;  // row of Routes -> row of the LP
+  std::vector<std::uint32_t> rows_;   // row of the LP -> row of Routes
   PackingLp lp_;
   std::vector<double> prices_;
   std::vector<std::vector<std::uint32_t>> tours_;

@@ -1,5 +1,5 @@
-// The rings that collectives of a set of GPUs run over, several at once, and how fast they are
-// together. docs/guide/placement.md explains the model.
+// The rings over which collectives of a set of GPUs run (several at once), and their total
+// bandwidth. docs/guide/placement.md explains the model.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,21 @@
 namespace regroup::placement {
 
 struct Ring {
-  // Of Machine::paths, in order; the last is joined with the first.
+  // Ends of Machine::paths, in order; the last connects to the first.
   std::vector<std::uint32_t> ends;
-  double gbytes = 0;  // that it carries, half of it in each direction
+  double gbytes = 0;  // GB/s that it carries, half in each direction
 };
 
-// `gbytes`: what every rank sends and receives at once ("bus bandwidth"); infinite if there is
-// nobody to talk to, 0 if two of them are not joined.
 struct RingPlan {
+  // GB/s that every rank sends and receives at once ("bus bandwidth"); infinite for a single rank,
+  // 0 if two ranks are not connected.
   double gbytes = 0;
   std::vector<Ring> rings;                 // the first carries the most
-  std::vector<std::uint32_t> narrow_rows;  // of Routes: full, and worth more
+  std::vector<std::uint32_t> narrow_rows;  // the rows of Routes that limit the bandwidth
 };
 
-// Each ring passes all `gpus` and, if there are `nics`, one of these, where it goes on to other
-// machines. The best that rings can do for up to 9 stations, and rings that are found to be good
-// for more.
+// Plans rings through all `gpus` and, if there are `nics`, through one of these, by which the ring
+// continues to other machines. Optimal for up to 9 stations, heuristic for more.
 [[nodiscard]] RingPlan plan_rings(const Routes& routes, std::span<const std::uint32_t> gpus,
                                   std::span<const std::uint32_t> nics);
 

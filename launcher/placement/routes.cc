@@ -1,4 +1,4 @@
-// From paths of a machine to loads of its links.
+// Computes the loads of links from the paths of a machine.
 #include "launcher/placement/routes.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace regroup::placement {
 namespace {
 
-constexpr double kUnknownWire = 10.0 / 8;  // as NCCL takes it
+constexpr double kUnknownWire = 10.0 / 8;  // NCCL's assumption
 
 std::string node_name(const topology::Machine& machine, std::uint32_t number) {
   const topology::MachineNode& node = machine.nodes[number];
@@ -48,8 +48,8 @@ std::string_view kind_name(topology::LinkKind kind) {
   return "link";
 }
 
-// Excludes NVB and PXN, which pass another GPU: it may belong to another job. If it is ours, a ring
-// goes through it anyway.
+// Excludes NVB and PXN, whose paths pass through another GPU, which may belong to another job. If
+// it belongs to this job, a ring passes through it anyway.
 const topology::Path& direct(const topology::Machine& machine, std::uint32_t a, std::uint32_t b) {
   const auto [gpu, nic] = std::minmax(a, b);
   return machine.direct_path(gpu, nic - machine.gpus.size());
@@ -64,8 +64,7 @@ topology::Machine without_nvlink(topology::Machine machine) {
   return machine;
 }
 
-// PCIe to a GPU or a NIC that the processors' own model slows down: NCCL's factor on top of the
-// links.
+// NCCL's factor for a PCIe path to a GPU or NIC that some processor models slow down.
 double slowed(const topology::Machine& machine, const topology::Path& path) {
   double narrowest = 0;
   for (const topology::Hop& hop : path.hops) {

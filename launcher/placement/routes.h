@@ -1,5 +1,5 @@
-// What the traffic between two ends of a machine takes of its links. Rows are the machine's links
-// and, after them, the wires of its NICs.
+// The load that traffic between two ends of a machine puts on its links. Rows are the machine's
+// links and, after them, the ports of its NICs.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace regroup::placement {
 
 class Routes {
  public:
-  // `machine` outlives this.
+  // `machine` must outlive this.
   explicit Routes(const topology::Machine& machine);
 
   [[nodiscard]] const topology::Machine& machine() const { return machine_; }
   [[nodiscard]] std::size_t rows() const { return capacity_.size(); }
   // GB/s each way.
   [[nodiscard]] double capacity(std::uint32_t row) const { return capacity_[row]; }
-  // By one GB/s from an end of Machine::paths to another. A NIC's ends at the wire. Empty: nothing
-  // joins them.
+  // The loads of 1 GB/s from one end of Machine::paths to another, including the port of a NIC.
+  // Empty: they are not connected.
   [[nodiscard]] std::span<const Use> between(std::uint32_t from, std::uint32_t to) const {
     const std::size_t at = from * ends_ + to;
     return std::span(uses_).subspan(starts_[at], starts_[at + 1] - starts_[at]);

@@ -1,7 +1,7 @@
 // The order in which an elastic job releases sets of GPUs. For few sets, the order in which the
-// remaining ones are never far from the fastest choice of their number; for more, always the set
-// whose loss leaves the fastest rings. Among equals a set of the host with the fewest sets, so that
-// whole hosts become free.
+// remaining sets are always close to the fastest choice of their number; for more, greedily the set
+// whose loss leaves the fastest rings. Among equals, a set of the host with the fewest sets, so
+// that whole hosts become free.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -12,10 +12,10 @@
 namespace regroup::placement {
 namespace {
 
-constexpr std::uint32_t kMostOrdered = 8;  // up to so many sets all orders are tried
-constexpr std::uint32_t kMostTried = 64;  // above so many sets whole hosts go, from the smallest on
+constexpr std::uint32_t kMostOrdered = 8;  // up to this number of sets, all orders are tried
+constexpr std::uint32_t kMostTried = 64;   // above it, releases whole hosts, the smallest first
 
-// By host, sets with their GPUs.
+// Host -> its sets and their GPUs.
 using Left = std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;
 
 std::vector<HostPart> parts_of(const Left& left, std::uint32_t but_host, std::uint32_t but_set) {
@@ -59,7 +59,7 @@ std::pair<std::uint32_t, std::uint32_t> cheapest(PlacementScorers& scorers, cons
   return out;
 }
 
-// Dynamic programming over groups of sets, from the smallest on: which set each group releases
+// Dynamic programming over groups of sets, from the smallest: the set that each group releases
 // first.
 class Orders {
  public:
@@ -94,8 +94,8 @@ class Orders {
   };
   struct Value {
     double speed = 0;
-    // Of all groups from this one on, speeds as parts of the best of their size: the least, and all
-    // together.
+    // Over all groups from this one on, the speed relative to the best group of the same size: the
+    // minimum, and the sum.
     double least = -1;
     double sum = 0;
     std::uint32_t first = 0;
@@ -106,7 +106,7 @@ class Orders {
 
   [[nodiscard]] double speed(std::uint32_t group) {
     constexpr double kMost = 1e6,
-                     // One rank alone is without bound; NICs decide between equals.
+                     // A single rank has infinite bandwidth; NICs decide between equals.
         kOutward = 1e-6;
     std::map<std::uint32_t, HostPart> parts;
     for (std::uint32_t i = 0; i < sets_.size(); ++i) {
@@ -153,7 +153,7 @@ class Orders {
   PlacementScorers& scorers_;
   const std::uint32_t least_;
   std::vector<Set> sets_;
-  std::vector<Value> known_;  // by group, a bit for each of sets_
+  std::vector<Value> known_;  // indexed by group: one bit per entry of sets_
   std::vector<double> best_of_size_;
 };
 

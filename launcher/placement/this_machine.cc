@@ -1,5 +1,5 @@
-// With --do-not-launch a description takes the place of the machine, so that a user sees where
-// members would run on another one.
+// With --do-not-launch a description replaces the machine, so that a user can see where members
+// would run on another one.
 #include "launcher/placement/this_machine.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// CUDA and HIP take a word that names nothing for the end of the list. Here it is an error, as more
-// likely a mistake than meant; "-1" and Slurm's "NoDevFiles" are meant.
+// For CUDA and HIP an unknown entry ends the list. Here it is an error, since it is probably a
+// mistake; only "-1" and Slurm's "NoDevFiles" end the list.
 #include "launcher/placement/visible_gpus.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace regroup::placement {
 namespace {
 
-using Gpus = std::vector<std::uint32_t>;  // in the order in which they are counted
+using Gpus = std::vector<std::uint32_t>;  // in the order of their numbers
 
 bool ends_the_list(std::string_view word) { return word.starts_with('-') || word == "NoDevFiles"; }
 
@@ -32,8 +32,7 @@ bool is_uuid(std::string_view word) { return word.starts_with("GPU-") || word.st
 struct Variable {
   std::string_view name;
   std::string value;
-  std::string
-      within;  // the variable that hides GPUs from this one: it counts what that leaves; "": none
+  std::string within;  // numbers count within the GPUs that this other variable leaves; "": none
 };
 
 Gpus matches(const topology::Machine& machine, const Gpus& from, const Variable& variable,

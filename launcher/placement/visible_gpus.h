@@ -1,4 +1,4 @@
-// What the environment that regroup was started in leaves of a machine's GPUs.
+// The GPUs of a machine that the environment of regroup makes visible.
 #pragma once
 
 #include "base/status.h"
@@ -8,11 +8,11 @@
 
 namespace regroup::placement {
 
-// NVIDIA: CUDA_VISIBLE_DEVICES, numbers (in the order of PCI) or uuids, which may be shortened.
-// AMD: ROCR_VISIBLE_DEVICES, the same, and, counted within what that leaves, the first that is set
-// of HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL. From a number below 0 or
-// "NoDevFiles" on nothing is visible, as CUDA and HIP have it. All GPUs if none is set.
-// kInvalidArgument names what is no GPU of this machine.
+// Evaluates these variables; all GPUs if none is set. NVIDIA: CUDA_VISIBLE_DEVICES, a list of
+// numbers (in PCI order) or uuids, which may be shortened. AMD: ROCR_VISIBLE_DEVICES, likewise;
+// then, counting within the GPUs that it leaves, the first that is set of HIP_VISIBLE_DEVICES,
+// CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL. As in CUDA and HIP, a negative number or
+// "NoDevFiles" ends the list. kInvalidArgument names an entry that is not a GPU of this machine.
 [[nodiscard]] base::Result<GpuSet> visible_gpus(const topology::Machine& machine,
                                                 const spec::Environment& own);
 
