@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,10 +21,6 @@ namespace {
 
 // Agents need 30 s at most to save and to kill their members.
 constexpr std::chrono::seconds kLastSave(35);
-constexpr base::Duration kFirstBackoff = std::chrono::seconds(1);  // doubles with each failure ...
-constexpr base::Duration kLongestBackoff = std::chrono::seconds(30);
-// ... and begins anew after so long without one.
-constexpr base::Duration kStable = std::chrono::seconds(3);
 
 }  // namespace
 
@@ -34,6 +29,8 @@ ElasticController::ElasticController(agent::Agent& agent, ElasticControllerOptio
     : agent_(agent),
       options_(std::move(options)),
       hosts_(std::move(hosts)),
+      slots_(options_.granted),
+      timers_(agent.loop()),
       idle_timer_(agent.loop()),
       lease_server_(
           agent.loop(),
@@ -63,7 +60,7 @@ ElasticController::ElasticController(agent::Agent& agent, ElasticControllerOptio
            [this](std::size_t index) {
              options_.inventory ? query_inventory_of(index) : came(index, {});
            },
-       .left = [this](std::size_t index) { on_left(index, "was returned"); }});
+       .left = [this](std::size_t index) { leave(index, HostEvent::kEnded); }});
 }
 
 base::Status ElasticController::start() {
@@ -92,7 +89,7 @@ base::Status ElasticController::start() {
 // Sets up a host of the start. One that is not up yet is handled like a host that is added later.
 void ElasticController::begin(std::size_t index) {
   if (hosts_->is_coming(index)) {
-    awaited_.insert(index);
+    restarts_.await(index);
   } else if (!hosts_->is_up(index)) {
     retry_later(index);
   } else if (const auto resources = options_.first_resources.find(index);
@@ -111,50 +108,41 @@ void ElasticController::query_inventory_of(std::size_t index) {
       index, *options_.inventory,
       [this, index, id = hosts_->id(index)](const base::Result<std::string>& answer) {
         if (hosts_->id(index) != id || agent_.ending()) return;
-        const std::uint32_t given = options_.slots.at(index);
         auto resources = options_.resources_of(
-            options_.granted.at(index), given != 0 ? given : hosts_->facts(index).slots, answer);
+            options_.granted.at(index),
+            effective_slots(slots_.given(index), hosts_->facts(index).slots), answer);
         if (!resources.ok()) return hosts_->give_up(id, resources.status());
         came(index, std::move(*resources));
       });
 }
 
 void ElasticController::came(std::size_t index, std::vector<agent::SlotResources> resources) {
-  awaited_.erase(index);
   set_up(index, std::move(resources));
-  if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end())
-    backoff->second.came = base::SystemClock().now();
+  restarts_.came(index, base::SystemClock().now());
   tell_coordinator(node_up_of(index), hosts_->id(index));
 }
 
 void ElasticController::set_up(std::size_t index, std::vector<agent::SlotResources> resources) {
   agent::Setup setup = options_.setup;
-  in_job_.insert(index);
-  resource_counts_.erase(index);
-  if (!resources.empty()) resource_counts_[index] = static_cast<std::uint32_t>(resources.size());
+  restarts_.set_up(index);
+  slots_.set_resources(index, static_cast<std::uint32_t>(resources.size()));
   if (setup.elastic) setup.elastic->slots = std::move(resources);
   setup.host = hosts_->id(index);
   setup.name = hosts_->name(index);
-  if (suspended(index)) {
-    const auto& sources = host_states_.at(index).suspended_by;
-    setup.suspended_by.assign(sources.begin(), sources.end());
-  }
+  setup.suspended_by = exits_.suspended_by(index);
   hosts_->set_up(index, setup, options_.app);
 }
 
 proto::NodeUp ElasticController::node_up_of(std::size_t index) const {
-  if (draining(index))
-    return {.node = hosts_->id(index), .name = hosts_->name(index), .for_now = suspended(index)};
-  const std::uint32_t given = options_.slots.at(index);
-  const auto resources = resource_counts_.find(index);
-  std::uint32_t slots = given != 0 ? given : hosts_->facts(index).slots;
-  if (resources != resource_counts_.end())
-    slots = given != 0 ? std::min(given, resources->second) : resources->second;
-  return {.node = hosts_->id(index),
-          .name = hosts_->name(index),
-          .slots = slots,
-          .leased = leased(index),
-          .for_now = reclaims_.contains(index)};
+  proto::NodeUp up{.node = hosts_->id(index), .name = hosts_->name(index)};
+  if (exits_.stays(index)) {
+    up.slots = slots_.usable(index, hosts_->facts(index).slots);
+    up.leased = slots_.leased(index);
+    up.for_now = slots_.for_now(index);
+  } else {
+    up.for_now = exits_.suspended(index);
+  }
+  return up;
 }
 
 void ElasticController::on_coordinator(base::Fd socket, std::int32_t) {
@@ -212,9 +200,9 @@ void ElasticController::on_agent_message(proto::NodeId node, const proto::Messag
 }
 
 void ElasticController::on_notice(std::size_t index, const agent::HostNotice& notice) {
-  const auto state = host_states_.find(index);
-  const bool granted = state != host_states_.end() && state->second.grace > base::Duration::zero();
-  const base::Duration usual = granted ? state->second.grace : options_.notice_grace;
+  const HostLeases::Lease* lease = leases_.find(index);
+  const bool leased = lease != nullptr && lease->grace > base::Duration::zero();
+  const base::Duration usual = leased ? lease->grace : options_.notice_grace;
   const bool said = notice.within_ms != agent::HostNotice::kNotSaid;
   const base::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
   if (notice.kind == agent::HostNotice::Kind::kOver) return resume(index, notice.why);
@@ -229,7 +217,7 @@ void ElasticController::on_notice(std::size_t index, const agent::HostNotice& no
 // Without a host that stays, no member can take over the state, so the job ends.
 void ElasticController::end_without_hosts(base::Duration within) {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    if (hosts_->is_up(index) && !draining(index)) return;
+    if (hosts_->is_up(index) && exits_.stays(index)) return;
   }
   if (!agent_.ending()) say("no host is left: the job ends");
   agent_.on_notice(within);
@@ -247,100 +235,68 @@ void ElasticController::on_notice(base::TimePoint) {
 void ElasticController::on_lost(std::size_t index, const base::Status& why) {
   trained_.lose(hosts_->id(index), hosts_->name(index), why);
   if (!agent_.ending()) {
-    if (awaited_.erase(index) > 0) {  // the coordinator does not know this host
+    const AgentStage before = restarts_.lose(index);
+    const auto follow_up = [this, index] {
+      exits_.keeps_agent(index) ? retry_later(index) : leave(index, HostEvent::kLost);
+    };
+    if (before == AgentStage::kAwaited) {  // the coordinator does not know this host
       say(why.message());
-      return draining(index) ? on_left(index, "is lost") : retry_later(index);
+      return follow_up();
     }
-    const bool was_in = in_job_.erase(index) > 0;
-    if (!was_in) report_failed_start(index, why.message());
+    if (before != AgentStage::kInJob) report_failed_start(index, why.message());
     const proto::NodeLost lost{hosts_->id(index), why.message()};
     if (coordinator_ && coordinator_->open())
       tell_coordinator(lost, lost.node);
     else
       unreported_.push_back(lost);
-    if (suspended(index)) host_states_.at(index).timer.cancel();
-    if (draining(index) && !suspended(index))
-      on_left(index, "is lost");
-    else
-      retry_later(index);
-    if (const auto backoff = backoffs_.find(index); was_in && backoff != backoffs_.end())
-      backoff->second.said.emplace();
+    timers_.cancel(HostTimers::Kind::kDrain, index);
+    follow_up();
   }
   agent_.look_whether_over();
 }
 
-// Reports why an agent did not start, each reason once, while its start is retried: the coordinator
-// does not know the agent before its setup. The failures of the first start have been reported
-// already.
+// Reports why an agent did not start, while its start is retried: the coordinator does not know the
+// agent before its setup.
 void ElasticController::report_failed_start(std::size_t index, const std::string& why) {
-  const auto state = host_states_.find(index);
-  if (const auto backoff = backoffs_.find(index);
-      state == host_states_.end() && backoff != backoffs_.end()) {
-    std::optional<std::set<std::string>>& said = backoff->second.said;
-    if (said && said->insert(why).second) say(fmt::format("{}; trying again", why));
-    return;
+  if (const auto client = leases_.client(index)) {
+    if (!leases_.is_news(index, why)) return;
+    say(why);
+    lease_server_.tell(*client, why);
+  } else if (exits_.stays(index) && restarts_.is_news(index, why)) {
+    say(fmt::format("{}; trying again", why));
   }
-  if (state == host_states_.end() || !state->second.grant ||
-      std::exchange(state->second.failure, why) == why)
-    return;
-  say(why);
-  lease_server_.tell(*state->second.grant, why);
 }
 
 // Ends all leases: `regroup join` waits for that.
 void ElasticController::finish(const std::function<void()>& then) {
   hosts_->finish([this, then] {
-    for (const auto& [index, state] : host_states_) {
-      if (state.grant) lease_server_.end(*state.grant, "the job is over");
-    }
-    for (const auto& [index, reclaim] : reclaims_) {
-      if (reclaim.grant) lease_server_.end(*reclaim.grant, "the job is over");
+    for (const auto& clients : {leases_.clients(), reclaims_.clients()}) {
+      for (const lease::GrantId id : clients) lease_server_.end(id, "the job is over");
     }
     then();
   });
 }
 
 void ElasticController::retry_later(std::size_t index) {
-  HostBackoff& backoff = backoffs_.try_emplace(index, agent_.loop()).first->second;
-  const base::TimePoint came = std::exchange(backoff.came, base::TimePoint());
-  if (came != base::TimePoint() && base::SystemClock().now() - came > kStable) backoff.delay = {};
-  backoff.delay = std::clamp<base::Duration>(2 * backoff.delay, kFirstBackoff, kLongestBackoff);
-  backoff.timer.expires_after(
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(backoff.delay));
-  backoff.timer.async_wait([this, index](const boost::system::error_code& error) {
-    if (!error && !agent_.ending() && (!draining(index) || suspended(index)))
-      hosts_->bring_back(index);
-  });
-}
-
-bool ElasticController::draining(std::size_t index) const {
-  const auto state = host_states_.find(index);
-  return state != host_states_.end() && state->second.draining;
-}
-bool ElasticController::suspended(std::size_t index) const {
-  const auto state = host_states_.find(index);
-  return state != host_states_.end() && state->second.suspended;
-}
-bool ElasticController::leased(std::size_t index) const {
-  const auto state = host_states_.find(index);
-  return state != host_states_.end() && state->second.leased;
+  timers_.set(HostTimers::Kind::kRestart, index, restarts_.delay(index, base::SystemClock().now()),
+              [this, index] {
+                if (!agent_.ending() && exits_.keeps_agent(index)) hosts_->bring_back(index);
+              });
 }
 
 // The host of this name that has not left the job.
 std::optional<std::size_t> ElasticController::find(const std::string& host) const {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    const auto state = host_states_.find(index);
-    if (hosts_->name(index) == host && (state == host_states_.end() || !state->second.left))
-      return index;
+    if (hosts_->name(index) == host && !exits_.has_left(index)) return index;
   }
   return std::nullopt;
 }
 
-void ElasticController::add(const spec::HostRequest& host, const spec::Grant& way) {
-  add(host, agent::HostAccess{way.before, way.after, host.address});
+void ElasticController::add(const spec::HostRequest& host, const spec::Grant& way, bool leased) {
+  add(host, agent::HostAccess{way.before, way.after, host.address}, leased);
 }
-void ElasticController::add(const spec::HostRequest& host, agent::HostAccess way) {
-  options_.slots.push_back(host.slots);
+void ElasticController::add(const spec::HostRequest& host, agent::HostAccess way, bool leased) {
+  slots_.add(host.slots, leased);
   options_.granted.push_back(host);
   hosts_->add({host.name, host.here, host.user, std::move(way)});
 }

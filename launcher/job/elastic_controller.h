@@ -6,18 +6,23 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/hosts.h"
+#include "launcher/job/agent_restarts.h"
 #include "launcher/job/elastic_controller_options.h"
 #include "launcher/job/finished_watch.h"
+#include "launcher/job/host_exits.h"
+#include "launcher/job/host_leases.h"
+#include "launcher/job/host_slots.h"
+#include "launcher/job/host_timers.h"
+#include "launcher/job/idle_hosts.h"
+#include "launcher/job/slot_reclaims.h"
 #include "launcher/lease/lease_server.h"
 #include "launcher/transport/channel.h"
 #include "proto/message.h"
@@ -27,15 +32,17 @@ namespace regroup::job {
 // Used by the loop's thread.
 class ElasticController final : public agent::AgentJob {
  public:
-  // Makes `named` the hosts of the job, except for leased ones: adds missing hosts, drains the
-  // others.
-  void follow(const std::vector<spec::HostRequest>& named, const spec::Grant& way);
-  void say(const std::string& text) {
-    if (!options_.quiet && !agent_.ending()) agent_.say(text);
-  }
   // The hosts of `hosts` that are up are the first nodes of the job.
   ElasticController(agent::Agent& agent, ElasticControllerOptions options,
                     std::unique_ptr<agent::Hosts> hosts);
+
+  // Makes `named` the hosts of the job, except for leased ones: adds missing hosts, drains the
+  // others.
+  void follow(const std::vector<spec::HostRequest>& named, const spec::Grant& way);
+  // Shows a sentence to the user, unless the job is being ended.
+  void say(const std::string& text) {
+    if (!options_.quiet && !agent_.ending()) agent_.say(text);
+  }
 
   [[nodiscard]] base::Status start() override;
   void on_exit(const process::MemberExit&) override {}
@@ -51,35 +58,6 @@ class ElasticController final : public agent::AgentJob {
   [[nodiscard]] std::string unsaved() const override { return trained_.unsaved; }
 
  private:
-  struct HostState {  // of a host that is leased, or that leaves the job
-    explicit HostState(boost::asio::io_context& loop) : timer(loop) {}
-    std::optional<lease::GrantId> grant;  // the lease
-    base::Duration grace{};
-    base::TimePoint deadline{};  // until then it must be drained
-    std::string failure = {};    // the last reported reason why it did not start
-    bool draining = false, left = false;
-    bool leased = false;     // a user offered it, without a request to an allocator
-    bool suspended = false;  // it drains, its agent stays, and it may be used again
-    std::set<std::string> suspended_by = {};  // sources of the notices
-    bool returning = false;                   // once it has left, return it to its allocator
-    boost::asio::steady_timer timer;
-  };
-  struct SlotReclaim {  // slots of a host that go back to the allocator once they are free
-    explicit SlotReclaim(boost::asio::io_context& loop) : timer(loop) {}
-    // The client that demanded them; none: the job returns them by itself.
-    std::optional<lease::GrantId> grant;
-    std::uint32_t slots = 0;
-    base::TimePoint deadline{};
-    boost::asio::steady_timer timer;
-  };
-  struct HostBackoff {  // restarts of the agent of a lost host
-    explicit HostBackoff(boost::asio::io_context& loop) : timer(loop) {}
-    boost::asio::steady_timer timer;
-    base::Duration delay{};
-    base::TimePoint came{};  // when it was up again, if it is
-    // Reported reasons, once the host had been in the job.
-    std::optional<std::set<std::string>> said = {};
-  };
   void on_order(const proto::Message& message);
   void on_agent_message(proto::NodeId node, const proto::Message& message);
   void on_notice(std::size_t index, const agent::HostNotice& notice);
@@ -92,14 +70,14 @@ class ElasticController final : public agent::AgentJob {
   void came(std::size_t index, std::vector<agent::SlotResources> resources);
   [[nodiscard]] base::Status on_offer(lease::GrantId id, const lease::LeaseOffer& offer);
   void end_without_hosts(base::Duration within);
-  void add(const spec::HostRequest& host, agent::HostAccess way);
-  void add(const spec::HostRequest& host, const spec::Grant& way);
+  void add(const spec::HostRequest& host, agent::HostAccess way, bool leased);
+  void add(const spec::HostRequest& host, const spec::Grant& way, bool leased = false);
   [[nodiscard]] agent::HostAccess access_through(lease::GrantId id);
   void revoke(lease::GrantId id, base::Duration within, const std::string& why);
   void on_gone(lease::GrantId id);
   [[nodiscard]] base::Status on_reconnect(lease::GrantId id,
                                           const lease::LeaseReconnect& reconnect);
-  [[nodiscard]] bool all_left(lease::GrantId id) const;
+  void end_if_free(lease::GrantId id, const std::string& text);
   [[nodiscard]] base::Status on_wanted(lease::GrantId id, const lease::LeaseRevoke& what);
   void reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<lease::GrantId> id,
                      base::Duration within);
@@ -107,45 +85,38 @@ class ElasticController final : public agent::AgentJob {
   void on_slots_free(std::size_t index);
   void return_slots(std::size_t index);
   void keep_slots(std::size_t index);
-  void change_slots(std::size_t index, std::uint32_t slots);
+  void change_slots(std::size_t index, std::uint32_t slots, bool for_now = false);
   [[nodiscard]] base::Status on_growth(lease::GrantId id, const lease::LeaseOffer& offer);
   void on_resized(lease::GrantId id, std::uint32_t members);
   void ask_for(std::uint32_t slots, lease::GrantId id);
-  [[nodiscard]] std::uint32_t missing() const;
+  [[nodiscard]] std::vector<HostUse> uses() const;
   void poll_idle_hosts();
   void release_idle_hosts();
-  void release_idle_slots(std::uint32_t spare);
   void return_host(std::size_t index);
-  [[nodiscard]] std::uint32_t room(bool with_lost) const;
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
   void give_back(std::size_t index, base::Duration within, const std::string& why);
-  void drain(std::size_t index, base::Duration within);
-  [[nodiscard]] bool shorten_deadline(std::size_t index, base::Duration within);
+  void say_change(std::size_t index, const HostExits::Change& change, base::Duration within,
+                  const std::string& why);
+  void drain(std::size_t index);
   void suspend(std::size_t index, base::Duration within, const std::string& source);
   void resume(std::size_t index, const std::string& why);
   void check_drained(std::size_t index);
-  void on_left(std::size_t index, const std::string& how);
-  [[nodiscard]] bool draining(std::size_t index) const;
-  [[nodiscard]] bool suspended(std::size_t index) const;
-  [[nodiscard]] bool leased(std::size_t index) const;
+  void leave(std::size_t index, HostEvent event);
   void tell_coordinator(proto::Body body, proto::NodeId node = 0);
   [[nodiscard]] proto::NodeUp node_up_of(std::size_t index) const;
 
   agent::Agent& agent_;
-  ElasticControllerOptions options_;  // `slots` grows with the hosts
+  ElasticControllerOptions options_;  // `granted` grows with the hosts
   const std::unique_ptr<agent::Hosts> hosts_;
   std::shared_ptr<transport::Channel> coordinator_;
   TrainingEnd trained_;
-  std::vector<proto::NodeLost> unreported_;      // losses while no coordinator ran
-  std::map<std::size_t, HostBackoff> backoffs_;  // by host
-  std::set<std::size_t> in_job_;                 // hosts that were set up and not lost since
-  std::set<std::size_t> awaited_;                // hosts of the start that are not up yet
-  // By host: slots with resources, where they have any.
-  std::map<std::size_t, std::uint32_t> resource_counts_;
-  std::map<std::size_t, HostState> host_states_;  // by host
-  std::map<std::size_t, SlotReclaim> reclaims_;   // by host
-  // Of leases that survive the loss of their connection.
-  std::map<std::string, lease::GrantId> tokens_;
+  std::vector<proto::NodeLost> unreported_;  // losses while no coordinator ran
+  HostSlots slots_;
+  AgentRestarts restarts_;
+  HostExits exits_;
+  HostLeases leases_;
+  SlotReclaims reclaims_;
+  HostTimers timers_;
   std::uint32_t size_ = 0;    // slots that the job needs; 0: not known
   std::uint32_t wanted_ = 0;  // slots to keep once members have left; 0: keep all hosts
   boost::asio::steady_timer idle_timer_;

@@ -21,9 +21,8 @@
 namespace regroup::job {
 
 struct ElasticControllerOptions {
-  agent::Setup setup;                // of every host, except for its number and name
-  process::App app;                  // each host looks for the program itself
-  std::vector<std::uint32_t> slots;  // by host; 0: as many as it has cores
+  agent::Setup setup;  // of every host, except for its number and name
+  process::App app;    // each host looks for the program itself
   // Requests the inventory of each host before its members get resources; none: members get no
   // resources. `resources_of` assigns the resources of `slots` slots from the answer of a host and
   // from what was granted there. `first_resources` has the result for hosts that were up at the

@@ -27,6 +27,7 @@
 #include "launcher/job/elastic_agent_options.h"
 #include "launcher/job/elastic_controller.h"
 #include "launcher/job/host_setup.h"
+#include "launcher/job/host_slots.h"
 #include "launcher/job/job_files.h"
 #include "launcher/job/own_checkpoints.h"
 #include "launcher/job/start.h"
@@ -55,10 +56,8 @@ ElasticControllerOptions::Resources resources_on(const spec::JobSpec& spec,
   return slot_resources(placed);
 }
 
-// Of a host that is up: those that it was given, else what its agent reports.
 std::uint32_t slots_of(const spec::JobSpec& spec, const agent::Hosts& hosts, std::size_t index) {
-  const std::uint32_t given = spec.hosts.at(index).slots;
-  return given != 0 ? given : hosts.facts(index).slots;
+  return effective_slots(spec.hosts.at(index).slots, hosts.facts(index).slots);
 }
 
 std::uint32_t slots_up(const spec::JobSpec& spec, const agent::Hosts& hosts) {
@@ -206,7 +205,6 @@ int run_controller(const spec::JobSpec& spec, process::ProcessTableOptions proce
     return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(spec, checkpoints))},
                       std::move(guardian));
   }
-  for (const spec::HostRequest& host : spec.hosts) controller.slots.push_back(host.slots);
   controller.granted = spec.hosts;
   controller.orphan_timeout = spec.orphan_timeout;
   controller.grants_socket = prepared.files.grants_socket();
