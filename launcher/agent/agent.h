@@ -32,10 +32,10 @@ struct AgentOptions {
   base::Duration term_grace = std::chrono::seconds(5);
   // From SIGKILL until a stuck member is left behind.
   base::Duration teardown_limit = std::chrono::seconds(10);
-  base::Duration timeout{},
-      spent{};             // timeout: of the whole job, 0: none; spent: time of it that has passed
-  int stopped_status = 1;  // exit status of the job when a signal to the guardian ended it ...
-  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did.
+  base::Duration timeout{};  // limit of the whole job; 0: none
+  base::Duration spent{};    // part of it that has passed already
+  int stopped_status = 1;  // exit status if SIGINT, SIGQUIT or SIGHUP to the guardian ended the job
+  // Exit status if another signal to the guardian or a notice did; empty: stopped_status.
   std::optional<int> notice_status = {};
   // Called once when such a signal or notice arrives: there may be no time later.
   std::function<void()> noticed = {};
@@ -66,7 +66,7 @@ class Agent {
   void terminate(int exit_status, std::optional<base::Duration> grace = std::nullopt);
   // The members are being ended; SIGKILL after `within`.
   void end_within(int exit_status, base::Duration within);
-  // All members have ended by themselves. There is no deadline for what is left to write.
+  // All members have ended by themselves; output that is left may take any time.
   void end(int exit_status);
   // A preemption notice: this host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<base::Duration> within);
@@ -86,9 +86,8 @@ class Agent {
   }
   // A member has ended, on this host or another.
   void on_member_exit(const process::MemberExit& exit);
-  void look_whether_over() {
-    finish_if_over();
-  }  // other hosts were lost, perhaps with the last members
+  // Other hosts were lost, perhaps with the last members: ends the job if it is over.
+  void look_whether_over() { finish_if_over(); }
   // After the end: the status reported to the guardian, and whether a signal or a notice requested
   // the end.
   [[nodiscard]] int exit_status() const { return exit_status_.value_or(1); }
@@ -127,7 +126,7 @@ class Agent {
   std::unique_ptr<metrics::UsageReporter> usage_;  // nullptr: not requested
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
-  // Counted from the members' end; none: until all is written.
+  // Limit for writing output, from the members' end; empty: none.
   std::optional<base::Duration> drain_limit_;
   bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
   bool asked_ = false;      // the end was requested from outside before any failure

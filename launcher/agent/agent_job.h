@@ -22,7 +22,7 @@ class OtherHosts;
 class AgentJob {
  public:
   virtual ~AgentJob() = default;
-  // Failure: the job ends with exit status `start_failed_status`.
+  // Starts the job. On failure the job ends with exit status `start_failed_status`.
   [[nodiscard]] virtual base::Status start() = 0;
   virtual void on_exit(const process::MemberExit& exit) = 0;
   // `socket` is connected to a coordinator.
@@ -31,7 +31,7 @@ class AgentJob {
   [[nodiscard]] virtual bool on_signal(int) { return false; }
   // This host, or the whole job, must end by then. Called before the members are signalled.
   virtual void on_notice(base::TimePoint) {}
-  // Time that finish() may need.
+  // The time that finish() may need.
   [[nodiscard]] virtual base::Duration still_needs() const { return base::Duration::zero(); }
   // The exit status once the training is complete: an end after that is no failure.
   [[nodiscard]] virtual std::optional<int> completed() const { return {}; }
@@ -43,9 +43,9 @@ class AgentJob {
   [[nodiscard]] virtual bool keeps_checkpoints() const { return false; }
   // The other hosts; nullptr if there are none.
   [[nodiscard]] virtual OtherHosts* others() { return nullptr; }
-  // All members have ended. Calls `then` once, when all messages of other hosts have arrived ...
+  // Called when all members have ended. Calls `then` once all messages of other hosts have arrived.
   virtual void finish(const std::function<void()>& then) { then(); }
-  // ... and again when members' output has been written, before this process exits.
+  // Called when the members' output has been written. Calls `then` once this process may exit.
   virtual void leave(const std::function<void()>& then) { then(); }
 };
 // A job whose members a coordinator controls; its messages come through on_message().

@@ -1,10 +1,10 @@
-// How the controller reaches the agents of a job, and which of their messages it believes: the tree
-// of agents, and a ReliableSession with each agent that was started below another. Pure state: its
+// The controller's routes to the agents of a job, and the check of their messages: the tree of
+// agents, and a ReliableSession with each agent that another agent has started. Pure state: the
 // caller does the I/O. docs/design/hosts.md.
 //
 // Invariants:
-// - A message of an agent with a session is taken once and in order, whatever path it came by:
-//   numbers decide, not connections.
+// - A message of an agent with a session is accepted once and in order, whatever its path: numbers
+//   decide, not connections.
 // - An agent speaks for itself and the agents below it. One that speaks for another is refused,
 //   unless that other's path has changed: then the message is late, not forged.
 // - Unacknowledged messages survive the loss of a path; only forget() drops them.
@@ -39,17 +39,17 @@ class AgentRoutes {
   // Parents, children, subtrees. A lost agent is in no tree.
   [[nodiscard]] const Tree& tree() const { return router_.tree(); }
   [[nodiscard]] bool has_session(proto::NodeId node) const { return session(node) != nullptr; }
-  // The child of the controller through which messages to `node` go; nothing: there is no route
-  // now.
+  // The controller's child through which messages to `node` go; empty: no route at present.
   [[nodiscard]] std::optional<proto::NodeId> via(proto::NodeId node) const {
     return tree().next_hop(kController, node);
   }
-  // The agent that is the parent of `node`; nothing: its parent is the controller, or it has none.
+  // The agent that is the parent of `node`; empty: its parent is the controller, or it has none.
   [[nodiscard]] std::optional<proto::NodeId> agent_above(proto::NodeId node) const;
 
   // --- messages to agents
-  // The number of `message` in the session with `node`, which keeps it until it is acknowledged; 0
-  // without a session. Nothing: the agent does not acknowledge its messages, and is to be given up.
+  // Assigns `message` its number in the session with `node`, which keeps it until it is
+  // acknowledged; 0 without a session. Empty: the agent does not acknowledge messages, and the
+  // caller must give it up.
   [[nodiscard]] std::optional<std::uint64_t> number(proto::NodeId node,
                                                     const ReliableSession::Bytes& message,
                                                     bool answered);
@@ -64,13 +64,13 @@ class AgentRoutes {
   struct Arrival {
     enum class Verdict : std::uint8_t {
       kIgnore,  // late, or a duplicate
-      kRefuse,  // `node` broke the protocol: it is to be given up
-      kTake,    // `message` of `node` is to be handled
+      kRefuse,  // `node` broke the protocol: give it up
+      kTake,    // handle `message` of `node`
     };
     Verdict verdict = Verdict::kIgnore;
     proto::NodeId node = 0;
     std::optional<Message> message = {};
-    // Is to be sent to `node` as Ack before the message is handled, which may end the agent.
+    // Send this Ack to `node` before handling the message, which may end the agent.
     std::optional<std::uint64_t> ack = {};
   };
   // `relayed` has arrived on the connection of `child`.

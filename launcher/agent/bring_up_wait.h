@@ -1,4 +1,4 @@
-// How long the controller waits for the agents of a job to come up, and what failed meanwhile.
+// The controller's wait for the agents of a job to come up, and the failures meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -24,20 +24,20 @@ class BringUpWait {
   // The wait begins at `now` and has passed after `longest`.
   void begin(BringUp how, base::Duration limit, base::Duration longest, base::TimePoint now);
   void on_up(base::TimePoint now) { last_up_ = now; }
-  // An agent failed: kept, and told to BringUp::failed until end().
+  // Records the failure of an agent, and calls BringUp::failed until end().
   void on_failed(const base::Status& why);
 
-  // True: wait no longer for the agents that have not come up. Calls BringUp::over and ::enough.
+  // True: stop waiting for the agents that have not come up. Calls BringUp::over and ::enough.
   [[nodiscard]] bool is_over(base::TimePoint now) const;
-  // Until when to wait for the next event, before is_over() is asked again.
+  // The latest time for the next call of is_over().
   [[nodiscard]] base::TimePoint next_check(base::TimePoint now) const;
-  // The agents that have not come up are to be given up.
+  // True: give up the agents that have not come up.
   [[nodiscard]] bool has_passed(base::TimePoint now) const { return now >= deadline_; }
   [[nodiscard]] const std::vector<base::Status>& failures() const { return failures_; }
 
-  // The job begins: failures are the job's own matter from now on.
+  // Call when the job begins: from now on the job itself handles failures.
   void end() { how_ = {}; }
-  // Between begin() and end(), with a BringUp::failed: an agent that exits was not told to.
+  // True between begin() and end() with a BringUp::failed: an agent that exits has failed.
   [[nodiscard]] bool reports_failures() const { return how_.failed != nullptr; }
 
  private:

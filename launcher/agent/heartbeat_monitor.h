@@ -11,11 +11,12 @@
 
 namespace regroup::agent {
 
-inline constexpr std::chrono::seconds kSuspicion{
-    1};  // without a message: the peer is reported silent
-inline constexpr std::chrono::seconds kSilence{5};  // without a message: the peer is lost
-inline constexpr std::chrono::minutes kMostPause{
-    2};  // longest announced pause (HostNotice) that is added
+// After this time without a message the peer is reported silent.
+inline constexpr std::chrono::seconds kSuspicion{1};
+// After this time without a message the peer is lost.
+inline constexpr std::chrono::seconds kSilence{5};
+// The longest announced pause (HostNotice) that is added to kSilence.
+inline constexpr std::chrono::minutes kMostPause{2};
 
 // One thread at a time.
 class HeartbeatMonitor {
@@ -35,8 +36,8 @@ class HeartbeatMonitor {
     missed_ = 0;
     return std::exchange(silent_, false);
   }
-  // The peer has announced that its host may pause for so long: it is lost that much later. Zero:
-  // no more.
+  // The peer has announced that its host may pause for `pause`: it is lost that much later. Zero:
+  // the pause is over.
   void extend(base::Duration pause) {
     pause_ = std::chrono::duration_cast<std::chrono::milliseconds>(pause);
   }

@@ -20,12 +20,12 @@ namespace regroup::agent {
 // Used by the loop's thread.
 class HostExchange {
  public:
-  // What the exchange needs to know of the job, and its callbacks.
+  // Queries on the job, and callbacks.
   struct Job {
     std::function<Node*(std::uint32_t host)> node_of;  // nullptr: there is no such host
-    // None: there is no such process.
+    // Empty: there is no such process.
     std::function<std::optional<std::uint32_t>(pmi::ProcId process)> host_of;
-    // A process of the space runs on the host.
+    // True if a process of the space runs on the host.
     std::function<bool(std::uint32_t host, std::uint32_t space)> lives_in;
     // Called once per host that exceeds a limit: it takes part in no further PMI operation with
     // other hosts.
@@ -39,7 +39,7 @@ class HostExchange {
     std::size_t asked = proto::kMaxMembers;  // unanswered requests of a host
     std::size_t gathered = 15 << 20;         // bytes; a message to regroup-pmi holds 16 MiB
   };
-  // Follows the cause in the message for the user.
+  // The end of the message for the user, after the cause.
   static constexpr const char* kCutOff =
       ": it takes no further part in PMI operations with other hosts";
 
@@ -59,7 +59,7 @@ class HostExchange {
 
  private:
   struct Question {
-    std::uint32_t host = 0;  // that must answer
+    std::uint32_t host = 0;  // the host that must reply
     pmi::ProcId of;
   };
   using Questions = std::map<std::uint64_t, Question>;  // by request

@@ -3,9 +3,9 @@
 // started. AgentRoutes decides which way a message goes and what is believed of one that arrives;
 // this class performs it.
 //
-// Order that matters: on the loss of an agent the agents above it drop it first, so that none of
-// them answers for it; then those below it are detached, to reparent; then the job is told, whose
-// answer may be to start or to end agents; last, those that cannot reparent are lost one by one.
+// The order of steps on the loss of an agent matters: first the agents above it drop it, so that
+// none of them replies for it; then those below it are detached, to reparent; then the job learns
+// of the loss, and may start or end agents; last, those that cannot reparent are lost one by one.
 #pragma once
 
 #include <utility>
@@ -41,7 +41,7 @@ class Hosts final : public OtherHosts {
       std::function<void(const std::string&)> said);
   ~Hosts() override;
 
-  // Before serve(). From then on a host may get a new node id.
+  // Call before serve(). From then on a host may get a new node id.
   void set_elastic(HostsElastic elastic) { elastic_ = std::move(elastic); }
   // Runs the loop until each agent has said Hello or failed; returns the failures, except those of
   // agents below a failed one. The limit of an agent counts from its start: its parent is up and
@@ -86,9 +86,8 @@ class Hosts final : public OtherHosts {
   void bring_back(std::size_t index);
   // After serve(): adds a host and starts its agent. Returns its index.
   std::size_t add(HostsOptions::Host host);
-  void dismiss(std::size_t index) {
-    slots_.at(index).node->finish();
-  }  // its members have ended: it exits
+  // Ends the agent of a host whose members have ended.
+  void dismiss(std::size_t index) { slots_.at(index).node->finish(); }
   [[nodiscard]] std::size_t members(std::size_t index) const {
     return slots_.at(index).node->running();
   }
@@ -115,7 +114,7 @@ class Hosts final : public OtherHosts {
     std::unique_ptr<boost::asio::steady_timer> orphan = {};  // runs while it may reparent
     bool set_up = false;
   };
-  struct Served {  // what serve() was given
+  struct Served {  // the arguments of serve()
     NodeEvents events;
     Lost lost;
     process::Sink* out = nullptr;

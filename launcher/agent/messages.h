@@ -39,7 +39,7 @@ struct SlotResources {
   std::vector<int> cores;         // operating system numbers it is bound to; empty: not bound
   spec::Environment environment;  // of its devices
 };
-// Of an elastic job: settings that all its agents share, and the slots of this host.
+// For an elastic job: settings that all its agents share, and the slots of this host.
 struct ElasticSetup {
   std::uint32_t arena_slots = 1;  // member slots of an arena
   std::uint32_t shards = 1;
@@ -50,8 +50,8 @@ struct ElasticSetup {
   std::vector<SlotResources> slots = {};  // empty: members are neither bound nor given devices
   spec::CheckpointPlan checkpoints = {};
   std::string controller = {};  // endpoints, for reparenting; "": an agent ends with its parent
-  std::chrono::milliseconds finished_limit{
-      60'000};  // until a member that has finished and does not end is reported; 0: never
+  // A member that has finished but has not exited after this time is reported; 0: never.
+  std::chrono::milliseconds finished_limit{60'000};
 };
 // Settings that all members on this host share.
 struct Setup {
@@ -59,15 +59,16 @@ struct Setup {
   std::string name;
   spec::OutputRequest output;
   spec::StdinRequest stdin_to;
-  bool verbose = false, quiet = false, services = false,
-       usage = false;  // services: MPI; usage: report it
+  bool verbose = false, quiet = false;
+  bool services = false;  // run regroup-pmi for MPI programs
+  bool usage = false;     // report resource usage
   spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;
   process::Master master;
   spec::NoticeRequest notice = {};
   double time_limit_factor = 1;                // REGROUP_TIME_LIMIT_FACTOR of the launcher
   std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
   process::ClaimScope claims = {};             // as of InventoryRequest
-  // Set: Membership starts members, unless serves_ranks().
+  // If set, the coordinator starts members, unless serves_ranks().
   std::optional<ElasticSetup> elastic = {};
 
   [[nodiscard]] base::Duration time_limit(base::Duration usual) const {
@@ -100,7 +101,7 @@ struct Hello {  // the first message
   std::string version;
   std::string host_name;
   std::uint32_t slots = 0;  // cores that members may use
-  std::uint16_t port = 0;   // that is free on this host, for MASTER_PORT
+  std::uint16_t port = 0;   // a free port on this host, for MASTER_PORT
 };
 struct InventoryReply {
   base::Status status;

@@ -28,8 +28,7 @@ struct MemberOrder {
 struct SpaceOrder {
   pmi::OpenSpace space;              // describes the members on all nodes
   std::vector<MemberOrder> members;  // of this node, in rank order
-  bool again = false;  // the space is open: one member is started again, whose predecessor did not
-                       // call MPI_Init
+  bool again = false;  // restart one member, which did not call MPI_Init, in the open space
 };
 
 // Called from the loop, never from within a Node's function.
@@ -45,7 +44,7 @@ struct NodeEvents {
   // `host`: 0 is this one, node(host - 1) of OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // a message for the user
-  // What another host should have written to disk and did not: AgentJob::unsaved().
+  // AgentJob::unsaved() of another host.
   std::function<void(const std::string& what)> unsaved = {};
   // Resource usage of the members of another host, as usage_json() writes it; `lives`: tells
   // whether a member is one.

@@ -1,5 +1,5 @@
-// The node ids of a job's hosts: a host has one at a time, and each start of an agent on it takes
-// another, so that what a former agent still sends is recognised.
+// The node ids of a job's hosts: a host has one at a time, and each start of an agent on it gets a
+// new one, so that messages of a former agent are recognised.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class NodeIds {
   }
   // The id of a host that has one.
   [[nodiscard]] proto::NodeId id(std::size_t host) const { return current_.at(host); }
-  // The host whose id this is now; nothing: a former id, an unknown one, or the controller.
+  // The host that has this id now; empty for a former id, an unknown one, or the controller.
   [[nodiscard]] std::optional<std::size_t> host_of(proto::NodeId node) const {
     if (node == kController || node > host_of_.size()) return std::nullopt;
     const std::size_t host = host_of_[node - 1];

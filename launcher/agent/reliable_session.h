@@ -1,5 +1,5 @@
 // Reliable, ordered delivery between the controller and one agent whose messages travel through
-// other agents, any of which may die with what it carries. Go-back-N: each side numbers its
+// other agents, any of which may die with messages in its queues. Go-back-N: each side numbers its
 // messages, keeps them until the other side acknowledges them, and accepts each number once, in
 // order.
 #pragma once
@@ -30,8 +30,8 @@ class ReliableSession {
   void acknowledge(std::uint64_t number);
   // The messages to retransmit on a new connection, in order.
   [[nodiscard]] const std::deque<Sent>& unacked() const { return unacked_; }
-  // More than kMaxUnackedBytes are unacknowledged. A peer that follows the protocol never causes
-  // that, since it acknowledges every kAckBytes: the caller gives such a peer up.
+  // True if more than kMaxUnackedBytes are unacknowledged. A peer that follows the protocol never
+  // causes that, since it acknowledges every kAckBytes; the caller must give up such a peer.
   [[nodiscard]] bool overfull() const { return unacked_bytes_ > kMaxUnackedBytes; }
 
   // True: the message with this number is the next one and is to be handled. False: it is a

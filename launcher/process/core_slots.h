@@ -19,7 +19,7 @@ class CoreSlots {
   // first of them if none is usable. Returns its number; nullopt if there are no slots.
   [[nodiscard]] std::optional<std::size_t> take(
       proto::MemberId member, const std::function<bool(std::size_t)>& usable = {});
-  // The member's processes are dead or were killed. May be called twice.
+  // Frees the slot of a member whose processes are dead or were killed. May be called twice.
   void leave(proto::MemberId member) { held_.erase(member); }
   // The number of slots without a member.
   [[nodiscard]] std::size_t free() const;

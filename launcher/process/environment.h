@@ -51,10 +51,10 @@ struct Master {
 
 // `base` plus RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
 // OMP_NUM_THREADS
-// (`threads`) where it does not have them, REGROUP_JOB, and for an elastic job (`agent_socket` not
-// empty) REGROUP_AGENT and REGROUP_MEMBER. Members of a fixed-size job get OMPI_COMM_WORLD_* and
-// OMPI_UNIVERSE_SIZE too, which many scripts read. What a launcher around this one said is not in
-// `base`: outer_place.h.
+// (`threads`) if it does not have them, REGROUP_JOB, and for an elastic job (`agent_socket` not
+// empty) REGROUP_AGENT and REGROUP_MEMBER. Members of a fixed-size job also get OMPI_COMM_WORLD_*
+// and OMPI_UNIVERSE_SIZE, which many scripts read. `base` has no variables of an outer launcher:
+// outer_place.h.
 [[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
                                                    const std::string& job, const Master& master,
                                                    const std::string& agent_socket,

@@ -16,7 +16,7 @@
 
 namespace regroup::process {
 
-// Which claims count, and for which job.
+// The claims that count, and the job for which they do.
 struct ClaimScope {
   std::string name;   // only claims with this scope name count; "none": none are seen or made
   std::string job;    // claims of this job are not conflicts
@@ -29,8 +29,8 @@ struct ClaimScope {
 
 struct GpuOwner {
   std::string job;              // "": unknown
-  pid_t pid = 0;                // in the pid namespace that ...
-  std::uint64_t processes = 0;  // ... has this number (pid_namespaces(7)); 0: unknown
+  pid_t pid = 0;                // in its pid namespace
+  std::uint64_t processes = 0;  // inode of that namespace (pid_namespaces(7)); 0: unknown
   // As text: "job 0a1b2c3d (process 4711)".
   [[nodiscard]] std::string text() const;
 };
@@ -65,7 +65,7 @@ class GpuClaims {
 
  private:
   struct Held {
-    base::Fd name, owner;  // the claim, and a second socket name that tells its owner
+    base::Fd name, owner;  // the claim, and a second socket whose name has the owner
   };
   std::map<std::string, Held> held_;
 };

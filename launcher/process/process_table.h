@@ -38,16 +38,17 @@ struct ProcessTableOptions {
   std::string job;  // its id
   Master master;
   std::string agent_socket;  // "": a fixed-size job
-  std::string world_socket;  // of a fixed-size job: where ranks join their World; "": they join
-                             // without an agent
-  std::string exits_file;    // of such a job: file that lists the ranks that have ended; "": none
+  // For a fixed-size job: the socket where ranks join their World; "": they join without an agent.
+  std::string world_socket;
+  std::string
+      exits_file;  // for a fixed-size job: file that lists the ranks that have ended; "": none
   spec::OutputRequest output;
   spec::StdinRequest stdin_to;
   Priority priority;
   spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;
   std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE of members; 0: the agent's
   bool verbose = false;               // print each start and end of a member
-  bool tell_exit_codes = false;       // at the end of the job, of all members
+  bool tell_exit_codes = false;       // print the exit codes of all members at the end of the job
   bool quiet = false;                 // no warnings
   std::shared_ptr<JobRecord> record;  // may be none; records the job's control groups
   ClaimScope claims;                  // of the GPUs that members are given

@@ -28,8 +28,8 @@ void block_signals();
 // "SIGKILL", or "signal 70".
 [[nodiscard]] std::string signal_name(int signal);
 
-// What mpirun passes on to the ranks where nothing else is said, SIGTSTP as SIGSTOP; and what hydra
-// does.
+// The signals that mpirun or hydra forwards to the ranks by default; SIGTSTP is forwarded as
+// SIGSTOP.
 [[nodiscard]] std::vector<int> signals_forwarded_by(spec::Compat compat);
 
 // Calls `handler` for each of `signals` that arrives, on the loop's thread.
@@ -39,7 +39,7 @@ class SignalReader {
   SignalReader(boost::asio::io_context& loop, Handler handler)
       : stream_(loop), handler_(std::move(handler)) {}
   [[nodiscard]] base::Status start(const std::vector<int>& signals);
-  // Within `handler`: the kernel sent it, for a key of the terminal; not a process.
+  // Within `handler`: true if the kernel sent the signal for a key of the terminal, not a process.
   [[nodiscard]] bool by_key() const { return by_key_; }
 
  private:

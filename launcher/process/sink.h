@@ -1,5 +1,5 @@
 // One destination of members' lines: an output of the launcher, or a file. Never blocks: it buffers
-// what its reader does not take and asks the writers to pause.
+// bytes that its reader does not accept, and asks the writers to pause.
 #pragma once
 
 #include <utility>
@@ -26,7 +26,7 @@ class Sink {
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
-  // The sink is a terminal.
+  // True if the sink is a terminal.
   [[nodiscard]] bool terminal() const { return terminal_; }
   // Writes whole lines. Buffers what cannot be written now; drops them once the sink is broken.
   void write(std::string_view lines);
@@ -39,7 +39,7 @@ class Sink {
   // Calls `resume` once, when the sink is not congested any more, or broken.
   void when_free(Resume resume) { waiting_.push_back(std::move(resume)); }
 
-  // Bytes can be spliced from a pipe without a copy, as far as is known.
+  // True unless splicing bytes from a pipe is known to be impossible.
   [[nodiscard]] bool moves() const { return moves_ && error_.ok(); }
   // Splices up to `bytes` from a pipe that holds them; returns how many. Reserves the sink until
   // end_move(). 0: call when_writable(), unless moves() has become false.
@@ -73,9 +73,9 @@ class Sink {
   int fd_;
   Kind kind_ = Kind::kPolled;
   std::string name_;
-  std::string pending_;  // of it, `sent_` bytes are written
-  std::size_t sent_ = 0;
-  std::string held_;  // written while `moving_`
+  std::string pending_;   // bytes to write
+  std::size_t sent_ = 0;  // number of bytes of pending_ that are written
+  std::string held_;      // lines that arrived while `moving_`
   bool moving_ = false;
   bool moves_ = false;
   bool terminal_ = false;
