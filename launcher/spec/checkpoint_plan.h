@@ -20,10 +20,9 @@ struct Resume {
 };
 
 struct CheckpointPlan {
-  std::string
-      directory;       // absolute, the same name on all hosts; empty: the job writes no checkpoints
-  std::string shared;  // absolute; checkpoints are copied there, and `directory` is local to each
-                       // host; empty: none
+  std::string directory;  // absolute, the same on all hosts; "": the job writes no checkpoints
+  // Absolute. If not "", `directory` is local to each host, and checkpoints are copied to `shared`.
+  std::string shared;
   proto::Step every = 0;  // steps; 0: writes none, only resumes
   std::uint32_t keep_last = 3;
   std::uint64_t keep_every = 0;  // steps; 0: keeps no others

@@ -1,4 +1,4 @@
-// Hosts as -H and host files name them, in the grammars of Open MPI, PRRTE and hydra.
+// Parses and combines the hosts of -H and host files, in the grammars of Open MPI, PRRTE and hydra.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,29 @@ namespace regroup::spec {
 
 struct HostRequest {
   std::string name;
-  std::uint32_t slots = 0;  // 0: not said; as many as the host has cores
-  // 0: not said; slots that may not be exceeded even when oversubscribing.
-  std::uint32_t max_slots = 0;
-  bool here = false;         // it is this machine
-  bool no_slots = false;     // slots=0 was said: it takes members under --oversubscribe only
-  std::string user = {};     // to log in there as; "": not said
-  std::string address = {};  // what an allocator's own command calls it; "": its name
-  // Of what it has, those that an allocator has granted, where it says so: numbers of the operating
-  // system, and numbers or UUIDs.
-  std::vector<int> cores = {};
-  std::vector<std::string> gpus = {};
+  std::uint32_t slots = 0;      // 0: not given; as many as the host has cores
+  std::uint32_t max_slots = 0;  // limit even when oversubscribing; 0: none
+  bool here = false;            // it is this machine
+  bool no_slots = false;        // slots=0 was given: runs members only with --oversubscribe
+  std::string user = {};        // login name; "": not given
+  std::string address = {};     // its name for the allocator's start command; "": `name`
+  // The resources that an allocator has granted; empty: all, or unknown.
+  std::vector<int> cores = {};         // operating system numbers
+  std::vector<std::string> gpus = {};  // numbers or UUIDs
   bool operator==(const HostRequest&) const = default;
 };
 
-// What an allocator has granted, and how agents get there: a command line of `before`, the host's
-// address and `after`, behind which a shell's may stand. Without `before`: by ssh.
+// The hosts that an allocator has granted, and the command that starts agents on them: `before`,
+// the host's address, `after`, then a shell command. Without `before`: ssh.
 struct Grant {
-  std::string by;  // "Slurm job 7"; "": nobody has granted anything
+  std::string by;  // "Slurm job 7"; "": no allocator
   std::vector<HostRequest> hosts;
   std::vector<std::string> before, after;
   std::vector<std::string> warnings;  // sentences
-  std::string job;  // the allocator's number of the job that runs here; "": it has none
+  std::string job;                    // the allocator's id of this job; "": none
 };
 
-// Names that stand for the same host: each key (host_key) leads to that of the host's first name.
+// Names of the same host: host_key() of each name -> host_key() of the host's first name.
 using HostAliases = std::map<std::string, std::string>;
 
 // A name of letters, digits, '-', '_' and single dots that begins with a letter, a digit or '_', or
@@ -51,57 +49,58 @@ using HostAliases = std::map<std::string, std::string>;
 // that any host has for itself.
 [[nodiscard]] bool is_this_host(const std::vector<std::string>& host_names,
                                 const std::string& name);
-// All names of this host, the first of which is `host_names`' first, become one, and so do those of
-// another: in any case, with and without what follows the first dot, by `aliases`. Slots add up.
+// Merges the entries of each host into one under a single name (for this host host_names[0]),
+// adding up their slots. Names are equal if they differ only in case, in the part after the first
+// dot, or by `aliases`.
 [[nodiscard]] std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
                                                    const std::vector<HostRequest>& hosts,
                                                    const HostAliases& aliases = {});
-// Sets `here` where none has it yet; of several names of this host the first stays, with the slots
-// of all.
+// Sets `here` on this host's entry, unless an entry has it. Merges several entries of this host
+// into the first, with the slots of all.
 void mark_here(const std::vector<std::string>& host_names, std::vector<HostRequest>& hosts);
-// A sentence about names of `hosts` that mean this host and differ after the first dot; "": there
-// are none.
+// A warning about names in `hosts` that mean this host but differ after the first dot; "": none.
 [[nodiscard]] std::string unlike_names(const std::vector<std::string>& host_names,
                                        const std::vector<HostRequest>& hosts);
-// Each of `names` becomes the name by which `hosts` has its host, if it has it.
+// Replaces each of `names` by the name that its host has in `hosts`, if it is there.
 void spell_as(const std::vector<HostRequest>& hosts, const std::vector<std::string>& host_names,
               const HostAliases& aliases, const std::vector<std::string*>& names);
-// Relative hosts of mpirun become those of `base`, the allocation or the host file: "+n2" is its
-// third, "+e" each that no other of `hosts` names, "+e:2" two of these. kInvalidArgument: there is
-// none.
+// Resolves mpirun's relative hosts in `base`, the allocation or host file: "+n2" is its third host,
+// "+e" every host that no other entry of `hosts` names, "+e:2" two of these. kInvalidArgument:
+// there is no such host.
 [[nodiscard]] base::Result<std::vector<HostRequest>> resolve_relative(
     const std::vector<HostRequest>& hosts, const std::vector<HostRequest>& base,
     const std::vector<std::string>& host_names, const HostAliases& aliases);
 
-// "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has, "user@b"
-// says as whom it is reached. Each mention's name is added to `mentions`, if any. kInvalidArgument
-// names the word.
+// Parses "a,b:4,a": each mention adds one slot, or N with ":N". "b:*" means all slots of b,
+// "user@b" gives the login name. Appends the name of each mention to `mentions`, unless null.
+// kInvalidArgument names the word.
 [[nodiscard]] base::Result<std::vector<HostRequest>> parse_host_list(
     std::string_view text, std::vector<std::string>* mentions = nullptr);
-// Adds one such mention to those before it: slots add up, unless one has all; the first user that
-// is named counts.
+// Adds one mention to `hosts`: slots add up, unless one mention has all; the first login name
+// counts.
 void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
 
-// One host a line: "h", "h slots=2 max_slots=4 user=me", "h:4", "user@h"; "^h" excludes h; # begins
-// a comment. A host without slots in two lines or more has one for each line. Each line's name is
-// added to `mentions`, if any. kInvalidArgument names file, line and field.
+// Parses a host file, one host per line: "h", "h slots=2 max_slots=4 user=me", "h:4", "user@h";
+// "^h" excludes h; # begins a comment. A host in several lines without slots has one slot per line.
+// Appends the name of each line to `mentions`, unless null. kInvalidArgument names file, line and
+// field.
 [[nodiscard]] base::Result<std::vector<HostRequest>> parse_host_file(
     std::string_view text, std::string_view file, std::vector<std::string>* mentions = nullptr);
 
-// Those of `listed` (a host file) that `wanted` (-H) names, with the slots of `wanted` where it
-// says any beyond a mention; all of the other if one is empty. kInvalidArgument: a wanted host is
-// not listed.
+// The hosts of `listed` (a host file) that `wanted` (-H) names, with the slots of `wanted` if these
+// are more than a mention. If one list is empty, returns the other. kInvalidArgument: a wanted host
+// is not listed.
 [[nodiscard]] base::Result<std::vector<HostRequest>> filter_hosts(
     const std::vector<HostRequest>& listed, const std::vector<HostRequest>& wanted,
     const HostAliases& aliases = {});
 
-// Leaves out hosts without slots or, if `oversubscribe`, gives each of them one. kInvalidArgument:
-// none is left.
+// Removes hosts without slots or, with `oversubscribe`, gives each of them one. kInvalidArgument:
+// no host is left.
 [[nodiscard]] base::Status drop_without_slots(std::vector<HostRequest>& hosts, bool oversubscribe);
 
-// Those of `grant` that `wanted` names, with its slots where it says any; all if it names none. A
-// host is known by any of its names. kInvalidArgument: one is not granted, or, unless
-// `oversubscribe`, has fewer slots than are wanted.
+// The hosts of `grant` that `wanted` names (by any of their names), with the slots of `wanted` if
+// given; all hosts if `wanted` is empty. kInvalidArgument: a wanted host is not granted or, without
+// `oversubscribe`, has too few slots.
 [[nodiscard]] base::Result<std::vector<HostRequest>> within_grant(
     const Grant& grant, const std::vector<HostRequest>& wanted, bool oversubscribe,
     const HostAliases& aliases = {});

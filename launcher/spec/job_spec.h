@@ -1,5 +1,6 @@
 // The job that a command line (of regroup, mpirun, mpiexec, mpiexec.hydra or torchrun) and the
-// files that it names ask for, as plain data. launcher/cli writes it; all others read it.
+// files that it names describe, as plain data. launcher/cli writes it; all other folders only read
+// it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 
 namespace regroup::spec {
 
-// What is printed on standard output before the job starts.
+// Information to print on standard output before the job starts.
 struct Display {
   bool map = false;
   bool allocation = false;
@@ -26,10 +27,10 @@ struct Display {
   bool operator==(const Display&) const = default;
 };
 
-// What a lost member of a role does to the job, where its role cannot do without it.
+// The effect of losing a member that its role cannot do without: the job ends, or restarts.
 enum class RestartPolicy : std::uint8_t { kEnd, kRestart };
 
-// The members that a job may have, over all its programs; 0: one for each slot.
+// The number of members that a job may have, over all its programs; 0: one per slot.
 struct MemberRange {
   std::uint32_t min = 0;
   std::uint32_t max = 0;
@@ -37,42 +38,44 @@ struct MemberRange {
 };
 
 struct JobSpec {
-  // The programs, of the command line or of a job file. Empty only if the parser could not read
-  // that.
+  // The programs of the command line or job file. Empty only if the parser could not read them.
   std::vector<AppRequest> apps;
-  // Of --role or the job file: program i is role i; empty: a job without roles.
+  // Roles of --role or the job file: program i is role i; empty: a job without roles.
   std::vector<Role> roles;
   std::string job_file;  // --job
-  std::string job_name;  // that a job file says
+  std::string job_name;  // given in the job file
   Compat compat = Compat::kOpenMpi;
 
   // Members. min and max are the sum over all apps; 0: one member per slot.
   std::uint32_t min = 0;  // -np MIN:MAX; equal unless elastic
   std::uint32_t max = 0;
   bool elastic = false;
-  std::uint32_t start = 0;  // 0: min(MAX, slots)
-  bool replace = true;
-  std::uint32_t spares = 0;  // warm members beyond those
+  std::uint32_t start = 0;   // --initial-size; 0: min(MAX, slots)
+  bool replace = true;       // replace lost members
+  std::uint32_t spares = 0;  // warm members in addition
   std::uint32_t shards = 0;  // 0: smallest power of two >= MAX
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;            // --reproducible=off
-  std::uint32_t learner_steps = 8;         // past results that each node keeps for learners ...
-  std::uint64_t learner_state = 64 << 20;  // ... where the state takes so many bytes or more
+  bool any_fingerprint = false;  // --reproducible=off
+  // Number of past results that each node keeps for learners, if the state has at least
+  // `learner_state` bytes.
+  std::uint32_t learner_steps = 8;
+  std::uint64_t learner_state = 64 << 20;
 
-  // Where they run.
-  std::vector<HostRequest> hosts;               // each once; empty: not said, this one alone
-  std::vector<std::string> ssh_command{"ssh"};  // reaches a host when its name is appended
-  bool fork_agents = false;                     // all run on this one: to try things out
-  bool by_ssh = false;                          // the user said so
-  std::string allocator;       // --allocator; "": whoever is there, "none": this machine alone
-  Grant grant;                 // of it; `hosts` are among its hosts
-  bool growable = false;       // other hosts may come, although none is needed now
-  DiscoveryRequest discovery;  // names the hosts, in place of the allocator
-  std::string agent_prefix;    // under which bin/regroup is there, where it is; "": as here
-  std::optional<std::uint32_t> tree_radix;  // agents that one starts; 0: all are started from here
+  // Hosts and placement.
+  std::vector<HostRequest> hosts;               // each once; empty: not given, this host alone
+  std::vector<std::string> ssh_command{"ssh"};  // the command that reaches a host; its name follows
+  bool fork_agents = false;    // run all agents on this host, for trying things out
+  bool by_ssh = false;         // the user requested ssh
+  std::string allocator;       // --allocator; "": the first viable one, "none": this machine alone
+  Grant grant;                 // the allocator's; `hosts` are among its hosts
+  bool growable = false;       // other hosts may join later
+  DiscoveryRequest discovery;  // the script that lists the hosts, instead of an allocator
+  std::string agent_prefix;    // folder on other hosts that has bin/regroup; "": as on this host
+  // Number of agents that an agent starts; 0: the controller starts all.
+  std::optional<std::uint32_t> tree_radix;
   Mapping mapping;
   bool oversubscribe = false;
-  // --nooversubscribe was said, also where it is the default (hydra).
+  // --nooversubscribe was given, even if it is the default (hydra).
   bool no_oversubscribe = false;
   Display display;
   bool do_not_launch = false;
@@ -80,9 +83,9 @@ struct JobSpec {
   // Streams
   OutputRequest output;
   StdinRequest stdin_to;
-  std::string usage_log;  // CSV of what members use; "": none
+  std::string usage_log;  // CSV file of the members' resource usage; "": none
   bool quiet = false;
-  bool verbose = false;  // tell what is started, with which processors, and how it ended
+  bool verbose = false;  // print each start of a member with its processors, and each end
 
   // The end
   base::Duration timeout{};  // 0: none
@@ -91,13 +94,13 @@ struct JobSpec {
   HungRequest hung;
   base::Duration orphan_timeout = std::chrono::seconds(10);
   base::Duration term_grace = std::chrono::seconds(5);
-  bool term_grace_said = false;
+  bool term_grace_said = false;  // the user gave term_grace
   NoticeRequest notice;
-  // From a notice to the end; none: as the allocator has it.
+  // Time from a notice to the end; empty: the allocator's.
   std::optional<base::Duration> notice_grace;
-  std::optional<std::vector<int>> notice_signals;   // in place of those that the allocator has
+  std::optional<std::vector<int>> notice_signals;   // empty: the allocator's
   std::optional<int> notice_status;                 // exit status of a job that a notice ended
-  std::optional<std::vector<int>> forward_signals;  // in place of the default ones
+  std::optional<std::vector<int>> forward_signals;  // empty: the default ones
   std::optional<std::uint32_t> max_restarts;
   RestartPolicy restart_policy = RestartPolicy::kEnd;
   // A lost member does not end the job (--enable-recovery, -disable-auto-cleanup).
@@ -106,22 +109,22 @@ struct JobSpec {
   bool print_exit_codes = false;
   std::string report_pid;  // "-": standard output, "+": standard error, else a file
   CheckpointRequest checkpoint;
-  // Those given that only an elastic job has, as they were written.
+  // The given options that only elastic jobs have, as written.
   std::vector<std::string> elastic_options;
-  std::vector<std::string> world_options;  // likewise, those of any World whose members join
-  std::vector<std::string> notes;          // a line each, for standard error
-  // The command of regroup that the first word, a program, resembles; "": none.
+  std::vector<std::string> world_options;  // the given options for jobs whose members join a World
+  std::vector<std::string> notes;          // lines for standard error
+  // The command of regroup that the program's name resembles; "": none.
   std::string like_command;
 
   Environment environment;  // of this process, unchanged
 
-  // Others than this machine are needed, or may come.
+  // True if the job needs hosts other than this machine, or may get some.
   [[nodiscard]] bool several_hosts() const {
     return growable || std::any_of(hosts.begin(), hosts.end(),
                                    [](const HostRequest& host) { return !host.here; });
   }
 };
 
-inline constexpr int kHydraFailed = 255;  // exit status of all that hydra refuses, or ends itself
+inline constexpr int kHydraFailed = 255;  // hydra's exit status for a job that it refuses or ends
 
 }  // namespace regroup::spec
