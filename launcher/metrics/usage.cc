@@ -1,5 +1,5 @@
-// proc(5): the fields of /proc/PID/stat count from behind the last ')', for a program's name may
-// hold anything.
+// proc(5): the fields of /proc/PID/stat begin after the last ')', since a program's name may have
+// any characters.
 #include "launcher/metrics/usage.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 namespace regroup::metrics {
 namespace {
 
-// As one read: there is one such file for each process of the machine.
+// Reads the file with a single read(), since there is one for each process of the machine.
 std::string read_small(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};

@@ -1,4 +1,4 @@
-// What members use: processor time and memory, of their control groups or of their processes.
+// The CPU time and memory that members use, from their control groups or their processes.
 #pragma once
 
 #include <sys/types.h>
@@ -12,22 +12,23 @@
 namespace regroup::metrics {
 
 struct Usage {
-  double cpu_seconds = 0;          // since the start, of what lives and of what it has waited for
-  std::uint64_t memory_bytes = 0;  // resident; of a control group all that it is charged for
-  std::uint32_t processes = 0;     // 0: of a control group, which does not say
+  double cpu_seconds = 0;  // since the start; of living processes and reaped children
+  std::uint64_t memory_bytes =
+      0;                        // resident memory; for a control group all that it is charged for
+  std::uint32_t processes = 0;  // 0 for a control group, which does not report it
   bool operator==(const Usage&) const = default;
 };
 
-// Of each process group that has a living process, from /proc. One pass. `root` replaces "/" in
-// tests.
+// Reads /proc once; returns the usage of each process group with a living process. `root` replaces
+// "/" in tests.
 [[nodiscard]] std::map<pid_t, Usage> usage_of_process_groups(const std::string& root = "");
 
-// Of the control groups of one member, one folder per hierarchy, version 1 or 2. What they do not
-// account for is absent.
+// The usage of one member by its control groups; empty values are not accounted by these groups.
 struct GroupUsage {
   std::optional<double> cpu_seconds;
   std::optional<std::uint64_t> memory_bytes;
 };
+// `folders`: one per hierarchy, version 1 or 2.
 [[nodiscard]] GroupUsage usage_of_control_groups(const std::vector<std::string>& folders);
 
 }  // namespace regroup::metrics

@@ -1,4 +1,4 @@
-// What a member uses, as columns of a table.
+// The usage of a member as columns of a table.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 namespace regroup::metrics {
 
-// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" for a value that is not known.
+// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" for an unknown value.
 inline std::string usage_columns(const nlohmann::json& member) {
   constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
   if (!member.contains("memory_bytes")) return fmt::format("{:>6} {:>10} -", "-", "-");

@@ -1,4 +1,4 @@
-// Members that are gone are forgotten with the next sample.
+// Each sample drops the members that have ended since the previous one.
 #include "launcher/metrics/usage_meter.h"
 
 #include <algorithm>

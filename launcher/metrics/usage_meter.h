@@ -20,8 +20,8 @@ struct UsageTarget {
   proto::MemberId member = 0;
   std::uint32_t rank = 0;
   pid_t pid = 0;                     // leader of its process group
-  std::vector<std::string> cgroups;  // its own; empty: it has none
-  std::vector<std::string> gpus;     // uuids of those it was given
+  std::vector<std::string> cgroups;  // folders of its own control groups; empty: none
+  std::vector<std::string> gpus;     // uuids of its GPUs
 };
 
 struct GpuUse {
@@ -34,20 +34,19 @@ struct GpuUse {
 struct UsageSample {
   UsageTarget of;
   Usage usage;
-  double cpus = 0;  // processors busy since the sample before, on average; 0 at the first
+  double cpus = 0;  // average number of busy CPUs since the previous sample; 0 in the first
   std::vector<GpuUse> gpus;
-  std::string host = {};  // "": not said
+  std::string host = {};  // "": unknown
 };
 
 class UsageMeter {
  public:
   using GpuReader = std::function<base::Result<GpuUse>(const std::string& uuid)>;
-  // `read_gpu`: none on machines without GPUs. `root` replaces "/" in tests.
+  // `read_gpu`: empty on machines without GPUs. `root` replaces "/" in tests.
   explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
       : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}
 
-  // Samples living members. The values of a control group count where it has them, else those of
-  // /proc.
+  // Samples living members. Uses the values of control groups if available, else those of /proc.
   [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets,
                                                 base::TimePoint now);
 

@@ -17,12 +17,12 @@
 namespace regroup::metrics {
 
 struct UsageOptions {
-  std::string log;          // CSV is appended; "": none
-  std::string status_file;  // replaced as a whole by each sample; "": none
+  std::string log;          // CSV file to which samples are appended; "": none
+  std::string status_file;  // file that each sample replaces; "": none
   base::Duration every = std::chrono::seconds(2);
-  UsageMeter::GpuReader read_gpu;  // may be none
-  std::string host;                // the name of this one
-  // Gets each sample, as usage_json(); may be none.
+  UsageMeter::GpuReader read_gpu;  // may be empty
+  std::string host;                // this host's name
+  // Called with each sample, as usage_json(); may be empty.
   std::function<void(const std::string& json)> tell;
 
   [[nodiscard]] bool wanted() const { return !log.empty() || !status_file.empty() || tell; }

@@ -1,5 +1,4 @@
-// Names of metrics follow prometheus.io/docs/practices/naming: base units, _total for what only
-// grows.
+// Names of metrics follow prometheus.io/docs/practices/naming: base units, _total for counters.
 #include "launcher/metrics/usage_text.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Groups of spaces that are connected in the sense of MPI 4 ("Releasing Connections") and so fail
 // together: MPI_Comm_spawn, or MPI_Comm_accept and MPI_Comm_connect, has connected them, and
-// MPI_Comm_disconnect has not separated them since.
+// MPI_Comm_disconnect has not disconnected them since.
 //
 // Hosts report connections. A host's report counts only for the spaces in which it runs ranks, so
 // that no host can connect, or disconnect, the ranks of others. Not thread-safe; nothing blocks or
@@ -42,7 +42,7 @@ class ConnectedGroups {
     Spaces spaces;
     Spaces confirmed;
     bool by_spawn = false;  // MPI_Comm_spawn made it; not confirmed yet
-    // By host: reported connections less disconnections.
+    // Host -> number of reported connections minus disconnections.
     std::map<std::uint32_t, std::uint64_t> times = {};
     [[nodiscard]] bool holds() const { return by_spawn || confirmed == spaces; }
   };

@@ -16,8 +16,8 @@ namespace regroup::pmi {
 
 class Exchange {
  public:
-  // Returns the answer for all of `part.hosts` once the last of them has contributed. Drops what
-  // does not belong, a second part of a host for example. An operation is identified by its key and
+  // Returns the reply to all of `part.hosts` once the last of them has contributed. Drops invalid
+  // parts, such as a second part of a host. An operation is identified by its key and
   // its hosts: a host that names other hosts under the same key begins another operation, so that
   // no host can decide which hosts take part in the operation of others.
   [[nodiscard]] std::optional<Gathered> add(const Contribute& part);

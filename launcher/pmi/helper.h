@@ -23,18 +23,18 @@
 namespace regroup::pmi {
 
 struct HelperOptions {
-  std::string program;   // path of regroup-pmi
-  std::string job;       // its id
-  std::string folder;    // private, exists; a folder of the job's own is made in it, and removed
+  std::string program;  // path of regroup-pmi
+  std::string job;      // its id
+  std::string folder;  // private, exists; the helper creates and removes a folder for the job in it
   std::string library;   // libpmix: a file, or a name that the loader finds; "": see find_pmix()
-  bool verbose = false;  // pass libpmix's own messages on to the user
+  bool verbose = false;  // print libpmix's own messages
   spec::Environment environment;  // of the job
   std::uint32_t host = 0;         // number of this host in the job
-  // A regroup-pmi that does not answer for so long is killed, so that no rank hangs in MPI_Init.
+  // A regroup-pmi that does not respond for this time is killed, so that no rank hangs in MPI_Init.
   base::Duration answer_limit = std::chrono::seconds(20);
 };
 
-// regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.
+// The path of regroup-pmi: next to the running executable, or in libexec/regroup of its prefix.
 [[nodiscard]] std::string find_helper();
 
 // The libpmix of the installation that holds the program, or that holds the first mpirun in its
@@ -62,8 +62,8 @@ class Helper {
 
   // False: the message is too large, or the process is gone.
   bool send(const Message& message) { return link_.send(message); }
-  // Handles the messages received so far, which include all that regroup-pmi reported of a member
-  // that is dead.
+  // Handles the messages received so far. These include all reports of regroup-pmi about members
+  // that are dead.
   void poll() { link_.poll(); }
   [[nodiscard]] pid_t pid() const { return pid_; }
 

@@ -1,5 +1,5 @@
-// The socket pair between agent and regroup-pmi: messages in packets of at most kPacketBytes, and a
-// descriptor beside the last one of a message.
+// The socket pair between agent and regroup-pmi: messages in packets of at most kPacketBytes; the
+// last packet of a message may carry a descriptor.
 #pragma once
 
 #include <utility>
@@ -29,7 +29,7 @@ class Link {
   Link(boost::asio::io_context& loop, base::Fd socket, Handler handler,
        std::function<void(const base::Status&)> lost);
 
-  // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxMessageBytes,
+  // Queues a message together with `fd`. Never blocks. False: it is larger than kMaxMessageBytes,
   // or the other side is gone.
   bool send(const Message& message, base::Fd fd = {});
   // Blocks until all queued messages are in the socket, from which the other side reads them even
@@ -54,7 +54,7 @@ class Link {
   Handler handler_;
   std::function<void(const base::Status&)> lost_;
   std::vector<std::byte> room_;
-  std::vector<std::byte> partial_;  // of a message whose last packet has not come
+  std::vector<std::byte> partial_;  // a message whose last packet has not arrived
   std::deque<Packet> queue_;
   bool waiting_to_write_ = false;
 };

@@ -20,7 +20,7 @@ struct ProcId {
   auto operator<=>(const ProcId&) const = default;
 };
 
-// The processors of a bound process as Open MPI writes them: "0-1", and
+// The processors of a bound process in Open MPI's format: "0-1", and
 // "SK0:L30:L20-1:L10-1:CR0-1:HT0-1:NM0", the logical numbers of their packages, caches, cores,
 // threads and NUMA nodes.
 struct Binding {
@@ -35,10 +35,10 @@ struct OpenSpace {
   std::uint32_t slots = 0;      // cores that the job may use: MPI_UNIVERSE_SIZE
   bool oversubscribed = false;  // there are more processes than cores: they must not spin
   std::vector<std::uint32_t> app_sizes;
-  std::uint64_t spawn = 0;                  // the Spawn of this host that asked for it; 0: none
-  std::vector<Binding> bindings = {};       // by rank; empty: no process is bound
-  std::optional<ProcId> parent = {};        // the process that called MPI_Comm_spawn
-  std::vector<std::string> hosts = {};      // of the job; empty: this one alone
+  std::uint64_t spawn = 0;              // number of the Spawn of this host that requested it; or 0
+  std::vector<Binding> bindings = {};   // by rank; empty: no process is bound
+  std::optional<ProcId> parent = {};    // the process that called MPI_Comm_spawn
+  std::vector<std::string> hosts = {};  // of the job; empty: this one alone
   std::vector<std::uint32_t> host_of = {};  // by rank, index of `hosts`
   std::uint32_t host = 0;                   // which of them this is
 
@@ -53,7 +53,7 @@ struct ReplaceRank {
 struct MemberGone {
   ProcId process;
   std::int32_t code = 0;    // exit code, if it exited
-  std::int32_t signal = 0;  // that killed it, or 0
+  std::int32_t signal = 0;  // the signal that killed it, or 0
   bool failed = false;      // report it to the members of a fault-tolerant program
 };
 // All processes of the space have ended: drop its state.
@@ -90,11 +90,12 @@ struct Aborted {  // called MPI_Abort
   std::int32_t status = 0;
   std::string message;
 };
-// Processes of these spaces have connected (MPI_Comm_spawn, MPI_Comm_connect) ...
+// Processes of these spaces have connected (MPI_Comm_spawn, MPI_Comm_connect). Sent before the call
+// returns.
 struct GroupsConnected {
   std::vector<std::uint32_t> spaces;
 };
-// ... or disconnected (MPI_Comm_disconnect). Sent before the call returns.
+// Processes of these spaces have disconnected (MPI_Comm_disconnect). Sent before the call returns.
 struct GroupsDisconnected {
   std::vector<std::uint32_t> spaces;
 };
@@ -112,13 +113,13 @@ struct Gathered {
   std::string key;
   std::vector<std::byte> data;
 };
-// `host` requests the data that a process of another host has published (PMIx_Put, PMIx_Commit) ...
+// `host` requests the data that a process of another host has published (PMIx_Put, PMIx_Commit).
 struct Fetch {
   std::uint64_t request = 0;
   std::uint32_t host = 0;
   ProcId of;
 };
-// ... and receives it. `status` is that of libpmix.
+// The reply to Fetch; `status` is libpmix's.
 struct Fetched {
   std::uint64_t request = 0;
   std::uint32_t host = 0;
@@ -128,7 +129,7 @@ struct Fetched {
 struct SpawnApp {
   std::string command;
   std::vector<std::string> arguments;    // without the command
-  std::vector<std::string> environment;  // besides the parent's
+  std::vector<std::string> environment;  // in addition to the parent's
   std::string wdir;                      // "": the parent's
   std::uint32_t count = 0;
 };

@@ -33,8 +33,8 @@ struct MpiEvents {
   std::function<void(const std::string&)> said;  // a sentence for the user about a missing service
 };
 
-// Adds variables that tell an MPI how it was started, and that keep processes from spinning where
-// there are more of them than cores. Variables that the user set in `app` stay.
+// Adds variables that tell an MPI library how it was started, and that keep processes from spinning
+// if they outnumber the cores. Variables that the user has set in `app` stay.
 void add_hints(process::Extras& extras, const process::App& app, bool oversubscribed);
 
 // "rank 3", "rank 0 of spawn 1".
@@ -57,11 +57,11 @@ class Mpi {
   // host; if regroup-pmi dies or does not answer in time, with those received until then.
   using Ready = std::function<void(std::vector<process::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
-  // The same for one rank of an open space that never called MPI_Init and is restarted.
+  // As open(), for one rank of an open space that never called MPI_Init and is restarted.
   void reopen(ProcId process, std::function<void(process::Extras)> ready);
-  // MemberGone, CloseSpace, SpawnDone, Gathered, Fetch, Fetched.
+  // Sends a MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
   void tell(const Message& message) { send(message); }
-  // Handles all that regroup-pmi has reported of members that are dead by now.
+  // Handles all reports of regroup-pmi about members that are dead by now.
   void settle();
 
   [[nodiscard]] pid_t helper() const { return helper_ ? helper_->pid() : 0; }

@@ -1,4 +1,4 @@
-// One connection for each question: they come seconds apart.
+// One connection per request, since requests are seconds apart.
 #include "launcher/preempt/http.h"
 
 #include <fmt/format.h>

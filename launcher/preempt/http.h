@@ -1,4 +1,4 @@
-// Small questions to a metadata address over HTTP/1.1.
+// Small HTTP/1.1 requests to a metadata service.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -16,7 +16,7 @@ namespace regroup::preempt {
 struct HttpAddress {
   std::string host, port, target;  // "169.254.169.254", "80", "/latest/meta-data"
 };
-// "http://HOST[:PORT][/TARGET]". kInvalidArgument names what it is not: https is not spoken.
+// Parses "http://HOST[:PORT][/TARGET]". kInvalidArgument names the fault; https is not supported.
 [[nodiscard]] base::Result<HttpAddress> parse_http_address(std::string_view url);
 
 struct HttpQuestion {
@@ -26,10 +26,10 @@ struct HttpQuestion {
 };
 struct HttpAnswer {
   unsigned status = 0;
-  std::string body;  // 64 KiB at most: what is larger is an error
+  std::string body;  // at most 64 KiB; a larger one is an error
 };
-// `done` is called once, from the loop, within `limit`; its error names the address and what went
-// wrong.
+// Sends the request. Calls `done` once, from the loop, within `limit`; its error names the address
+// and the cause.
 void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, base::Duration limit,
               std::function<void(base::Result<HttpAnswer>)> done);
 

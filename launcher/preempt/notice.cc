@@ -1,4 +1,4 @@
-// Our own words, names and times. What clouds say is in cloud_notice.cc.
+// Regroup's own notice format, host names and times. cloud_notice.cc parses the formats of clouds.
 #include "launcher/preempt/notice.h"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ std::optional<Kind> kind_of(std::string_view word) {
   return std::nullopt;
 }
 
-// One a line; fields may go on in the next.
+// Parses one notice per line; fields may continue on the next line.
 Found parse_words(std::string_view text) {
   std::vector<Notice> out;
   std::string_view rest = text;
@@ -85,7 +85,7 @@ Found parse_words(std::string_view text) {
   return out;
 }
 
-// What Google and EC2 say in a word, with the quotation marks that alt=json puts around it.
+// Parses Google's and EC2's one-word notices, also in the quotation marks that alt=json adds.
 std::optional<std::vector<Notice>> parse_word(std::string_view text, std::int64_t now) {
   if (text.size() > 1 && text.front() == '"' && text.back() == '"')
     text = text.substr(1, text.size() - 2);
@@ -101,7 +101,7 @@ std::optional<std::vector<Notice>> parse_word(std::string_view text, std::int64_
   }
   if (word == "true" || word == "terminate_on_host_maintenance" || word == "terminated")
     return std::vector{notice};
-  const auto at = parse_time(std::string(text));  // of spot/termination-time
+  const auto at = parse_time(std::string(text));  // the format of spot/termination-time
   if (!at) return std::nullopt;
   notice.begun = *at <= now;
   notice.within = seconds(static_cast<double>(*at - now));
@@ -137,8 +137,8 @@ bool is_same_host(std::string one, std::string other) {
   return one == other || (one_is_short != other_is_short && short_form(one) == short_form(other));
 }
 
-// Of a scale set, number 36 is "name_36" to Azure, and its host "name000010": six digits to the
-// base 36.
+// In an Azure scale set, machine number 36 is called "name_36", and its host "name000010" (six
+// digits in base 36).
 std::string scale_set_host(const std::string& machine) {
   const std::size_t mark = machine.rfind('_');
   std::uint64_t number = 0;

@@ -1,4 +1,4 @@
-// A source is polled again only after its answer, so that a source that hangs occupies one process.
+// Polls a source again only after its reply, so that a source that hangs occupies only one process.
 #include "launcher/preempt/notice_watch.h"
 
 #include <fmt/format.h>
@@ -18,11 +18,11 @@
 namespace regroup::preempt {
 namespace {
 
-constexpr std::chrono::seconds kLimit{10};  // of a command, or of an address
+constexpr std::chrono::seconds kLimit{10};  // for a command or an HTTP request
 constexpr std::size_t kMostText = 64 << 10;
 constexpr std::chrono::seconds kNamesLimit{
     2};                                     // of an address that is asked for this machine's names
-constexpr std::chrono::seconds kSooner{2};  // what differs by less is the same time
+constexpr std::chrono::seconds kSooner{2};  // times that differ by less are equal
 constexpr const char* kTokenHeader = "X-aws-ec2-metadata-token";
 
 }  // namespace
@@ -39,9 +39,9 @@ struct NoticeWatch::Source {
   bool over = false;       // the watch was destroyed
   bool suspended = false;  // the source says that the host is, or will be, suspended
   bool paused = false;     // the source says that the host is, or will be, paused
-  // When the host ends, as was passed on.
+  // The end of the host that was reported last.
   std::optional<std::chrono::steady_clock::time_point> reported_end;
-  std::set<std::string> remarks;  // what has been said about what it says
+  std::set<std::string> remarks;  // the sentences about it that Events::said has had
   [[nodiscard]] std::string name() const { return option + " " + what; }
 };
 
@@ -118,7 +118,7 @@ void NoticeWatch::ask_command(Source& source) {
                                      });
 }
 
-// 404: nothing is announced. EC2 wants a token first, Google and Azure a header.
+// Status 404 means no notice. EC2 needs a token first, Google and Azure need a header.
 void NoticeWatch::ask_address(Source& source, const std::string& token) {
   auto address = parse_http_address(source.what);
   if (!address.ok()) return failed(source, address.status().message());
@@ -212,7 +212,7 @@ bool NoticeWatch::is_ours(Source& source, const Notice& notice) {
 }
 
 void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
-  const auto keep = sources_;  // a handler may end us
+  const auto keep = sources_;  // a handler may destroy this object
   std::vector<Notice> ends;
   std::optional<Notice> pause;
   for (const Notice& notice : notices) {
@@ -277,7 +277,7 @@ void NoticeWatch::on_end(Source& source, const std::optional<Notice>& end) {
   events_.noticed(*end, source.name());
 }
 
-// `about`: what it is of, without what changes with each second.
+// Reports `sentence` once per `about`, its constant part (without times that change).
 void NoticeWatch::remark(Source& source, const std::string& about, const std::string& sentence) {
   constexpr std::size_t kMostRemarks = 64;
   if (source.remarks.size() >= kMostRemarks || !source.remarks.insert(about).second) return;

@@ -1,4 +1,4 @@
-// Asks again and again whether this host is about to be taken away.
+// Polls sources of preemption notices for this host.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,29 +20,30 @@ namespace regroup::preempt {
 class NoticeWatch {
  public:
   struct Events {
-    // The end of this host, as a source says it: once, and again when it comes sooner; `source` is
-    // the option and its value. After one that suspends the host another may come.
+    // A source announces the end of this host; called again if the end is moved forward. `source`
+    // is the option and its value. After a suspension another notice may follow.
     std::function<void(const Notice& notice, const std::string& source)> noticed;
-    // A source that cannot be asked, or says what is no notice or is none for this host yet: once
-    // for each different sentence. It is asked on.
+    // A source cannot be read, or its text is not a notice, or not yet one for this host; called
+    // once for each different sentence. The source is still polled.
     std::function<void(const std::string& sentence)> said;
-    // A source that had suspended the host says so no more, nor does another. Empty: a suspension
-    // is like any other notice.
+    // No source announces a suspension of the host any more; `source` had. If empty, a suspension
+    // is treated like any other notice.
     std::function<void(const std::string& source)> over = {};
-    // The host is about to stand still for a moment, or does; and a source says so no more. May be
-    // empty.
+    // `paused`: the host is about to be frozen for a moment, or is. `moves`: the source does not
+    // announce that any more. May be empty.
     std::function<void(const Notice& notice, const std::string& source)> paused = {};
     std::function<void(const std::string& source)> moves = {};
   };
-  static constexpr std::chrono::minutes kAhead{16};  // a cloud's plan further away is none yet
-  static constexpr std::chrono::seconds kLongPause{
-      60};  // longer ones are suspensions, where those end
-  static constexpr std::chrono::seconds kPauseLead{10};  // before a pause
-  // `host`: its name in the job. `environment`: of the command.
+  // Ignores plans of a cloud that are further away.
+  static constexpr std::chrono::minutes kAhead{16};
+  // Treats longer pauses as suspensions, if Events::over is set.
+  static constexpr std::chrono::seconds kLongPause{60};
+  static constexpr std::chrono::seconds kPauseLead{10};  // reports a pause this long before it
+  // `host`: its name in the job. `environment`: for the command.
   NoticeWatch(boost::asio::io_context& loop, spec::NoticeRequest sources, std::string host,
               spec::Environment environment, Events events);
   ~NoticeWatch();
-  // `suspended_by`: the sources that are known to have suspended the host.
+  // `suspended_by`: the sources that had suspended the host before.
   void start(const std::vector<std::string>& suspended_by = {});
   void stop();
 
@@ -70,8 +71,8 @@ class NoticeWatch {
   const spec::Environment environment_;
   const Events events_;
   std::vector<std::shared_ptr<Source>> sources_;
-  std::vector<std::string> machine_names_;  // of this host, as its cloud calls it; empty: not known
-  std::string why_nameless_;                // why they could not be asked
+  std::vector<std::string> machine_names_;  // the cloud's names of this host; empty: unknown
+  std::string why_nameless_;                // why they could not be read
 };
 
 }  // namespace regroup::preempt

@@ -25,7 +25,7 @@ namespace regroup::transport {
 
 struct SecureChannelLimits {
   base::Duration handshake = std::chrono::seconds(5);
-  // Sent bytes without a TCP acknowledgement for so long: the peer is lost.
+  // The peer is lost if it does not acknowledge sent bytes (by TCP) for this time.
   base::Duration silence = std::chrono::seconds(5);
   std::size_t most_queued = 8 << 20;  // limit of bytes in the send queue
 };
@@ -35,7 +35,7 @@ struct SecureChannelLimits {
 class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
  public:
   using Handler = std::function<void(const proto::Message&)>;
-  // An error that this returns ends the connection.
+  // Returning an error ends the connection.
   using PayloadHandler = std::function<base::Status(std::span<const std::byte> payload)>;
   struct Handlers {
     Handler message;

@@ -27,10 +27,10 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 [[nodiscard]] base::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port);
 
 // Connects to the first of `endpoints` that accepts within `limit`, as Happy Eyeballs (RFC 8305):
-// in order, the next one as soon as one has failed or a quarter of a second has passed (sooner if
-// there are many: all are tried in half of `limit`); loopback only if all others have failed.
-// `done` is called once, from the loop; its error names each address: kPeerLost if all refuse, so
-// no process listens, else kUnavailable. The socket is non-blocking.
+// tries them in order, the next one as soon as one has failed or a quarter of a second has passed
+// (sooner if there are many: all are tried within half of `limit`); loopback only if all others
+// have failed. `done` is called once, from the loop; its error names each address: kPeerLost if all
+// refuse, so no process listens, else kUnavailable. The socket is non-blocking.
 void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, base::Duration limit,
           std::function<void(base::Result<base::Fd>)> done);
 

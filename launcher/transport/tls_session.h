@@ -34,7 +34,7 @@ struct LinkName {
   bool operator==(const LinkName&) const = default;
 };
 
-// What all connections of a process share. Immutable; any thread may read it.
+// The TLS settings and keys that all connections of a process share. Immutable; any thread.
 class TlsContext {
  public:
   // kInvalidArgument: the job id is invalid.
@@ -77,18 +77,18 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();
 
-  // kNothing: both sides are authenticated. kInvalidArgument: the peer failed to authenticate, and
-  // why; kPeerLost: the connection is lost.
+  // Continues the handshake. kNothing: both sides are authenticated. kInvalidArgument: the peer
+  // failed to authenticate; the message says why. kPeerLost: the connection is lost.
   [[nodiscard]] base::Result<Want> handshake();
   // Reads up to bytes.size() bytes, at most one record of 16 KiB. kPeerLost: the peer has closed.
   [[nodiscard]] base::Result<Progress> read(std::span<std::byte> bytes);
   // Writes a prefix of `bytes`. If it wrote nothing, the next call must begin with the same bytes.
   [[nodiscard]] base::Result<Progress> write(std::span<const std::byte> bytes);
-  // Sends close_notify; lost if the socket takes nothing now.
+  // Sends close_notify, unless the socket is not writable now.
   void say_end();
 
-  // For the server: the client has shown that it knows the secret, or replays a client that did.
-  // The handshake is not complete yet.
+  // For the server, before the handshake is complete: true if the client has shown that it knows
+  // the secret, or replays a client that did.
   [[nodiscard]] bool proved() const;
   // The peer's node id; meaningful after the handshake.
   [[nodiscard]] proto::NodeId peer() const { return peer_; }
