@@ -1,0 +1,270 @@
+// Locks: mutex_ covers the communicator, of which one thread at a time makes calls. A thread that
+// waits for an operation of its own holds it while it polls only, so other threads can start and
+// finish theirs; run() alone holds it throughout, when nothing else is in progress, since most
+// programs have one thread that communicates.
+#include "collective/group/group.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ranges>
+#include <thread>
+#include <utility>
+
+#include "collective/backends/backends.h"
+#include "shmem/doorbell.h"
+#include "shmem/generation_fence.h"
+#include "shmem/state_word.h"
+
+namespace regroup::collective::group {
+namespace {
+
+constexpr proto::Generation kGeneration = 1;
+// How long a waiting thread yields before it sleeps, and the longest sleep: a thread that took over
+// the polling from another must not depend on a ring that came before.
+constexpr auto kYields = std::chrono::microseconds(50);
+constexpr auto kNap = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Group::Group(shmem::Arena arena, proto::World world, std::vector<Process> processes, int rank)
+    : arena_(std::move(arena)),
+      world_(std::move(world)),
+      processes_(std::move(processes)),
+      rank_(rank),
+      closed_(processes_.size()) {}
+
+base::Result<std::unique_ptr<Group>> Group::form(Store& store, int rank, int size,
+                                                 base::Duration timeout) {
+  if (size < 1 || rank < 0 || rank >= size)
+    return base::invalid_argument(
+        fmt::format("group: expected a rank from 0 to {}, got {}", size - 1, rank));
+  const base::TimePoint deadline = base::SystemClock().now() + timeout;
+  REGROUP_ASSIGN_OR_RETURN(auto processes, exchange_processes(store, rank, size, deadline));
+  REGROUP_ASSIGN_OR_RETURN(auto world, world_of(processes));
+  REGROUP_ASSIGN_OR_RETURN(auto arena, share_arena(store, world, processes, rank, deadline));
+  REGROUP_RETURN_IF_ERROR(
+      arena.reserve_slot(world.members[static_cast<std::size_t>(rank)].slot_id.slot));
+  std::unique_ptr<Group> group(
+      new Group(std::move(arena), std::move(world), std::move(processes), rank));
+  REGROUP_RETURN_IF_ERROR(group->open(deadline));
+  return group;
+}
+
+base::Status Group::open(base::TimePoint deadline) {
+  const proto::SlotId self = world_.members[static_cast<std::size_t>(rank_)].slot_id;
+  shmem::hold_fence<shmem::RealPolicy>(slot_of(rank_).left, kGeneration);
+  REGROUP_ASSIGN_OR_RETURN(communicator_, backends::open_communicator({arena_, world_, self, {}}));
+  messages_.emplace(*communicator_);
+  REGROUP_ASSIGN_OR_RETURN(PeerWatch* const watch, PeerWatch::shared());
+  std::vector<pid_t> pids;
+  for (int r = 0; r < communicator_->size(); ++r) {
+    if (r == rank_ || !is_local(r)) continue;
+    watched_.push_back(r);
+    pids.push_back(processes_[static_cast<std::size_t>(r)].pid);
+  }
+  // Threads of one process are watched in vain, but harmlessly: it outlives this object.
+  REGROUP_ASSIGN_OR_RETURN(watch_, watch->add(pids, [this](std::size_t index) {
+    return on_ended(static_cast<std::size_t>(watched_[index]));
+  }));
+  // The last rank to come must not be the only one that knows that the arena can be opened.
+  return run(Operation::barrier(), deadline);
+}
+
+Group::~Group() {
+  watch_.reset();  // it calls on_ended()
+  slot_of(rank_).finished.store(1, std::memory_order_release);
+}
+
+shmem::MemberSlot& Group::slot_of(int rank) const {
+  return arena_.member_slot(world_.members[static_cast<std::size_t>(rank)].slot_id.slot);
+}
+
+bool Group::is_local(int rank) const {
+  return world_.members[static_cast<std::size_t>(rank)].slot_id.node == arena_.spec().node;
+}
+
+// In the thread of the watch. A rank that has left the group may end: what it sent is in the arena.
+// Only an operation that still waits for it a second later has to fail.
+bool Group::on_ended(std::size_t peer) {
+  const std::string who = fmt::format("rank {} (pid {})", peer, processes_[peer].pid);
+  if (slot_of(static_cast<int>(peer)).finished.load(std::memory_order_acquire) == 0) {
+    revoke(base::peer_lost(fmt::format("{} ended", who)));
+    return false;
+  }
+  if (!closed_[peer].exchange(true)) return true;
+  if (collectives_.load() == 0) {
+    shmem::ring(slot_of(rank_).bell);  // for a thread that waits for a message of that rank
+    return true;
+  }
+  revoke(base::peer_lost(fmt::format("{} has left the group and ended", who)));
+  return false;
+}
+
+void Group::revoke(base::Status why) {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_.ok()) failure_ = std::move(why);
+  }
+  shmem::MemberSlot& own = slot_of(rank_);
+  own.revoked_up_to.store(kGeneration, std::memory_order_seq_cst);
+  shmem::ring(own.bell);
+}
+
+void Group::abort(const std::string& why) {
+  revoke(base::revoked("the group was aborted: " + why));
+}
+
+// The communicator knows only that its generation is over.
+base::Status Group::explain(base::Status status) {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_.ok() && !status.ok() && status.code() != base::Code::kInvalidArgument)
+    failure_ = status;
+  return status.code() == base::Code::kRevoked && !failure_.ok() ? failure_ : status;
+}
+
+base::Status Group::check_usable() {
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+base::Status Group::run(const Operation& operation, base::TimePoint deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    REGROUP_RETURN_IF_ERROR(check_usable());
+    if (collectives_.load() == 0 && messages_->empty() && !sleeper_) {
+      collectives_ = 1;
+      base::Status status = communicator_->run(operation, deadline);
+      collectives_ = 0;
+      return explain(std::move(status));
+    }
+  }
+  REGROUP_ASSIGN_OR_RETURN(const Handle work, start(operation, deadline));
+  (void)wait(work, base::TimePoint::max());
+  return status_of(work);
+}
+
+base::Result<Group::Handle> Group::start(const Operation& operation, base::TimePoint deadline) {
+  const std::lock_guard lock(mutex_);
+  REGROUP_RETURN_IF_ERROR(check_usable());
+  auto request = communicator_->start(operation, deadline);
+  if (!request.ok()) return explain(request.status());
+  auto work = std::make_shared<Work>();
+  work->request = *request;
+  ++collectives_;
+  return work;
+}
+
+base::Result<Group::Handle> Group::send(int to, std::uint32_t tag, Input data,
+                                        base::TimePoint deadline) {
+  const std::lock_guard lock(mutex_);
+  REGROUP_RETURN_IF_ERROR(check_usable());
+  auto message = messages_->send(to, tag, data, deadline);
+  if (!message.ok()) return explain(message.status());
+  auto work = std::make_shared<Work>();
+  work->message = std::move(*message);
+  return work;
+}
+
+base::Result<Group::Handle> Group::receive(int from, std::uint32_t tag, Output out,
+                                           base::TimePoint deadline) {
+  const std::lock_guard lock(mutex_);
+  REGROUP_RETURN_IF_ERROR(check_usable());
+  auto message = messages_->receive(from, tag, out, deadline);
+  if (!message.ok()) return explain(message.status());
+  auto work = std::make_shared<Work>();
+  work->message = std::move(*message);
+  return work;
+}
+
+void Group::finish(Work& work, base::Status status) {
+  work.done = true;
+  work.status = explain(std::move(status));
+  if (work.request) --collectives_;
+}
+
+// With mutex_ held: advances everything, and says whether `work` is complete.
+bool Group::poll(Work& work) {
+  if (work.done) return true;
+  if (work.request) {
+    const auto done = work.request->test();
+    if (!done.ok()) {
+      finish(work, done.status());
+    } else if (*done) {
+      finish(work, {});
+    }
+  }
+  // Other threads' messages too: only one thread polls while the others sleep.
+  const base::Status advanced = messages_->advance();
+  if (work.message && !work.done) {
+    if (work.message->done) {
+      finish(work, work.message->status);
+    } else if (!advanced.ok()) {
+      finish(work, advanced);
+    } else {
+      const int peer = work.message->peer;
+      const auto is_closed = [](const std::atomic<bool>& closed) { return closed.load(); };
+      const bool lost = peer == kAnyRank ? std::ranges::count_if(closed_, is_closed) + 1 == size()
+                                         : closed_[static_cast<std::size_t>(peer)].load();
+      if (lost)
+        finish(work, base::peer_lost(fmt::format(
+                         "{} has left the group and ended",
+                         peer == kAnyRank ? "every other rank" : fmt::format("rank {}", peer))));
+    }
+  }
+  return work.done;
+}
+
+bool Group::test(const Handle& work) {
+  const std::lock_guard lock(mutex_);
+  return poll(*work);
+}
+
+bool Group::wait(const Handle& work, base::TimePoint until) {
+  const base::SystemClock clock;
+  std::unique_lock lock(mutex_);
+  const base::TimePoint yields_until = clock.now() + kYields;
+  shmem::MemberSlot& own = slot_of(rank_);
+  for (;;) {
+    const std::uint32_t seen = own.bell.count.load(std::memory_order_acquire);
+    if (poll(*work)) return true;
+    const base::TimePoint now = clock.now();
+    if (now >= until) return false;
+    if (now < yields_until) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+      continue;
+    }
+    const base::TimePoint nap = std::min(until, now + kNap);
+    if (sleeper_) {
+      changed_.wait_until(lock, nap);
+      continue;
+    }
+    sleeper_ = true;
+    own.bell.sleeping.store(1, std::memory_order_seq_cst);
+    const bool came = poll(*work);  // a peer that did not see `sleeping` did not ring
+    if (!came) {
+      lock.unlock();
+      shmem::RealPolicy::wait(own.bell.count, seen, nap);
+      lock.lock();
+    }
+    own.bell.sleeping.store(0, std::memory_order_relaxed);
+    sleeper_ = false;
+    changed_.notify_all();
+    if (came) return true;
+  }
+}
+
+base::Status Group::status_of(const Handle& work) {
+  const std::lock_guard lock(mutex_);
+  return work->status;
+}
+
+int Group::source_of(const Handle& work) {
+  const std::lock_guard lock(mutex_);
+  return work->message ? work->message->source : kAnyRank;
+}
+
+}  // namespace regroup::collective::group

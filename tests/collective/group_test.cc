@@ -1,0 +1,295 @@
+// Groups that meet in a store: what they compute, messages with tags, and ranks that end.
+#include "collective/group/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace regroup::collective::group {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+base::TimePoint in(base::Duration time) { return base::SystemClock().now() + time; }
+
+// For ranks that are threads.
+class MemoryStore final : public Store {
+ public:
+  base::Status set(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+    return {};
+  }
+  base::Result<std::string> get(const std::string& key, base::TimePoint deadline) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, deadline, [&] { return values_.contains(key); }))
+      return base::deadline_exceeded("no key " + key);
+    return values_.at(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+// For ranks that are processes: a pipe to each rank from each other would be too much, files do.
+class FileStore final : public Store {
+ public:
+  explicit FileStore(std::string folder) : folder_(std::move(folder)) {}
+  base::Status set(const std::string& key, const std::string& value) override {
+    const std::string path = path_of(key);
+    FILE* const file = std::fopen((path + ".new").c_str(), "w");
+    std::fwrite(value.data(), 1, value.size(), file);
+    std::fclose(file);
+    std::rename((path + ".new").c_str(), path.c_str());
+    return {};
+  }
+  base::Result<std::string> get(const std::string& key, base::TimePoint deadline) override {
+    while (base::SystemClock().now() < deadline) {
+      if (FILE* const file = std::fopen(path_of(key).c_str(), "r"); file != nullptr) {
+        char text[256];
+        const std::size_t bytes = std::fread(text, 1, sizeof text, file);
+        std::fclose(file);
+        return std::string(text, bytes);
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    return base::deadline_exceeded("no key " + key);
+  }
+
+ private:
+  [[nodiscard]] std::string path_of(std::string key) const {
+    for (char& c : key) c = c == '/' ? '-' : c;
+    return folder_ + "/" + key;
+  }
+  const std::string folder_;
+};
+
+// Runs `body` in a thread for each rank.
+template <class Body>
+void with_ranks(int size, Body body) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto group = Group::form(store, rank, size, 30s);
+      ASSERT_TRUE(group.ok()) << group.status().to_string();
+      body(**group);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Operation sum(std::vector<std::int64_t>& values) {
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  return Operation::allreduce(bytes, bytes, Dtype::kInt64);
+}
+
+TEST(Group, ReducesAmongRanksThatOnlyShareAStore) {
+  with_ranks(3, [](Group& group) {
+    std::vector<std::int64_t> values(1000);
+    std::iota(values.begin(), values.end(), group.rank());
+    ASSERT_TRUE(group.run(sum(values), in(30s)).ok());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], static_cast<std::int64_t>(3 * i + 3));
+  });
+}
+
+TEST(Group, ServesARankThatIsAlone) {
+  with_ranks(1, [](Group& group) {
+    std::vector<std::int64_t> values{7};
+    ASSERT_TRUE(group.run(sum(values), in(30s)).ok());
+    EXPECT_EQ(values[0], 7);
+  });
+}
+
+TEST(Group, RunsOperationsThatWereStartedBesideABlockingOne) {
+  with_ranks(2, [](Group& group) {
+    std::vector<std::int64_t> first{1}, second{2}, third{3};
+    auto a = group.start(sum(first), in(30s));
+    auto b = group.start(sum(second), in(30s));
+    ASSERT_TRUE(a.ok() && b.ok());
+    ASSERT_TRUE(group.run(sum(third), in(30s)).ok());
+    EXPECT_TRUE(group.wait(*b, in(30s)));
+    EXPECT_TRUE(group.wait(*a, in(30s)));
+    EXPECT_TRUE(group.status_of(*a).ok() && group.status_of(*b).ok());
+    EXPECT_EQ(first[0], 2);
+    EXPECT_EQ(second[0], 4);
+    EXPECT_EQ(third[0], 6);
+  });
+}
+
+TEST(Group, LetsTwoThreadsWaitAtOnce) {
+  with_ranks(2, [](Group& group) {
+    std::vector<std::int64_t> values{1};
+    std::int64_t got = 0, sent = 5;
+    const int other = 1 - group.rank();
+    // Of rank 0 a thread waits for a message that rank 1 sends only after the reduction.
+    std::thread receiver;
+    if (group.rank() == 0) {
+      receiver = std::thread([&] {
+        auto work = group.receive(other, 1, std::as_writable_bytes(std::span(&got, 1)), in(30s));
+        ASSERT_TRUE(work.ok());
+        EXPECT_TRUE(group.wait(*work, in(30s)));
+      });
+      std::this_thread::sleep_for(20ms);
+    }
+    ASSERT_TRUE(group.run(sum(values), in(30s)).ok());
+    if (group.rank() == 1) {
+      auto work = group.send(other, 1, std::as_bytes(std::span(&sent, 1)), in(30s));
+      ASSERT_TRUE(work.ok());
+      EXPECT_TRUE(group.wait(*work, in(30s)));
+    } else {
+      receiver.join();
+      EXPECT_EQ(got, 5);
+    }
+  });
+}
+
+TEST(Group, MatchesMessagesByTagAndTellsTheSource) {
+  with_ranks(3, [](Group& group) {
+    if (group.rank() != 0) {
+      std::vector<std::int64_t> values{10 * group.rank(), 10 * group.rank() + 1};
+      std::vector<Group::Handle> works;
+      for (std::uint32_t tag : {0U, 1U}) {
+        auto work = group.send(0, tag, std::as_bytes(std::span(&values[tag], 1)), in(30s));
+        ASSERT_TRUE(work.ok());
+        works.push_back(*work);
+      }
+      for (const auto& work : works) ASSERT_TRUE(group.wait(work, in(30s)));
+      return;
+    }
+    const auto receive = [&](int from, std::uint32_t tag) {
+      std::int64_t value = 0;
+      auto work = group.receive(from, tag, std::as_writable_bytes(std::span(&value, 1)), in(30s));
+      EXPECT_TRUE(work.ok());
+      EXPECT_TRUE(group.wait(*work, in(30s)));
+      EXPECT_TRUE(group.status_of(*work).ok());
+      return std::pair(group.source_of(*work), value);
+    };
+    EXPECT_EQ(receive(2, 1), std::pair(2, std::int64_t{21}));  // sent after the one with tag 0
+    const auto [source, value] = receive(kAnyRank, 0);
+    EXPECT_EQ(value, 10 * source);
+    const auto [last, other] = receive(kAnyRank, 0);
+    EXPECT_EQ(source + last, 3);
+    EXPECT_EQ(other, 10 * last);
+    EXPECT_EQ(receive(1, 1), std::pair(1, std::int64_t{11}));
+  });
+}
+
+TEST(Group, RefusesAMessageOfAnotherSizeAndGoesOn) {
+  with_ranks(2, [](Group& group) {
+    std::vector<std::byte> data(16);
+    if (group.rank() == 0) {
+      for (const std::size_t bytes : {16, 8, 0}) {
+        auto work = group.send(1, 0, std::span(data).first(bytes), in(30s));
+        ASSERT_TRUE(work.ok());
+        ASSERT_TRUE(group.wait(*work, in(30s)));
+      }
+      return;
+    }
+    auto wrong = group.receive(0, 0, std::span(data).first(8), in(30s));
+    ASSERT_TRUE(wrong.ok() && group.wait(*wrong, in(30s)));
+    EXPECT_THAT(group.status_of(*wrong).message(),
+                HasSubstr("sent 16 bytes with tag 0, expected 8"));
+    auto right = group.receive(0, 0, std::span(data).first(8), in(30s));
+    ASSERT_TRUE(right.ok() && group.wait(*right, in(30s)));
+    EXPECT_TRUE(group.status_of(*right).ok());
+    auto empty = group.receive(0, 0, {}, in(30s));
+    ASSERT_TRUE(empty.ok() && group.wait(*empty, in(30s)));
+    EXPECT_TRUE(group.status_of(*empty).ok());
+  });
+}
+
+TEST(Group, NamesTheRanksThatDidNotCome) {
+  MemoryStore store;
+  auto group = Group::form(store, 1, 4, 50ms);
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.code(), base::Code::kDeadlineExceeded);
+  EXPECT_THAT(group.status().message(), HasSubstr("ranks 0, 2, 3 have not come"));
+}
+
+TEST(Group, AnAbortEndsAnOperationThatWaits) {
+  with_ranks(2, [](Group& group) {
+    if (group.rank() == 1) return;  // takes no part, and leaves the group in its time
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      group.abort("by the test");
+    });
+    std::vector<std::int64_t> values{1};
+    const base::Status status = group.run(sum(values), in(30s));
+    other.join();
+    EXPECT_EQ(status.message(), "the group was aborted: by the test");
+    EXPECT_EQ(group.run(sum(values), in(30s)).message(), status.message());
+  });
+}
+
+class GroupOfProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
+  void TearDown() override { std::system(("rm -r " + folder_).c_str()); }
+
+  // Runs `body` as rank `rank` of two in a child, which ends with what it returns.
+  template <class Body>
+  pid_t fork_rank(int rank, Body body) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    FileStore store(folder_);
+    auto group = Group::form(store, rank, 2, 30s);
+    const int status = group.ok() ? body(**group) : 99;
+    if (group.ok()) group.value().reset();
+    ::_exit(status);
+  }
+  static int status_of(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+  }
+
+  std::string folder_ = "/tmp/regroup-group-XXXXXX";
+};
+
+TEST_F(GroupOfProcesses, AnOperationNamesTheRankThatWasKilled) {
+  const pid_t victim = fork_rank(1, [](Group&) { return ::pause(); });
+  const pid_t survivor = fork_rank(0, [victim](Group& group) {
+    ::kill(victim, SIGKILL);
+    std::vector<std::int64_t> values{1};
+    const base::Status status = group.run(sum(values), in(60s));
+    const std::string expected = "rank 1 (pid " + std::to_string(victim) + ") ended";
+    return status.code() == base::Code::kPeerLost && status.message() == expected ? 0 : 1;
+  });
+  EXPECT_EQ(status_of(survivor), 0);
+  EXPECT_EQ(status_of(victim), 109);
+}
+
+TEST_F(GroupOfProcesses, ARankThatHasLeftFailsOnlyWhatWaitsForIt) {
+  const pid_t first = fork_rank(1, [](Group& group) {
+    std::int64_t value = 3;
+    auto work = group.send(0, 0, std::as_bytes(std::span(&value, 1)), in(30s));
+    return work.ok() && group.wait(*work, in(30s)) ? 0 : 1;
+  });
+  const pid_t second = fork_rank(0, [first](Group& group) {
+    std::int64_t value = 0;
+    auto work = group.receive(1, 0, std::as_writable_bytes(std::span(&value, 1)), in(30s));
+    if (!work.ok() || !group.wait(*work, in(30s)) || value != 3) return 1;
+    auto never = group.receive(1, 0, std::as_writable_bytes(std::span(&value, 1)), in(30s));
+    if (!never.ok() || !group.wait(*never, in(30s))) return 2;
+    return group.status_of(*never).message() == "rank 1 has left the group and ended" ? 0 : 3;
+  });
+  EXPECT_EQ(status_of(first), 0);
+  EXPECT_EQ(status_of(second), 0);
+}
+
+}  // namespace
+}  // namespace regroup::collective::group
