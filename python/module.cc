@@ -6,12 +6,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "base/status.h"
 #include "elastic/failure_report.h"
 #include "elastic/sampler.h"
 #include "python/checkpoint.h"
+#include "python/collective.h"
 #include "python/errors.h"
 #include "python/session.h"
 
@@ -122,5 +124,7 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
                                         .trace = trace});
       },
       "kind"_a, "place"_a, "message"_a, "trace"_a = 0, "final"_a = false);
+  module.def("collective_v1",
+             [] { return reinterpret_cast<std::uintptr_t>(python::collective_v1()); });
   module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
 }

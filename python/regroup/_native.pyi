@@ -18,6 +18,7 @@ def report_failure(
     """Tells the agent how this process fails. None: it prints its report itself; else that text
     instead."""
 
+def collective_v1() -> int: ...
 def mix(a: int, b: int, c: int = 0) -> int: ...
 
 class StepInfo:

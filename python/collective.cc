@@ -1,0 +1,186 @@
+#include "python/collective.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "collective/group/group.h"
+#include "python/regroup/_torch/collective_v1.h"
+
+using regroup::base::Code;
+using regroup::base::Status;
+namespace group = regroup::collective::group;
+
+struct regroup_group {
+  std::shared_ptr<group::Group> group;
+};
+struct regroup_work {
+  std::shared_ptr<group::Group> group;
+  group::Group::Handle handle;
+};
+
+namespace {
+
+namespace base = regroup::base;
+namespace collective = regroup::collective;
+using collective::Dtype;
+using collective::Kind;
+using collective::Op;
+
+static_assert(static_cast<int>(Kind::kBarrier) == REGROUP_BARRIER &&
+              static_cast<int>(Kind::kAlltoall) == REGROUP_ALLTOALL &&
+              static_cast<int>(Kind::kBroadcast) == REGROUP_BROADCAST);
+static_assert(static_cast<int>(Dtype::kFloat32) == REGROUP_FLOAT32 &&
+              static_cast<int>(Dtype::kBfloat16) == REGROUP_BFLOAT16 &&
+              static_cast<int>(Dtype::kUint8) == REGROUP_UINT8);
+static_assert(static_cast<int>(Op::kSum) == REGROUP_SUM && static_cast<int>(Op::kBor) == REGROUP_BOR);
+
+base::Duration duration_of(double seconds) {
+  constexpr double kMost = 365.0 * 86400;
+  return std::chrono::duration_cast<base::Duration>(
+      std::chrono::duration<double>(std::clamp(seconds, 0.0, kMost)));
+}
+
+base::TimePoint deadline_in(double seconds) {
+  return base::SystemClock().now() + duration_of(seconds);
+}
+
+int code_of(Code code) {
+  if (code == Code::kOk) return REGROUP_OK;
+  if (code == Code::kInvalidArgument) return REGROUP_INVALID;
+  if (code == Code::kDeadlineExceeded) return REGROUP_TIMEOUT;
+  return code == Code::kPeerLost || code == Code::kRevoked ? REGROUP_BROKEN : REGROUP_FAILED;
+}
+
+int tell(const Status& status, char* error, std::size_t error_bytes) {
+  if (error_bytes > 0) {
+    const std::size_t bytes = std::min(status.message().size(), error_bytes - 1);
+    std::memcpy(error, status.message().data(), bytes);
+    error[bytes] = 0;
+  }
+  return code_of(status.code());
+}
+
+class ForeignStore final : public group::Store {
+ public:
+  explicit ForeignStore(const regroup_store& store) : store_(store) {}
+
+  Status set(const std::string& key, const std::string& value) override {
+    if (store_.set(store_.self, key.c_str(), value.data(), value.size()) == 0) return {};
+    return base::unavailable("the store refused to set '" + key + "'");
+  }
+
+  base::Result<std::string> get(const std::string& key, base::TimePoint deadline) override {
+    std::vector<char> value(kMost);
+    const double seconds =
+        std::chrono::duration<double>(deadline - base::SystemClock().now()).count();
+    const std::int64_t bytes =
+        store_.get(store_.self, key.c_str(), value.data(), kMost, std::max(seconds, 0.001));
+    if (bytes == -1) return base::deadline_exceeded("no rank has set '" + key + "' in the store");
+    if (bytes < 0) return base::unavailable("the store failed to get '" + key + "'");
+    if (bytes > kMost)
+      return base::data_loss("the value of '" + key + "' in the store is too long");
+    return std::string(value.data(), static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  static constexpr std::int64_t kMost = 64 << 10;
+  const regroup_store store_;
+};
+
+collective::Operation operation_of(const regroup_operation& from) {
+  return {.kind = static_cast<Kind>(from.kind),
+          .dtype = static_cast<Dtype>(from.dtype),
+          .op = static_cast<Op>(from.op),
+          .root = from.root,
+          .in = {static_cast<const std::byte*>(from.in), from.in_bytes},
+          .out = {static_cast<std::byte*>(from.out), from.out_bytes}};
+}
+
+int give(regroup_group* to, base::Result<group::Group::Handle> handle, regroup_work** work,
+         char* error, std::size_t error_bytes) {
+  if (!handle.ok()) return tell(handle.status(), error, error_bytes);
+  *work = new regroup_work{to->group, std::move(*handle)};
+  return REGROUP_OK;
+}
+
+int form(const regroup_store* store, int rank, int size, double seconds, regroup_group** out,
+         char* error, std::size_t error_bytes) {
+  ForeignStore adapter(*store);
+  auto formed = group::Group::form(adapter, rank, size, duration_of(seconds));
+  if (!formed.ok()) return tell(formed.status(), error, error_bytes);
+  *out = new regroup_group{std::move(*formed)};
+  return REGROUP_OK;
+}
+
+void leave(regroup_group* group) { delete group; }
+
+void abort_group(regroup_group* group, const char* why) { group->group->abort(why); }
+
+int run(regroup_group* group, const regroup_operation* operation, double seconds, char* error,
+        std::size_t error_bytes) {
+  const Status status = group->group->run(operation_of(*operation), deadline_in(seconds));
+  return status.ok() ? REGROUP_OK : tell(status, error, error_bytes);
+}
+
+int start(regroup_group* group, const regroup_operation* operation, double seconds,
+          regroup_work** work, char* error, std::size_t error_bytes) {
+  return give(group, group->group->start(operation_of(*operation), deadline_in(seconds)), work,
+              error, error_bytes);
+}
+
+int send(regroup_group* group, int to, std::uint32_t tag, const void* data, std::size_t bytes,
+         double seconds, regroup_work** work, char* error, std::size_t error_bytes) {
+  return give(
+      group,
+      group->group->send(to, tag, {static_cast<const std::byte*>(data), bytes}, deadline_in(seconds)),
+      work, error, error_bytes);
+}
+
+int receive(regroup_group* group, int from, std::uint32_t tag, void* data, std::size_t bytes,
+            double seconds, regroup_work** work, char* error, std::size_t error_bytes) {
+  return give(
+      group,
+      group->group->receive(from, tag, {static_cast<std::byte*>(data), bytes}, deadline_in(seconds)),
+      work, error, error_bytes);
+}
+
+int wait(regroup_work* work, double seconds) {
+  return work->group->wait(work->handle, deadline_in(seconds)) ? 1 : 0;
+}
+
+int status(regroup_work* work, int* source, char* error, std::size_t error_bytes) {
+  if (source != nullptr) *source = work->group->source_of(work->handle);
+  const Status status = work->group->status_of(work->handle);
+  return status.ok() ? REGROUP_OK : tell(status, error, error_bytes);
+}
+
+void free_work(regroup_work* work) { delete work; }
+
+}  // namespace
+
+namespace regroup::python {
+
+const regroup_collective_v1* collective_v1() {
+  static constexpr regroup_collective_v1 kTable = {.version = REGROUP_COLLECTIVE_VERSION,
+                                                   .bytes = sizeof kTable,
+                                                   .form = form,
+                                                   .leave = leave,
+                                                   .abort = abort_group,
+                                                   .run = run,
+                                                   .start = start,
+                                                   .send = send,
+                                                   .receive = receive,
+                                                   .wait = wait,
+                                                   .status = status,
+                                                   .free = free_work};
+  return &kTable;
+}
+
+}  // namespace regroup::python

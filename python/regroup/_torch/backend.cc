@@ -1,0 +1,918 @@
+// The torch.distributed backend "regroup" for CPU tensors: a c10d::Backend over the table of
+// collective_v1.h. Compiled once for each minor version of torch, whose virtual functions move
+// between versions, without Python.h. docs/design/torch_backend.md.
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/library.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collective_v1.h"
+
+namespace {
+
+using at::Tensor;
+using c10::intrusive_ptr;
+using c10d::OpType;
+using c10d::ReduceOp;
+using c10d::Work;
+using Milliseconds = std::chrono::milliseconds;
+using Tensors = std::vector<Tensor>;
+
+constexpr double kForever = 1e9;
+constexpr const char* kName = "regroup";
+
+double seconds_of(Milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// A failure of the table, as the exception that torch has for it.
+struct Failure {
+  int code = REGROUP_OK;
+  std::array<char, 1024> text{};
+
+  [[nodiscard]] std::exception_ptr exception(const std::string& what) const {
+    try {
+      const std::string message = std::string(kName) + ": " + what + ": " + text.data();
+      if (code == REGROUP_INVALID) C10_THROW_ERROR(ValueError, message);
+      C10_THROW_ERROR(DistBackendError, message);
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+  void check(const std::string& what) const {
+    if (code != REGROUP_OK) std::rethrow_exception(exception(what));
+  }
+};
+
+// The group, which lives until the backend and the last operation are gone.
+class Group {
+ public:
+  Group(const regroup_collective_v1* api, regroup_group* group) : api_(api), group_(group) {}
+  ~Group() { api_->leave(group_); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] const regroup_collective_v1& api() const { return *api_; }
+  [[nodiscard]] regroup_group* get() const { return group_; }
+
+ private:
+  const regroup_collective_v1* const api_;
+  regroup_group* const group_;
+};
+
+// An operation that was started, or one that is complete. Whoever waits for it, polls it or, for
+// its future, the thread of Completions finishes it: once.
+class RegroupWork final : public Work {
+ public:
+  // `after` runs once the operation has succeeded, before anybody learns so; `held` is memory that
+  // the operation uses.
+  RegroupWork(std::shared_ptr<Group> group, regroup_work* work, int rank, OpType type,
+              std::string what, Tensors outputs, Tensors held, std::function<void()> after)
+      : Work(rank, type),
+        group_(std::move(group)),
+        work_(work),
+        what_(std::move(what)),
+        outputs_(std::move(outputs)),
+        held_(std::move(held)),
+        after_(std::move(after)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(
+            c10::ListType::create(c10::TensorType::get()))) {
+    if (work_ == nullptr) finish_once();
+  }
+  ~RegroupWork() override {
+    if (work_ != nullptr) group_->api().free(work_);
+  }
+
+  // True once it is complete, at the latest after `seconds`.
+  bool settle(double seconds) {
+    if (settled_.load(std::memory_order_acquire)) return true;
+    if (group_->api().wait(work_, seconds) == 0) return false;
+    finish_once();
+    return true;
+  }
+
+  bool isCompleted() override { return settle(0); }
+  bool isSuccess() const override {
+    return settled_.load(std::memory_order_acquire) && exception_ == nullptr;
+  }
+  std::exception_ptr exception() const override { return exception_; }
+  int sourceRank() const override { return source_; }
+  Tensors result() override { return outputs_; }
+  void synchronize() override { (void)wait(kNoTimeout); }
+  bool wait(Milliseconds timeout) override {
+    const bool limited = timeout > kNoTimeout;
+    if (!settle(limited ? seconds_of(timeout) : kForever)) {
+      const std::string message = std::string(kName) + ": " + what_ + ": not complete after " +
+                                  std::to_string(timeout.count()) + " ms";
+      C10_THROW_ERROR(DistBackendError, message);
+    }
+    if (exception_) std::rethrow_exception(exception_);
+    return true;
+  }
+  void abort() override { group_->api().abort(group_->get(), "by Work.abort()"); }
+  intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  void finish_once() {
+    std::call_once(once_, [this] {
+      std::exception_ptr failed;
+      if (work_ != nullptr) {
+        Failure failure;
+        failure.code = group_->api().status(work_, &source_, failure.text.data(),
+                                            failure.text.size());
+        if (failure.code != REGROUP_OK) failed = failure.exception(what_);
+      }
+      if (!failed && after_) {
+        try {
+          const at::NoGradGuard no_grad;
+          after_();
+        } catch (...) {
+          failed = std::current_exception();
+        }
+      }
+      after_ = {};
+      held_.clear();
+      exception_ = failed;
+      finish(failed);
+      settled_.store(true, std::memory_order_release);
+      // Last, since what waits for the future may run Python.
+      if (failed) {
+        future_->setError(failed);
+      } else {
+        future_->markCompleted(c10::IValue(outputs_));
+      }
+    });
+  }
+
+  const std::shared_ptr<Group> group_;
+  regroup_work* const work_;  // null: it is complete
+  const std::string what_;
+  const Tensors outputs_;
+  Tensors held_;
+  std::function<void()> after_;
+  const intrusive_ptr<c10::ivalue::Future> future_;
+  std::once_flag once_;
+  std::atomic<bool> settled_ = false;
+  int source_ = -1;
+};
+
+// Finishes operations that nobody waits for, such as those whose future is awaited. Its thread ends
+// with the last operation after the backend is gone, so it never joins a thread that needs the GIL.
+class Completions {
+ public:
+  void add(intrusive_ptr<RegroupWork> work) {
+    const std::lock_guard lock(state_->mutex);
+    state_->works.push_back(std::move(work));
+    if (!std::exchange(state_->runs, true)) std::thread(&run, state_).detach();
+    state_->changed.notify_one();
+  }
+  ~Completions() {
+    const std::lock_guard lock(state_->mutex);
+    state_->over = true;
+    state_->changed.notify_one();
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::list<intrusive_ptr<RegroupWork>> works;
+    bool runs = false, over = false;
+  };
+  static void run(const std::shared_ptr<State>& state) {
+    constexpr double kTurn = 0.002;
+    for (;;) {
+      std::list<intrusive_ptr<RegroupWork>> works;
+      {
+        std::unique_lock lock(state->mutex);
+        state->changed.wait(lock, [&] { return !state->works.empty() || state->over; });
+        if (state->works.empty()) return;
+        works = state->works;  // the thread alone removes
+      }
+      // The oldest is mostly the first to be complete; messages may be in any order.
+      bool first = true;
+      std::vector<RegroupWork*> done;
+      for (const auto& work : works) {
+        if (work->settle(std::exchange(first, false) ? kTurn : 0)) done.push_back(work.get());
+      }
+      if (done.empty()) continue;
+      {
+        const std::lock_guard lock(state->mutex);
+        state->works.remove_if([&](const intrusive_ptr<RegroupWork>& work) {
+          return std::find(done.begin(), done.end(), work.get()) != done.end();
+        });
+      }
+    }
+  }
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// What a reduction of tensors of one type is to the table.
+struct Reduction {
+  int dtype = REGROUP_UINT8;
+  int op = REGROUP_SUM;
+};
+
+[[noreturn]] void refuse(const std::string& message) { C10_THROW_ERROR(ValueError, message); }
+
+const char* name_of(ReduceOp::RedOpType op) {
+  switch (op) {
+    case ReduceOp::SUM: return "SUM";
+    case ReduceOp::AVG: return "AVG";
+    case ReduceOp::PRODUCT: return "PRODUCT";
+    case ReduceOp::MIN: return "MIN";
+    case ReduceOp::MAX: return "MAX";
+    case ReduceOp::BAND: return "BAND";
+    case ReduceOp::BOR: return "BOR";
+    case ReduceOp::BXOR: return "BXOR";
+    case ReduceOp::PREMUL_SUM: return "PREMUL_SUM";
+    default: return "UNUSED";
+  }
+}
+
+std::optional<int> op_of(ReduceOp::RedOpType op) {
+  switch (op) {
+    case ReduceOp::SUM:
+    case ReduceOp::PREMUL_SUM: return REGROUP_SUM;
+    case ReduceOp::AVG: return REGROUP_AVG;
+    case ReduceOp::PRODUCT: return REGROUP_PROD;
+    case ReduceOp::MIN: return REGROUP_MIN;
+    case ReduceOp::MAX: return REGROUP_MAX;
+    case ReduceOp::BAND: return REGROUP_BAND;
+    case ReduceOp::BOR: return REGROUP_BOR;
+    default: return std::nullopt;
+  }
+}
+
+// bool: or, and. Unsigned types wider than 8 bits as signed ones, where that gives the same bits.
+// Complex numbers as pairs of floats.
+Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpType op) {
+  const auto refused = [&](const char* why) {
+    refuse(std::string(kName) + ": " + what + ": " + name_of(op) + " of " + c10::toString(type) +
+           " is not supported" + why);
+  };
+  const std::optional<int> mapped = op_of(op);
+  if (!mapped) refused("");
+  const bool bits = op == ReduceOp::BAND || op == ReduceOp::BOR;
+  const bool ordered = op == ReduceOp::MIN || op == ReduceOp::MAX;
+  const auto number = [&](int dtype) {
+    if (bits && c10::isFloatingType(type)) refused(": bit operations are for integers");
+    return Reduction{dtype, *mapped};
+  };
+  const auto wide_unsigned = [&](int dtype) {
+    if (ordered || op == ReduceOp::AVG) refused("");
+    return number(dtype);
+  };
+  switch (type) {
+    case at::kFloat: return number(REGROUP_FLOAT32);
+    case at::kDouble: return number(REGROUP_FLOAT64);
+    case at::kHalf: return number(REGROUP_FLOAT16);
+    case at::kBFloat16: return number(REGROUP_BFLOAT16);
+    case at::kChar: return number(REGROUP_INT8);
+    case at::kShort: return number(REGROUP_INT16);
+    case at::kInt: return number(REGROUP_INT32);
+    case at::kLong: return number(REGROUP_INT64);
+    case at::kByte: return number(REGROUP_UINT8);
+    case at::kUInt16: return wide_unsigned(REGROUP_INT16);
+    case at::kUInt32: return wide_unsigned(REGROUP_INT32);
+    case at::kUInt64: return wide_unsigned(REGROUP_INT64);
+    case at::kBool:
+      if (op == ReduceOp::AVG) refused("");
+      if (op == ReduceOp::PRODUCT || op == ReduceOp::MIN || op == ReduceOp::BAND)
+        return {REGROUP_UINT8, REGROUP_MIN};
+      return {REGROUP_UINT8, REGROUP_MAX};
+    case at::kComplexFloat:
+    case at::kComplexDouble:
+      if (*mapped != REGROUP_SUM && op != ReduceOp::AVG) refused(": only SUM and AVG are");
+      return {type == at::kComplexFloat ? REGROUP_FLOAT32 : REGROUP_FLOAT64, *mapped};
+    default: refused("");
+  }
+  refused("");
+}
+
+void check_tensor(const char* what, const Tensor& tensor) {
+  if (!tensor.device().is_cpu())
+    refuse(std::string(kName) + ": " + what + ": expected a CPU tensor, got one on " +
+           tensor.device().str() + "; name a backend for that device too, \"cpu:regroup,cuda:nccl\"");
+  if (tensor.layout() != at::kStrided)
+    refuse(std::string(kName) + ": " + what + ": expected a dense tensor");
+}
+
+const Tensor& single(const char* what, const Tensors& tensors) {
+  if (tensors.size() != 1)
+    refuse(std::string(kName) + ": " + what + ": expected 1 tensor, got " +
+           std::to_string(tensors.size()));
+  check_tensor(what, tensors[0]);
+  return tensors[0];
+}
+
+void check_list(const char* what, const Tensors& tensors, std::size_t size, const Tensor& like) {
+  if (tensors.size() != size)
+    refuse(std::string(kName) + ": " + what + ": expected a list of " + std::to_string(size) +
+           " tensors, one for each rank, got " + std::to_string(tensors.size()));
+  for (const Tensor& tensor : tensors) {
+    check_tensor(what, tensor);
+    if (tensor.scalar_type() != like.scalar_type() || tensor.numel() != like.numel())
+      refuse(std::string(kName) + ": " + what + ": all tensors must have one type and size, got " +
+             c10::toString(tensor.scalar_type()) + "[" + std::to_string(tensor.numel()) + "] and " +
+             c10::toString(like.scalar_type()) + "[" + std::to_string(like.numel()) + "]");
+  }
+}
+
+// Memory of an operation that writes to `target`: itself if it is dense, else a copy that goes back.
+struct Packed {
+  explicit Packed(const Tensor& to) : target(to), memory(to.contiguous()) {}
+  void write_back() const {
+    if (!memory.is_same(target)) target.copy_(memory);
+  }
+  Tensor target, memory;
+};
+
+class RegroupBackend final : public c10d::Backend {
+ public:
+  RegroupBackend(std::shared_ptr<Group> group, int rank, int size, Milliseconds timeout)
+      : Backend(rank, size), group_(std::move(group)), timeout_(timeout) {
+    init();
+  }
+
+  const std::string getBackendName() const override { return kName; }
+  void setTimeout(Milliseconds timeout) override { timeout_ = timeout; }
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void abort() override { group_->api().abort(group_->get(), "by abort()"); }
+  void shutdown() override {}
+
+  intrusive_ptr<Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    const Packed data(single("broadcast", tensors));
+    regroup_operation operation = make(REGROUP_BROADCAST, {}, data.memory);
+    operation.root = static_cast<int>(opts.rootRank);
+    return launch("broadcast", OpType::BROADCAST, operation, opts, tensors, {data.memory},
+                  [data] { data.write_back(); });
+  }
+
+  intrusive_ptr<Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    if (tensors.size() == 1 && tensors[0].layout() == at::kSparse)
+      return allreduce_sparse(tensors, opts);
+    return reduce_to_all("all_reduce", OpType::ALLREDUCE, single("all_reduce", tensors), tensors,
+                         opts);
+  }
+
+  // Of COO tensors: rows may differ between ranks, so what is summed is the concatenation.
+  intrusive_ptr<Work> allreduce_sparse(Tensors& tensors,
+                                       const c10d::AllreduceOptions& opts) override {
+    if (opts.reduceOp != ReduceOp::SUM)
+      refuse("regroup: all_reduce: expected SUM for a sparse tensor");
+    const Tensor mine = tensors.at(0).coalesce();
+    const Tensor count = at::tensor({mine._nnz()}, at::kLong);
+    Tensor counts = at::empty({getSize()}, at::kLong);
+    gather_now("all_reduce", count, counts, opts);
+    const auto most = counts.max().item<std::int64_t>();
+    const Tensor indices = padded(mine._indices().t(), most), values = padded(mine._values(), most);
+    Tensor all_indices = at::empty({getSize(), most, indices.size(1)}, at::kLong);
+    auto shape = values.sizes().vec();
+    shape.insert(shape.begin(), getSize());
+    Tensor all_values = at::empty(shape, values.options());
+    gather_now("all_reduce", indices, all_indices, opts);
+    gather_now("all_reduce", values, all_values, opts);
+    Tensors rows, entries;
+    for (int rank = 0; rank < getSize(); ++rank) {
+      const auto here = counts[rank].item<std::int64_t>();
+      rows.push_back(all_indices[rank].narrow(0, 0, here));
+      entries.push_back(all_values[rank].narrow(0, 0, here));
+    }
+    const Tensor sum = at::sparse_coo_tensor(at::cat(rows).t(), at::cat(entries), mine.sizes(),
+                                             mine.options())
+                           .coalesce();
+    tensors[0].copy_(sum);
+    return complete(OpType::_ALLREDUCE_SPARSE, "all_reduce", tensors);
+  }
+
+  intrusive_ptr<Work> allreduce_coalesced(Tensors& tensors,
+                                          const c10d::AllreduceCoalescedOptions& opts) override {
+    if (tensors.empty()) refuse("regroup: all_reduce_coalesced: expected at least 1 tensor");
+    Tensors flat;
+    for (const Tensor& tensor : tensors) {
+      check_tensor("all_reduce_coalesced", tensor);
+      if (tensor.scalar_type() != tensors[0].scalar_type())
+        refuse("regroup: all_reduce_coalesced: expected tensors of one type");
+      flat.push_back(tensor.reshape({-1}));
+    }
+    Tensor packed = at::cat(flat);
+    return reduce_to_all("all_reduce_coalesced", OpType::ALLREDUCE_COALESCED, packed, tensors, opts,
+                         [tensors, packed] {
+                           std::int64_t at = 0;
+                           for (const Tensor& tensor : tensors) {
+                             tensor.copy_(packed.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+                             at += tensor.numel();
+                           }
+                         });
+  }
+
+  intrusive_ptr<Work> reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
+    const Tensor& tensor = single("reduce", tensors);
+    const Packed data(tensor);
+    const bool is_root = getRank() == opts.rootRank;
+    if (opts.reduceOp == ReduceOp::BXOR) {
+      Tensor result = tensor.clone();
+      xor_now("reduce", result, opts);
+      if (is_root) tensor.copy_(result);
+      return complete(OpType::REDUCE, "reduce", tensors);
+    }
+    const Tensor input = scaled(data.memory, opts.reduceOp);
+    const Reduction reduction = reduction_of("reduce", tensor.scalar_type(), opts.reduceOp);
+    regroup_operation operation =
+        make(REGROUP_REDUCE, input, is_root ? data.memory : Tensor(), reduction);
+    operation.root = static_cast<int>(opts.rootRank);
+    return launch("reduce", OpType::REDUCE, operation, opts, tensors, {data.memory, input},
+                  [data, is_root] {
+                    if (is_root) data.write_back();
+                  });
+  }
+
+  intrusive_ptr<Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                const c10d::AllgatherOptions& opts) override {
+    const Tensor input = single("all_gather", inputs).contiguous();
+    const Tensors& out = lists("all_gather", outputs);
+    // Elements of other sizes are what torch allows where all are flattened.
+    check_list("all_gather", out, static_cast<std::size_t>(getSize()), input);
+    Tensor packed = at::empty({getSize(), input.numel()}, input.options());
+    return launch("all_gather", OpType::ALLGATHER, make(REGROUP_ALLGATHER, input, packed), opts, out,
+                  {input, packed}, [out, packed] { unpack(packed, out); });
+  }
+
+  intrusive_ptr<Work> _allgather_base(Tensor& output, Tensor& input,
+                                      const c10d::AllgatherOptions& opts) override {
+    check_base("all_gather_into_tensor", output, input);
+    const Packed out(output);
+    const Tensor in = input.contiguous();
+    return launch("all_gather_into_tensor", OpType::_ALLGATHER_BASE,
+                  make(REGROUP_ALLGATHER, in, out.memory), opts, {output}, {in, out.memory},
+                  [out] { out.write_back(); });
+  }
+
+  intrusive_ptr<Work> allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override {
+    if (outputs.size() != static_cast<std::size_t>(getSize()))
+      refuse("regroup: all_gather_coalesced: expected a list of outputs for each rank");
+    std::vector<intrusive_ptr<Work>> works;
+    Tensors all;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      std::vector<Tensors> of_one(1);
+      for (Tensors& of_rank : outputs) of_one[0].push_back(of_rank.at(i));
+      all.insert(all.end(), of_one[0].begin(), of_one[0].end());
+      Tensors one{inputs[i]};
+      works.push_back(allgather(of_one, one, opts));
+    }
+    return wait_all(OpType::ALLGATHER_COALESCED, "all_gather_coalesced", works, all);
+  }
+
+  intrusive_ptr<Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& opts) override {
+    if (outputs.size() == 1) return _allgather_base(outputs[0], inputs.at(0), opts);
+    std::vector<intrusive_ptr<Work>> works;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      works.push_back(_allgather_base(outputs[i], inputs.at(i), opts));
+    return wait_all(OpType::COALESCED, "all_gather_into_tensor_coalesced", works, outputs);
+  }
+
+  intrusive_ptr<Work> gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                             const c10d::GatherOptions& opts) override {
+    const Tensor input = single("gather", inputs).contiguous();
+    const bool is_root = getRank() == opts.rootRank;
+    Tensors out;
+    Tensor packed;
+    if (is_root) {
+      out = lists("gather", outputs);
+      check_list("gather", out, static_cast<std::size_t>(getSize()), input);
+      packed = at::empty({getSize(), input.numel()}, input.options());
+    } else if (!outputs.empty()) {
+      refuse("regroup: gather: expected outputs at the destination only");
+    }
+    regroup_operation operation = make(REGROUP_GATHER, input, packed);
+    operation.root = static_cast<int>(opts.rootRank);
+    return launch("gather", OpType::GATHER, operation, opts, out, {input, packed}, [out, packed] {
+      if (packed.defined()) unpack(packed, out);
+    });
+  }
+
+  intrusive_ptr<Work> scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                              const c10d::ScatterOptions& opts) override {
+    const Packed out(single("scatter", outputs));
+    const bool is_root = getRank() == opts.rootRank;
+    Tensor packed;
+    if (is_root) {
+      const Tensors& in = lists("scatter", inputs);
+      check_list("scatter", in, static_cast<std::size_t>(getSize()), out.target);
+      packed = pack(in);
+    } else if (!inputs.empty()) {
+      refuse("regroup: scatter: expected inputs at the source only");
+    }
+    regroup_operation operation = make(REGROUP_SCATTER, packed, out.memory);
+    operation.root = static_cast<int>(opts.rootRank);
+    return launch("scatter", OpType::SCATTER, operation, opts, outputs, {packed, out.memory},
+                  [out] { out.write_back(); });
+  }
+
+  intrusive_ptr<Work> reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                     const c10d::ReduceScatterOptions& opts) override {
+    const Tensors& in = lists("reduce_scatter", inputs);
+    check_list("reduce_scatter", in, static_cast<std::size_t>(getSize()),
+               single("reduce_scatter", outputs));
+    return scatter_reduced("reduce_scatter", OpType::REDUCE_SCATTER, outputs[0], pack(in), opts);
+  }
+
+  intrusive_ptr<Work> _reduce_scatter_base(Tensor& output, Tensor& input,
+                                           const c10d::ReduceScatterOptions& opts) override {
+    check_base("reduce_scatter_tensor", input, output);
+    return scatter_reduced("reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE, output,
+                           input.contiguous(), opts);
+  }
+
+  intrusive_ptr<Work> reduce_scatter_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override {
+    if (outputs.size() == 1) return _reduce_scatter_base(outputs[0], inputs.at(0), opts);
+    std::vector<intrusive_ptr<Work>> works;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      works.push_back(_reduce_scatter_base(outputs[i], inputs.at(i), opts));
+    return wait_all(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced",
+                    works, outputs);
+  }
+
+  intrusive_ptr<Work> alltoall_base(Tensor& output, Tensor& input,
+                                    std::vector<std::int64_t>& output_splits,
+                                    std::vector<std::int64_t>& input_splits,
+                                    const c10d::AllToAllOptions& opts) override {
+    check_tensor("all_to_all_single", output);
+    check_tensor("all_to_all_single", input);
+    if (input.scalar_type() != output.scalar_type())
+      refuse("regroup: all_to_all_single: expected input and output of one type");
+    c10d::checkSplitSizes(input_splits, input, getSize());
+    c10d::checkSplitSizes(output_splits, output, getSize());
+    const Packed out(output);
+    const Tensor in = input.contiguous();
+    // Whether the splits are equal on all ranks is not known to one rank alone.
+    if (output_splits.empty() && input_splits.empty())
+      return launch("all_to_all_single", OpType::ALLTOALL_BASE,
+                    make(REGROUP_ALLTOALL, in, out.memory), opts, {output}, {in, out.memory},
+                    [out] { out.write_back(); });
+    return exchange("all_to_all_single", OpType::ALLTOALL_BASE, parts(in, input_splits),
+                    parts(out.memory, output_splits), opts, {output}, {in, out.memory},
+                    [out] { out.write_back(); });
+  }
+
+  intrusive_ptr<Work> alltoall(Tensors& outputs, Tensors& inputs,
+                               const c10d::AllToAllOptions& opts) override {
+    const auto size = static_cast<std::size_t>(getSize());
+    if (outputs.size() != size || inputs.size() != size)
+      refuse("regroup: all_to_all: expected a list of " + std::to_string(size) +
+             " tensors, one for each rank");
+    Tensors in, out;
+    for (std::size_t i = 0; i < size; ++i) {
+      check_tensor("all_to_all", inputs[i]);
+      check_tensor("all_to_all", outputs[i]);
+      in.push_back(inputs[i].contiguous());
+      out.push_back(outputs[i].contiguous());
+    }
+    Tensors held = in;
+    held.insert(held.end(), out.begin(), out.end());
+    return exchange("all_to_all", OpType::ALLTOALL, in, out, opts, outputs, held, [outputs, out] {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        if (!out[i].is_same(outputs[i])) outputs[i].copy_(out[i]);
+      }
+    });
+  }
+
+  intrusive_ptr<Work> send(Tensors& tensors, int to, int tag) override {
+    const Tensor data = single("send", tensors).contiguous();
+    regroup_work* work = nullptr;
+    Failure failure;
+    failure.code = group_->api().send(group_->get(), to, static_cast<std::uint32_t>(tag),
+                                      data.data_ptr(), data.nbytes(), seconds_of(timeout_), &work,
+                                      failure.text.data(), failure.text.size());
+    failure.check("send");
+    return follow(work, OpType::SEND, "send to rank " + std::to_string(to), {}, {data}, {});
+  }
+
+  intrusive_ptr<Work> recv(Tensors& tensors, int from, int tag) override {
+    return receive(tensors, from, tag, OpType::RECV, "recv from rank " + std::to_string(from));
+  }
+
+  intrusive_ptr<Work> recvAnysource(Tensors& tensors, int tag) override {
+    return receive(tensors, REGROUP_ANY_RANK, tag, OpType::RECVANYSOURCE, "recv from any rank");
+  }
+
+  intrusive_ptr<Work> barrier(const c10d::BarrierOptions& opts) override {
+    return launch("barrier", OpType::BARRIER, make(REGROUP_BARRIER, {}, {}), opts, {}, {}, {});
+  }
+
+ private:
+  static regroup_operation make(int kind, const Tensor& in, const Tensor& out,
+                                Reduction reduction = {}) {
+    regroup_operation made{};
+    made.kind = kind;
+    made.dtype = reduction.dtype;
+    made.op = reduction.op;
+    if (in.defined()) {
+      made.in = in.const_data_ptr();
+      made.in_bytes = in.nbytes();
+    }
+    if (out.defined()) {
+      made.out = out.mutable_data_ptr();
+      made.out_bytes = out.nbytes();
+    }
+    return made;
+  }
+
+  double seconds(Milliseconds asked) const {
+    return seconds_of(asked == c10d::kUnsetTimeout ? timeout_ : asked);
+  }
+
+  intrusive_ptr<RegroupWork> complete(OpType type, const char* what, Tensors outputs) {
+    return c10::make_intrusive<RegroupWork>(group_, nullptr, getRank(), type, what,
+                                            std::move(outputs), Tensors(),
+                                            std::function<void()>());
+  }
+
+  intrusive_ptr<RegroupWork> follow(regroup_work* work, OpType type, std::string what,
+                                    Tensors outputs, Tensors held, std::function<void()> after) {
+    auto out = c10::make_intrusive<RegroupWork>(group_, work, getRank(), type, std::move(what),
+                                                std::move(outputs), std::move(held),
+                                                std::move(after));
+    completions_.add(out);
+    return out;
+  }
+
+  // Runs it here if the caller waits at once, since a hand-over to another thread would cost more
+  // than a small operation.
+  template <class Options>
+  intrusive_ptr<Work> launch(const char* what, OpType type, const regroup_operation& operation,
+                             const Options& opts, Tensors outputs, Tensors held,
+                             std::function<void()> after) {
+    ++sequence_;
+    Failure failure;
+    if (!opts.asyncOp) {
+      run_now(what, operation, opts);
+      const at::NoGradGuard no_grad;
+      if (after) after();
+      return complete(type, what, std::move(outputs));
+    }
+    regroup_work* work = nullptr;
+    failure.code = group_->api().start(group_->get(), &operation, seconds(opts.timeout), &work,
+                                       failure.text.data(), failure.text.size());
+    failure.check(what);
+    return follow(work, type, what, std::move(outputs), std::move(held), std::move(after));
+  }
+
+  template <class Options>
+  void run_now(const char* what, const regroup_operation& operation, const Options& opts) {
+    Failure failure;
+    failure.code = group_->api().run(group_->get(), &operation, seconds(opts.timeout),
+                                     failure.text.data(), failure.text.size());
+    failure.check(what);
+  }
+
+  template <class Options>
+  void gather_now(const char* what, const Tensor& in, Tensor& out, const Options& opts) {
+    const Tensor dense = in.contiguous();
+    run_now(what, make(REGROUP_ALLGATHER, dense, out), opts);
+  }
+
+  // A reduction that the table lacks: every rank combines all inputs.
+  template <class Options>
+  void xor_now(const char* what, const Tensor& tensor, const Options& opts) {
+    if (c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type()))
+      refuse(std::string(kName) + ": " + what + ": BXOR of " +
+             c10::toString(tensor.scalar_type()) + " is not supported");
+    auto shape = tensor.sizes().vec();
+    shape.insert(shape.begin(), getSize());
+    Tensor all = at::empty(shape, tensor.options());
+    gather_now(what, tensor, all, opts);
+    Tensor out = all[0].clone();
+    for (int rank = 1; rank < getSize(); ++rank) out.bitwise_xor_(all[rank]);
+    const at::NoGradGuard no_grad;
+    tensor.copy_(out);
+  }
+
+  static Tensor scaled(const Tensor& tensor, const ReduceOp& op) {
+    if (op != ReduceOp::PREMUL_SUM) return tensor;
+    const auto* const by =
+        static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+    return by->tensor_factor.defined() ? tensor.mul(by->tensor_factor)
+                                       : tensor.mul(by->double_factor);
+  }
+
+  template <class Options>
+  intrusive_ptr<Work> reduce_to_all(const char* what, OpType type, const Tensor& tensor,
+                                    const Tensors& outputs, const Options& opts,
+                                    std::function<void()> after = {}) {
+    if (opts.reduceOp == ReduceOp::BXOR) {
+      xor_now(what, tensor, opts);
+      if (after) after();
+      return complete(type, what, outputs);
+    }
+    const Reduction reduction = reduction_of(what, tensor.scalar_type(), opts.reduceOp);
+    const Packed data(tensor);
+    const Tensor input = scaled(data.memory, opts.reduceOp);
+    return launch(what, type, make(REGROUP_ALLREDUCE, input, data.memory, reduction), opts, outputs,
+                  {data.memory, input}, [data, after = std::move(after)] {
+                    data.write_back();
+                    if (after) after();
+                  });
+  }
+
+  template <class Options>
+  intrusive_ptr<Work> scatter_reduced(const char* what, OpType type, const Tensor& output,
+                                      const Tensor& packed, const Options& opts) {
+    if (opts.reduceOp == ReduceOp::BXOR) {
+      const Tensor all = packed.clone();
+      xor_now(what, all, opts);
+      const at::NoGradGuard no_grad;
+      output.copy_(all.view({getSize(), -1})[getRank()].view(output.sizes()));
+      return complete(type, what, {output});
+    }
+    const Reduction reduction = reduction_of(what, output.scalar_type(), opts.reduceOp);
+    const Packed out(output);
+    const Tensor input = scaled(packed, opts.reduceOp);
+    return launch(what, type, make(REGROUP_REDUCE_SCATTER, input, out.memory, reduction), opts,
+                  {output}, {input, out.memory}, [out] { out.write_back(); });
+  }
+
+  void check_base(const char* what, const Tensor& whole, const Tensor& part) const {
+    check_tensor(what, whole);
+    check_tensor(what, part);
+    if (whole.scalar_type() != part.scalar_type() || whole.numel() != part.numel() * getSize())
+      refuse(std::string(kName) + ": " + what + ": expected " + std::to_string(getSize()) +
+             " times as many elements of one type, got " + c10::toString(whole.scalar_type()) + "[" +
+             std::to_string(whole.numel()) + "] and " + c10::toString(part.scalar_type()) + "[" +
+             std::to_string(part.numel()) + "]");
+  }
+
+  static const Tensors& lists(const char* what, const std::vector<Tensors>& lists) {
+    if (lists.size() != 1)
+      refuse(std::string(kName) + ": " + what + ": expected 1 list of tensors, got " +
+             std::to_string(lists.size()));
+    return lists[0];
+  }
+
+  static Tensor pack(const Tensors& tensors) {
+    Tensors flat;
+    for (const Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+    return at::cat(flat);
+  }
+  static void unpack(const Tensor& packed, const Tensors& out) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i].copy_(packed[static_cast<std::int64_t>(i)].view(out[i].sizes()));
+  }
+  static Tensor padded(const Tensor& rows, std::int64_t to) {
+    auto shape = rows.sizes().vec();
+    shape[0] = to;
+    Tensor out = at::zeros(shape, rows.options());
+    out.narrow(0, 0, rows.size(0)).copy_(rows);
+    return out;
+  }
+  // Parts of the first dimension; without splits equal ones.
+  Tensors parts(const Tensor& tensor, const std::vector<std::int64_t>& splits) const {
+    Tensors out;
+    const std::int64_t each = splits.empty() ? tensor.size(0) / getSize() : 0;
+    std::int64_t at = 0;
+    for (int rank = 0; rank < getSize(); ++rank) {
+      const std::int64_t rows = splits.empty() ? each : splits[static_cast<std::size_t>(rank)];
+      out.push_back(tensor.narrow(0, at, rows));
+      at += rows;
+    }
+    return out;
+  }
+
+  // All-to-all of parts that differ in size, as messages of a tag that users cannot give.
+  template <class Options>
+  intrusive_ptr<Work> exchange(const char* what, OpType type, const Tensors& in, const Tensors& out,
+                               const Options& opts, Tensors outputs, Tensors held,
+                               const std::function<void()>& after) {
+    constexpr std::uint32_t kTag = 0xffffffff;
+    ++sequence_;
+    std::vector<intrusive_ptr<RegroupWork>> works;
+    for (int turn = 1; turn < getSize(); ++turn) {
+      const int to = (getRank() + turn) % getSize();
+      const int from = (getRank() - turn + getSize()) % getSize();
+      const Tensor& sent = in[static_cast<std::size_t>(to)];
+      const Tensor& taken = out[static_cast<std::size_t>(from)];
+      Failure failure;
+      regroup_work* work = nullptr;
+      failure.code = group_->api().receive(group_->get(), from, kTag, taken.mutable_data_ptr(),
+                                           taken.nbytes(), seconds(opts.timeout), &work,
+                                           failure.text.data(), failure.text.size());
+      failure.check(what);
+      works.push_back(follow(work, OpType::RECV, what, {}, {taken}, {}));
+      failure.code = group_->api().send(group_->get(), to, kTag, sent.const_data_ptr(),
+                                        sent.nbytes(), seconds(opts.timeout), &work,
+                                        failure.text.data(), failure.text.size());
+      failure.check(what);
+      works.push_back(follow(work, OpType::SEND, what, {}, {sent}, {}));
+    }
+    const auto self = static_cast<std::size_t>(getRank());
+    {
+      const at::NoGradGuard no_grad;
+      out[self].copy_(in[self]);
+    }
+    for (const auto& work : works) (void)work->wait(kNoTimeout);
+    const at::NoGradGuard no_grad;
+    after();
+    return complete(type, what, std::move(outputs));
+  }
+
+  intrusive_ptr<Work> wait_all(OpType type, const char* what,
+                               const std::vector<intrusive_ptr<Work>>& works, Tensors outputs) {
+    for (const auto& work : works) (void)work->wait(kNoTimeout);
+    return complete(type, what, std::move(outputs));
+  }
+
+  intrusive_ptr<Work> receive(Tensors& tensors, int from, int tag, OpType type, std::string what) {
+    const Packed data(single("recv", tensors));
+    regroup_work* work = nullptr;
+    Failure failure;
+    failure.code = group_->api().receive(
+        group_->get(), from, static_cast<std::uint32_t>(tag), data.memory.mutable_data_ptr(),
+        data.memory.nbytes(), seconds_of(timeout_), &work, failure.text.data(),
+        failure.text.size());
+    failure.check(what);
+    return follow(work, type, std::move(what), tensors, {data.memory},
+                  [data] { data.write_back(); });
+  }
+
+  const std::shared_ptr<Group> group_;
+  Milliseconds timeout_;
+  std::atomic<std::uint64_t> sequence_ = 0;
+  Completions completions_;
+};
+
+// The store of torch behind the functions of the table, which exceptions must not cross.
+int store_set(void* self, const char* key, const void* value, std::size_t bytes) {
+  try {
+    const auto* const data = static_cast<const std::uint8_t*>(value);
+    static_cast<c10d::Store*>(self)->set(key, std::vector<std::uint8_t>(data, data + bytes));
+    return 0;
+  } catch (const std::exception&) {
+    return 1;
+  }
+}
+
+std::int64_t store_get(void* self, const char* key, void* value, std::size_t most, double seconds) {
+  auto* const store = static_cast<c10d::Store*>(self);
+  try {
+    const auto limit = std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
+    store->wait({key}, std::max(limit, Milliseconds(1)));
+  } catch (const std::exception&) {
+    return -1;
+  }
+  try {
+    const std::vector<std::uint8_t> found = store->get(key);
+    std::memcpy(value, found.data(), std::min(found.size(), most));
+    return static_cast<std::int64_t>(found.size());
+  } catch (const std::exception&) {
+    return -2;
+  }
+}
+
+// Makes the backend of a group whose table is at address `table`, for CPU tensors of `group`.
+void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, double seconds) {
+  const auto* const api = reinterpret_cast<const regroup_collective_v1*>(table);
+  TORCH_CHECK(api->version == REGROUP_COLLECTIVE_VERSION && api->bytes >= sizeof *api,
+              "regroup: the torch backend was built for another version of the regroup package");
+  const auto store = group->getStore();
+  const regroup_store adapter{store.get(), store_set, store_get};
+  regroup_group* formed = nullptr;
+  Failure failure;
+  failure.code = api->form(&adapter, group->getRank(), group->getSize(), seconds, &formed,
+                           failure.text.data(), failure.text.size());
+  failure.check("init_process_group");
+  const auto timeout =
+      std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                    c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<RegroupBackend>(
+                        std::make_shared<Group>(api, formed), group->getRank(), group->getSize(),
+                        timeout)));
+}
+
+}  // namespace
+
+TORCH_LIBRARY(regroup, library) {
+  library.def("attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds) -> ()",
+              &attach);
+}
