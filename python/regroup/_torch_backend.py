@@ -1,8 +1,6 @@
-"""The torch.distributed backend "regroup": registers it, and finds or builds its binary.
+"""The torch.distributed backend "regroup": makes process groups, and finds or builds the binary.
 
-torch imports this module by the entry point `torch.backends` when it is imported itself, in every
-process, so it does nothing but register a name. What is native is loaded when the first process
-group is made. docs/design/torch_backend.md.
+regroup_torch registers it. docs/design/torch_backend.md.
 """
 
 from __future__ import annotations
@@ -15,32 +13,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch.distributed as dist
+from regroup import _native
 
-NAME = "regroup"
 _SOURCES = Path(__file__).parent / "_torch"
 _BUILD_LIMIT_S = 300
 _loaded = False
 
 
-def register() -> None:
-    """Makes `init_process_group("regroup")` possible. Does nothing where torch was built without
-    torch.distributed, or where the name is taken. Never raises: an exception here would break
-    `import torch`."""
-    try:
-        import torch.distributed as dist
-
-        if dist.is_available() and NAME not in dist.Backend.backend_list:
-            dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
-    except Exception as error:  # noqa: BLE001
-        print(f"regroup: no torch.distributed backend: {error}", file=sys.stderr)
-
-
-def _create(options: dist._DistributedBackendOptions, _: object) -> dist.Backend:
-    """What torch calls in each rank of a new process group. Blocks until all ranks have come.
+def create(options: Any) -> Any:
+    """The backend of a new process group, for torch, which calls this in each of its ranks with its
+    _DistributedBackendOptions. Blocks until all ranks have come.
 
     Raises:
         DistBackendError: ranks did not come in time (the message names them), or no backend serves
@@ -49,8 +33,6 @@ def _create(options: dist._DistributedBackendOptions, _: object) -> dist.Backend
     """
     import torch
     import torch.distributed as dist
-
-    from regroup import _native
 
     _load()
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
