@@ -23,6 +23,7 @@ struct regroup_group {
 struct regroup_work {
   std::shared_ptr<group::Group> group;
   group::Group::Handle handle;
+  bool is_message;
 };
 
 namespace {
@@ -39,7 +40,8 @@ static_assert(static_cast<int>(Kind::kBarrier) == REGROUP_BARRIER &&
 static_assert(static_cast<int>(Dtype::kFloat32) == REGROUP_FLOAT32 &&
               static_cast<int>(Dtype::kBfloat16) == REGROUP_BFLOAT16 &&
               static_cast<int>(Dtype::kUint8) == REGROUP_UINT8);
-static_assert(static_cast<int>(Op::kSum) == REGROUP_SUM && static_cast<int>(Op::kBor) == REGROUP_BOR);
+static_assert(static_cast<int>(Op::kSum) == REGROUP_SUM &&
+              static_cast<int>(Op::kBor) == REGROUP_BOR);
 
 base::Duration duration_of(double seconds) {
   constexpr double kMost = 365.0 * 86400;
@@ -103,11 +105,18 @@ collective::Operation operation_of(const regroup_operation& from) {
           .out = {static_cast<std::byte*>(from.out), from.out_bytes}};
 }
 
-int give(regroup_group* to, base::Result<group::Group::Handle> handle, regroup_work** work,
-         char* error, std::size_t error_bytes) {
+int give(regroup_group* to, base::Result<group::Group::Handle> handle, bool is_message,
+         regroup_work** work, char* error, std::size_t error_bytes) {
   if (!handle.ok()) return tell(handle.status(), error, error_bytes);
-  *work = new regroup_work{to->group, std::move(*handle)};
+  *work = new regroup_work{to->group, std::move(*handle), is_message};
   return REGROUP_OK;
+}
+
+// An operation that was started and failed, which leaves the group unusable, also where the ranks
+// disagree (kInvalidArgument).
+int tell_broken(const Status& status, char* error, std::size_t error_bytes) {
+  const int code = tell(status, error, error_bytes);
+  return code == REGROUP_INVALID ? REGROUP_BROKEN : code;
 }
 
 int form(const regroup_store* store, int rank, int size, double seconds, regroup_group** out,
@@ -123,32 +132,35 @@ void leave(regroup_group* group) { delete group; }
 
 void abort_group(regroup_group* group, const char* why) { group->group->abort(why); }
 
-int run(regroup_group* group, const regroup_operation* operation, double seconds, char* error,
+int run(regroup_group* group, const regroup_operation* from, double seconds, char* error,
         std::size_t error_bytes) {
-  const Status status = group->group->run(operation_of(*operation), deadline_in(seconds));
-  return status.ok() ? REGROUP_OK : tell(status, error, error_bytes);
+  const collective::Operation operation = operation_of(*from);
+  Status status = operation.check(group->group->rank(), group->group->size());
+  if (!status.ok()) return tell(status, error, error_bytes);
+  status = group->group->run(operation, deadline_in(seconds));
+  return status.ok() ? REGROUP_OK : tell_broken(status, error, error_bytes);
 }
 
 int start(regroup_group* group, const regroup_operation* operation, double seconds,
           regroup_work** work, char* error, std::size_t error_bytes) {
-  return give(group, group->group->start(operation_of(*operation), deadline_in(seconds)), work,
-              error, error_bytes);
+  return give(group, group->group->start(operation_of(*operation), deadline_in(seconds)), false,
+              work, error, error_bytes);
 }
 
 int send(regroup_group* group, int to, std::uint32_t tag, const void* data, std::size_t bytes,
          double seconds, regroup_work** work, char* error, std::size_t error_bytes) {
-  return give(
-      group,
-      group->group->send(to, tag, {static_cast<const std::byte*>(data), bytes}, deadline_in(seconds)),
-      work, error, error_bytes);
+  return give(group,
+              group->group->send(to, tag, {static_cast<const std::byte*>(data), bytes},
+                                 deadline_in(seconds)),
+              true, work, error, error_bytes);
 }
 
 int receive(regroup_group* group, int from, std::uint32_t tag, void* data, std::size_t bytes,
             double seconds, regroup_work** work, char* error, std::size_t error_bytes) {
-  return give(
-      group,
-      group->group->receive(from, tag, {static_cast<std::byte*>(data), bytes}, deadline_in(seconds)),
-      work, error, error_bytes);
+  return give(group,
+              group->group->receive(from, tag, {static_cast<std::byte*>(data), bytes},
+                                    deadline_in(seconds)),
+              true, work, error, error_bytes);
 }
 
 int wait(regroup_work* work, double seconds) {
@@ -158,7 +170,9 @@ int wait(regroup_work* work, double seconds) {
 int status(regroup_work* work, int* source, char* error, std::size_t error_bytes) {
   if (source != nullptr) *source = work->group->source_of(work->handle);
   const Status status = work->group->status_of(work->handle);
-  return status.ok() ? REGROUP_OK : tell(status, error, error_bytes);
+  if (status.ok()) return REGROUP_OK;
+  return work->is_message ? tell(status, error, error_bytes)
+                          : tell_broken(status, error, error_bytes);
 }
 
 void free_work(regroup_work* work) { delete work; }

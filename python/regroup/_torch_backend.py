@@ -5,6 +5,7 @@ regroup_torch registers it. docs/design/torch_backend.md.
 
 from __future__ import annotations
 
+import collections
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,9 @@ from regroup import _native
 _SOURCES = Path(__file__).parent / "_torch"
 _BUILD_LIMIT_S = 300
 _loaded = False
+# How often this process has formed a group of each name. A store may outlive a process group, and
+# torch gives the next one the same name; all ranks count alike.
+_formed: collections.Counter[str] = collections.Counter()
 
 
 def create(options: Any) -> Any:
@@ -37,7 +41,9 @@ def create(options: Any) -> Any:
     _load()
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
     seconds = options.timeout.total_seconds()
-    torch.ops.regroup.attach(group.boxed(), _native.collective_v1(), seconds)
+    prefix = f"regroup/{options.group_id}/{_formed[options.group_id]}"
+    _formed[options.group_id] += 1
+    torch.ops.regroup.attach(group.boxed(), _native.collective_v1(), seconds, prefix)
     return group._get_backend(torch.device("cpu"))
 
 

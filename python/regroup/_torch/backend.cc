@@ -3,6 +3,7 @@
 // between versions, without Python.h. docs/design/torch_backend.md.
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -131,7 +132,9 @@ class RegroupWork final : public Work {
 
  private:
   void finish_once() {
-    std::call_once(once_, [this] {
+    bool first = false;
+    std::call_once(once_, [&] {
+      first = true;
       std::exception_ptr failed;
       if (work_ != nullptr) {
         Failure failure;
@@ -152,13 +155,15 @@ class RegroupWork final : public Work {
       exception_ = failed;
       finish(failed);
       settled_.store(true, std::memory_order_release);
-      // Last, since what waits for the future may run Python.
-      if (failed) {
-        future_->setError(failed);
-      } else {
-        future_->markCompleted(c10::IValue(outputs_));
-      }
     });
+    // Not in call_once(): what follows the future may run Python, and a thread with the GIL may be
+    // waiting there.
+    if (!first) return;
+    if (exception_) {
+      future_->setError(exception_);
+    } else {
+      future_->markCompleted(c10::IValue(outputs_));
+    }
   }
 
   const std::shared_ptr<Group> group_;
@@ -890,13 +895,15 @@ std::int64_t store_get(void* self, const char* key, void* value, std::size_t mos
   }
 }
 
-// Makes the backend of a group whose table is at address `table`, for CPU tensors of `group`.
-void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, double seconds) {
+// Makes the backend for CPU tensors of `group`, by the table at address `table`. `prefix`: of its
+// keys in the store of the group, which another group may have used before.
+void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, double seconds,
+            const std::string& prefix) {
   const auto* const api = reinterpret_cast<const regroup_collective_v1*>(table);
   TORCH_CHECK(api->version == REGROUP_COLLECTIVE_VERSION && api->bytes >= sizeof *api,
               "regroup: the torch backend was built for another version of the regroup package");
-  const auto store = group->getStore();
-  const regroup_store adapter{store.get(), store_set, store_get};
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, group->getStore());
+  const regroup_store adapter{static_cast<c10d::Store*>(store.get()), store_set, store_get};
   regroup_group* formed = nullptr;
   Failure failure;
   failure.code = api->form(&adapter, group->getRank(), group->getSize(), seconds, &formed,
@@ -913,6 +920,7 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
 }  // namespace
 
 TORCH_LIBRARY(regroup, library) {
-  library.def("attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds) -> ()",
+  library.def("attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds, str "
+              "prefix) -> ()",
               &attach);
 }

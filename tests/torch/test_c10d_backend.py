@@ -1,0 +1,64 @@
+"""The torch.distributed backend "regroup": results, errors and what it costs a script that does not
+use it."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_every_operation_gives_what_each_rank_computes_from_all_inputs(run_ranks, size):
+    out = run_ranks(size, "_operations.py")
+    assert out.count("all equal") == size, out
+
+
+def test_importing_torch_loads_nothing_of_regroup_but_the_registration():
+    program = (
+        "import sys, torch\n"
+        "print([name for name in sys.modules if name.startswith('regroup')])\n"
+        "print(torch.distributed.is_backend_available('regroup'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "['regroup_torch']\nTrue\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("mismatch", r"DistBackendError.*all_reduce.*allreduce.*broadcast"),
+        ("timeout", r"DistBackendError.*all_reduce.*rank 1"),
+        ("killed", r"DistBackendError.*all_reduce: rank 1 \(pid \d+\) ended"),
+        ("dtype", r"ValueError: regroup: all_reduce: SUM of Float8_e4m3fn is not supported"),
+        ("lists", r"ValueError: regroup: all_gather: expected a list of 2 tensors, .* got 1"),
+        ("late", r"DistBackendError.*init_process_group: rank 0 of 2: .* rank 1 has not come"),
+        ("aborted", r"DistBackendError.*all_reduce: the group was aborted"),
+    ],
+)
+def test_errors_name_the_operation_and_the_cause(run_ranks, case, expected):
+    out = run_ranks(2, "_errors.py", case)
+    assert re.search(expected, out), out
+
+
+def test_without_a_compiler_the_message_says_what_to_install(tmp_path):
+    program = "import torch, regroup._torch_backend as b; b.find_binary()"
+    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path), PATH="/nowhere")
+    environment.pop("CXX", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert "there is no C++ compiler to build one: install g++" in done.stderr
+
+
+def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(tmp_path):
+    program = "import torch, regroup._torch_backend as b; b.find_binary()"
+    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path), CXX="false --flag")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert re.search(
+        r"RuntimeError: regroup: building the backend for torch \S+ failed: false", done.stderr
+    )
+    assert not list(tmp_path.rglob("*.so"))

@@ -1,0 +1,24 @@
+"""What is built on torch.distributed works over the backend as over Gloo."""
+
+import pytest
+
+CASES = (
+    *("ddp", "ddp_hooks", "ddp_compiled", "fsdp1", "fsdp2", "zero1", "dtensor"),
+    *("tensor_parallel", "pipelining", "checkpoint", "functional_collectives"),
+)
+
+
+@pytest.fixture(scope="module")
+def output(run_ranks) -> str:
+    """Of one job for all cases, since an import of torch takes longer than a case."""
+    return run_ranks(2, "_peers.py", *CASES, status=None)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_get_what_gloo_gives(output, case):
+    assert output.count(f"{case}: rank ") == 2, output
+
+
+def test_a_mesh_of_replicas_and_shards_gets_what_gloo_gives(run_ranks):
+    out = run_ranks(4, "_peers.py", "hsdp")
+    assert out.count("is close to Gloo") == 4, out
