@@ -1,3 +1,4 @@
+// Translates between the C table and collective/group/group.h; no exception crosses it.
 #include "python/collective.h"
 
 #include <algorithm>

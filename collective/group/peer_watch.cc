@@ -1,3 +1,4 @@
+// One epoll of pidfds, each reported once; what is to be reported again waits for a timeout of it.
 #include "collective/group/peer_watch.h"
 
 #include <fmt/format.h>

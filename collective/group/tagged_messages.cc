@@ -1,3 +1,5 @@
+// Of each rank at most one header or one message is being received, so a Receive waits in a list
+// until a header matches it.
 #include "collective/group/tagged_messages.h"
 
 #include <fmt/format.h>

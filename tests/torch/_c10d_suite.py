@@ -6,6 +6,7 @@ usage: _c10d_suite.py REPORT
 
 import json
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -52,6 +53,8 @@ def main() -> None:
     failed = [test._testMethodName for test, _ in (*result.failures, *result.errors)]
     skipped: dict[str, list[str]] = {}
     for test, why in result.skipped:
+        # A set of names is printed in any order.
+        why = re.sub(r"\{(.*)\}", lambda m: ", ".join(sorted(m[1].split(", "))), why)
         skipped.setdefault(why, []).append(test._testMethodName)
     REPORT.write_text(
         json.dumps(

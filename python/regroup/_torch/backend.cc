@@ -2,13 +2,13 @@
 // collective_v1.h. Compiled once for each minor version of torch, whose virtual functions move
 // between versions, without Python.h. docs/design/torch_backend.md.
 #include <ATen/ATen.h>
+#include <torch/library.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <torch/library.h>
 
 #include <array>
 #include <atomic>
@@ -138,8 +138,8 @@ class RegroupWork final : public Work {
       std::exception_ptr failed;
       if (work_ != nullptr) {
         Failure failure;
-        failure.code = group_->api().status(work_, &source_, failure.text.data(),
-                                            failure.text.size());
+        failure.code =
+            group_->api().status(work_, &source_, failure.text.data(), failure.text.size());
         if (failure.code != REGROUP_OK) failed = failure.exception(what_);
       }
       if (!failed && after_) {
@@ -239,30 +239,48 @@ struct Reduction {
 
 const char* name_of(ReduceOp::RedOpType op) {
   switch (op) {
-    case ReduceOp::SUM: return "SUM";
-    case ReduceOp::AVG: return "AVG";
-    case ReduceOp::PRODUCT: return "PRODUCT";
-    case ReduceOp::MIN: return "MIN";
-    case ReduceOp::MAX: return "MAX";
-    case ReduceOp::BAND: return "BAND";
-    case ReduceOp::BOR: return "BOR";
-    case ReduceOp::BXOR: return "BXOR";
-    case ReduceOp::PREMUL_SUM: return "PREMUL_SUM";
-    default: return "UNUSED";
+    case ReduceOp::SUM:
+      return "SUM";
+    case ReduceOp::AVG:
+      return "AVG";
+    case ReduceOp::PRODUCT:
+      return "PRODUCT";
+    case ReduceOp::MIN:
+      return "MIN";
+    case ReduceOp::MAX:
+      return "MAX";
+    case ReduceOp::BAND:
+      return "BAND";
+    case ReduceOp::BOR:
+      return "BOR";
+    case ReduceOp::BXOR:
+      return "BXOR";
+    case ReduceOp::PREMUL_SUM:
+      return "PREMUL_SUM";
+    default:
+      return "UNUSED";
   }
 }
 
 std::optional<int> op_of(ReduceOp::RedOpType op) {
   switch (op) {
     case ReduceOp::SUM:
-    case ReduceOp::PREMUL_SUM: return REGROUP_SUM;
-    case ReduceOp::AVG: return REGROUP_AVG;
-    case ReduceOp::PRODUCT: return REGROUP_PROD;
-    case ReduceOp::MIN: return REGROUP_MIN;
-    case ReduceOp::MAX: return REGROUP_MAX;
-    case ReduceOp::BAND: return REGROUP_BAND;
-    case ReduceOp::BOR: return REGROUP_BOR;
-    default: return std::nullopt;
+    case ReduceOp::PREMUL_SUM:
+      return REGROUP_SUM;
+    case ReduceOp::AVG:
+      return REGROUP_AVG;
+    case ReduceOp::PRODUCT:
+      return REGROUP_PROD;
+    case ReduceOp::MIN:
+      return REGROUP_MIN;
+    case ReduceOp::MAX:
+      return REGROUP_MAX;
+    case ReduceOp::BAND:
+      return REGROUP_BAND;
+    case ReduceOp::BOR:
+      return REGROUP_BOR;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -286,18 +304,30 @@ Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpTyp
     return number(dtype);
   };
   switch (type) {
-    case at::kFloat: return number(REGROUP_FLOAT32);
-    case at::kDouble: return number(REGROUP_FLOAT64);
-    case at::kHalf: return number(REGROUP_FLOAT16);
-    case at::kBFloat16: return number(REGROUP_BFLOAT16);
-    case at::kChar: return number(REGROUP_INT8);
-    case at::kShort: return number(REGROUP_INT16);
-    case at::kInt: return number(REGROUP_INT32);
-    case at::kLong: return number(REGROUP_INT64);
-    case at::kByte: return number(REGROUP_UINT8);
-    case at::kUInt16: return wide_unsigned(REGROUP_INT16);
-    case at::kUInt32: return wide_unsigned(REGROUP_INT32);
-    case at::kUInt64: return wide_unsigned(REGROUP_INT64);
+    case at::kFloat:
+      return number(REGROUP_FLOAT32);
+    case at::kDouble:
+      return number(REGROUP_FLOAT64);
+    case at::kHalf:
+      return number(REGROUP_FLOAT16);
+    case at::kBFloat16:
+      return number(REGROUP_BFLOAT16);
+    case at::kChar:
+      return number(REGROUP_INT8);
+    case at::kShort:
+      return number(REGROUP_INT16);
+    case at::kInt:
+      return number(REGROUP_INT32);
+    case at::kLong:
+      return number(REGROUP_INT64);
+    case at::kByte:
+      return number(REGROUP_UINT8);
+    case at::kUInt16:
+      return wide_unsigned(REGROUP_INT16);
+    case at::kUInt32:
+      return wide_unsigned(REGROUP_INT32);
+    case at::kUInt64:
+      return wide_unsigned(REGROUP_INT64);
     case at::kBool:
       if (op == ReduceOp::AVG) refused("");
       if (op == ReduceOp::PRODUCT || op == ReduceOp::MIN || op == ReduceOp::BAND)
@@ -307,7 +337,8 @@ Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpTyp
     case at::kComplexDouble:
       if (*mapped != REGROUP_SUM && op != ReduceOp::AVG) refused(": only SUM and AVG are");
       return {type == at::kComplexFloat ? REGROUP_FLOAT32 : REGROUP_FLOAT64, *mapped};
-    default: refused("");
+    default:
+      refused("");
   }
   refused("");
 }
@@ -315,7 +346,8 @@ Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpTyp
 void check_tensor(const char* what, const Tensor& tensor) {
   if (!tensor.device().is_cpu())
     refuse(std::string(kName) + ": " + what + ": expected a CPU tensor, got one on " +
-           tensor.device().str() + "; name a backend for that device too, \"cpu:regroup,cuda:nccl\"");
+           tensor.device().str() +
+           "; name a backend for that device too, \"cpu:regroup,cuda:nccl\"");
   if (tensor.layout() != at::kStrided)
     refuse(std::string(kName) + ": " + what + ": expected a dense tensor");
 }
@@ -341,7 +373,8 @@ void check_list(const char* what, const Tensors& tensors, std::size_t size, cons
   }
 }
 
-// Memory of an operation that writes to `target`: itself if it is dense, else a copy that goes back.
+// Memory of an operation that writes to `target`: itself if it is dense, else a copy that goes
+// back.
 struct Packed {
   explicit Packed(const Tensor& to) : target(to), memory(to.contiguous()) {}
   void write_back() const {
@@ -402,9 +435,9 @@ class RegroupBackend final : public c10d::Backend {
       rows.push_back(all_indices[rank].narrow(0, 0, here));
       entries.push_back(all_values[rank].narrow(0, 0, here));
     }
-    const Tensor sum = at::sparse_coo_tensor(at::cat(rows).t(), at::cat(entries), mine.sizes(),
-                                             mine.options())
-                           .coalesce();
+    const Tensor sum =
+        at::sparse_coo_tensor(at::cat(rows).t(), at::cat(entries), mine.sizes(), mine.options())
+            .coalesce();
     tensors[0].copy_(sum);
     return complete(OpType::_ALLREDUCE_SPARSE, "all_reduce", tensors);
   }
@@ -420,14 +453,15 @@ class RegroupBackend final : public c10d::Backend {
       flat.push_back(tensor.reshape({-1}));
     }
     Tensor packed = at::cat(flat);
-    return reduce_to_all("all_reduce_coalesced", OpType::ALLREDUCE_COALESCED, packed, tensors, opts,
-                         [tensors, packed] {
-                           std::int64_t at = 0;
-                           for (const Tensor& tensor : tensors) {
-                             tensor.copy_(packed.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-                             at += tensor.numel();
-                           }
-                         });
+    return reduce_to_all(
+        "all_reduce_coalesced", OpType::ALLREDUCE_COALESCED, packed, tensors, opts,
+        [tensors, packed] {
+          std::int64_t at = 0;
+          for (const Tensor& tensor : tensors) {
+            tensor.copy_(packed.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+            at += tensor.numel();
+          }
+        });
   }
 
   intrusive_ptr<Work> reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
@@ -458,8 +492,8 @@ class RegroupBackend final : public c10d::Backend {
     // Elements of other sizes are what torch allows where all are flattened.
     check_list("all_gather", out, static_cast<std::size_t>(getSize()), input);
     Tensor packed = at::empty({getSize(), input.numel()}, input.options());
-    return launch("all_gather", OpType::ALLGATHER, make(REGROUP_ALLGATHER, input, packed), opts, out,
-                  {input, packed}, [out, packed] { unpack(packed, out); });
+    return launch("all_gather", OpType::ALLGATHER, make(REGROUP_ALLGATHER, input, packed), opts,
+                  out, {input, packed}, [out, packed] { unpack(packed, out); });
   }
 
   intrusive_ptr<Work> _allgather_base(Tensor& output, Tensor& input,
@@ -651,15 +685,14 @@ class RegroupBackend final : public c10d::Backend {
 
   intrusive_ptr<RegroupWork> complete(OpType type, const char* what, Tensors outputs) {
     return c10::make_intrusive<RegroupWork>(group_, nullptr, getRank(), type, what,
-                                            std::move(outputs), Tensors(),
-                                            std::function<void()>());
+                                            std::move(outputs), Tensors(), std::function<void()>());
   }
 
   intrusive_ptr<RegroupWork> follow(regroup_work* work, OpType type, std::string what,
                                     Tensors outputs, Tensors held, std::function<void()> after) {
-    auto out = c10::make_intrusive<RegroupWork>(group_, work, getRank(), type, std::move(what),
-                                                std::move(outputs), std::move(held),
-                                                std::move(after));
+    auto out =
+        c10::make_intrusive<RegroupWork>(group_, work, getRank(), type, std::move(what),
+                                         std::move(outputs), std::move(held), std::move(after));
     completions_.add(out);
     return out;
   }
@@ -703,8 +736,8 @@ class RegroupBackend final : public c10d::Backend {
   template <class Options>
   void xor_now(const char* what, const Tensor& tensor, const Options& opts) {
     if (c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type()))
-      refuse(std::string(kName) + ": " + what + ": BXOR of " +
-             c10::toString(tensor.scalar_type()) + " is not supported");
+      refuse(std::string(kName) + ": " + what + ": BXOR of " + c10::toString(tensor.scalar_type()) +
+             " is not supported");
     auto shape = tensor.sizes().vec();
     shape.insert(shape.begin(), getSize());
     Tensor all = at::empty(shape, tensor.options());
@@ -717,8 +750,7 @@ class RegroupBackend final : public c10d::Backend {
 
   static Tensor scaled(const Tensor& tensor, const ReduceOp& op) {
     if (op != ReduceOp::PREMUL_SUM) return tensor;
-    const auto* const by =
-        static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+    const auto* const by = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
     return by->tensor_factor.defined() ? tensor.mul(by->tensor_factor)
                                        : tensor.mul(by->double_factor);
   }
@@ -764,9 +796,9 @@ class RegroupBackend final : public c10d::Backend {
     check_tensor(what, part);
     if (whole.scalar_type() != part.scalar_type() || whole.numel() != part.numel() * getSize())
       refuse(std::string(kName) + ": " + what + ": expected " + std::to_string(getSize()) +
-             " times as many elements of one type, got " + c10::toString(whole.scalar_type()) + "[" +
-             std::to_string(whole.numel()) + "] and " + c10::toString(part.scalar_type()) + "[" +
-             std::to_string(part.numel()) + "]");
+             " times as many elements of one type, got " + c10::toString(whole.scalar_type()) +
+             "[" + std::to_string(whole.numel()) + "] and " + c10::toString(part.scalar_type()) +
+             "[" + std::to_string(part.numel()) + "]");
   }
 
   static const Tensors& lists(const char* what, const std::vector<Tensors>& lists) {
@@ -852,10 +884,10 @@ class RegroupBackend final : public c10d::Backend {
     const Packed data(single("recv", tensors));
     regroup_work* work = nullptr;
     Failure failure;
-    failure.code = group_->api().receive(
-        group_->get(), from, static_cast<std::uint32_t>(tag), data.memory.mutable_data_ptr(),
-        data.memory.nbytes(), seconds_of(timeout_), &work, failure.text.data(),
-        failure.text.size());
+    failure.code = group_->api().receive(group_->get(), from, static_cast<std::uint32_t>(tag),
+                                         data.memory.mutable_data_ptr(), data.memory.nbytes(),
+                                         seconds_of(timeout_), &work, failure.text.data(),
+                                         failure.text.size());
     failure.check(what);
     return follow(work, type, std::move(what), tensors, {data.memory},
                   [data] { data.write_back(); });
@@ -881,7 +913,8 @@ int store_set(void* self, const char* key, const void* value, std::size_t bytes)
 std::int64_t store_get(void* self, const char* key, void* value, std::size_t most, double seconds) {
   auto* const store = static_cast<c10d::Store*>(self);
   try {
-    const auto limit = std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
+    const auto limit =
+        std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
     store->wait({key}, std::max(limit, Milliseconds(1)));
   } catch (const std::exception&) {
     return -1;
@@ -911,16 +944,17 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
   failure.check("init_process_group");
   const auto timeout =
       std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
-  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                    c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<RegroupBackend>(
-                        std::make_shared<Group>(api, formed), group->getRank(), group->getSize(),
-                        timeout)));
+  group->setBackend(
+      c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+      c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<RegroupBackend>(
+          std::make_shared<Group>(api, formed), group->getRank(), group->getSize(), timeout)));
 }
 
 }  // namespace
 
 TORCH_LIBRARY(regroup, library) {
-  library.def("attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds, str "
-              "prefix) -> ()",
-              &attach);
+  library.def(
+      "attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds, str "
+      "prefix) -> ()",
+      &attach);
 }
