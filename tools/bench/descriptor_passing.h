@@ -1,5 +1,5 @@
 // Passes a file descriptor from rank 0 to the other ranks of a job on one host, over a Unix socket
-// in the abstract namespace, which leaves no file.
+// in the abstract namespace, so that no file remains.
 #pragma once
 
 #include <string>

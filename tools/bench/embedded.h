@@ -1,5 +1,5 @@
-// Sources that regroup-bench carries within, so that it finds them wherever it is installed; made
-// by tools/bench/CMakeLists.txt.
+// Source files compiled into regroup-bench as texts, so that it needs no installed copies; made by
+// tools/bench/CMakeLists.txt.
 #pragma once
 
 namespace regroup::bench {

@@ -21,11 +21,10 @@ struct Place {
   std::string job;  // the same for these ranks only, on this host
 };
 
-// Memory that the ranks need of the arena.
+// The memory that the ranks need in the arena.
 struct Room {
-  // Bytes of each of a rank's two buffers and of the shared result; 0: none.
-  std::size_t buffer = 0;
-  std::size_t words = 0;  // that share() takes at most
+  std::size_t buffer = 0;  // bytes of each of a rank's two buffers and of the shared result
+  std::size_t words = 0;   // the most words that a rank passes to share()
 };
 
 class Job {
@@ -44,14 +43,14 @@ class Job {
   [[nodiscard]] base::TimePoint deadline() const { return base::SystemClock().now() + timeout_; }
 
   [[nodiscard]] base::Status barrier() { return communicator_->barrier(deadline()); }
-  // Returns in all ranks at the same moment (tools/bench/start_barrier.h): that moment, in ns of
-  // the steady clock.
+  // A barrier that returns in all ranks at the same time (tools/bench/start_barrier.h). Returns
+  // that time in ns of the steady clock.
   [[nodiscard]] base::Result<std::uint64_t> start_together();
-  // The words of all ranks, by rank; as many as each passes. Not through the operations that are
-  // measured.
+  // Exchanges words between all ranks, each of which passes the same number. Returns them by rank.
+  // Does not use the operations that are measured.
   [[nodiscard]] base::Result<std::vector<std::vector<std::uint64_t>>> share(
       std::span<const std::uint64_t> mine);
-  // The sum of one word of each rank.
+  // Returns the sum of the ranks' `mine`.
   [[nodiscard]] base::Result<std::uint64_t> sum(std::uint64_t mine);
 
  private:
@@ -65,7 +64,7 @@ class Job {
   const std::size_t words_;
   const base::Duration timeout_;
   std::unique_ptr<collective::Communicator> communicator_;
-  std::uint64_t started_ = 0;  // together, the last time
+  std::uint64_t started_ = 0;  // what start_together() returned last
 };
 
 }  // namespace regroup::bench

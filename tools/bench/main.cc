@@ -29,7 +29,8 @@ int fail(const std::string& why) {
   return 1;
 }
 
-// What all ranks find rank 0 tells. The first to end would end it too, so the others wait for that.
+// An error that all ranks find is printed by rank 0 alone. The first rank to exit would end the
+// job and rank 0 with it, so the others give rank 0 time to print.
 int refuse(const bench::Place& place, const std::string& why) {
   if (place.rank <= 0) return fail(why);
   ::sleep(kForRankZero);
@@ -71,7 +72,7 @@ base::Status run(const bench::Place& place, const bench::Options& options,
       bench::measure(*job, options, rivals.all(),
                      [&](const bench::SizeResult& result) { reporter.report(result); }));
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
-  // Nobody ends, and with it all, before rank 0 has told all.
+  // A rank that exits ends the job: none exits before rank 0 has printed everything.
   REGROUP_RETURN_IF_ERROR(job->barrier());
   if (reporter.wrong() > 0)
     return base::internal_error(

@@ -1,4 +1,4 @@
-// The plan of a run, the same in all ranks.
+// Every rank makes the same plan of a run from the options.
 #include "tools/bench/measure.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ using base::Status;
 using collective::Dtype;
 using collective::Op;
 
-constexpr std::size_t kLeastCopied = 4096;  // bytes: a copy of less says nothing about memory
+constexpr std::size_t kLeastCopied = 4096;  // bytes: a smaller copy does not measure memory
 
 // Bytes of the largest case.
 std::size_t largest(const Options& options, int ranks) {
@@ -38,7 +38,7 @@ bool wants(const Options& options, Memory memory) {
   return std::ranges::find(options.memories, memory) != options.memories.end();
 }
 
-// Two pieces of memory of this process only.
+// Two buffers in this process's own memory.
 class OrdinaryMemory {
  public:
   OrdinaryMemory() = default;
@@ -95,7 +95,7 @@ class Measurement {
     for (const std::uint64_t asked : options_.sizes()) {
       c.block = c.spec->block(asked, job_.size(), c.dtype);
       const std::size_t size = c.spec->size(c.block, job_.size());
-      if (size == std::exchange(before, size)) continue;  // rounded to what was measured already
+      if (size == std::exchange(before, size)) continue;  // rounds to the size before it
       REGROUP_RETURN_IF_ERROR(run_size(c, size));
     }
     return {};
@@ -106,7 +106,7 @@ class Measurement {
     const auto slot = static_cast<proto::SlotIndex>(job_.rank());
     return {job_.arena().buffer(slot, 0), job_.arena().buffer(slot, 1)};
   }
-  // In the arena an allreduce has one result for all.
+  // In the arena all ranks of an allreduce share one result.
   [[nodiscard]] Buffers buffers(Memory memory, const Case& c) const {
     Buffers out = buffers(memory);
     if (memory == Memory::kArena && c.spec->kind == collective::Kind::kAllreduce)

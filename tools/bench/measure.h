@@ -1,4 +1,4 @@
-// Goes through types, operators and sizes and measures each in turn.
+// Measures every combination of type, operator and size.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,14 @@
 
 namespace regroup::bench {
 
-// Room for what `options` want between `ranks` ranks.
+// The arena memory that a run of `options` between `ranks` ranks needs.
 [[nodiscard]] Room room_for(const Options& options, int ranks);
-// kResourceExhausted unless the ranks' ordinary memory is there; the arena checks its own.
+// Returns kResourceExhausted if the host has too little memory for the ranks' ordinary buffers. The
+// arena checks its own memory.
 [[nodiscard]] base::Status check_memory(const Options& options, int ranks);
 
-// Called by all ranks, `rivals` being of rank 0 only; `done` is called on rank 0 with each size as
-// soon as it is measured.
+// To be called by all ranks; `rivals` is empty except on rank 0. Calls `done` on rank 0 after each
+// size.
 [[nodiscard]] base::Status measure(Job& job, const Options& options,
                                    const std::vector<std::unique_ptr<Rival>>& rivals,
                                    const std::function<void(const SizeResult&)>& done);

@@ -1,4 +1,4 @@
-// The table of operations, and what follows from it for one rank.
+// The table of operations, and the call and expected result of each rank.
 #include "tools/bench/operations.h"
 
 #include <algorithm>

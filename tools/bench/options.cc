@@ -1,4 +1,4 @@
-// The options of nccl-tests where they mean the same, and our own.
+// Options with the meaning of one of nccl-tests have its name; the others are ours.
 #include "tools/bench/options.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ constexpr std::size_t kMostSizes = 4096;
 
 struct Spec {
   std::vector<std::string> names;  // with dashes; the last is shown in errors
-  std::string value;               // "": a flag
+  std::string value;               // its name in --help; "": the option is a flag
   std::string help;
   Status (*apply)(Options& out, const std::string& name, const std::string& value);
 };

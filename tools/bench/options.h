@@ -18,7 +18,7 @@ enum class Memory : std::uint8_t { kArena, kOrdinary };
 // A library to compare with, measured in the same run.
 struct Baseline {
   std::string name;    // openmpi, mpich or gloo
-  std::string folder;  // where its mpirun and mpicc are; "": found in PATH
+  std::string folder;  // holds its mpirun and mpicc; "": PATH does
 };
 
 struct Options {
@@ -26,14 +26,14 @@ struct Options {
   const OperationSpec* operation = nullptr;
   std::uint64_t min_bytes = 8;
   std::uint64_t max_bytes = 64 << 20;
-  std::uint64_t step_bytes = 0;  // added from size to size; 0: multiplied by step_factor
+  std::uint64_t step_bytes = 0;  // the next size is this much larger; 0: step_factor times larger
   std::uint32_t step_factor = 2;
   std::vector<collective::Dtype> dtypes{collective::Dtype::kFloat32};
   std::vector<collective::Op> ops{collective::Op::kSum};
   std::uint32_t root = 0;
   std::vector<Memory> memories{Memory::kArena, Memory::kOrdinary};
-  std::optional<std::uint32_t> iterations;  // default: by size
-  std::optional<std::uint32_t> warmups;     // likewise
+  std::optional<std::uint32_t> iterations;  // nullopt: depends on the size
+  std::optional<std::uint32_t> warmups;     // nullopt: depends on the size
   std::uint32_t rounds = 10;
   std::vector<Baseline> compare;
   std::string json;
@@ -42,13 +42,13 @@ struct Options {
 
   // Sizes to measure, ascending.
   [[nodiscard]] std::vector<std::uint64_t> sizes() const;
-  // Timed iterations of a size in each of the rounds, and those before them. As OSU: many of small
-  // messages.
+  // The timed iterations of each round for a size, and the untimed ones before them: as in OSU's
+  // benchmarks, more for small messages.
   [[nodiscard]] std::uint32_t iterations_of(std::uint64_t bytes) const;
   [[nodiscard]] std::uint32_t warmups_of(std::uint64_t bytes) const;
 };
 
-// kInvalidArgument names the option, what is wrong with it and what is wanted.
+// The message of kInvalidArgument names the option, what is wrong with it and what it accepts.
 [[nodiscard]] base::Result<Options> parse_options(const std::vector<std::string>& args);
 [[nodiscard]] std::string help_text();
 

@@ -1,6 +1,6 @@
-// The data that `regroup bench` moves, as C and C++: its own ranks and the rivals' program
-// (tools/bench/rival_mpi.c) make and check the same. Whole numbers, so small that sums are exact in
-// any order.
+// The data that `regroup bench` moves, in C and C++: our ranks and the rivals' program
+// (tools/bench/rival_mpi.c) make and check the same data. Whole numbers, small enough that sums are
+// exact in any order.
 #pragma once
 
 // NOLINTBEGIN(modernize-deprecated-headers, readability-identifier-naming): C has no others
@@ -9,10 +9,10 @@
 enum pattern_kind { PATTERN_ADD, PATTERN_PRODUCT, PATTERN_BITS };
 // NOLINTEND(modernize-deprecated-headers, readability-identifier-naming)
 
-// The largest number of PATTERN_ADD, but for the iteration, in types of `size` bytes.
+// The mask of PATTERN_ADD for types of `size` bytes: values are at most this plus 7.
 static inline uint32_t pattern_mask(unsigned size) { return size >= 4 ? 4095 : 63; }
 
-// Element `index` of what rank `rank` brings to iteration `iteration`. Differs between neighbours,
+// Element `index` of the input of rank `rank` in iteration `iteration`. Differs between neighbours,
 // ranks and iterations.
 static inline uint32_t pattern_value(enum pattern_kind kind, uint32_t mask, uint64_t index,
                                      uint32_t rank, uint32_t iteration) {

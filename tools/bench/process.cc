@@ -1,4 +1,4 @@
-// fork and exec, with what posix_spawn cannot set.
+// Uses fork and exec: posix_spawn can set neither CPU affinity nor a parent-death signal.
 #include "tools/bench/process.h"
 
 #include <fcntl.h>
@@ -29,10 +29,10 @@ namespace {
 using base::Status;
 
 constexpr auto kPoll = std::chrono::milliseconds(2);
-constexpr std::size_t kLastWords = 600;  // bytes
+constexpr std::size_t kOutputEnd = 600;  // bytes
 constexpr int kCannotExecute = 127;
 
-// To all that the system lets us have.
+// Binds this thread to all cores that the system allows.
 void unbind() {
   cpu_set_t all;
   std::memset(&all, 0xff, sizeof all);
@@ -57,7 +57,7 @@ void unbind() {
 
 }  // namespace
 
-// In a thread of its own, which is unbound alone.
+// Counts in a separate thread, so that only that thread is unbound.
 int cores_of_programs() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -81,7 +81,7 @@ base::Result<Process> Process::start(const Words& command, const std::string& lo
   const pid_t pid = ::fork();
   if (pid < 0) return base::system_error("fork", command[0], errno);
   if (pid == 0) become(std::move(pointers), null.get(), file.get(), parent);
-  ::setpgid(pid, pid);  // whoever is first
+  ::setpgid(pid, pid);  // parent and child both call it: either may run first
   return Process(command, log, pid);
 }
 
@@ -103,7 +103,7 @@ base::Result<int> Process::wait(base::TimePoint deadline) {
   for (;;) {
     int status = 0;
     if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-      ::kill(-std::exchange(pid_, -1), SIGKILL);  // what it left in its group
+      ::kill(-std::exchange(pid_, -1), SIGKILL);  // the children it left in its group
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
     if (base::SystemClock().now() >= deadline) {
@@ -114,25 +114,25 @@ base::Result<int> Process::wait(base::TimePoint deadline) {
   }
 }
 
-std::string Process::said() const {
+std::string Process::output() const {
   std::ifstream file(log_, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), {});
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
 
-std::string Process::last_words() const {
-  const std::string text = said();
-  return text.size() > kLastWords ? text.substr(text.size() - kLastWords) : text;
+std::string Process::output_end() const {
+  const std::string text = output();
+  return text.size() > kOutputEnd ? text.substr(text.size() - kOutputEnd) : text;
 }
 
 base::Result<std::string> output_of(const Words& command, const std::string& log,
                                     base::TimePoint deadline) {
   REGROUP_ASSIGN_OR_RETURN(auto process, Process::start(command, log));
   REGROUP_ASSIGN_OR_RETURN(auto status, process.wait(deadline));
-  if (status == 0) return process.said();
+  if (status == 0) return process.output();
   return base::not_found(
-      fmt::format("{}: exit status {}: {}", fmt::join(command, " "), status, process.last_words()));
+      fmt::format("{}: exit status {}: {}", fmt::join(command, " "), status, process.output_end()));
 }
 
 base::Status TemporaryFolder::make() {

@@ -13,21 +13,23 @@ namespace regroup::bench {
 
 using Words = std::vector<std::string>;
 
-// A program of its own process group, found in PATH, on all cores whatever this process is bound
-// to. It ends with this process at the latest.
+// A running program, in a process group of its own and on all cores, even if this process is bound
+// to some. It dies when this process dies.
 class Process {
  public:
-  // Its standard input is empty; its output and errors go to the file `log`.
+  // Finds the program in PATH. Its standard input is empty; its output and errors go to the file
+  // `log`.
   [[nodiscard]] static base::Result<Process> start(const Words& command, const std::string& log);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
-  ~Process();  // kills what is left of the group
+  ~Process();  // kills the process group
 
-  // The exit status, or 128 plus a signal. kDeadlineExceeded: it goes on.
+  // Returns the exit status, or 128 plus the signal that killed the program. kDeadlineExceeded: it
+  // still runs.
   [[nodiscard]] base::Result<int> wait(base::TimePoint deadline);
-  // All it said so far, and the end of that.
-  [[nodiscard]] std::string said() const;
-  [[nodiscard]] std::string last_words() const;
+  // The program's output so far: all of it, and its last 600 bytes.
+  [[nodiscard]] std::string output() const;
+  [[nodiscard]] std::string output_end() const;
 
  private:
   Process(Words command, std::string log, pid_t pid);
@@ -37,15 +39,15 @@ class Process {
   pid_t pid_;
 };
 
-// Cores that such a program may run on.
+// The number of cores that a Process may run on.
 [[nodiscard]] int cores_of_programs();
 
-// What a command that must succeed says on standard output and error. Fails with the command and
-// what it said.
+// Runs a command that must succeed; returns its standard output and error. On failure the message
+// holds the command and the end of its output.
 [[nodiscard]] base::Result<std::string> output_of(const Words& command, const std::string& log,
                                                   base::TimePoint deadline);
 
-// A folder in $TMPDIR or /tmp, which goes with what is in it.
+// A folder in $TMPDIR or /tmp; the destructor removes it with its contents.
 class TemporaryFolder {
  public:
   [[nodiscard]] base::Status make();

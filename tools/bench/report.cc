@@ -1,4 +1,4 @@
-// Text and JSON of what was measured.
+// Formats results as text and as JSON.
 #include "tools/bench/report.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ std::string percent_text(std::optional<double> percent) {
   return percent ? fmt::format("{:.0f}", *percent) : "-";
 }
 
-// Seven columns of one placement.
+// The seven columns of one Series, out of place or in place.
 std::string columns_of(const SizeResult& result, const std::optional<Series>& series, int ranks) {
   constexpr const char* kFormat = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
   if (!series) return fmt::format(kFormat, "-", "-", "-", "-", "-", "-", "-");

@@ -1,4 +1,4 @@
-// What `regroup bench` tells: the table of nccl-tests with our columns, lines on rivals, and JSON.
+// The output of `regroup bench`: the table of nccl-tests with our columns, lines on rivals, JSON.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,34 @@
 
 namespace regroup::bench {
 
-// Of one runner; without a block it was wrong and not timed. Microseconds.
+// What one runner measured, in microseconds. Without blocks: its result was wrong, so it was not
+// timed.
 struct Series {
-  std::uint64_t wrong = 0;
+  std::uint64_t wrong = 0;  // elements
   Blocks blocks;
 };
 
-// A rival beside the rows of one size.
+// What one rival measured for one size.
 struct RivalSeries {
   std::string name;
-  std::string refusal;  // why it was not measured; "": it was
+  std::string refusal;  // why it was not measured; "" if it was
   Series series;
 };
 
-// One size in one kind of memory.
+// What our operation measured for one size in one kind of memory.
 struct Row {
   Memory memory;
   std::optional<Series> out_of_place, in_place;
   [[nodiscard]] const Series& main() const { return out_of_place ? *out_of_place : *in_place; }
 };
 
-// All of one size.
+// All that was measured for one size.
 struct SizeResult {
-  Case c;            // in_place is of no meaning
+  Case c;            // in_place is not used
   std::size_t size;  // bytes
   std::vector<Row> rows;
-  std::optional<Series> copy;  // each rank copies `size` bytes
-  std::optional<Series> bare;  // a loop without synchronisation
+  std::optional<Series> copy;  // make_copy_runner(), `size` bytes
+  std::optional<Series> bare;  // make_bare_runner()
   std::vector<RivalSeries> rivals;
 };
 
@@ -49,12 +50,13 @@ struct Machine {
 };
 [[nodiscard]] Machine this_machine();
 
-// Percent of what memory allows: the time in which P ranks that copy past the cache move what the
-// operation moves at least, over its own time; median of the rounds' ratios. Nothing where there
-// was no copy or series.
+// Percent of the memory's bandwidth that the operation reaches. The operation moves at least
+// OperationSpec::traffic bytes; this is the time in which P ranks copy as many bytes past the
+// cache, divided by the operation's time: the median of the rounds' ratios. nullopt if copy or
+// series was not timed.
 [[nodiscard]] std::optional<double> copy_percent(const SizeResult& result, const Series& series,
                                                  int ranks);
-// The time of the bare loop over ours, in percent.
+// The time of the bare loop divided by that of the operation, in percent.
 [[nodiscard]] std::optional<double> bare_percent(const SizeResult& result, const Series& series);
 
 [[nodiscard]] std::string head_text(const Options& options, int ranks, const Machine& machine);

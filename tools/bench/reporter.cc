@@ -1,4 +1,4 @@
-// A file that cannot be written is found out before an hour of measuring.
+// open() tries to write each file, so that a bad path fails before an hour of measuring.
 #include "tools/bench/reporter.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ Status Reporter::open() {
     REGROUP_RETURN_IF_ERROR(check_writable(options_.plot));
     REGROUP_RETURN_IF_ERROR(folder_.make());
     auto found =
-        output_of({"python3", "-c", "import matplotlib"}, folder_.path("said"), in(kDrawing));
+        output_of({"python3", "-c", "import matplotlib"}, folder_.path("output"), in(kDrawing));
     if (!found.ok()) {
       return base::invalid_argument(
           fmt::format("option --plot {}: requires python3 with matplotlib: {}", options_.plot,
@@ -69,7 +69,7 @@ Status Reporter::plot(const std::string& json) {
   const std::string data = folder_.path("data.json");
   REGROUP_RETURN_IF_ERROR(write_file(script, kPlot));
   REGROUP_RETURN_IF_ERROR(write_file(data, json));
-  return output_of({"python3", script, data, options_.plot}, folder_.path("said"), in(kDrawing))
+  return output_of({"python3", script, data, options_.plot}, folder_.path("output"), in(kDrawing))
       .status();
 }
 

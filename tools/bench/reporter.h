@@ -14,14 +14,13 @@ class Reporter {
  public:
   Reporter(const Options& options, int ranks);
 
-  // Fails now if one of the files could not be written later, or the plot not drawn. Prints the
-  // head.
+  // Prints the head. Fails if close() could not write one of the files or draw the plot.
   [[nodiscard]] base::Status open();
   // Prints the rows of one size.
   void report(const SizeResult& result);
   // Writes the files.
   [[nodiscard]] base::Status close();
-  // Elements of our own results that were wrong so far.
+  // The number of wrong elements in our own results so far.
   [[nodiscard]] std::uint64_t wrong() const { return wrong_; }
 
  private:

@@ -1,7 +1,7 @@
 """A rival of `regroup bench`: the same operations by Gloo, through torch.distributed.
 
-usage: rival_gloo.py SOCKET RANK RANKS STORE. The lines it obeys are those of rival_mpi.c. Its
-all-reduce, reduce and broadcast are in place, since torch has no others.
+usage: rival_gloo.py SOCKET RANK RANKS STORE. It executes the same lines as rival_mpi.c. Its
+all-reduce, reduce and broadcast are in place, as torch has them only in place.
 """
 
 import socket
@@ -35,7 +35,7 @@ CHUNK = 1 << 20  # elements made or checked at a time
 
 
 def hashes(begin: int, end: int, rank: int) -> torch.Tensor:
-    """Those of pattern.h, as 64-bit integers."""
+    """The hashes of pattern.h, as 64-bit integers."""
     index = torch.arange(begin, end, dtype=torch.int64) + (rank * 0x85EBCA6B & 0xFFFFFFFF)
     return ((index & 0xFFFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF) >> 18
 
@@ -68,7 +68,7 @@ class Rival:
         return "ok"
 
     def values(self, found: torch.Tensor, iteration: int) -> torch.Tensor:
-        """What pattern_value() makes of hashes."""
+        """Makes values of hashes, as pattern_value() does."""
         if self.operation not in REDUCING or self.op in ("sum", "min", "max"):
             return (found & self.mask) + (iteration & 7)
         if self.op == "prod":
@@ -80,7 +80,7 @@ class Rival:
             self.operation in ("broadcast", "scatter") and self.rank != self.root
         ):
             return
-        iteration %= 128  # all that counts, and hashes are kept in 16 bits
+        iteration %= 128  # patterns repeat after 128, and hashes are kept in 16 bits
         for i in range(0, len(self.input), CHUNK):
             self.input[i : i + CHUNK] = self.values(self.kept[i : i + CHUNK], iteration).to(
                 self.dtype
@@ -116,8 +116,8 @@ class Rival:
                 dist.barrier()
 
     def wrong_part(self, found: torch.Tensor, source: int, index: int, iteration: int) -> int:
-        """Elements of `found` that are not those of rank `source` from `index` on; source -1: of
-        all."""
+        """Returns how many elements of `found` differ from the input of rank `source` from element
+        `index` on, or from the reduction over all ranks if `source` is -1."""
         wrong = 0
         for at in range(0, len(found), CHUNK):
             end = min(at + CHUNK, len(found))

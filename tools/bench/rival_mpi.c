@@ -1,11 +1,11 @@
-/* A rival of `regroup bench`: the same operations by MPI, out of place. Compiled when it is asked for, with
- * the mpicc of the MPI that is measured. usage: rival_mpi SOCKET
- * Each rank obeys the lines that come over the socket, and answers each with one line:
+/* A rival of `regroup bench`: the same operations by MPI, out of place. `regroup bench --compare` compiles it
+ * with the mpicc of the MPI that is measured. usage: rival_mpi SOCKET
+ * Each rank executes the lines that it reads from the socket, and answers each with one line:
  *   setup OPERATION TYPE OP ROOT BYTES   allocate memory for blocks of BYTES    -> ok | no WHY
- *   verify ITERATION                     do it once, count wrong elements       -> wrong N
- *   time FIRST WARMUPS COUNT             do it COUNT times behind warm-ups      -> times NANOSECONDS...
+ *   verify ITERATION                     run it once, count wrong elements      -> wrong N
+ *   time FIRST WARMUPS COUNT             run it COUNT times after warm-ups      -> times NANOSECONDS...
  *   end                                  leave MPI and end
- * While it waits for a line it sleeps: nobody spins beside the side that is timed. */
+ * A rank sleeps while it waits for a line, so that it takes no core from the library that is timed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
@@ -37,7 +37,7 @@ static size_t count; /* elements of a block */
 static void *in, *out;
 static MPI_Datatype mpi_types[TYPES];
 static MPI_Op mpi_ops[OPS];
-static char* start_slots; /* of all ranks, beside the socket */
+static char* start_slots; /* of all ranks, in a file next to the socket */
 
 static int find(const char* name, const char* const* names, int many) {
   for (int i = 0; i < many; ++i) {
@@ -87,7 +87,8 @@ static void fill(uint64_t iteration) {
   WITH_TYPE(FILL)
 }
 
-/* What element `index` is that `source` brought, or all. Exact: wraps as 64-bit integers do. */
+/* Element `index` of the input of `source`, or its reduction over all ranks. Exact: wraps as 64-bit
+ * integers do. */
 static uint64_t exact(int source, size_t index, uint32_t k) {
   const uint32_t mask = pattern_mask(kSizes[type]);
   uint64_t sum = pattern_value(kind(), mask, index, (uint32_t)(source < 0 ? 0 : source), k);
@@ -156,7 +157,7 @@ static void run(void) {
   }
 }
 
-/* Of a broadcast the root's data lie where the others' will be. */
+/* In a broadcast the root's data lie at the place where the others receive theirs. */
 static void refill(uint64_t iteration) {
   if (operation == BARRIER) return;
   if (operation == BROADCAST) {
@@ -279,7 +280,7 @@ int main(int argc, char** argv) {
     else told = 1;
     fflush(to);
   }
-  if (!told) _exit(1); /* whoever asked is gone */
+  if (!told) _exit(1); /* rank 0 has exited */
   MPI_Finalize();
   return 0;
 }

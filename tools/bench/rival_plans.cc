@@ -1,4 +1,4 @@
-// Which rivals there are, and how each is started.
+// The plan of each rival: Open MPI, MPICH, Gloo.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ std::string word_behind(const std::string& text, const std::string& mark) {
                                     : text.substr(begin, text.find_first_of(" \n", begin) - begin);
 }
 
-// Finds and builds what one baseline needs.
+// Finds the programs of one baseline and builds its ranks' program.
 class Planner {
  public:
   Planner(int ranks, const TemporaryFolder& folder, base::TimePoint deadline)
@@ -38,32 +38,32 @@ class Planner {
   }
 
  private:
-  // A program in the baseline's folder, or in PATH.
+  // The path of a program in the baseline's folder, or its name if PATH is to be searched.
   static std::string in(const std::string& folder, const std::string& program) {
     return folder.empty() ? program : folder + "/" + program;
   }
 
-  Result<std::string> say(const Words& command) {
-    return output_of(command, folder_.path("said"), deadline_);
+  Result<std::string> run(const Words& command) {
+    return output_of(command, folder_.path("output"), deadline_);
   }
 
-  // In PATH the usual name means what its owner uses; in a folder the longer one cannot be another
-  // MPI's.
+  // In PATH the plain name is what the user means; in a folder the longer name cannot be that of
+  // another MPI.
   static std::array<const char*, 2> ordered(const std::string& folder, const char* usual,
                                             const char* longer) {
     return folder.empty() ? std::array{usual, longer} : std::array{longer, usual};
   }
 
-  // The program of `folder` that is called one of two names and whose `--version` says one of two
-  // words.
+  // Finds the program in `folder` that has one of two names and prints one of two words for
+  // `--version`.
   Result<std::string> find(const std::string& folder, const std::array<const char*, 2>& names,
                            const std::array<const char*, 2>& words, std::string& version) {
     std::string tried;
     for (const char* name : names) {
-      auto said = say({in(folder, name), "--version"});
-      if (said.ok() && (said->find(words[0]) != std::string::npos ||
-                        said->find(words[1]) != std::string::npos)) {
-        version = *said;
+      auto output = run({in(folder, name), "--version"});
+      if (output.ok() && (output->find(words[0]) != std::string::npos ||
+                          output->find(words[1]) != std::string::npos)) {
+        version = *output;
         return in(folder, name);
       }
       tried += (tried.empty() ? "" : " and no ") + in(folder, name);
@@ -78,8 +78,8 @@ class Planner {
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path("pattern.h"), kPatternHeader));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path("start_barrier.h"), kStartBarrierHeader));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path(kSource), kRivalMpi));
-    auto said = say({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)});
-    if (!said.ok()) return said.status();
+    auto output = run({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)});
+    if (!output.ok()) return output.status();
     return program;
   }
 
@@ -94,7 +94,7 @@ class Planner {
     version = word_behind(version, ")");
     Words launcher = {mpirun};
     if (::geteuid() == 0) launcher.emplace_back("--allow-run-as-root");
-    if (crowded()) launcher.emplace_back("--oversubscribe");  // which makes its ranks yield
+    if (crowded()) launcher.emplace_back("--oversubscribe");  // also makes waiting ranks yield
     launcher.insert(launcher.end(), {"-np", std::to_string(ranks_)});
     Words tuned = launcher;
     tuned.insert(tuned.end(), {"--mca", "coll_sm_priority", "100"});
@@ -122,7 +122,7 @@ class Planner {
     const std::string python = in(folder, "python3");
     REGROUP_ASSIGN_OR_RETURN(
         auto version,
-        say({python, "-c",
+        run({python, "-c",
              "import torch, torch.distributed as d; d.is_gloo_available() or exit(1); "
              "print(torch.__version__)"}));
     const std::string script = folder_.path("rival_gloo.py");

@@ -1,4 +1,4 @@
-// The conversation with a rival's ranks.
+// Sends lines to a rival's ranks over Unix sockets and reads their answers.
 #include "tools/bench/rivals.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ Result<base::Fd> listen_at(const std::string& path, int ranks) {
   return socket;
 }
 
-// Puts `path` where a command says SOCKET.
+// Replaces the word SOCKET in a command by `path`.
 Words with_socket(Words command, const std::string& path) {
   std::ranges::replace(command, std::string("SOCKET"), path);
   return command;
@@ -85,14 +85,15 @@ Rival::~Rival() {
 }
 
 Status Rival::lost(const std::string& what) const {
-  std::string said;
+  std::string output;
   for (const Process& process : processes_) {
-    if (said.empty()) said = process.last_words();
+    if (output.empty()) output = process.output_end();
   }
-  return base::peer_lost(fmt::format("{}: {}{}{}", name_, what, said.empty() ? "" : ": ", said));
+  return base::peer_lost(
+      fmt::format("{}: {}{}{}", name_, what, output.empty() ? "" : ": ", output));
 }
 
-// Each says which rank it is: they come in any order.
+// The ranks connect in any order; each sends its number first.
 Status Rival::meet(int listener, int ranks) {
   const base::TimePoint deadline = base::SystemClock().now() + timeout_;
   links_.resize(static_cast<std::size_t>(ranks));
@@ -178,7 +179,7 @@ Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks,
 RivalRunner::RivalRunner(Job& job, Rival* rival, const Case& c)
     : Runner(rival == nullptr ? "" : rival->name()), job_(job), rival_(rival), case_(c) {}
 
-// Asked on rank 0; what it does not do at all counts as wrong.
+// Rank 0 asks the rival. A case that the rival cannot run counts as one wrong element.
 Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
   auto ready = rival_->ask(
       fmt::format("setup {} {} {} {} {}", case_.spec->name, collective::name_of(case_.dtype),

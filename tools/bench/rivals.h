@@ -1,5 +1,5 @@
-// Other libraries that are measured in the same run: their ranks live as long as the run and sleep
-// while another side is timed. Rank 0 alone uses this, except RivalRunner.
+// Other libraries measured in the same run. Their ranks live as long as the run and sleep while
+// another runner is timed. Only rank 0 uses these classes, except RivalRunner.
 #pragma once
 
 #include <memory>
@@ -20,13 +20,13 @@ struct RivalPlan {
   std::vector<Words> commands;  // launchers, or the ranks themselves
 };
 
-// What `baselines` are on this machine: their versions and tunings, their programs built in
-// `folder`. Fails with what is missing.
+// Finds the version and tuning of each baseline on this machine and builds its program in `folder`.
+// The message of an error names what is missing.
 [[nodiscard]] base::Result<std::vector<RivalPlan>> plan_rivals(
     const std::vector<Baseline>& baselines, int ranks, const TemporaryFolder& folder,
     base::TimePoint deadline);
 
-// A rival whose ranks run. The lines it is told are those of rival_mpi.c.
+// A rival whose ranks run. rival_mpi.c lists the lines that its ranks accept.
 class Rival {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Rival>> start(const RivalPlan& plan, int ranks,
@@ -37,8 +37,8 @@ class Rival {
   Rival& operator=(const Rival&) = delete;
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Tells `line` to all ranks; their answers, without the first word, which must be `expected`. An
-  // answer of "no WHY" is kUnavailable with that.
+  // Sends `line` to all ranks. Returns their answers without the first word, which must be
+  // `expected`. If a rank answers "no WHY", returns kUnavailable with WHY as the message.
   [[nodiscard]] base::Result<std::vector<std::string>> ask(const std::string& line,
                                                            const std::string& expected);
 
@@ -58,7 +58,7 @@ class Rival {
   std::vector<Link> links_;
 };
 
-// Those of a run.
+// All rivals of a run.
 class RivalRanks {
  public:
   // Starts all; each has `timeout`.
@@ -68,16 +68,16 @@ class RivalRanks {
 
  private:
   TemporaryFolder folder_;
-  std::vector<std::unique_ptr<Rival>> rivals_;  // end before their folder goes
+  std::vector<std::unique_ptr<Rival>> rivals_;  // after folder_: destroyed before it
 };
 
-// `rival` is null on all ranks but 0.
+// Measures a rival. `rival` is null on all ranks but 0.
 class RivalRunner final : public Runner {
  public:
   RivalRunner(Job& job, Rival* rival, const Case& c);
   [[nodiscard]] base::Result<std::uint64_t> verify(std::uint64_t iteration) override;
   [[nodiscard]] base::Result<std::vector<double>> time(const Turn& turn) override;
-  // Why it does not do this case at all; "" if it does.
+  // Why the rival cannot run this case; "" if it can.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
  private:

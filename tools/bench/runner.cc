@@ -28,8 +28,8 @@ using collective::Input;
 constexpr std::uint64_t kVerifications = 2;
 constexpr std::size_t kBlockBytes = 4096;
 
-// Runs `prepare` and `body` of each iteration, a common start between them, and tells all ranks the
-// mean times.
+// Runs `prepare`, a common start and `body` for each iteration. Returns the mean times in all
+// ranks.
 template <class Prepare, class Body>
 Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& prepare,
                                   const Body& body) {
@@ -155,11 +155,11 @@ class BareRunner final : public Runner {
     return job_.sum(count_wrong(whole, expected_parts(case_, job_.rank(), job_.size()), case_,
                                 job_.size(), iteration));
   }
-  // A barrier behind the body as well, since it ends without one: nobody refills what another still
+  // The body ends without a barrier, so that one follows: no rank refills memory that another still
   // reads.
   Result<std::vector<double>> time(const Turn& turn) override {
     const auto refill = [this](std::uint64_t iteration) {
-      static_cast<void>(job_.barrier().ok());  // the one that follows reports what is wrong
+      static_cast<void>(job_.barrier().ok());  // the next barrier reports the error
       fill(own(), case_, job_.rank(), iteration);
     };
     return timed(job_, turn, refill, [this](base::TimePoint) { return add_slice(), Status(); });
@@ -194,7 +194,7 @@ class BareRunner final : public Runner {
   const collective::reduce::Kernels::Combine add_;
 };
 
-// A cache line of a rank, in its buffer behind what a small case uses.
+// A rank's cache line, in its buffer after the bytes that a small case uses.
 struct alignas(64) ExchangeLine {
   std::array<std::byte, collective::shm::SyncPoints::kPayload> data;
   std::atomic<std::uint64_t> turn;
@@ -207,7 +207,7 @@ class ExchangeRunner final : public Runner {
       : Runner("bare"),
         job_(job),
         case_(c),
-        // No turn of another size is one of ours: lines keep what the last runner left there.
+        // A line still holds the last runner's turn: turns of different sizes never are equal.
         turn_(std::uint64_t{c.block} << 48),
         add_(sum_of_float32()) {
     for (int r = 0; r < job.size(); ++r) {
@@ -244,7 +244,7 @@ class ExchangeRunner final : public Runner {
       for (unsigned look = 1; lines_[r]->turn.load(std::memory_order_acquire) != turn_; ++look) {
         base::cpu_relax();
         if (look % 1024 != 0) continue;
-        ::sched_yield();  // the other may need this core
+        ::sched_yield();  // the other rank may need this core
         if (base::SystemClock().now() > deadline) return base::deadline_exceeded("bare exchange");
       }
       if (r > 0) add_(sum_.data(), left, lines_[r]->data.data(), case_.block / sizeof(float));

@@ -1,8 +1,8 @@
-// A barrier that releases all ranks of one side at the same time of the clock, usable from C and
-// C++. Ranks leave an ordinary barrier at times that differ by the latency of a cache line, which
-// is more than a small operation takes. The last rank to arrive sets the time at which all begin.
-// Where there are more ranks than cores they cannot begin together: after the first call each rank
-// begins as soon as it arrives.
+// A barrier that releases all ranks at the same time of the clock, usable from C and C++. Ranks
+// leave an ordinary barrier at times that differ by the latency of a cache line, which is more than
+// a small operation takes. The last rank to arrive sets the time at which all begin. If there are
+// more ranks than cores, they cannot begin together: after the first call each rank begins as soon
+// as it arrives.
 #pragma once
 
 // NOLINTBEGIN(modernize-deprecated-headers, readability-identifier-naming): C has no others
@@ -48,7 +48,7 @@ static inline int start_count(const uint64_t* words) {
 // released rank may arrive at the next barrier before another rank has read its time of this one,
 // but not at the barrier after the next.
 static inline uint64_t start_together(char* slots, int rank, int ranks, uint64_t last) {
-  static int cores = 0;  // of all ranks, once all have been here
+  static int cores = 0;  // the number that all ranks may use; 0 until the first call ends
   static unsigned turn = 0;
   const uint64_t here = start_clock();
   if (cores != 0 && ranks > cores) return here;

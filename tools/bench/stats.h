@@ -6,7 +6,7 @@
 
 namespace regroup::bench {
 
-// In the unit of the samples.
+// All but `samples` in the unit of the samples.
 struct Stats {
   double mean = 0, min = 0, p50 = 0, p99 = 0, max = 0;
   std::size_t samples = 0;
@@ -15,12 +15,12 @@ struct Stats {
 // The samples of one series, a block for each round.
 using Blocks = std::vector<std::vector<double>>;
 
-// Of at least one sample. Percentiles are nearest-rank: the smallest sample with at least q % at or
-// below it.
+// Needs at least one sample. Percentiles are nearest-rank: the smallest sample such that at least
+// q % of the samples are not larger.
 [[nodiscard]] Stats summarize(const Blocks& blocks);
 [[nodiscard]] double median(std::vector<double> values);
-// Median over the rounds of median(a's block) / median(b's block): what the machine did to both at
-// one moment drops out. As many rounds of each; at least one.
+// The median over the rounds of median(a's block) / median(b's block): a disturbance that slows
+// both in the same round cancels. `a` and `b` have the same number of rounds, at least one.
 [[nodiscard]] double paired_ratio(const Blocks& a, const Blocks& b);
 
 }  // namespace regroup::bench

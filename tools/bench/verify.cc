@@ -1,4 +1,4 @@
-// Block by block, so that the loops over elements are plain and vectorised: 256 MiB are refilled
+// Works in blocks, so that the loops over elements are simple and vectorised: 256 MiB are refilled
 // before every timed operation.
 #include "tools/bench/verify.h"
 
@@ -23,7 +23,7 @@ std::uint16_t bfloat16_of(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// Of 0 and of numbers from 2^-14 on, which is all there is here. To nearest, ties to even.
+// Rounds to nearest, ties to even. Handles 0 and numbers from 2^-14 on: no others occur here.
 std::uint16_t float16_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (bits == 0) return 0;
@@ -32,7 +32,7 @@ std::uint16_t float16_of(float value) {
   return static_cast<std::uint16_t>(std::min<std::uint32_t>(half, 0x7c00U));
 }
 
-// How a type's elements are stored, and what results are computed in.
+// The C++ type that stores an element, and the one in which results are computed.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -87,7 +87,7 @@ pattern_kind kind_of(const Case& c) {
   return c.op == Op::kBand || c.op == Op::kBor ? PATTERN_BITS : PATTERN_ADD;
 }
 
-// What `rank` brings: elements index..index+count, exact.
+// The input of `rank`: elements index..index+count, exact.
 template <class Exact>
 void bring(Exact* to, std::size_t count, const Case& c, std::size_t index, int rank,
            std::uint64_t iteration) {
@@ -97,7 +97,7 @@ void bring(Exact* to, std::size_t count, const Case& c, std::size_t index, int r
       const std::uint32_t value =
           pattern_value(Kind, mask, index + i, static_cast<std::uint32_t>(rank),
                         static_cast<std::uint32_t>(iteration));
-      // Signed converts in one instruction.
+      // A signed number converts to floating point in one instruction.
       to[i] = static_cast<Exact>(static_cast<std::int32_t>(value));
     }
   };
@@ -178,7 +178,7 @@ void fill(collective::Output to, const Case& c, int rank, std::uint64_t iteratio
 }
 
 void spoil(collective::Output output) {
-  // NaN, or -1, which no result but one that wraps is.
+  // NaN; for integers -1, which only a wrapped result can be.
   std::memset(output.data(), 0xff, output.size());
 }
 
