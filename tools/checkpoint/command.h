@@ -1,5 +1,5 @@
-// What `regroup checkpoint VERB` does. Each returns the exit status: 0, or 1 where something is
-// damaged or differs, and throws nothing; errors come as a Status.
+// The verbs of `regroup checkpoint`. Each returns an exit status, 0, or 1 if a checkpoint is
+// damaged or two differ, or an error. None throws.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Arguments {
 };
 using Answer = base::Result<int>;
 
-// `word` itself if it is a checkpoint, else the one of --step, or the newest, in the directory
-// `word`.
+// Returns the path of a checkpoint: `word` if it is one, otherwise that of `step`, or of the newest
+// step, in the directory `word`.
 [[nodiscard]] base::Result<std::string> checkpoint_at(const std::string& word,
                                                       const std::optional<proto::Step>& step);
 

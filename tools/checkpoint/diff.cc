@@ -1,4 +1,4 @@
-// What two checkpoints differ in: tensors, their types and shapes, their elements.
+// diff: compares the tensors of two checkpoints, their types, shapes and elements.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -25,10 +25,11 @@ using checkpoint::Tensor;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::uint64_t kAlignment = 64;  // of torch's and numpy's memory maps
-// So that import knows that a name is a tensor's, and describes no structure. torch passes over it.
+// Marks the file for import: its names are those of tensors and describe no structure. torch
+// ignores the mark.
 constexpr const char* kExportRecord = "archive/regroup.export";
 
-// Sends the bytes of a tensor on, and shows how far it is.
+// Passes the bytes of a tensor on and shows the progress.
 class Source {
  public:
   Source(const Checkpoint& from, Selection what)

@@ -9,11 +9,11 @@ namespace regroup::checkpoint_tool {
 
 struct TypeNames {
   std::string_view ours;
-  std::string_view safetensors;  // "": has none
-  std::string_view numpy;        // with a V: NumPy has no name for it
+  std::string_view safetensors;  // "": safetensors lacks the type
+  std::string_view numpy;        // "V" and the size if NumPy lacks the type
 };
 
-// nullptr: not known.
+// Return nullptr for a name that is not in the table.
 [[nodiscard]] const TypeNames* by_ours(std::string_view name);
 [[nodiscard]] const TypeNames* by_safetensors(std::string_view name);
 [[nodiscard]] const TypeNames* by_numpy(std::string_view name);

@@ -1,5 +1,5 @@
-// import --from safetensors | npz: maps the file and writes it as a checkpoint. Those of torch:
-// torch_import.h.
+// import --from safetensors | npz: maps the file and writes it as a checkpoint. For torch's files
+// see torch_import.h.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ using base::invalid_argument;
 using base::Result;
 using Bytes = std::span<const std::byte>;
 
-// The whole file; mapped until the process ends, which is soon.
+// Maps the whole file. It stays mapped: the process ends soon.
 Result<Bytes> map(const std::string& path) {
   REGROUP_ASSIGN_OR_RETURN(auto file, checkpoint::open_file(path, O_RDONLY));
   REGROUP_ASSIGN_OR_RETURN(const auto size, checkpoint::size_of(file.get(), path));
@@ -35,7 +35,7 @@ Result<Bytes> map(const std::string& path) {
   return Bytes(static_cast<const std::byte*>(base), size);
 }
 
-// Of names that no manifest may have, before anything is written.
+// Refuses names that no manifest may have, before anything is written.
 base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces,
                          const std::string& path) {
   for (const checkpoint::SnapshotPiece& piece : pieces) {
@@ -45,7 +45,7 @@ base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces,
   return {};
 }
 
-// Bytes that tensors point into live in `file` and in what is returned.
+// The tensors' bytes point into `file` or into the result.
 Result<Arrays> read_file(const std::string& format, Bytes file, const std::string& path) {
   if (format == "npz") return read_npz(file, path);
   REGROUP_ASSIGN_OR_RETURN(auto pieces, read_safetensors(file, path));

@@ -29,7 +29,7 @@ std::uint64_t file_bytes(const Manifest& manifest) {
   return sum;
 }
 
-// Without reading more than the manifest.
+// Reads only the manifest.
 OrderedJson row_of(const Entry& entry) {
   auto opened = Checkpoint::open(entry.path);
   if (!opened.ok())
@@ -136,7 +136,7 @@ Answer verify(const Arguments& arguments) {
     paths.push_back(path);
   } else {
     REGROUP_ASSIGN_OR_RETURN(const auto entries, checkpoint::list(word));
-    // A folder that is itself named as a checkpoint, but has no manifest, is a damaged one.
+    // If the folder has the name of a checkpoint but no manifest, it is a damaged checkpoint.
     const std::string name = std::filesystem::path(word).filename().string();
     if (entries.empty() && checkpoint::step_of_name(name)) paths.push_back(word);
     for (const Entry& entry : entries) paths.push_back(entry.path);

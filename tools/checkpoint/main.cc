@@ -24,8 +24,8 @@ using checkpoint_tool::Arguments;
 
 struct Verb {
   std::string_view name;
-  std::string_view words;  // that follow it
-  std::size_t count;       // of them
+  std::string_view words;  // the arguments, for the usage line
+  std::size_t count;       // the number of arguments
   std::string_view options;
   Answer (*run)(const Arguments&);
   std::string_view help;
@@ -69,7 +69,7 @@ std::string help() {
          "member of\nthe archive names the type, and import requires it for |V1.\n";
 }
 
-// "; did you mean X?" with the candidate most like `word`; "": none is.
+// Returns "; did you mean X?" with the candidate most like `word`; "" if none is like it.
 std::string hint(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string near = base::nearest(word, candidates);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);

@@ -1,6 +1,6 @@
-// What python/regroup/_torch_state.py writes into the tensor regroup.state: of save() the JSON
-// [state, names], of a job the length of the text in 8 bytes and the JSON [state, types and shapes,
-// keys of the model's state_dict() or why there are none].
+// Reads what python/regroup/_torch_state.py writes into the tensor regroup.state: in a checkpoint
+// of save() the JSON [state, names]; in one of a job the length of the text (8 bytes), then the
+// JSON [state, types and shapes, keys of the model's state_dict() or why it has none].
 #include "tools/checkpoint/model_keys.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ constexpr const char *kState = "regroup.state", *kModel = "model.";
 constexpr std::size_t kDeepest = 200;
 constexpr const char* kPlaces[] = {"model", "state_dict", "model_state_dict"};
 
-// Adds tensors by their names in a checkpoint.
+// Builds a Selection from names of tensors in a checkpoint.
 class Selector {
  public:
   explicit Selector(const Checkpoint& from) : from_(from) {
@@ -45,7 +45,7 @@ class Selector {
     out_.manifest.tensors.push_back({key, tensor.dtype, tensor.shape, {}});
     out_.tensors.push_back(index);
   }
-  // The names that begin with `prefix`, without it.
+  // Adds the tensors whose names begin with `prefix`, and removes the prefix.
   void add_all(std::string_view prefix) {
     const auto& tensors = from_.manifest().tensors;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -95,7 +95,7 @@ const Json* find_model(const Json& state) {
   return tensors ? &state : nullptr;
 }
 
-// Of save().
+// Selects the model in a checkpoint of save().
 Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
   Selector out(from);
   const char* const why =
@@ -119,8 +119,9 @@ Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
   return out.take(why);
 }
 
-// Of a job; `keys`: [key, number of the tensor among those of the model, which come first; or its
-// name in the checkpoint; or nothing, of what the checkpoint has not].
+// Selects the model in a checkpoint of a job. Each of `keys` is [key, X]; X is the tensor's number
+// (the model's tensors come first), or its name in the checkpoint, or null if the checkpoint lacks
+// the tensor.
 Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const Json& keys) {
   const Json* model = find_model(state);
   if (model == nullptr) return not_as_written(from);
@@ -145,8 +146,8 @@ Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const
   return out.take("the state_dict() is empty");
 }
 
-// Python writes NaN, Infinity and -Infinity, which JSON has not: 0 in their places, as no key
-// depends on them.
+// Python writes NaN, Infinity and -Infinity, which are not JSON. They become 0: no key depends on
+// them.
 std::string without_constants(std::string_view text) {
   std::string out(text);
   bool in_string = false;
@@ -211,7 +212,7 @@ Result<Selection> model_of(const Checkpoint& from) {
   if (json.size() > 2 && json[2].is_string())
     return base::invalid_argument(fmt::format("checkpoint {}: {}: export without --model-only",
                                               from.path(), escaped(json[2].get<std::string>())));
-  // Jobs have not always said the keys.
+  // Older jobs did not write the keys.
   return json.size() > 2 && json[2].is_array() ? select_of_job(from, json[0], json[2])
                                                : named.take("no tensor has a name model.KEY");
 }

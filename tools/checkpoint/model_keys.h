@@ -1,4 +1,4 @@
-// Which tensors of a checkpoint are its model's, and the keys that they have in state_dict().
+// Finds the tensors of a checkpoint that belong to its model, and their keys in state_dict().
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,20 @@
 
 namespace regroup::checkpoint_tool {
 
-// Tensors of a checkpoint under names of their own.
+// Some tensors of a checkpoint, with new names.
 struct Selection {
-  checkpoint::Manifest manifest;     // step, and the tensors, without pieces
-  std::vector<std::size_t> tensors;  // of the checkpoint, for each of those
+  checkpoint::Manifest manifest;     // the step, and the tensors without their pieces
+  std::vector<std::size_t> tensors;  // for each of them its index in the checkpoint
 };
 
 [[nodiscard]] Selection all_of(const checkpoint::Checkpoint& from);
-// Those of the model with the keys of its state_dict(), in their order: of the checkpoint of a job
-// of regroup.torch, of one that regroup.torch_checkpoint.save() made of a state_dict() or of a
-// dictionary with one under "model", "state_dict" or "model_state_dict"; of any other what is
-// called "model.KEY", or all that is no optimizer's. kInvalidArgument: there is none. kDataLoss:
+// Selects the model's tensors, named by their keys in its state_dict() and in that order. The keys
+// are known for
+// - the checkpoint of a job of regroup.torch,
+// - what regroup.torch_checkpoint.save() wrote of a state_dict(), or of a dictionary that holds one
+//   under "model", "state_dict" or "model_state_dict".
+// In any other checkpoint the tensors named "model.KEY" are the model's; if none is, all that do
+// not belong to an optimizer. kInvalidArgument: the checkpoint holds no model; kDataLoss: it is
 // damaged.
 [[nodiscard]] base::Result<Selection> model_of(const checkpoint::Checkpoint& from);
 

@@ -24,8 +24,8 @@ using checkpoint::Shape;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kLargestHeader = 10'000;  // as NumPy has it
-constexpr std::size_t kNpyAlignment = 64;       // of NumPy's memory maps
+constexpr std::size_t kLargestHeader = 10'000;  // NumPy's limit
+constexpr std::size_t kNpyAlignment = 64;       // NumPy's, for memory maps
 
 struct Header {
   std::string descr;
@@ -35,8 +35,8 @@ struct Header {
 
 Status wrong(const std::string& what) { return base::invalid_argument(what); }
 
-// Reads literals of Python one after the other. Each returns false, and takes nothing for sure,
-// where there is another thing.
+// Reads Python literals one after the other. A method returns false if the text has something else
+// there; how much of the text it has then consumed is undefined.
 class Literals {
  public:
   explicit Literals(std::string_view text) : text_(text) {}
@@ -78,7 +78,7 @@ class Literals {
       tuple_ =
           text_.find_first_not_of(" ") != text_.npos && text_[text_.find_first_not_of(" ")] == ',';
     }
-    return out->size() != 1 || tuple_;  // (3) is a number in brackets
+    return out->size() != 1 || tuple_;  // (3) is a number, (3,) is a tuple
   }
   bool at_end() {
     skip_blanks();
@@ -125,7 +125,7 @@ Result<Header> parse_header(std::string_view text) {
   return out;
 }
 
-// The header's text, and what is behind it.
+// The text of the header, and the bytes after it.
 Result<std::pair<std::string_view, Bytes>> split(Bytes file) {
   if (file.size() < 10 || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0)
     return wrong("not a NumPy array");
@@ -149,8 +149,8 @@ struct Type {
 
 bool is_unnamed(std::string_view numpy) { return numpy.find('V') != numpy.npos; }
 
-// `said` is what the archive says. ml_dtypes writes bfloat16 as <V2, float8_e5m2 as <f1, and a
-// dozen others all as <V1; a void of NumPy's own is |V1, |V2.
+// `said` is the type that the archive gives. ml_dtypes writes bfloat16 as <V2, float8_e5m2 as <f1,
+// and a dozen other types as <V1; NumPy's own void is |V1, |V2.
 Result<Type> type_of(const std::string& descr, std::string_view said) {
   const bool ordered =
       !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string_view::npos;
@@ -176,13 +176,13 @@ Result<Type> type_of(const std::string& descr, std::string_view said) {
   return wrong(fmt::format("unknown type '{}'", escaped(descr)));
 }
 
-// Elements of `unit` bytes each, the other way round.
+// Reverses the bytes of each element of `unit` bytes.
 void swap_bytes(std::span<std::byte> bytes, std::size_t unit) {
   for (std::size_t at = 0; at < bytes.size(); at += unit)
     std::ranges::reverse(bytes.subspan(at, unit));
 }
 
-// From Fortran's order, the first index fastest, to C's.
+// Converts from Fortran's order, in which the first index varies fastest, to C's.
 void reorder(Bytes from, const Shape& shape, std::size_t size, std::byte* to) {
   Shape strides(shape.size(), size), at(shape.size(), 0);
   for (std::size_t i = 1; i < shape.size(); ++i) strides[i] = strides[i - 1] * shape[i - 1];
@@ -231,7 +231,7 @@ Result<NpyArray> read_npy(const std::string& name, Bytes file, std::string_view 
   return out;
 }
 
-// Of version 1.0; what 65,535 bytes do not hold, no shape reaches.
+// Writes version 1.0: every shape fits into its limit of 65,535 bytes.
 std::string npy_header(std::string_view dtype, const Shape& shape, bool* unnamed) {
   const std::string_view numpy = by_ours(dtype)->numpy;
   *unnamed = is_unnamed(numpy);

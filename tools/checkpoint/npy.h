@@ -1,4 +1,5 @@
-// One array of NumPy: a .npy file (numpy.lib.format, versions 1.0 to 3.0).
+// Reads .npy files, each one array of NumPy (numpy.lib.format, versions 1.0 to 3.0), and writes
+// their headers.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +15,19 @@ namespace regroup::checkpoint_tool {
 
 struct NpyArray {
   checkpoint::SnapshotPiece piece;
-  // What `piece` points into, if the file has it in another order.
+  // The bytes of `piece` in our order if the file's order differs; otherwise null.
   std::unique_ptr<std::byte[]> converted;
 };
 
-// A whole .npy file in memory, as the tensor `name`, little-endian and in C's order: its bytes
-// point into `file` unless it is in another order. `dtype` is the type that the archive says it
-// has, which NumPy has no name for; empty: none. kInvalidArgument: not such a file, or one that
-// NumPy does not read, or of a type that no tensor of a checkpoint has.
+// Reads a whole .npy file as the tensor `name`, little-endian and in C's order. The tensor's bytes
+// point into `file`, or into `converted` if the file has them in another order. `dtype` is the type
+// that the archive gives for an array whose type NumPy lacks; otherwise empty. kInvalidArgument:
+// not a .npy file, or one that NumPy refuses, or a type that no checkpoint has.
 [[nodiscard]] base::Result<NpyArray> read_npy(const std::string& name,
                                               std::span<const std::byte> file,
                                               std::string_view dtype = {});
-// The header before the bytes of a tensor of `dtype`. *unnamed: NumPy has no name for its type, and
-// reads elements as so many bytes: the archive has to say what they are.
+// Returns the header to write before the bytes of a tensor of `dtype`. Sets *unnamed if NumPy lacks
+// the type and will read elements as plain bytes: the archive must then give the type.
 [[nodiscard]] std::string npy_header(std::string_view dtype, const checkpoint::Shape& shape,
                                      bool* unnamed);
 

@@ -1,5 +1,5 @@
-// The comment of a member says the type of an array that NumPy has no name for: numpy.load() passes
-// over it.
+// If NumPy lacks the type of an array, the comment of its archive member gives the type.
+// numpy.load() ignores the comment.
 #include "tools/checkpoint/npz.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A file and its rename.
+// Writes to a temporary file; close() renames it.
 #include "tools/checkpoint/output_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// A file that appears whole or not at all: written beside its place, put on the disk, renamed.
+// A file that appears complete or not at all: written under another name in the same folder, synced
+// to disk, then renamed.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +18,16 @@ class OutputFile {
   [[nodiscard]] static base::Result<OutputFile> create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept = default;
   OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();  // without close() nothing is left
+  ~OutputFile();  // removes the file unless close() has succeeded
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
   [[nodiscard]] base::Status append(std::span<const std::byte> bytes);
   [[nodiscard]] base::Status append(std::string_view text) {
     return append(std::as_bytes(std::span(text)));
   }
-  // Over bytes that are there.
+  // Overwrites bytes that were appended before.
   [[nodiscard]] base::Status rewrite(std::uint64_t offset, std::string_view text);
+  // Syncs the file and renames it to `path`.
   [[nodiscard]] base::Status close();
 
  private:

@@ -1,4 +1,4 @@
-// Drawn ten times a second at most.
+// Draws the bar at most ten times a second.
 #include "tools/checkpoint/progress.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A progress bar on standard error, where that is a terminal.
+// A progress bar on standard error; draws nothing if that is no terminal.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace regroup::checkpoint_tool {
 class ProgressBar {
  public:
   explicit ProgressBar(std::string what);
-  ~ProgressBar();  // wipes it
+  ~ProgressBar();  // erases the bar
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   void show(std::uint64_t done, std::uint64_t total);

@@ -1,6 +1,6 @@
-// The header is read as its JSON goes by, so that the order of tensors is kept and nothing is there
-// twice; then the rules of the reference implementation (huggingface/safetensors,
-// Metadata::validate) are checked.
+// Reads the header with a streaming JSON parser, which keeps the order of tensors and finds one
+// listed twice; then checks the rules of the reference implementation (huggingface/safetensors,
+// Metadata::validate).
 #include "tools/checkpoint/safetensors.h"
 
 #include <fmt/format.h>
@@ -27,20 +27,20 @@ using checkpoint::SnapshotPiece;
 using Json = nlohmann::json;
 using Numbers = std::vector<std::uint64_t>;
 
-// As the reference implementation has it, of fields that it ignores.
+// The reference implementation's limit, for fields that it ignores.
 constexpr std::size_t kDeepestHeader = 127;
-// As the reference implementation has it.
+// The reference implementation's limit.
 constexpr std::uint64_t kLargestTensorHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";  // the key that names no tensor
 
-// A tensor as the header has it.
+// A tensor in the header.
 struct Listed {
   std::string name;
   std::optional<std::string> dtype;
   std::optional<Numbers> shape, ends;
 };
 
-// Takes the header out of its JSON. `error` says what ended it.
+// Handles the parser's events. `error` holds why it stopped.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   std::vector<Listed> tensors;
@@ -104,7 +104,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (error.empty()) error = std::move(why);
     return false;
   }
-  // Of a field that the format does not name.
+  // Inside a field that the format does not define.
   [[nodiscard]] bool ignored() const {
     return depth_ > 1 && name_ != kMetadata && field_ != "dtype" && field_ != "shape" &&
            field_ != "data_offsets";
@@ -125,7 +125,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   std::size_t depth_ = 0;
   std::string name_, field_;
-  std::optional<Numbers>* list_ = nullptr;  // that is being filled
+  std::optional<Numbers>* list_ = nullptr;  // the list that is being read
   std::unordered_set<std::string> names_;
 };
 
@@ -156,8 +156,8 @@ base::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
                        checkpoint::whole(*shape), bytes};
 }
 
-// The format allows neither tensors that overlap nor bytes of no tensor: without that a small file
-// could unpack to a checkpoint of any size. `pieces` become ordered by their bytes.
+// Sorts `pieces` by offset. The format forbids tensors that overlap and bytes of no tensor: if
+// tensors could overlap, a small file could become a checkpoint of any size.
 base::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const std::byte> data) {
   std::ranges::stable_sort(*pieces, {}, [](const SnapshotPiece& piece) {
     return std::pair(piece.bytes.data(), piece.bytes.size());
@@ -180,7 +180,7 @@ base::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
 base::Result<std::vector<Listed>> parse_tensors(std::string_view text) {
   constexpr std::string_view kBlank = " \t\n\r";
   const char* const no_object = "header: expected a JSON object of tensors";
-  // The parser takes a byte 0 for the end of the text, and passes over a byte order mark.
+  // The parser would end at a byte 0 and skip a byte order mark.
   if (text.find('\0') != text.npos) return invalid_argument("header: contains a byte 0");
   const std::size_t first = text.find_first_not_of(kBlank);
   if (first == text.npos || text[first] != '{') return invalid_argument(no_object);

@@ -1,5 +1,5 @@
-// The header of a safetensors file: its length (8 bytes), then JSON that names tensors and their
-// bytes.
+// Reads and writes the header of a safetensors file: its length (8 bytes), then JSON that lists the
+// tensors and the ranges of their bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@
 
 namespace regroup::checkpoint_tool {
 
-// For all tensors of `manifest`, whose bytes follow in that order. kInvalidArgument: a type or a
-// name that the format does not have.
+// Returns the header for all tensors of `manifest`, whose bytes follow in that order.
+// kInvalidArgument: a type or a name that the format lacks.
 [[nodiscard]] base::Result<std::string> safetensors_header(const checkpoint::Manifest& manifest);
-// The tensors of a whole file in memory, in the order of their bytes (of those without any, of the
-// header), which point into `file`. `name` is for messages. kInvalidArgument: not such a file, or
-// one that the format forbids (a tensor listed twice, tensors that overlap, bytes that belong to
-// none, __metadata__ that is no object of texts), or a tensor that no checkpoint can hold.
+// Reads the tensors of a whole file; their bytes point into `file`. The result is ordered by
+// offset, empty tensors by their place in the header. Messages call the file `name`.
+// kInvalidArgument: not such a file, or one that the format forbids (a tensor listed twice, tensors
+// that overlap, bytes of no tensor, a __metadata__ that does not map strings to strings), or a
+// tensor that no checkpoint can hold.
 [[nodiscard]] base::Result<std::vector<checkpoint::SnapshotPiece>> read_safetensors(
     std::span<const std::byte> file, const std::string& name);
 

@@ -1,4 +1,4 @@
-// Slabs of whole rows.
+// A slab has whole rows.
 #include "tools/checkpoint/slabs.h"
 
 #include <algorithm>

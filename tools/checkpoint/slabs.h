@@ -1,4 +1,4 @@
-// Tensors part by part, so that one larger than memory can be read.
+// Reads a tensor in parts, so that it may be larger than memory.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace regroup::checkpoint_tool {
 
-// Or one row of the first dimension, if that is more.
+// The largest part, unless a single row of the first dimension is larger.
 inline constexpr std::uint64_t kSlabBytes = 64 << 20;
 
-// Calls take(box, bytes) for the rows of a tensor in order: one after the other they are its bytes.
+// Calls take(box, bytes) for one part after the other, in the order of the tensor's bytes.
 [[nodiscard]] base::Status for_each_slab(
     const checkpoint::Checkpoint& from, std::size_t tensor,
     const std::function<base::Status(const checkpoint::Box&, std::span<const std::byte>)>& take);

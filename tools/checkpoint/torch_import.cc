@@ -1,5 +1,5 @@
-// Which Python: the one beside this program, as in a virtual environment, or that of PATH; the
-// first that finds both packages. That of a build folder lies in ../python.
+// Tries the Python in the folder of this program, as in a virtual environment, then that of PATH,
+// and takes the first that finds both packages. In a build folder the packages lie in ../python.
 #include "tools/checkpoint/torch_import.h"
 
 #include <fmt/format.h>
@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFirstMissing = 3;  // exit status of the look: this, and the number of the package
+constexpr int kFirstMissing = 3;  // exit status of the check: this plus the package's number
 constexpr const char* kPackages[] = {"regroup", "torch"};
-// Both are given the folder of the packages of a build, which need not be there, and not the
-// current one, whose files would be run.
+// Each Python searches the folder of the packages of a build, which need not exist, but not the
+// current folder, whose files it would execute.
 constexpr const char* kLook =
     "import importlib.util, sys\n"
     "sys.path = [path for path in sys.path if path] + [sys.argv[1]]\n"
@@ -39,7 +39,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-// Why that Python cannot do it; empty: it can.
+// Returns why `python` cannot import the file; empty if it can.
 std::string lacks(const std::string& python, const std::string& packages) {
   std::vector<std::string> words{python, "-c", kLook, packages};
   pid_t pid = 0;

@@ -1,5 +1,5 @@
-// Files of torch.save are read by torch alone: import --from torch is the work of
-// regroup.torch_checkpoint.
+// `import --from torch`: only torch can read files of torch.save(), so that this executes Python
+// with regroup.torch_checkpoint.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace regroup::checkpoint_tool {
 
-// Takes the place of this process; returns only if no Python has what it takes, and says what each
-// lacks.
+// Replaces this process by Python. Returns only if every Python found lacks torch or regroup; the
+// message names what each lacks.
 [[nodiscard]] base::Status import_torch(const std::string& file, const std::string& directory,
                                         proto::Step step);
 

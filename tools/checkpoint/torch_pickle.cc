@@ -1,4 +1,4 @@
-// Pickle protocol 2, and of it what torch's restricted reader takes. Each tensor is
+// Pickle protocol 2, limited to what torch's restricted reader accepts. Each tensor is
 // torch._utils._rebuild_tensor_v3(untyped storage, 0, shape, strides, False, OrderedDict(), dtype).
 #include "tools/checkpoint/torch_pickle.h"
 
@@ -20,7 +20,7 @@ void put_text(std::string* out, const std::string& text) {
   *out += text;
 }
 
-// As LONG1 of nine bytes: any unsigned number.
+// Writes any unsigned number as a LONG1 of nine bytes.
 void put_number(std::string* out, std::uint64_t value) {
   *out += "\x8a\x09";
   put(out, value);

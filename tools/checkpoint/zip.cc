@@ -138,7 +138,7 @@ Status ZipWriter::finish() {
 
 namespace {
 
-// Little-endian numbers out of bytes of any length; zeros, and ok() false, beyond their end.
+// Reads little-endian numbers. Beyond the end of the bytes it reads zeros, and ok() is false.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, std::uint64_t at) : bytes_(bytes), at_(at) {}
@@ -199,7 +199,8 @@ std::optional<Directory> find_directory(std::span<const std::byte> archive) {
   return std::nullopt;
 }
 
-// What a record says of a file. That of the directory is believed; the local one must agree.
+// The fields of a central or local record. The reader uses the central record (of the directory);
+// the local one must agree with it.
 struct Record {
   std::uint16_t version = 0, flags = 0, method = 0;  // version: of the format, that a reader needs
   std::uint32_t crc = 0;
@@ -207,7 +208,7 @@ struct Record {
   std::string name, comment;
 };
 
-// Values that did not fit stand in the extra field, in this order.
+// Values too large for their fields stand in the extra field, in this order.
 void take_extra(Reader extra, Record* out) {
   for (;;) {
     const auto kind = extra.get<std::uint16_t>();
@@ -255,7 +256,7 @@ std::optional<Record> take_central(Reader& from) {
   return from.ok() ? std::optional(out) : std::nullopt;
 }
 
-// The local record at `from`, which is then at the file's bytes.
+// Reads the local record at `from` and leaves `from` at the file's bytes.
 std::optional<Record> take_local(Reader& from) {
   Record out;
   if (from.get<std::uint32_t>() != kLocal) return std::nullopt;
@@ -267,7 +268,7 @@ std::optional<Record> take_local(Reader& from) {
   return from.ok() ? std::optional(out) : std::nullopt;
 }
 
-// What must not be of a file in an archive; empty: nothing.
+// Returns why a file is refused; empty if it is not.
 std::string why_not(const Record& entry) {
   if ((entry.flags & kEncrypted) != 0) return "is encrypted, which is not supported";
   if (entry.version > kNewest)
@@ -295,7 +296,7 @@ std::string why_not_same(const Record& entry, const Record& local) {
 
 using Members = std::vector<std::pair<Record, std::span<const std::byte>>>;
 
-// The bytes of each file of the directory, none over another.
+// Reads each file of the directory; no two may share bytes.
 Result<Members> find_members(std::span<const std::byte> archive, const Directory& directory) {
   Members out;
   std::uint64_t total = 0;
@@ -308,7 +309,8 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
     auto entry = take_central(at);
     if (!entry) return base::invalid_argument("the file list is damaged");
     if (const std::string why = why_not(*entry); !why.empty()) return wrong(*entry, why);
-    // Otherwise a few megabytes of names, all of the same data, would be checksummed for hours.
+    // If files could share bytes, the checksums of a few megabytes of names that all refer to the
+    // same data would take hours.
     if (entry->bytes > archive.size() - total) return base::invalid_argument("files overlap");
     total += entry->bytes;
     Reader local(archive, entry->offset);

@@ -1,4 +1,4 @@
-// Archives of stored (not compressed) files, as .npz and PyTorch's .pt are.
+// Reads and writes zip archives of stored (not compressed) files, such as .npz and PyTorch's .pt.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@ class ZipWriter {
  public:
   // The data of each file begins at a multiple of `alignment`.
   ZipWriter(OutputFile* out, std::uint64_t alignment) : out_(out), alignment_(alignment) {}
-  // A file of `bytes` bytes, which follow in any number of append(). Names are UTF-8.
+  // Begins a file of `bytes` bytes, which any number of append() calls bring. Names are UTF-8.
   [[nodiscard]] base::Status begin(const std::string& name, std::uint64_t bytes,
                                    std::string_view comment = {});
   [[nodiscard]] base::Status append(std::span<const std::byte> bytes);
   [[nodiscard]] base::Status end();
   [[nodiscard]] base::Status add(const std::string& name, std::string_view content);
-  [[nodiscard]] base::Status finish();  // of the archive; the caller closes the file
+  // Ends the archive; the caller closes the OutputFile.
+  [[nodiscard]] base::Status finish();
 
  private:
   struct Entry {
@@ -42,9 +43,9 @@ struct ZipMember {
   std::span<const std::byte> bytes;  // within the archive
   std::string comment;
 };
-// The files of an archive in memory. kInvalidArgument: no such archive, one of whose files two have
-// a name or bytes, or that says different things of a file in its two places, or a file in it that
-// is compressed or encrypted. kDataLoss: a file does not have its CRC-32.
+// Returns the files of an archive. kInvalidArgument: not an archive, two files share a name or
+// bytes, the local and the central record of a file differ, or a file is compressed or encrypted.
+// kDataLoss: the CRC-32 of a file is wrong.
 [[nodiscard]] base::Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
                                                             const std::string& name);
 
