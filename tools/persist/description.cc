@@ -1,4 +1,4 @@
-// Reads the description. It comes from our own agent; still nothing of it is believed unchecked.
+// Reads the description and checks every value, although our own agent wrote it.
 #include "tools/persist/description.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ Status wrong(const char* key) {
   return invalid_argument(fmt::format("description: malformed \"{}\"", key));
 }
 
-// A key that is not there leaves `out` as it is.
+// Leaves `out` unchanged if the key is absent.
 template <class T>
 Status take(const Json& from, const char* key, T* out) {
   const auto found = from.find(key);

@@ -1,5 +1,5 @@
-// What an agent tells regroup-persist: which bytes of the arena are which tensor, and where they
-// go. docs/reference/formats/checkpoint.md, regroup-persist.
+// What an agent sends regroup-persist: which bytes of the arena belong to which tensor, and where
+// to write them. docs/reference/formats/checkpoint.md, regroup-persist.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace regroup::persist {
 
 struct Description {
   std::string directory;
-  checkpoint::Snapshot snapshot;  // its pieces lie in the memory given to parse()
+  checkpoint::Snapshot snapshot;  // its pieces point into the memory given to parse()
   checkpoint::Retention retention;
   checkpoint::hdf5::WriteOptions writing;
-  bool fenced = false;  // only while the directory's LOCK names the snapshot's job
-  bool commit = true;   // after writing; false: another writer does
+  bool fenced = false;  // write only while the directory's LOCK names the snapshot's job
+  bool commit = true;   // commit after writing; false: another writer commits
 };
 
-// kInvalidArgument: not JSON, a value that cannot be, bytes beyond `memory`.
+// kInvalidArgument: not JSON, a value out of range, or bytes outside `memory`.
 [[nodiscard]] base::Result<Description> parse(std::string_view text,
                                               std::span<const std::byte> memory);
 

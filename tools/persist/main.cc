@@ -1,21 +1,29 @@
-// regroup-persist: writes a checkpoint out of an agent's arena while training goes on.
-// usage: regroup-persist write FD < description   FD: the arena; the checkpoint's step on standard
-// output
-//        regroup-persist owner DIRECTORY JOB      whether its LOCK names that job
-//        regroup-persist copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]   the newest, or that one,
-//        which the caller has verified; its step on standard output, if it was not there
-//        regroup-persist hold DIRECTORY SHARED JOB STEP OWNER   whether both are that job's; takes
-//        the lock of the first, which is this host's own, for OWNER, prepares it for a job that
-//        goes on after STEP, says "held" and holds it until the end of standard input. Somebody
-//        else of that job has it: it ends. Another job has it: exit status 3 regroup-persist newer
-//        DIRECTORY STEP [SEED SHARDS]   of a host's own directory: the newest good step after that
-//        one, 0 if there is none; of a training with these, if given regroup-persist await
-//        DIRECTORY STEP [SECONDS]   until that copy is seen here whole, a minute at most; what it
-//        is, as `newest` regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the
-//        newest good checkpoint of them, of equal steps that of the first, in JSON; the caller has
-//        the locks
-// While they write or read, `write`, `copy` and the last three print empty lines.
-// Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
+// regroup-persist: writes a checkpoint from an agent's arena while training goes on, and does an
+// agent's other slow work on checkpoint directories. usage: regroup-persist VERB ARGUMENTS
+//
+// write FD < DESCRIPTION
+//   Writes a checkpoint from the arena FD; prints its step.
+// owner DIRECTORY JOB
+//   Succeeds if the directory's LOCK names JOB.
+// copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]
+//   Copies the newest checkpoint, or that of STEP, which the caller has verified. Prints its step
+//   if TO did not have it.
+// hold DIRECTORY SHARED JOB STEP OWNER
+//   Checks that JOB owns both directories. Locks DIRECTORY, which is local to this host, for OWNER,
+//   prepares it for a job that resumes from STEP, prints "held" and keeps the lock until the end of
+//   standard input. If another process of JOB has the lock: ends with status 0. If another job has
+//   it: exit status 3.
+// newer DIRECTORY STEP [SEED SHARDS]
+//   Prints the newest good step after STEP in a local directory, 0 if there is none. With SEED and
+//   SHARDS it considers only checkpoints of that training.
+// await DIRECTORY STEP [SECONDS]
+//   Waits, a minute by default, until this host sees the whole copy of STEP. Prints as `newest`.
+// newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]
+//   Prints the newest good checkpoint of the directories in JSON; of equal steps that of the first.
+//   The caller has the locks.
+//
+// `write`, `copy`, `newer`, `await` and `newest` print empty lines while they write or read.
+// Exit status 0: done, and a crash does not undo it. 1: failed; standard error has the reason.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -47,7 +55,7 @@ namespace {
 using namespace regroup;
 using base::Status;
 
-constexpr std::size_t kLargest = 256 << 20;  // of a description
+constexpr std::size_t kLargest = 256 << 20;  // bytes of a description
 constexpr int kAnotherJobs = 3;              // exit status
 constexpr std::chrono::seconds kSignOfLife(1);
 
@@ -76,13 +84,14 @@ base::Result<std::span<const std::byte>> map(int fd) {
   struct stat of {};
   if (::fstat(fd, &of) != 0) return base::system_error("fstat", "arena", errno);
   if (of.st_size == 0) return std::span<const std::byte>();
-  // Not populated: the faults come while the device is busy with what was before.
+  // Not populated: the page faults then overlap with the device's work.
   void* base = ::mmap(nullptr, static_cast<std::size_t>(of.st_size), PROT_READ, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return base::system_error("mmap", "arena", errno);
   return std::span(static_cast<const std::byte*>(base), static_cast<std::size_t>(of.st_size));
 }
 
-// An empty line now and then, for a caller that would give up otherwise.
+// Returns a function that prints an empty line at most once a second, so that the caller does not
+// take this process for stuck.
 std::function<void()> signs_of_life() {
   return [told = std::chrono::steady_clock::now()]() mutable {
     if (std::chrono::steady_clock::now() - told < kSignOfLife) return;
@@ -108,8 +117,8 @@ Status write(int fd) {
   REGROUP_RETURN_IF_ERROR(check_fence());
   const std::string path =
       fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.snapshot.about.step));
-  // Another host of the job may have written the same state: each is asked for it when all have to
-  // go.
+  // True if another host of the job has written the same state: the agent asks each host for it
+  // when all members have to leave.
   const auto is_there = [&] {
     const auto opened = checkpoint::Checkpoint::open(path);
     return what.fenced && opened.ok() && opened->manifest().job == what.snapshot.about.job;
@@ -122,7 +131,7 @@ Status write(int fd) {
   REGROUP_RETURN_IF_ERROR(store->write(what.snapshot));
   if (!what.commit) return {};
   if (Status owner = check_fence();
-      !owner.ok()) {  // whoever has it now looked for stages before this one
+      !owner.ok()) {  // the new owner removed leftover stages before this one existed
     const auto& snapshot = what.snapshot;
     (void)checkpoint::remove_all(
         checkpoint::stage_path(what.directory, snapshot.about.step, snapshot.uuid));
@@ -134,7 +143,7 @@ Status write(int fd) {
         checkpoint::stage_path(what.directory, what.snapshot.about.step, what.snapshot.uuid));
   }
   fmt::print("{}\n", what.snapshot.about.step);
-  std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
+  std::fflush(stdout);  // committed: an error from here on is only printed
   const auto pruned = checkpoint::prune(what.directory, what.retention, what.snapshot.about.step);
   if (!pruned.ok()) say(pruned.status().message());
   const auto aside = checkpoint::prune_aside(what.directory, what.retention);
@@ -167,7 +176,7 @@ Status prepare(const std::string& directory, proto::Step after) {
   return {};
 }
 
-// The exit status.
+// Returns the exit status.
 int hold(const std::string& directory, const std::string& shared, const std::string& job,
          proto::Step after, const std::string& owner) {
   const auto lock = checkpoint::DirectoryLock::take(directory, owner);
@@ -191,8 +200,9 @@ Status newer(const std::string& directory, proto::Step after,
   return {};
 }
 
-// What made a checkpoint that no job can go on from; nothing: a job did, whose checkpoints have
-// this tensor. So has a file that a job's checkpoint was exported to, without seed and model.
+// Returns what made the checkpoint if no job can resume from it; empty if a job did: a job's
+// checkpoint has the tensor regroup.pieces. The import of an exported checkpoint has it, too, but
+// neither seed nor model.
 std::string made_by_other(const checkpoint::Checkpoint& opened) {
   const std::string& job = opened.manifest().job;
   if (job == checkpoint::kImportJob) return "`regroup checkpoint import`";
@@ -233,8 +243,8 @@ Status newest(const std::vector<checkpoint::Place>& places) {
   return {};
 }
 
-// Directories, each of which may have "pass-over" behind it: damaged ones are not moved where
-// rename may not be atomic.
+// Parses directories, each optionally followed by "pass-over": damaged checkpoints there are not
+// moved aside, since rename may not be atomic.
 std::vector<checkpoint::Place> places_of(std::span<char*> words) {
   std::vector<checkpoint::Place> out;
   for (const std::string_view word : words) {

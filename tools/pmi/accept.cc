@@ -16,10 +16,10 @@
 
 namespace {
 
-constexpr int kTries = 3;  // the table is not read in one piece: a line may be missed
+constexpr int kTries = 3;  // the kernel does not return the table atomically: a line may be missed
 constexpr const char* kEstablished = "01";
 
-// As in /proc/net/tcp: words of the address as they lie in memory, and the port.
+// Formats an address as /proc/net/tcp does: its words as they lie in memory, and the port.
 std::string in_table(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
@@ -31,8 +31,8 @@ std::string in_table(const sockaddr_storage& address) {
                      ntohs(v6.sin6_port));
 }
 
-// A socket from `from` to `to` is there, and its owner is this user. One that is closed already has
-// none.
+// Returns true if there is a socket from `from` to `to` and this user owns it. A socket that is
+// already closed has no owner.
 bool is_ours(const char* table, const std::string& from, const std::string& to) {
   std::ifstream file(table);
   for (std::string line; std::getline(file, line);) {
@@ -62,11 +62,11 @@ bool peer_is_ours(int socket) {
 
 }  // namespace
 
-// Seen by libraries, although nothing else here is.
+// Exported, so that libpmix finds it; no other symbol of this program is.
 extern "C" [[gnu::visibility("default")]] int accept(int socket, sockaddr* address,
                                                      socklen_t* size) {
   regroup::base::Fd peer(::accept4(socket, address, size, 0));
   if (!peer.valid() || peer_is_ours(peer.get())) return peer.release();
-  errno = EAGAIN;  // as if nobody had come: other errors end libpmix's listening
+  errno = EAGAIN;  // as if no connection waited: after another error libpmix stops listening
   return -1;
 }

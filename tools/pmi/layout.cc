@@ -1,4 +1,4 @@
-// Built once for each space: everything is looked up by rank.
+// The constructor builds tables by rank, once for each space.
 #include "tools/pmi/layout.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,8 @@ Layout::Layout(const OpenSpace& space, const std::string& own) {
   }
 }
 
-// Runs of ranks on one host; runs of the same length on hosts that follow each other are one block.
+// A run is consecutive ranks on one host; runs of the same length on consecutive hosts form a
+// block.
 std::string Layout::mapping() const {
   struct Block {
     std::uint32_t first = 0, hosts = 0, ranks = 0;

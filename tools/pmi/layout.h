@@ -11,26 +11,27 @@ namespace regroup::pmi {
 
 class Layout {
  public:
-  // `own`: the name of this host, where the space has only one.
+  // If the space has only one host, `own` is its name.
   Layout(const OpenSpace& space, const std::string& own);
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(host_of_.size()); }
-  // A host with ranks, in the order of the hosts' first ranks.
+  // A host that has ranks of the space.
   struct Host {
     std::string name;
     std::uint32_t number = 0;  // in the job
     std::vector<std::uint32_t> ranks;
   };
+  // In the order of their first ranks.
   [[nodiscard]] const std::vector<Host>& hosts() const { return hosts_; }
   [[nodiscard]] const Host& host_of(std::uint32_t rank) const { return hosts_[host_of_[rank]]; }
-  // Index of its host in hosts(): PMIx numbers the hosts of a space in the order of their
-  // registration.
+  // The index in hosts() of the rank's host: PMIx numbers the hosts of a space in the order in
+  // which they are registered.
   [[nodiscard]] std::uint32_t index_of(std::uint32_t rank) const { return host_of_[rank]; }
-  // Among the ranks of its host.
+  // The rank's number among the ranks of its host.
   [[nodiscard]] std::uint32_t local_rank(std::uint32_t rank) const { return local_ranks_[rank]; }
   // The ranks of this host.
   [[nodiscard]] const std::vector<std::uint32_t>& here() const { return here_; }
-  // As MPICH reads it: "(vector,(0,2,1),(1,1,3))", blocks of (first host, hosts, ranks on each).
+  // In MPICH's format: "(vector,(0,2,1),(1,1,3))", blocks of (first host, hosts, ranks on each).
   [[nodiscard]] std::string mapping() const;
 
  private:

@@ -1,6 +1,6 @@
-// regroup-pmi: the process that serves MPI programs of one node for an agent, started by it. A
-// fault in libpmix ends this process and no other. usage: regroup-pmi JOB FOLDER LIBPMIX HOST, with
-// the agent at descriptor 3.
+// regroup-pmi: an agent starts this process to serve the MPI programs of its host. A crash in
+// libpmix ends only this process. usage: regroup-pmi JOB FOLDER LIBPMIX HOST; descriptor 3 is the
+// socket to the agent.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -23,5 +23,5 @@ int main(int argc, char** argv) {
       {argv[1], argv[2], argv[3], static_cast<std::uint32_t>(std::strtoul(argv[4], nullptr, 10))});
   service.start();
   loop.run();
-  _exit(0);  // libpmix's threads live
+  _exit(0);  // libpmix's threads still run
 }

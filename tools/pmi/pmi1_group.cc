@@ -1,4 +1,4 @@
-// Answers are those of MPICH's hydra, word for word where a client reads them.
+// Answers as MPICH's hydra does, word for word in what clients parse.
 #include "tools/pmi/pmi1_group.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ constexpr std::int64_t kMostProcesses = 65536;
 constexpr std::string_view kEnds{"\n\0", 2};
 constexpr std::size_t kMostSpaces = 1024;  // key-value spaces that a program creates
 
-// Answers are lines, and values travel with zero bytes behind them: neither may be in one.
+// True if a value holds neither a newline, which would end an answer, nor a zero byte, which ends
+// each value between hosts.
 bool is_value(std::string_view text) { return text.find_first_of(kEnds) == std::string_view::npos; }
 bool fits(std::string_view key, std::string_view value) {
   return !key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes &&
@@ -28,7 +29,7 @@ Effects answer(std::uint32_t rank, std::string line) {
   return {Answer{rank, std::move(line) + "\n"}};
 }
 
-// The strings PREFIX0.., counted by the number under `count_key`, from FIRST on.
+// Reads the arguments PREFIX<first>, PREFIX<first+1>, ...; `count_key` holds their number.
 base::Result<std::vector<std::string>> numbered(const Pmi1Command& command,
                                                 const std::string& count_key,
                                                 const std::string& prefix, int first) {
@@ -220,7 +221,7 @@ Effects Pmi1Group::barrier_done(std::string_view values) {
   return leave_barrier();
 }
 
-// A space that is not here was created on another host.
+// A key-value space that is unknown here was created on another host.
 void Pmi1Group::learn(const std::string& space, const std::string& key, const std::string& value) {
   const bool named = !space.empty() && space.size() <= kMaxKvsNameBytes && is_value(space);
   if (!named || !fits(key, value)) return;

@@ -18,7 +18,7 @@ namespace regroup::pmi {
 
 using KeyValues = std::map<std::string, std::string>;
 
-// What is to be done, in this order.
+// Effects that the caller must execute, in order.
 struct Answer {
   std::uint32_t rank = 0;
   std::string text;  // whole lines
@@ -34,13 +34,13 @@ struct AbortAll {
   std::int32_t status = 0;
   std::string message;
 };
-struct EnterBarrier {  // all of this host are in the barrier; answered through barrier_done()
-  std::string values;  // that they have put since the last one
+struct EnterBarrier {  // all processes of this host are in the barrier; barrier_done() answers
+  std::string values;  // that they have put since the last barrier
 };
-struct StartMore {  // answered through spawned()
+struct StartMore {  // spawned() answers
   std::uint32_t rank = 0;
   std::vector<SpawnApp> apps;
-  KeyValues values;  // that the new processes find in their key-value space
+  KeyValues values;  // initial content of the new processes' key-value space
 };
 using Effect = std::variant<Answer, Begun, Ended, AbortAll, EnterBarrier, StartMore>;
 using Effects = std::vector<Effect>;
@@ -50,21 +50,22 @@ struct GroupOptions {
   std::vector<std::uint32_t> app_sizes;
   std::uint32_t universe = 0;            // MPI_UNIVERSE_SIZE
   std::string mapping;                   // which rank runs on which host: Layout::mapping()
-  KeyValues values;                      // what the key-value space begins with
+  KeyValues values;                      // initial content of the key-value space
   std::vector<std::uint32_t> here = {};  // the ranks of this host; empty: all
 };
 
 class Pmi1Group {
  public:
-  // `names`: names published by MPI_Publish_name in all spaces; must outlive this object.
+  // `names` holds the names published by MPI_Publish_name in all spaces, and must outlive this
+  // object.
   Pmi1Group(GroupOptions options, KeyValues& names);
 
-  // A command that no server knows, or that breaks the protocol, is answered with an error.
+  // Answers an unknown command, or one that breaks the protocol, with an error.
   [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
-  // "": the processes that `rank` asked for have been started.
+  // The processes that `rank` asked for have been started, or not because of `error`.
   [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
-  // `values` of all hosts, one after the other. What this host's processes could not have put is
-  // left out.
+  // `values` are those of all hosts, one after the other. Ignores values that put() would have
+  // refused.
   [[nodiscard]] Effects barrier_done(std::string_view values);
   [[nodiscard]] std::uint32_t size() const { return size_; }
 
@@ -96,11 +97,11 @@ class Pmi1Group {
   GroupOptions options_;
   KeyValues& names_;
   std::uint32_t size_ = 0;
-  std::map<std::string, KeyValues> spaces_;  // by name; the own one and those created
+  std::map<std::string, KeyValues> spaces_;  // by name: this space's own, and those created
   std::set<std::uint32_t> in_barrier_;
-  std::string
-      fresh_;  // values put since the last barrier: name, key and value, a zero byte behind each
-  std::map<std::uint32_t, StartMore> spawns_;  // incomplete ones: an app to a block
+  // Values put since the last barrier: name, key and value, each followed by a zero byte.
+  std::string fresh_;
+  std::map<std::uint32_t, StartMore> spawns_;  // incomplete: a client sends one app in each block
 };
 
 }  // namespace regroup::pmi

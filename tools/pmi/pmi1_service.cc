@@ -1,5 +1,5 @@
-// A process that speaks nonsense, closes its end, or takes no answers loses its connection; that it
-// ends is the agent's news.
+// Closes the connection of a process that breaks the protocol, closes its end, or does not read its
+// answers. The agent, not this server, finds out when a process ends.
 #include "tools/pmi/pmi1_service.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace regroup::pmi {
 namespace {
 
-constexpr std::size_t kMostUnsent = 4 << 20;  // bytes of answers that a client has not read
+constexpr std::size_t kMostUnsent = 4 << 20;  // bytes of answers that a client leaves unread
 
 }  // namespace
 
@@ -28,7 +28,7 @@ struct Pmi1Service::Connection {
   bool writing = false;  // waits until there is room in the socket
   bool over = false;
 
-  // Ends its waits, which keep it alive.
+  // Cancels the waits that keep this object alive.
   void end() {
     over = true;
     socket.cancel();
@@ -89,7 +89,7 @@ void Pmi1Service::wait(const std::shared_ptr<Connection>& connection) {
                                 });
 }
 
-// False: the connection is over.
+// Returns false if the connection has ended.
 bool Pmi1Service::receive(Connection& connection) {
   std::array<char, 4096> bytes;
   const ssize_t count =
@@ -144,7 +144,7 @@ void Pmi1Service::write(const std::shared_ptr<Connection>& connection) {
             write(connection);
           });
     } else if (errno != EINTR) {
-      unsent.clear();  // the reading side finds out
+      unsent.clear();  // receive() will see the end of the connection
     }
   }
 }

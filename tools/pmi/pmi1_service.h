@@ -19,16 +19,17 @@
 
 namespace regroup::pmi {
 
-// Called on the loop's thread. The process that caused one goes on when it returns.
+// Called on the loop's thread. The process that caused an event continues when the function
+// returns.
 struct Pmi1Events {
   std::function<void(ProcId)> connected;
   std::function<void(ProcId)> finalized;
   std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
-  // As PmixEvents::gather.
+  // See PmixEvents::gather.
   std::function<void(const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, std::function<void(std::vector<std::byte>)> then)>
       gather;
-  // Answered through spawned().
+  // spawned() answers.
   std::function<void(ProcId parent, std::vector<SpawnApp>, KeyValues values)> spawn;
 };
 
@@ -37,7 +38,7 @@ class Pmi1Service {
   Pmi1Service(boost::asio::io_context& loop, std::string job, Pmi1Events events);
   ~Pmi1Service();
 
-  // `values` stand in the space's key-value space from the start.
+  // `values` are the initial content of the space's key-value space.
   void open_space(const OpenSpace& space, KeyValues values);
   // The descriptor that the process inherits, and its variables.
   struct Client {
@@ -51,7 +52,7 @@ class Pmi1Service {
  private:
   struct Connection;
   struct Local {
-    std::uint32_t rank = 0, size = 0;  // of a process among those of its host
+    std::uint32_t rank = 0, size = 0;  // among the processes of the same host
   };
 
   void wait(const std::shared_ptr<Connection>& connection);

@@ -1,4 +1,4 @@
-// Nothing here trusts a byte: lines and blocks are bounded, and what is no pair is refused.
+// Input is untrusted: lines and blocks have a largest size, and anything but pairs is refused.
 #include "tools/pmi/pmi1_wire.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ using Maybe = std::optional<Pmi1Command>;
 constexpr std::size_t kMaxCommandBytes = 1 << 20;  // a spawn with many arguments
 constexpr std::string_view kBlockEnd = "endcmd\n";
 
-// "a=1 b=2": values end at a blank.
+// Parses "a=1 b=2": a value ends at a blank.
 Status take_words(std::string_view line, Pmi1Command& out) {
   while (!line.empty()) {
     const std::string_view word = line.substr(0, line.find(' '));
@@ -33,7 +33,7 @@ Status take_words(std::string_view line, Pmi1Command& out) {
   return {};
 }
 
-// One pair, its value as long as the line.
+// Parses one pair, whose value extends to the end of the line.
 Status take_line(std::string_view line, Pmi1Command& out) {
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos || equals == 0) {
@@ -53,7 +53,7 @@ Status take_block(std::string_view block, Pmi1Command& out) {
   return {};
 }
 
-// Takes the command's name out of its arguments.
+// Moves the command's name out of its arguments.
 Result<Maybe> named(Pmi1Command command, const char* key) {
   command.name = command.get(key);
   command.arguments.erase(key);

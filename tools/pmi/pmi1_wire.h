@@ -20,7 +20,7 @@ struct Pmi1Command {
   std::map<std::string, std::string> arguments;
 
   [[nodiscard]] std::string get(const std::string& key, const std::string& otherwise = "") const;
-  // kInvalidArgument unless it is there and a number.
+  // kInvalidArgument if the argument is missing or not a number.
   [[nodiscard]] base::Result<std::int64_t> number(const std::string& key) const;
 };
 
@@ -28,7 +28,7 @@ struct Pmi1Command {
 class Pmi1Reader {
  public:
   void append(std::string_view bytes) { buffer_ += bytes; }
-  // The next whole command, nothing if more bytes are needed, or the error.
+  // Returns the next whole command, or nullopt if it needs more bytes.
   [[nodiscard]] base::Result<std::optional<Pmi1Command>> next();
 
  private:

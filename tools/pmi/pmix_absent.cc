@@ -1,4 +1,4 @@
-// Stands in for the PMIx server where regroup is built without libpmix's headers.
+// Replaces the PMIx server if regroup is built without libpmix's headers.
 #include "base/status.h"
 #include "tools/pmi/pmix_server.h"
 

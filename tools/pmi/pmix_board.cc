@@ -1,4 +1,4 @@
-// One board for all spaces of the job: ranges narrower than the session are not kept apart.
+// All spaces of the job share one board: PMIx ranges narrower than the session are ignored.
 #include "tools/pmi/pmix_board.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace regroup::pmi {
 namespace {
 
-// Directives that come among the data to be published.
+// Directives that PMIx mixes with the data to publish.
 bool is_directive(const pmix_info_t& info) {
   for (const char* key : {PMIX_RANGE, PMIX_PERSISTENCE, PMIX_USERID, PMIX_GRPID, PMIX_TIMEOUT}) {
     if (std::strncmp(info.key, key, PMIX_MAX_KEYLEN) == 0) return true;
@@ -54,7 +54,7 @@ pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* in
     entry = {owner, {}, once};
     library_.Value_xfer(&entry.value, &infos[i].value);
   }
-  // Answers may take entries away: one waiter at a time, first come, first served.
+  // An answer may remove entries, so waiters are served one at a time, in the order of arrival.
   for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
     const auto next = std::next(waiter);
     if (present(waiter->keys) >= waiter->wanted) {
@@ -81,7 +81,7 @@ void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found)
     pmix_pdata_t& out = data.emplace_back();
     out.proc = entry->second.owner;
     std::strncpy(out.key, key.c_str(), PMIX_MAX_KEYLEN);
-    out.value = entry->second.value;  // borrowed: it is copied before `found` returns
+    out.value = entry->second.value;  // not owned: `found` copies it before it returns
     if (entry->second.once) read.push_back(entry);
   }
   const bool all = data.size() == keys.size();
@@ -92,7 +92,7 @@ void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found)
 void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys,
                        const pmix_info_t* infos, std::size_t count, Found found) {
   const pmix_info_t* wait_for = find(infos, count, PMIX_WAIT);
-  // 0, or no number at all, means every key.
+  // 0, or no number, means every key.
   const std::size_t asked =
       wait_for == nullptr || wait_for->value.type == PMIX_BOOL
           ? 0
@@ -109,7 +109,7 @@ void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
   place->limit = std::make_unique<boost::asio::steady_timer>(loop_, std::chrono::seconds(seconds));
   place->limit->async_wait([this, id = place->id](const boost::system::error_code& error) {
     const auto place = std::ranges::find(waiters_, id, &Waiter::id);
-    if (error || place == waiters_.end()) return;  // it may have been served since this was queued
+    if (error || place == waiters_.end()) return;  // the waiter was served in the meantime
     const Waiter late = std::move(*place);
     waiters_.erase(place);
     std::vector<pmix_pdata_t> none;

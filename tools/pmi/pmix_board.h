@@ -1,5 +1,5 @@
-// What PMIx clients publish and look up: MPI_Publish_name, and the meeting of MPI_Comm_accept and
-// connect.
+// The data that PMIx clients publish and look up: for MPI_Publish_name, and for MPI_Comm_accept and
+// MPI_Comm_connect.
 #pragma once
 
 #include <utility>
@@ -17,7 +17,7 @@
 
 namespace regroup::pmi {
 
-// Used by the loop's thread.
+// To be used on the loop's thread only.
 class PmixBoard {
  public:
   PmixBoard(boost::asio::io_context& loop, const PmixLibrary& library)
@@ -26,16 +26,17 @@ class PmixBoard {
   PmixBoard(const PmixBoard&) = delete;
   PmixBoard& operator=(const PmixBoard&) = delete;
 
-  // PMIX_ERR_DUPLICATE_KEY if one of the keys is there.
+  // PMIX_ERR_DUPLICATE_KEY if a key is already published.
   [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos,
                                       std::size_t count);
-  // Answers with what is there; with PMIX_WAIT, when all is there or after PMIX_TIMEOUT.
+  // Calls `found` at once with the keys that are published; with PMIX_WAIT, when all are, or after
+  // PMIX_TIMEOUT.
   using Found = std::function<void(pmix_status_t, std::vector<pmix_pdata_t>&)>;
   void lookup(const pmix_proc_t& owner, std::vector<std::string> keys, const pmix_info_t* infos,
               std::size_t count, Found found);
-  // `owner`, of which PMIX_RANK_WILDCARD means all ranks, waits no more: PMIX_ERR_LOST_CONNECTION.
+  // Ends the lookups of `owner` with PMIX_ERR_LOST_CONNECTION. PMIX_RANK_WILDCARD means all ranks.
   void forget(const pmix_proc_t& owner);
-  // Without keys: all that `owner` published.
+  // Removes `keys` that `owner` published; if there are none, all of the owner's keys.
   [[nodiscard]] pmix_status_t unpublish(const pmix_proc_t& owner,
                                         const std::vector<std::string>& keys);
 

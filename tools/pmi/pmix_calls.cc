@@ -1,5 +1,5 @@
-// Each call comes on libpmix's thread and is posted to the loop, where the arguments are still
-// valid: libpmix keeps them until the callback.
+// libpmix calls on its own thread; each call is posted to the loop. The arguments are still valid
+// there: libpmix keeps them until the callback.
 #include "tools/pmi/pmix_calls.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace regroup::pmi {
 namespace {
 
-// libpmix passes its host no object: there is one server per process.
+// libpmix passes no user pointer to these functions, so there is one server per process.
 std::atomic<PmixState*> g_server{nullptr};
 
 bool has_key(const char* key, const char* name) {
@@ -66,7 +66,8 @@ char* copied(std::string_view bytes) {
   return copy;
 }
 
-// `then` gets what the processes' hosts brought, which is `bytes` where that is this one alone.
+// Calls `then` with the data of all hosts of the processes. If that is this host alone, these are
+// `bytes`.
 void together(PmixState& server, std::string what, const pmix_proc_t* procs, std::size_t count,
               std::string_view bytes, const std::function<void(std::string_view)>& then) {
   auto hosts = server.hosts_of(procs, count);
@@ -80,7 +81,7 @@ void together(PmixState& server, std::string what, const pmix_proc_t* procs, std
                        });
 }
 
-// Describes a new group to its members: its number, their data and their identifiers.
+// What the members of a new group receive: its number, their data and their identifiers.
 void describe_group(PmixState& server, InfoList& infos, const std::vector<pmix_proc_t>& members,
                     const pmix_info_t* directives, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -152,7 +153,7 @@ struct PmixCalls {
     });
   }
 
-  // Asked for processes of other hosts only.
+  // libpmix calls it for processes of other hosts only.
   static pmix_status_t direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                                     pmix_modex_cbfunc_t then, void* data) {
     return hand_over([=, proc = *proc](PmixState& server) {
@@ -244,7 +245,7 @@ struct PmixCalls {
     return done(then, data);
   }
 
-  // Sessions ask for process sets: there are none besides MPI's own.
+  // MPI sessions ask for process sets: there are only those of MPI itself.
   static pmix_status_t query(pmix_proc_t*, pmix_query_t* queries, std::size_t count,
                              pmix_info_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
@@ -266,9 +267,9 @@ struct PmixCalls {
     return hand_over([=](PmixState&) { then(PMIX_SUCCESS, nullptr, 0, data, nullptr, nullptr); });
   }
 
-  // A group of MPI_Comm_create_from_group: it gets a number, and the data that its members gave.
-  // Nothing is known here of a group that ends; libpmix 5.0 would ask twice if that were answered
-  // later.
+  // A group of MPI_Comm_create_from_group gets a number and the data of its members. The end of a
+  // group is answered at once, since this server keeps no groups; libpmix 5.0 would ask twice if
+  // the answer came later.
   static pmix_status_t group(pmix_group_operation_t operation, char*, const pmix_proc_t* procs,
                              std::size_t nprocs, const pmix_info_t* directives, std::size_t count,
                              pmix_info_cbfunc_t then, void* data) {

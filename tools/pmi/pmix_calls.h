@@ -7,7 +7,8 @@ namespace regroup::pmi {
 
 struct PmixState;
 
-// They serve `server`, which outlives libpmix's use of the table; nullptr: all are refused.
+// The functions use `server`, which must outlive libpmix's use of the table; if it is null, they
+// refuse every call.
 [[nodiscard]] pmix_server_module_t pmix_calls(PmixState* server);
 
 }  // namespace regroup::pmi

@@ -1,4 +1,4 @@
-// dlopen and a table of pointers.
+// Loads libpmix with dlopen.
 #include "tools/pmi/pmix_library.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// libpmix, loaded when it is wanted, so that everything else works without it. Built against its
-// headers (4.2) and called through a table of the functions used; nothing else of it is linked.
+// libpmix, loaded on first use, so that everything else works without it. This is compiled against
+// its headers (4.2) and calls it through a table of functions; the program does not link it.
 #pragma once
 
 #include <pmix.h>
@@ -37,7 +37,7 @@ struct PmixLibrary {
   REGROUP_PMIX_FUNCTIONS(REGROUP_PMIX_POINTER)
 #undef REGROUP_PMIX_POINTER
 
-  // The library stays loaded until the process ends. kNotFound says what the loader said.
+  // The library stays loaded until the process ends. kNotFound has the loader's message.
   [[nodiscard]] static base::Result<PmixLibrary> load(const std::string& file);
   // "PMIx_CALL(OBJECT): its reason".
   [[nodiscard]] base::Status error(const char* call, const std::string& object,
@@ -46,7 +46,7 @@ struct PmixLibrary {
 
 [[nodiscard]] pmix_proc_t make_proc(const std::string& space, pmix_rank_t rank);
 
-// An array of pmix_info_t that owns copies of what was put into it.
+// An array of pmix_info_t that owns copies of its values.
 class InfoList {
  public:
   explicit InfoList(const PmixLibrary& library) : library_(library) {}

@@ -66,7 +66,7 @@ void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space,
   infos.add(PMIX_TDIR_RMCLEAN, true);
 }
 
-// Which hosts there are, and which ranks run on them.
+// The hosts, and the ranks on each.
 void add_maps(InfoList& infos, const PmixLibrary& library, const Layout& layout) {
   std::vector<std::string> names, ranks;
   for (const Layout::Host& host : layout.hosts()) {
@@ -85,7 +85,7 @@ void add_maps(InfoList& infos, const PmixLibrary& library, const Layout& layout)
   std::free(procs);
 }
 
-// Open MPI asks what two ranks share; unbound they share the node.
+// Open MPI asks which hardware two ranks share; ranks that are not bound share the node.
 void add_binding(InfoList& facts, const OpenSpace& space, std::uint32_t rank) {
   if (rank >= space.bindings.size() || space.bindings[rank].locality.empty()) return;
   facts.add(PMIX_CPUSET, space.bindings[rank].cpus);
@@ -113,7 +113,7 @@ void add_ranks(InfoList& infos, const PmixLibrary& library, const OpenSpace& spa
   }
 }
 
-// A younger libpmix than the headers reads a longer table: what is behind it must be null.
+// A libpmix newer than the headers reads a longer table: the entries after ours must be null.
 struct PmixModule {
   pmix_server_module_t calls;
   std::array<void*, 32> more;
@@ -133,7 +133,7 @@ base::Status register_space(const PmixState& state, const OpenSpace& space, cons
     infos.add(PMIX_PARENT_ID, make_proc(state.name_of(space.parent->space), space.parent->rank));
   }
   pmix_proc_t proc = make_proc(state.name_of(space.space), 0);
-  // Without a callback the calls return when they are through.
+  // Without a callback the calls block until they are complete.
   pmix_status_t status =
       state.library.server_register_nspace(proc.nspace, static_cast<int>(layout.here().size()),
                                            infos.data(), infos.size(), nullptr, nullptr);
@@ -179,8 +179,7 @@ std::vector<std::uint32_t> PmixState::hosts_of(const pmix_proc_t* procs, std::si
 
 PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(state)) {}
 
-// libpmix itself stays as it is until the process ends, which is soon: its own end takes longer
-// than a job.
+// Does not finalize libpmix, since that can take longer than a job; the process ends soon.
 PmixServer::~PmixServer() { static_cast<void>(pmix_calls(nullptr)); }
 
 base::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context& loop,
@@ -222,7 +221,7 @@ base::Result<std::vector<std::string>> PmixServer::environment_of(ProcId process
   std::vector<std::string> out;
   for (char** string = strings; string != nullptr && *string != nullptr; ++string)
     out.emplace_back(*string);
-  out.emplace_back("OMPI_MCA_schizo=flux");  // else Open MPI 4.1 takes itself for a singleton
+  out.emplace_back("OMPI_MCA_schizo=flux");  // otherwise Open MPI 4.1 starts as a singleton
   return out;
 }
 
@@ -245,7 +244,7 @@ void PmixServer::fetch(ProcId of, PmixEvents::OnFetched then) {
   auto request = std::make_unique<Request>(Request{state_->loop, std::move(then)});
   const pmix_status_t status = state_->library.server_dmodex_request(&proc, answer, request.get());
   if (status == PMIX_SUCCESS) {
-    static_cast<void>(request.release());  // `answer` has it
+    static_cast<void>(request.release());  // `answer` owns it
   } else {
     request->then(status, {});
   }

@@ -1,5 +1,5 @@
-// The PMIx server for the members on this node: what Open MPI asks its launcher for. Built without
-// libpmix's headers it is pmix_absent.cc, and start() says so.
+// The PMIx server for the members on this node, which Open MPI expects of its launcher. Without
+// libpmix's headers pmix_absent.cc is built instead, and start() returns an error.
 #pragma once
 
 #include <utility>
@@ -18,22 +18,23 @@
 
 namespace regroup::pmi {
 
-// Called on the loop's thread. The process that caused one goes on when it returns.
+// Called on the loop's thread. The process that caused an event continues when the function
+// returns.
 struct PmixEvents {
   std::function<void(ProcId)> connected;
   std::function<void(ProcId)> finalized;
   std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
-  // Processes of these spaces; of two at least.
+  // Processes of these spaces, at least two, have connected or disconnected.
   std::function<void(std::vector<std::uint32_t> spaces)> groups_connected, groups_disconnected;
-  // Processes of several hosts do `what` together: `then` gets what all hosts brought, in their
-  // order.
+  // Processes of several hosts do `what` together. Calls `then` with the data of all hosts, in the
+  // order of `hosts`.
   std::function<void(const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, std::function<void(std::vector<std::byte>)> then)>
       gather;
-  // What a process of another host has made known of itself; `status` is libpmix's.
+  // Fetches the data that a process of another host has committed; `status` is a code of libpmix.
   using OnFetched = std::function<void(std::int32_t status, std::vector<std::byte> data)>;
   std::function<void(ProcId of, OnFetched then)> fetch;
-  // `answer` is called with the number of the new space, or why there is none.
+  // Calls `answer` with the number of the new space.
   using Answer = std::function<void(base::Result<std::uint32_t>)>;
   std::function<void(ProcId parent, std::vector<SpawnApp>, Answer answer)> spawn;
 };
@@ -47,29 +48,29 @@ struct PmixOptions {
 
 struct PmixState;
 
-// libpmix calls back on a thread of its own: each call is handed to the loop, where everything
-// happens.
+// libpmix calls back on its own thread; each call is posted to the loop, whose thread does all
+// work.
 class PmixServer {
  public:
-  // One per process: libpmix's callbacks know no object. kNotFound: there is no libpmix.
+  // Only one per process: libpmix's callbacks have no user pointer. kNotFound: libpmix is missing.
   [[nodiscard]] static base::Result<std::unique_ptr<PmixServer>> start(
       boost::asio::io_context& loop, PmixOptions options, PmixEvents events);
   ~PmixServer();
   PmixServer(const PmixServer&) = delete;
   PmixServer& operator=(const PmixServer&) = delete;
 
-  // Makes the space known; the variables by rank, of those on this host. Blocks for well under a
-  // millisecond.
+  // Registers the space. Returns the environment variables of each rank on this host. Blocks for
+  // well under a millisecond.
   [[nodiscard]] base::Result<std::vector<std::vector<std::string>>> open_space(
       const OpenSpace& space);
-  // The variables of a rank of an open space.
+  // Returns the environment variables of a rank of an open space.
   [[nodiscard]] base::Result<std::vector<std::string>> environment_of(ProcId process) const;
-  // The space's processes have ended. Blocks for well under a millisecond.
+  // To be called when the space's processes have ended. Blocks for well under a millisecond.
   void close_space(std::uint32_t space);
-  // What a process of this host makes known of itself, as soon as it has.
+  // Calls `then` with the data of a process of this host, once the process has committed it.
   void fetch(ProcId of, PmixEvents::OnFetched then);
-  // Fails the operations that wait for this member. If it failed, notifies the others, for a
-  // fault-tolerant program.
+  // Fails the operations that wait for this member. If it failed, notifies the other members, for
+  // fault-tolerant programs.
   void member_gone(const MemberGone& gone);
 
  private:

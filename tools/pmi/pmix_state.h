@@ -15,7 +15,7 @@
 
 namespace regroup::pmi {
 
-// Touched by the loop's thread only.
+// To be used on the loop's thread only.
 struct PmixState {
   PmixState(boost::asio::io_context& the_loop, const PmixLibrary& loaded, PmixOptions the_options,
             PmixEvents the_events)
@@ -27,7 +27,7 @@ struct PmixState {
 
   [[nodiscard]] std::string name_of(std::uint32_t space) const;
   [[nodiscard]] std::optional<ProcId> proc_id_of(const pmix_proc_t& proc) const;
-  // That these processes run on, of which PMIX_RANK_WILDCARD means all of a space; in their order.
+  // The hosts of these processes, in their order. PMIX_RANK_WILDCARD means all ranks of a space.
   [[nodiscard]] std::vector<std::uint32_t> hosts_of(const pmix_proc_t* procs,
                                                     std::size_t count) const;
 
@@ -36,8 +36,8 @@ struct PmixState {
   PmixOptions options;
   PmixEvents events;
   PmixBoard board;
-  std::map<std::uint32_t, std::vector<std::uint32_t>> spaces = {};  // by rank, the host
-  std::size_t contexts = 0;                                         // ids given to groups
+  std::map<std::uint32_t, std::vector<std::uint32_t>> spaces = {};  // the host of each rank
+  std::size_t contexts = 0;                                         // the last id of a group
 };
 
 }  // namespace regroup::pmi

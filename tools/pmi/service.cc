@@ -60,7 +60,7 @@ void Service::on(const OpenSpace& open) {
   }
 }
 
-// PMI-1 gives it a connection of its own, whatever becomes of that of a predecessor.
+// The process gets its own PMI-1 connection, independent of that of a predecessor.
 void Service::make_ready(ProcId process, std::vector<std::string> environment, bool spawned) {
   RankReady ready{process, std::move(environment)};
   auto client = pmi1_.connect(process, spawned);
@@ -98,7 +98,7 @@ void Service::on(const SpawnDone& done) {
                             : base::Result<std::uint32_t>(base::internal_error(done.error)));
 }
 
-// All hosts do the same things in the same order, so they count alike.
+// All hosts do the same operations in the same order, so their counts are equal.
 void Service::gather(const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, OnGathered then) {
   std::string key = fmt::format("{} #{}", what, ++times_[what]);

@@ -1,4 +1,4 @@
-// The helper as a whole: what the agent says, given to the two servers, and back.
+// Passes messages between the agent and the two servers, PMI-1 and PMIx.
 #pragma once
 
 #include <utility>
@@ -25,15 +25,15 @@ struct ServiceOptions {
   std::uint32_t host = 0;  // number of this host in the job
 };
 
-// Used by the loop's thread.
+// To be used on the loop's thread only.
 class Service {
  public:
   Service(boost::asio::io_context& loop, base::Fd agent, ServiceOptions options);
-  // Loads libpmix, if it is there, and tells the agent what came of it.
+  // Loads libpmix and reports the result to the agent.
   void start();
 
  private:
-  // What a MPI_Comm_spawn waits for.
+  // An MPI_Comm_spawn that waits for the agent.
   struct Pending {
     ProcId parent;
     KeyValues values;                                         // PMI-1
@@ -51,9 +51,9 @@ class Service {
   void on(const Fetch& fetch);
   void on(const Fetched& fetched);
   template <class Other>
-  void on(const Other&) {}  // what only the helper says
+  void on(const Other&) {}  // messages that only the helper sends
   void make_ready(ProcId process, std::vector<std::string> environment, bool spawned);
-  // In the agent's socket, whatever happens to us, when this returns.
+  // When this returns, the message is in the agent's socket, even if this process crashes.
   void tell(const Message& message, base::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
   using OnGathered = std::function<void(std::vector<std::byte>)>;
@@ -69,7 +69,7 @@ class Service {
   std::unique_ptr<PmixServer> pmix_;
   std::map<std::uint64_t, Pending> pending_;
   std::uint64_t requests_ = 0;
-  std::map<std::string, std::uint64_t> times_;  // that processes of several hosts did this together
+  std::map<std::string, std::uint64_t> times_;  // how often processes of several hosts did this
   std::map<std::string, OnGathered> gathering_;
   std::map<std::uint64_t, PmixEvents::OnFetched> fetching_;
 };

@@ -1,4 +1,4 @@
-// Each option is a word, its value the next one, or the rest after '='.
+// An option's value is the next word, or follows '=' in the same word.
 #include "tools/topo/options.h"
 
 #include <fmt/format.h>

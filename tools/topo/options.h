@@ -11,10 +11,10 @@ namespace regroup::topo {
 
 struct Options {
   bool help = false;
-  std::string machine;  // a file; "": this machine
+  std::string machine;  // the file to read; "": this machine
   std::string svg, png;
   std::vector<int> gpu_of_rank;
-  bool fresh = false;  // replace what the cache says
+  bool fresh = false;  // do not read the cache, but replace it
   enum class Colours { kAuto, kAlways, kNever } colours = Colours::kAuto;
 };
 
@@ -28,7 +28,7 @@ inline constexpr std::string_view kUsage =
     "  --fresh                      detect this machine again, without the cache\n"
     "  -h, --help                   print this help\n";
 
-// kInvalidArgument names the word.
+// The message of kInvalidArgument names the bad word.
 [[nodiscard]] base::Result<Options> parse_options(const std::vector<std::string>& words);
 
 }  // namespace regroup::topo

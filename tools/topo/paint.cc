@@ -1,5 +1,5 @@
-// A table of cairo's functions, so that neither the build of other programs nor the tree in the
-// terminal needs it.
+// Calls cairo through a table of pointers, so that neither other programs nor the tree in the
+// terminal need the library.
 #include "tools/topo/paint.h"
 
 #include <cairo/cairo-svg.h>
@@ -122,7 +122,7 @@ class Painter {
       cairo_.set_font_size(to_, label.size * label.most / size.width);
       cairo_.text_extents(to_, label.text.c_str(), &size);
     }
-    cairo_text_extents_t figure;  // so that texts in a line stand in a line
+    cairo_text_extents_t figure;  // of a digit: all labels in a row get the same baseline
     cairo_.text_extents(to_, "0", &figure);
     set(label.colour);
     cairo_.move_to(to_, label.left ? label.at.x : label.at.x - size.width / 2 - size.x_bearing,

@@ -1,4 +1,4 @@
-// Pictures as files, by cairo, which is loaded when one is asked for.
+// Writes pictures to files with cairo, which is loaded on first use.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace regroup::topo {
 
 enum class Format { kSvg, kPng };
 
-// kUnavailable: there is no libcairo.so.2; else what cairo says of the file.
+// kUnavailable: libcairo.so.2 cannot be loaded. Other errors are those of cairo for the file.
 [[nodiscard]] base::Status paint(const Picture& picture, Format format, const std::string& path);
 
 }  // namespace regroup::topo

@@ -1,5 +1,5 @@
-// Layout from the leaves up: a bar is as wide as what hangs on it, so links are vertical and never
-// cross.
+// Lays out from the leaves up: a bar is as wide as the nodes attached to it, so links are vertical
+// and never cross.
 #include "tools/topo/picture.h"
 
 #include <fmt/format.h>
@@ -114,7 +114,7 @@ class Layout {
           11, kFaint, out_.width - 40);
   }
 
-  // All NUMA nodes are joined with each other: one line above them says how wide.
+  // All NUMA nodes are linked with each other: one line above them shows the bandwidth.
   void draw_numa_links() {
     double narrowest = 0;
     for (const Link& link : machine_.links) {
@@ -159,7 +159,7 @@ class Layout {
     const double x = middle(box);
     out_.strokes.push_back(
         {{x, above.y + above.height}, {x, box.y}, kPci, std::clamp(link.gbytes / 10, 1.2, 6.0)});
-    if (link.gbytes < 1000) {  // more than any wire: nobody said
+    if (link.gbytes < 1000) {  // a larger number stands for an unknown bandwidth
       out_.labels.push_back(
           {{x + 6, box.y - 11}, gbytes_text(link.gbytes), 9.5, false, kFaint, 60, true});
     }
@@ -286,8 +286,8 @@ class Layout {
                 [this](std::uint32_t a, std::uint32_t b) { return boxes_[a].x < boxes_[b].x; });
     }
     const auto foot = [&](std::uint32_t gpu, std::uint32_t other) {
-      // The nearest on its right leaves at the right edge, so that curves do not cross at their
-      // feet.
+      // The curve to the nearest GPU on the right starts at the right edge, so that curves do not
+      // cross near their ends.
       const auto& all = peers[gpu];
       const auto rank = std::find(all.begin(), all.end(), other) - all.begin();
       const auto left = std::count_if(all.begin(), all.end(),

@@ -1,4 +1,4 @@
-// The picture of a machine as shapes: where everything lies, before anything is painted.
+// The picture of a machine as shapes with their positions, not yet painted.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Box {
   double radius = 5;
 };
 
-// Straight, or a curve that hangs `sag` below its ends.
+// A straight line, or a curve whose middle is `sag` below its ends.
 struct Stroke {
   Point from, to;
   Colour colour;
@@ -32,7 +32,8 @@ struct Stroke {
   double sag = 0;
 };
 
-// `at` is its middle; `left`: its left end. Wider than `most`, it is written smaller.
+// `at` is the middle of the text, or its left end if `left`. A text wider than `most` is written
+// smaller.
 struct Label {
   Point at;
   std::string text;
@@ -50,8 +51,9 @@ struct Picture {
   std::vector<Label> labels;
 };
 
-// NUMA nodes and switches are bars over what hangs on them; GPUs and NICs stand in one row, NVLinks
-// below it. `rank_of_gpu`: by GPU, -1: none; empty: no ranks are shown.
+// Draws NUMA nodes and switches as bars over the devices attached to them, GPUs and NICs in one
+// row, NVLinks below it. `rank_of_gpu` has the rank of each GPU, -1 for none; if it is empty, the
+// picture shows no ranks.
 [[nodiscard]] Picture picture_of(const topology::Machine& machine,
                                  const std::vector<int>& rank_of_gpu);
 
