@@ -1,5 +1,5 @@
-// The membership of the next World, and the plan that assigns its leaves to members: pure
-// functions. decide() returns its reason, a sentence that `regroup status` prints.
+// The membership of the next World: pure functions. decide() returns its reason, a sentence that
+// `regroup status` prints.
 #pragma once
 
 #include <cstdint>
@@ -111,20 +111,6 @@ struct MemberCounts {
 // `before`, dead ones included, and the resume position of `before`.
 [[nodiscard]] proto::Position resume_of(
     const proto::World& before,
-    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots);
-
-// Returns the plan of step `step`: the slot that holds or computes each leaf.
-// - A leaf sealed on a node of the next World stays in its slot, even if that slot's owner is dead.
-// - A leaf that a survivor was to compute stays with that survivor.
-// - The leaves of lost members go, in contiguous runs, to the survivors with the fewest leaves
-// left.
-// - A member with needs_state or replays gets none; at least one member must have neither.
-// - If a member's buffers cannot hold its leaves, all members get even shares and seals elsewhere
-//   are void.
-// `before`: the owner of each leaf until now; empty for the first World, which gets even shares.
-[[nodiscard]] std::vector<proto::SlotId> plan_leaves(
-    proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
-    const std::vector<proto::WorldMember>& next,
     const std::map<proto::NodeId, std::vector<proto::SlotReport>>& slots);
 
 }  // namespace regroup::membership

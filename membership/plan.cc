@@ -2,6 +2,8 @@
 // buffers: docs/design/interfaces.md, Buffers. Invariants: each leaf has one owner; a sealed sum is
 // used whole or not at all, since its leaves cannot be separated; a leaf is computed again only if
 // no usable seal has it.
+#include "membership/plan.h"
+
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -11,7 +13,6 @@
 #include <tuple>
 #include <utility>
 
-#include "membership/membership.h"
 #include "proto/canonical.h"
 
 namespace regroup::membership {

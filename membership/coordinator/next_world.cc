@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "membership/membership.h"
+#include "membership/plan.h"
 
 namespace regroup::membership {
 namespace {

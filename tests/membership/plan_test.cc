@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "membership/membership.h"
+#include "membership/plan.h"
 #include "proto/canonical.h"
 
 namespace regroup::membership {
