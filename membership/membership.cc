@@ -33,7 +33,7 @@ struct Tally {
           starting += 1;
           break;
         case MemberState::kWarm:
-          (m.learning ? learning : warm).push_back(m.id);
+          (is_learner(m.catch_up) ? learning : warm).push_back(m.id);
           break;
         case MemberState::kActive:
         case MemberState::kDraining:
@@ -138,6 +138,26 @@ const char* state_name(MemberState state) {
       return "gone";
   }
   return "";
+}
+
+bool may_follow(MemberState from, MemberState to) {
+  return from == to || std::ranges::any_of(kMemberTransitions, [&](const MemberTransition& one) {
+           return one.from == from && one.to == to;
+         });
+}
+
+CatchUp after(CatchUp state, CatchUpEvent event) {
+  using enum CatchUp;
+  // Rows: the event; columns: the state before.
+  static constexpr CatchUp kAfter[][4] = {
+      // kCopy, kLearning, kCaughtUp, kReplays
+      {kLearning, kLearning, kCaughtUp, kCaughtUp},  // kOrdered
+      {kReplays, kCaughtUp, kCaughtUp, kReplays},    // kDone
+      {kCopy, kLearning, kReplays, kReplays},        // kAdmitted
+      {kCopy, kLearning, kLearning, kCopy},          // kUndone
+      {kCopy, kCopy, kReplays, kReplays},            // kGivenUp
+  };
+  return kAfter[static_cast<std::size_t>(event)][static_cast<std::size_t>(state)];
 }
 
 std::string still_starting(std::size_t ready, std::size_t starting) {

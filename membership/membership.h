@@ -59,12 +59,63 @@ enum class MemberState : std::uint8_t {
 };
 [[nodiscard]] const char* state_name(MemberState state);
 
+// The transitions of a member's life; there is no other. A restarted coordinator begins with the
+// states that are in its journal.
+struct MemberTransition {
+  MemberState from;
+  MemberState to;
+  const char* when;
+};
+inline constexpr MemberTransition kMemberTransitions[] = {
+    {MemberState::kStarting, MemberState::kWarm, "its Ready was accepted"},
+    {MemberState::kStarting, MemberState::kGone, "its process ended, or was dismissed"},
+    {MemberState::kWarm, MemberState::kActive, "a World with it was formed"},
+    {MemberState::kWarm, MemberState::kGone, "it is dead, or was dismissed"},
+    {MemberState::kActive, MemberState::kDraining, "it got its Notice"},
+    {MemberState::kActive, MemberState::kDrained, "it had stopped before it could be spared"},
+    {MemberState::kActive, MemberState::kLost, "it is dead"},
+    {MemberState::kDraining, MemberState::kDrained, "it stopped at a step boundary"},
+    {MemberState::kDraining, MemberState::kLost, "it is dead"},
+    {MemberState::kDrained, MemberState::kLost, "it is dead"},
+    {MemberState::kDrained, MemberState::kGone, "it was dismissed"},
+    {MemberState::kLost, MemberState::kGone, "a World without it was formed"},
+};
+// True if a member in `from` may be in `to` next, or stays in it.
+[[nodiscard]] bool may_follow(MemberState from, MemberState to);
+
+// How a member that joins a running job gets the state. docs/design/catch_up.md.
+enum class CatchUp : std::uint8_t {
+  kCopy,      // it copies the state inside the regroup that admits it, or has it
+  kLearning,  // a state transfer brings it up; admitted before only if min requires it, with a copy
+  kCaughtUp,  // as kLearning, and has what the transfer brings; waits for the other learners
+  kReplays    // has it, and may be admitted or is: it replays to the state of its World
+};
+enum class CatchUpEvent : std::uint8_t {
+  kOrdered,   // it is to have a state transfer
+  kDone,      // the transfer has brought it up to a step
+  kAdmitted,  // learners that have caught up are admitted now
+  kUndone,    // what the transfer brought is of no use any more
+  kGivenUp    // no further transfer is tried
+};
+// The table of transitions, in membership.cc.
+[[nodiscard]] CatchUp after(CatchUp state, CatchUpEvent event);
+// Waits for a state transfer, so it is not admitted unless min requires it.
+[[nodiscard]] inline bool is_learner(CatchUp state) {
+  return state == CatchUp::kLearning || state == CatchUp::kCaughtUp;
+}
+// Has what a state transfer brought.
+[[nodiscard]] inline bool has_caught_up(CatchUp state) {
+  return state == CatchUp::kCaughtUp || state == CatchUp::kReplays;
+}
+
 struct Member {
   proto::MemberId id = 0;
   proto::SlotId slot_id;  // meaningful from kWarm on
   MemberState state = MemberState::kStarting;
+  CatchUp catch_up = CatchUp::kCopy;
+  // Neither is a state: a member in the World finishes before it is lost or gone, and the wish that
+  // it leaves may come in any state of a living member.
   bool finished = false;      // its finish() committed
-  bool learning = false;      // warm, but not caught up: admitted only if min requires it
   bool leave_wanted = false;  // not counted towards the target; leaves once it can be spared
   std::string cause;          // why it was lost, if known: "killed by signal 9"
 };

@@ -14,7 +14,8 @@ namespace regroup::membership {
 // Returns the plan of step `step`: the slot that holds or computes each leaf.
 // - A leaf sealed on a node of the next World stays in its slot, even if that slot's owner is dead.
 // - A leaf that a survivor was to compute stays with that survivor.
-// - The leaves of lost members go, in contiguous runs, to the survivors with the fewest leaves left.
+// - The leaves of lost members go, in contiguous runs, to the survivors with the fewest leaves
+//   left.
 // - A member with needs_state or replays gets none; at least one member must have neither.
 // - If a member's buffers cannot hold its leaves, all members get even shares and seals elsewhere
 //   are void.

@@ -173,8 +173,8 @@ MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool al
                        ? r.first_rank
                        : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
   if (launched || (alive && world_.generation > 0)) return r;
-  r.state = MemberState::kGone;
-  r.dismissed = true;
+  r.move_to(MemberState::kGone);
+  r.set_ended_by(EndedBy::kCoordinator);
   r.kill_at = now_ + std::chrono::seconds(1);  // unless it is reaped before
   return r;
 }
@@ -191,11 +191,12 @@ void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) 
     members_.edit(id)->cause = "its slot was reassigned";
     lose_with_node(members_.edit(id));
   }
-  r->state = MemberState::kWarm;
+  r->move_to(MemberState::kWarm);
   r->slot_id = {node, ready.slot};
   r->warm_order = ++ready_count_;
-  r->learning = world_.generation > 0 && policy_.kept_results > 0 &&
-                ready.join.state_bytes >= policy_.learn_above;
+  if (world_.generation > 0 && policy_.kept_results > 0 &&
+      ready.join.state_bytes >= policy_.learn_above)
+    r->catch_up_with(CatchUpEvent::kOrdered);
   on_first_ready();
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
@@ -219,7 +220,7 @@ void Coordinator::settle_drained(MemberInfo* r) {
   if (r->state == MemberState::kStarting)
     return dismiss(r, true, "left on notice");  // the World went on without it
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
-  if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
+  if (r->state == MemberState::kDraining) r->move_to(MemberState::kDrained);
 }
 
 void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
@@ -254,8 +255,8 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
       continue;
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
-    r->state = MemberState::kLost;
-    r->reaped = true;  // since its slot was reassigned
+    r->move_to(MemberState::kLost);
+    r->status = r->status.value_or(0);  // it was reaped, since its slot was reassigned
     if (stayed) not_replaced(*r);
   }
   take_reports(node, reply.slots);
@@ -342,7 +343,7 @@ proto::Reply Coordinator::kill(proto::MemberId id) {
     return {false, fmt::format("kill-member {}: no such member; there are {}", id,
                                members_.ids_of_living())};
   }
-  r->kill_asked = true;
+  r->set_ended_by(EndedBy::kUser);
   r->cause = "killed by regroup kill-member";
   outbox_.send(r->slot_id.node, proto::Kill{id, false, "kill-member"});
   return {true, fmt::format("member {} is being killed", id)};

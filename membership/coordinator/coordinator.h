@@ -125,6 +125,7 @@ class Coordinator {
   void shrink();
   void ask_to_leave(MemberInfo* member);
   void dismiss(MemberInfo* member, bool gently, const std::string& reason);
+  void turn_away(MemberInfo* member, const std::string& reason);
 
   // From one World to the next, and the end: coordinator_regroup.cc.
   void advance();

@@ -26,13 +26,13 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   MemberInfo* r = members_.edit(lost.member);
   if (r == nullptr) {
     r = &recover(lost.member, node, false);
-    if (launch_.joined()) r->state = MemberState::kGone;
+    if (launch_.joined()) r->move_to(MemberState::kGone);
   }
-  if (r->reaped) return;
+  if (r->reaped()) return;
   // It had joined before World 1. Whether an earlier incarnation has counted this loss is unknown.
   if (r->state == MemberState::kStarting && lost.joined) {
     on_first_ready();
-    r->state = MemberState::kGone;
+    r->move_to(MemberState::kGone);
     size_.keep_at_most(members_.staying());
     losses_due_ = true;
   }
@@ -40,29 +40,30 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   r->step = std::max(r->step, lost.step);
   if (lost.failure.known()) r->failure = lost.failure;
   if (lost.reaped) {
-    r->reaped = true;
     r->status = lost.signal != 0 ? 128 + lost.signal : lost.exit_code;
-    if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
+    const bool killed = r->ended_by == EndedBy::kUser || r->ended_by == EndedBy::kHang;
+    if (!killed || lost.signal != SIGKILL) r->cause = cause_of(lost);
     r->kill_at.reset();
-    const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
+    const bool quiet =
+        r->ended_by == EndedBy::kCoordinator || (r->status == 0 && (r->finished || !lost.joined));
     if (!quiet) outbox_.note(loss_message(lost, r->cause));
   }
   if (r->state == MemberState::kStarting) {
     if (lost.reaped) lost_before_ready(r, lost);
   } else if (r->state == MemberState::kWarm || r->lives_in_world()) {
-    const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
-    r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
+    const bool counted_on = r->counted_on();
+    r->move_to(r->in_world() ? MemberState::kLost : MemberState::kGone);
     r->since = now_;
     // Its training thread is dead, so the rest of the process must end; after finish() it may still
     // clean up.
-    if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
-    if (stayed) {
+    if (!r->reaped() && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
+    if (counted_on) {
       budget_.put_off(now_, r->restart_slot, members_.staying() >= policy_.min);
       not_replaced(*r);
-      r->charged = false;
+      r->failure_due = true;
     }
   }
-  if (r->reaped && !r->charged) charge(r);
+  if (r->reaped() && r->failure_due) charge(r);
 }
 
 // The next World shows the members lost during one regroup; a successor finds them in the journaled
@@ -74,13 +75,13 @@ void Coordinator::not_replaced(const MemberInfo& lost) {
 
 // Called once the failure of a lost member is known.
 void Coordinator::charge(MemberInfo* r) {
-  r->charged = true;
-  if (r->kill_asked && !r->stood_still) return;  // by a user, so it is no failure
+  r->failure_due = false;
+  if (r->ended_by == EndedBy::kUser) return;  // so it is no failure
   if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
   // Before World 1 a new member of the same program would be refused as well.
   if (r->failure.kind == kOtherModelKind && world_.generation == 0 &&
       members_.staying() < policy_.min)
-    return end(r->status != 0 ? r->status : 1, r->failure.message);
+    return end(r->failed_status(), r->failure.message);
   std::set<std::uint32_t> others;
   for (const proto::WorldMember& m : world_.members) {
     const MemberInfo* other = members_.find(m.id);
@@ -94,17 +95,17 @@ void Coordinator::charge(MemberInfo* r) {
                          .slot = r->restart_slot,
                          .failure = r->failure,
                          .cause = r->cause,
-                         .outside = r->reaped && !r->stood_still && !r->failure.known() &&
-                                    ended_from_outside(r->status),
+                         .outside = r->reaped() && r->ended_by != EndedBy::kHang &&
+                                    !r->failure.known() && ended_from_outside(*r->status),
                          .ready = r->warm_order > 0,
-                         .learning = r->learning && !was_in,
+                         .learning = is_learner(r->catch_up) && !was_in,
                          .lived = was_in ? now_ - r->entered : base::Duration{},
                          .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
                          .at = std::max(r->step, world_.resume.step())},
                         others);
   if (budget_.row() != before) outbox_.journal(budget_.row());
   if (verdict.what == RestartBudget::What::kRestart) return;
-  const std::int32_t status = r->status != 0 ? r->status : 1;
+  const std::int32_t status = r->failed_status();
   if (verdict.what == RestartBudget::What::kEndJob)
     return end(
         status, verdict.why,
@@ -125,7 +126,7 @@ void Coordinator::forget_failures() {
 }
 
 void Coordinator::lost_before_ready(MemberInfo* member, const proto::MemberLost& lost) {
-  member->state = MemberState::kGone;
+  member->move_to(MemberState::kGone);
   member->since = now_;
   if (stage_ == Stage::kHello) return;
   if (!launch_.joined()) return lost_of_launch(*member, loss_message(lost, member->cause));

@@ -119,7 +119,7 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   round_.begin(awake_);
   if (stage_ == Stage::kHello) outbox_.send_to_all(proto::Hello{});
   for (auto& [id, r] : members_.edit_all()) {
-    if (!r.reaped && !nodes_.contains(r.slot_id.node)) lose_with_node(&r);
+    if (!r.reaped() && !nodes_.contains(r.slot_id.node)) lose_with_node(&r);
   }
 }
 
@@ -142,7 +142,7 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
   bool launch_lost = false;
   for (const proto::MemberId id : members_.on_node(node)) {
     MemberInfo& r = *members_.edit(id);
-    if (r.reaped) continue;
+    if (r.reaped()) continue;
     launch_lost |= r.state == MemberState::kStarting && !launch_.joined();
     lose_with_node(&r);
   }
@@ -154,14 +154,13 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
 // The coordinator does not wait for the processes of a lost node: its agent kills them, and the
 // node's id, which is never used again, fences them off.
 void Coordinator::lose_with_node(MemberInfo* r) {
-  const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
-  r->reaped = true;
+  const bool counted_on = r->counted_on();
   r->status = r->finished ? 0 : 1;
   r->kill_at.reset();
   r->since = now_;
   if (r->cause.empty()) r->cause = "its host was lost";
-  r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
-  if (stayed) not_replaced(*r);
+  r->move_to(r->in_world() ? MemberState::kLost : MemberState::kGone);
+  if (counted_on) not_replaced(*r);
 }
 
 // Counts only if the reporting node has a member in the World. Recorded once per suspicion.
@@ -213,10 +212,8 @@ bool Coordinator::accept_declaration(MemberInfo* r, const proto::Join& join) {
       check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
   if (status.ok()) return true;
   outbox_.note(status.message());
-  dismiss(r, false, status.message());
   r->failure = {r->id, refusal_kind(join, *declared_), "", status.message()};
-  not_replaced(*r);
-  charge(r);
+  turn_away(r, status.message());
   return false;
 }
 

@@ -119,7 +119,7 @@ void Coordinator::end_hello() {
   round_.clear();
   launch_.adopt_joined(now_, size_.target());
   for (auto& [id, r] : members_.edit_all()) {
-    const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
+    const bool ending = r.state == MemberState::kLost && !r.reaped() && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled this may have died before it sent the Notice.
     if (r.state == MemberState::kDraining && !r.drained)
@@ -159,7 +159,7 @@ void Coordinator::end_hello_before_world_1() {
   }
   launch_.adopt(now_);
   for (const auto& [id, r] : members_.all()) {
-    const bool counts = r.reaped && !r.dismissed && !launch_.joined();
+    const bool counts = r.reaped() && r.ended_by != EndedBy::kCoordinator && !launch_.joined();
     if (counts && stage_ == Stage::kStarting)
       lost_of_launch(r, fmt::format("member {}: {}", id, r.cause));
   }
@@ -183,7 +183,7 @@ void Coordinator::start_regroup(const std::string& why) {
   decided_.reset();
   round_.begin(awake_);
   for (auto& [id, r] : members_.edit_all())
-    r.learning &= !r.caught_up;  // caught-up learners join now
+    if (r.catch_up == CatchUp::kCaughtUp) r.catch_up_with(CatchUpEvent::kAdmitted);
   outbox_.send_to_all(proto::Revoke{highest_});
   outbox_.remember(why);
 }
@@ -241,7 +241,7 @@ void Coordinator::enter(const proto::World& world) {
     r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     if (r.state != MemberState::kWarm) continue;
-    r.state = MemberState::kActive;
+    r.move_to(MemberState::kActive);
     r.entered = now_;
     r.entered_at = world_.resume.step();
   }
@@ -250,7 +250,7 @@ void Coordinator::enter(const proto::World& world) {
     if (r.state == MemberState::kDrained) {
       dismiss(&r, true, "left on notice");
     } else if (r.in_world()) {
-      r.state = MemberState::kGone;
+      r.move_to(MemberState::kGone);
     }
   }
 }
@@ -290,7 +290,7 @@ void Coordinator::end_on_notice(const std::string& sentence) {
 void Coordinator::fail(const std::string& what, StateLeft left) {
   const MemberInfo* first = members_.first_failure(progress_since_);
   if (first == nullptr) return end(1, what, left);
-  end(first->status,
+  end(first->failed_status(),
       fmt::format("{}, first member {} ({})", what, first->id,
                   what_of(first->failure, first->cause)),
       left);

@@ -113,7 +113,7 @@ void Coordinator::enforce_limits() {
       if (r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
     }
   }
-  if (now_ >= members_.earliest_kill()) kill_overdue();
+  kill_overdue();
   if (launch_.joined() && now_ >= first_unready_due_) end_unready_members();
   if (done()) return;
   for (const proto::MemberId id : std::set(members_.waiting_to_leave()))
@@ -130,15 +130,9 @@ void Coordinator::enforce_limits() {
 }
 
 void Coordinator::kill_overdue() {
-  base::TimePoint next = base::TimePoint::max();
-  for (auto& [id, r] : members_.edit_all()) {
-    if (r.kill_at && now_ >= *r.kill_at) {
-      r.kill_at.reset();
-      outbox_.send(r.slot_id.node, proto::Kill{id, false, "it did not exit in time"});
-    }
-    if (r.kill_at) next = std::min(next, *r.kill_at);
-  }
-  members_.earliest_kill_is(next);
+  for (const proto::MemberId id : members_.take_overdue(now_))
+    outbox_.send(members_.find(id)->slot_id.node,
+                 proto::Kill{id, false, "it did not exit in time"});
 }
 
 void Coordinator::end_unready_members() {
@@ -154,10 +148,8 @@ void Coordinator::end_unready_members() {
     }
     if (policy_.fixed) return end(1, missing_ranks(members_, policy_.max, seconds));
     outbox_.note(fmt::format("member {} was not ready within {} s", id, seconds));
-    dismiss(&r, false, "not ready in time");
     r.cause = fmt::format("not being ready within {} s", seconds);
-    not_replaced(r);
-    charge(&r);
+    turn_away(&r, "not ready in time");
     if (done()) return;
     if (world_.generation == 0 && members_.staying() < policy_.min) {
       return end(1, fmt::format("member {} was not ready within {} s: {} of at least {}", id,
@@ -201,7 +193,7 @@ void Coordinator::watch_progress() {
     }
     static_cast<void>(kill(id));
     r->cause = "hung";
-    r->stood_still = true;
+    r->set_ended_by(EndedBy::kHang);
   }
   if (policy_.drop_hung) journal_intent();
 }
@@ -214,7 +206,7 @@ void Coordinator::shrink() {
       dismiss(&r, r.state == MemberState::kWarm, "the job was made smaller");
       continue;
     }
-    r.state = MemberState::kDraining;
+    r.move_to(MemberState::kDraining);
     outbox_.send(r.slot_id.node, proto::Notice{id});
   }
 }
@@ -242,19 +234,28 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
     case Leave::kWait:
       return;
     case Leave::kNotice:
-      member->state = MemberState::kDraining;
+      member->move_to(MemberState::kDraining);
       return outbox_.send(member->slot_id.node, proto::Notice{member->id});
     case Leave::kDrained:
-      member->state = MemberState::kDrained;
+      member->move_to(MemberState::kDrained);
       return;
   }
 }
 
 void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
-  member->state = MemberState::kGone;
-  member->dismissed = true;
+  member->move_to(MemberState::kGone);
+  member->set_ended_by(EndedBy::kCoordinator);
   if (gently) member->kill_at = now_ + policy_.leave_grace;
   outbox_.send(member->slot_id.node, proto::Kill{member->id, gently, reason});
+}
+
+// A member that cannot become ready: its slot is charged with the failure, unless a user has killed
+// it.
+void Coordinator::turn_away(MemberInfo* member, const std::string& reason) {
+  const bool failed = member->ended_by != EndedBy::kUser;
+  dismiss(member, false, reason);
+  not_replaced(*member);
+  if (failed) charge(member);
 }
 
 std::optional<base::TimePoint> Coordinator::next_deadline() const {

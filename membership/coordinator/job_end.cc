@@ -14,10 +14,10 @@ std::optional<JobEnd> how_it_ended(base::TimePoint now, const proto::World& worl
   for (const proto::WorldMember& m : world.members) {
     const MemberInfo& r = members.all().at(m.id);
     const bool late = !r.finished && now >= r.since + kStatusWait;
-    if (r.state == MemberState::kLost && !r.reaped && !late) return std::nullopt;
+    if (r.state == MemberState::kLost && !r.reaped() && !late) return std::nullopt;
     lost |= r.state == MemberState::kLost;
-    well = well && r.state == MemberState::kLost && r.reaped && r.status == 0;
-    if (r.finished && status == 0) status = r.status;
+    well = well && r.state == MemberState::kLost && r.status == 0;
+    if (r.finished && status == 0) status = r.status.value_or(0);
   }
   if (members.any_finished()) {
     return JobEnd{JobEnd::How::kFinished, status,

@@ -57,11 +57,11 @@ LaunchUntilJoin::Verdict LaunchUntilJoin::on_end(base::TimePoint now, const Memb
     return one.first < first_member_ || was_refused(one.second);
   };
   if (was_refused(member) && std::ranges::all_of(members.all(), of_others_or_refused)) {
-    return {Then::kEndJob, member.status,
+    return {Then::kEndJob, member.failed_status(),
             fmt::format("every member was refused: {}", member.failure.message)};
   }
   const auto verdict =
-      relaunches_.on_failure(now, member.first_rank, member.status, what, member.failure);
+      relaunches_.on_failure(now, member.first_rank, member.failed_status(), what, member.failure);
   if (!verdict.again) return {Then::kEndJob, verdict.exit_code, verdict.sentence};
   due_ = verdict.due;
   return {Then::kRelaunch, 0, verdict.sentence};

@@ -4,10 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <utility>
 
 namespace regroup::membership {
+
+void MemberInfo::move_to(MemberState next) {
+  assert(may_follow(state, next));
+  state = next;
+}
 
 MemberInfo& MemberTable::add(proto::MemberId id, proto::NodeId node, base::TimePoint now) {
   MemberInfo& r = members_[id];
@@ -56,11 +62,11 @@ std::uint32_t MemberTable::traits_of(const MemberInfo& r) {
   add(kStays, stays);
   add(kStaysActive, stays && active);
   add(kHolds, stays && active && r.has_state());
-  add(kRuns, !r.reaped);
+  add(kRuns, !r.reaped());
   add(kFinished, r.finished);
   add(kUnfinished, r.lives_in_world() && !r.finished);
   add(kBreaks, r.state == MemberState::kDrained || (r.state == MemberState::kLost && !r.finished));
-  add(kLearns, warm && r.learning);
+  add(kLearns, warm && is_learner(r.catch_up));
   add(kLacksResults, r.lacks_results());
   add(kWaits, active && r.leave_wanted);
   return traits;
@@ -124,6 +130,21 @@ std::map<proto::NodeId, std::uint32_t> MemberTable::take_loads() {
   return loads;
 }
 
+std::vector<proto::MemberId> MemberTable::take_overdue(base::TimePoint now) {
+  std::vector<proto::MemberId> out;
+  if (now < earliest_kill()) return out;
+  base::TimePoint next = base::TimePoint::max();
+  for (auto& [id, r] : members_) {
+    if (r.kill_at && now >= *r.kill_at) {
+      r.kill_at.reset();
+      out.push_back(id);
+    }
+    if (r.kill_at) next = std::min(next, *r.kill_at);
+  }
+  earliest_kill_ = next;
+  return out;
+}
+
 proto::MemberId MemberTable::next_id() const {
   return std::max(reserved_below_, members_.empty() ? 0 : members_.rbegin()->first + 1);
 }
@@ -168,7 +189,8 @@ std::string MemberTable::ids_of_living() const {
 const MemberInfo* MemberTable::first_failure(base::TimePoint since) const {
   const MemberInfo* first = nullptr;
   for (const auto& [id, r] : members_) {
-    if (!r.reaped || r.dismissed || r.status == 0 || r.since < since) continue;
+    if (!r.reaped() || r.ended_by == EndedBy::kCoordinator || r.status == 0 || r.since < since)
+      continue;
     if (first == nullptr || r.since < first->since) first = &r;
   }
   return first;

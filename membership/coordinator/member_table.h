@@ -17,32 +17,57 @@
 
 namespace regroup::membership {
 
+// Who ends a member's process. A later one in this order replaces an earlier one, never the
+// reverse: a member that hung and is then killed by the user too has hung.
+enum class EndedBy : std::uint8_t {
+  kItself,      // or a cause outside the job
+  kUser,        // `regroup kill-member`: not a failure
+  kHang,        // --on-hang: it kept the others waiting, which is a failure
+  kCoordinator  // it was dismissed: not replaced, not a failure
+};
+
+// What the coordinator knows of a member. Its states are enums: MemberState (its life), CatchUp
+// (how it gets the state) and EndedBy; whether its process has ended is whether it has an exit
+// status. The bools are facts that are independent of these and of each other: `finished`,
+// `drained` and `proved` are what the member says, and hold in several states (a drained member
+// stays active while its state is needed), `leave_wanted` is a wish of the user or of a host, and
+// `failure_due` is the coordinator's own note.
 struct MemberInfo : Member {
   base::TimePoint since{};       // when its start was requested; if lost, when it was lost
   std::uint64_t warm_order = 0;  // 0: never ready
   std::uint32_t first_rank = 0;  // RANK at its start
-  bool reaped = false;           // the process has ended, `status` is known
   bool drained = false;          // stopped at a step boundary
-  bool dismissed = false;        // ended by the coordinator: not replaced, not a failure
-  bool kill_asked = false;       // by a KillRequest, or because it hung
-  bool stood_still = false;      // it hung while the others waited for it
+  EndedBy ended_by = EndedBy::kItself;
   std::optional<base::TimePoint> kill_at;  // SIGKILL if it still runs then
-  std::int32_t status = 0;                 // as a shell would give it: 128 + signal
+  std::optional<std::int32_t> status;      // of its process, as a shell gives it: 128 + signal
   std::uint32_t restart_slot = 0;          // of RestartBudget
-  bool charged = true;                     // false from its loss until the failure is counted
+  bool failure_due = false;                // lost; the failure is counted once its cause is known
   base::TimePoint entered{};               // its first World ...
   proto::Step entered_at = 0;              // ... which resumed after that step
   proto::Failure failure;                  // as it, or its agent, reported it
   proto::WorldMember entry;                // in the newest World ...
   int rank = -1;                           // ... and its rank there; -1: not in it
   proto::StateWord word;                   // this and what follows as last reported
-  bool proved = false;
-  proto::Step caught_up_to = 0;  // what it may have applied, once it has ...
-  bool caught_up = false;        // ... caught up
+  bool proved = false;                     // its copy of the state, or its replay
+  proto::Step caught_up_to = 0;            // what it may have applied, if has_caught_up(catch_up)
   std::uint32_t failed_transfers = 0;
   proto::Step step = 0;
   double loss = 0.0;
   std::uint64_t reports = 0;  // number of reports, so that a reader can tell a new one
+
+  // Changes the state along kMemberTransitions, which must have that edge.
+  void move_to(MemberState next);
+  void catch_up_with(CatchUpEvent event) { catch_up = after(catch_up, event); }
+  // Keeps the later of the two in the order of EndedBy.
+  void set_ended_by(EndedBy by) { ended_by = std::max(ended_by, by); }
+
+  [[nodiscard]] bool reaped() const { return status.has_value(); }  // its process has ended
+  // As a shell gives it; 1 if the process failed in a way that leaves none, or still runs.
+  [[nodiscard]] std::int32_t failed_status() const { return status.value_or(0) != 0 ? *status : 1; }
+  // The job counts on it: it was neither asked to leave, nor has it finished, nor is it dead.
+  [[nodiscard]] bool counted_on() const {
+    return state <= MemberState::kActive && !leave_wanted && !finished;
+  }
 
   [[nodiscard]] bool in_world() const {
     return state >= MemberState::kActive && state <= MemberState::kLost;
@@ -94,9 +119,10 @@ class MemberTable {
     return count(), waiting_;
   }
   [[nodiscard]] MemberCounts counts(const proto::World& world) const;
-  // No kill_at is before this; none at all: TimePoint::max(). earliest_kill_is() corrects it.
+  // No kill_at is before this; none at all: TimePoint::max().
   [[nodiscard]] base::TimePoint earliest_kill() const { return count(), earliest_kill_; }
-  void earliest_kill_is(base::TimePoint at) { earliest_kill_ = at; }
+  // The members whose kill_at is not after `now`, in ascending order; it is reset.
+  [[nodiscard]] std::vector<proto::MemberId> take_overdue(base::TimePoint now);
   // Nodes on which the number of processes has changed since the last call, with that number.
   [[nodiscard]] std::map<proto::NodeId, std::uint32_t> take_loads();
   [[nodiscard]] proto::MemberId next_id() const;  // above every one ever seen or reserved

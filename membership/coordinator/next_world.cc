@@ -12,14 +12,14 @@ namespace {
 // How a member of the next World gets the state of `resume`, from what it had in the World before.
 void set_state_need(proto::WorldMember* m, const MemberInfo& r, proto::Position resume) {
   if (r.rank < 0) {
-    m->replays = r.caught_up;
+    m->replays = has_caught_up(r.catch_up);
     m->needs_state = !m->replays;
     m->from_step = resume.step() + 1;  // it has not taken part yet
     return;
   }
   const proto::WorldMember& was = r.entry;
   const bool lacks = (was.needs_state || was.replays) && !r.proved;
-  m->replays = lacks && was.replays && r.caught_up;
+  m->replays = lacks && was.replays && has_caught_up(r.catch_up);
   m->needs_state = lacks && !m->replays;
   m->from_step = lacks && was.from_step > 0 ? resume.step() + 1 : was.from_step;
 }
@@ -67,7 +67,8 @@ std::variant<proto::World, StateIsLost> next_world(const WorldRequest& request,
     const MemberInfo& r = *members.find(id);
     w.members.push_back({.id = id, .slot_id = r.slot_id});
     // A step that a learner has applied was committed with the votes of all.
-    if (r.caught_up) w.resume = std::max(w.resume, proto::Position::of(r.caught_up_to));
+    if (has_caught_up(r.catch_up))
+      w.resume = std::max(w.resume, proto::Position::of(r.caught_up_to));
   }
   if (!assign_donors(request, first, members, &w)) return StateIsLost{w.resume.step()};
   const proto::Step open = w.resume.step() + 1;

@@ -54,7 +54,7 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
   if (context.steady && context.members.any_lacks_results()) {
     for (auto& [id, r] : context.members.edit_all()) {
       if (!r.lacks_results() || (transfer_ && transfer_->learners.contains(id))) continue;
-      r.caught_up = false;
+      r.catch_up_with(CatchUpEvent::kUndone);
       return fmt::format(
           "member {} is copied to inside the regroup: no source has the results that it lacks", id);
     }
@@ -80,7 +80,9 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
                           [](const auto& learner) { return learner.second; })) {
     for (const auto& [id, caught_up] : transfer_->learners) {
       MemberInfo& r = *context.members.edit(id);
-      if (std::exchange(r.learning, false))
+      const bool waited = is_learner(r.catch_up);
+      r.catch_up_with(CatchUpEvent::kAdmitted);
+      if (waited)
         context.outbox.remember(
             fmt::format("member {} has caught up with step {}", id, r.caught_up_to));
     }
@@ -176,14 +178,15 @@ StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
   MemberInfo& r = *context.members.edit(status.member);
   const bool in_world = r.lacks_results();
   if (status.why.empty()) {
-    transfer_->learners[r.id] = r.caught_up = true;
+    transfer_->learners[r.id] = true;
+    r.catch_up_with(CatchUpEvent::kDone);
     r.caught_up_to = std::max(r.caught_up_to, status.step);
     r.proved |= in_world;  // a learner in the World had caught up before
     return {};
   }
   transfer_->learners.erase(r.id);
-  r.caught_up = false;
-  if (++r.failed_transfers >= kMaxFailedTransfers) r.learning = false;
+  r.catch_up_with(CatchUpEvent::kUndone);
+  if (++r.failed_transfers >= kMaxFailedTransfers) r.catch_up_with(CatchUpEvent::kGivenUp);
   context.outbox.remember(
       fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
   if (!in_world) return {};
@@ -202,8 +205,11 @@ StateTransfers::RegroupReason StateTransfers::end(Context context, const std::st
   for (const auto& [id, caught_up] : transfer.learners) {
     MemberInfo& r = *context.members.edit(id);
     nodes.insert(r.slot_id.node);
-    r.caught_up = false;
-    if (!r.in_world()) r.learning = ++r.failed_transfers < kMaxFailedTransfers;
+    r.catch_up_with(CatchUpEvent::kUndone);
+    if (!r.in_world()) {
+      const bool again = ++r.failed_transfers < kMaxFailedTransfers;
+      r.catch_up_with(again ? CatchUpEvent::kOrdered : CatchUpEvent::kGivenUp);
+    }
     stuck |= r.lacks_results();
   }
   for (const proto::NodeId node : nodes) {

@@ -243,8 +243,8 @@ MemberCounts census_of(const Roster& roster) {
   MemberCounts out{.started = roster.started};
   for (const Member& m : roster.members) {
     out.starting += m.state == S::kStarting;
-    out.warm += m.state == S::kWarm && !m.learning;
-    out.learning += m.state == S::kWarm && m.learning;
+    out.warm += m.state == S::kWarm && !is_learner(m.catch_up);
+    out.learning += m.state == S::kWarm && is_learner(m.catch_up);
     out.staying += m.state == S::kActive && !m.leave_wanted;
     out.in_world += m.state == S::kActive || m.state == S::kDraining;
     out.breaking += m.state == S::kDrained || (m.state == S::kLost && !m.finished);
@@ -268,7 +268,7 @@ TEST(Decide, TheCensusKnowsWhereNothingIsToBeDecided) {
       Member m = in(id, static_cast<S>(below(3) == 0 ? below(2) : first + below(states)));
       m.finished = m.state >= S::kActive && below(6) == 0;
       m.leave_wanted = m.state == S::kActive && below(4) == 0;
-      m.learning = m.state == S::kWarm && roster.started && below(2) == 0;
+      if (m.state == S::kWarm && roster.started && below(2) == 0) m.catch_up = CatchUp::kLearning;
       roster.members.push_back(m);
     }
     const Policy policy{.min = 1 + below(3), .max = 3 + below(3), .target = 1 + below(4)};

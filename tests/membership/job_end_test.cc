@@ -21,7 +21,6 @@ class End : public testing::Test {
   }
   void reap(proto::MemberId id, std::int32_t status, bool finished = false) {
     MemberInfo& r = *members_.edit(id);
-    r.reaped = true;
     r.status = status;
     r.finished = finished;
   }

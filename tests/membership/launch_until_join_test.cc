@@ -22,7 +22,6 @@ class LaunchTest : public testing::Test {
   LaunchUntilJoin::Verdict end(proto::MemberId id, std::int32_t status, const char* kind = "") {
     MemberInfo& r = *members_.edit(id);
     r.state = MemberState::kGone;
-    r.reaped = true;
     r.status = status;
     r.failure.kind = kind;
     r.failure.message = kind;

@@ -28,8 +28,9 @@ class MemberTableTest : public testing::Test {
     r->state = static_cast<S>(below(7));
     r->leave_wanted = below(3) == 0;
     r->finished = below(4) == 0;
-    r->reaped = below(2) == 0;
-    r->learning = below(2) == 0;
+    r->status.reset();
+    if (below(2) == 0) r->status = 0;
+    r->catch_up = static_cast<CatchUp>(below(4));
     r->proved = below(2) == 0;
     r->entry.replays = below(2) == 0;
     if (below(3) == 0) r->kill_at = base::TimePoint(std::chrono::seconds(1 + below(100)));
@@ -48,7 +49,7 @@ class MemberTableTest : public testing::Test {
     EXPECT_EQ(table_.holders(), counted([&](const MemberInfo& r) {
                 return stays(r) && r.state == S::kActive && r.has_state();
               }));
-    EXPECT_EQ(table_.processes(), counted([](const MemberInfo& r) { return !r.reaped; }));
+    EXPECT_EQ(table_.processes(), counted([](const MemberInfo& r) { return !r.reaped(); }));
     EXPECT_EQ(table_.any_finished(), counted([](const MemberInfo& r) { return r.finished; }) > 0);
     EXPECT_EQ(table_.any_lacks_results(),
               counted([](const MemberInfo& r) { return r.lacks_results(); }) > 0);
@@ -61,8 +62,9 @@ class MemberTableTest : public testing::Test {
     }
     for (const auto& [node, processes] : table_.take_loads()) loads_[node] = processes;
     for (proto::NodeId node = 0; node < 4; ++node) {
-      EXPECT_EQ(loads_[node],
-                counted([&](const MemberInfo& r) { return r.slot_id.node == node && !r.reaped; }));
+      EXPECT_EQ(loads_[node], counted([&](const MemberInfo& r) {
+                  return r.slot_id.node == node && !r.reaped();
+                }));
     }
   }
 

@@ -72,7 +72,7 @@ TEST_F(NextWorld, AStepThatADeadMemberCommittedCounts) {
 TEST_F(NextWorld, AStepThatALearnerHasAppliedCounts) {
   begin();
   MemberInfo& learner = add(2);
-  learner.caught_up = true;
+  learner.catch_up = CatchUp::kReplays;
   learner.caught_up_to = 9;
   const proto::World w = world({0, 1, 2});
   EXPECT_EQ(w.resume, Position::of(9));
