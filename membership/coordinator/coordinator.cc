@@ -20,6 +20,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
       budget_(policy.relaunch),
       nodes_(policy.by_node),
       transfers_(incarnation),
+      limits_(policy),
       outbox_(std::move(past.sentences)) {
   stage_ = job_.driver_reports_nodes()      ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
@@ -165,7 +166,7 @@ void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
 // belong neither to the World nor to the present launch have been dealt with.
 MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool alive) {
   MemberInfo& r = members_.add(id, node, now_);
-  first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
+  limits_.started(now_);
   const bool launched = world_.generation == 0 && id >= launch_.first_member();
   const std::vector<bool> used = members_.used_slots();
   if (launched) r.first_rank = id - launch_.first_member();
@@ -281,7 +282,7 @@ void Coordinator::take_reports(proto::NodeId node, const std::vector<proto::Slot
 
 proto::Body Coordinator::answer(const proto::Body& request) {
   if (std::holds_alternative<proto::StatusRequest>(request)) {
-    next_query_ = now_;  // the next status request then shows fresh progress
+    limits_.query_at(now_);  // the next status request then shows fresh progress
     return proto::StatusReply{status_json(now_)};
   }
   if (done()) return proto::Reply{false, "the job is over"};

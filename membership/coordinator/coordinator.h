@@ -15,6 +15,7 @@
 #include "membership/coordinator/job_size.h"
 #include "membership/coordinator/journal_entry.h"
 #include "membership/coordinator/launch_until_join.h"
+#include "membership/coordinator/limits.h"
 #include "membership/coordinator/member_table.h"
 #include "membership/coordinator/node_table.h"
 #include "membership/coordinator/outbox.h"
@@ -85,6 +86,7 @@ class Coordinator {
     return {members_, world_, highest_, !job_.driver_reports_nodes()};
   }
   [[nodiscard]] Policy policy_now() const;
+  [[nodiscard]] std::uint32_t least() const;
 
   // Nodes: coordinator_nodes.cc.
   [[nodiscard]] bool on_nodes(const proto::Body& body);
@@ -118,9 +120,8 @@ class Coordinator {
   void relaunch();
   void dismiss_launch();
   void enforce_limits();
-  void kill_overdue();
-  void end_unready_members();
-  void end_straggling_finish();
+  [[nodiscard]] Limits::Situation limited() const;
+  void end_unready(MemberInfo* member);
   void watch_progress();
   void shrink();
   void ask_to_leave(MemberInfo* member);
@@ -131,7 +132,6 @@ class Coordinator {
   void advance();
   void end_hello();
   void end_hello_before_world_1();
-  void watch_minimum();
   void decide_next();
   [[nodiscard]] bool decided_recently();
   void make_room();
@@ -183,15 +183,10 @@ class Coordinator {
   ReportRound round_;  // of Hello, or of a regroup
   StateTransfers transfers_;
   ProgressWatch watch_;
+  Limits limits_;
   std::string held_;  // why no World is formed, for status
   // For decided_recently(): the version of members_, the target, and when.
   std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>> decided_;
-
-  // Limits.
-  std::optional<base::TimePoint> below_min_since_;
-  std::optional<base::TimePoint> straggling_since_;
-  base::TimePoint next_query_{};
-  base::TimePoint first_unready_due_ = base::TimePoint::max();  // no member is overdue before
 
   Outbox outbox_;
 };

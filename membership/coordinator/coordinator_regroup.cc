@@ -34,15 +34,6 @@
 #include "membership/coordinator/next_world.h"
 
 namespace regroup::membership {
-namespace {
-
-// The minimum size of a World.
-std::uint32_t least(const NodeTable& nodes, const Policy& policy) {
-  return nodes.slots() > 0 ? policy.min : 1;
-}
-
-}  // namespace
-
 // After every message, and at least once a second. The order matters: limits may end members, which
 // then are not in the World that is decided upon; members are started last, for a World that has
 // been decided upon.
@@ -55,7 +46,6 @@ void Coordinator::advance() {
     end_hello();
   }
   if (stage_ == Stage::kRelaunching) relaunch();
-  watch_minimum();
   enforce_limits();
   if (!done()) regroup_to_copy(transfers_.poll(transfer_context()));
   if (!done()) decide_next();
@@ -72,11 +62,10 @@ void Coordinator::decide_next() {
                              members_.count(MemberState::kStarting));
     return;
   }
-  Roster roster = members_.roster(world_, below_min_since_.value_or(base::TimePoint{}));
+  Roster roster = members_.roster(world_, limits_.below_min_since().value_or(base::TimePoint{}));
   roster.revoked = reported;
   Policy policy = policy_now();
-  // Once no host has slots any more, the remaining members finish their step and leave.
-  policy.min = least(nodes_, policy_);
+  policy.min = least();
   const Verdict verdict = decide(now_, roster, policy);
   if (stage_ == Stage::kSteady) {
     if (verdict.next || verdict.broken) start_regroup(verdict.why);
@@ -165,18 +154,6 @@ void Coordinator::end_hello_before_world_1() {
   }
 }
 
-void Coordinator::watch_minimum() {
-  const bool plain = !launch_.joined() || members_.any_finished();
-  const auto able = world_.generation > 0
-                        ? members_.count(MemberState::kWarm, MemberState::kDraining)
-                        : members_.count(MemberState::kStarting, MemberState::kWarm);
-  if (plain || able >= least(nodes_, policy_)) {
-    below_min_since_.reset();
-  } else if (!below_min_since_) {
-    below_min_since_ = now_;
-  }
-}
-
 void Coordinator::start_regroup(const std::string& why) {
   stage_ = Stage::kRegrouping;
   held_.clear();
@@ -187,6 +164,10 @@ void Coordinator::start_regroup(const std::string& why) {
   outbox_.send_to_all(proto::Revoke{highest_});
   outbox_.remember(why);
 }
+
+// The minimum size of a World. Once no host has slots any more, the remaining members finish their
+// step and leave.
+std::uint32_t Coordinator::least() const { return nodes_.slots() > 0 ? policy_.min : 1; }
 
 // The policy with the size that the job is to have at present.
 Policy Coordinator::policy_now() const {
@@ -231,7 +212,7 @@ void Coordinator::enter(const proto::World& world) {
   world_ = world;
   highest_ = world.generation;
   stage_ = Stage::kSteady;
-  straggling_since_.reset();
+  limits_.enter_world();
   watch_.begin(awake_);
   round_.clear();
   outbox_.note(world.why);

@@ -1,7 +1,6 @@
 // The processes of the job: first launch, replacements, relaunches of programs that never join,
 // time limits, and requests to leave.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -17,17 +16,6 @@ namespace {
 
 constexpr base::Duration kSecond = std::chrono::seconds(1);
 constexpr proto::MemberId kIdsAhead = 16;
-
-// For a World of fixed size, whose members are ranks.
-std::string missing_ranks(const MemberTable& members, std::uint32_t size, long seconds) {
-  std::vector<proto::MemberId> missing;
-  for (const auto& [id, r] : members.all()) {
-    if (r.state == MemberState::kStarting) missing.push_back(id);
-  }
-  return fmt::format("{} of {} ranks have called join(), and within {} s rank{} {} did not",
-                     size - missing.size(), size, seconds, missing.size() == 1 ? "" : "s",
-                     fmt::join(missing, ", "));
-}
 
 }  // namespace
 
@@ -69,7 +57,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   MemberInfo& member = members_.add(id, node, now_);
   member.first_rank = rank;
   member.restart_slot = restart_slot;
-  first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
+  limits_.started(now_);
   // An earlier launch has printed this traceback.
   if (budget_.row().passed_on) outbox_.send(node, budget_.row().failure);
   outbox_.send(node, proto::Start{id, rank, world_size, launch_.restarts()});
@@ -101,73 +89,52 @@ void Coordinator::relaunch() {
   launch();
 }
 
+// Performs in the order of Limits::Due.
 void Coordinator::enforce_limits() {
-  if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
-    return end(1, fmt::format("{} of at least {} for {} s (--min-members-timeout)",
-                              members_.count(MemberState::kWarm, MemberState::kDraining),
-                              base::counted(policy_.min, "member"), seconds));
-  }
   if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
     for (auto& [id, r] : members_.edit_all()) {
       if (r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
     }
   }
-  kill_overdue();
-  if (launch_.joined() && now_ >= first_unready_due_) end_unready_members();
-  if (done()) return;
-  for (const proto::MemberId id : std::set(members_.waiting_to_leave()))
-    ask_to_leave(members_.edit(id));
-  end_straggling_finish();
-  if (now_ >= next_query_ && world_.generation > 0) {
-    const bool waits = !members_.waiting_to_leave().empty();
-    next_query_ =
-        now_ +
-        (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
-    outbox_.send_to_all(proto::Query{});
-    watch_progress();
-  }
-}
-
-void Coordinator::kill_overdue() {
-  for (const proto::MemberId id : members_.take_overdue(now_))
+  const Limits::Due due = limits_.due(now_, limited(), &members_);
+  for (const proto::MemberId id : due.kill)
     outbox_.send(members_.find(id)->slot_id.node,
                  proto::Kill{id, false, "it did not exit in time"});
-}
-
-void Coordinator::end_unready_members() {
-  const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
-  first_unready_due_ = base::TimePoint::max();
-  for (auto& [id, r] : members_.edit_all()) {
-    if (r.state != MemberState::kStarting) continue;
-    const base::TimePoint due = std::max(r.since, launch_.joined_at()) + policy_.ready_timeout;
-    if (now_ < due) {
-      first_unready_due_ = std::min(first_unready_due_, due);
-      continue;
-    }
-    if (policy_.fixed) return end(1, missing_ranks(members_, policy_.max, seconds));
-    outbox_.note(fmt::format("member {} was not ready within {} s", id, seconds));
-    r.cause = fmt::format("not being ready within {} s", seconds);
-    turn_away(&r, "not ready in time");
+  if (due.end) return end(1, *due.end);
+  for (const proto::MemberId id : due.unready) {
+    end_unready(members_.edit(id));
     if (done()) return;
-    if (world_.generation == 0 && members_.staying() < policy_.min) {
-      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {}", id,
-                                seconds, members_.staying(), base::counted(policy_.min, "member")));
-    }
   }
+  for (const proto::MemberId id : std::set(members_.waiting_to_leave()))
+    ask_to_leave(members_.edit(id));
+  if (due.straggling == Limits::Straggling::kQuery) outbox_.send_to_all(proto::Query{});
+  if (due.straggling == Limits::Straggling::kRegroup)
+    start_regroup("some members have finished, others do not know it yet");
+  if (!due.query) return;
+  // A leaving member may be replaced once a copy is proved.
+  limits_.queried(now_, !members_.waiting_to_leave().empty());
+  outbox_.send_to_all(proto::Query{});
+  watch_progress();
 }
 
-// A member that still waits for one that has finished and exited needs a new World to learn that
-// everything is committed.
-void Coordinator::end_straggling_finish() {
-  if (stage_ != Stage::kSteady || !members_.any_unfinished() || !members_.any_finished()) {
-    straggling_since_.reset();
-  } else if (!straggling_since_) {
-    straggling_since_ = now_;
-    outbox_.send_to_all(proto::Query{});
-  } else if (now_ >= *straggling_since_ + kSecond) {
-    start_regroup("some members have finished, others do not know it yet");
+Limits::Situation Coordinator::limited() const {
+  Limits::Situation at{
+      .has_world = world_.generation > 0, .steady = stage_ == Stage::kSteady, .least = least()};
+  if (launch_.joined()) at.joined_at = launch_.joined_at();
+  return at;
+}
+
+void Coordinator::end_unready(MemberInfo* member) {
+  const std::string within =
+      fmt::format("within {} s",
+                  std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count());
+  const std::string what = fmt::format("member {} was not ready {}", member->id, within);
+  outbox_.note(what);
+  member->cause = "not being ready " + within;
+  turn_away(member, "not ready in time");
+  if (!done() && world_.generation == 0 && members_.staying() < policy_.min) {
+    end(1, fmt::format("{}: {} of at least {}", what, members_.staying(),
+                       base::counted(policy_.min, "member")));
   }
 }
 
@@ -266,8 +233,7 @@ std::optional<base::TimePoint> Coordinator::next_deadline() const {
   };
   consider(budget_.next_change(now_).value_or(now_));
   if (stage_ == Stage::kRelaunching) consider(launch_.due());
-  consider(next_query_);
-  if (below_min_since_) consider(*below_min_since_ + policy_.wait);
+  consider(limits_.next_change(now_).value_or(now_));
   consider(members_.earliest_kill());
   return next;
 }
