@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/loss.h"
 #include "membership/declaration.h"
 
 namespace regroup::membership {
@@ -154,13 +155,10 @@ void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
 // The coordinator does not wait for the processes of a lost node: its agent kills them, and the
 // node's id, which is never used again, fences them off.
 void Coordinator::lose_with_node(MemberInfo* r) {
-  const bool counted_on = r->counted_on();
   r->status = r->finished ? 0 : 1;
   r->kill_at.reset();
-  r->since = now_;
   if (r->cause.empty()) r->cause = "its host was lost";
-  r->move_to(r->in_world() ? MemberState::kLost : MemberState::kGone);
-  if (counted_on) not_replaced(*r);
+  if (mark_dead(now_, r)) not_replaced(*r);
 }
 
 // Counts only if the reporting node has a member in the World. Recorded once per suspicion.
