@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/printable.h"
-
 namespace regroup::membership {
 
 Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past)
@@ -292,62 +290,38 @@ proto::Body Coordinator::answer(const proto::Body& request) {
   return proto::Reply{false, "not a request to a coordinator"};
 }
 
+RequestTerms Coordinator::request_terms() const {
+  return {policy_, size_, members_, launch_.joined(), world_.generation > 0};
+}
+
 proto::Reply Coordinator::resize(std::uint32_t members) {
-  if (members < policy_.min || members > policy_.max) {
-    return {false,
-            fmt::format("resize {}: this job can have {} to {} (-np {}:{})", members, policy_.min,
-                        base::counted(policy_.max, "member"), policy_.min, policy_.max)};
-  }
-  if (members > size_.capacity() && !policy_.grows) {
-    return {false, fmt::format("resize {}: the allocation has {}", members,
-                               base::counted(size_.capacity(), "slot"))};
-  }
-  if (members_.any_finished())
-    return {false, fmt::format("resize {}: the job is finishing", members)};
-  // Relaunches depend on the size of the first launch, which must not change before a member has
-  // joined.
-  if (!launch_.joined() && world_.generation == 0) {
-    return {false, fmt::format("resize {}: no member has joined yet", members)};
-  }
+  if (auto reply = check_resize(request_terms(), members)) return *std::move(reply);
   size_.request(members);
   forget_failures();
   const std::size_t first = outbox_.end();
   if (stage_ != Stage::kHello) shrink();
   outbox_.journal_at(first, intent());  // on disk before any effect of it
   size_.journaled();
-  return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
+  return resized(members, world_.size());
 }
 
 proto::Reply Coordinator::notice(proto::MemberId id) {
+  if (auto reply = check_notice(request_terms(), id)) return *std::move(reply);
   MemberInfo* r = members_.edit(id);
-  if (r == nullptr || r->state >= MemberState::kLost) {
-    return {false,
-            fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
-  }
-  if (!launch_.joined()) return {false, fmt::format("notice {}: no member has joined yet", id)};
-  if (r->leave_wanted || r->state > MemberState::kActive) {
-    return {true, fmt::format("member {} is leaving already", id)};
-  }
-  if (!policy_.replace && r->state == MemberState::kActive && members_.staying() <= policy_.min) {
-    return {false, fmt::format("notice {}: the job needs at least {} and replaces none", id,
-                               base::counted(policy_.min, "member"))};
-  }
   ask_to_leave(r);
-  const bool waits = r->state == MemberState::kActive;
-  return {true, fmt::format("member {} leaves {}", id,
-                            waits ? "as soon as it can be spared" : "at the next step boundary")};
+  return noticed(*r);
 }
 
 proto::Reply Coordinator::kill(proto::MemberId id) {
-  MemberInfo* r = members_.edit(id);
-  if (r == nullptr || r->state >= MemberState::kLost) {
-    return {false, fmt::format("kill-member {}: no such member; there are {}", id,
-                               members_.ids_of_living())};
-  }
-  r->set_ended_by(EndedBy::kUser);
-  r->cause = "killed by regroup kill-member";
-  outbox_.send(r->slot_id.node, proto::Kill{id, false, "kill-member"});
-  return {true, fmt::format("member {} is being killed", id)};
+  if (auto reply = check_kill(request_terms(), id)) return *std::move(reply);
+  kill_member(members_.edit(id), EndedBy::kUser, "killed by regroup kill-member");
+  return killed(id);
+}
+
+void Coordinator::kill_member(MemberInfo* member, EndedBy by, const std::string& cause) {
+  member->set_ended_by(by);
+  member->cause = cause;
+  outbox_.send(member->slot_id.node, proto::Kill{member->id, false, "kill-member"});
 }
 
 }  // namespace regroup::membership

@@ -22,6 +22,7 @@
 #include "membership/coordinator/peer_address_exchange.h"
 #include "membership/coordinator/progress_watch.h"
 #include "membership/coordinator/report_round.h"
+#include "membership/coordinator/requests.h"
 #include "membership/coordinator/restart_budget.h"
 #include "membership/coordinator/state_transfers.h"
 #include "membership/membership.h"
@@ -73,6 +74,8 @@ class Coordinator {
   [[nodiscard]] proto::Reply resize(std::uint32_t members);
   [[nodiscard]] proto::Reply notice(proto::MemberId id);
   [[nodiscard]] proto::Reply kill(proto::MemberId id);
+  void kill_member(MemberInfo* member, EndedBy by, const std::string& cause);
+  [[nodiscard]] RequestTerms request_terms() const;
   // The journal.
   void restore(proto::World world);
   void restore(const Intent& intent);

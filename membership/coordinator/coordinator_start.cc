@@ -158,9 +158,7 @@ void Coordinator::watch_progress() {
       size_.drop_one();
       r->leave_wanted = true;
     }
-    static_cast<void>(kill(id));
-    r->cause = "hung";
-    r->set_ended_by(EndedBy::kHang);
+    kill_member(r, EndedBy::kHang, "hung");
   }
   if (policy_.drop_hung) journal_intent();
 }
