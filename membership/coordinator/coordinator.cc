@@ -24,53 +24,30 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
            : incarnation_ > 1 || past.world ? Stage::kHello
                                             : Stage::kStarting;
   for (const proto::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
-  if (past.world) restore(std::move(*past.world));
-  if (past.intent) restore(*past.intent);
-  budget_.restore(std::move(past.failures));
+  restore(past);
 }
 
-void Coordinator::restore(proto::World world) {
-  world_ = std::move(world);
-  highest_ = world_.generation;
-  policy_.shards = world_.shards;
-  for (const proto::WorldMember& m : world_.members) {
-    MemberInfo& r = members_.add(m.id, m.slot_id.node, {});
-    r.slot_id = m.slot_id;
-    r.entry = m;
-    r.rank = static_cast<int>(&m - world_.members.data());
-    r.restart_slot = static_cast<std::uint32_t>(r.rank);
-    r.entered = base::TimePoint(base::Duration(1));  // unknown, but long ago
-    r.entered_at = world_.resume.step();
-    r.state = MemberState::kActive;
+void Coordinator::restore(const Past& past) {
+  if (past.world) {
+    world_ = *past.world;
+    highest_ = world_.generation;
+    policy_.shards = world_.shards;
+    members_.restore(world_);
   }
-}
-
-// Marks of members that are no longer in the World are ignored.
-void Coordinator::restore(const Intent& intent) {
-  began_ = intent.began;
-  size_.restore(intent);
-  launch_.restore(intent);
-  members_.reserve_ids(intent.next_member);
-  for (const Intent::Mark& mark : intent.marks) {
-    MemberInfo* r = members_.edit(mark.member);
-    if (r == nullptr) continue;
-    r->state = mark.state;
-    r->leave_wanted = mark.leave_wanted;
+  if (past.intent) {
+    began_ = past.intent->began;
+    size_.restore(*past.intent);
+    launch_.restore(*past.intent);
+    members_.restore(*past.intent);
   }
+  budget_.restore(past.failures);
 }
 
 Intent Coordinator::intent() const {
-  Intent out{.began = began_,
-             .target = size_.target(),
-             .desired = size_.desired(),
-             .restarts = launch_.restarts(),
-             .next_member = std::max(members_.promised_below(), members_.next_id()),
-             .first_member = launch_.first_member(),
-             .said = size_.requested()};
-  for (const auto& [id, r] : members_.all()) {
-    if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
-    out.marks.push_back({id, r.state, r.leave_wanted});
-  }
+  Intent out{.began = began_};
+  size_.save(&out);
+  launch_.save(&out);
+  members_.save(&out);
   return out;
 }
 

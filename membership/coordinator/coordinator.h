@@ -77,8 +77,7 @@ class Coordinator {
   void kill_member(MemberInfo* member, EndedBy by, const std::string& cause);
   [[nodiscard]] RequestTerms request_terms() const;
   // The journal.
-  void restore(proto::World world);
-  void restore(const Intent& intent);
+  void restore(const Past& past);
   [[nodiscard]] Intent intent() const;
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);

@@ -23,6 +23,12 @@ void JobSize::restore(const Intent& intent) {
   if (intent.said > 0) restored_leases_ = intent.target - std::min(intent.target, intent.said);
 }
 
+void JobSize::save(Intent* intent) const {
+  intent->target = target_;
+  intent->desired = desired_;
+  intent->said = requested();
+}
+
 std::uint32_t JobSize::requested() const {
   return follows_hosts_ ? 0 : std::max(target_ - std::min(target_, leased()), 1U);
 }

@@ -22,8 +22,9 @@ class JobSize {
  public:
   // Uses the target, the limits, the slots, and whether lost members are replaced.
   explicit JobSize(const Policy& policy);
-  // Continues as an earlier incarnation intended.
+  // Continues as an earlier incarnation intended, which had saved its intent.
   void restore(const Intent& intent);
+  void save(Intent* intent) const;  // writes target, desired and said
 
   [[nodiscard]] std::uint32_t target() const { return target_; }
   [[nodiscard]] std::uint32_t desired() const { return desired_; }

@@ -24,6 +24,11 @@ void LaunchUntilJoin::restore(const Intent& intent) {
   first_member_ = intent.first_member;
 }
 
+void LaunchUntilJoin::save(Intent* intent) const {
+  intent->restarts = relaunches_.restarts();
+  intent->first_member = first_member_;
+}
+
 void LaunchUntilJoin::resize(std::uint32_t target) {
   const std::uint32_t restarts = relaunches_.restarts();
   relaunches_ = Relaunches(policy_, min_, target);

@@ -19,8 +19,9 @@ namespace regroup::membership {
 class LaunchUntilJoin {
  public:
   LaunchUntilJoin(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
-  // Continues with the relaunches of an earlier incarnation.
+  // Continues with the relaunches of an earlier incarnation, which had saved them.
   void restore(const Intent& intent);
+  void save(Intent* intent) const;  // writes restarts and first_member
   // The hosts of the start have decided the size of the first launch.
   void resize(std::uint32_t target);
 

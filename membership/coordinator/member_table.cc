@@ -25,6 +25,38 @@ MemberInfo& MemberTable::add(proto::MemberId id, proto::NodeId node, base::TimeP
   return r;
 }
 
+void MemberTable::restore(const proto::World& world) {
+  for (const proto::WorldMember& m : world.members) {
+    MemberInfo& r = add(m.id, m.slot_id.node, {});
+    r.slot_id = m.slot_id;
+    r.entry = m;
+    r.rank = static_cast<int>(&m - world.members.data());
+    r.restart_slot = static_cast<std::uint32_t>(r.rank);
+    r.entered = base::TimePoint(base::Duration(1));  // unknown, but long ago
+    r.entered_at = world.resume.step();
+    r.state = MemberState::kActive;
+  }
+}
+
+void MemberTable::restore(const Intent& intent) {
+  reserve_ids(intent.next_member);
+  for (const Intent::Mark& mark : intent.marks) {
+    MemberInfo* r = edit(mark.member);
+    if (r == nullptr) continue;
+    r->state = mark.state;
+    r->leave_wanted = mark.leave_wanted;
+  }
+}
+
+void MemberTable::save(Intent* intent) const {
+  intent->next_member = std::max(promised_below_, next_id());
+  intent->marks.clear();
+  for (const auto& [id, r] : members_) {
+    if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
+    intent->marks.push_back({id, r.state, r.leave_wanted});
+  }
+}
+
 MemberInfo* MemberTable::edit(proto::MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return nullptr;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "membership/coordinator/journal_entry.h"
 #include "membership/membership.h"
 #include "proto/message.h"
 #include "proto/world.h"
@@ -89,6 +90,12 @@ struct MemberInfo : Member {
 class MemberTable {
  public:
   MemberInfo& add(proto::MemberId id, proto::NodeId node, base::TimePoint now);
+  // Adds the members of the journaled World, as active ones.
+  void restore(const proto::World& world);
+  // Marks those of them that an earlier incarnation had marked, and reserves the ids that it may
+  // have used. Marks of members that are no longer in the World are ignored.
+  void restore(const Intent& intent);
+  void save(Intent* intent) const;                                  // writes next_member and marks
   [[nodiscard]] MemberInfo* edit(proto::MemberId id);               // to change it
   [[nodiscard]] const MemberInfo* find(proto::MemberId id) const;   // null, as above: unknown
   [[nodiscard]] std::map<proto::MemberId, MemberInfo>& edit_all();  // to change them
