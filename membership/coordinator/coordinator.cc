@@ -218,21 +218,18 @@ void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
 
 void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& reply) {
   if (stage_ != Stage::kHello) return;
-  highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
-  agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
+  recovery_.add(reply, world_);
+  highest_ = std::max(highest_, recovery_.highest());
   if (!declared_) declared_ = reply.declared;
   for (const proto::SlotReport& slot : reply.slots) {
     if (members_.find(slot.member) == nullptr && may_report(known(), node, slot.member))
       (void)recover(slot.member, node, slot.alive);
   }
-  for (const proto::MemberId id : members_.on_node(node)) {
-    const auto has = [&](const proto::SlotReport& slot) { return slot.member == id; };
-    if (members_.find(id)->rank < 0 || std::any_of(reply.slots.begin(), reply.slots.end(), has))
-      continue;
+  for (const proto::MemberId id : unreported_members(members_, node, reply.slots)) {
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->move_to(MemberState::kLost);
-    r->status = r->status.value_or(0);  // it was reaped, since its slot was reassigned
+    r->status = r->status.value_or(0);  // it was reaped; how it ended is unknown
     if (stayed) not_replaced(*r);
   }
   take_reports(node, reply.slots);

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,6 +13,7 @@
 #include "membership/coordinator/host_suspicions.h"
 #include "membership/coordinator/job_size.h"
 #include "membership/coordinator/journal_entry.h"
+#include "membership/coordinator/last_decision.h"
 #include "membership/coordinator/launch_until_join.h"
 #include "membership/coordinator/limits.h"
 #include "membership/coordinator/member_table.h"
@@ -21,6 +21,7 @@
 #include "membership/coordinator/outbox.h"
 #include "membership/coordinator/peer_address_exchange.h"
 #include "membership/coordinator/progress_watch.h"
+#include "membership/coordinator/recovery.h"
 #include "membership/coordinator/report_round.h"
 #include "membership/coordinator/requests.h"
 #include "membership/coordinator/restart_budget.h"
@@ -137,7 +138,6 @@ class Coordinator {
   void end_hello();
   void end_hello_before_world_1();
   void decide_next();
-  [[nodiscard]] bool decided_recently();
   void make_room();
   void start_regroup(const std::string& why);
   [[nodiscard]] StateTransfers::Context transfer_context();
@@ -160,7 +160,7 @@ class Coordinator {
   Stage stage_;
   proto::World world_;             // newest formed (or journaled); generation 0 before World 1
   proto::Generation highest_ = 0;  // that any agent knows
-  bool agreed_ = true;             // in kHello: the replies fit the journal
+  Recovery recovery_;              // in kHello
   bool losses_due_ = false;        // the journal lacks lost members
 
   // Time.
@@ -189,8 +189,7 @@ class Coordinator {
   ProgressWatch watch_;
   Limits limits_;
   std::string held_;  // why no World is formed, for status
-  // For decided_recently(): the version of members_, the target, and when.
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>> decided_;
+  LastDecision decision_;
 
   Outbox outbox_;
 };

@@ -56,7 +56,8 @@ void Coordinator::advance() {
 void Coordinator::decide_next() {
   const bool reported = stage_ == Stage::kRegrouping && round_.complete(nodes_);
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
-  if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_now())) {
+  const auto repeats = [&] { return decision_.repeats(now_, members_.version(), size_.target()); };
+  if (reported ? repeats() : !may_decide(members_.counts(world_), policy_now())) {
     if (stage_ == Stage::kStarting)
       held_ = still_starting(members_.count(MemberState::kWarm),
                              members_.count(MemberState::kStarting));
@@ -78,19 +79,6 @@ void Coordinator::decide_next() {
     held_ = verdict.why;
     if (reported) make_room();
   }
-}
-
-// True if no member has changed since the last decision. Once a second it is made again, for its
-// sentence.
-bool Coordinator::decided_recently() {
-  if (decided_) {
-    const auto [version, target, at] = *decided_;
-    if (version == members_.version() && target == size_.target() &&
-        now_ < at + std::chrono::seconds(1))
-      return true;
-  }
-  decided_ = {members_.version(), size_.target(), now_};
-  return false;
 }
 
 // Below min with every slot in use, a drained member makes room for its successor, provided that
@@ -120,7 +108,7 @@ void Coordinator::end_hello() {
     if (node.slots == 0) leave_node(id);  // the predecessor may have died before it did
   }
   stage_ = Stage::kSteady;
-  if (agreed_) {
+  if (recovery_.agreed()) {
     outbox_.note(fmt::format("incarnation {} of the coordinator continues with generation {}",
                              incarnation_, highest_));
   } else {
@@ -130,23 +118,15 @@ void Coordinator::end_hello() {
 }
 
 void Coordinator::end_hello_before_world_1() {
-  const auto joined = [](const proto::SlotReport& slot) { return slot.slot != proto::kNoSlot; };
-  const bool any_joined =
-      std::any_of(round_.reports().begin(), round_.reports().end(), [&](const auto& reply) {
-        return std::any_of(reply.second.begin(), reply.second.end(), joined);
-      });
+  const bool any_joined = round_.any_joined();
   round_.clear();
   stage_ = Stage::kStarting;
-  std::uint32_t launched = 0;
-  for (const auto& [id, r] : members_.all()) launched += id >= launch_.first_member();
-  launch_.find(launched);
-  if (launched == 0) return;
-  if (!any_joined && launched < members_.next_id() - launch_.first_member()) {
+  const LaunchUntilJoin::Found found = launch_.find(now_, members_, any_joined);
+  if (found == LaunchUntilJoin::Found::kNone) return;
+  if (found == LaunchUntilJoin::Found::kInterrupted) {
     outbox_.note("the coordinator ended in the middle of a launch: it is made again");
-    launch_.repeat_at(now_);
     return dismiss_launch();
   }
-  launch_.adopt(now_);
   for (const auto& [id, r] : members_.all()) {
     const bool counts = r.reaped() && r.ended_by != EndedBy::kCoordinator && !launch_.joined();
     if (counts && stage_ == Stage::kStarting)
@@ -157,7 +137,7 @@ void Coordinator::end_hello_before_world_1() {
 void Coordinator::start_regroup(const std::string& why) {
   stage_ = Stage::kRegrouping;
   held_.clear();
-  decided_.reset();
+  decision_.forget();
   round_.begin(awake_);
   for (auto& [id, r] : members_.edit_all())
     if (r.catch_up == CatchUp::kCaughtUp) r.catch_up_with(CatchUpEvent::kAdmitted);

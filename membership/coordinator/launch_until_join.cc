@@ -41,6 +41,19 @@ std::uint32_t LaunchUntilJoin::begin(base::TimePoint now, std::uint32_t most,
   return members_ = relaunches_.launch(now, most);
 }
 
+LaunchUntilJoin::Found LaunchUntilJoin::find(base::TimePoint now, const MemberTable& members,
+                                             bool any_joined) {
+  members_ = 0;
+  for (const auto& [id, r] : members.all()) members_ += id >= first_member_ ? 1 : 0;
+  if (members_ == 0) return Found::kNone;
+  if (!any_joined && members_ < members.next_id() - first_member_) {
+    due_ = now;
+    return Found::kInterrupted;
+  }
+  relaunches_.adopt(now, members_);
+  return Found::kRuns;
+}
+
 bool LaunchUntilJoin::join(base::TimePoint now) {
   if (joined_at_) return false;
   joined_at_ = now;

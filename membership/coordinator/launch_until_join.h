@@ -37,10 +37,15 @@ class LaunchUntilJoin {
   // Begins a launch of at most `most` members on the slots that are not in back-off, and returns
   // its size. The first one gets the id `first`.
   std::uint32_t begin(base::TimePoint now, std::uint32_t most, proto::MemberId first);
-  // The members of an earlier incarnation's launch that are known; 0: there was none.
-  void find(std::uint32_t members) { members_ = members; }
-  // They still run as a launch.
-  void adopt(base::TimePoint now) { relaunches_.adopt(now, members_); }
+  // What is left of an earlier incarnation's launch.
+  enum class Found : std::uint8_t {
+    kNone,         // there was none, or no member of it was started
+    kInterrupted,  // that incarnation ended before it had started all: another is due now
+    kRuns,         // it is continued
+  };
+  // `members`: those that the agents know. `any_joined`: one of them has joined, so the launch does
+  // not depend on its size any more.
+  [[nodiscard]] Found find(base::TimePoint now, const MemberTable& members, bool any_joined);
   // The whole launch is to be made again at `due`.
   void repeat_at(base::TimePoint due) { due_ = due; }
   // Its members have joined.

@@ -1,6 +1,7 @@
 // Which nodes a round still waits for.
 #include "membership/coordinator/report_round.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace regroup::membership {
@@ -18,6 +19,12 @@ void ReportRound::add(proto::NodeId node, std::vector<proto::SlotReport> slots) 
 void ReportRound::lose(proto::NodeId node) {
   reports_.erase(node);
   asked_.erase(node);
+}
+
+bool ReportRound::any_joined() const {
+  const auto joined = [](const proto::SlotReport& slot) { return slot.slot != proto::kNoSlot; };
+  return std::ranges::any_of(
+      reports_, [&](const auto& report) { return std::ranges::any_of(report.second, joined); });
 }
 
 std::vector<proto::NodeId> ReportRound::missing(const NodeTable& nodes) const {

@@ -35,6 +35,8 @@ class ReportRound {
   [[nodiscard]] bool complete(const NodeTable& nodes) const {
     return reports_.size() >= nodes.size();
   }
+  // A reported member has a slot, which it got when it joined.
+  [[nodiscard]] bool any_joined() const;
   // The nodes of `nodes` that have not reported, in ascending order.
   [[nodiscard]] std::vector<proto::NodeId> missing(const NodeTable& nodes) const;
   // Those of them that were asked kAnswer ago or longer: their heartbeats come, but not what the

@@ -29,6 +29,15 @@ TEST_F(Reports, IsCompleteOnceEveryNodeHasReported) {
   EXPECT_EQ(round_.reports().at(3).at(0).member, 7U);
 }
 
+TEST_F(Reports, AMemberWithASlotHasJoined) {
+  round_.add(1, {{.member = 7, .slot = proto::kNoSlot}});
+  EXPECT_FALSE(round_.any_joined());
+  round_.add(2, {{.member = 8, .slot = 0}});
+  EXPECT_TRUE(round_.any_joined());
+  round_.lose(2);
+  EXPECT_FALSE(round_.any_joined());
+}
+
 TEST_F(Reports, ALostNodeIsNotWaitedForAndItsReportDoesNotCount) {
   for (const proto::NodeId node : {1, 2}) round_.add(node, {});
   nodes_.erase(2);
