@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/departure.h"
 #include "membership/coordinator/loss.h"
 #include "membership/declaration.h"
 
@@ -73,20 +74,11 @@ void Coordinator::leave_node(proto::NodeId node) {
   const std::uint32_t before = size_.desired(), slots = nodes_.find(node)->slots;
   const bool for_now = nodes_.find(node)->for_now;
   const std::uint32_t wanted = slots == 0 && !for_now ? size_.end_lease(node) : before;
-  const auto all = members_.on_node(node);
-  std::vector<proto::MemberId> there(all.begin(), all.end());
-  std::erase_if(there,
-                [&](proto::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
-  if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
-  std::ranges::sort(there);
-  bool asked = false;
-  for (std::size_t i = slots; i < there.size(); ++i) {
-    MemberInfo* r = members_.edit(there[i]);
-    if (r->leave_wanted || r->state > MemberState::kActive) continue;
-    ask_to_leave(r);
-    asked = true;
-  }
-  if (!asked && wanted == before) return;  // or they were asked before, when the size was adjusted
+  std::vector<proto::MemberId> leaving;
+  if (slots == 0 || !policy_.oversubscribe) leaving = beyond_slots(members_, node, slots);
+  for (const proto::MemberId id : leaving) ask_to_leave(members_.edit(id));
+  if (leaving.empty() && wanted == before)
+    return;  // or they were asked before, when the size was adjusted
   // A member that leaves with its host is replaced if there is room elsewhere. Slots that were
   // leased with the host make the job smaller, wherever members run.
   size_.shrink_to(wanted, for_now);

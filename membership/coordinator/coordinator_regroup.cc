@@ -247,14 +247,9 @@ void Coordinator::end_on_notice(const std::string& sentence) {
   outbox_.finish(kEndedOnNotice, sentence);
 }
 
-// Ends the job with the status of the member that failed first.
 void Coordinator::fail(const std::string& what, StateLeft left) {
-  const MemberInfo* first = members_.first_failure(progress_since_);
-  if (first == nullptr) return end(1, what, left);
-  end(first->failed_status(),
-      fmt::format("{}, first member {} ({})", what, first->id,
-                  what_of(first->failure, first->cause)),
-      left);
+  const JobFailure failure = job_failure(what, members_, progress_since_);
+  end(failure.exit_code, failure.sentence, left);
 }
 
 void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
@@ -265,8 +260,7 @@ void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLe
 void Coordinator::tell_end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
   stage_ = Stage::kDone;
   outbox_.remember(reason);
-  const proto::JobDone done{exit_code, reason, left == StateLeft::kNone,
-                            exit_code > 0 && left == StateLeft::kWithMembers};
+  const proto::JobDone done = job_done(exit_code, reason, left);
   // The revoke frees members that wait for a lost one in a collective, so that their state can be
   // saved.
   if (done.save_state && highest_ > 0) outbox_.send_to_all(proto::Revoke{highest_});

@@ -50,4 +50,19 @@ std::vector<proto::MemberId> surplus(const MemberTable& members, std::uint32_t d
   return out;
 }
 
+std::vector<proto::MemberId> beyond_slots(const MemberTable& members, proto::NodeId node,
+                                          std::uint32_t slots) {
+  const auto state = [&](proto::MemberId id) { return members.find(id)->state; };
+  std::vector<proto::MemberId> living;
+  for (const proto::MemberId id : members.on_node(node)) {
+    if (state(id) < MemberState::kLost) living.push_back(id);
+  }
+  living.erase(living.begin(),
+               living.begin() + std::min<std::ptrdiff_t>(slots, std::ssize(living)));
+  std::erase_if(living, [&](proto::MemberId id) {
+    return members.find(id)->leave_wanted || state(id) > MemberState::kActive;
+  });
+  return living;
+}
+
 }  // namespace regroup::membership

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "membership/coordinator/restart_budget.h"
+
 namespace regroup::membership {
 
 std::optional<JobEnd> how_it_ended(base::TimePoint now, const proto::World& world,
@@ -31,6 +33,19 @@ std::optional<JobEnd> how_it_ended(base::TimePoint now, const proto::World& worl
            : "all members of";
   return JobEnd{JobEnd::How::kLost, 0,
                 fmt::format("{} generation {}{}", what, world.generation, well ? "" : " are lost")};
+}
+
+JobFailure job_failure(const std::string& what, const MemberTable& members,
+                       base::TimePoint progress_since) {
+  const MemberInfo* first = members.first_failure(progress_since);
+  if (first == nullptr) return {1, what};
+  return {first->failed_status(), fmt::format("{}, first member {} ({})", what, first->id,
+                                              what_of(first->failure, first->cause))};
+}
+
+proto::JobDone job_done(std::int32_t exit_code, const std::string& reason, StateLeft left) {
+  return {exit_code, reason, left == StateLeft::kNone,
+          exit_code > 0 && left == StateLeft::kWithMembers};
 }
 
 }  // namespace regroup::membership

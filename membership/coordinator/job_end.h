@@ -1,11 +1,15 @@
-// When no member can continue, and what the job's end is then. Pure.
+// When no member can continue, what the job's end is then, and how a job ends that has failed.
+// Pure.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
+#include "membership/coordinator/coordinator_effects.h"
 #include "membership/coordinator/member_table.h"
+#include "proto/message.h"
 #include "proto/world.h"
 
 namespace regroup::membership {
@@ -29,5 +33,19 @@ struct JobEnd {
                                                  base::TimePoint progress_since);
 
 inline constexpr base::Duration kStatusWait = std::chrono::seconds(5);
+
+// How a job fails of which `what` is true ("no member came up"): with the status of the member that
+// was the first to fail at or after `progress_since`, and its failure; without one, with status 1.
+struct JobFailure {
+  std::int32_t exit_code = 1;
+  std::string sentence;
+};
+[[nodiscard]] JobFailure job_failure(const std::string& what, const MemberTable& members,
+                                     base::TimePoint progress_since);
+
+// The message that ends a job for its agents. The members' state is to be saved if the job has
+// failed and they have it.
+[[nodiscard]] proto::JobDone job_done(std::int32_t exit_code, const std::string& reason,
+                                      StateLeft left);
 
 }  // namespace regroup::membership

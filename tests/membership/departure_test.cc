@@ -76,6 +76,19 @@ TEST_F(Departure, NewestOutsideTheWorldLeaveFirstAndThenTheHighestRanks) {
   EXPECT_THAT(surplus(members_, 2, 1), ElementsAre(6, 5, 4, 2)) << "a spare stays warm";
 }
 
+TEST_F(Departure, MembersBeyondTheSlotsOfTheirHostLeaveTheNewestOnes) {
+  for (int i = 0; i < 4; ++i) add(MemberState::kActive);
+  add(MemberState::kWarm);
+  EXPECT_THAT(beyond_slots(members_, 0, 5), IsEmpty());
+  EXPECT_THAT(beyond_slots(members_, 0, 2), ElementsAre(2, 3, 4));
+  members_.edit(3)->state = MemberState::kDraining;
+  members_.edit(4)->leave_wanted = true;
+  EXPECT_THAT(beyond_slots(members_, 0, 2), ElementsAre(2)) << "the others leave already";
+  members_.edit(0)->state = MemberState::kLost;
+  EXPECT_THAT(beyond_slots(members_, 0, 2), IsEmpty()) << "a dead one uses no slot";
+  EXPECT_THAT(beyond_slots(members_, 1, 0), IsEmpty());
+}
+
 TEST_F(Departure, AMemberThatLeavesAlreadyIsNotCounted) {
   for (int i = 0; i < 3; ++i) add(MemberState::kActive);
   members_.edit(2)->leave_wanted = true;

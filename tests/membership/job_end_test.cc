@@ -67,5 +67,25 @@ TEST_F(End, MembersThatLeftOnNoticeAreNotLost) {
   EXPECT_EQ(end()->how, How::kLeftOnNotice);
 }
 
+TEST_F(End, AFailedJobEndsWithTheStatusOfTheMemberThatFailedFirst) {
+  EXPECT_EQ(job_failure("no member came up", members_, kNow).exit_code, 1);
+  reap(1, 3);
+  reap(0, 137);
+  members_.edit(0)->since = kNow + seconds(1);
+  members_.edit(1)->cause = "exited with status 3";
+  JobFailure failure = job_failure("all are lost", members_, kNow);
+  EXPECT_EQ(failure.exit_code, 3);
+  EXPECT_EQ(failure.sentence, "all are lost, first member 1 (exited with status 3)");
+  failure = job_failure("all are lost", members_, kNow + seconds(1));
+  EXPECT_EQ(failure.exit_code, 137) << "the job has overcome the earlier one";
+}
+
+TEST(JobDoneOf, AFailureWhoseMembersHaveTheStateIsSaved) {
+  EXPECT_TRUE(job_done(1, "why", StateLeft::kWithMembers).save_state);
+  EXPECT_FALSE(job_done(1, "why", StateLeft::kDiverged).save_state);
+  EXPECT_FALSE(job_done(0, "finished", StateLeft::kWithMembers).save_state);
+  EXPECT_FALSE(job_done(kEndedOnNotice, "left", StateLeft::kWithMembers).save_state);
+}
+
 }  // namespace
 }  // namespace regroup::membership
