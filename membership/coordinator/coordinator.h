@@ -25,6 +25,7 @@
 #include "membership/coordinator/report_round.h"
 #include "membership/coordinator/requests.h"
 #include "membership/coordinator/restart_budget.h"
+#include "membership/coordinator/starts.h"
 #include "membership/coordinator/state_transfers.h"
 #include "membership/membership.h"
 #include "proto/message.h"
@@ -120,7 +121,7 @@ class Coordinator {
 
   // Processes and limits: coordinator_start.cc.
   void start_members();
-  void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
+  void start_one(const MemberStart& start);
   void launch();
   void relaunch();
   void dismiss_launch();

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/printable.h"
-
 #include "membership/coordinator/coordinator.h"
 #include "membership/coordinator/departure.h"
 #include "membership/coordinator/hang_verdict.h"
@@ -26,21 +25,13 @@ void Coordinator::start_members() {
   // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
   if (!launch_.joined()) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
-  const std::uint32_t wanted = size_.desired() + policy_.spares;
-  std::vector<bool> used;
-  while (!done() && members_.staying() < wanted && members_.processes() < size_.capacity()) {
-    if (used.empty()) used = members_.used_slots();
-    used.resize(std::max<std::size_t>(used.size(), wanted));
-    const auto slot = budget_.next(now_, wanted, used);
-    if (!slot) return;
-    const std::uint32_t rank = members_.staying();
-    start_one(rank, std::max(size_.desired(), rank + 1), *slot);
-    used[*slot] = true;
+  for (const MemberStart& one : missing_members(now_, members_, size_, policy_.spares, budget_)) {
+    start_one(one);
+    if (done()) return;
   }
 }
 
-void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
-                            std::uint32_t restart_slot) {
+void Coordinator::start_one(const MemberStart& start) {
   const proto::MemberId id = members_.next_id();
   if (members_.find(id) != nullptr) return end(1, "no member ID is left");
   // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells
@@ -53,14 +44,14 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size,
   members_.end_edits();
   for (const auto& [changed, processes] : members_.take_loads())
     nodes_.set_load(changed, processes);
-  const proto::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
+  const proto::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(start.rank);
   MemberInfo& member = members_.add(id, node, now_);
-  member.first_rank = rank;
-  member.restart_slot = restart_slot;
+  member.first_rank = start.rank;
+  member.restart_slot = start.restart_slot;
   limits_.started(now_);
   // An earlier launch has printed this traceback.
   if (budget_.row().passed_on) outbox_.send(node, budget_.row().failure);
-  outbox_.send(node, proto::Start{id, rank, world_size, launch_.restarts()});
+  outbox_.send(node, proto::Start{id, start.rank, start.world_size, launch_.restarts()});
 }
 
 void Coordinator::dismiss_launch() {
@@ -81,7 +72,8 @@ void Coordinator::launch() {
   Intent ahead = intent();
   members_.promise_below(ahead.next_member += launched);
   journal(std::move(ahead));
-  for (std::uint32_t rank = 0; rank < launched && !done(); ++rank) start_one(rank, launched, rank);
+  for (std::uint32_t rank = 0; rank < launched && !done(); ++rank)
+    start_one({rank, launched, rank});
 }
 
 void Coordinator::relaunch() {
