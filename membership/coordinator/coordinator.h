@@ -94,7 +94,8 @@ class Coordinator {
 
   // Nodes: coordinator_nodes.cc.
   [[nodiscard]] bool on_nodes(const proto::Body& body);
-  void on_node_up(const proto::NodeUp& up);
+  void change_node(const proto::NodeUp& up);
+  void add_node(const proto::NodeUp& up);
   void leave_node(proto::NodeId node);
   void grow(std::uint32_t leased = 0);
   void count_slots();

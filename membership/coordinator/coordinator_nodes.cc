@@ -17,7 +17,7 @@ namespace regroup::membership {
 
 bool Coordinator::on_nodes(const proto::Body& body) {
   if (const auto* up = std::get_if<proto::NodeUp>(&body)) {
-    on_node_up(*up);
+    nodes_.contains(up->node) ? change_node(*up) : add_node(*up);
   } else if (const auto* silent = std::get_if<proto::NodeSilent>(&body)) {
     if (nodes_.contains(silent->node)) suspicions_.set_silent(silent->node, silent->silent);
     drop_suspected_nodes();
@@ -34,21 +34,23 @@ bool Coordinator::on_nodes(const proto::Body& body) {
   return true;
 }
 
-void Coordinator::on_node_up(const proto::NodeUp& up) {
-  if (NodeTable::Node* known = nodes_.find(up.node)) {
-    const std::uint32_t had = known->slots;
-    if (had == up.slots && known->for_now == up.for_now) return;
-    nodes_.resize(up.node, up.slots);
-    known->for_now = up.for_now;
-    count_slots();
-    if (nodes_.slots() == 0) size_.take_capacity();
-    if (had != up.slots)
-      outbox_.remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
-    if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
-    if (launch_.joined()) leave_node(up.node);
-    if (size_.settle_missing(up.node, had, up.slots, up.for_now)) journal_intent();
-    return grow();
-  }
+void Coordinator::change_node(const proto::NodeUp& up) {
+  NodeTable::Node& known = *nodes_.find(up.node);
+  const std::uint32_t had = known.slots;
+  if (had == up.slots && known.for_now == up.for_now) return;
+  nodes_.resize(up.node, up.slots);
+  known.for_now = up.for_now;
+  count_slots();
+  if (nodes_.slots() == 0) size_.take_capacity();
+  if (had != up.slots)
+    outbox_.remember(fmt::format("host {} has {} now", up.name, base::counted(up.slots, "slot")));
+  if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
+  if (launch_.joined()) leave_node(up.node);
+  if (size_.settle_missing(up.node, had, up.slots, up.for_now)) journal_intent();
+  grow();
+}
+
+void Coordinator::add_node(const proto::NodeUp& up) {
   const std::uint32_t lacked = size_.lacked();
   nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now});
   round_.ask(up.node, awake_);
