@@ -81,6 +81,10 @@ class Session::Impl {
   // For a learner, before or after it is in a World. True: the result of the next step can be
   // applied; false: the learner has the state of its World.
   [[nodiscard]] base::Result<bool> catch_up();
+  // Returns once a result, a state transfer, a World or a notice has come for this learner.
+  [[nodiscard]] base::Status await_replay();
+  [[nodiscard]] bool next_result_is_kept() const;  // by the agent, for a replay
+  void refuse_result();                            // the kept one is damaged
   [[nodiscard]] base::Status load_transfer();
   [[nodiscard]] bool transfer_offered() const;
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }

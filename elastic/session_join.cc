@@ -61,44 +61,55 @@ Status Session::Impl::load_transfer() {
 }
 
 Result<bool> Session::Impl::catch_up() {
-  shmem::MemberSlot& own = self_->own_slot();
-  const auto kept = [this] {
-    const proto::Step next = applied_ + 1;
-    return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
-  };
-  const auto something = [&] { return transfer_offered() || kept() || self_->asked_to_leave(); };
   while (learning_) {
     if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
     if (in_world() && !torn_ && applied_ >= world().resume.step()) {
       learning_ = false;
-      own.proved.store(world().generation, std::memory_order_release);
-      break;
+      self_->own_slot().proved.store(world().generation, std::memory_order_release);
+      return false;
     }
-    Status status;
-    if (in_world()) {
-      status =
-          self_->wait(something, fmt::format("step {}: the result did not arrive", applied_ + 1));
-      if (status.code() == Code::kRevoked) status = regroup().status();
-    } else {
-      auto joined = self_->regroup_or(something);
-      status = joined.status();
-      if (joined.ok() && joined->has_value()) {
-        status = enter_world();
-        if (status.ok()) observe(StepEvent::kJoined);
-      }
-      if (status.code() == Code::kRevoked) status = regroup().status();
-    }
-    if (!status.ok()) return status;
-    if (learning_ && kept()) {
+    REGROUP_RETURN_IF_ERROR(await_replay());
+    if (learning_ && next_result_is_kept()) {
       if (result_is_sound(self_->arena(), applied_ + 1)) return true;
-      // The agent reports this to the coordinator, which starts another state transfer or a copy.
-      const auto mark = proto::TransferStep::unpack(transfer_);
-      own.replayed.store(proto::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
-      torn_ = true;
+      refuse_result();
     }
     if (learning_ && transfer_offered()) REGROUP_RETURN_IF_ERROR(load_transfer());
   }
   return false;
+}
+
+bool Session::Impl::next_result_is_kept() const {
+  const proto::Step next = applied_ + 1;
+  return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
+}
+
+// The World that admits this learner comes in its place, or the next one if that is revoked.
+Status Session::Impl::await_replay() {
+  const auto something = [this] {
+    return transfer_offered() || next_result_is_kept() || self_->asked_to_leave();
+  };
+  Status status;
+  if (in_world()) {
+    status =
+        self_->wait(something, fmt::format("step {}: the result did not arrive", applied_ + 1));
+  } else {
+    auto joined = self_->regroup_or(something);
+    status = joined.status();
+    if (joined.ok() && joined->has_value()) {
+      status = enter_world();
+      if (status.ok()) observe(StepEvent::kJoined);
+    }
+  }
+  if (status.code() == Code::kRevoked) status = regroup().status();
+  return status;
+}
+
+// The agent reports this to the coordinator, which starts another state transfer or a copy.
+void Session::Impl::refuse_result() {
+  const auto mark = proto::TransferStep::unpack(transfer_);
+  self_->own_slot().replayed.store(proto::TransferStep{mark.transfer, 0}.pack(),
+                                   std::memory_order_release);
+  torn_ = true;
 }
 
 Status Session::Impl::enter_world() {
