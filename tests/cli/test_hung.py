@@ -23,7 +23,7 @@ KEEPS = (
 def wait_for_its_name(job, then: str = "") -> str:
     """What is said of member 1, once it is said: it has kept the others waiting for --hang-timeout
     and for ten steps (both numbers have two digits), in the step after the last one that was
-    completed. How soon it is said after that: tests/membership/progress_watch_test.cc, where the
+    completed. How soon it is said after that: progress_watch_test.cc in tests/membership, where the
     time is the test's."""
     found = job.wait_err(KEEPS + then)
     waiting, step = float(found[1]), float(found[2])

@@ -9,7 +9,7 @@ namespace regroup::membership {
 namespace {
 
 using std::chrono::seconds;
-using Then = FailureVerdict::Then;
+using After = FailureVerdict::Then;
 
 constexpr base::TimePoint kLossTime{seconds(1000)};
 
@@ -128,7 +128,7 @@ class FailureOf : public testing::Test {
   }
   FailureVerdict judge_until_the_slot_is_disabled() {
     for (std::uint32_t i = 1; i < RestartBudget::kInARow; ++i)
-      EXPECT_EQ(judge().then, Then::kReplace);
+      EXPECT_EQ(judge().then, After::kReplace);
     return judge();
   }
 
@@ -140,7 +140,7 @@ class FailureOf : public testing::Test {
 
 TEST_F(FailureOf, AMemberIsReplacedUntilItsSlotIsDisabled) {
   const auto verdict = judge_until_the_slot_is_disabled();
-  EXPECT_EQ(verdict.then, Then::kDisableSlot);
+  EXPECT_EQ(verdict.then, After::kDisableSlot);
   EXPECT_NE(verdict.sentence.find("the slot is disabled, `regroup resize` enables it again"),
             std::string::npos)
       << verdict.sentence;
@@ -149,17 +149,17 @@ TEST_F(FailureOf, AMemberIsReplacedUntilItsSlotIsDisabled) {
 TEST_F(FailureOf, AMemberThatTheJobNeedsEndsItUnlessHostsMayCome) {
   terms_ = {.min = 2, .desired = 1};
   auto verdict = judge_until_the_slot_is_disabled();
-  EXPECT_EQ(verdict.then, Then::kEndJob);
+  EXPECT_EQ(verdict.then, After::kEndJob);
   EXPECT_EQ(verdict.exit_code, 1);
   EXPECT_EQ(verdict.left, StateLeft::kWithMembers);
   EXPECT_NE(verdict.sentence.find(": 1 of at least 2 members left"), std::string::npos)
       << verdict.sentence;
   budget_.reset();
   terms_.hosts_may_come = true;
-  EXPECT_EQ(judge_until_the_slot_is_disabled().then, Then::kDisableSlot);
+  EXPECT_EQ(judge_until_the_slot_is_disabled().then, After::kDisableSlot);
   budget_.reset();
   world_.generation = 0;
-  EXPECT_EQ(judge_until_the_slot_is_disabled().then, Then::kEndJob) << "no progress is lost";
+  EXPECT_EQ(judge_until_the_slot_is_disabled().then, After::kEndJob) << "no progress is lost";
 }
 
 TEST_F(FailureOf, AnotherProgramThanTheFirstMemberEndsAJobThatCannotBeginWithoutIt) {
@@ -169,7 +169,7 @@ TEST_F(FailureOf, AnotherProgramThanTheFirstMemberEndsAJobThatCannotBeginWithout
   terms_.min = 2;
   world_.generation = 0;
   const auto verdict = judge();
-  EXPECT_EQ(verdict.then, Then::kEndJob);
+  EXPECT_EQ(verdict.then, After::kEndJob);
   EXPECT_EQ(verdict.exit_code, 3);
   EXPECT_EQ(verdict.sentence, "another model");
   EXPECT_EQ(budget_.row().length, 0U) << "not counted";
@@ -177,10 +177,10 @@ TEST_F(FailureOf, AnotherProgramThanTheFirstMemberEndsAJobThatCannotBeginWithout
 
 TEST_F(FailureOf, NothingIsCountedWhereLostMembersAreNotReplacedOrTheJobIsFinishing) {
   terms_.replaces = false;
-  EXPECT_EQ(judge().then, Then::kReplace);
+  EXPECT_EQ(judge().then, After::kReplace);
   terms_.replaces = true;
   members_.edit(1)->finished = true;
-  EXPECT_EQ(judge().then, Then::kReplace);
+  EXPECT_EQ(judge().then, After::kReplace);
   EXPECT_EQ(budget_.row().length, 0U);
 }
 
@@ -190,7 +190,7 @@ TEST_F(FailureOf, TheSameExceptionOfAllSlotsEndsTheJobWithWhatIsLeft) {
   world_.members.resize(1);
   FailureVerdict verdict;
   for (std::uint32_t i = 0; i < RestartBudget::kInARow; ++i) verdict = judge();
-  EXPECT_EQ(verdict.then, Then::kEndJob);
+  EXPECT_EQ(verdict.then, After::kEndJob);
   EXPECT_EQ(verdict.left, StateLeft::kNone) << "no member has read it";
 }
 

@@ -9,15 +9,15 @@ namespace {
 using std::chrono::seconds;
 using Then = LaunchUntilJoin::Then;
 
-const base::TimePoint kNow{seconds(1000)};
+const base::TimePoint kLaunched{seconds(1000)};
 
 class LaunchTest : public testing::Test {
  protected:
   void begin(std::uint32_t most = 3) {
     const proto::MemberId first = members_.next_id();
-    const std::uint32_t size = launch_.begin(kNow, most, first);
+    const std::uint32_t size = launch_.begin(kLaunched, most, first);
     for (std::uint32_t rank = 0; rank < size; ++rank)
-      members_.add(first + rank, 0, kNow).first_rank = rank;
+      members_.add(first + rank, 0, kLaunched).first_rank = rank;
   }
   LaunchUntilJoin::Verdict end(proto::MemberId id, std::int32_t status, const char* kind = "") {
     MemberInfo& r = *members_.edit(id);
@@ -25,7 +25,7 @@ class LaunchTest : public testing::Test {
     r.status = status;
     r.failure.kind = kind;
     r.failure.message = kind;
-    return launch_.on_end(kNow, r, "exited with status 1", members_);
+    return launch_.on_end(kLaunched, r, "exited with status 1", members_);
   }
   LaunchUntilJoin launch_{{.max_restarts = 2}, 2, 3};
   MemberTable members_;
@@ -37,16 +37,16 @@ TEST_F(LaunchTest, BeginsWithoutOne) {
   EXPECT_TRUE(launch_.made());
   EXPECT_EQ(members_.all().size(), 2U);
   EXPECT_FALSE(launch_.joined());
-  EXPECT_TRUE(launch_.join(kNow));
-  EXPECT_FALSE(launch_.join(kNow + seconds(1)));
-  EXPECT_EQ(launch_.joined_at(), kNow);
+  EXPECT_TRUE(launch_.join(kLaunched));
+  EXPECT_FALSE(launch_.join(kLaunched + seconds(1)));
+  EXPECT_EQ(launch_.joined_at(), kLaunched);
 }
 
 TEST_F(LaunchTest, AFailureRepeatsTheWholeLaunch) {
   begin();
   const auto verdict = end(1, 1);
   EXPECT_EQ(verdict.then, Then::kRelaunch);
-  EXPECT_GE(launch_.due(), kNow);
+  EXPECT_GE(launch_.due(), kLaunched);
   EXPECT_EQ(launch_.restarts(), 0U);
   begin();
   EXPECT_EQ(launch_.restarts(), 1U);
