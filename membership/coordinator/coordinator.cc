@@ -143,11 +143,8 @@ MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool al
   MemberInfo& r = members_.add(id, node, now_);
   limits_.started(now_);
   const bool launched = world_.generation == 0 && id >= launch_.first_member();
-  const std::vector<bool> used = members_.used_slots();
   if (launched) r.first_rank = id - launch_.first_member();
-  r.restart_slot = launched
-                       ? r.first_rank
-                       : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
+  r.restart_slot = launched ? r.first_rank : members_.free_slot();
   if (launched || (alive && world_.generation > 0)) return r;
   r.move_to(MemberState::kGone);
   r.set_ended_by(EndedBy::kCoordinator);
@@ -240,13 +237,7 @@ void Coordinator::take_reports(proto::NodeId node, const std::vector<proto::Slot
   for (const proto::SlotReport& slot : slots) {
     MemberInfo* r = members_.edit(slot.member);
     if (r == nullptr || r->slot_id.node != node) continue;
-    r->word = slot.state;
-    r->step = slot.step;
-    r->loss = slot.loss;
-    r->reports += 1;
-    r->caught_up_to = std::max(r->caught_up_to, slot.caught_up_to);
-    r->proved |= slot.proved;
-    r->finished |= slot.finished;
+    r->take_report(slot);
     if (!slot.alive && r->lives_in_world())
       on_lost(node, {.member = r->id, .joined = true, .finished = r->finished});
   }

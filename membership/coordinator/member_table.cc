@@ -10,6 +10,16 @@
 
 namespace regroup::membership {
 
+void MemberInfo::take_report(const proto::SlotReport& slot) {
+  word = slot.state;
+  step = slot.step;
+  loss = slot.loss;
+  reports += 1;
+  caught_up_to = std::max(caught_up_to, slot.caught_up_to);
+  proved |= slot.proved;
+  finished |= slot.finished;
+}
+
 void MemberInfo::move_to(MemberState next) {
   assert(may_follow(state, next));
   state = next;
@@ -208,6 +218,11 @@ std::vector<bool> MemberTable::used_slots() const {
     used[r.restart_slot] = true;
   }
   return used;
+}
+
+std::uint32_t MemberTable::free_slot() const {
+  const std::vector<bool> used = used_slots();
+  return static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
 }
 
 std::string MemberTable::ids_of_living() const {

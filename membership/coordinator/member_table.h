@@ -56,6 +56,8 @@ struct MemberInfo : Member {
   double loss = 0.0;
   std::uint64_t reports = 0;  // number of reports, so that a reader can tell a new one
 
+  // Takes over what its agent reports of its slot. What the member has once said stays true.
+  void take_report(const proto::SlotReport& slot);
   // Changes the state along kMemberTransitions, which must have that edge.
   void move_to(MemberState next);
   void catch_up_with(CatchUpEvent event) { catch_up = after(catch_up, event); }
@@ -143,6 +145,7 @@ class MemberTable {
   [[nodiscard]] Roster roster(const proto::World& world, base::TimePoint below_min_since) const;
   // By RestartBudget's slots: whether a member stays, or starts, in it.
   [[nodiscard]] std::vector<bool> used_slots() const;
+  [[nodiscard]] std::uint32_t free_slot() const;    // the lowest one that none stays in
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
   // The member that was the first to end with an abnormal status, undismissed, at or after `since`;
   // or null.

@@ -81,6 +81,16 @@ TEST(EndOfAMember, AHungOneThatAUserKillsTooHasHung) {
   EXPECT_EQ(r.ended_by, EndedBy::kCoordinator);
 }
 
+TEST(ReportOfAMember, WhatItHasOnceSaidStays) {
+  MemberInfo r;
+  r.take_report({.member = 0, .finished = true, .step = 7, .proved = true, .caught_up_to = 5});
+  r.take_report({.member = 0, .step = 8});
+  EXPECT_EQ(r.step, 8U);
+  EXPECT_EQ(r.reports, 2U);
+  EXPECT_TRUE(r.finished && r.proved);
+  EXPECT_EQ(r.caught_up_to, 5U);
+}
+
 TEST(EndOfAMember, AFailedProcessHasAStatusOtherThanZero) {
   MemberInfo r;
   EXPECT_FALSE(r.reaped());

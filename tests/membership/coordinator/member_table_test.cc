@@ -104,6 +104,15 @@ TEST_F(MemberTableTest, TheVersionTellsOfEveryChangeAndOfNothingElse) {
 }
 
 // Against the rule itself: full ones last, then (by node) the fewest processes, then the lowest id.
+TEST(RestartSlots, AreUsedByMembersThatStay) {
+  MemberTable members;
+  EXPECT_EQ(members.free_slot(), 0U);
+  for (const proto::MemberId id : {0, 1, 2}) members.add(id, 0, {}).restart_slot = id;
+  EXPECT_EQ(members.free_slot(), 3U);
+  members.edit(1)->state = MemberState::kLost;
+  EXPECT_EQ(members.free_slot(), 1U);
+}
+
 TEST(NodeTable, TheNextPlaceIsThatOfTheRule) {
   std::mt19937 random(3);
   const auto below = [&](unsigned n) {
