@@ -64,21 +64,20 @@ enum class MemberState : std::uint8_t {
 struct MemberTransition {
   MemberState from;
   MemberState to;
-  const char* when;
 };
 inline constexpr MemberTransition kMemberTransitions[] = {
-    {MemberState::kStarting, MemberState::kWarm, "its Ready was accepted"},
-    {MemberState::kStarting, MemberState::kGone, "its process ended, or was dismissed"},
-    {MemberState::kWarm, MemberState::kActive, "a World with it was formed"},
-    {MemberState::kWarm, MemberState::kGone, "it is dead, or was dismissed"},
-    {MemberState::kActive, MemberState::kDraining, "it got its Notice"},
-    {MemberState::kActive, MemberState::kDrained, "it had stopped before it could be spared"},
-    {MemberState::kActive, MemberState::kLost, "it is dead"},
-    {MemberState::kDraining, MemberState::kDrained, "it stopped at a step boundary"},
-    {MemberState::kDraining, MemberState::kLost, "it is dead"},
-    {MemberState::kDrained, MemberState::kLost, "it is dead"},
-    {MemberState::kDrained, MemberState::kGone, "it was dismissed"},
-    {MemberState::kLost, MemberState::kGone, "a World without it was formed"},
+    {MemberState::kStarting, MemberState::kWarm},     // its Ready was accepted
+    {MemberState::kStarting, MemberState::kGone},     // its process ended, or was dismissed
+    {MemberState::kWarm, MemberState::kActive},       // a World with it was formed
+    {MemberState::kWarm, MemberState::kGone},         // it is dead, or was dismissed
+    {MemberState::kActive, MemberState::kDraining},   // it got its Notice
+    {MemberState::kActive, MemberState::kDrained},    // it had stopped before it could be spared
+    {MemberState::kActive, MemberState::kLost},       // it is dead
+    {MemberState::kDraining, MemberState::kDrained},  // it stopped at a step boundary
+    {MemberState::kDraining, MemberState::kLost},     // it is dead
+    {MemberState::kDrained, MemberState::kLost},      // it is dead
+    {MemberState::kDrained, MemberState::kGone},      // it was dismissed
+    {MemberState::kLost, MemberState::kGone},         // a World without it was formed
 };
 // True if a member in `from` may be in `to` next, or stays in it.
 [[nodiscard]] bool may_follow(MemberState from, MemberState to);

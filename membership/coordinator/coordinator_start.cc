@@ -117,16 +117,14 @@ Limits::Situation Coordinator::limited() const {
 }
 
 void Coordinator::end_unready(MemberInfo* member) {
-  const std::string within =
-      fmt::format("within {} s",
-                  std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count());
-  const std::string what = fmt::format("member {} was not ready {}", member->id, within);
-  outbox_.note(what);
-  member->cause = "not being ready " + within;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
+  outbox_.note(fmt::format("member {} was not ready within {} s", member->id, seconds));
+  member->cause = fmt::format("not being ready within {} s", seconds);
   turn_away(member, "not ready in time");
   if (!done() && world_.generation == 0 && members_.staying() < policy_.min) {
-    end(1, fmt::format("{}: {} of at least {}", what, members_.staying(),
-                       base::counted(policy_.min, "member")));
+    end(1, fmt::format("member {} was not ready within {} s: {} of at least {}", member->id,
+                       seconds, members_.staying(), base::counted(policy_.min, "member")));
   }
 }
 
