@@ -34,7 +34,7 @@ struct LeaveTerms {
                                                    std::uint32_t desired, std::uint32_t spares);
 
 // The members that are too many on `node`, of which the allocator leaves `slots` slots to the job:
-// the newest ones, oldest first, without those that leave already.
+// the newest ones in ascending order, without those that leave already.
 [[nodiscard]] std::vector<proto::MemberId> beyond_slots(const MemberTable& members,
                                                         proto::NodeId node, std::uint32_t slots);
 

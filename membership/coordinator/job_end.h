@@ -34,8 +34,8 @@ struct JobEnd {
 
 inline constexpr base::Duration kStatusWait = std::chrono::seconds(5);
 
-// How a job fails of which `what` is true ("no member came up"): with the status of the member that
-// was the first to fail at or after `progress_since`, and its failure; without one, with status 1.
+// How a job fails because of `what` ("no member came up"): with the status and the failure of the
+// member that was the first to fail at or after `progress_since`; with status 1 if none has failed.
 struct JobFailure {
   std::int32_t exit_code = 1;
   std::string sentence;

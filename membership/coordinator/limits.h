@@ -25,7 +25,7 @@ class Limits {
   struct Situation {
     bool has_world = false;  // World 1 was formed
     bool steady = false;     // and no regroup is in progress
-    // When the first member has joined. None: a launch, which no limit applies to.
+    // When the first member has joined. None: the job is launched, for which it has any time.
     std::optional<base::TimePoint> joined_at;
     std::uint32_t least = 1;  // members without which no World is formed
   };
@@ -56,7 +56,7 @@ class Limits {
   // All members were asked at `now`, and are asked again after a second, or a tenth of it if
   // `soon`.
   void queried(base::TimePoint now, bool soon);
-  // Somebody looks at the progress: the next query is due at `now`.
+  // The next query is due at `now`, so that the next status shows fresh progress.
   void query_at(base::TimePoint now) { next_query_ = now; }
   // A new World was formed.
   void enter_world() { straggling_since_.reset(); }

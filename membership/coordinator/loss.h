@@ -40,7 +40,7 @@ enum class Loss : std::uint8_t {
 // What a failure means for the job.
 struct FailureVerdict {
   enum class Then : std::uint8_t {
-    kReplace,      // by a new member in the same slot, if any is
+    kReplace,      // a new member may be started in the slot
     kDisableSlot,  // no member is started in the slot any more
     kEndJob
   };

@@ -26,8 +26,8 @@ class Recovery {
   proto::Generation highest_ = 0;
 };
 
-// The members of the newest World on `node` that its agent does not report. Its slots are reported
-// whole, so their processes were reaped, and the slots reassigned.
+// The members of the newest World on `node` that are not in `slots`, which its agent reports. An
+// agent reports all its slots, so their processes were reaped and their slots reassigned.
 [[nodiscard]] std::vector<proto::MemberId> unreported_members(
     const MemberTable& members, proto::NodeId node, const std::vector<proto::SlotReport>& slots);
 
