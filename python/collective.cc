@@ -120,10 +120,10 @@ int tell_broken(const Status& status, char* error, std::size_t error_bytes) {
   return code == REGROUP_INVALID ? REGROUP_BROKEN : code;
 }
 
-int form(const regroup_store* store, int rank, int size, double seconds, regroup_group** out,
-         char* error, std::size_t error_bytes) {
+int form(const regroup_store* store, int rank, int size, const char* host, double seconds,
+         regroup_group** out, char* error, std::size_t error_bytes) {
   ForeignStore adapter(*store);
-  auto formed = group::Group::form(adapter, rank, size, duration_of(seconds));
+  auto formed = group::Group::form(adapter, rank, size, duration_of(seconds), host);
   if (!formed.ok()) return tell(formed.status(), error, error_bytes);
   *out = new regroup_group{std::move(*formed)};
   return REGROUP_OK;

@@ -37,7 +37,8 @@ base::Result<Process> parse_process(const std::string& text, int rank) {
 
 }  // namespace
 
-base::Result<Process> this_process() {
+base::Result<Process> this_process(const std::string& host) {
+  if (!host.empty()) return Process{host, ::getpid()};
   std::string boot;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   if (!std::getline(file, boot) || boot.empty())
@@ -49,8 +50,8 @@ base::Result<Process> this_process() {
 }
 
 base::Result<std::vector<Process>> exchange_processes(Store& store, int rank, int size,
+                                                      const Process& own,
                                                       base::TimePoint deadline) {
-  REGROUP_ASSIGN_OR_RETURN(const auto own, this_process());
   REGROUP_RETURN_IF_ERROR(store.set(key_of_rank(rank), fmt::format("{} {}", own.pid, own.host)));
   std::vector<Process> out;
   std::vector<int> missing;

@@ -21,13 +21,13 @@ struct Process {
   pid_t pid = 0;
 };
 
-// The calling process.
-[[nodiscard]] base::Result<Process> this_process();
+// The calling process. `host`: for Process::host; "": derived.
+[[nodiscard]] base::Result<Process> this_process(const std::string& host);
 
-// All ranks of a group, each of which publishes itself. Blocks until all have done so.
+// All ranks of a group, each of which publishes itself, `own`. Blocks until all have done so.
 // kDeadlineExceeded names the ranks that have not.
 [[nodiscard]] base::Result<std::vector<Process>> exchange_processes(Store& store, int rank,
-                                                                    int size,
+                                                                    int size, const Process& own,
                                                                     base::TimePoint deadline);
 
 // The World of these processes, in rank order: hosts are nodes in the order of their first rank,

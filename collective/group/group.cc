@@ -9,10 +9,13 @@
 
 #include <algorithm>
 #include <ranges>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "collective/backends/backends.h"
+#include "collective/ucx/factory.h"
+#include "collective/ucx/peer_mesh.h"
 #include "shmem/doorbell.h"
 #include "shmem/generation_fence.h"
 #include "shmem/state_word.h"
@@ -25,6 +28,7 @@ constexpr proto::Generation kGeneration = 1;
 // the polling from another must not depend on a ring that came before.
 constexpr auto kYields = std::chrono::microseconds(50);
 constexpr auto kNap = std::chrono::milliseconds(100);
+constexpr auto kMeshNap = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -36,26 +40,77 @@ Group::Group(shmem::Arena arena, proto::World world, std::vector<Process> proces
       closed_(processes_.size()) {}
 
 base::Result<std::unique_ptr<Group>> Group::form(Store& store, int rank, int size,
-                                                 base::Duration timeout) {
+                                                 base::Duration timeout, const std::string& host) {
   if (size < 1 || rank < 0 || rank >= size)
     return base::invalid_argument(
         fmt::format("group: expected a rank from 0 to {}, got {}", size - 1, rank));
   const base::TimePoint deadline = base::SystemClock().now() + timeout;
-  REGROUP_ASSIGN_OR_RETURN(auto processes, exchange_processes(store, rank, size, deadline));
+  REGROUP_ASSIGN_OR_RETURN(const auto own, this_process(host));
+  REGROUP_ASSIGN_OR_RETURN(auto processes, exchange_processes(store, rank, size, own, deadline));
   REGROUP_ASSIGN_OR_RETURN(auto world, world_of(processes));
   REGROUP_ASSIGN_OR_RETURN(auto arena, share_arena(store, world, processes, rank, deadline));
   REGROUP_RETURN_IF_ERROR(
       arena.reserve_slot(world.members[static_cast<std::size_t>(rank)].slot_id.slot));
   std::unique_ptr<Group> group(
       new Group(std::move(arena), std::move(world), std::move(processes), rank));
-  REGROUP_RETURN_IF_ERROR(group->open(deadline));
+  REGROUP_RETURN_IF_ERROR(group->open(store, deadline));
   return group;
 }
 
-base::Status Group::open(base::TimePoint deadline) {
+// Connections are made when operations need them; the addresses are exchanged here, since nothing
+// may block then.
+base::Status Group::open_mesh(Store& store, base::TimePoint deadline) {
+  // A context of its own: groups of one process run in several threads, and the meshes of a context
+  // share its listener.
+  REGROUP_ASSIGN_OR_RETURN(auto context, ucx::open_ucx());
+  const auto key_of = [](std::size_t rank) { return fmt::format("address/{}", rank); };
+  // The reasons that a mesh publishes when it fails have no reader: the store may be gone by then.
+  auto forming = std::make_shared<bool>(true);
+  ucx::Addresses addresses{
+      .publish =
+          [&store, forming,
+           key = key_of(static_cast<std::size_t>(rank_))](std::span<const std::byte> own) {
+            if (!*forming) return base::Status();
+            return store.set(key, {reinterpret_cast<const char*>(own.data()), own.size()});
+          },
+      .find = [this](proto::MemberId rank) -> std::optional<std::vector<std::byte>> {
+        const auto found = addresses_.find(rank);
+        if (found == addresses_.end()) return std::nullopt;
+        return found->second;
+      },
+      .on_peer_lost =
+          [this](proto::MemberId rank, const std::string& why) {
+            revoke(base::peer_lost(fmt::format("rank {}: {}", rank, why)));
+          },
+      .on_peer_silent =
+          [this](proto::MemberId rank, bool host_answers, const std::string& why) {
+            if (!host_answers) revoke(base::peer_lost(fmt::format("rank {}: {}", rank, why)));
+          }};
+  REGROUP_ASSIGN_OR_RETURN(
+      mesh_, ucx::open_peer_mesh(std::move(context), arena_, world_,
+                                 world_.members[static_cast<std::size_t>(rank_)].slot_id,
+                                 std::move(addresses)));
+  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+    // Of this host's too: messages to them pass the mesh.
+    if (static_cast<int>(rank) == rank_) continue;
+    REGROUP_ASSIGN_OR_RETURN(const auto text, store.get(key_of(rank), deadline));
+    const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
+    addresses_.emplace(static_cast<proto::MemberId>(rank),
+                       std::vector<std::byte>(bytes, bytes + text.size()));
+  }
+  *forming = false;
+  return {};
+}
+
+base::Status Group::open(Store& store, base::TimePoint deadline) {
   const proto::SlotId self = world_.members[static_cast<std::size_t>(rank_)].slot_id;
   shmem::hold_fence<shmem::RealPolicy>(slot_of(rank_).left, kGeneration);
-  REGROUP_ASSIGN_OR_RETURN(communicator_, backends::open_communicator({arena_, world_, self, {}}));
+  const bool all_here = std::ranges::all_of(world_.members, [&](const proto::WorldMember& member) {
+    return member.slot_id.node == self.node;
+  });
+  if (!all_here) REGROUP_RETURN_IF_ERROR(open_mesh(store, deadline));
+  REGROUP_ASSIGN_OR_RETURN(communicator_,
+                           backends::open_communicator({arena_, world_, self, mesh_}));
   messages_.emplace(*communicator_);
   REGROUP_ASSIGN_OR_RETURN(PeerWatch* const watch, PeerWatch::shared());
   std::vector<pid_t> pids;
@@ -238,6 +293,15 @@ bool Group::wait(const Handle& work, base::TimePoint until) {
       continue;
     }
     const base::TimePoint nap = std::min(until, now + kNap);
+    if (mesh_) {
+      // What comes from the network rings no bell, so the mesh sleeps, of which one thread makes
+      // calls: for a short time, as other threads wait for the lock.
+      mesh_->sleep(seen, std::min(until, now + kMeshNap));
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+      continue;
+    }
     if (sleeper_) {
       changed_.wait_until(lock, nap);
       continue;

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +24,10 @@
 #include "proto/world.h"
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
+
+namespace regroup::collective::ucx {
+class PeerMesh;
+}  // namespace regroup::collective::ucx
 
 namespace regroup::collective::group {
 
@@ -42,10 +48,12 @@ class Group {
   using Handle = std::shared_ptr<Work>;
 
   // Called by all `size` ranks with stores that see the same keys, which no other group uses.
+  // `host`: ranks that give the same name share memory; "": those of one user on one machine do.
   // Blocks until all ranks have come, at most `timeout`. kDeadlineExceeded names ranks that have
-  // not; kUnavailable: no backend serves these ranks.
+  // not; kUnavailable: ranks are on several hosts, and UCX cannot be loaded.
   [[nodiscard]] static base::Result<std::unique_ptr<Group>> form(Store& store, int rank, int size,
-                                                                 base::Duration timeout);
+                                                                 base::Duration timeout,
+                                                                 const std::string& host = "");
   // Leaves the group: peers that wait for this rank later fail. Not while an operation runs.
   ~Group();
   Group(const Group&) = delete;
@@ -82,7 +90,8 @@ class Group {
 
  private:
   Group(shmem::Arena arena, proto::World world, std::vector<Process> processes, int rank);
-  [[nodiscard]] base::Status open(base::TimePoint deadline);
+  [[nodiscard]] base::Status open(Store& store, base::TimePoint deadline);
+  [[nodiscard]] base::Status open_mesh(Store& store, base::TimePoint deadline);
   [[nodiscard]] bool on_ended(std::size_t peer);
   [[nodiscard]] shmem::MemberSlot& slot_of(int rank) const;
   [[nodiscard]] bool is_local(int rank) const;
@@ -101,9 +110,12 @@ class Group {
   std::mutex failure_mutex_;  // taken after mutex_; never held while another is taken
   base::Status failure_;      // why this group failed; the first reason
 
-  std::mutex mutex_;                 // of all below, and of calls of the communicator
-  std::condition_variable changed_;  // a thread that slept on the doorbell has polled
-  bool sleeper_ = false;             // a thread sleeps on the doorbell, which has room for one
+  std::map<proto::MemberId, std::vector<std::byte>> addresses_;  // of the other ranks
+
+  std::mutex mutex_;                     // of all below, and of calls of the communicator
+  std::condition_variable changed_;      // a thread that slept on the doorbell has polled
+  bool sleeper_ = false;                 // a thread sleeps on the doorbell, which has room for one
+  std::shared_ptr<ucx::PeerMesh> mesh_;  // null: all ranks are on this host
   std::unique_ptr<Communicator> communicator_;
   std::optional<TaggedMessages> messages_;
   std::atomic<std::uint32_t> collectives_ = 0;  // in progress

@@ -43,7 +43,8 @@ def create(options: Any) -> Any:
     seconds = options.timeout.total_seconds()
     prefix = f"regroup/{options.group_id}/{_formed[options.group_id]}"
     _formed[options.group_id] += 1
-    torch.ops.regroup.attach(group.boxed(), _native.collective_v1(), seconds, prefix)
+    host = os.environ.get("REGROUP_TORCH_HOST", "")
+    torch.ops.regroup.attach(group.boxed(), _native.collective_v1(), seconds, prefix, host)
     return group._get_backend(torch.device("cpu"))
 
 

@@ -1,100 +1,17 @@
 // Groups that meet in a store: what they compute, messages with tags, and ranks that end.
-#include "collective/group/group.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <condition_variable>
-#include <cstring>
-#include <map>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+#include "tests/collective/group_ranks.h"
 
 namespace regroup::collective::group {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-
-base::TimePoint in(base::Duration time) { return base::SystemClock().now() + time; }
-
-// For ranks that are threads.
-class MemoryStore final : public Store {
- public:
-  base::Status set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-    return {};
-  }
-  base::Result<std::string> get(const std::string& key, base::TimePoint deadline) override {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_until(lock, deadline, [&] { return values_.contains(key); }))
-      return base::deadline_exceeded("no key " + key);
-    return values_.at(key);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
-// For ranks that are processes: a pipe to each rank from each other would be too much, files do.
-class FileStore final : public Store {
- public:
-  explicit FileStore(std::string folder) : folder_(std::move(folder)) {}
-  base::Status set(const std::string& key, const std::string& value) override {
-    const std::string path = path_of(key);
-    FILE* const file = std::fopen((path + ".new").c_str(), "w");
-    std::fwrite(value.data(), 1, value.size(), file);
-    std::fclose(file);
-    std::rename((path + ".new").c_str(), path.c_str());
-    return {};
-  }
-  base::Result<std::string> get(const std::string& key, base::TimePoint deadline) override {
-    while (base::SystemClock().now() < deadline) {
-      if (FILE* const file = std::fopen(path_of(key).c_str(), "r"); file != nullptr) {
-        char text[256];
-        const std::size_t bytes = std::fread(text, 1, sizeof text, file);
-        std::fclose(file);
-        return std::string(text, bytes);
-      }
-      std::this_thread::sleep_for(1ms);
-    }
-    return base::deadline_exceeded("no key " + key);
-  }
-
- private:
-  [[nodiscard]] std::string path_of(std::string key) const {
-    for (char& c : key) c = c == '/' ? '-' : c;
-    return folder_ + "/" + key;
-  }
-  const std::string folder_;
-};
-
-// Runs `body` in a thread for each rank.
-template <class Body>
-void with_ranks(int size, Body body) {
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto group = Group::form(store, rank, size, 30s);
-      ASSERT_TRUE(group.ok()) << group.status().to_string();
-      body(**group);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-Operation sum(std::vector<std::int64_t>& values) {
-  const auto bytes = std::as_writable_bytes(std::span(values));
-  return Operation::allreduce(bytes, bytes, Dtype::kInt64);
-}
 
 TEST(Group, ReducesAmongRanksThatOnlyShareAStore) {
   with_ranks(3, [](Group& group) {
@@ -235,34 +152,9 @@ TEST(Group, AnAbortEndsAnOperationThatWaits) {
   });
 }
 
-class GroupOfProcesses : public ::testing::Test {
- protected:
-  void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
-  void TearDown() override { std::system(("rm -r " + folder_).c_str()); }
-
-  // Runs `body` as rank `rank` of two in a child, which ends with what it returns.
-  template <class Body>
-  pid_t fork_rank(int rank, Body body) {
-    const pid_t pid = ::fork();
-    if (pid != 0) return pid;
-    FileStore store(folder_);
-    auto group = Group::form(store, rank, 2, 30s);
-    const int status = group.ok() ? body(**group) : 99;
-    if (group.ok()) group.value().reset();
-    ::_exit(status);
-  }
-  static int status_of(pid_t pid) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
-  }
-
-  std::string folder_ = "/tmp/regroup-group-XXXXXX";
-};
-
 TEST_F(GroupOfProcesses, AnOperationNamesTheRankThatWasKilled) {
-  const pid_t victim = fork_rank(1, [](Group&) { return ::pause(); });
-  const pid_t survivor = fork_rank(0, [victim](Group& group) {
+  const pid_t victim = fork_rank(1, "", [](Group&) { return ::pause(); });
+  const pid_t survivor = fork_rank(0, "", [victim](Group& group) {
     ::kill(victim, SIGKILL);
     std::vector<std::int64_t> values{1};
     const base::Status status = group.run(sum(values), in(60s));
@@ -274,12 +166,12 @@ TEST_F(GroupOfProcesses, AnOperationNamesTheRankThatWasKilled) {
 }
 
 TEST_F(GroupOfProcesses, ARankThatHasLeftFailsOnlyWhatWaitsForIt) {
-  const pid_t first = fork_rank(1, [](Group& group) {
+  const pid_t first = fork_rank(1, "", [](Group& group) {
     std::int64_t value = 3;
     auto work = group.send(0, 0, std::as_bytes(std::span(&value, 1)), in(30s));
     return work.ok() && group.wait(*work, in(30s)) ? 0 : 1;
   });
-  const pid_t second = fork_rank(0, [first](Group& group) {
+  const pid_t second = fork_rank(0, "", [first](Group& group) {
     std::int64_t value = 0;
     auto work = group.receive(1, 0, std::as_writable_bytes(std::span(&value, 1)), in(30s));
     if (!work.ok() || !group.wait(*work, in(30s)) || value != 3) return 1;

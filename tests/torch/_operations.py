@@ -1,10 +1,12 @@
 """Every operation of the backend, compared with what each rank computes from the inputs of all.
 
-usage: _operations.py, as a rank of a job.
+usage: _operations.py [HOSTS], as a rank of a job; HOSTS: as if the ranks were on so many.
 """
 
 import functools
 import operator
+import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -208,6 +210,8 @@ def check_groups_and_objects() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        os.environ["REGROUP_TORCH_HOST"] = f"host {int(os.environ['RANK']) % int(sys.argv[1])}"
     dist.init_process_group("regroup")
     RANK, SIZE = dist.get_rank(), dist.get_world_size()
     for check in (

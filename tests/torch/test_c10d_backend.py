@@ -9,9 +9,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_every_operation_gives_what_each_rank_computes_from_all_inputs(run_ranks, size):
-    out = run_ranks(size, "_operations.py")
+@pytest.mark.parametrize(("size", "hosts"), [(1, ()), (2, ()), (4, ()), (3, ("2",))])
+def test_every_operation_gives_what_each_rank_computes_from_all_inputs(run_ranks, size, hosts):
+    out = run_ranks(size, "_operations.py", *hosts)
     assert out.count("all equal") == size, out
 
 

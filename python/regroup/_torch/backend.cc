@@ -929,9 +929,10 @@ std::int64_t store_get(void* self, const char* key, void* value, std::size_t mos
 }
 
 // Makes the backend for CPU tensors of `group`, by the table at address `table`. `prefix`: of its
-// keys in the store of the group, which another group may have used before.
+// keys in the store of the group, which another group may have used before. `host`: as of the
+// table.
 void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, double seconds,
-            const std::string& prefix) {
+            const std::string& prefix, const std::string& host) {
   const auto* const api = reinterpret_cast<const regroup_collective_v1*>(table);
   TORCH_CHECK(api->version == REGROUP_COLLECTIVE_VERSION && api->bytes >= sizeof *api,
               "regroup: the torch backend was built for another version of the regroup package");
@@ -939,8 +940,8 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
   const regroup_store adapter{static_cast<c10d::Store*>(store.get()), store_set, store_get};
   regroup_group* formed = nullptr;
   Failure failure;
-  failure.code = api->form(&adapter, group->getRank(), group->getSize(), seconds, &formed,
-                           failure.text.data(), failure.text.size());
+  failure.code = api->form(&adapter, group->getRank(), group->getSize(), host.c_str(), seconds,
+                           &formed, failure.text.data(), failure.text.size());
   failure.check("init_process_group");
   const auto timeout =
       std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
@@ -955,6 +956,6 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
 TORCH_LIBRARY(regroup, library) {
   library.def(
       "attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds, str "
-      "prefix) -> ()",
+      "prefix, str host) -> ()",
       &attach);
 }

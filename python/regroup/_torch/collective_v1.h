@@ -82,9 +82,10 @@ typedef struct regroup_collective_v1 {
   uint32_t version;  // REGROUP_COLLECTIVE_VERSION
   uint32_t bytes;    // of this table
 
-  // Called by all ranks of the group, with keys of the store that no other group uses. Blocks.
-  int (*form)(const regroup_store* store, int rank, int size, double seconds, regroup_group** group,
-              char* error, size_t error_bytes);
+  // Called by all ranks of the group, with keys of the store that no other group uses. Ranks that
+  // give the same `host` share memory; "": those of one user on one machine do. Blocks.
+  int (*form)(const regroup_store* store, int rank, int size, const char* host, double seconds,
+              regroup_group** group, char* error, size_t error_bytes);
   // Leaves and frees the group, in which no operation is in progress.
   void (*leave)(regroup_group* group);
   // Ends all operations of this rank, now and later.
