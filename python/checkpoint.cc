@@ -1,5 +1,5 @@
-// The GIL is released while a disk is read and while an optimizer computes: several checkpoints may
-// be read by several threads.
+// Reading from disk and optimizer steps release the GIL, so that threads can read several
+// checkpoints at a time.
 #include "python/checkpoint.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,8 @@ using checkpoint::Manifest;
 using Extents = std::vector<std::uint64_t>;
 using Row = std::tuple<std::string, std::string, Extents>;  // name, dtype, shape
 
-// The type of memory, as checkpoints call it. Numbers are those of DLPack's DLDataTypeCode.
+// Returns a checkpoint's name for the element type of memory. Type codes are those of DLPack's
+// DLDataTypeCode.
 std::string name_of(const nb::dlpack::dtype& type) {
   constexpr std::pair<int, const char*> kNames[] = {{0, "int"},
                                                     {1, "uint"},
@@ -51,9 +52,9 @@ std::string name_of(const nb::dlpack::dtype& type) {
   return type.code >= 6 ? row->second : fmt::format("{}{}", row->second, type.bits);
 }
 
-// Whether memory of type `own` gets the values of a tensor of `dtype` when it gets its bits: the
-// same type, bytes, pairs of floating-point numbers for complex ones, and whole numbers for what
-// NumPy has no type for.
+// Whether the bits of a tensor of `dtype` may be copied to memory of type `own`: if the types are
+// equal, for bytes, pairs of floating-point numbers for complex ones, and integers in place of
+// types that NumPy lacks.
 bool takes_bits_of(std::string_view own, std::string_view dtype) {
   return own == dtype || own == "uint8" || own == "int8" ||
          (own == "uint16" && dtype == "bfloat16") || (own == "float32" && dtype == "complex64") ||
@@ -113,7 +114,7 @@ class PythonCheckpoint {
 
 using Floats = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using MaybeFloats = std::optional<Floats>;
-using Begins = std::vector<std::size_t>;  // of the copies, in the order of the arguments
+using Begins = std::vector<std::size_t>;  // first element of each copy, in argument order
 
 std::span<float> span_of(const Floats& array) { return {array.data(), array.size()}; }
 std::span<float> span_of(const MaybeFloats& array) {

@@ -1,5 +1,5 @@
-// Checkpoints and fused optimizer steps for Python: memory of tensors and arrays in, exceptions
-// out.
+// Checkpoints and fused optimizer steps for Python. They take memory of tensors and arrays, and
+// report errors as exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -113,8 +113,8 @@ int give(regroup_group* to, base::Result<group::Group::Handle> handle, bool is_m
   return REGROUP_OK;
 }
 
-// An operation that was started and failed, which leaves the group unusable, also where the ranks
-// disagree (kInvalidArgument).
+// Reports the failure of an operation that had started. It leaves the group unusable, also if the
+// ranks disagree (kInvalidArgument).
 int tell_broken(const Status& status, char* error, std::size_t error_bytes) {
   const int code = tell(status, error, error_bytes);
   return code == REGROUP_INVALID ? REGROUP_BROKEN : code;

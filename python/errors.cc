@@ -1,5 +1,5 @@
-// The one place where a Status becomes an exception. The classes live in Python, where they have
-// doc strings and bases of the standard library.
+// Only this file turns a Status into an exception. The classes are defined in Python, where they
+// have docstrings and bases of the standard library.
 #include "python/errors.h"
 
 #include <nanobind/nanobind.h>
@@ -14,7 +14,7 @@ namespace nb = nanobind;
 
 void raise(const base::Status& status) {
   const std::string code(base::code_name(status.code()));
-  // Paths of users may hold anything.
+  // A user's path may hold any bytes.
   const std::string message = base::escaped_lines(status.message());
   nb::object error =
       nb::module_::import_("regroup._errors").attr("from_status")(code.c_str(), message.c_str());

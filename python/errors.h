@@ -1,4 +1,4 @@
-// A Status as a Python exception: the classes are those of regroup/_errors.py.
+// Turns a Status into a Python exception of a class in regroup/_errors.py.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace regroup::python {
 
-// Throws the exception that fits `status`, which is a failure. The GIL is held.
+// Throws the exception for `status`, which must not be OK. The caller holds the GIL.
 [[noreturn]] void raise(const base::Status& status);
 
 inline void check(const base::Status& status) {

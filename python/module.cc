@@ -1,5 +1,4 @@
-// regroup._native: the names and doc strings of what Python sees. Types for checkers are in
-// _native.pyi.
+// Defines the names and docstrings of regroup._native. _native.pyi has the types for checkers.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

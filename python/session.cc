@@ -105,11 +105,12 @@ void PythonSession::check_thread() const {
       base::invalid_argument("session: called on a thread other than the one that called join()"));
 }
 
-// The result of `call`, made without the GIL. What Python code raised below comes up as it was.
+// Runs `call` without the GIL and returns its result. An exception that Python code raised within
+// it is raised again unchanged.
 template <class Call>
 auto PythonSession::blocking(Call call) {
   const Entered entered(this);
-  kept_.forget();  // of an attempt that was revoked and then repeated
+  kept_.forget();  // the exception of an attempt that was revoked and then repeated
   auto result = [&] {
     nb::gil_scoped_release released;
     return call();
@@ -151,7 +152,7 @@ nb::object PythonSession::view_of(std::span<const std::byte> bytes, bool writabl
   const bool wide = options_.dtype == Dtype::kFloat64;
   const nb::dlpack::dtype type = wide ? nb::dtype<double>() : nb::dtype<float>();
   const std::size_t length = bytes.size() / (wide ? sizeof(double) : sizeof(float));
-  void* data = const_cast<std::byte*>(bytes.data());  // NOLINT: read-only views say so themselves
+  void* data = const_cast<std::byte*>(bytes.data());  // NOLINT: a read-only view refuses writes
   if (writable) return nb::cast(nb::ndarray<nb::memview>(data, 1, &length, self, nullptr, type));
   return nb::cast(nb::ndarray<nb::memview, nb::ro>(data, 1, &length, self, nullptr, type));
 }

@@ -56,8 +56,8 @@ struct PythonShard {
 // calls are allowed.
 class PythonSession {
  public:
-  // `observer`, unless None, is called with the name of each StepEvent and its step. An exception
-  // of it is printed on standard error and has no other effect.
+  // Unless `observer` is None, calls it with the name of each StepEvent and its step. If it raises,
+  // the exception is printed on standard error and has no other effect.
   PythonSession(elastic::Options options, nb::object state, nb::object observer);
 
   [[nodiscard]] std::optional<elastic::StepInfo> next_step();
@@ -65,7 +65,7 @@ class PythonSession {
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
   [[nodiscard]] nb::object commit(nb::handle self);
   void commit_into(nb::handle object);
-  // Tuples (name, first byte, memory).
+  // Returns tuples (name, first byte, memory).
   [[nodiscard]] nb::list save_targets(nb::handle self);
   void saved(std::size_t target);
   [[nodiscard]] elastic::SaveCounts save_counts();
@@ -94,7 +94,7 @@ class PythonSession {
   const std::thread::id owner_;
   std::size_t targets_ = 0;  // of the last save_targets()
   bool inside_ = false;      // a call is in progress
-  bool broken_ = false;      // a collective section's body failed: the other members wait in it
+  bool broken_ = false;      // the body of a collective section failed; other members wait in it
   std::unique_ptr<elastic::Session> session_;
 };
 

@@ -17,7 +17,7 @@ namespace regroup::python {
 
 namespace {
 
-// What is wrong with the memory of an array or tensor, as it says itself.
+// Returns the array's or tensor's own message why it has no usable memory.
 std::string why_not(nb::handle object) {
   try {
     if (nb::hasattr(object, "device")) {
@@ -31,7 +31,7 @@ std::string why_not(nb::handle object) {
       return " that is not contiguous";
     if (flags && !nb::cast<bool>(object.attr("flags").attr("writeable")))
       return " that is read-only";
-  } catch (...) {  // an object that only looks like one
+  } catch (...) {  // the object only looks like an array
     PyErr_Clear();
   }
   return "";
@@ -42,7 +42,7 @@ std::string why_not(nb::handle object) {
 Memory memory_of(nb::handle object, const char* call) {
   Memory memory;
   if (nb::try_cast(object, memory, false)) return memory;
-  PyErr_Clear();  // of an array that cannot say what it holds
+  PyErr_Clear();  // the array cannot describe its elements
   const std::string got = nb::type_name(object.type()).c_str();
   raise(base::invalid_argument(
       fmt::format("{}: expected a contiguous, writable array or tensor in CPU memory, got {}", call,
@@ -79,8 +79,8 @@ base::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
   }
 }
 
-// A state without tensors() is bytes; an exception is the caller's mistake, which the next save()
-// may show.
+// A state without tensors() is plain bytes. If tensors() raises, that is the caller's mistake; the
+// next save() may show it.
 std::vector<elastic::TensorInfo> PythonState::tensors() {
   nb::gil_scoped_acquire gil;
   if (!nb::hasattr(object_, "tensors")) return {};
@@ -129,11 +129,11 @@ base::Status PythonState::load(std::span<const std::byte> bytes) {
     if (view == nullptr) nb::raise_python_error();
     nb::object memory = nb::steal(view);
     object_.attr("load")(memory);
-    memory.attr("release")();  // the bytes are the arena's: nobody may keep a view of them
+    memory.attr("release")();  // the bytes belong to the arena: Python must not keep a view
     return {};
   } catch (nb::python_error& error) {
-    // A state of another training is so for every member; it is raised again as what the Status
-    // becomes.
+    // Every member refuses the state of another training, so the Status alone tells what happened:
+    // the exception is raised from it.
     if (!error.matches(nb::module_::import_("regroup._errors").attr("Refused")))
       return kept_->keep();
     return base::invalid_argument(nb::str(error.value()).c_str());

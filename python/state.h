@@ -15,13 +15,13 @@ namespace regroup::python {
 
 namespace nb = nanobind;
 
-// An exception raised in Python code that C++ called: kept while the Status it became travels up,
-// then raised again in its place. The GIL is held in all its functions.
+// Keeps an exception that Python code raised when C++ called it. C++ returns a Status in its place;
+// where that reaches Python, the exception is raised again. The caller holds the GIL.
 class Kept {
  public:
-  // Keeps the exception being handled and returns what stands for it.
+  // Keeps the exception that is being handled and returns a Status for it.
   [[nodiscard]] base::Status keep();
-  // Raises what is kept, if anything.
+  // Raises the kept exception, if there is one.
   void raise_again();
   void forget() { exception_ = nullptr; }
 
@@ -34,12 +34,13 @@ class Kept {
 using Memory = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using ReadMemory = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
-// `object` as memory that `call` writes to; raises, naming both, where it is none.
+// Returns the memory of `object`, for `call` to write to. If it has no such memory, raises with
+// both names in the message.
 Memory memory_of(nb::handle object, const char* call);
 
 class PythonState final : public elastic::State {
  public:
-  // `kept` outlives it. Asks for the capacity once.
+  // `kept` must outlive this object. Calls capacity() once.
   PythonState(nb::object object, Kept* kept);
 
   [[nodiscard]] std::uint64_t capacity() const override { return capacity_; }

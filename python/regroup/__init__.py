@@ -33,8 +33,8 @@ _MODULES = ("checkpoint", "keras_checkpoint", "optim", "torch", "torch_checkpoin
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports `regroup.torch` and the like where they are first used: they need what not everybody
-    has."""
+    """Imports `regroup.torch` and other submodules on first use: they need packages that may not be
+    installed."""
     if name in _MODULES:
         return importlib.import_module(f"regroup.{name}")
     raise AttributeError(f"module 'regroup' has no attribute {name!r}")

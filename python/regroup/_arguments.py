@@ -1,5 +1,4 @@
-"""Sentences about arguments that cannot work, said before any member starts. No framework
-needed."""
+"""Checks arguments and raises errors that explain what is wrong. Needs no framework."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ def refuse(call: str, why: str, *, final: bool = True) -> NoReturn:
 
 
 def kind(value: Any) -> str:
-    """What `value` is, as in "a dict" or "the class Linear"."""
+    """Describes `value` for a message: "a dict", "the class Linear"."""
     if isinstance(value, type):
         return f"the class {value.__name__}, not an instance of it"
     if value is None:
@@ -29,7 +28,7 @@ def kind(value: Any) -> str:
 
 
 def whole(call: str, name: str, value: Any, least: int = 0) -> int:
-    """`value` as an int from `least` on."""
+    """Returns `value` as an int; refuses it if it is no integer or less than `least`."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,5 +1,5 @@
-"""Which types of elements hold all values of which others, by the names that checkpoints and torch
-have."""
+"""Tells whether an element type can hold all values of another. Types have their names of
+checkpoints and torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class _Floats(NamedTuple):
-    digits: int  # binary, with the one that is not stored
+    digits: int  # binary digits, including the one that is not stored
     least: int  # exponent of the smallest number above 0
     most: float
 
@@ -22,14 +22,14 @@ _FLOATS = {
     "float8_e8m0fnu": _Floats(1, -127, 2.0**127),
 }
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
-# Whole numbers: whether there are negative ones, and binary digits without the sign.
+# Integer types: whether they are signed, and their binary digits without the sign.
 _WHOLE = {f"int{bits}": (True, bits - 1) for bits in (8, 16, 32, 64)}
 _WHOLE |= {f"uint{bits}": (False, bits) for bits in (8, 16, 32, 64)}
 
 
 def holds_all(wide: str, narrow: str) -> bool:
-    """Whether each value of type `narrow` is one of type `wide`. Of a type that is not known: only
-    its own, and True and False."""
+    """Whether type `wide` has every value of type `narrow`. An unknown type has only its own values
+    and those of bool."""
     if wide == narrow:
         return True
     if narrow == "bool":

@@ -1,4 +1,4 @@
-"""The exceptions of regroup. `code` says in one word what happened, as the C++ Status does."""
+"""The exceptions of regroup. `code` names the kind of error, like the code of a C++ Status."""
 
 
 class Error(RuntimeError):
@@ -41,6 +41,6 @@ def from_status(code: str, message: str) -> BaseException:
 
 
 def shown(text: object) -> str:
-    """As one line for a terminal: what is not printable, which names in a file may hold, as \\n or
-    \\x1b."""
+    """Returns the text as one line for a terminal: characters that are not printable, which names
+    in a file may hold, are escaped, as \\n or \\x1b."""
     return "".join(c if c.isprintable() or c == " " else ascii(c)[1:-1] for c in str(text))

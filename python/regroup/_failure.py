@@ -28,7 +28,7 @@ def install() -> None:
 
 def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     global _active
-    if _active:  # a hook of the caller calls the one it found, this one
+    if _active:  # the caller's hook calls the hook that it replaced, this one
         sys.__excepthook__(kind, value, trace)
         return
     _active = True
@@ -48,7 +48,7 @@ def _report(kind: type[Exception], value: BaseException, trace: TracebackType | 
     try:
         texts = [kind.__name__, place_of(trace), _message_of(kind, value)]
         final = bool(getattr(value, "final", False)) and isinstance(value, Error)
-        if final:  # the job ends by this sentence: no traceback follows it
+        if final:  # the message itself explains the error: no traceback
             texts = [kind.__name__, texts[1].partition(", in ")[0], str(value)]
         # Names of files and messages may hold bytes that are not UTF-8, as lone surrogates.
         kind_of, place, message = (t.encode(errors="backslashreplace").decode() for t in texts)
@@ -58,7 +58,7 @@ def _report(kind: type[Exception], value: BaseException, trace: TracebackType | 
 
 
 def place_of(trace: TracebackType | None) -> str:
-    """Where it was raised: "train.py:6"; in a library: "train.py:6, in
+    """Returns where the exception was raised: "train.py:6"; in a library: "train.py:6, in
     torch/nn/functional.py:9"."""
     import sysconfig
     import traceback
@@ -68,7 +68,7 @@ def place_of(trace: TracebackType | None) -> str:
     ]
     libraries.append(os.path.dirname(__file__))
     here = ""
-    with contextlib.suppress(OSError):  # the working directory may be removed
+    with contextlib.suppress(OSError):  # the working directory may not exist
         here = os.getcwd()
 
     def absolute(frame: traceback.FrameSummary) -> str:
@@ -96,8 +96,8 @@ def place_of(trace: TracebackType | None) -> str:
 
 
 def trace_of(value: BaseException | None) -> int:
-    """A digest of all frames, also of what it was raised from: two errors of one helper function,
-    called from different lines, have the same place and different tracebacks."""
+    """Returns a digest of all frames of the exception and of its causes. It tells apart two errors
+    of one helper function that was called from different lines."""
     import traceback
     import zlib
 
@@ -129,7 +129,7 @@ def _text_of(kind: type[BaseException], value: BaseException, trace: TracebackTy
 
 
 def _print(text: str) -> None:
-    """In one write, so that no other member's lines come between."""
+    """Prints with one write(), so that no other member's lines come between."""
     if text and sys.stderr is not None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""How much a file of torch.save() may ask for when it is imported, given the bytes that it holds.
+"""Limits the memory that the import of a file of torch.save() takes, relative to the file's size.
 
-A small file can ask for terabytes: by a tensor with a stride of 0 (expand()), by many names of one
-storage, by a list that is in many lists. torch.load() takes such a file, since it copies nothing; a
-checkpoint has each tensor as a whole.
+A small file can stand for terabytes: by a tensor with a stride of 0 (expand()), by many names of
+one storage, by a list that is in many lists. torch.load() accepts such a file, since it copies
+nothing; a checkpoint stores every tensor in full.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 
 from regroup._errors import Refused, shown
 
-_TIMES = 16  # the bytes of the file: tied weights and small masks that were expanded are imported
-_FREE_BYTES, _FREE_VALUES = 64 << 20, 1 << 20  # what any file may ask for
+_TIMES = 16  # the file's size: enough for tied weights and small expanded masks
+_FREE_BYTES, _FREE_VALUES = 64 << 20, 1 << 20  # allowed for a file of any size
 
 
 class ImportLimit:
-    """Adds up what values of a file of `held` bytes take."""
+    """Adds up the memory that the values of a file of `held` bytes take."""
 
     def __init__(self, held: int):
         self.held = held
@@ -29,8 +29,8 @@ class ImportLimit:
         self.storages: set[int] = set()  # addresses of the storages counted so far
 
     def check(self, value: Any, path: str = "state") -> None:
-        """Raises Refused, naming the first of the values in `value`, at `path`, that is too
-        much."""
+        """Adds `value` and all values in it. Raises Refused with the path of the first value that
+        exceeds a limit; `path` is that of `value`."""
         self.values += 1
         if self.values > self.most_values:
             raise Refused(
@@ -40,7 +40,7 @@ class ImportLimit:
                 "invalid argument",
             )
         if isinstance(value, torch.Tensor) and value.is_nested:
-            return  # it has no shape, and no checkpoint takes it
+            return  # has no shape; the import refuses it later
         if isinstance(value, torch.Tensor):
             self._take(value, math.prod(value.shape) * value.element_size(), path)
         elif isinstance(value, str):

@@ -15,8 +15,8 @@ def default_fingerprint() -> str:
 def report_failure(
     kind: str, place: str, message: str, trace: int = 0, final: bool = False
 ) -> str | None:
-    """Tells the agent how this process fails. None: it prints its report itself; else that text
-    instead."""
+    """Reports to the agent how this process fails. Returns the text to print, or None if the caller
+    should print the usual traceback."""
 
 def collective_v1() -> int: ...
 def mix(a: int, b: int, c: int = 0) -> int: ...
@@ -42,23 +42,23 @@ class Shard:
     def seed(self) -> int: ...
 
 class WorldInfo:
-    """What a member knows about its World."""
+    """The World of a member."""
 
     @property
     def generation(self) -> int:
         """Number of the membership; it grows by one with each change."""
     @property
     def rank(self) -> int:
-        """Of this process in the World; the size, for a learner that is in no World yet."""
+        """The rank of this process; the World's size if this is a learner that is not yet in it."""
     @property
     def size(self) -> int:
-        """Members of the World."""
+        """The number of members."""
     @property
     def shards(self) -> int:
-        """Logical shards of every batch, V."""
+        """The number of shards of every batch, V."""
     @property
     def why(self) -> str:
-        """The sentence that says why the World began."""
+        """Why the World began, as a sentence."""
 
 class Communicator:
     """Valid within a collective section. Takes contiguous CPU arrays: float32, float64, int32,
@@ -78,17 +78,17 @@ class Communicator:
         """Returns when all ranks have called it."""
 
 class SaveCounts:
-    """Of one member since it joined."""
+    """What one member has copied since it joined."""
 
     @property
     def snapshots(self) -> int:
-        """Snapshots to which this member contributed a share."""
+        """The number of snapshots to which this member contributed a share."""
     @property
     def copied(self) -> int:
-        """Bytes that were copied after the step."""
+        """Bytes copied after the step."""
     @property
     def fused(self) -> int:
-        """Bytes that the step itself wrote (regroup.optim)."""
+        """Bytes written by the step itself (regroup.optim)."""
 
 class Session:
     def __init__(
@@ -125,7 +125,8 @@ class Session:
     def job_seed(self) -> int: ...
 
 class Checkpoint:
-    """An open checkpoint. Reads its manifest; files must be there with their sizes."""
+    """An open checkpoint. Opening reads the manifest and checks that all files exist with their
+    sizes."""
 
     def __init__(self, path: str | os.PathLike) -> None: ...
     @property
@@ -133,7 +134,7 @@ class Checkpoint:
         """Its folder."""
     @property
     def step(self) -> int:
-        """The last step that its state has applied."""
+        """The last step applied to its state."""
     @property
     def tensors(self) -> list[tuple[str, str, list[int]]]:
         """Name, type and shape of each tensor."""

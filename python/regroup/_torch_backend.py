@@ -22,17 +22,17 @@ _SOURCES = Path(__file__).parent / "_torch"
 _BUILD_LIMIT_S = 300
 _loaded = False
 # How often this process has formed a group of each name. A store may outlive a process group, and
-# torch gives the next one the same name; all ranks count alike.
+# torch gives the next group the same name, so that keys need this count. It is equal in all ranks.
 _formed: collections.Counter[str] = collections.Counter()
 
 
 def create(options: Any) -> Any:
-    """The backend of a new process group, for torch, which calls this in each of its ranks with its
-    _DistributedBackendOptions. Blocks until all ranks have come.
+    """Makes the backend of a new process group. torch calls this in each rank of the group, with
+    its _DistributedBackendOptions. Blocks until all ranks have called it.
 
     Raises:
-        DistBackendError: ranks did not come in time (the message names them), or no backend serves
-            them.
+        DistBackendError: ranks did not call in time (the message names them), or no backend can
+            connect them.
         RuntimeError: the binary for this torch is missing and could not be built.
     """
     import torch
@@ -60,8 +60,8 @@ def _load() -> None:
 
 
 def find_binary() -> Path:
-    """The backend for the torch that is imported: that of the package, one that was built before
-    for this user, or one that is built now."""
+    """Finds the binary for the imported torch: in the package, or one that was built before for
+    this user; otherwise builds it."""
     import torch
 
     minor = ".".join(torch.__version__.split("+")[0].split(".")[:2])
@@ -80,7 +80,7 @@ def _cache() -> Path:
 
 
 def _fingerprint(version: str) -> str:
-    """Of what the binary is made from."""
+    """A digest of everything that the binary is built from."""
     digest = hashlib.sha256(version.encode())
     for name in ("backend.cc", "collective_v1.h"):
         digest.update((_SOURCES / name).read_bytes())

@@ -1,5 +1,4 @@
-"""The step of an optimizer of regroup.optim, in a session, writes the checkpoint that is due after
-it."""
+"""Lets the step of a regroup.optim optimizer write the snapshot that is due after the step."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ _FLOAT = 4  # bytes
 
 
 class FusedSnapshot:
-    """Tells the optimizer, before the step, where in the save area its tensors go; and the session,
-    after it, which of them are there. Optimizers of others are left alone, and the session
-    copies."""
+    """Passes the optimizer, before its step, the places of its tensors in the save area; and
+    reports to the session, after the step, which tensors the optimizer has written. For any other
+    optimizer it does nothing, and the session copies the tensors."""
 
     def __init__(self, native: _native.Session, state: TrainingState):
         self._native = native
@@ -23,7 +22,7 @@ class FusedSnapshot:
         self._begun: list[tuple[int, torch.Tensor, optim.Part]] = []
 
     def begin(self) -> None:
-        """The sum of a step is there; the optimizer's step is next."""
+        """To be called between the sum of the gradients and the optimizer's step."""
         targets = self._native.save_targets() if self._optimizer is not None else []
         if not targets:
             return
@@ -46,8 +45,8 @@ class FusedSnapshot:
         self._optimizer.snapshot_into(copies)
 
     def end(self) -> None:
-        """Before the session's next call. What torch has changed since the step is copied, as is
-        what no step has filled."""
+        """To be called before the session's next call. The session copies a tensor that the step
+        did not write, or that torch has changed since."""
         if not self._begun:
             return
         begun, self._begun = self._begun, []

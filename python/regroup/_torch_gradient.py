@@ -1,10 +1,13 @@
-"""The result of a shard's computation as one flat array per leaf, and back.
+"""Packs the result of a shard's computation into one flat array, a leaf, and unpacks the sum.
 
-A leaf holds the gradients and what the shard changed in the model's buffers (BatchNorm's
-statistics), each on cache lines of its own; then per parameter 1 if it had a gradient, the recorded
-loss, and 1 if there was one. All but the ones are weighted with n_shard / n_batch: the sum over the
-leaves is the mean over the batch. Of integer buffers only the last shard's change counts,
-unweighted: a counter of batches grows by one per step. The last shard is never empty.
+A leaf holds
+- the gradients, and the shard's changes of the model's buffers (BatchNorm's statistics), each
+  starting on a new cache line,
+- for each parameter 1 if it had a gradient,
+- the recorded loss, and 1 if there was one.
+Gradients, changes and loss are weighted with n_shard / n_batch, so that the sum over the leaves is
+the mean over the batch. Integer buffers take the change of the last shard only, unweighted: a
+counter of batches grows by one per step. The last shard is never empty.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ _LINE = 16  # elements: 64 bytes of float32
 
 @dataclass
 class Buffer:
-    """A buffer of the model: where it hangs, and its value in the committed state."""
+    """A buffer of the model: the module that has it, and its value in the committed state."""
 
     module: torch.nn.Module
     key: str
@@ -30,7 +33,7 @@ class Buffer:
 
 
 class Gradient:
-    """Gradients and buffers of a model between p.grad and the arena. Keeps p.grad private to this
+    """Copies gradients and buffers between a model and the arena. p.grad stays in memory of this
     process."""
 
     def __init__(self, model: torch.nn.Module):
@@ -66,8 +69,8 @@ class Gradient:
         return [flat[begin : begin + shape.numel()].view(shape) for begin, shape in self._places]
 
     def begin_shard(self) -> None:
-        """Before user code computes a shard: no gradients, and the committed buffers are
-        remembered."""
+        """To be called before user code computes a shard: clears the gradients and remembers the
+        committed buffers."""
         for p in self.parameters:
             p.grad = None
         for b in self.buffers:
@@ -75,7 +78,7 @@ class Gradient:
 
     @torch.no_grad()
     def harvest(self, leaf: memoryview, weight: float, last: bool, loss: float | None) -> None:
-        """Fills `leaf` completely from p.grad and the buffers, and puts both back to what they
+        """Fills `leaf` completely from p.grad and the buffers, then restores both to what they
         were.
 
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
@@ -104,11 +107,11 @@ class Gradient:
 
     @property
     def is_none(self) -> bool:
-        """Whether no parameter has one. Mostly it is known after the first."""
+        """Whether no parameter has a gradient. The first parameter usually decides."""
         return all(p.grad is None for p in self.parameters)
 
     def _views_of(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """The parts of a leaf. The arena has few buffers for leaves: their views are made once."""
+        """Returns views of the parts of a leaf. They are cached: the arena has few leaf buffers."""
         at = flat.data_ptr()
         if at not in self._leaves:
             self._leaves[at] = (self._split(flat), flat[self._flags :])
@@ -122,7 +125,7 @@ class Gradient:
             )
         if b.tensor.is_floating_point():
             torch.sub(now.to(self.dtype), b.committed.to(self.dtype), out=out)
-            out.masked_fill_(now == b.committed, 0).mul_(weight)  # infinite ones would give NaN
+            out.masked_fill_(now == b.committed, 0).mul_(weight)  # infinite changes would give NaN
         elif last:
             out.copy_(now.to(torch.int64) - b.committed.to(torch.int64))
             if out.numel() and out.abs().max() > 1 << 24:
@@ -137,8 +140,8 @@ class Gradient:
 
     @torch.no_grad()
     def apply(self, native) -> float | None:
-        """After the commit: fills p.grad and the buffers from the sum of all leaves; returns the
-        loss."""
+        """To be called after the commit: fills p.grad and the buffers from the sum of all leaves.
+        Returns the loss."""
         native.commit_into(self._sum)
         flags = self._sum[self._flags :].tolist()
         for p, total, present in zip(self.parameters, self._sums, flags, strict=False):

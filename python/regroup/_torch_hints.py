@@ -1,5 +1,4 @@
-"""Lines about what a script has most likely forgotten. None is an error: the training may be meant
-so."""
+"""Hints about what a script has probably forgotten. None is an error: the script may intend it."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-_MOST = 10_000  # objects that are looked through in `extra`
+_MOST = 10_000  # objects of `extra` that are searched
 
 
 def tell(text: str) -> None:
@@ -21,17 +20,17 @@ def tell(text: str) -> None:
 
 
 def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> None:
-    """Tells of schedulers of the optimizer where no object of `extra` is, or has, one."""
-    # as a scheduler leaves it
+    """Prints a hint if the optimizer has a scheduler that `extra` does not contain."""
+    # set by every scheduler
     if not hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched"):
         return
-    with contextlib.suppress(Exception):  # of attributes of foreign objects
+    with contextlib.suppress(Exception):  # reading attributes of foreign objects may raise
         if _has_scheduler(extra, optimizer):
             return
-        # Walks all objects of the process, which takes tens of milliseconds: only where a line is
+        # Walks all objects of the process, which takes tens of milliseconds: done only if a hint is
         # likely.
         names = {type(one).__name__ for one in gc.get_objects() if _is_of(one, optimizer)}
-        if names:  # else it was made and dropped
+        if names:  # otherwise the scheduler no longer exists
             tell(
                 f"a {' and a '.join(sorted(names))} refers to the optimizer and is not in "
                 f"extra=[...] of "
@@ -40,8 +39,8 @@ def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[
 
 
 def tell_late_change(step: int, before: dict[str, str], now: dict[str, str]) -> bool:
-    """Tells of settings that the script has changed after a collective section of that step. True:
-    it has."""
+    """Prints a hint if the script has changed settings after the collective section of `step`, and
+    returns whether it has."""
     changed = [name for name, value in now.items() if before.get(name) != value]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -60,7 +59,8 @@ def _is_of(one: Any, optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _has_scheduler(extra: Iterable[Any], optimizer: torch.optim.Optimizer) -> bool:
-    """Directly, or as an attribute or item at any depth. Of too much to look through: it may."""
+    """Whether `extra` contains a scheduler of `optimizer`, directly or as an attribute or item at
+    any depth. True also if `extra` has too many objects to search."""
     waiting, seen = deque(extra), {id(optimizer)}
     while waiting:
         one = waiting.popleft()

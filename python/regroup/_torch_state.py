@@ -19,9 +19,9 @@ from torch.nn.parameter import is_lazy
 from regroup import _arguments, _native
 from regroup._errors import Error, Refused, shown
 
-STATE = "regroup.state"  # the name of the JSON of what is no tensor
+STATE = "regroup.state"  # the tensor with the JSON text of everything but tensors
 _ALIGN = 64
-_LONGEST_NAME = 4096  # bytes, as checkpoint/manifest.h has it
+_LONGEST_NAME = 4096  # bytes; the limit of checkpoint/manifest.h
 _SCALARS = (bool, int, float, str, type(None))
 _MAPPINGS = {"dict": dict, "Counter": collections.Counter, "OrderedDict": collections.OrderedDict}
 
@@ -68,7 +68,7 @@ class TrainingState:
         return pieces
 
     def tensors(self) -> list[tuple[str, str, list[int]]]:
-        """Name, type and shape of each piece of save(); without a name: padding."""
+        """Name, type and shape of each piece of save(). A piece without a name is padding."""
         text, tensors = self._encoded()
         infos = [(STATE, "uint8", [len(text)])]
         for name, tensor in tensors.items():
@@ -77,15 +77,15 @@ class TrainingState:
         return infos
 
     def named(self) -> dict[str, torch.Tensor]:
-        """The tensors themselves, by their names in tensors()."""
+        """The tensors by their names in tensors()."""
         return self._encoded()[1]
 
     def replicated(self) -> Iterator[tuple[str, Any]]:
-        """What must be equal in all members: plain values as text, tensors as bytes, each with its
-        name.
+        """Yields the parts of the state that must be equal in all members, each with its name:
+        plain values as text, tensors as bytes.
 
-        One at a time, since a tensor may have to be copied. Without `extra`: what it holds may be a
-        member's own, and shows in the rest where it matters.
+        One at a time, since a tensor may have to be copied. Omits `extra`: it may differ between
+        members, and a difference that matters shows in the rest.
         """
         values: list[tuple[str, str]] = []
         tensors = [(f"model.{name}", tensor) for name, tensor in _model_tensors(self.model).items()]
@@ -156,8 +156,8 @@ class TrainingState:
         return [type(one).__name__ for one in self.extra]
 
     def _check_same(self, state: dict, kinds: list[str] | None) -> None:
-        """Raises for what load_state_dict() refuses with an error of its own, or takes for what it
-        is not: the state of one scheduler is a dictionary, as that of another."""
+        """Raises for a state that load_state_dict() would refuse with a less clear error, or accept
+        although it belongs to another class: every scheduler's state is a dictionary."""
 
         def refuse(what: str, saved: object, own: object) -> NoReturn:
             raise Refused(
@@ -176,7 +176,7 @@ class TrainingState:
                 refuse(f"extra[{number}] is", shown(kind), own_kinds[number])
 
     def _extra_states(self) -> dict[str, dict[str, Any]]:
-        """What modules of the model keep in get_extra_state(), by their keys in state_dict()."""
+        """The modules' get_extra_state(), by their keys in state_dict()."""
         kept = {key: module.get_extra_state() for key, module in self._keepers.items()}
         for key in list(kept):
             try:
@@ -206,8 +206,8 @@ class TrainingState:
         self.epoch_loss = state["epoch_loss"]
 
     def _undo_casts(self, saved: dict) -> None:
-        """load_state_dict() casts to the parameter's type what the optimizer may keep in a wider
-        one."""
+        """Restores the types of the optimizer's tensors: load_state_dict() casts them to the
+        parameter's type, but an optimizer may keep wider ones."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for index, values in saved.items():
             state = self.optimizer.state[parameters[index]]
@@ -224,7 +224,7 @@ def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _extra_state_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Modules with an extra state of their own, each by its key in state_dict()."""
+    """The modules that have an extra state, by their keys in state_dict()."""
     out: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules():
         key, own = f"{name}._extra_state".lstrip("."), type(module)
@@ -247,19 +247,24 @@ def _warn_of_extra_state(key: str, why: object) -> None:
 def _state_dict_keys(
     model: torch.nn.Module, keepers: Container[str]
 ) -> tuple[list[list[Any]] | str, bool]:
-    """The keys of its state_dict(), for `regroup checkpoint export --model-only`, each with the
-    number of its tensor in _model_tensors(), or its name in a checkpoint, or None: a checkpoint
-    does not have it. A tensor that two modules share has two keys, and a buffer that is not
-    persistent none. A text says why there are none: state_dict() may be code of the model, and
-    joining does not depend on it. Also whether some of the tensors were copies, which are those of
-    the model only as long as they equal them."""
+    """Returns the keys of the model's state_dict(), for `regroup checkpoint export --model-only`.
+
+    Each key comes with the number of its tensor in _model_tensors(), or with its name in a
+    checkpoint, or with None if a checkpoint lacks it. A tensor that two modules share has two keys;
+    a buffer that is not persistent has none. If state_dict() fails, returns the reason as a text in
+    place of the keys: it may be the model's own code, and joining does not depend on it.
+
+    Also returns whether some tensors of state_dict() were copies. They stand for tensors of the
+    model only as long as they are equal.
+    """
     try:
         try:
             items = dict(model.state_dict(keep_vars=True))
         except TypeError:  # one of the model's own, without arguments
             items = dict(model.state_dict())
     except Exception as error:
-        # Not its message: the text is the same in all members, and messages have addresses in them.
+        # Without the message: the text must be equal in all members, and messages may have
+        # addresses in them.
         return f"the state_dict() of its model raised {type(error).__name__}", False
     own = list(_model_tensors(model).values())
     numbers = {id(tensor): number for number, tensor in enumerate(own)}
@@ -280,7 +285,7 @@ def _state_dict_keys(
             out.append([key, numbers[id(value)]])
         elif key in keepers:
             out.append([key, f"extra_state.{key}"])
-        else:  # of a hook or of the model's own state_dict()
+        else:  # from a hook or from the model's own state_dict()
             found = by_memory.get(_memory_of(value)) if _is_dense(value) else None
             if found is None and key in aliases:
                 copies = True
@@ -290,7 +295,8 @@ def _state_dict_keys(
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Equal for tensors that view the same memory as the same values, as detach() returns."""
+    """A key that is equal for tensors that view the same memory in the same way, such as a tensor
+    and its detach()."""
     return (
         tensor.data_ptr(),
         tensor.dtype,
@@ -335,8 +341,8 @@ def _key_order(key: Any) -> tuple[str, Any]:
 
 
 def _same_order(mapping: dict, path: str) -> list:
-    """Keys in an order that all members have, whenever each was set; a model's are the same in
-    all."""
+    """Returns the keys in an order that is equal in all members, in whatever order each member has
+    set them."""
     return list(mapping) if path == "state.model" else sorted(mapping, key=_key_order)
 
 
@@ -347,7 +353,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _flatten(
     value: Any, path: str, values: list[tuple[str, str]], tensors: list[tuple[str, torch.Tensor]]
 ) -> None:
-    """Adds what `value` holds under names that Python code could have: param_groups[0]['lr']."""
+    """Adds the plain values in `value` under names that look like Python: param_groups[0]['lr']."""
     if isinstance(value, torch.Tensor):
         tensors.append((path, value))
     elif type(value) in _SCALARS:
@@ -370,8 +376,8 @@ def _encode(
     path: str,
     keys_of: Callable[[dict, str], list] = _own_order,
 ) -> Any:
-    """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the
-    dictionary."""
+    """Returns `value` for JSON: scalars unchanged, everything else as [kind, content]. Puts tensors
+    into the dictionary."""
     if isinstance(value, torch.Tensor):
         name = _new_name(path, tensors)
         if why := _why_not(value, name):
@@ -398,7 +404,7 @@ def _encode(
 
 
 def _why_not(tensor: torch.Tensor, name: str) -> str:
-    """Why a checkpoint cannot have `tensor` under `name`; empty: it can."""
+    """Returns why a checkpoint cannot hold `tensor` under `name`; empty if it can."""
     if is_lazy(tensor):
         return "a parameter that has no shape yet"
     if tensor.is_nested or tensor.is_quantized:
@@ -429,7 +435,7 @@ def _new_name(path: str, taken: Container[str]) -> str:
 
 
 def _names_in(value: Any) -> list[str]:
-    """The names under which _encode() put tensors into the dictionary, in its order."""
+    """Returns the names under which _encode() put tensors into the dictionary, in that order."""
     names: dict[str, None] = {}
 
     def walk(value: Any, path: str) -> None:
@@ -451,8 +457,9 @@ def _names_in(value: Any) -> list[str]:
 
 
 def _parse(data: bytes) -> tuple[Any, list, list[str] | None]:
-    """Of the text of a TrainingState, with its length before it: the encoded state, of each tensor
-    its type and shape, and the classes of `extra`, which were not written until 0.1.0."""
+    """Parses the text of a TrainingState, preceded by its length. Returns the encoded state, the
+    type and shape of each tensor, and the classes of `extra`, which versions before 0.1.0 did not
+    write."""
     state, listed, *more = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return state, listed, more[1] if len(more) > 1 else None
 

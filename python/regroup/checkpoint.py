@@ -1,16 +1,14 @@
-"""Checkpoints from Python, outside of a job's own: memory that is written, and reading. No
-framework needed.
+"""Writes and reads checkpoints outside of a job. Needs no framework.
 
     snapshot = Snapshot([Piece("weight", "float32", (1000, 1000))])
-    snapshot.memory(0)[:] = ...                  # uint8; what an optimizer of regroup.optim may
-    fill
-    path = snapshot.write("ckpt", step=100)      # ckpt/step-00000100: whole, and on the disk
+    snapshot.memory(0)[:] = ...                  # uint8; a regroup.optim optimizer may fill it
+    path = snapshot.write("ckpt", step=100)      # ckpt/step-00000100: complete and on disk
 
     checkpoint = Checkpoint(newest_checkpoint("ckpt"))
-    checkpoint.read_into("weight", array)        # verified while it is read
+    checkpoint.read_into("weight", array)        # verifies what it reads
 
-The format is docs/reference/formats/checkpoint.md. The process that writes is regroup-persist; it
-holds HDF5.
+docs/reference/formats/checkpoint.md describes the format. The process regroup-persist writes; only
+it loads HDF5.
 """
 
 from __future__ import annotations
@@ -41,15 +39,14 @@ _PAGE, _LINE = 4096, 64
 
 
 def newest_checkpoint(directory: str | os.PathLike) -> str | None:
-    """The path of the newest whole checkpoint in `directory`; None: there is none. Reads names
-    only."""
+    """Returns the path of the newest complete checkpoint in `directory`, None if there is none.
+    Reads only names."""
     return _native.newest_checkpoint(os.fspath(directory))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor, or the box of `count` elements from `start` of one; rows of its memory follow C
-    order."""
+    """A tensor, or a box of one: `count` elements from `start` on, in C order."""
 
     name: str
     dtype: str  # as torch names it: "float32", "bfloat16"
@@ -59,7 +56,7 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its memory."""
+        """The size of its memory in bytes."""
         size = _native.DTYPES.get(self.dtype, 0)
         if size == 0:
             raise Refused(
@@ -74,11 +71,9 @@ class Piece:
 
 
 class Snapshot:
-    """Memory for the pieces that one of several writers has, laid out so that it is written without
-    a copy.
+    """Memory for the pieces of one writer, laid out so that writing needs no copy.
 
-    It may be filled and written again and again, by one thread at a time: fill it only between
-    writes.
+    It can be filled and written repeatedly, by one thread at a time: fill it only between writes.
     """
 
     def __init__(self, pieces: Sequence[Piece]):
@@ -103,7 +98,7 @@ class Snapshot:
             self._map.close()
 
     def memory(self, index: int) -> memoryview:
-        """The bytes of pieces[index], to be filled."""
+        """Returns the bytes of pieces[index], for the caller to fill."""
         begin = self._offsets[index]
         return memoryview(self._map)[begin : begin + self.pieces[index].nbytes]
 
@@ -121,12 +116,12 @@ class Snapshot:
         model: str = "",
         timeout: float = 3600,
     ) -> Path:
-        """Writes the pieces and, with `commit`, makes the checkpoint of `step` in `directory` of
-        what all writers of the same uuid and job wrote before. Returns its path when no crash can
-        take it back; without `commit`, that of the folder with this writer's part. Of the
-        checkpoints that were there the `keep_last` of the highest steps stay, and this one whatever
-        its step. Blocks on the disk; raises Error if that is not done within `timeout` seconds, for
-        the reason it names."""
+        """Writes the pieces. With `commit`, it then makes the checkpoint of `step` in `directory`
+        from the parts of all writers with the same uuid and job, and returns its path once no crash
+        can undo it. Without `commit` it returns the path of the folder with this writer's part. Of
+        the older checkpoints it keeps the `keep_last` with the highest steps, and it always keeps
+        the new one. Blocks on the disk; raises Error if that takes longer than `timeout`
+        seconds."""
         uuid = uuid or uuids.uuid4().hex
         Path(directory).mkdir(parents=True, exist_ok=True)
         description = {
@@ -171,7 +166,7 @@ def _described(piece: Piece, offset: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One job at a time commits in a directory."""
+    """Lets only one job at a time commit in a directory."""
     with open(directory / "LOCK", "a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,5 @@
-"""Weights of Keras models in checkpoints, under their paths ("dense/kernel"). Imports no framework
-itself.
+"""Keeps the weights of Keras models in checkpoints, under their paths ("dense/kernel"). Does not
+import a framework itself.
 
 save(directory, step, model)
 load(newest_checkpoint(directory), model)
@@ -24,9 +24,9 @@ __all__ = ["load", "newest_checkpoint", "save"]
 
 
 def save(directory: str | os.PathLike, step: int, model: Any, **more: Any) -> Path:
-    """Writes model.weights, those of layers such as BatchNormalization included, and if
-    model.optimizer is built its variables. The path of the checkpoint, when it is on the disk.
-    more: as Snapshot.write()."""
+    """Writes model.weights, including those of layers such as BatchNormalization, and the variables
+    of model.optimizer if it is built. Returns the path of the checkpoint once it is on disk. more:
+    the arguments of Snapshot.write()."""
     variables = _variables_of(model)
     arrays = {name: np.asarray(variable.numpy(), order="C") for name, variable in variables.items()}
     snapshot = Snapshot(
@@ -41,9 +41,9 @@ def save(directory: str | os.PathLike, step: int, model: Any, **more: Any) -> Pa
 
 
 def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> None:
-    """Assigns what save() wrote to the variables of a model with the same paths. Raises Error if
-    they differ, if a byte is damaged, or if a variable is of a type that does not hold all values
-    of the saved one and its path is not in `lossy`: then nothing is assigned."""
+    """Assigns what save() wrote to the variables of a model with the same paths. Raises Error and
+    assigns nothing if the paths differ, if a byte is damaged, or if a variable's type cannot hold
+    all values of the saved type and its path is not in `lossy`."""
     checkpoint, variables = Checkpoint(str(path)), _variables_of(model)
     described = {name: (dtype, tuple(shape)) for name, dtype, shape in checkpoint.tensors}
     arrays = {}
@@ -70,8 +70,8 @@ def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> No
 
 
 def _variables_of(model: Any) -> dict[str, Any]:
-    """By their paths without the model's name, and the optimizer's by number: Keras counts names
-    up."""
+    """Returns the variables by name: a path without the model's name, or a number for one of the
+    optimizer. Keras makes names unique by counting, so that they differ between runs."""
     if isinstance(model, type) or not hasattr(model, "weights") or not hasattr(model, "name"):
         _arguments.refuse(
             "keras_checkpoint",

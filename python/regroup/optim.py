@@ -6,13 +6,13 @@ pass.
     optimizer.step()           # changes the weights, and leaves what they now are in the copies
     optimizer.snapshot_into(None)
 
-In a session of regroup.torch that keeps checkpoints nothing of this is to be said: the step before
-a checkpoint writes into it, and the session copies only the rest.
+A session of regroup.torch that keeps checkpoints calls snapshot_into() itself: the step before a
+checkpoint writes into it, and the session copies only the rest.
 
-Parameter groups, state and state_dict() are those of torch's classes. SGD has the bits of torch's
-default step, Adam those of its moments, in whole vectors; the last elements of a tensor, and what
-comes after a square root, differ by units in the last place (docs/guide/checkpoint.md). Ours are
-equal on each processor.
+Parameter groups, state and state_dict() are those of torch's classes. In whole vectors SGD has the
+same bits as torch's default step, and so have Adam's moments. The last elements of a tensor, and
+what Adam computes from a square root, differ by units in the last place
+(docs/guide/checkpoint.md). Our results are equal on all processors.
 """
 
 from __future__ import annotations
@@ -31,25 +31,28 @@ __all__ = ["SGD", "Adam", "AdamW", "Part"]
 
 @dataclass
 class Part:
-    """A copy of a part of a tensor: of its elements from `begin` on, in their order."""
+    """Memory for a copy of a part of a tensor: its elements from `begin` on, in their order."""
 
     begin: int
     memory: torch.Tensor
-    version: int | None = None  # of the tensor, when a step filled the memory
+    version: int | None = None  # the tensor's version when a step filled the memory
 
 
 Copies = Mapping[torch.Tensor, Mapping[str, torch.Tensor | Part]]
 
 
 class _Fused:
-    """What the classes have in common: the walk over the parameters, and where copies go."""
+    """The base of the optimizers: iterates over the parameters and knows the places of copies."""
 
     _copies: Copies | None = None
 
     def snapshot_into(self, copies: Copies | None) -> None:
-        """Of the parameters named, the next steps copy "parameter" and state, by its name in
-        state_dict(), into the tensors given: fp32, contiguous, as large or a Part. None: no more.
-        Those that begin at a multiple of 16 bytes are written past the cache."""
+        """Lets the next steps copy values of some parameters into tensors; None ends this.
+
+        `copies` maps a parameter to its targets: under "parameter" that of the parameter itself,
+        under a name of its state in state_dict() that of the state. A target is an fp32, contiguous
+        tensor of the same size, or a Part. Targets whose address is a multiple of 16 bytes are
+        written past the cache."""
         self._copies = copies
 
     @torch.no_grad()
@@ -77,7 +80,7 @@ class _Fused:
     def _one(
         self, group: dict, parameter: torch.Tensor, gradient: torch.Tensor, state: dict, copies
     ) -> list[str]:
-        """Steps one parameter; the names of what it has copied, if it was to be."""
+        """Steps one parameter. Returns the names of the values that it has copied."""
         raise NotImplementedError
 
 
@@ -154,7 +157,7 @@ class AdamW(Adam):
 
 
 def _places(copies: Mapping, names: list[str]) -> tuple[list[torch.Tensor | None], list[int]]:
-    """Memory of the copies, or none, and the first element of each."""
+    """Returns the memory of each copy, None if there is none, and its first element."""
     found = [copies.get(name) for name in names]
     parts = [(copy.memory, copy.begin) if isinstance(copy, Part) else (copy, 0) for copy in found]
     return [memory for memory, _ in parts], [begin for _, begin in parts]

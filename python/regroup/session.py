@@ -8,7 +8,7 @@
         weight -= 0.1 * step.gradient
     session.finish()
 
-One thread uses a session; the arrays of `state` are changed in place, between two steps.
+Use a session in one thread only, and change the arrays of `state` in place, between two steps.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
-_NOTHING = memoryview(b"")  # of an array without elements, which a memoryview cannot cast
+_NOTHING = memoryview(b"")  # for an array without elements, which a memoryview cannot cast
 # Called with the name of a step event and the step, for measurements: revoked (a generation is
 # over), joined (this member entered a World), sealed, gathered, reduced, committed.
 Observer = Callable[[str, int], object]
 
 
 class State(Protocol):
-    """All that a committed step changes: what a new member must copy to take part.
+    """Everything that a committed step changes: a new member must copy it to take part.
 
-    It may also have tensors() -> list[tuple[name, dtype, shape]]: what each piece of save() is, so
-    that checkpoints show it; a piece without a name is padding. Without it the pieces are bytes.
-    And replicated() -> Iterable[tuple[name, memory or str]]: what is compared among members, by
-    their bits, to find members whose states differ; without it all pieces are compared.
+    Two methods are optional. tensors() -> list[tuple[name, dtype, shape]] describes each piece of
+    save(), so that checkpoints show it; a piece without a name is padding. Without it the pieces
+    are plain bytes. replicated() -> Iterable[tuple[name, memory or str]] returns the values that
+    are compared bit by bit between members, to find members whose states differ. Without it all
+    pieces are compared.
     """
 
     def capacity(self) -> int:
-        """Most bytes that save() will ever return; asked once, at join."""
+        """Returns the most bytes that save() will ever return. Called once, at join."""
 
     def save(self) -> list[Any]:
-        """Contiguous memory on the CPU, valid until the next call; the same bytes on every
-        member."""
+        """Returns pieces of contiguous memory on the CPU, valid until the next call. Their bytes
+        are equal on every member."""
 
     def load(self, data: memoryview) -> None:
-        """Loads the concatenated pieces of another member. `data` is read-only and invalid
-        afterwards."""
+        """Loads the concatenated pieces of another member. `data` is read-only, and valid only
+        during the call."""
 
 
 class TrackedState:
@@ -102,13 +103,13 @@ class TrackedState:
             begin += view.nbytes
 
     def describe(self) -> str:
-        """Names and sizes, for a session's `model`."""
+        """Returns names and sizes, for a session's `model`."""
         return ";".join(f"{name}:{view.nbytes}" for name, view in self._views.items())
 
 
 def list_of_tensors(tensors: Iterable[tuple[str, str, Iterable[int]]]) -> str:
-    """An optional end of `model`, which is not compared: for messages that name the tensors that
-    differ."""
+    """Returns text to append to `model`. Members do not compare it: it serves messages that name
+    the tensors that differ."""
     return "".join(f"\x1e{name}\t{dtype} {list(shape)}" for name, dtype, shape in tensors)
 
 
@@ -139,47 +140,48 @@ class Step:
         self.first_of_epoch: bool = info.first_of_epoch
 
     def __iter__(self) -> Iterator[Shard]:
-        """The shards for this member to compute, more of them after a regroup. Blocks on other
-        members."""
+        """Yields the shards that this member is to compute, and more after a regroup. Waits for
+        other members."""
         while (shard := leaving(self._native.next_shard)) is not None:
             yield Shard(shard)
 
     @property
     def gradient(self) -> np.ndarray:
-        """The sum over all shards, after the last one. Read-only, valid until the next step."""
+        """The sum over all shards; available after the last one. Read-only, valid until the next
+        step."""
         import numpy as np
 
         return np.asarray(self._native.commit())
 
 
 class Member:
-    """The base of all sessions: this process as a member of the job. Used by one thread."""
+    """The base of all sessions: this process as a member of the job. For one thread only."""
 
     _native: native.Session
-    _loops_over = 0  # loops that have made the last step, or have found none left
+    _loops_over = 0  # loops that ended after the last step
 
     def collective(self, body: Callable[[native.Communicator], T]) -> T:
         """Runs `body(communicator)` on every member between two steps and returns its result.
 
-        A regroup runs it again from the start, so it must have no side effects. The state of the
-        last step is copied for checkpoints and new members before `body` runs: the copy does not
-        have what the script changes afterwards."""
+        A regroup runs `body` again from its start, so it must have no side effects. Before `body`
+        runs, the state of the last step is copied for checkpoints and new members: the copy lacks
+        what the script changes afterwards."""
         return leaving(lambda: self._native.collective(body))
 
     def region(self, body: Callable[[native.Communicator], T]) -> T:
-        """The old name of collective(), for one release."""
+        """Deprecated name of collective(), kept for one release."""
         return self.collective(body)
 
     def finish(self) -> None:
-        """Agrees with all members that training is over: exit status 0 is success after it, not
-        before."""
+        """Agrees with all members that training is over. A process that exits with status 0 before
+        this call counts as failed."""
         leaving(self._native.finish)
         _name_threads_at_exit()
 
     def _end_of_loop(self, taken: int, more: str = "") -> None:
-        """Called when a loop has ended by itself, after `taken` steps. Warns in the second loop:
-        most likely the script has a loop for each epoch, and the first has made the steps of
-        all."""
+        """Called when a loop ends without `break`, after `taken` steps. Warns if this is the second
+        loop: probably the script has a loop for each epoch, but the first loop has made the steps
+        of all epochs."""
         self._loops_over += 1
         if self._loops_over == 2 and taken == 0 and self.rank == 0:
             print(
@@ -190,21 +192,23 @@ class Member:
             )
 
     def _leave_loop(self) -> None:
-        """Later changes of the state, for an export say, are the script's own."""
-        with contextlib.suppress(Exception):  # finish() raises it again; nobody can catch it here
+        """Called when the script leaves the loop. It may then change the state, for example for an
+        export, without an effect on the job."""
+        with contextlib.suppress(Exception):  # finish() raises it again; no caller to catch it here
             self._native.leave_loop()
 
     @property
     def save_counts(self) -> native.SaveCounts:
-        """Of this member since it joined: the snapshots to which it contributed a share, and their
-        bytes that were copied after the step, or written by the step itself (regroup.optim)."""
+        """What this member has saved since it joined: the number of snapshots to which it
+        contributed a share, and the bytes that were copied after a step or written by the step
+        itself (regroup.optim)."""
         return self._native.save_counts
 
     @property
     def last_step(self) -> int:
-        """The last step that is applied: 0 before the first one, or that of the checkpoint from
-        which the job resumes. In the body of the loop it is the step itself once its batches are
-        done, before that the step before it."""
+        """The last step that was applied. Before the first step: 0, or the step of the checkpoint
+        from which the job resumes. In the body of the loop: the current step once its batches are
+        done, until then the previous step."""
         return self._native.last_step
 
     @property
@@ -214,12 +218,12 @@ class Member:
 
     @property
     def rank(self) -> int:
-        """Of this process in the current world."""
+        """The rank of this process in the current world."""
         return self.world.rank
 
     @property
     def size(self) -> int:
-        """Members of the current world."""
+        """The number of members of the current world."""
         return self.world.size
 
     @property
@@ -229,9 +233,10 @@ class Member:
 
 
 class Session(Member):
-    """This process's membership in the job; a world of one without a launcher. One thread uses it.
+    """This process's membership in the job. For one thread only.
 
-    Under `regroup -np N`, or N ranks of another launcher on this host, the world is of all N."""
+    Under `regroup -np N`, or as one of N ranks of another launcher on this host, the process is in
+    a world of N members; without a launcher, in a world of one."""
 
     def __init__(
         self,
@@ -247,13 +252,17 @@ class Session(Member):
         deadline: int = 600,
         observer: Observer | None = None,
     ):
-        """Joins. Blocks until this process is in a world and `state` is that world's.
+        """Joins the job. Blocks until this process is in a world and has loaded its state.
 
-        elements, dtype: of a gradient, float32 or float64.  model: what must be equal on all
-        members. samples, batch, epochs: the data set's size, samples per step, 0 for no end;
-        samples=0: no sampler. fingerprint: numeric environment; default_fingerprint() if empty.
-        deadline: seconds for a wait. observer: called at each event of a step (see Observer); must
-        be quick.
+        elements: the number of elements of a gradient.
+        dtype: their type, float32 or float64.
+        model: text that must be equal on all members.
+        fingerprint: the numeric environment; "": default_fingerprint().
+        samples: the data set's size; 0: no sampler.
+        batch: samples per step.
+        epochs: 0: no end.
+        deadline: the longest wait in seconds.
+        observer: called at each event of a step (see Observer); must be quick.
         """
         _failure.install()
         _arguments.has("Session", "state", state, "capacity")
@@ -280,7 +289,7 @@ class Session(Member):
         )
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps that are left. Ends the process with status 0 when this member was asked to
+        """Yields the remaining steps. Exits the process with status 0 if this member is asked to
         leave."""
         taken = 0
         try:
@@ -293,7 +302,7 @@ class Session(Member):
         self._end_of_loop(taken)
 
     def report_loss(self, loss: float) -> None:
-        """Shown by `regroup status` for the step just applied."""
+        """Sets the loss that `regroup status` shows for the step just applied."""
         self._native.report_loss(loss)
 
     @property
@@ -306,15 +315,15 @@ _named_at_exit = False
 
 
 def _name_threads_at_exit() -> None:
-    """An ending process waits for its non-daemon threads. Gives the kernel their names, so that the
-    agent can tell the user which thread keeps this member from ending."""
+    """Passes the names of non-daemon threads to the kernel at exit. Python waits for these threads
+    before it exits: the agent can then name the thread that keeps this member from exiting."""
     global _named_at_exit
-    # functions of atexit run after that wait
+    # atexit's functions run only after that wait
     register = getattr(threading, "_register_atexit", None)
     if _named_at_exit or register is None:
         return
     _named_at_exit = True
-    with contextlib.suppress(RuntimeError):  # the process ends already
+    with contextlib.suppress(RuntimeError):  # the process is already exiting
         register(_name_threads)
 
 
@@ -326,7 +335,7 @@ def _name_threads() -> None:
 
 
 def leaving(call: Callable[[], T]) -> T:
-    """Returns the result of `call`. A member that is asked to leave exits here, with status 0."""
+    """Returns the result of `call`. If this member is asked to leave, exits with status 0."""
     try:
         return call()
     except Left as left:

@@ -51,16 +51,22 @@ def join(
     deadline: int = 600,
     observer: Observer | None = None,
 ) -> Session:
-    """Makes this process a member of the job, or of a world of one when no launcher started it.
+    """Makes this process a member of the job, or of a world of one if no launcher started it.
 
     Blocks until a world contains this process; model, optimizer and extra then have that world's
-    state. dataset: with len() and [index].  batch_size: samples per step, over all members. epochs:
-    at least 1; math.inf: no end, the script leaves the loop by break. collate: makes a batch of a
-    list of samples; default as DataLoader. extra: what else changes with the steps and has
-    state_dict(), load_state_dict(): schedulers, GradScaler. state_bytes: most bytes the whole state
-    will need; default: three values per parameter for the optimizer. progress: rank 0 prints a line
-    per epoch.  deadline: seconds for any wait on other members. observer: called at each event of a
-    step (see regroup.session.Observer); must be quick.
+    state.
+
+    dataset: has len() and [index].
+    batch_size: samples per step, over all members.
+    epochs: at least 1; math.inf: no end, the script leaves the loop by break.
+    collate: makes a batch of a list of samples; default: as DataLoader does.
+    extra: other objects that change with the steps, such as schedulers and GradScaler; they have
+    state_dict() and load_state_dict().
+    state_bytes: the most bytes that the whole state will need; the default allows the optimizer
+    three values per parameter.
+    progress: rank 0 prints a line per epoch.
+    deadline: the longest wait for other members, in seconds.
+    observer: called at each event of a step (see regroup.session.Observer); must be quick.
     """
     _failure.install()
     samples = _check_arguments(model, optimizer, dataset)
@@ -103,8 +109,8 @@ def join(
 
 
 def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
-    """The number of samples. Raises for what scripts of other kinds of training have in these
-    places."""
+    """Returns the number of samples. Raises for arguments of other kinds of training, such as a
+    DataLoader."""
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
         refuse(f"model: expected a torch.nn.Module, got {_arguments.kind(model)}")
@@ -171,8 +177,8 @@ def _check_extra(extra: Any) -> list[Any]:
 
 
 class Session(Member):
-    """This process as a member of the job. Iterate over it for the steps that are left. For one
-    thread."""
+    """This process as a member of the job. Iterate over it to get the remaining steps. For one
+    thread only."""
 
     def __init__(
         self,
@@ -200,7 +206,7 @@ class Session(Member):
         self._at_section: dict[str, str] | None = None
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps that are left. Ends the process with status 0 when this member was asked to
+        """Yields the remaining steps. Exits the process with status 0 if this member is asked to
         leave."""
         taken = 0
         try:
@@ -242,14 +248,14 @@ class Session(Member):
         super().finish()
 
     def is_last_of_epoch(self, step: int) -> bool:
-        """Whether an epoch ends with that step, as session.is_last_of_epoch(step.number): where a
-        scheduler that counts epochs steps, and an evaluation belongs. The loop over the session
-        goes on."""
+        """Whether an epoch ends with the given step. Call it as
+        session.is_last_of_epoch(step.number) to step a scheduler that counts epochs, or to
+        evaluate the model. The loop over the session continues after it."""
         return step % -(-len(self._dataset) // self._batch_size) == 0
 
 
 class Step:
-    """One step of training. Iterate over it for the batches this member is to compute.
+    """One step of training. Iterate over it to get the batches that this member is to compute.
 
     number: 1, 2, ... over all epochs.  epoch: 0, 1, ...  first_of_epoch: an epoch begins with it.
     samples: in the whole batch, over all members; fewer in the last one of an epoch.
@@ -272,15 +278,15 @@ class Step:
         return self._session.world
 
     def record(self, loss: torch.Tensor | float) -> None:
-        """The mean loss over the samples of the batch just computed; the last call for a batch
-        counts."""
+        """Records the mean loss over the samples of the batch just computed. Of several calls for a
+        batch the last one counts."""
         self._recorded = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches of one shard each. When all members are done, p.grad and the buffers are those of
-        the step.
+        """Yields batches of one shard each. After the last one p.grad and the buffers are those of
+        the whole step.
 
-        Blocks on other members. After a regroup there may be more batches, of shards that were
+        Waits for other members. After a regroup there may be more batches, for shards that were
         lost.
         """
         if self._over:
@@ -329,7 +335,7 @@ _AFTER_SHARDS = 1 << 32  # no leaf has this number
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators of torch, random and, where it is in use, numpy."""
+    """Seeds the generators of torch, random and, if the script has imported it, numpy."""
     torch.random.default_generator.manual_seed(seed)
     random.seed(seed)
     if "numpy.random" in sys.modules:
@@ -337,8 +343,8 @@ def seed_all(seed: int) -> None:
 
 
 def fingerprint() -> str:
-    """What the bits of the weights depend on, with seed and shards. Members that differ are
-    refused."""
+    """Returns the environment on which the weights' bits depend, apart from seed and number of
+    shards. Members with another fingerprint are refused."""
     python = ".".join(map(str, sys.version_info[:2]))
     capability = torch.backends.cpu.get_cpu_capability()
     cudnn = torch.backends.cudnn
@@ -353,7 +359,7 @@ def fingerprint() -> str:
 
 
 def _list(model: torch.nn.Module) -> str:
-    """The tensors that _digest() has."""
+    """The tensors that _digest() covers."""
     tensors = [
         (name, f"{p.dtype}"[6:] + ("" if p.requires_grad else ", not trained,"), p.shape)
         for name, p in model.named_parameters()
@@ -365,7 +371,7 @@ def _list(model: torch.nn.Module) -> str:
 def _digest(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int
 ) -> str:
-    """Short text that differs when two members would not train the same thing."""
+    """Returns a short text that differs if two members would not train the same model."""
     lines = [
         f"{name} {tuple(p.shape)} {p.dtype} {p.requires_grad}"
         for name, p in model.named_parameters()

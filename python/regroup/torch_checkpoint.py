@@ -1,5 +1,4 @@
-"""PyTorch state in checkpoints: whole state_dict()s, and the storage classes of
-torch.distributed.checkpoint.
+"""Keeps PyTorch state in checkpoints: whole state_dict()s, and by torch.distributed.checkpoint.
 
     save(directory, step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     state = load(newest_checkpoint(directory))
@@ -12,8 +11,8 @@ ranks, and `regroup checkpoint` find them. A file of torch.save() becomes a chec
 
     regroup checkpoint import FILE.pt DIRECTORY --step STEP
 
-or `python -m regroup.torch_checkpoint FILE.pt DIRECTORY STEP`, which is the same, and
-which loads it with weights_only=True: nothing in it is executed.
+or by `python -m regroup.torch_checkpoint FILE.pt DIRECTORY STEP`, which does the same. Both load
+the file with weights_only=True, so that no code in it is executed.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ _BYTES = "regroup.bytes/"  # before the name of what torch.distributed.checkpoin
 
 
 def save(directory: str | os.PathLike, step: int, state: Any, **more: Any) -> Path:
-    """Writes dictionaries, lists and scalars with CPU tensors in them; the path of the checkpoint,
-    when it is on the disk. more: as Snapshot.write()."""
+    """Writes dictionaries, lists and scalars that contain CPU tensors. Returns the path of the
+    checkpoint once it is on disk. more: the arguments of Snapshot.write()."""
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(state, tensors, "state")
     text = bytearray(json.dumps([encoded, list(tensors)]).encode())
@@ -92,12 +91,12 @@ def _write(
 
 
 def _is_export(file: str, state: Any) -> bool:
-    """What `regroup checkpoint export --to torch` makes: tensors under their names in a
-    checkpoint."""
+    """Whether `regroup checkpoint export --to torch` made the file: it has tensors under their
+    names in a checkpoint."""
     flat = isinstance(state, dict) and all(
         isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in state.items()
     )
-    if not flat or _STATE in state:  # which exports had before they had a record
+    if not flat or _STATE in state:  # older exports had this key in place of a record
         return flat
     if not zipfile.is_zipfile(file):  # torch.load() takes older files, too
         return False
@@ -106,10 +105,10 @@ def _is_export(file: str, state: Any) -> bool:
 
 
 def load(path: str | os.PathLike) -> Any:
-    """What save() was given, out of the checkpoint `path`. Of the checkpoint of a job whose members
-    called regroup.torch.join(): a dictionary of model (its parameters and buffers), optimizer (its
-    state_dict()), extra (a list of those) and epoch_loss. Of any other a dictionary of its tensors
-    by their names. Raises Error if a byte is damaged."""
+    """Loads the checkpoint `path`. Returns the state that save() was given. For the checkpoint of a
+    job of regroup.torch.join() it returns a dictionary of model (its parameters and buffers),
+    optimizer (its state_dict()), extra (a list of state_dict()s) and epoch_loss; for any other
+    checkpoint, a dictionary of its tensors by name. Raises Error if a byte is damaged."""
     checkpoint = Checkpoint(str(path))
     described = {name: (dtype, shape) for name, dtype, shape in checkpoint.tensors}
     if _STATE not in described:
@@ -129,7 +128,7 @@ def load(path: str | os.PathLike) -> Any:
         return _decode(encoded, [_read(checkpoint, name, *described[name]) for name in names])
     encoded, listed, _ = _parse(text)
     tensors = [
-        # Jobs left out tensors without elements once.
+        # Checkpoints of older jobs lack tensors without elements.
         _read(checkpoint, name, *described[name])
         if name in described
         else torch.empty(shape, dtype=getattr(torch, dtype))
@@ -139,9 +138,8 @@ def load(path: str | os.PathLike) -> Any:
 
 
 class Writer(StorageWriter):
-    """Saves of torch.distributed.checkpoint as the checkpoint of `step` in `directory`. A
-    checkpoint_id "DIRECTORY/step-N" says both again. With several ranks all of them see the
-    directory."""
+    """Lets torch.distributed.checkpoint save the checkpoint of `step` in `directory`. A
+    checkpoint_id "DIRECTORY/step-N" overrides both. All ranks must share the directory."""
 
     def __init__(self, directory: str | os.PathLike, step: int, keep_last: int = 3):
         self.directory, self.step, self.keep_last = Path(directory), step, keep_last
@@ -160,7 +158,7 @@ class Writer(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Numbers the writers: the coordinator, which commits, is number 0."""
+        """Numbers the writers. The coordinator, which commits, is number 0."""
         name = uuid.uuid4().hex
         return [
             replace(plan, storage_data=(number, len(plans), name))
@@ -207,12 +205,11 @@ class Writer(StorageWriter):
 
 
 class Reader(StorageReader):
-    """Loads a checkpoint by torch.distributed.checkpoint, whatever program wrote it, on any number
-    of ranks.
+    """Lets torch.distributed.checkpoint load a checkpoint of any program, on any number of ranks.
 
-    Every block is verified; damage raises Error. So does loading a tensor into a type that cannot
-    hold all its values, unless its name is in `lossy`: then it is rounded as Tensor.copy_()
-    does."""
+    Verifies every block and raises Error on damage. Raises Error, too, if a tensor's type cannot
+    hold all values of the saved type, unless its name is in `lossy`: then values are rounded as by
+    Tensor.copy_()."""
 
     def __init__(self, path: str | os.PathLike, lossy: Collection[str] = ()):
         self.path = Path(path)
@@ -246,9 +243,9 @@ class Reader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Warns if an object is loaded in part. torch asks only for what the present state_dict()
-        lists, and an optimizer that has not taken a step lists no moments: the load would drop them
-        silently."""
+        """Warns if an object is loaded only in part. torch requests only what the current
+        state_dict() lists, and an optimizer before its first step lists no moments: the load would
+        drop them silently."""
         asked = {item.storage_index.fqn for plan in plans for item in plan.items}
         objects = {name.split(".")[0] for name in asked}
         stored = {name.removeprefix(_BYTES) for name in self._described}

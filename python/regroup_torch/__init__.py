@@ -12,8 +12,8 @@ NAME = "regroup"
 
 
 def register() -> None:
-    """Makes `init_process_group("regroup")` possible. Does nothing where torch has no
-    torch.distributed. Never raises: an exception would break `import torch`."""
+    """Registers the backend for `init_process_group("regroup")`. Does nothing if torch is built
+    without torch.distributed. Never raises: an exception would break `import torch`."""
     try:
         import torch.distributed as dist
 

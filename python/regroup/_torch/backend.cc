@@ -43,7 +43,7 @@ constexpr const char* kName = "regroup";
 
 double seconds_of(Milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
-// A failure of the table, as the exception that torch has for it.
+// Throws torch's exception for a failure that the table has returned.
 struct Failure {
   int code = REGROUP_OK;
   std::array<char, 1024> text{};
@@ -62,7 +62,7 @@ struct Failure {
   }
 };
 
-// The group, which lives until the backend and the last operation are gone.
+// Owns the group. The backend and its operations share it, and the last of them frees it.
 class Group {
  public:
   Group(const regroup_collective_v1* api, regroup_group* group) : api_(api), group_(group) {}
@@ -78,11 +78,11 @@ class Group {
   regroup_group* const group_;
 };
 
-// An operation that was started, or one that is complete. Whoever waits for it, polls it or, for
-// its future, the thread of Completions finishes it: once.
+// An operation in progress or complete. The first thread that waits for it or polls it finishes it,
+// exactly once; for its future that is the thread of Completions.
 class RegroupWork final : public Work {
  public:
-  // `after` runs once the operation has succeeded, before anybody learns so; `held` is memory that
+  // Runs `after` when the operation has succeeded, before any waiter returns. `held` is memory that
   // the operation uses.
   RegroupWork(std::shared_ptr<Group> group, regroup_work* work, int rank, OpType type,
               std::string what, Tensors outputs, Tensors held, std::function<void()> after)
@@ -101,7 +101,7 @@ class RegroupWork final : public Work {
     if (work_ != nullptr) group_->api().free(work_);
   }
 
-  // True once it is complete, at the latest after `seconds`.
+  // Waits up to `seconds`; returns true if the operation is complete.
   bool settle(double seconds) {
     if (settled_.load(std::memory_order_acquire)) return true;
     if (group_->api().wait(work_, seconds) == 0) return false;
@@ -156,8 +156,8 @@ class RegroupWork final : public Work {
       finish(failed);
       settled_.store(true, std::memory_order_release);
     });
-    // Not in call_once(): what follows the future may run Python, and a thread with the GIL may be
-    // waiting there.
+    // Not within call_once(): the future's callbacks may run Python, and a thread that holds the
+    // GIL may wait in call_once().
     if (!first) return;
     if (exception_) {
       future_->setError(exception_);
@@ -167,7 +167,7 @@ class RegroupWork final : public Work {
   }
 
   const std::shared_ptr<Group> group_;
-  regroup_work* const work_;  // null: it is complete
+  regroup_work* const work_;  // null: the operation was complete from the start
   const std::string what_;
   const Tensors outputs_;
   Tensors held_;
@@ -178,8 +178,9 @@ class RegroupWork final : public Work {
   int source_ = -1;
 };
 
-// Finishes operations that nobody waits for, such as those whose future is awaited. Its thread ends
-// with the last operation after the backend is gone, so it never joins a thread that needs the GIL.
+// Finishes operations for which no thread calls wait(), such as those whose future is awaited. Its
+// thread ends by itself, with the last operation after the backend was destroyed: the destructor
+// must not join a thread that needs the GIL.
 class Completions {
  public:
   void add(intrusive_ptr<RegroupWork> work) {
@@ -209,9 +210,9 @@ class Completions {
         std::unique_lock lock(state->mutex);
         state->changed.wait(lock, [&] { return !state->works.empty() || state->over; });
         if (state->works.empty()) return;
-        works = state->works;  // the thread alone removes
+        works = state->works;  // only this thread removes works
       }
-      // The oldest is mostly the first to be complete; messages may be in any order.
+      // The oldest operation is usually complete first; messages may complete in any order.
       bool first = true;
       std::vector<RegroupWork*> done;
       for (const auto& work : works) {
@@ -229,7 +230,7 @@ class Completions {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// What a reduction of tensors of one type is to the table.
+// How the table expresses a reduction of tensors of one type.
 struct Reduction {
   int dtype = REGROUP_UINT8;
   int op = REGROUP_SUM;
@@ -284,8 +285,8 @@ std::optional<int> op_of(ReduceOp::RedOpType op) {
   }
 }
 
-// bool: or, and. Unsigned types wider than 8 bits as signed ones, where that gives the same bits.
-// Complex numbers as pairs of floats.
+// bool reduces by or and and. Unsigned types wider than 8 bits reduce as signed ones if the bits
+// are the same, complex numbers as pairs of floats.
 Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpType op) {
   const auto refused = [&](const char* why) {
     refuse(std::string(kName) + ": " + what + ": " + name_of(op) + " of " + c10::toString(type) +
@@ -373,8 +374,8 @@ void check_list(const char* what, const Tensors& tensors, std::size_t size, cons
   }
 }
 
-// Memory of an operation that writes to `target`: itself if it is dense, else a copy that goes
-// back.
+// The memory that an operation writes for `target`: its own if it is dense, otherwise a copy, which
+// is copied back.
 struct Packed {
   explicit Packed(const Tensor& to) : target(to), memory(to.contiguous()) {}
   void write_back() const {
@@ -412,7 +413,7 @@ class RegroupBackend final : public c10d::Backend {
                          opts);
   }
 
-  // Of COO tensors: rows may differ between ranks, so what is summed is the concatenation.
+  // Sums COO tensors. Ranks may have different rows, so the concatenation is summed.
   intrusive_ptr<Work> allreduce_sparse(Tensors& tensors,
                                        const c10d::AllreduceOptions& opts) override {
     if (opts.reduceOp != ReduceOp::SUM)
@@ -489,7 +490,7 @@ class RegroupBackend final : public c10d::Backend {
                                 const c10d::AllgatherOptions& opts) override {
     const Tensor input = single("all_gather", inputs).contiguous();
     const Tensors& out = lists("all_gather", outputs);
-    // Elements of other sizes are what torch allows where all are flattened.
+    // torch flattens all tensors and allows element types of other sizes.
     check_list("all_gather", out, static_cast<std::size_t>(getSize()), input);
     Tensor packed = at::empty({getSize(), input.numel()}, input.options());
     return launch("all_gather", OpType::ALLGATHER, make(REGROUP_ALLGATHER, input, packed), opts,
@@ -606,7 +607,7 @@ class RegroupBackend final : public c10d::Backend {
     c10d::checkSplitSizes(output_splits, output, getSize());
     const Packed out(output);
     const Tensor in = input.contiguous();
-    // Whether the splits are equal on all ranks is not known to one rank alone.
+    // One rank cannot know whether the splits are equal on all ranks.
     if (output_splits.empty() && input_splits.empty())
       return launch("all_to_all_single", OpType::ALLTOALL_BASE,
                     make(REGROUP_ALLTOALL, in, out.memory), opts, {output}, {in, out.memory},
@@ -697,8 +698,8 @@ class RegroupBackend final : public c10d::Backend {
     return out;
   }
 
-  // Runs it here if the caller waits at once, since a hand-over to another thread would cost more
-  // than a small operation.
+  // If the caller waits at once, runs the operation in this thread: the hand-over to another thread
+  // would take longer than a small operation.
   template <class Options>
   intrusive_ptr<Work> launch(const char* what, OpType type, const regroup_operation& operation,
                              const Options& opts, Tensors outputs, Tensors held,
@@ -732,7 +733,7 @@ class RegroupBackend final : public c10d::Backend {
     run_now(what, make(REGROUP_ALLGATHER, dense, out), opts);
   }
 
-  // A reduction that the table lacks: every rank combines all inputs.
+  // For a reduction that the table lacks: every rank gathers and combines all inputs.
   template <class Options>
   void xor_now(const char* what, const Tensor& tensor, const Options& opts) {
     if (c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type()))
@@ -824,7 +825,7 @@ class RegroupBackend final : public c10d::Backend {
     out.narrow(0, 0, rows.size(0)).copy_(rows);
     return out;
   }
-  // Parts of the first dimension; without splits equal ones.
+  // Splits the first dimension; into equal parts if there are no splits.
   Tensors parts(const Tensor& tensor, const std::vector<std::int64_t>& splits) const {
     Tensors out;
     const std::int64_t each = splits.empty() ? tensor.size(0) / getSize() : 0;
@@ -837,7 +838,7 @@ class RegroupBackend final : public c10d::Backend {
     return out;
   }
 
-  // All-to-all of parts that differ in size, as messages of a tag that users cannot give.
+  // All-to-all of parts of different sizes, by messages with a tag that users cannot pass.
   template <class Options>
   intrusive_ptr<Work> exchange(const char* what, OpType type, const Tensors& in, const Tensors& out,
                                const Options& opts, Tensors outputs, Tensors held,
@@ -899,7 +900,7 @@ class RegroupBackend final : public c10d::Backend {
   Completions completions_;
 };
 
-// The store of torch behind the functions of the table, which exceptions must not cross.
+// Wraps torch's store in the functions of the table, which must not throw.
 int store_set(void* self, const char* key, const void* value, std::size_t bytes) {
   try {
     const auto* const data = static_cast<const std::uint8_t*>(value);
@@ -928,9 +929,9 @@ std::int64_t store_get(void* self, const char* key, void* value, std::size_t mos
   }
 }
 
-// Makes the backend for CPU tensors of `group`, by the table at address `table`. `prefix`: of its
-// keys in the store of the group, which another group may have used before. `host`: as of the
-// table.
+// Makes the backend for CPU tensors of `group` from the table at address `table`. Its keys in the
+// group's store begin with `prefix`: another group may have used the store before. `host` is that
+// of the table's form().
 void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, double seconds,
             const std::string& prefix, const std::string& host) {
   const auto* const api = reinterpret_cast<const regroup_collective_v1*>(table);
