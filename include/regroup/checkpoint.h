@@ -1,5 +1,5 @@
-// Reading checkpoints of --checkpoint-dir, with no need of HDF5. A byte is returned only if its
-// block has the checksum that was written with it.
+// Reads checkpoints of --checkpoint-dir without HDF5. Returns a byte only if its block matches the
+// checksum that was written with it.
 //
 //   auto checkpoint = regroup::Checkpoint::newest("checkpoints");
 //   // or Checkpoint::open("checkpoints/step-00000100")
@@ -31,20 +31,20 @@ struct CheckpointTensor {
   std::uint64_t bytes = 0;           // of the whole tensor
 };
 
-// One open checkpoint, whose files stay open until it is destroyed. Movable; what its accessors
-// return by reference lives as long as it. Used by one thread at a time. Blocks for the file
-// system. Errors besides those named below are those of the file system, as Code says of their
-// errno; the message names call and file. Deleting or replacing files meanwhile makes reads fail or
-// return the old bytes, never wrong ones.
+// One open checkpoint, whose files stay open until it is destroyed. Movable; references that it
+// returns are valid as long as it lives. For one thread at a time. Blocks on the file system.
+// Errors other than those named below come from the file system; their code follows from errno, and
+// the message names call and file. If files are deleted or replaced meanwhile, reads fail or return
+// the old bytes, never wrong ones.
 class Checkpoint {
  public:
-  // The checkpoint in the folder `path`. kNotFound: there is none; kDataLoss: its manifest is
-  // damaged, or a file is missing or has another size; kInvalidArgument: its format is newer than
+  // Opens the checkpoint in the folder `path`. kNotFound: there is none. kDataLoss: its manifest is
+  // damaged, or a file is missing or has another size. kInvalidArgument: its format is newer than
   // this library.
   [[nodiscard]] static base::Result<Checkpoint> open(const std::string& path);
-  // The newest committed checkpoint of `directory`, by its step. Its bytes are verified as they are
-  // read; a damaged one is not passed over. kNotFound: there is no such directory, or no checkpoint
-  // in it. Else as open().
+  // Opens the committed checkpoint of `directory` with the highest step, even if it is damaged:
+  // bytes are verified only when they are read. kNotFound: the directory does not exist or has no
+  // checkpoint. Other errors are those of open().
   [[nodiscard]] static base::Result<Checkpoint> newest(const std::string& directory);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -56,7 +56,7 @@ class Checkpoint {
   [[nodiscard]] proto::Step step() const;
   // All tensors, in the order of the manifest.
   [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const;
-  // The index in tensors() of the tensor of that name; nothing if there is none.
+  // The index in tensors() of the tensor of that name; nullopt if there is none.
   [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
   // Copies a tensor, row by row, little-endian. kInvalidArgument: no such index, or `out` has
   // another size than tensors()[tensor].bytes. kDataLoss: the bytes are not those that were

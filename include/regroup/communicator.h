@@ -20,9 +20,9 @@ namespace regroup::collective {
 class Communicator;
 class TreeReducer;
 
-// A started operation. A handle: copies refer to the same operation. Valid while its communicator
-// lives. Destroying it ends nothing: the operation goes on, and the memory of its Operation must
-// live until test() or wait() has said that it is complete.
+// A handle to a started operation: copies refer to the same operation. Valid while its communicator
+// lives. Destroying it does not end the operation, whose memory must live until test() or wait()
+// reports that it is complete.
 class Request {
  public:
   // For implementations of Communicator; programs get one from start().
@@ -97,11 +97,11 @@ class Communicator {
   // gradients (collective/tree_reducer.h, which is not installed). Lives as long as this.
   [[nodiscard]] virtual TreeReducer& tree_reducer() = 0;
 
-  // Called by all ranks: those that pass the same color >= 0 form a new communicator, in the order
-  // of their ranks here; a rank that passes a negative color gets none (a null pointer). Operations
+  // To be called by all ranks. Ranks that pass the same color >= 0 form a new communicator, in the
+  // order of their ranks here; a rank that passes a negative color gets a null pointer. Operations
   // of one member on different communicators also run in the order of their start, so all members
-  // must start them in a compatible order. Blocks until all ranks have called it; a collective
-  // operation as to order, deadline and errors.
+  // must start them in a compatible order. Blocks until all ranks have called it. Order, deadline
+  // and errors are those of a collective operation.
   [[nodiscard]] virtual base::Result<std::unique_ptr<Communicator>> split(
       int color, base::TimePoint deadline) = 0;
 

@@ -71,43 +71,44 @@ struct Operation {
   Input in;
   Output out;
 
-  // Element-wise over all ranks in the order of the canonical tree (leaf r is rank r's input), the
-  // same bits in every rank. n -> n; in place: out == in.
+  // Reduces element-wise over all ranks in the order of the canonical tree (leaf r is rank r's
+  // input), so that every rank gets the same bits. n -> n; in place: out == in.
   [[nodiscard]] static Operation allreduce(Input in, Output out, Dtype dtype, Op op = Op::kSum);
-  // The same, for the root only; `out` of the others is ignored.
+  // Allreduce whose result only the root receives; ignores `out` of other ranks.
   [[nodiscard]] static Operation reduce(Input in, Output out, int root, Dtype dtype,
                                         Op op = Op::kSum);
-  // Block r of the reduction, for rank r. P n -> n; in place: out == block r of in.
+  // Allreduce of which rank r receives only block r. P n -> n; in place: out == block r of in.
   [[nodiscard]] static Operation reduce_scatter(Input in, Output out, Dtype dtype,
                                                 Op op = Op::kSum);
-  // The inputs of all ranks, concatenated. n -> P n; in place: in == block r of out.
+  // Concatenates the inputs of all ranks. n -> P n; in place: in == block r of out.
   [[nodiscard]] static Operation allgather(Input in, Output out);
-  // The same, for the root only; `out` of the others is ignored.
+  // Allgather whose result only the root receives; ignores `out` of other ranks.
   [[nodiscard]] static Operation gather(Input in, Output out, int root);
-  // Block r of the root's input, for rank r; `in` of the others is ignored. P n -> n; in place at
+  // Sends block r of the root's input to rank r; ignores `in` of other ranks. P n -> n; in place at
   // the root: out == block r of in.
   [[nodiscard]] static Operation scatter(Input in, Output out, int root);
   // Block d of rank s becomes block s of rank d. P n -> P n; in place: out == in.
   [[nodiscard]] static Operation alltoall(Input in, Output out);
-  // Copies `data` of the root into that of all others.
+  // Copies the root's `data` to the `data` of all other ranks.
   [[nodiscard]] static Operation broadcast(Output data, int root);
-  // Ends when all ranks have started it.
+  // Completes when all ranks have started it.
   [[nodiscard]] static Operation barrier();
-  // Between two ranks, which name the same number of bytes. Matched in the order of their start. A
-  // send ends when its data was taken, so `data` may be written again.
+  // A message between two ranks, which must give the same number of bytes. Sends and receives match
+  // in the order of their start. A send is complete once its data was read, so that `data` may be
+  // overwritten.
   [[nodiscard]] static Operation send(Input data, int to);
-  // The other side of send(): fills `data` by the next message of rank `from`.
+  // Receives: fills `data` with the next message of rank `from`.
   [[nodiscard]] static Operation receive(Output data, int from);
 
   // Bytes of a block: n above, for `size` ranks.
   [[nodiscard]] std::size_t block(int size) const;
-  // kInvalidArgument unless rank `rank` of `size` may start it: a root or peer that exists and, for
-  // a message, is another rank; sizes as above; whole elements; an overlap only in place. The
-  // message names what is wrong. Communicator::start() calls it.
+  // Returns kInvalidArgument, with a message that names the fault, unless rank `rank` of `size` may
+  // start the operation: the root or peer exists and, for a message, is another rank; sizes are as
+  // above and whole elements; memory overlaps only in place. Communicator::start() calls it.
   [[nodiscard]] base::Status check(int rank, int size) const;
 };
 
-// For implementations of Communicator. True if the two have a byte in common.
+// For implementations of Communicator. True if the two spans have a byte in common.
 [[nodiscard]] bool overlap(Input a, Input b);
 // True if a contribution has a part for each rank: reduce_scatter, scatter, alltoall.
 [[nodiscard]] bool is_split(Kind kind);

@@ -31,9 +31,9 @@ namespace regroup::elastic {
 
 // An event of a step on this member, for measurements (Options::observer).
 enum class StepEvent : std::uint8_t {
-  kRevoked,   // it noticed that the generation is over; also once in join(), before kJoined
-  kJoined,    // it entered a World
-  kSealed,    // a leaf of it is complete
+  kRevoked,   // the member noticed that the generation is over; also once in join(), before kJoined
+  kJoined,    // the member entered a World
+  kSealed,    // a leaf of this member is complete
   kGathered,  // all leaves of the step that members of this host hold are sealed
   kReduced,   // the whole result is readable
   kCommitted,
@@ -53,7 +53,7 @@ struct Options {
   std::string fingerprint;    // numeric environment; empty: default_fingerprint()
   std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller picks the data itself
   std::uint64_t batch = 0;    // samples per step, at least 1 if `samples` is not 0
-  std::uint64_t epochs = 0;   // next_step() returns nothing after them; 0: no end
+  std::uint64_t epochs = 0;   // next_step() returns nullopt after them; 0: no end
   // Called by the training thread inside the session's calls, with the open step or the next one.
   // Must return quickly. May be empty.
   std::function<void(StepEvent, proto::Step)> observer;
@@ -86,8 +86,8 @@ struct Shard {
   std::uint64_t seed = 0;
 };
 
-// The World that this process is in. Of a learner that is in none yet: the newest World of the
-// others, with `rank` equal to `size`; generation 0 if there is none.
+// The World of this process. For a learner that is not yet in a World: the newest World of the
+// other members, with `rank` equal to `size`; generation 0 if there is none.
 struct WorldInfo {
   proto::Generation generation = 0;
   int rank = 0;              // 0 .. size - 1
@@ -125,26 +125,27 @@ class Session {
   // or this member was excluded: other members wait for it.
   ~Session();
 
-  // Begins the next step; the sum of the last one must have been applied. Nothing: all epochs are
+  // Begins the next step; the sum of the last one must have been applied. nullopt: all epochs are
   // done. kLeft: this member was asked to leave, and nothing is lost: end the process with exit
-  // status 0. kInvalidArgument: the step before is not committed. Blocks for a learner, for the
-  // result that it applies next, and for a member that was asked to leave.
+  // status 0. kInvalidArgument: the previous step is not committed. Blocks a learner until the
+  // result that it applies next arrives, and a member that was asked to leave until it may.
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
-  // Seals the shard returned before and returns the next one for this member to compute. Nothing:
-  // all members have voted and this one has committed the step: every later World keeps it. Blocks
-  // on other members; regroups when one is lost.
+  // Seals the shard returned before and returns the next one for this member to compute. nullopt:
+  // all members have voted and this one has committed the step: every later World keeps it. Waits
+  // for other members; regroups if one is lost.
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
   // The sum of all leaves of the committed step, Options::elements values of Options::dtype, equal
   // bit for bit on all members. Read-only, valid until next_step(). Does not block.
-  // kInvalidArgument: next_shard() has not returned nothing yet.
+  // kInvalidArgument: the step is not committed, that is next_shard() has not returned nullopt.
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
-  // Memory for this member's share of a checkpoint, if one of the state after this step is due;
-  // else empty. Call after next_shard() returned nothing and before the sum is applied. An
-  // optimizer may write its results there, until the next call, as the copies of
-  // regroup/optimizer.h; saved(i) then says that target i holds what its tensor holds from now on.
-  // The session copies the rest.
+  // Returns memory for this member's share of a checkpoint if one of the state after this step is
+  // due; otherwise empty. To be called after next_shard() returned nullopt and before the sum is
+  // applied. Until the next call an optimizer may write its results there (the copies of
+  // regroup/optimizer.h). saved(i) then reports that target i holds the tensor's new values. The
+  // session copies all other tensors.
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
-  // Target `target` of the last save_targets() has been written; an index outside it is ignored.
+  // Reports that target `target` of the last save_targets() has been written. Ignores an index out
+  // of range.
   void saved(std::size_t target);
   // What snapshots have cost this member since join().
   [[nodiscard]] SaveCounts save_counts() const;
@@ -154,20 +155,20 @@ class Session {
   // A collective section: runs `body` on every member of the World with a communicator, and again
   // after a regroup, so it must have no side effects until it returns OK. Call between steps, after
   // the last sum was applied. The communicator is valid during the call of `body`, which returns
-  // the first error of its operations. If it fails by another than kRevoked, this call returns its
-  // error and the session is unusable. A member that joined after the last step runs it alone.
-  // kInvalidArgument: a step is open, or more than 255 sections between two steps.
+  // the first error of its operations. If it returns an error other than kRevoked, this call
+  // returns that error and the session is unusable. A member that joined after the last step runs
+  // it alone. kInvalidArgument: a step is open, or more than 255 sections between two steps.
   [[nodiscard]] base::Status collective(
       const std::function<base::Status(collective::Communicator&)>& body);
-  // The old name of collective(), for one release.
+  // Deprecated name of collective(), kept for one release.
   [[nodiscard]] base::Status region(
       const std::function<base::Status(collective::Communicator&)>& body) {
     return collective(body);
   }
-  // Ends the loop before next_step() has returned nothing, with the last sum applied: later changes
-  // of the state are the caller's own, as after the last epoch; without this call finish() compares
-  // the state as it is then. Copies the state for the checkpoint of the last step. next_step() may
-  // still follow.
+  // Ends the loop early, before next_step() has returned nullopt; the last sum must have been
+  // applied. Copies the state for the checkpoint of the last step. Afterwards the caller may change
+  // the state, as after the last epoch; without this call finish() would compare the changed state
+  // between members. next_step() may still follow.
   [[nodiscard]] base::Status leave_loop();
   // All members agree that training is over: exit status 0 means success only after this call. With
   // --checkpoint the state after the last step is saved, whatever the interval; the job's exit
@@ -189,9 +190,9 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-// What decides the bits of this process's arithmetic, as text: instruction set, threads per member,
-// version of libc, and a digest of the executable, which is read once through. A binding adds its
-// framework's version. Any thread.
+// Describes what decides the bits of this process's arithmetic, as text: instruction set, threads
+// per member, version of libc, and a digest of the executable, which it reads as a whole. A
+// language binding adds its framework's version. Any thread.
 [[nodiscard]] std::string default_fingerprint();
 
 }  // namespace regroup::elastic

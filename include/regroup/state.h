@@ -1,4 +1,4 @@
-// State: everything that applying a step changes, so what a newcomer must copy to take part.
+// State: everything that applying a step changes. A newcomer must copy it to take part.
 // A program whose state is a fixed list of buffers tracks them; others implement State.
 //
 //   regroup::TrackedState state;
@@ -29,8 +29,8 @@ struct TensorInfo {
   std::vector<std::uint64_t> shape;
 };
 
-// A part of the state that must be equal on all members: a tensor, or a plain value as text. A
-// message about a difference names the part; of a value it also shows `bytes` as text.
+// A part of the state that must be equal on all members: a tensor, or a plain value as text. The
+// message about a difference names the part; for a plain value it also shows `bytes`.
 struct StatePart {
   std::string name;
   std::span<const std::byte> bytes;
@@ -46,26 +46,27 @@ class State {
   // The most bytes that save() will ever return; equal on all members. Session::join() reserves
   // them in shared memory, so they must not grow afterwards.
   [[nodiscard]] virtual std::uint64_t capacity() const = 0;
-  // The state as pieces of memory, valid until the next call into State; concatenated they are what
-  // load() takes. The same pieces, byte for byte, on every member that has applied the same steps.
+  // Returns the state as pieces of memory, valid until the next call into State; load() takes their
+  // concatenation. The pieces are equal, byte for byte, on all members that have applied the same
+  // steps.
   [[nodiscard]] virtual base::Result<std::vector<std::span<const std::byte>>> save() = 0;
   // Replaces the state by that of another member. `bytes` is read-only.
   [[nodiscard]] virtual base::Status load(std::span<const std::byte> bytes) = 0;
-  // For a state that is plain memory: the pieces of save(), `bytes` bytes in all, to be written
-  // directly. The state is then copied there as it arrives, before all of it is verified, and
-  // load() is not called. After an error (also kRevoked, after which the copy begins again) the
-  // memory holds a mixture. Nothing: load() is called instead, with a state that is verified as a
-  // whole.
+  // For a state that is plain memory: returns the memory of the pieces of save(), `bytes` bytes in
+  // all. The session then copies the state into it as the state arrives, before all of it is
+  // verified, and does not call load(). After an error the memory holds a mixture of old and new
+  // state (also after kRevoked; the copy then begins again). nullopt: the session verifies the
+  // whole state, then calls load().
   [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(
       std::uint64_t /*bytes*/) {
     return std::nullopt;
   }
-  // Describes the pieces of the last save(), in their order. A piece without a description is bytes
-  // ("uint8"), and gets a name by its number.
+  // Describes the pieces of the last save(), in their order. A piece without a description has type
+  // "uint8" and is named by its number.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
-  // Calls take(part) for each part of the state that is compared among members, in the same order
-  // on all: docs/design/divergence.md. By default the pieces of save() without padding. A part is
-  // valid during its call.
+  // Calls take(part) for each part of the state that members compare with each other, in the same
+  // order on all members (docs/design/divergence.md). The default passes the pieces of save()
+  // except padding. A part need be valid only during the call of take().
   [[nodiscard]] virtual base::Status replicated(const std::function<void(const StatePart&)>& take);
 };
 

@@ -16,8 +16,8 @@
 
 namespace regroup::base {
 
-// What the caller should do about a failure. Each function names the codes that it returns and what
-// they mean there.
+// Kinds of failure, by what the caller should do. Each function documents the codes that it returns
+// and their meaning there.
 enum class Code {
   kOk,
   kInvalidArgument,    // fix the input
@@ -77,7 +77,7 @@ class [[nodiscard]] Result {
   [[nodiscard]] const Status& status() const { return status_; }
   // The code of status().
   [[nodiscard]] Code code() const { return status_.code(); }
-  // The value, as * and ->; only if ok(). Of a Result that ends here, it can be moved from.
+  // The value, like * and ->; only if ok(). It can be moved out of a temporary Result.
   [[nodiscard]] T& value() & { return assert(ok()), *value_; }
   [[nodiscard]] const T& value() const& { return assert(ok()), *value_; }
   [[nodiscard]] T&& value() && { return assert(ok()), std::move(*value_); }
