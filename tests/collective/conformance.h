@@ -1,9 +1,11 @@
-// The conformance suite: what every backend of Communicator promises. A backend joins it so:
+// The conformance suite: tests what every backend of Communicator must do. To test a backend:
+//
+//   using ::testing::ValuesIn;
 //   constexpr Backend kMine{"Mine", /*processes=*/true, make_my_job};
-//   INSTANTIATE_TEST_SUITE_P(Mine, Conformance, ::testing::ValuesIn(sizes_of(kMine)),
-//   name_of_setting); INSTANTIATE_TEST_SUITE_P(Mine, Sums,
-//   ::testing::ValuesIn(sizes_to_nine_of(kMine)), name_of_setting); INSTANTIATE_TEST_SUITE_P(Mine,
-//   Failures, ::testing::Values(Setting{kMine, 4}), name_of_setting);
+//   INSTANTIATE_TEST_SUITE_P(Mine, Conformance, ValuesIn(sizes_of(kMine)), name_of_setting);
+//   INSTANTIATE_TEST_SUITE_P(Mine, Sums, ValuesIn(sizes_to_nine_of(kMine)), name_of_setting);
+//   INSTANTIATE_TEST_SUITE_P(Mine, Failures, ::testing::Values(Setting{kMine, 4}),
+//                            name_of_setting);
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,14 +26,14 @@ struct Setting {
   int ranks;
 };
 [[nodiscard]] std::string name_of_setting(const ::testing::TestParamInfo<Setting>& info);
-// One for each of some numbers of ranks; of all from 1 to 9.
+// Settings with several numbers of ranks; with every number from 1 to 9.
 [[nodiscard]] std::vector<Setting> sizes_of(const Backend& backend);
 [[nodiscard]] std::vector<Setting> sizes_to_nine_of(const Backend& backend);
 
-// Words that ranks and agent share, processes too.
+// Memory that the ranks and the test share, also if ranks are processes.
 struct Board {
-  std::atomic<std::uint64_t> mark[64];   // by rank: how far it is
-  std::atomic<std::uint64_t> through;    // ranks, or operations, that came to an end
+  std::atomic<std::uint64_t> mark[64];   // the progress of each rank
+  std::atomic<std::uint64_t> through;    // the number of ranks, or operations, that have ended
   std::atomic<std::uint64_t> announced;  // the newest generation that ranks may open
   std::atomic<bool> inside;              // the victim is in an operation
 };
@@ -55,23 +57,23 @@ class Conformance : public ::testing::TestWithParam<Setting> {
   Board* board_;
 };
 
-// Of partial sums.
+// Tests of partial sums.
 class Sums : public Conformance {};
 
-// With four ranks.
+// Tests of failures, with four ranks.
 class Failures : public Conformance {
  protected:
-  // In a rank: leaves `g` and runs an operation in g + 1, without `absent`.
+  // To be called in a rank: leaves `g` and runs an operation in g + 1, without `absent`.
   void next_generation_works(Job& job, proto::Generation g, int rank,
                              const std::vector<int>& absent);
-  // A new job and an empty board.
+  // Makes a new job and clears the board.
   void reset();
-  // A member is killed in a row of operations of `kind`, at rank 0's operation `moment`; whether in
-  // one.
+  // Runs a sequence of operations of `kind` and kills a member when rank 0 is at operation
+  // `moment`. Returns whether the member was inside an operation.
   [[nodiscard]] bool kill_in(Kind kind, std::uint64_t moment);
-  // A member stops, or leaves, and the others report the rank for which they wait.
+  // Tests that the other ranks name the rank for which they wait when a member stops, or leaves.
   void names_the_absent(bool leaves);
-  // As the agent: `rank` is dead, `g` is over.
+  // Acts as the agent: reports `rank` dead and revokes `g`.
   void bury_and_revoke(int rank, proto::Generation g);
 };
 

@@ -1,4 +1,4 @@
-// What may be sealed of some leaves: covers by canonical nodes, and their sums.
+// Covers of leaves by canonical nodes, and the nodes' sums.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace regroup::collective::testing {
 
-// As random_cover(), but single leaves for 16-bit floats, whose partial sums would be rounded.
+// Like random_cover(), but only single leaves for 16-bit floats: their partial sums would be
+// rounded.
 [[nodiscard]] inline std::vector<proto::Interval> random_cover_of(Dtype dtype, std::uint32_t leaves,
                                                                   std::mt19937_64& random) {
   if (dtype != Dtype::kFloat16 && dtype != Dtype::kBfloat16) return random_cover(leaves, random);

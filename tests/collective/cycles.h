@@ -1,6 +1,6 @@
-// Killed and formed again, many times, for any backend whose ranks are processes: a member dies
-// inside an operation, the survivors go on without it, then with another in its place. What the
-// survivors hold of the system stays what it was.
+// Kills and replaces members many times, for backends whose ranks are processes: a member dies
+// inside an operation, the survivors continue without it, then with a replacement. The survivors'
+// memory and descriptors must not grow.
 #pragma once
 
 #include "tests/collective/job.h"
@@ -10,14 +10,13 @@ namespace regroup::collective::testing {
 inline constexpr int kCycleRanks = 4;
 
 struct Cycles {
-  proto::Generation count;  // of cycles, two generations each
-  proto::Generation
-      settled;  // the generation behind which holdings are compared with those of later ones
-  std::size_t slack_kib;  // of resident private memory, above those
+  proto::Generation count;    // number of cycles, two generations each
+  proto::Generation settled;  // later generations are compared with this one
+  std::size_t slack_kib;      // allowed growth of resident private memory
   std::size_t slack_descriptors = 0;
 };
 
-// In a test: expects that the job, of kCycleRanks ranks, goes through all of it.
+// To be called in a test: expects a job of kCycleRanks ranks to complete all cycles.
 void run_cycles(Job& job, const Cycles& cycles);
 
 }  // namespace regroup::collective::testing

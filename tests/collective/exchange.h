@@ -1,5 +1,5 @@
-// One collective operation with data, as a rank of the conformance suite runs it: inputs that every
-// rank can compute, buffers that lie askew, the expected output.
+// One collective operation of a rank in the conformance suite, with inputs that every rank can
+// compute, unaligned buffers, and the expected output.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,12 @@ inline constexpr Kind kCollectives[] = {Kind::kAllreduce, Kind::kReduce,    Kind
                                         Kind::kAllgather, Kind::kGather,    Kind::kScatter,
                                         Kind::kAlltoall,  Kind::kBroadcast, Kind::kBarrier};
 
-// The contributions by rank; equal for the same shape and seed.
+// The input of each rank. Equal shapes and seeds give equal inputs.
 using Inputs = std::shared_ptr<const std::vector<Bytes>>;
 [[nodiscard]] Inputs make_inputs(const Shape& shape, int size, std::uint64_t seed);
 
-// Memory in which an Exchange shall lie, some of it painted; where it is empty, ordinary memory.
-// Both in place or both of a broadcast: in `out`.
+// Memory for an Exchange to use and to fill with a pattern around its buffers; if a span is empty,
+// the Exchange allocates its own. An operation in place and a broadcast use only `out`.
 struct Room {
   std::span<std::byte> in;
   std::span<std::byte> out;
@@ -38,16 +38,16 @@ struct Room {
 
 class Exchange {
  public:
-  // Of rank `rank` of `size`; `seed` is the same in all.
+  // For rank `rank` of `size`. All ranks must pass the same seed.
   Exchange(const Shape& shape, int rank, int size, std::uint64_t seed)
       : Exchange(shape, rank, size, make_inputs(shape, size, seed), {}) {}
   Exchange(const Shape& shape, int rank, int size, Inputs inputs, const Room& room);
 
   [[nodiscard]] const Operation& operation() const { return operation_; }
-  // Empty if the output is right and the memory around it untouched; else the fault.
+  // Returns "" if the output is right and the memory around it unchanged; otherwise the fault.
   [[nodiscard]] std::string verify() const;
-  // Change all of the memory, as the caller may once the operation is done; the first leaves an
-  // input alone that lies in the output.
+  // Overwrite the buffers, as a caller may once the operation is complete. spoil_input() leaves an
+  // input that lies in the output unchanged.
   void spoil_input();
   void spoil_output();
 
@@ -58,12 +58,12 @@ class Exchange {
   int rank_;
   Inputs inputs_;
   Bytes own_[2];
-  // With their guards: of the output, of the input unless it lies in that.
+  // The output with its guards, and the input with its guards unless it lies in the output.
   std::span<std::byte> areas_[2];
   Operation operation_;
 };
 
-// Runs it and verifies.
+// Runs one operation and verifies its output.
 [[nodiscard]] base::Status run_checked(Communicator& communicator, const Shape& shape,
                                        std::uint64_t seed, base::TimePoint deadline);
 

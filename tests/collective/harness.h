@@ -1,5 +1,5 @@
-// Runs the ranks of a World over one arena, as threads or as processes, and plays the agent:
-// leaves, revokes, bells.
+// Runs the ranks of a World over one arena, as threads or as processes, and acts as their agent: it
+// revokes generations and rings bells.
 #pragma once
 
 #include <sys/types.h>
@@ -30,25 +30,25 @@ struct ArenaShape {
   std::uint64_t elements = 1024;  // of 4 bytes
 };
 
-// An arena with a member in every slot, none of which has been in a generation.
+// Makes an arena with a member in every slot; no member has been in a generation.
 [[nodiscard]] shmem::Arena make_arena(const ArenaShape& shape);
-// Generation `g`, rank r in slot r of node 0.
+// Makes the World of generation `g`, with rank r in slot r of node 0.
 [[nodiscard]] proto::World make_world(proto::Generation g, std::uint32_t size);
 
-// As the agent: ends generation `g` for these slots and rings all.
+// Acts as the agent: revokes generation `g` for all slots and rings their bells.
 void revoke_all(const shmem::Arena& arena, proto::Generation g);
-// As the members: all leave `g`. Rings all.
+// Acts as the members: all leave `g`. Rings all bells.
 void leave_all(const shmem::Arena& arena, proto::Generation g);
 
-// Rendezvous at which the owner of `channel` has arrived in the instance it is in.
+// The number of rendezvous at which the owner of `channel` has arrived in its current instance.
 [[nodiscard]] std::uint64_t arrivals_in(const shmem::Channel& channel);
 
-// An emulated processor is some thirty times slower. Where REGROUP_TEST_SCALE is N
-// (tools/dev/arm64.sh), each case goes through an Nth of its rounds and combinations, and has N
-// times as long. 1 without the variable.
+// REGROUP_TEST_SCALE, or 1 if it is not set. With N each test runs 1/N of its rounds and
+// combinations and has N times as long: an emulated processor is about thirty times slower
+// (tools/dev/arm64.sh).
 [[nodiscard]] std::uint64_t test_scale();
 [[nodiscard]] std::uint64_t rounds(std::uint64_t all);     // at least one
-[[nodiscard]] bool is_sampled(std::uint64_t combination);  // its number: all ranks must count alike
+[[nodiscard]] bool is_sampled(std::uint64_t combination);  // all ranks must use the same numbers
 template <class List>
 [[nodiscard]] auto sampled(const List& all) {
   std::vector<std::remove_cvref_t<decltype(*std::begin(all))>> some;
@@ -63,12 +63,12 @@ template <class List>
 // Waits until `ready()`; false if that takes longer than soon().
 [[nodiscard]] bool eventually(const std::function<bool()>& ready);
 
-// Cores that this thread may run on; have it run on one only.
+// The cores that this thread may run on; binds it to one.
 [[nodiscard]] std::vector<int> own_cores();
 void bind_to(int core);
 
-// A process that calls `body(rank)` and exits with 1 if an expectation failed in it. The caller
-// waits for it.
+// Starts a process that calls `body(rank)` and exits with 1 if an expectation has failed in it. The
+// caller must wait for the process.
 [[nodiscard]] pid_t fork_rank(int rank, const std::function<void(int)>& body);
 // Calls `body(rank)` for the ranks 0..count-1 at once, each in a thread or a process, and
 // `meanwhile()` in the calling thread; returns when all are done. A failed expectation in a process
@@ -76,7 +76,8 @@ void bind_to(int core);
 void run_all(
     Ranks kind, int count, const std::function<void(int)>& body,
     const std::function<void()>& meanwhile = [] {}, int may_die = -1);
-// Likewise `body(arena, rank)`; threads share `arena`, processes map its memfd anew.
+// Like run_all(), but calls `body(arena, rank)`. Threads share `arena`; each process maps its
+// memfd.
 void run_ranks(
     const shmem::Arena& arena, Ranks kind, int count,
     const std::function<void(const shmem::Arena&, int)>& body,
@@ -85,7 +86,7 @@ void run_ranks(
 // A random set of canonical nodes that covers 0..leaves-1, in random order.
 [[nodiscard]] std::vector<proto::Interval> random_cover(std::uint32_t leaves,
                                                         std::mt19937_64& random);
-// Spins a random time, now and then long enough that others overtake.
+// Spins for a random time, sometimes long enough for other ranks to overtake.
 void dawdle(std::mt19937_64& random);
 
 }  // namespace regroup::collective::testing

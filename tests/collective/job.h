@@ -1,6 +1,5 @@
-// What a backend provides to the conformance suite: a job whose ranks are threads or processes. The
-// test acts as its agent. A backend joins the suite with one Backend and one
-// INSTANTIATE_TEST_SUITE_P.
+// The job that a backend provides for the conformance suite (conformance.h). Its ranks are threads
+// or processes; the test acts as its agent.
 #pragma once
 
 #include <functional>
@@ -17,20 +16,21 @@ class Job {
 
   virtual ~Job() = default;
 
-  // In a rank: its communicator of `world`, in which rank r of the job has slot r.
+  // To be called in a rank: opens its communicator of `world`, in which rank r of the job has slot
+  // r.
   [[nodiscard]] virtual base::Result<std::unique_ptr<Communicator>> open(const proto::World& world,
                                                                          int rank) = 0;
-  // In a rank: it will not access the memory of `g` any more.
+  // To be called in a rank: it will no longer access the memory of `g`.
   virtual void leave(proto::Generation g, int rank) = 0;
-  // As the agent: `g` is over for all.
+  // Acts as the agent: revokes `g` for all ranks.
   virtual void revoke(proto::Generation g) = 0;
-  // As the agent: `rank` is dead; its process was waited for.
+  // Acts as the agent: marks `rank` dead. The test has reaped its process.
   virtual void bury(int rank) = 0;
-  // As the agent: a new process or thread will replace the dead `rank`.
+  // Acts as the agent: prepares the slot of the dead `rank` for a new process or thread.
   virtual void replace(int rank) = 0;
-  // On which host a rank is.
+  // The host of a rank.
   [[nodiscard]] virtual proto::NodeId host_of(int /*rank*/) const { return 0; }
-  // In a forked process: the job as seen there.
+  // To be called in a forked process: returns the job for use in it.
   [[nodiscard]] virtual std::unique_ptr<Job> in_child() = 0;
 };
 
@@ -38,12 +38,12 @@ struct Backend {
   const char* name;
   bool processes;  // ranks are processes, which can be killed and stopped
   std::unique_ptr<Job> (*make)(int ranks);
-  // A rank that dies right after an operation may take messages with it that others need
-  // (docs/design/ucx.md, Acks).
+  // Messages of a rank that dies right after an operation may be lost (docs/design/ucx.md, Acks).
   bool messages_may_be_lost = false;
 };
 
-// Generation `g`, rank r in slot r of node 0, without those in `absent`.
+// Makes the World of generation `g`, with rank r in slot r of node 0, without the ranks in
+// `absent`.
 [[nodiscard]] proto::World make_job_world(proto::Generation g, int ranks,
                                           const std::vector<int>& absent = {});
 

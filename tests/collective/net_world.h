@@ -1,6 +1,6 @@
-// Ranks on several hosts in one thread, without a network: each rank runs its part of an operation
-// as a task, and a Messenger of this file passes messages and runs the local operations by their
-// definitions.
+// Simulates ranks on several hosts in one thread, without a network: each rank runs its part of an
+// operation as a task; a simulated Messenger passes messages and runs the operations within a host
+// by their definitions.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class NetWorld {
   NetWorld& operator=(const NetWorld&) = delete;
 
   [[nodiscard]] int size() const { return static_cast<int>(nodes_.size()); }
-  // Runs `part(exchange)` of each rank until nothing moves any more. Returns why it did not end: an
-  // operation failed, or a rank waits for what nobody sends; empty if all ended.
+  // Runs `part(exchange)` of each rank until no rank can continue. Returns "" if all have ended;
+  // otherwise that an operation failed, or which message a rank waits for.
   [[nodiscard]] std::string run(const std::function<net::Task(net::Exchange&, int rank)>& part);
-  // Of the last run.
+  // The number of messages in the last run.
   [[nodiscard]] std::size_t messages() const { return messages_; }
 
  private:

@@ -1,5 +1,5 @@
-// Expected results, straight from the definitions, one element after the other; shares no code with
-// the kernels.
+// Computes expected results from the definitions, element by element. Shares no code with the
+// kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,8 @@ namespace regroup::collective::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// Reproducible elements whose reductions depend on the order: mixed magnitudes and signs for the
-// floating ones, all bits for the integers. Every 16th element of a float is one of NaN, infinity,
-// denormal, -0 if `odd`.
+// Makes reproducible elements whose reductions depend on the order: floats of mixed magnitudes and
+// signs, integers that use all bits. If `odd`, every 16th float is NaN, infinity, a denormal or -0.
 [[nodiscard]] Bytes make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed,
                               bool odd = false);
 
@@ -28,7 +27,7 @@ using Bytes = std::vector<std::byte>;
   return reference_fold(dtype, Op::kSum, leaves, interval);
 }
 
-// The output that `rank` must find, given all contributions; empty if it gets none.
+// The output that `rank` must find, given the inputs of all ranks; empty if it gets none.
 [[nodiscard]] Bytes reference_output(const Operation& operation, std::span<const Bytes> inputs,
                                      int rank);
 

@@ -1,4 +1,4 @@
-// The communicator of one rank over an arena, for tests of the shared-memory backend.
+// Opens the communicator of one rank over an arena, for tests of the shared-memory backend.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace regroup::collective::testing {
 
-// Of generation 1, which has a rank in each slot.
+// Generation 1 has a rank in each slot of the arena.
 inline std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int rank,
                                                const shm::ShmOptions& options = {}) {
   const proto::SlotId slot_id{0, static_cast<proto::SlotIndex>(rank)};

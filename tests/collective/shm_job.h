@@ -6,7 +6,7 @@
 namespace regroup::collective::testing {
 
 [[nodiscard]] std::unique_ptr<Job> make_shm_job(int ranks);
-// Of which all that can goes by one copy of the kernel.
+// Every operation that can uses the kernel's single copy between processes.
 [[nodiscard]] std::unique_ptr<Job> make_single_copy_job(int ranks);
 
 }  // namespace regroup::collective::testing

@@ -1,5 +1,5 @@
-// The agent as far as participants see it, in the hands of a test: it hands out the slots of a real
-// arena over a real socket and announces Worlds. Expectations fail the test.
+// An agent for tests of participants, controlled by the test: it assigns the slots of a real arena
+// over a real socket and announces Worlds. A failed expectation fails the test.
 #pragma once
 
 #include <set>
@@ -14,9 +14,9 @@ namespace regroup::elastic::testing {
 
 class Agent {
  public:
-  // One slot per member: member i in slot i.
+  // Makes an arena in which member i has slot i.
   Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes = 0);
-  explicit Agent(shmem::Arena arena);  // whose slots somebody else gives
+  explicit Agent(shmem::Arena arena);  // the caller assigns the arena's slots
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
@@ -30,16 +30,16 @@ class Agent {
     return member_slot(slot).bell.sleeping.load() != 0;
   }
 
-  // Accepts connections until all members, or the given one, have sent Ready.
+  // Accepts the connections of all members, or of the next one, and waits for their Ready.
   void welcome_all();
   void welcome();
-  // Generation `g` of these members; everything up to `resume` is committed. Leaf i of the next
-  // step is that of owners[i % owners.size()], by slots; none: of slot 0.
+  // Announces generation `g` with these members. All steps up to `resume` are committed. Leaf i of
+  // the next step belongs to slot owners[i % owners.size()].
   void announce(proto::Generation g, const std::set<proto::SlotIndex>& donors,
                 const std::set<proto::SlotIndex>& newcomers,
                 const std::set<proto::SlotIndex>& learners = {},
                 const std::vector<proto::SlotIndex>& owners = {0});
-  // Closes all connections: a member that waits for a World gives up within a second or so.
+  // Closes all connections: a member that waits for a World gives up within about a second.
   void hang_up() { links_.clear(); }
 
   proto::Step resume = 1;

@@ -28,8 +28,8 @@ inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed)
   return bytes;
 }
 
-// Bytes in two pieces, so that chunks and pieces overlap; the test looks in when they are saved or
-// loaded.
+// A state of two pieces, so that pieces and chunks do not align. Calls back into the test when it
+// is saved or loaded.
 class Bytes final : public State {
  public:
   explicit Bytes(std::vector<std::byte> bytes = {}) : bytes_(std::move(bytes)) {}
@@ -65,7 +65,7 @@ class Bytes final : public State {
   std::vector<std::byte> bytes_;
 };
 
-// The life of a member: connects and enters generation 1, then `body`.
+// Runs a member: connects, enters generation 1, calls `body`.
 inline void live(const std::string& agent, proto::SlotIndex slot,
                  const std::function<void(Participant&)>& body) {
   Environment env;
@@ -85,7 +85,7 @@ inline void follow(Participant& self, proto::Generation g) {
   ASSERT_EQ(self.world().generation, g);
 }
 
-// Waits for a moment in the arena. If it does not come, the members end too.
+// Waits until `moment()` is true. If it stays false, fails the test and makes the members end.
 inline void await(Agent& agent, const std::function<bool()>& moment) {
   if (collective::testing::eventually(moment)) return;
   ADD_FAILURE() << "what was waited for did not happen";
@@ -97,7 +97,7 @@ inline std::jthread start(Agent& agent, proto::SlotIndex slot,
   return std::jthread([&agent, slot, body = std::move(body)] { live(agent.path(), slot, body); });
 }
 
-// A donor of `state` from generation 1 on: of 1 alone, and of 2 if `again`.
+// Starts a member that donates `state` in generation 1 and, if `again`, in generation 2.
 inline std::jthread start_donor(Agent& agent, proto::SlotIndex slot, State& state,
                                 bool again = false) {
   return start(agent, slot, [&state, again](Participant& self) {

@@ -1,4 +1,4 @@
-// A job on three hosts of two slots each, or on others.
+// Simulates a job on several hosts; by default three with two slots each.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ class HostsTest : public JobTest {
     for (const proto::WorldMember& m : world.members) out.push_back(m.slot_id.node);
     return out;
   }
-  // The coordinator has heard of a death, the agents not yet of its Revoke.
+  // Runs until the coordinator knows of a death and has sent Revoke, which no agent has received.
   bool in_a_round(SimJob& job) {
     const auto regrouping = [&] {
       return job.coordinator->status_json(job.now).find("regrouping") != std::string::npos;

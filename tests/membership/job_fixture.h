@@ -1,5 +1,4 @@
-// A job that has begun, for the tests of one that runs. Each ends with no invariant of SimJob
-// broken.
+// Starts a simulated job and, after each test, checks that no invariant of SimJob was violated.
 #pragma once
 
 #include <gtest/gtest.h>

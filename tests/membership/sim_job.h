@@ -1,6 +1,6 @@
-// A whole job in one process and without a clock: the shipped Coordinator, AgentCore and Arena, and
-// members that play their part through the functions of shmem/, one small move at a time. Who moves
-// when is the caller's choice, so every schedule can be had, and had again.
+// Simulates a whole job in one process, without a clock: the real Coordinator, AgentCore and Arena,
+// and simulated members that call the functions of shmem/, one small move at a time. The test
+// chooses which party moves next, so that it can run and repeat any schedule.
 #pragma once
 
 #include <deque>
@@ -23,40 +23,42 @@ class SimJob {
  public:
   explicit SimJob(SimOptions options);
 
-  // Lets everybody move in turn, a millisecond each round, until `done`; false after ten minutes of
-  // that time.
+  // Lets all parties move in turn until `done`; each round takes a simulated millisecond. Returns
+  // false after ten simulated minutes.
   bool run_until(const std::function<bool()>& done);
   bool run_to_end() {
     return run_until([&] { return end.has_value(); });
   }
-  bool steady(proto::Generation g,
-              std::uint32_t size);  // run until every member is at work in World g
-  void bury();  // the agent learns of all deaths; nothing is delivered to the coordinator yet
-  bool reach(proto::Step step);  // run until everybody alive has applied it
+  // Runs until World g has `size` members and all of them train.
+  bool steady(proto::Generation g, std::uint32_t size);
+  // Runs until all members alive have applied `step`.
+  bool reach(proto::Step step);
+  // Reports all deaths to the agents, but delivers nothing to the coordinator.
+  void bury();
 
-  // One move of each kind, on one node or on the first that has one; false if there was nothing to
-  // do.
+  // Each function makes one move, on the given node or on the first node that can. Returns false if
+  // no move was possible.
   bool deliver_to_agent(std::optional<proto::NodeId> node = {});
   bool deliver_to_coordinator(std::optional<proto::NodeId> node = {});
   bool report_death(std::optional<proto::NodeId> node = {});
   bool act(SimMember& m);
-  bool attend(proto::NodeId node);  // an agent looks at its state transfer
+  bool attend(proto::NodeId node);  // the agent checks its state transfer
   void pass(base::Duration time);
 
-  void kill(proto::MemberId id, int signal = 9);  // its process dies here and now
+  void kill(proto::MemberId id, int signal = 9);
   void exit(proto::MemberId id, int status);
   void fail(const proto::Failure& failure) { from_member(failure.member, failure); }
-  proto::Reply ask(const proto::Body& request);  // as a control command
+  proto::Reply ask(const proto::Body& request);  // sends a control command
   void restart_coordinator(bool lose_messages);  // from the journal
 
-  // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody
-  // speaks for it.
+  // For jobs with hosts. A lost host continues to run, unseen: its members reach those of other
+  // hosts, but no message of its agent arrives.
   proto::NodeId add_host(std::uint32_t slots, bool leased = false);
   void lose_host(proto::NodeId node);
   void resize_host(proto::NodeId node, std::uint32_t slots, bool for_now = false);
   [[nodiscard]] std::size_t living_on(proto::NodeId node) const;
-  [[nodiscard]] std::vector<proto::NodeId> hosts() const;  // that are there
-  // Some of the sources of the state transfer that `node` takes have given their parts, others not.
+  [[nodiscard]] std::vector<proto::NodeId> hosts() const;  // those not lost
+  // True if some sources, but not all, have sent their parts of the state transfer to `node`.
   [[nodiscard]] bool transfer_is_halfway(proto::NodeId node) const;
 
   SimMember& member(proto::MemberId id) { return members.at(id); }
@@ -66,26 +68,26 @@ class SimJob {
     return arena_of(member(id)).member_slot(*member(id).slot);
   }
   proto::Generation generation() const { return journal ? journal->generation : 0; }
-  bool heard(const std::string& words) const;  // some sentence said to the user contains them
+  bool heard(const std::string& words) const;  // a message to the user contains `words`
 
   const SimOptions options;
   base::TimePoint now{std::chrono::seconds(1000)};
   proto::Incarnation incarnation = 1;
   std::optional<Coordinator> coordinator;
   std::map<proto::MemberId, SimMember> members;
-  std::optional<proto::World> journal;  // the newest in it
-  Past past;                            // all that it holds
+  std::optional<proto::World> journal;  // the newest World in the journal
+  Past past;                            // everything in the journal
   std::vector<proto::World> worlds;
   std::optional<Done> end;
   std::vector<std::string> says;
   std::uint64_t transfers_read = 0, results_replayed = 0;
-  std::size_t most_sources = 0;     // of a state transfer that was carried to another node
+  std::size_t most_sources = 0;     // of a state transfer between nodes
   std::vector<std::string> broken;  // invariants that did not hold; every test expects none
 
  private:
   struct Death {
     proto::MemberId id;
-    bool by_futex;  // the futex of its slot fired; else the process was reaped
+    bool by_futex;  // found by the futex of the member's slot; otherwise by reaping the process
     int status, signal;
   };
   struct Node {
@@ -95,11 +97,11 @@ class SimJob {
     bool up = true;
     std::deque<proto::Message> to_agent{}, to_coordinator{};
     std::deque<Death> deaths{};
-    std::optional<proto::StartTarget> fetch{};  // that runs ...
-    std::set<proto::NodeId> gave{};             // ... to which these have given their parts ...
-    TransferTarget::Received received{};        // ... and which has come so far
+    std::optional<proto::StartTarget> fetch{};  // the state transfer to this node that runs
+    std::set<proto::NodeId> gave{};             // sources that have sent their parts of it
+    TransferTarget::Received received{};        // what has arrived of it
   };
-  // A node with something in that queue: the one asked for, or the first.
+  // Returns the first node, or `node` if given, whose queue is not empty; null if there is none.
   template <class T>
   Node* with(std::deque<T> Node::*queue, std::optional<proto::NodeId> node);
   void begin();
@@ -120,7 +122,7 @@ class SimJob {
   bool compute_or_vote(SimMember& m, proto::Position at);
   bool all_sealed(const std::vector<proto::SlotId>& owners, proto::Step step);
   bool old_readers(const SimMember& m);
-  bool meet(SimMember& m);  // tell and learn addresses; true when it knows all
+  bool meet(SimMember& m);  // exchanges addresses; true when `m` knows all
   void committed(SimMember& m, proto::Position at);
 
   // sim_transfer.cc
@@ -137,7 +139,7 @@ class SimJob {
   void end_fetch(proto::NodeId node);
 
   std::map<proto::NodeId, Node> nodes_;
-  std::set<proto::MemberId> known_lost_;  // a MemberLost of them was delivered to this coordinator
+  std::set<proto::MemberId> known_lost_;  // this coordinator has received their MemberLost
   std::map<std::pair<proto::Generation, std::uint64_t>, std::set<proto::MemberId>> votes_;
   std::optional<proto::Reply> reply_;
 };

@@ -1,4 +1,4 @@
-// A member of a simulated job, and what can be asked of such a job.
+// A member of a simulated job, and the options of such a job.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ struct SimMember {
   proto::Start start;
   proto::NodeId node = 0;
   bool alive = true;
-  bool hangs = false;  // does nothing, for ever
-  bool asked = false;  // sent its Join
+  bool hangs = false;  // makes no more moves
+  bool asked = false;  // has sent its Join
   std::optional<proto::SlotIndex> slot;
   bool ready = false;
   bool drained = false;
   std::string refused;
-  proto::World world;  // it has entered
+  proto::World world;  // the World that it has entered
   proto::Generation seen = 0;
-  bool settled = false;             // has, or has given, the state in this world
-  proto::Generation addresses = 0;  // in which it told how it is reached ...
-  std::size_t known = 0;            // ... and knows that of so many
+  bool settled = false;             // has received or donated the state in this World
+  proto::Generation addresses = 0;  // the generation in which it last sent its address
+  std::size_t known = 0;            // the number of addresses that it knows in it
   proto::Step applied = 0;
   bool learning = false;       // has the state of a state transfer
-  bool torn = false;           // has that of none
-  std::uint64_t transfer = 0;  // as last taken from its slot
+  bool torn = false;           // its state is incomplete
+  std::uint64_t transfer = 0;  // the number last read from its slot
 };
 
 struct SimOptions {
@@ -41,10 +41,10 @@ struct SimOptions {
   std::vector<std::uint32_t> hosts;  // slots of each; empty: one host, unknown to the coordinator
   proto::Step steps = 6;
   std::set<proto::MemberId> never_join;                 // plain programs
-  std::map<proto::MemberId, std::string> models;        // others have "m"
-  std::map<proto::MemberId, std::string> fingerprints;  // others have "f"
+  std::map<proto::MemberId, std::string> models;        // members not listed have "m"
+  std::map<proto::MemberId, std::string> fingerprints;  // members not listed have "f"
   bool any_fingerprint = false;
-  std::string resumed_fingerprint;  // of the checkpoint that the job goes on from
+  std::string resumed_fingerprint;  // that of the checkpoint from which the job resumes
 };
 
 }  // namespace regroup::membership

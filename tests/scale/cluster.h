@@ -1,6 +1,7 @@
-// An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents,
-// arenas and messages, and between them a controller and relays that are the shipped Router and the
-// least around it. Members join, enter each World and compute nothing. docs/results/scale.md.
+// Simulates an elastic job on thousands of hosts in one process. Coordinator, journal, agents,
+// arenas and messages are the real ones; controller and relays are the real Router with as little
+// as possible around it. Members join and enter each World, but compute nothing.
+// docs/results/scale.md.
 #pragma once
 
 #include <deque>
@@ -21,19 +22,19 @@ namespace regroup::scale {
 
 struct ClusterOptions {
   std::uint32_t agents = 16;
-  std::uint32_t joiners = 0;             // that come later
-  std::size_t radix = 0;                 // of the tree; 0: all links are the controller's
-  std::optional<base::Duration> each{};  // what any handler takes; nothing: what it takes
-  std::string journal;                   // its file
+  std::uint32_t joiners = 0;             // agents that join() adds
+  std::size_t radix = 0;                 // of the tree; 0: every agent has a link to the controller
+  std::optional<base::Duration> each{};  // the time of every handler; nullopt: as measured
+  std::string journal;                   // path of the journal file
 };
 
-// What one change has cost, from its beginning until the last agent knew of its end.
+// The cost of one change, from its beginning until the last agent knows its result.
 struct Cost {
   std::string change;
   double seconds = 0.0;
   Traffic coordinator, controller;
-  std::uint64_t most_messages = 0;  // in and out, of any one agent
-  std::uint32_t depth = 0;          // messages one after the other
+  std::uint64_t most_messages = 0;  // sent and received by the busiest agent
+  std::uint32_t depth = 0;          // length of the longest chain of messages
   std::uint32_t worlds = 0, members = 0;
 };
 
@@ -41,19 +42,19 @@ class Cluster {
  public:
   explicit Cluster(ClusterOptions options);
 
-  // In this order, each at most once.
-  [[nodiscard]] Cost launch();  // from "these nodes are there" to World 1
-  [[nodiscard]] Cost fence();   // everybody's address of its data plane to everybody
+  // The changes. To be called in this order, each at most once unless it says otherwise.
+  [[nodiscard]] Cost launch();  // from the report of the nodes to World 1
+  [[nodiscard]] Cost fence();   // every member's data-plane address to every other member
   [[nodiscard]] Cost lose_member();
-  [[nodiscard]] Cost lose_switch(std::uint32_t hosts);  // all links to the last ones break at once
-  // A member dies, `after` more things happen, then the first agent with others below it is lost,
-  // with all that it carries; its children connect to the controller. As often as there is such an
-  // agent.
+  [[nodiscard]] Cost lose_switch(std::uint32_t hosts);  // all links to the last hosts break at once
+  // A member dies; after `after` more events the first agent that relays for others is lost, with
+  // all messages that it holds; its children connect to the controller. May be called as long as
+  // there is such an agent.
   [[nodiscard]] Cost lose_inner(std::uint32_t after);
   [[nodiscard]] Cost join();
 
   [[nodiscard]] const proto::World& world() const { return coordinator_.world(); }
-  // What went wrong; every run expects none.
+  // The violations found; empty in a correct run.
   [[nodiscard]] const std::vector<std::string>& broken() const { return broken_; }
   // Steps from the controller to the farthest agent.
   [[nodiscard]] std::size_t levels() const;
@@ -65,10 +66,10 @@ class Cluster {
     membership::AgentCore core;
     agent::Router router;
     proto::NodeId parent = 0;
-    std::optional<agent::ReliableSession> session{};  // with the controller, through others
+    std::optional<agent::ReliableSession> session{};  // with the controller, through relays
     bool up = true, adopting = false;
-    proto::Generation world = 0, addresses = 0;  // it knows of
-    std::size_t met = 0;                         // addresses of the newest
+    proto::Generation world = 0, addresses = 0;  // the newest that the agent knows
+    std::size_t met = 0;                         // addresses known in generation `addresses`
   };
   static ProcessId process(proto::NodeId node) { return node + 1; }
   void handle(ProcessId to, ProcessId from, const Bytes& bytes);
@@ -104,7 +105,7 @@ class Cluster {
   void enter(proto::NodeId node);
   void forget_pages(proto::NodeId node);
 
-  // What was decoded lately, and what that took.
+  // A message decoded lately, and the time that this took.
   struct Read {
     Bytes bytes;
     std::shared_ptr<const agent::Message> message;
@@ -120,10 +121,10 @@ class Cluster {
   membership::Coordinator coordinator_;
   base::TimePoint next_tick_{};
   agent::Router controller_{0};
-  std::vector<std::optional<agent::ReliableSession>> sessions_;  // of the controller, by node - 1
+  std::vector<std::optional<agent::ReliableSession>> sessions_;  // the controller's, by node - 1
   std::vector<std::unique_ptr<Agent>> agents_;                   // by node - 1
   std::map<proto::MemberId, proto::NodeId> node_of_;
-  // Which all agents share once they have read it for themselves.
+  // The newest World. Agents share it after each has decoded its own copy, which saves memory.
   std::shared_ptr<const proto::World> newest_;
   std::vector<std::string> broken_;
 };

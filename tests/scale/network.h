@@ -1,7 +1,6 @@
-// Processes that speak through a network on a virtual clock. A message takes 50 us and a nanosecond
-// for each byte, the bytes one message after another at either end; a process does one thing at a
-// time, and what it does takes as long as it has taken the thread here, or as long as the caller
-// says.
+// Simulates processes and a network on a virtual clock. A message takes 50 us plus a nanosecond per
+// byte; each end transfers one message at a time. A process runs one handler at a time; a handler
+// takes the time that it has taken the real thread, or a fixed time.
 #pragma once
 
 #include <cstddef>
@@ -22,32 +21,32 @@ using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 // Processor time that this thread has used.
 [[nodiscard]] base::Duration thread_time();
 
-// Of one process, since the last reset().
+// What one process has sent, received and computed since the last reset().
 struct Traffic {
   std::uint64_t messages_in = 0, messages_out = 0, bytes_in = 0, bytes_out = 0;
   base::Duration busy{};
-  std::uint32_t depth = 0;  // messages one after the other that led to the last thing it did
+  std::uint32_t depth = 0;  // length of the chain of messages that led to its last handler
 };
 
 class Network {
  public:
   using Handler = std::function<void(ProcessId to, ProcessId from, const Bytes& bytes)>;
-  // `each`: what any handler takes; nothing: what it has taken.
+  // `each`: the time of every handler; nullopt: as measured.
   Network(std::size_t processes, std::optional<base::Duration> each, Handler handler);
 
-  // Of a handler in progress: it goes out when that is done.
+  // To be called in a handler. The message leaves when the handler ends.
   void send(ProcessId to, Bytes bytes);
-  // It does `what`, not before `at`, beginning a new chain of messages.
+  // Lets `process` run `what`, not before `at`, at the beginning of a new chain of messages.
   void schedule(ProcessId process, base::TimePoint at, std::function<void()> what);
-  // A process that is down neither does nor hears anything.
+  // The process runs no more handlers; messages to it are lost.
   void take_down(ProcessId process) { hosts_.at(process).down = true; }
-  // What `what` takes here is none of the process's time; `waited` is, beside that of the thread.
+  // uncounted() runs `what` without adding its time to the handler; waited() adds `time` to it.
   void uncounted(const std::function<void()>& what);
   void waited(base::Duration time) { extra_ += time; }
 
-  // The next thing happens; false: nothing is left but what is scheduled after `until`.
+  // Runs the next event. Returns false if none is left up to `until`.
   bool step(base::TimePoint until = base::TimePoint::max());
-  // When the process that did something last had done it, or is doing it.
+  // The time at which the last handler ended; within a handler, the time at which it began.
   [[nodiscard]] base::TimePoint now() const { return now_; }
   [[nodiscard]] const Traffic& traffic(ProcessId process) const {
     return hosts_.at(process).traffic;
@@ -59,18 +58,18 @@ class Network {
  private:
   struct Event {
     base::TimePoint at;
-    std::uint64_t number;  // of equals, the first comes first
+    std::uint64_t number;  // orders events of the same time
     ProcessId to, from;
-    Bytes bytes;  // or
-    std::function<void()> what;
+    Bytes bytes;                 // of a message; null if `what` is to run
+    std::function<void()> what;  // scheduled
     std::uint32_t depth;
     bool operator>(const Event& other) const {
       return at != other.at ? at > other.at : number > other.number;
     }
   };
   struct Host {
-    base::TimePoint free{}, sent{},
-        received{};  // until when it works, its line out and in are taken
+    // The end of its running handler, of its outgoing and of its incoming transfers.
+    base::TimePoint free{}, sent{}, received{};
     bool down = false;
     Traffic traffic;
   };
@@ -83,7 +82,7 @@ class Network {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t last_ = 0;
   base::TimePoint now_{std::chrono::seconds(1000)};
-  // Of the handler in progress.
+  // The messages and added time of the running handler.
   std::vector<std::pair<ProcessId, Bytes>> outbox_;
   base::Duration extra_{};
 };

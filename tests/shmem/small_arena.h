@@ -1,4 +1,4 @@
-// The arena that tests of it use.
+// The arena that the tests of shmem/arena.h use.
 #pragma once
 
 #include "shmem/arena.h"

@@ -1,5 +1,5 @@
-// Messages of every type, with every field set to a value of its own: what the files of
-// tests/golden/node hold, from which fuzz_node begins.
+// Messages of every type, in which every field has a different value. The files of
+// tests/golden/node hold them; fuzz_node starts from these files.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Hosts of a test on which no agent starts.
+// Hosts for tests in which no agent can start.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Machines for tests of placement: those of tests/machines, and some made up.
+// Machines for tests of placement: those of tests/machines, and invented ones.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ inline GpuSet set_of(std::initializer_list<int> gpus) {
   return out;
 }
 
-// By host, the GPUs that are taken.
+// The GPUs in use, by host.
 inline std::map<std::uint32_t, GpuSet> taken(const DevicePlacement& placement) {
   std::map<std::uint32_t, GpuSet> out;
   for (const DeviceSlot& slot : placement.ranks) {

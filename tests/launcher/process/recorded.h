@@ -1,5 +1,4 @@
-// Recorded machines: what /proc says of control groups, and the folders it speaks of, in a folder
-// of the test.
+// Recorded machines: the control groups in /proc and their folders, copied to a folder of the test.
 #pragma once
 
 #include <unistd.h>
@@ -53,8 +52,7 @@ inline void put_session_v2(const Folder& folder) {
   folder.put(user + "/session-2.scope/cgroup.procs", "4711\n");
 }
 
-// What the kernel would put into the groups of job 0000abcd and its member 0: a recorded tree
-// cannot.
+// Writes the files that the kernel would create in the groups of job 0000abcd and of its member 0.
 inline void put_groups_v2(const Folder& folder, const std::string& parent) {
   const std::string group = parent + "/regroup-0000abcd";
   folder.put(group + "/cgroup.subtree_control", "");

@@ -1,4 +1,4 @@
-// A parsed command line as text, for tests: what differs from the defaults.
+// Formats a parsed command line as text, for tests: only values that differ from the defaults.
 #pragma once
 
 #include <fmt/format.h>
@@ -94,7 +94,7 @@ inline std::vector<std::string> describe_output(const spec::JobSpec& spec) {
   return out;
 }
 
-// A line for each program, then one of what the job has, then its notes.
+// Returns a line for each program, then one for the job, then its notes.
 inline std::string describe(const spec::JobSpec& spec, const spec::Environment& base) {
   std::string out;
   for (const spec::AppRequest& app : spec.apps) out += describe(app, base) + "\n";

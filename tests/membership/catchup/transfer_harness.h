@@ -1,5 +1,6 @@
-// State transfers between agents over real connections: sources, a target whose learner is a real
-// member, and sources that have the secret and send what a test chooses. docs/design/catch_up.md.
+// Runs state transfers between agents over real connections: sources, a target with a real member
+// as learner, and malicious sources that know the secret and send what a test chooses.
+// docs/design/catch_up.md.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,12 +29,12 @@ inline constexpr std::size_t kResult = shmem::kSnapshotChunk + 600;
 // Payloads of a result: its length and two chunks.
 inline constexpr std::size_t kOfResults = 3 * (kNewest - kMark.step);
 
-// A node with one member.
+// Makes the agent of a node with one member.
 [[nodiscard]] membership::AgentCore make_core(proto::NodeId node, std::size_t state);
 [[nodiscard]] Payload true_state(std::size_t state);
 [[nodiscard]] Payload true_result(proto::Step step);
 
-// The true one, whose member has passed kMark and committed the steps up to kNewest.
+// An honest source, whose member has passed kMark and committed the steps up to kNewest.
 class TestSource {
  public:
   TestSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context,
@@ -53,7 +54,7 @@ class TestSource {
   catchup::TransferService exchange_;
 };
 
-// Has the secret, and sends the payloads of the test to any reader.
+// A malicious source: knows the secret, and sends the payloads of the test to any reader.
 class FalseSource {
  public:
   FalseSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context);
@@ -70,18 +71,18 @@ class FalseSource {
   std::shared_ptr<transport::SecureChannel> channel_;
 };
 
-// What came of a state transfer: kRefused by the agent, kFound by the member that checks what it
-// has got, or kWaits for more. kWrong must not be: what passed is not what the true sources have.
+// The result of a state transfer: kLearned, kRefused by the agent, kFound to be false by the
+// member, or kWaits for more. kWrong is a fault: the member has accepted what no honest source has.
 enum class End { kLearned, kRefused, kFound, kWaits, kWrong };
 
 class TransferFixture : public testing::Test {
  protected:
   explicit TransferFixture(std::size_t state);
-  // Agents look at their state transfers.
+  // Lets the sources' agents continue their state transfers.
   virtual void poll_sources() = 0;
 
   End learn_from(const std::vector<proto::SourceAgent>& sources);
-  // What `source` sends of its part; with the results behind it, if it is the first.
+  // Returns what `source` sends of its part; the first source sends the results after it.
   Payloads recorded(const TestSource& source, proto::NodeId node, std::uint32_t part,
                     std::uint32_t parts, std::size_t payloads);
   std::shared_ptr<transport::SecureChannel> call(const std::string& endpoints,
@@ -90,7 +91,7 @@ class TransferFixture : public testing::Test {
   const std::size_t state_;
   boost::asio::io_context loop_{1};
   std::shared_ptr<const transport::JobSecret> secret_ = transport::new_secret();
-  std::string why_;  // the target could not go on
+  std::string why_;  // why the target gave up
 
  private:
   void perform(const membership::AgentEffects& effects);

@@ -1,4 +1,4 @@
-// Makes small zip archives and NumPy arrays, wrong ones too.
+// Makes small zip archives and NumPy arrays, valid and invalid.
 #pragma once
 
 #include <zlib.h>
