@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "launcher/agent/node.h"
 #include "launcher/process/descendants.h"
+#include "launcher/process/environment.h"
 
 namespace regroup::agent {
 namespace {
@@ -143,6 +144,14 @@ void Agent::fail_start(const std::string& why) {
   kill(options_.start_failed_status);
 }
 
+void Agent::fail_start(const base::Status& why) {
+  constexpr int kNotInPath = 66, kNoFolder = 181, kNotExecutable = 183;  // Open MPI 5
+  if (options_.start_failed_status != kStartFailed) return fail_start(why.message());
+  const bool no_folder = why.code() == base::Code::kInvalidArgument;
+  if (!no_folder && why.code() != base::Code::kNotFound) return fail_start(why.message());
+  say(why.message());
+  kill(no_folder ? kNoFolder : process::is_about_path(why) ? kNotExecutable : kNotInPath);
+}
 void Agent::kill(int exit_status) {
   if (!ending()) exit_status_ = exit_status;
   signal_all(SIGKILL);

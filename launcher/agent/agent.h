@@ -72,6 +72,9 @@ class Agent {
   void on_notice(std::optional<base::Duration> within);
   // A member could not be started: prints `why` and ends the job at once.
   void fail_start(const std::string& why);
+  // The same, of members whose program or folder may be missing: with Open MPI's status for that,
+  // if its rules hold.
+  void fail_start(const base::Status& why);
   void kill(int exit_status);  // ends the job at once
   // Signals the members on this host. After SIGKILL, members that hang in the kernel are left
   // behind (teardown_limit).

@@ -18,8 +18,6 @@ namespace regroup::job {
 namespace {
 
 constexpr int kHostLost = 1;
-constexpr int kNoProgram = 66;  // as Open MPI 5, and those that follow
-constexpr int kFolderMissing = 181;
 
 }  // namespace
 
@@ -162,13 +160,7 @@ void FixedSizeJob::on_started(std::uint32_t space, const base::Status& status) {
       node(parent->host).tell(pmi::SpawnDone{world.parent->request, space, status.message()});
     world.parent.reset();
   }
-  const bool no_folder = status.code() == base::Code::kInvalidArgument;
-  if ((no_folder || status.code() == base::Code::kNotFound) &&
-      options_.compat == spec::Compat::kOpenMpi) {
-    agent_.say(status.message());
-    return agent_.kill(no_folder ? kFolderMissing : kNoProgram);
-  }
-  if (!status.ok()) return agent_.fail_start(status.message());
+  if (!status.ok()) return agent_.fail_start(status);
   if (all && world.ending) end_alone(space);  // its parent has failed meanwhile
 }
 

@@ -203,7 +203,7 @@ agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
 }
 
 void RoleJob::on_failed_start(const base::Status& why) {
-  if (!agent_.ending()) agent_.fail_start(why.message());
+  if (!agent_.ending()) agent_.fail_start(why);
 }
 
 }  // namespace regroup::job

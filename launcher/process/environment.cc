@@ -18,6 +18,8 @@
 namespace regroup::process {
 namespace {
 
+constexpr const char* kCannotBeStarted = " cannot be started: ";
+
 std::string in_folder(const std::string& wdir, const std::string& path) {
   return wdir.empty() || path.starts_with('/') ? path : wdir + "/" + path;
 }
@@ -45,7 +47,7 @@ base::Result<std::string> find_program(const std::string& program, const std::st
     const int error = executable_error(in_folder(wdir, program));
     if (error == 0) return program;
     return base::not_found(
-        fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
+        fmt::format("program {}{}{}", program, kCannotBeStarted, std::strerror(error)));
   }
   const auto path = environment.find("PATH");
   const std::string folders =
@@ -71,6 +73,10 @@ base::Result<std::string> find_member_program(const std::string& program, const 
   const std::string own = "./" + program;
   if (executable_error(in_folder(wdir, own)) == 0) return own;
   return found;
+}
+
+bool is_about_path(const base::Status& missing) {
+  return missing.message().find(kCannotBeStarted) != std::string::npos;
 }
 
 base::Status check_wdir(const std::string& wdir) {

@@ -25,6 +25,8 @@ namespace regroup::process {
 [[nodiscard]] base::Result<std::string> find_member_program(const std::string& program,
                                                             const std::string& wdir,
                                                             const spec::Environment& environment);
+// Whether `missing`, the error of one of these two, is about a program that was given by its path.
+[[nodiscard]] bool is_about_path(const base::Status& missing);
 // Whether a member can start in `wdir`. kInvalidArgument: "--wdir DIR: " and why not.
 [[nodiscard]] base::Status check_wdir(const std::string& wdir);
 

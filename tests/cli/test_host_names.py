@@ -170,8 +170,16 @@ def test_a_folder_that_another_host_lacks_has_the_status_of_this_one(run):
         job = run("-H", f"{host}:1", "-np", "1", "--wdir", "/nowhere-at-all", "pwd")
         assert job.wait() == 181, job.err
         assert "--wdir /nowhere-at-all: No such file or directory" in job.err
-    job = run("-H", "hA:1", "-np", "1", "no-such-program")
-    assert job.wait() == 66, job.err
+
+
+@pytest.mark.parametrize("host", ["hA", "localhost"])
+def test_a_program_that_another_host_lacks_has_the_status_of_this_one(run, host):
+    for words in (["-np", "1"], ["--role", "worker=1"]):
+        for program, status in (("no-such-program", 66), ("./no-such-program", 183)):
+            job = run("-H", f"{host}:1", *words, program)
+            assert job.wait() == status, job.err
+        job = run("-H", f"{host}:1", *words, "--wdir", "/nowhere-at-all", "pwd")
+        assert job.wait() == 181, job.err
 
 
 @pytest.mark.parametrize(
