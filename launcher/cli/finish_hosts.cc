@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/printable.h"
@@ -19,12 +20,8 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-bool is_local(const ParseContext& context, const std::string& name) {
-  return spec::is_this_host(context.host_names, name);
-}
-
 std::string own_name(const ParseContext& context) {
-  return context.host_names.empty() ? "localhost" : context.host_names[0];
+  return context.host_name.empty() ? "localhost" : context.host_name;
 }
 
 // Whether the first hosts of a list do, those after this one being spare: members fill a host
@@ -70,9 +67,6 @@ Status take_sequence(OptionsBuilder& builder) {
     if (builder.listed.empty())
       hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
   }
-  for (std::string& host : hosts) {
-    if (is_local(builder.context, host)) host = own_name(builder.context);
-  }
   mapping.sequence = std::move(hosts);
   return {};
 }
@@ -85,9 +79,6 @@ Status take_rank_file(OptionsBuilder& builder) {
   REGROUP_ASSIGN_OR_RETURN(auto text, read_mapping_file(builder, path));
   auto places = spec::parse_rank_file(text, path);
   if (!places.ok()) return builder.refuse(kBadMapFile, places.status());
-  for (spec::RankPlace& place : *places) {
-    if (is_local(builder.context, place.host)) place.host = own_name(builder.context);
-  }
   mapping.ranks = std::move(*places);
   return {};
 }
@@ -143,15 +134,49 @@ Status read_grant(OptionsBuilder& builder) {
                                           ? builder.context.discover(out.discovery, out.allocator)
                                           : builder.context.grant(out.allocator));
   out.notes.insert(out.notes.end(), out.grant.warnings.begin(), out.grant.warnings.end());
-  spec::mark_here(builder.context.host_names, out.grant.hosts);
   return {};
+}
+
+// All names that options, files and the allocator have for hosts. Those of a grant that knows which
+// of its hosts is this one need no look-up.
+std::vector<std::string> named_hosts(const OptionsBuilder& builder) {
+  const spec::Grant& grant = builder.out.grant;
+  const spec::Mapping& mapping = builder.out.mapping;
+  std::vector<std::string> names = mapping.sequence;
+  const auto add = [&](const std::vector<spec::HostRequest>& hosts) {
+    for (const spec::HostRequest& host : hosts) names.push_back(host.name);
+  };
+  for (const spec::RankPlace& place : mapping.ranks) names.push_back(place.host);
+  add(builder.listed);
+  for (const AppBuilder& app : builder.done) add(app.wanted);
+  const bool knows = std::ranges::any_of(grant.hosts, [](const auto& host) { return host.here; });
+  std::set<std::string> granted;
+  for (const spec::HostRequest& host : grant.hosts) granted.insert(spec::host_key(host.name));
+  std::erase_if(names, [&](const std::string& name) {
+    return name.starts_with('+') || granted.contains(spec::host_key(name));
+  });
+  if (!knows) add(grant.hosts);
+  return names;
+}
+
+void look_up_names(OptionsBuilder& builder) {
+  builder.names.own = {own_name(builder.context)};
+  const std::vector<std::string> named = named_hosts(builder);
+  if (builder.context.look_up && !named.empty()) builder.names = builder.context.look_up(named);
+  spec::mark_here(builder.names.own, builder.out.grant.hosts);
+  spec::Mapping& mapping = builder.out.mapping;
+  const auto call_by_own_name = [&](std::string& name) {
+    if (spec::is_this_host(builder.names.own, name)) name = own_name(builder.context);
+  };
+  for (std::string& host : mapping.sequence) call_by_own_name(host);
+  for (spec::RankPlace& place : mapping.ranks) call_by_own_name(place.host);
 }
 
 Status choose_among_grant(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   if (out.grant.by.empty()) return {};
   REGROUP_ASSIGN_OR_RETURN(out.hosts, spec::within_grant(out.grant, out.hosts, out.oversubscribe,
-                                                         builder.context.host_aliases));
+                                                         builder.names.aliases));
   if (out.discovery.script.empty())
     std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.slots == 0; });
   return {};
@@ -167,10 +192,9 @@ std::vector<spec::HostRequest> base_of(const OptionsBuilder& builder) {
 base::Result<std::vector<spec::HostRequest>> absolute(const OptionsBuilder& builder,
                                                       const std::vector<spec::HostRequest>& hosts,
                                                       const std::vector<spec::HostRequest>& base) {
-  const ParseContext& context = builder.context;
-  REGROUP_ASSIGN_OR_RETURN(
-      auto found, spec::resolve_relative(hosts, base, context.host_names, context.host_aliases));
-  return spec::by_one_name(context.host_names, found, context.host_aliases);
+  const auto& [own, aliases] = builder.names;
+  REGROUP_ASSIGN_OR_RETURN(auto found, spec::resolve_relative(hosts, base, own, aliases));
+  return spec::by_one_name(own, found, aliases);
 }
 
 // The same for the hosts of a rank file and of --map-by seq, which then have the names of
@@ -197,8 +221,7 @@ Status name_places(OptionsBuilder& builder, const std::vector<spec::HostRequest>
   std::vector<std::string*> names;
   for (spec::RankPlace& place : mapping.ranks) names.push_back(&place.host);
   for (std::string& host : mapping.sequence) names.push_back(&host);
-  spec::spell_as(builder.out.hosts, builder.context.host_names, builder.context.host_aliases,
-                 names);
+  spec::spell_as(builder.out.hosts, builder.names.own, builder.names.aliases, names);
   return {};
 }
 
@@ -212,6 +235,7 @@ Status resolve_hosts(OptionsBuilder& builder) {
   if (map == spec::MapBy::Kind::kRankFile) taken = take_rank_file(builder);
   if (!taken.ok()) return taken;
   REGROUP_RETURN_IF_ERROR(read_grant(builder));
+  look_up_names(builder);
   std::vector<spec::HostRequest> named = builder.listed;
   auto listed = absolute(builder, builder.listed, out.grant.hosts);
   if (!listed.ok()) return builder.refuse(kBadHostFile, listed.status());
@@ -222,12 +246,12 @@ Status resolve_hosts(OptionsBuilder& builder) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
   named.insert(named.end(), wanted.begin(), wanted.end());
-  if (std::string note = spec::unlike_names(builder.context.host_names, named); !note.empty())
+  if (std::string note = spec::unlike_names(builder.names.own, named); !note.empty())
     out.notes.push_back(std::move(note));
   auto chosen = absolute(builder, wanted, base);
   if (!chosen.ok()) return builder.refuse(kContradicts, chosen.status());
-  REGROUP_ASSIGN_OR_RETURN(
-      out.hosts, spec::filter_hosts(builder.listed, *chosen, builder.context.host_aliases));
+  REGROUP_ASSIGN_OR_RETURN(out.hosts,
+                           spec::filter_hosts(builder.listed, *chosen, builder.names.aliases));
   if (Status status = spec::drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
     return builder.refuse(kContradicts, status);
   REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));

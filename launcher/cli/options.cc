@@ -11,6 +11,7 @@
 
 #include "launcher/job/discovery.h"
 #include "launcher/job/grant.h"
+#include "launcher/job/host_names.h"
 #include "launcher/job/job_file.h"
 #include "launcher/job/this_host.h"
 #include "launcher/process/time_limit.h"
@@ -20,11 +21,10 @@ namespace regroup::cli {
 base::Result<CommandLine> parse_options(const std::vector<std::string>& args,
                                         spec::Environment environment, const std::string& program,
                                         int* exit_status) {
-  job::HostNames names = job::all_host_names();
   const ParseContext context{
       program,
       std::move(environment),
-      std::move(names.own),
+      job::host_name(),
       job::read_file,
       job::runs_by_itself,
       [&environment = context.environment](const std::string& name) {
@@ -34,7 +34,7 @@ base::Result<CommandLine> parse_options(const std::vector<std::string>& args,
                                            const std::string& name) {
         return job::discover_hosts(environment, request, name);
       },
-      std::move(names.aliases),
+      job::look_up_hosts,
       [](const std::string& path, const spec::Environment& members, bool several_hosts) {
         const std::uint32_t any = std::numeric_limits<std::uint32_t>::max();
         return job::read_job(path, members, several_hosts ? any : job::count_gpus());

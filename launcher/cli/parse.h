@@ -18,9 +18,7 @@ namespace regroup::cli {
 struct ParseContext {
   std::string program = "regroup";  // argv[0]; its last part chooses the dialect
   spec::Environment environment;
-  // Of this machine, and its addresses; its own name is the first. localhost and 127.0.0.1 need not
-  // be named.
-  std::vector<std::string> host_names;
+  std::string host_name;  // of this machine
   std::function<base::Result<std::string>(const std::string& path)> read_file;
   std::function<bool(const std::string& path)> is_executable;
   // By the allocator of that name, or any; none: there are no allocators.
@@ -29,7 +27,9 @@ struct ParseContext {
   std::function<base::Result<spec::Grant>(const spec::DiscoveryRequest& request,
                                           const std::string& allocator)>
       discover;
-  spec::HostAliases host_aliases = {};  // of all hosts, as far as they are known here
+  // What is known of hosts of which somebody has named `named`; called at most once, where there
+  // are some. Without it each host has one name.
+  std::function<spec::HostNames(const std::vector<std::string>& named)> look_up = {};
   // Reads a job file, whose programs have that environment besides what the file says.
   std::function<base::Result<job::JobFile>(
       const std::string& path, const spec::Environment& environment, bool several_hosts)>

@@ -91,6 +91,7 @@ struct OptionsBuilder {
   PassedOn passed;
   std::vector<spec::HostRequest> listed;  // host files
   std::vector<std::string> mentioned;     // the names in them, line by line
+  spec::HostNames names;                  // of this host and of others; set by resolve_hosts()
   LastValues last;                        // of options of the whole job
   int exit_status = 1;                    // of what is refused, as Open MPI has it
   std::string app_file;

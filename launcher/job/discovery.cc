@@ -8,7 +8,7 @@
 
 #include "launcher/alloc/reading.h"
 #include "launcher/job/grant.h"
-#include "launcher/job/this_host.h"
+#include "launcher/job/host_names.h"
 #include "launcher/process/time_limit.h"
 
 namespace regroup::job {

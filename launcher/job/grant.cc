@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "launcher/alloc/allocators.h"
+#include "launcher/job/host_names.h"
 #include "launcher/job/this_host.h"
 #include "launcher/process/hook.h"
 

@@ -1,5 +1,6 @@
 // The answers of agents only say where to look: the controller reads the checkpoint itself.
 #include "launcher/job/own_checkpoints.h"
+#include "launcher/job/start.h"
 
 #include <fmt/format.h>
 

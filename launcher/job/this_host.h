@@ -2,22 +2,10 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "base/status.h"
-#include "launcher/spec/hosts.h"
 
 namespace regroup::job {
-
-// Of this machine: that by which jobs call it first, then its addresses, and their names in
-// /etc/hosts.
-[[nodiscard]] std::vector<std::string> host_names();
-// host_names(), and the names of all hosts of /etc/hosts, which is read once for both.
-struct HostNames {
-  std::vector<std::string> own;
-  spec::HostAliases aliases;
-};
-[[nodiscard]] HostNames all_host_names();
 
 // Whether the file may be executed and begins as what the kernel starts does: a script names its
 // interpreter.

@@ -44,6 +44,12 @@ using HostAliases = std::map<std::string, std::string>;
 // Equal for two spellings of one name: in small letters, without a dot at the end; of an address
 // its one form.
 [[nodiscard]] std::string host_key(std::string_view name);
+// What is known of hosts' names. `own`: those of this host, first the one by which jobs call it.
+struct HostNames {
+  std::vector<std::string> own;
+  HostAliases aliases;
+};
+
 
 // One of this host's own names and addresses, the short form of one of the two names, or a name
 // that any host has for itself.

@@ -3,9 +3,10 @@ stands in for ssh: it notes the host and runs the command here."""
 
 import socket
 import subprocess
+import sys
 
 import pytest
-from conftest import DEADLINE_S
+from conftest import BIN, DEADLINE_S
 
 NAME = socket.gethostname().split(".")[0]
 
@@ -211,3 +212,96 @@ def test_a_copy_that_srun_started_says_so(regroup):
         job = regroup.run("-np", "1", "true", env=env)
         assert job.wait() == 0, job.err
         assert job.err.count("srun started 2 launchers") == told, job.err
+
+
+# Answers questions about names with an address or an alias of it, others with "no such name".
+NAME_SERVER = """
+import socket, struct, sys, time
+RECORDS = {
+    "front.site": ("A", "10.77.0.1"), "other.site": ("A", "10.77.0.9"),
+    "twin.site": ("CNAME", "other.site"), "w1.site": ("A", "10.77.0.5"),
+    "w2.site": ("A", "10.77.0.5"), "login.site": ("CNAME", "front.site"),
+}
+
+def wire(name):
+    return b"".join(bytes([len(p)]) + p.encode() for p in name.split(".")) + b"\\0"
+
+def answers(name, kind):
+    found = RECORDS.get(name)
+    if found and found[0] == "CNAME":
+        data = wire(found[1])
+        head = wire(name) + struct.pack("!HHIH", 5, 1, 60, len(data))
+        return [head + data, *answers(found[1], kind)]
+    if found and kind == 1:
+        return [wire(name) + struct.pack("!HHIH", 1, 1, 60, 4) + socket.inet_aton(found[1])]
+    return []
+
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+print("ready", flush=True)
+while len(sys.argv) > 1:
+    time.sleep(600)
+while True:
+    packet, client = server.recvfrom(512)
+    labels, at = [], 12
+    while packet[at]:
+        labels.append(packet[at + 1 : at + 1 + packet[at]].decode())
+        at += 1 + packet[at]
+    question = packet[12 : at + 5]
+    name = ".".join(labels).lower()
+    found = answers(name, struct.unpack("!H", packet[at + 1 : at + 3])[0])
+    code = 0 if name in RECORDS else 3
+    server.sendto(packet[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, len(found), 0, 0)
+                  + question + b"".join(found), client)
+"""
+
+
+@pytest.fixture
+def with_name_server(regroup, ssh, tmp_path):
+    """Runs jobs in namespaces where this host is 10.77.0.1 and a name server knows some names."""
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+    (tmp_path / "nsswitch.conf").write_text("hosts: files dns\n")
+    (tmp_path / "server.py").write_text(NAME_SERVER)
+    (tmp_path / "ready").touch()
+
+    def call(*words: str, silent: str = "") -> subprocess.CompletedProcess:
+        serve = (
+            f"{sys.executable} server.py {silent} > ready & server=$!; "
+            "until test -s ready || ! kill -0 $server; do sleep 0.05; done"
+        )
+        script = f"""ip link set lo up; ip address add 10.77.0.1/32 dev lo; cd {tmp_path}
+for file in resolv.conf nsswitch.conf; do mount --bind $file /etc/$file || exit 99; done
+{serve}
+"$@"; status=$?; kill $server; exit $status"""
+        launcher = [BIN / "regroup", "--ssh-command", ssh.program]
+        return subprocess.run(
+            ["unshare", "--mount", "--net", "sh", "-c", script, "sh", *launcher, *words],
+            env=regroup.env,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("hosts", "reached"),
+    [
+        ("front.site:1", 0),
+        ("login.site:1,localhost:1", 0),
+        ("other.site:1,twin.site:1", 1),
+        ("w1.site:1,w2.site:1", 2),  # as a wildcard record has it: ssh may know them apart
+        ("unknown.site:1", 1),
+    ],
+)
+def test_names_that_only_a_name_server_knows(with_name_server, ssh, hosts, reached):
+    done = with_name_server("-H", hosts, "-np", str(hosts.count(":")), "true")
+    assert done.returncode == 0, done.stderr
+    assert len(ssh.hosts()) == reached, (ssh.hosts(), done.stderr)
+
+
+def test_a_name_server_that_does_not_answer_is_not_waited_for(with_name_server, ssh):
+    done = with_name_server("-H", "front.site:1", "-np", "1", "true", silent="silent")
+    assert done.returncode == 0, done.stderr
+    assert ssh.hosts() == ["front.site"]

@@ -68,6 +68,26 @@ std::string understood(const std::string& line) {
                       : "error: " + command.status().message() + "\n";
 }
 
+// Reading the addresses of interfaces and /etc/hosts takes a launch longer than all else that it
+// parses.
+TEST(HostNames, AreLookedUpOnceAndOnlyWhereSomebodyNamedAHost) {
+  std::vector<std::vector<std::string>> asked;
+  ParseContext context = parse_context("regroup");
+  context.look_up = [&](const std::vector<std::string>& named) {
+    asked.push_back(named);
+    return spec::HostNames{{"node0.cluster", "front"}, {{"b", "10.0.0.2"}, {"c", "10.0.0.2"}}};
+  };
+  ASSERT_TRUE(parse_command_line({"-np", "2", "--map-by", "core", "true"}, context).ok());
+  EXPECT_TRUE(asked.empty());
+  const auto options = parse_command_line({"-np", "4", "-H", "front,b,c,user@d", "true"}, context);
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(asked[0], (std::vector<std::string>{"front", "b", "c", "d"}));
+  ASSERT_EQ(options->job.hosts.size(), 3U);
+  EXPECT_TRUE(options->job.hosts[0].here);
+  EXPECT_EQ(options->job.hosts[1].slots, 2U);
+}
+
 // Lines beginning with "$ " are command lines; what follows up to the next blank line is expected.
 TEST(Corpus, IsUnderstood) {
   std::ifstream file("tests/launcher/cli/corpus.txt");
