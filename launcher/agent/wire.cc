@@ -27,6 +27,15 @@ using base::Code;
 using base::Result;
 using base::Status;
 
+std::unique_ptr<fb::StreamsT> streams(const spec::StreamChoice& choice) {
+  auto out = std::make_unique<fb::StreamsT>();
+  out->all = choice.all, out->of = choice.of;
+  return out;
+}
+spec::StreamChoice plain_streams(const std::unique_ptr<fb::StreamsT>& t) {
+  return t ? spec::StreamChoice{t->all, t->of} : spec::StreamChoice();
+}
+
 // One pair of overloads per message: table() encodes, plain() decodes and checks ranges.
 fb::SetupT table(const Setup& m) {
   fb::SetupT t;
@@ -38,6 +47,11 @@ fb::SetupT table(const Setup& m) {
   t.output->copy = m.output.copy, t.output->raw = m.output.raw;
   t.output->stdout_pattern = m.output.stdout_pattern,
   t.output->stderr_pattern = m.output.stderr_pattern;
+  if (const spec::LogRequest& log = m.output.log; log.any() || !log.shown.empty()) {
+    t.output->redirect = streams(log.redirect), t.output->tee = streams(log.tee);
+    t.output->shown = log.shown;
+    t.output->log_folder = log.folder, t.output->log_prefix = log.prefix;
+  }
   t.stdin_to = static_cast<std::uint8_t>(m.stdin_to.to), t.stdin_rank = m.stdin_to.rank;
   t.verbose = m.verbose, t.quiet = m.quiet, t.services = m.services;
   t.usage = m.usage, t.memory = static_cast<std::uint8_t>(m.memory);
@@ -83,7 +97,9 @@ Result<Setup> plain(const fb::SetupT& t) {
               t.output->stdout_pattern,
               t.output->stderr_pattern,
               false,
-              t.output->raw};
+              t.output->raw,
+              {plain_streams(t.output->redirect), plain_streams(t.output->tee), t.output->shown,
+               t.output->log_folder, t.output->log_prefix, "", m.host}};
   m.stdin_to = {static_cast<spec::StdinRequest::To>(t.stdin_to), t.stdin_rank};
   m.verbose = t.verbose, m.quiet = t.quiet, m.services = t.services;
   m.usage = t.usage, m.memory = static_cast<spec::MemoryPolicy>(t.memory);

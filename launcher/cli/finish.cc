@@ -78,7 +78,7 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
       return invalid_argument(
           fmt::format("option --role {}: expected NAME=N, for example worker=3", from.role_name));
     }
-    builder.ignored.push_back("--role " + from.role_name);
+    builder.log_role = from.role_name;
   }
   if (from.roles.empty()) return builder.out.apps.push_back(std::move(app)), Status();
   if (!from.count_given.empty() || app.per_node) {
@@ -217,6 +217,41 @@ Status read_timeout(OptionsBuilder& builder) {
   return base::parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);
 }
 
+std::string variable(const OptionsBuilder& builder, const std::string& name,
+                     const std::string& otherwise) {
+  const auto found = builder.context.environment.find(name);
+  return found == builder.context.environment.end() || found->second.empty() ? otherwise
+                                                                             : found->second;
+}
+
+// The files of torchrun's --redirects and --tee. Without a folder torchrun puts them where nobody
+// looks: a new folder in /tmp; here the output is then shown. As there, /dev/null is no folder.
+Status finish_log(OptionsBuilder& builder) {
+  spec::LogRequest& log = builder.out.output.log;
+  const std::string role = builder.log_role.empty() ? "default" : builder.log_role;
+  if (!builder.log_folder) {
+    if (log.redirect.any()) builder.ignored.emplace_back("--redirects without --log-dir");
+    if (log.tee.any()) builder.ignored.emplace_back("--tee without --log-dir");
+  }
+  if (!builder.log_folder || builder.log_folder == "/dev/null") log.redirect = log.tee = {};
+  if (!log.any()) {
+    if (builder.log_folder) builder.ignored.emplace_back("--log-dir");
+    if (!builder.log_role.empty()) builder.ignored.push_back("--role " + role);
+    return {};
+  }
+  if (builder.run_id.find('/') != std::string::npos)
+    return base::bad_value("--rdzv-id", builder.run_id, "expected no '/'");
+  log.folder = fmt::format("{}/{}", *builder.log_folder, builder.run_id);
+  log.prefix =
+      variable(builder, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${role_name}${local_rank}]:");
+  for (const char* name : {"${role_name}", "$role_name"}) {
+    for (std::size_t at = 0; (at = log.prefix.find(name, at)) != std::string::npos;
+         at += role.size())
+      log.prefix.replace(at, std::string_view(name).size(), role);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status finish(OptionsBuilder& builder) {
@@ -234,6 +269,7 @@ Status finish(OptionsBuilder& builder) {
   if (Status status = count_by_lists(builder); !status.ok()) return status;
   if (Status status = choose_hosts(builder); !status.ok()) return status;
   if (Status status = read_timeout(builder); !status.ok()) return status;
+  if (Status status = finish_log(builder); !status.ok()) return status;
   const spec::Display& shown = out.display;
   if (out.do_not_launch && !shown.map && !shown.allocation && !shown.topology && !shown.bindings)
     out.display.map = true;

@@ -97,7 +97,10 @@ struct OptionsBuilder {
   std::string app_file;
   spec::Environment job_environment;  // of the programs of a job file, without what the file adds
   std::vector<std::string> ignored;   // options without meaning here, as they were written
-  bool torchrun = false;              // its name or --nproc-per-node: a .py is always Python's
+  std::optional<std::string> log_folder;  // --log-dir
+  std::string run_id = "none";            // --rdzv-id
+  std::string log_role;                   // --role NAME, where it is torchrun's
+  bool torchrun = false;                  // its name or --nproc-per-node: a .py is always Python's
   bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.
   base::Status refuse(int status, base::Status why) { return exit_status = status, std::move(why); }

@@ -176,7 +176,7 @@ std::vector<Spec> role_options() {
        "NAME=N",
        "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role "
        "worker=3; NAME "
-       "alone is torchrun's and ignored",
+       "alone is torchrun's: lines of --tee begin with it",
        add_role,
        kApp,
        kYes},

@@ -114,6 +114,13 @@ std::vector<Spec> member_options() {
        "number of members on each host; auto: one per slot (torchrun)",
        set_nproc_per_node,
        kApp},
+      {{"virtual-local-rank"},
+       "",
+       "set LOCAL_RANK to 0 for all members, and CUDA_VISIBLE_DEVICES to the one of each "
+       "(torchrun)",
+       [](OptionsBuilder& d, const ParsedArgument&) {
+         return d.out.virtual_local_rank = true, Status();
+       }},
       {{"nnodes"}, "N|MIN:MAX", "number of hosts; only 1 is supported (torchrun)", set_nodes},
       {{"wdir", "wd"},
        "DIR",

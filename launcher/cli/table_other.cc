@@ -188,7 +188,6 @@ std::vector<Spec> elsewhere_options() {
                       {{{"standalone"}, ""},
                        {{"rdzv-backend"}, "NAME"},
                        {{"rdzv-endpoint"}, "WHERE"},
-                       {{"rdzv-id"}, "ID"},
                        {{"rdzv-conf"}, "LIST"},
                        {{"node-rank"}, "N"},
                        {{"master-addr"}, "HOST"},
@@ -196,16 +195,11 @@ std::vector<Spec> elsewhere_options() {
                        {{"local-addr"}, "HOST"},
                        {{"monitor-interval"}, "SECONDS"},
                        {{"start-method"}, "NAME"},
-                       {{"log-dir"}, "DIR"},
-                       {{"redirects", "r"}, "LIST"},
-                       {{"tee", "t"}, "LIST"},
-                       {{"local-ranks-filter"}, "RANKS"},
                        {{"duplicate-stdout-filters"}, "LIST"},
                        {{"duplicate-stderr-filters"}, "LIST"},
                        {{"event-log-handler"}, "NAME"},
                        {{"logs-specs"}, "NAME"},
-                       {{"signals-to-handle"}, "LIST"},
-                       {{"virtual-local-rank"}, ""}}));
+                       {{"signals-to-handle"}, "LIST"}}));
   return out;
 }
 

@@ -86,6 +86,42 @@ Status set_output(OptionsBuilder& builder, const ParsedArgument& argument) {
   return {};
 }
 
+// torchrun's: 0 to 3, or LOCAL_RANK:N,LOCAL_RANK:N
+Status set_streams(const ParsedArgument& argument, spec::StreamChoice& out) {
+  constexpr std::uint32_t kMostRanks = 65536;
+  const std::string& text = argument.value();
+  const auto read = [](std::string_view word, std::uint8_t& streams) {
+    std::uint32_t number = 0;
+    if (!base::read_number(word, number) || number > 3) return false;
+    streams = static_cast<std::uint8_t>(number);
+    return true;
+  };
+  out = {};
+  if (text.find(':') == std::string::npos && read(text, out.all)) return {};
+  for (const std::string& word : base::split(text, ",")) {
+    const std::size_t colon = std::min(word.find(':'), word.size());
+    std::uint32_t rank = 0;
+    std::uint8_t streams = 0;
+    if (!base::read_number(std::string_view(word).substr(0, colon), rank) || rank >= kMostRanks ||
+        colon == word.size() || !read(std::string_view(word).substr(colon + 1), streams))
+      return base::bad_value(argument.name, text,
+                             "expected 0 to 3 (1: output, 2: errors), or RANK:N,RANK:N");
+    if (out.of.size() <= rank) out.of.resize(rank + std::size_t{1});
+    out.of[rank] = streams;
+  }
+  return {};
+}
+
+Status set_shown_ranks(OptionsBuilder& builder, const ParsedArgument& argument) {
+  std::vector<std::uint32_t>& ranks = builder.out.output.log.shown;
+  ranks.clear();
+  for (const std::string& word : base::split(argument.value(), ",")) {
+    if (!base::read_number(word, ranks.emplace_back()))
+      return base::bad_value(argument.name, argument.value(), "expected local ranks: 0,1,2");
+  }
+  return {};
+}
+
 Status set_stdin(OptionsBuilder& builder, const ParsedArgument& argument) {
   spec::StdinRequest& to = builder.out.stdin_to;
   const std::string word = base::lower(argument.value());
@@ -148,6 +184,30 @@ std::vector<Spec> output_options() {
        "FILE",
        "write standard error to FILE; %r in its name stands for the rank",
        [](D& d, G& g) { return d.out.output.stderr_pattern = g.value(), Status(); }},
+      {{"redirects", "r"},
+       "LIST",
+       "write streams to files in --log-dir only (torchrun): 1 is output, 2 errors, 3 both; "
+       "0:3,1:2: "
+       "of these local ranks",
+       [](D& d, G& g) { return set_streams(g, d.out.output.log.redirect); }},
+      {{"tee", "t"},
+       "LIST",
+       "write streams to files in --log-dir, and with a prefix [default0]: here (torchrun); as "
+       "--redirects",
+       [](D& d, G& g) { return set_streams(g, d.out.output.log.tee); }},
+      {{"log-dir"},
+       "DIR",
+       "folder of the files of --redirects and --tee: DIR/ID_JOB/attempt_0/LOCAL_RANK/stdout.log "
+       "(torchrun)",
+       [](D& d, G& g) { return d.log_folder = g.value(), Status(); }},
+      {{"rdzv-id"},
+       "ID",
+       "begin of a folder's name in --log-dir (torchrun; default: none)",
+       [](D& d, G& g) { return d.run_id = g.value(), Status(); }},
+      {{"local-ranks-filter"},
+       "RANKS",
+       "show the output of these local ranks only, files aside (torchrun)",
+       set_shown_ranks},
       {{"stdin"}, "RANK|all|none", "ranks that read standard input (default: 0)", set_stdin},
       {{"s"},
        "RANK|all|none",

@@ -24,7 +24,8 @@ void ElasticAgent::on_failure(Link& link, const proto::Message& message) {
     failure.final &= !exception || (first_here_ && !joined_any_);
     perform(core_.handle({failure.member}, {message.incarnation, failure}));
     answer = printed_.answer(failure);
-    const bool own_file = !output.folder.empty() || !output.stderr_pattern.empty();
+    const bool own_file =
+        !output.folder.empty() || !output.stderr_pattern.empty() || output.log.any();
     if (own_file && !answer.message.empty()) answer = {};
   }
   link.channel->send({core_.incarnation(), answer});

@@ -11,6 +11,7 @@
 
 #include "base/printable.h"
 #include "launcher/job/cluster_spec.h"
+#include "launcher/job/virtual_rank.h"
 #include "proto/world.h"
 
 namespace regroup::job {
@@ -145,6 +146,10 @@ std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec, const Inve
     return Refusal{placing_failed(spec), placed.status().message(), std::move(job.notes)};
   job.placed = std::move(*placed);
   lay_out(spec, inventory, job);
+  if (!spec.virtual_local_rank) return job;
+  const base::Status devices =
+      add_virtual_ranks(spec, job.counts, job.host_of, job.placed.environments);
+  if (!devices.ok()) return Refusal{status, devices.message(), std::move(job.notes)};
   return job;
 }
 
@@ -161,9 +166,11 @@ base::Result<placement::PlacedJob> resolve_host(const spec::JobSpec& spec,
   }
   auto placed =
       placement::place_on_cluster(spec, {{host.name, 0, 0, std::move(inventory)}}, request);
-  if (placed.ok()) return placed;
-  return base::Status(placed.code(),
-                      fmt::format("host {}: {}", host.name, placed.status().message()));
+  base::Status status = placed.status();
+  if (placed.ok() && spec.virtual_local_rank)
+    status = add_virtual_ranks(spec, request.ranks.counts, {}, placed->environments);
+  if (status.ok()) return placed;
+  return base::Status(status.code(), fmt::format("host {}: {}", host.name, status.message()));
 }
 
 // If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank,

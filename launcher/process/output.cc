@@ -83,7 +83,7 @@ bool Output::unheard() const {
 }
 
 std::size_t Output::movable() {
-  if (!much_ || path_.sinks.size() != 1 || !path_.sinks[0]->moves() || !path_.tag.empty()) return 0;
+  if (!much_ || path_.sinks.size() != 1 || !path_.sinks[0]->moves() || !unchanged()) return 0;
   if (!cutter_.rest().empty() || !long_.empty() || long_lines_) return 0;
   int held = 0;
   if (::ioctl(pipe_.native_handle(), FIONREAD, &held) != 0) return 0;
@@ -121,7 +121,7 @@ void Output::copy() {
       ::fcntl(pipe_.native_handle(), F_SETPIPE_SZ, path_.large_pipe);  // if refused, the size stays
     }
     const std::string_view all(space, rest.size() + bytes);
-    if (path_.raw && path_.tag.empty()) return give(all);
+    if ((path_.raw && unchanged()) || path_.sinks.empty()) return give(all);
     const bool prompts = path_.prompt_after.count() > 0;
     const bool new_line = prompts && all.find('\n') != std::string_view::npos;
     take(all);
@@ -180,7 +180,7 @@ bool Output::keep(std::string_view bytes) {
 // `whole`: the line is complete. An incomplete one with a tag gets a newline.
 void Output::begin_long_line(bool whole) {
   hold_.cancel();
-  if (!whole && !path_.tag.empty()) (void)long_.append("\n");
+  if (!whole && !unchanged()) (void)long_.append("\n");
   sink_ = 0, sent_ = 0;
   writing_ = true;
   write_long_line();
@@ -199,10 +199,14 @@ void Output::write_long_line() {
       return sink.when_free(resume);
     }
     if (!std::exchange(moving_, true)) sink.hold();
-    while (sent_ < long_.size() && sink.error().ok()) {
-      const std::size_t count = long_.read(sent_, space_->read);
+    const std::string_view prefix = sink_ == 0 ? std::string_view(path_.own_prefix) : "";
+    while (sent_ < prefix.size() + long_.size() && sink.error().ok()) {
+      const bool before = sent_ < prefix.size();
+      const std::size_t count = before ? prefix.size() - static_cast<std::size_t>(sent_)
+                                       : long_.read(sent_ - prefix.size(), space_->read);
       if (count == 0) break;
-      const std::size_t taken = sink.put(std::string_view(space_->read.data(), count));
+      const std::size_t taken = sink.put(before ? prefix.substr(static_cast<std::size_t>(sent_))
+                                                : std::string_view(space_->read.data(), count));
       sent_ += taken;
       if (taken < count && sink.error().ok()) {
         paused_ = true;
@@ -226,7 +230,14 @@ void Output::give(std::string_view bytes) {
     bytes = space_->tagged;
   }
   if (std::exchange(moving_, false)) return path_.sinks[0]->end_move(bytes);
-  for (Sink* sink : path_.sinks) sink->write(bytes);
+  if (path_.own_prefix.empty() || path_.sinks.empty() || bytes.empty()) {
+    for (Sink* sink : path_.sinks) sink->write(bytes);
+    return;
+  }
+  std::string prefixed;
+  append_prefixed(prefixed, bytes, path_.own_prefix);
+  path_.sinks[0]->write(prefixed);
+  for (std::size_t i = 1; i < path_.sinks.size(); ++i) path_.sinks[i]->write(bytes);
 }
 
 // The time counts from the first bytes of a line, so that a growing line (a progress bar) is shown

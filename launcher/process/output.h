@@ -32,6 +32,7 @@ struct OutputSpace {
 struct OutputPath {
   std::vector<Sink*> sinks;
   Tag tag;
+  std::string own_prefix = {};  // of each line on the first sink, before the tag; "": none
   bool raw = false;             // forward chunks as they arrive instead of lines
   int large_pipe = kLargePipe;  // bytes; size to grow the pipe to when it is full
   std::chrono::milliseconds
@@ -74,6 +75,7 @@ class Output : public std::enable_shared_from_this<Output> {
   void begin_long_line(bool whole);
   void write_long_line();
   void give(std::string_view bytes);
+  [[nodiscard]] bool unchanged() const { return path_.tag.empty() && path_.own_prefix.empty(); }
   void watch_for_prompt(bool new_line);
   void prompt();
   void close();

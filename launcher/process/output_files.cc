@@ -5,9 +5,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 namespace regroup::process {
 namespace {
@@ -45,7 +48,40 @@ std::string fill_in(const std::string& pattern, std::uint32_t rank) {
   return out;
 }
 
+std::uint32_t local_rank(const Place& place) { return place.local_rank.value_or(place.rank); }
+
+std::uint8_t number_of_stream(const std::string& stream) { return stream == "stdout" ? 1 : 2; }
+
+bool is_shown(const spec::LogRequest& log, const Place& place) {
+  return log.shown.empty() || std::ranges::count(log.shown, local_rank(place)) != 0;
+}
+
+// As Python's string.Template has it: ${name} or $name, and $$ for a dollar.
+std::string fill_in_names(std::string_view rest, const Place& place) {
+  const std::string local = std::to_string(local_rank(place)), rank = std::to_string(place.rank);
+  const std::array<std::pair<std::string_view, std::string_view>, 5> words = {
+      {{"$$", "$"},
+       {"${local_rank}", local},
+       {"$local_rank", local},
+       {"${rank}", rank},
+       {"$rank", rank}}};
+  std::string out;
+  while (!rest.empty()) {
+    const auto word =
+        std::ranges::find_if(words, [&](const auto& each) { return rest.starts_with(each.first); });
+    const bool found = word != words.end();
+    out += found ? word->second : rest.substr(0, 1);
+    rest.remove_prefix(found ? word->first.size() : 1);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string OutputFiles::own_prefix(const Place& place, const std::string& stream) const {
+  const bool tee = request_.log.tee.has(local_rank(place), number_of_stream(stream));
+  return tee ? fill_in_names(request_.log.prefix, place) : "";
+}
 
 base::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const std::string& stream,
                                                     Sink& own) {
@@ -55,7 +91,13 @@ base::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const st
   if (!request_.folder.empty()) paths.push_back(in_folder(place, stream));
   if (!pattern.empty()) paths.push_back(fill_in(pattern, place.member));
   std::vector<Sink*> out;
-  if (paths.empty() || (request_.copy && pattern.empty())) out.push_back(&own);
+  const spec::LogRequest& log = request_.log;
+  const std::uint8_t number = number_of_stream(stream);
+  const bool tee = log.tee.has(local_rank(place), number);
+  const bool redirect = !tee && log.redirect.has(local_rank(place), number);
+  const bool copied = paths.empty() || (request_.copy && pattern.empty());
+  if (copied && !redirect && is_shown(log, place)) out.push_back(&own);
+  if (tee || redirect) paths.push_back(in_log_folder(place, stream));
   for (const std::string& path : paths) {
     REGROUP_ASSIGN_OR_RETURN(auto file, open(path));
     out.push_back(file);
@@ -69,6 +111,13 @@ std::string OutputFiles::in_folder(const Place& place, const std::string& stream
   const std::string job = request_.job_folder ? fmt::format("/{}", place.space + 1) : "";
   const std::uint32_t number = request_.job_folder ? number_of(place) : place.member;
   return fmt::format("{}{}/rank.{:0{}}/{}", request_.folder, job, number, digits_, stream);
+}
+
+std::string OutputFiles::in_log_folder(const Place& place, const std::string& stream) const {
+  const spec::LogRequest& log = request_.log;
+  const std::string host = log.host == 0 ? "" : fmt::format("_{}", log.host);
+  return fmt::format("{}_{}{}/attempt_0/{}/{}.log", log.folder, log.job, host, local_rank(place),
+                     stream);
 }
 
 base::Result<Sink*> OutputFiles::open(const std::string& path) {

@@ -28,16 +28,20 @@ class OutputFiles {
               std::function<void(const base::Status&)> broken)
       : loop_(loop), request_(std::move(request)), broken_(std::move(broken)) {}
 
-  // The sinks for `stream` (stdout or stderr) of the member at `place`: `own` and files. Creates
+  // The sinks for `stream` (stdout or stderr) of the member at `place`: `own`, unless its files are
+  // in place of it or nobody is to see it, which comes first, and files. Creates
   // folders and files, which may block. The sinks live as long as this object.
   [[nodiscard]] base::Result<std::vector<Sink*>> sinks(const Place& place,
                                                        const std::string& stream, Sink& own);
+  // What each line of the stream begins with on our own output, and not in files; "": nothing.
+  [[nodiscard]] std::string own_prefix(const Place& place, const std::string& stream) const;
   [[nodiscard]] bool congested() const;
   // Calls `resume` once when the file that is congested now has drained.
   void when_free(std::function<void()> resume);
 
  private:
   [[nodiscard]] std::string in_folder(const Place& place, const std::string& stream);
+  [[nodiscard]] std::string in_log_folder(const Place& place, const std::string& stream) const;
   [[nodiscard]] base::Result<Sink*> open(const std::string& path);
 
   boost::asio::io_context& loop_;

@@ -71,6 +71,11 @@ std::string as_shell_word(const std::string& word) {
   return out + "'";
 }
 
+spec::OutputRequest of_job(spec::OutputRequest output, const std::string& job) {
+  output.log.job = job;
+  return output;
+}
+
 }  // namespace
 
 std::string shown(const App& app) {
@@ -100,7 +105,8 @@ std::string MemberExit::what() const {
 ProcessTable::ProcessTable(boost::asio::io_context& loop, ProcessTableOptions options, Sink& out,
                            Sink& err, ExitHandler exited, std::function<void()> changed)
     : options_(std::move(options)),
-      streams_(loop, options_.output, options_.stdin_to, out, err, std::move(changed)),
+      streams_(loop, of_job(options_.output, options_.job), options_.stdin_to, out, err,
+               std::move(changed)),
       err_(err),
       exited_(std::move(exited)),
       limiter_(options_.record ? options_.record->job() : options_.job, options_.record) {}

@@ -85,11 +85,15 @@ void Streams::feed(base::Fd pipe, const Place& place) {
 
 void Streams::listen(base::Fd pipe, const Place& place, const char* stream,
                      std::vector<Sink*> sinks) {
-  OutputPath path{std::move(sinks), Tag(output_, place, stream), output_.raw, large_pipe(place)};
+  OutputPath path{
+      std::move(sinks), Tag(output_, place, stream), {}, output_.raw, large_pipe(place)};
+  const Sink* const own = std::string_view(stream) == "stdout" ? &out_ : &err_;
+  if (!path.sinks.empty() && path.sinks[0] == own)
+    path.own_prefix = files_.own_prefix(place, stream);
   if (path.sinks.size() == 1 && path.sinks[0]->terminal() && path.tag.empty())
     path.prompt_after = kPromptAfter;
   path.closed = [this] { on_closed(); };
-  if (place.world_size == 1 && path.tag.empty()) {
+  if (place.world_size == 1 && path.tag.empty() && path.own_prefix.empty()) {
     path.alone = [this, sinks = path.sinks] {
       const auto shares = [&](const auto& output) {
         return output->open() && std::ranges::any_of(sinks, [&](const Sink* sink) {

@@ -53,6 +53,32 @@ struct Role {
   bool operator==(const Role&) const = default;
 };
 
+// Streams of a host's ranks as torchrun numbers them: 1 is standard output, 2 standard error, 3
+// both.
+struct StreamChoice {
+  std::uint8_t all = 0;               // of each local rank ...
+  std::vector<std::uint8_t> of = {};  // ... or, where it is not empty, of these alone
+  [[nodiscard]] bool any() const { return all != 0 || !of.empty(); }
+  [[nodiscard]] bool has(std::uint32_t local_rank, std::uint8_t stream) const {
+    const bool listed = local_rank < of.size();
+    return ((listed ? of[local_rank] : of.empty() ? all : 0) & stream) != 0;
+  }
+};
+
+// torchrun's files of members' output: FOLDER_JOB/attempt_0/LOCAL_RANK/stdout.log and stderr.log,
+// with _HOST behind JOB on other hosts, which may see the same folder.
+struct LogRequest {
+  StreamChoice redirect;  // into a file instead of our own output
+  StreamChoice tee;       // into a file, and with a prefix to our own output
+  std::vector<std::uint32_t> shown =
+      {};  // local ranks of which our own output gets something; empty: all
+  std::string folder = {};
+  std::string prefix = {};  // with ${local_rank} and ${rank}
+  std::string job = {};     // its id; set where members are started
+  std::uint32_t host = 0;   // its number in the job, likewise
+  [[nodiscard]] bool any() const { return redirect.any() || tee.any(); }
+};
+
 // How members' output is written.
 struct OutputRequest {
   enum class Tag : std::uint8_t { kNone, kJobRank, kRank };  // "", "[1,0]<stdout>:", "[0] "
@@ -67,6 +93,7 @@ struct OutputRequest {
   std::string stderr_pattern;
   bool terminals = true;  // members write to terminals where our own output is one
   bool raw = false;       // as it comes, not in whole lines; only where lines get no tag
+  LogRequest log = {};
 };
 
 // Who gets standard input.

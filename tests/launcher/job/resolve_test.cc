@@ -164,6 +164,27 @@ TEST(Resolve, GivesStandardInputToTheHostOfItsRank) {
   EXPECT_FALSE(job.reads_input({.to = spec::StdinRequest::To::kAll}, 0));
 }
 
+// torchrun's --virtual-local-rank.
+std::string devices_of(const std::string& line) {
+  const auto resolved = resolve(parsed(line), inventory(parsed(line)));
+  if (const auto* refusal = std::get_if<Refusal>(&resolved)) return refusal->message;
+  std::string out;
+  for (const spec::Environment& rank : std::get<ResolvedJob>(resolved).placed.environments)
+    out += fmt::format("{}:{} ", rank.at("LOCAL_RANK"), rank.at("CUDA_VISIBLE_DEVICES"));
+  return out;
+}
+
+TEST(Resolve, AVirtualLocalRankSeesOneDeviceOfItsHost) {
+  const std::string line = "--virtual-local-rank --bind-to none ";
+  EXPECT_EQ(devices_of(line + "-np 2 p"), "0:0 0:1 ");
+  EXPECT_EQ(devices_of(line + "-np 1:2 p"), "0:0 0:1 ");
+  EXPECT_EQ(devices_of(line + "-np 4 -H here:2,b:2 --launcher fork p"), "0:0 0:1 0:0 0:1 ");
+  EXPECT_EQ(devices_of(line + "-np 2 -x CUDA_VISIBLE_DEVICES=GPU-a,4 p"), "0:GPU-a 0:4 ");
+  EXPECT_EQ(devices_of(line + "-np 2 -x CUDA_VISIBLE_DEVICES=7 p"),
+            "--virtual-local-rank: local rank 1 needs a device of its own, CUDA_VISIBLE_DEVICES=7 "
+            "has 1");
+}
+
 TEST(ResolveHost, BindsAsManyMembersAsTheHostHasSlots) {
   const spec::JobSpec spec = parsed("-np 2:8 -H a,b --launcher fork --bind-to core p");
   const auto got = resolve_host(spec, spec.hosts.at(0), 2, machine(kTwoPackages));

@@ -88,6 +88,15 @@ inline std::vector<std::string> describe_output(const spec::JobSpec& spec) {
   if (to.raw) out.emplace_back("raw");
   if (!to.stdout_pattern.empty()) out.push_back("stdout " + to.stdout_pattern);
   if (!to.stderr_pattern.empty()) out.push_back("stderr " + to.stderr_pattern);
+  const auto streams = [&](const char* name, const spec::StreamChoice& choice) {
+    if (choice.any())
+      out.push_back(fmt::format("{} {} of {}", name, choice.all, fmt::join(choice.of, ",")));
+  };
+  streams("redirect", to.log.redirect);
+  streams("tee", to.log.tee);
+  if (to.log.any()) out.push_back(fmt::format("to {} with {}", to.log.folder, to.log.prefix));
+  if (!to.log.shown.empty()) out.push_back(fmt::format("shown {}", fmt::join(to.log.shown, ",")));
+  if (spec.virtual_local_rank) out.emplace_back("virtual local rank");
   if (spec.stdin_to.to == spec::StdinRequest::To::kAll) out.emplace_back("stdin all");
   if (spec.stdin_to.to == spec::StdinRequest::To::kNone) out.emplace_back("stdin none");
   if (spec.stdin_to.rank != 0) out.push_back(fmt::format("stdin {}", spec.stdin_to.rank));
