@@ -76,8 +76,8 @@ const char* const kByBresize =
 const std::vector<AllocatorRow>& allocators() {
   static const std::vector<AllocatorRow> kRows = {
       {"flux", "Flux", flux_viable, read_flux, "does not grow", flux_grace},
-      {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes,
-       "grows by its discovery script", kubernetes_grace},
+      {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes, "does not grow",
+       kubernetes_grace},
       {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow,
        slurm_give_back, slurm_cancel, slurm_requests},
       {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back,
@@ -139,7 +139,9 @@ std::string allocation_text(const AllocInput& input, const Granted& granted) {
   out += fmt::format("  agents by {} HOST{}{}\n",
                      title.empty() ? fmt::format("{}", fmt::join(before, " ")) : title,
                      reading.reach.after.empty() ? "" : " ", fmt::join(reading.reach.after, " "));
-  out += fmt::format("  {}\n", granted.by->growth);
+  out += fmt::format("  {}\n", reading.growth.empty() ? granted.by->growth : reading.growth);
+  if (!reading.launched_by.empty())
+    out += fmt::format("  host {} launches jobs; this one serves them\n", reading.launched_by);
   for (const Host& host : hosts) {
     out += fmt::format("{} slots={}", host.name, host.slots);
     if (!host.cores.empty()) out += fmt::format(" cores={}", fmt::join(host.cores, ","));

@@ -3,6 +3,7 @@
 // Processing with Static Work Assignment") and JobSet (jobset.sigs.k8s.io, pod names
 // <jobset>-<replicatedjob>-<job index>-<pod index>.<subdomain>).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/status.h"
 #include "base/text.h"
@@ -29,6 +30,9 @@ constexpr const char* kToPod =
     "|| exit; for pod in $found; do shift; exec kubectl exec --stdin \"$pod\" -- \"$@\"; done; "
     "echo \"no pod of host $1 runs\" >&2; exit 1";
 
+// What the operator keeps up to date with the pods that run.
+constexpr const char* kDiscovery = "/etc/mpi/discover_hosts.sh";
+
 // Pods have sshd; if the operator provides its own command to reach pods, uses that.
 Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& name) {
   Reading reading;
@@ -40,6 +44,8 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
     REGROUP_RETURN_IF_ERROR(sum.add(host.name, host.no_slots ? 0 : std::max(1U, host.slots)));
   reading.facts.push_back(fact(input, name));
   sum.mark_here(input.host_name);
+  if (input.read_file && input.read_file(kDiscovery).ok())
+    reading.growth = fmt::format("grows as --host-discovery-script {} says", kDiscovery);
   reading.allocation.hosts = std::move(sum.hosts());
   if (input.has("OMPI_MCA_plm_rsh_agent")) {
     reading.facts.push_back(fact(input, "OMPI_MCA_plm_rsh_agent"));
@@ -124,6 +130,31 @@ Result<Reading> read_indexed(const AllocInput& input) {
   reading.facts.push_back(fact(input, counter));
   reading.allocation.hosts = std::move(sum.hosts());
   reading.reach = {{"/bin/sh", "-c", kToPod, "kubectl"}, {}, "kubectl exec"};
+  const std::string first = names.name(0, 0);
+  std::vector<std::string> jobs;
+  for (std::uint32_t job = 0; job < names.jobs; ++job) {
+    const std::string pod = names.name(job, 0);
+    jobs.push_back(pod.substr(0, pod.rfind('-')));
+  }
+  const std::string label = "--selector=batch.kubernetes.io/job-name";
+  const std::vector<std::string> get = {"kubectl", "get", "pods", "--request-timeout=10s"};
+  // A member that starts a job of its own is not one of the copies of this command.
+  const bool launches = (index == 0 && names.job == 0) || input.has("REGROUP_JOB");
+  if (launches) {
+    reading.print_running = get;
+    reading.print_running.insert(
+        reading.print_running.end(),
+        {"--output=name", "--field-selector=status.phase=Running",
+         jobs.size() == 1 ? fmt::format("{}={}", label, jobs[0])
+                          : fmt::format("{} in ({})", label, fmt::join(jobs, ","))});
+    return reading;
+  }
+  reading.launched_by = first;
+  reading.print_phases = get;
+  reading.print_phases.insert(
+      reading.print_phases.end(),
+      {R"(--output=jsonpath={range .items[*]}{.status.phase}{"\n"}{end})",
+       fmt::format("{}={},batch.kubernetes.io/job-completion-index=0", label, jobs[0])});
   return reading;
 }
 

@@ -41,6 +41,13 @@ struct Reading {
   std::vector<std::string> facts;     // the sources used: "SLURM_JOB_NODELIST=n[1-3]"
   std::vector<std::string> warnings;  // sentences: which sources disagree, and which one is used
   Reach reach;                        // how to start agents; empty: by ssh
+  std::string growth = {};            // in place of AllocatorRow::growth
+  // The host whose copy of this command launches the job, and what prints the phases of its pods;
+  // "": this process launches it.
+  std::string launched_by = {};
+  std::vector<std::string> print_phases = {};
+  // Prints "pod/ADDRESS-RANDOM" for each host whose pod runs; empty: all hosts are there.
+  std::vector<std::string> print_running = {};
 };
 
 // Collects hosts in the order in which they are first named. Checks that names have a bounded

@@ -24,6 +24,7 @@
 #include "launcher/cli/join_relay.h"
 #include "launcher/job/grant.h"
 #include "launcher/job/job_files.h"
+#include "launcher/job/pods.h"
 #include "launcher/job/start.h"
 #include "launcher/lease/grant_lines.h"
 #include "launcher/lease/leased_agents.h"
@@ -370,6 +371,7 @@ int run_join(const CommandLine& command) {
     return socket.ok() ? run_relay(*socket) : job::fail(socket.status().message(), 1);
   const auto grant = hosts_of(*words, command.environment);
   if (!grant.ok()) return job::fail(grant.status().message(), 1);
+  if (!grant->launched_by.empty()) return job::serve_launcher(*grant, command.environment, false);
   if (!socket.ok() && words->through.empty()) return job::fail(socket.status().message(), 1);
   lease::LeaseOffer offer{.grant = *grant,
                           .grace = words->grace.value_or(usual_grace(*words, command.environment))};

@@ -68,6 +68,9 @@ base::Result<spec::Grant> grant_of(const spec::Environment& environment,
   grant.before = std::move(reading.reach.before);
   grant.after = std::move(reading.reach.after);
   grant.warnings = std::move(reading.warnings);
+  grant.launched_by = std::move(reading.launched_by);
+  grant.print_phases = std::move(reading.print_phases);
+  grant.print_running = std::move(reading.print_running);
   for (alloc::Host& host : reading.allocation.hosts) {
     spec::HostRequest& request = grant.hosts.emplace_back();
     request.name = std::move(host.name);

@@ -17,6 +17,7 @@
 #include "launcher/job/job_files.h"
 #include "launcher/job/launch_elastic.h"
 #include "launcher/job/launch_fixed.h"
+#include "launcher/job/pods.h"
 #include "launcher/job/resolve.h"
 #include "launcher/job/restarts.h"
 #include "launcher/job/start.h"
@@ -90,6 +91,9 @@ LaunchEnd launch_job(const spec::JobSpec& spec, const JobLaunch& launch) {
 }  // namespace
 
 int run_job(const spec::JobSpec& spec) {
+  if (!spec.grant.launched_by.empty() && !spec.do_not_launch)
+    return serve_launcher(spec.grant, spec.environment, spec.quiet);
+  if (const auto ended = wait_for_pods(spec)) return *ended;
   Restarts restarts(spec);
   for (;;) {
     const auto over = restarts.over(launch_job(spec, restarts.launch()));

@@ -33,6 +33,12 @@ struct Grant {
   std::vector<std::string> before, after;
   std::vector<std::string> warnings;  // sentences
   std::string job;                    // the allocator's id of this job; "": none
+  // Every host runs this command, and the copy of `launched_by` launches the job; "": this one
+  // does. The command `print_phases` prints the phases of its pods, one a line.
+  std::string launched_by = {};
+  std::vector<std::string> print_phases = {};
+  // Prints "pod/ADDRESS-RANDOM" for each host whose pod runs; empty: all hosts are there.
+  std::vector<std::string> print_running = {};
 };
 
 // Names of the same host: host_key() of each name -> host_key() of the host's first name.

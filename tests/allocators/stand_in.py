@@ -238,11 +238,17 @@ def kubectl(words: list[str]) -> None:
             pods.append(name)
         elif name not in ("-q", "--quiet"):
             refuse(f"{name}: not taken here")
-    if len(pods) != 1 or pods[0].removeprefix("pod/") not in os.environ["STAND_IN_PODS"].split():
+    if len(pods) != 1 or pods[0].removeprefix("pod/") not in pods_here():
         refuse(f"pods {pods} not found")
     if not stdin:
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     run(command)
+
+
+def pods_here() -> list[str]:
+    """Those that run, or "@FILE", which lists them and may change."""
+    text = os.environ["STAND_IN_PODS"]
+    return (Path(text[1:]).read_text() if text.startswith("@") else text).split()
 
 
 def kubectl_get(words: list[str]) -> None:
@@ -256,10 +262,13 @@ def kubectl_get(words: list[str]) -> None:
         refuse(f"{unknown}: not taken here")
     labels = dict(word.split("=", 1) for word in given["--selector"].split(","))
     host = labels["batch.kubernetes.io/job-name"] + "-"
-    host += labels.get("batch.kubernetes.io/job-completion-index", "0") + "-"
-    found = [pod for pod in os.environ["STAND_IN_PODS"].split() if pod.startswith(host)]
+    index = labels.get("batch.kubernetes.io/job-completion-index")
+    host += f"{index}-" if index else r"\d+-"
+    found = [pod for pod in pods_here() if re.match(host, pod)]
     if given["--output"] == "name":
         print("".join(f"pod/{pod}\n" for pod in found), end="")
+    elif ".status.phase" in given["--output"]:
+        print(Path(os.environ["STAND_IN_PHASES"]).read_text(), end="")
     else:
         print("45", end="")
 

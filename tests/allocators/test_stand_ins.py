@@ -122,6 +122,7 @@ class Job:
             assert text in output.read_text(), output.read_text()
 
         self.signal = process.send_signal
+        self.wait = process.wait
         try:
             yield until_said
         finally:
@@ -144,6 +145,70 @@ def test_agents_come_by_the_allocators_command(job: Job):
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall(r"rank (\d) of 4", done.stdout)) == ["0", "1", "2", "3"], done.stderr
     assert re.search(job.reached, job.log.read_text(), re.M), job.log.read_text()
+
+
+def served_pod(folder: Path) -> Job:
+    """The second pod of an Indexed Job, which runs the same command as the first."""
+    folder.chmod(0o700)
+    job = Job(folder, "kubernetes")
+    job.host = "train-1"
+    job.environment |= {
+        "JOB_COMPLETION_INDEX": "1",
+        "HOSTNAME": "train-1",
+        "STAND_IN_PHASES": str(folder / "phases"),
+        "REGROUP_TIME_LIMIT_FACTOR": "0.1",
+    }
+    (folder / "phases").write_text("Pending\n")
+    return job
+
+
+@pytest.mark.parametrize(("end", "status"), [("Succeeded", 0), ("Failed", 1)])
+@pytest.mark.parametrize("verb", [["-np", "4", "touch", "ran"], ["join"]])
+def test_other_pods_of_an_indexed_job_end_with_the_first(
+    tmp_path: Path, end: str, status: int, verb: list[str]
+):
+    job = served_pod(tmp_path)
+    with job.start(*verb) as said:
+        said("host train-0 launches the job; this host serves it until it ends")
+        job.signal(signal.SIGCHLD)  # of an orphan
+        (tmp_path / "phases").write_text(f"Failed\n{end}\n")
+        assert job.wait(DEADLINE_S) == status
+    assert "exec" not in job.log.read_text()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_agents_hear_that_their_pod_ends(tmp_path: Path):
+    """Kubernetes tells the pod's first process alone."""
+    job = served_pod(tmp_path)
+    agent = tmp_path / "regroup-agent"
+    shutil.copy("/bin/sleep", agent)
+    others = {**job.environment, "HOSTNAME": "train-2"}
+    with (
+        subprocess.Popen([agent, "600"], env=job.environment) as ours,
+        subprocess.Popen([agent, "600"], env=others) as foreign,
+    ):
+        with job.start("-np", "4", "true") as said:
+            said("host train-0 launches the job")
+        assert ours.wait(DEADLINE_S) == -signal.SIGTERM
+        assert job.status == 128 + signal.SIGTERM
+        assert foreign.poll() is None
+        foreign.kill()
+
+
+def test_the_first_pod_waits_for_the_others(tmp_path: Path):
+    tmp_path.chmod(0o700)
+    job = Job(tmp_path, "kubernetes")
+    pods = tmp_path / "pods"
+    pods.write_text("train-0-x7k2p")
+    job.environment |= {
+        "STAND_IN_PODS": f"@{pods}",
+        "REGROUP_TIME_LIMIT_FACTOR": "0.1",
+    }
+    with job.start(*SAY) as said:
+        said("waiting for pods: 1 of 1 do not run yet")
+        pods.write_text("train-0-x7k2p train-1-9zq4d")
+        said("rank 3 of 4")
+        assert job.wait(DEADLINE_S) == 0
 
 
 def test_an_elastic_job_has_agents_on_both(job: Job):

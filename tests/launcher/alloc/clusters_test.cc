@@ -266,6 +266,52 @@ TEST(Kubernetes, PodsOfAnIndexedJobKnowEachOther) {
   EXPECT_EQ(understood(job), "none");
 }
 
+TEST(Kubernetes, TheFirstPodOfAnIndexedJobLaunchesAndTheOthersServe) {
+  Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+                {"JOB_COMPLETION_INDEX", "0"},
+                {"REGROUP_PODS", "3"}},
+               {},
+               "train-0"};
+  Reading first = find_allocation(job.input(), "")->reading;
+  EXPECT_EQ(first.launched_by, "");
+  EXPECT_EQ(first.print_running.back(), "--selector=batch.kubernetes.io/job-name=train");
+  job.environment["JOB_COMPLETION_INDEX"] = "2";
+  job.host_name = "train-2";
+  const Reading other = find_allocation(job.input(), "")->reading;
+  EXPECT_EQ(other.launched_by, "train-0");
+  EXPECT_EQ(other.print_phases.back(),
+            "--selector=batch.kubernetes.io/job-name=train,"
+            "batch.kubernetes.io/job-completion-index=0");
+  EXPECT_TRUE(other.print_running.empty());
+  job.environment["REGROUP_JOB"] = "12345678";  // a member of a job that runs a job
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.launched_by, "");
+}
+
+TEST(Kubernetes, TheFirstPodOfAJobSetsFirstJobLaunches) {
+  Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+                {"JOB_COMPLETION_INDEX", "0"},
+                {"REGROUP_PODS", "2"},
+                {"REGROUP_JOBS", "2"}},
+               {},
+               "train-workers-0-0"};
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.print_running.back(),
+            "--selector=batch.kubernetes.io/job-name in (train-workers-0,train-workers-1)");
+  job.host_name = "train-workers-1-0";
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.launched_by, "train-workers-0-0");
+}
+
+TEST(Kubernetes, GrowsOnlyWhereThereIsADiscoveryScript) {
+  Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"HYDRA_HOST_FILE", "/etc/mpi/hostfile"}},
+               {{"/etc/mpi/hostfile", "w-0:2\n"}},
+               "launcher"};
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.growth, "");
+  EXPECT_NE(allocation_text(job.input(), *find_allocation(job.input(), "")).find("does not grow"),
+            std::string::npos);
+  job.files["/etc/mpi/discover_hosts.sh"] = "#!/bin/sh\n";
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.growth,
+            "grows as --host-discovery-script /etc/mpi/discover_hosts.sh says");
+}
+
 // JobSet: pods are called <jobset>-<replicated job>-<job>-<pod>, their subdomain is the jobset.
 TEST(Kubernetes, PodsOfAJobSetKnowThoseOfAllItsJobs) {
   Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
