@@ -20,6 +20,7 @@
 #include "launcher/agent/tree.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/open_files.h"
+#include "launcher/spec/slurm_variables.h"
 #include "launcher/transport/secure_channel.h"
 #include "launcher/transport/tcp.h"
 
@@ -191,6 +192,7 @@ spec::Environment environment_there(spec::Environment sent, const spec::Environm
                                                 "SHELL", "TEMP",      "TMP",     "TMPDIR",
                                                 "USER",  "XAUTHORITY"};
   constexpr std::array<const char*, 5> kOfLogin{"DBUS_", "SSH_", "SLURM_", "SLURMD_", "XDG_"};
+  const spec::Environment slurm = spec::slurm_variables(sent, own);
   const auto belongs = [&](const std::string& name) {
     for (const char* one : kOfHost) {
       if (name == one) return true;
@@ -201,7 +203,10 @@ spec::Environment environment_there(spec::Environment sent, const spec::Environm
     return false;
   };
   std::erase_if(sent, [&](const auto& entry) { return belongs(entry.first); });
-  for (const auto& [name, value] : own) sent.emplace(name, value);
+  for (const auto& [name, value] : slurm) sent.emplace(name, value);
+  for (const auto& [name, value] : own) {
+    if (!spec::is_slurm_variable(name)) sent.emplace(name, value);
+  }
   return sent;
 }
 

@@ -31,6 +31,39 @@ def test_an_allocation_is_used_without_a_word(slurm: Slurm):
     assert re.search(r"^ *\d+\.\d+ ", text, re.M) is None, f"a step is left: {text}"
 
 
+def test_ranks_on_all_hosts_see_the_variables_of_the_job(slurm: Slurm):
+    """An MPI library may believe them over its process manager. Those of a host are its own."""
+    seen = (
+        "$SLURM_JOB_ID $SLURM_NNODES $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE "
+        "$SLURM_STEP_ID $SLURM_CPU_BIND"
+    )
+    text = said(
+        slurm,
+        "-N3",
+        "--ntasks-per-node=1",
+        script=f"regroup sh -c 'echo at $SLURMD_NODENAME $SLURM_NODEID: {seen}'",
+    )
+    ranks = dict(re.findall(r"^at (n\d \d): (.*)$", text, re.M))
+    assert set(ranks) == {"n1 0", "n2 1", "n3 2"}, text
+    assert len(set(ranks.values())) == 1, text
+    assert " 3 n[1-3] 1(x3)" in ranks["n1 0"], text
+
+
+def test_what_a_job_exports_does_not_bend_the_steps_of_agents(slurm: Slurm):
+    bent = {
+        "SLURM_CPU_BIND": "map_cpu:77",
+        "SLURM_MEM_PER_CPU": "999999999",
+        "SLURM_TRES_PER_TASK": "gres/none:9",
+        "SLURM_NTASKS_PER_NODE": "5",
+        "SLURM_DISTRIBUTION": "none-such",
+        "SRUN_CPUS_PER_TASK": "1000",
+        "SLURM_EXACT": "1",
+    }
+    exports = "; ".join(f"export {name}={value}" for name, value in bent.items())
+    text = said(slurm, "-N2", "--ntasks-per-node=1", script=f"{exports}; regroup {SAY}")
+    assert sorted(re.findall(r"rank (\d) of 2 on (n\d)", text)) == [("0", "n1"), ("1", "n2")]
+
+
 def test_the_scripts_of_the_guide_are_accepted_and_the_first_runs(slurm: Slurm):
     text = (ROOT / "docs/guide/slurm.md").read_text()
     scripts = dict(
