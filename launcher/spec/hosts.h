@@ -44,18 +44,18 @@ struct Grant {
 // Names of the same host: host_key() of each name -> host_key() of the host's first name.
 using HostAliases = std::map<std::string, std::string>;
 
-// A name of letters, digits, '-', '_' and single dots that begins with a letter, a digit or '_', or
-// an address.
-[[nodiscard]] bool is_host_name(std::string_view text);
-// Equal for two spellings of one name: in small letters, without a dot at the end; of an address
-// its one form.
-[[nodiscard]] std::string host_key(std::string_view name);
 // What is known of hosts' names. `own`: those of this host, first the one by which jobs call it.
 struct HostNames {
   std::vector<std::string> own;
   HostAliases aliases;
 };
 
+// A name of letters, digits, '-', '_' and single dots that begins with a letter, a digit or '_', or
+// an address.
+[[nodiscard]] bool is_host_name(std::string_view text);
+// Equal for two spellings of one name: in small letters, without a dot at the end; of an address
+// its one form.
+[[nodiscard]] std::string host_key(std::string_view name);
 
 // One of this host's own names and addresses, the short form of one of the two names, or a name
 // that any host has for itself.
