@@ -83,7 +83,7 @@ struct JobSpec {
   // Streams
   OutputRequest output;
   StdinRequest stdin_to;
-  std::string usage_log;  // CSV file of the members' resource usage; "": none
+  std::string usage_log;            // CSV file of the members' resource usage; "": none
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and each rank sees the one GPU of its number
   bool quiet = false;
   bool verbose = false;  // print each start of a member with its processors, and each end
