@@ -113,7 +113,7 @@ Strings words_that_differ(const std::string& there, const std::string& here) {
       return std::ranges::find(other, part) != other.end();
     });
   };
-  // Of regroup.torch; the options say it, too.
+  // Written by regroup.torch; the options contain it, too.
   const auto of_data = [](const std::string& part) {
     return part.find(" samples in batches of ") != part.npos;
   };

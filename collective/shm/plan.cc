@@ -97,7 +97,7 @@ Travel travel_of(const Operation& o, std::size_t block, const Planning& with, bo
 Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part) {
   const auto ranks = static_cast<std::size_t>(with.size);
   Plan plan{.block = o.block(with.size)};
-  // Of one contribution.
+  // The bytes of one contribution.
   const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;
   plan.contributes = !from_root(o.kind) || with.rank == o.root;
   plan.travel = travel_of(o, plan.block, with, closes);

@@ -25,7 +25,7 @@
 namespace regroup::agent {
 
 // --- controller -> agent
-// Which resources does this host have? May be sent before Setup. Answered by InventoryReply.
+// Requests the resources of this host. May be sent before Setup. Answered by InventoryReply.
 struct InventoryRequest {
   bool devices = false;  // include GPUs and NICs
   std::string topology;  // file that describes them; "": detect them

@@ -1,2 +1,2 @@
-// What Boost.Asio has of code that is no template.
+// The code of Boost.Asio that is not in templates, compiled once.
 #include <boost/asio/impl/src.hpp>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kTerminal = "a member's terminal";
 
-// Of the output modes only OPOST stays, which changes nothing by itself.
+// Clears all output modes except OPOST, which changes nothing by itself.
 base::Status set_modes(int fd, int like) {
   termios modes{};
   if (::tcgetattr(fd, &modes) != 0) return base::system_error("tcgetattr", kTerminal, errno);

@@ -241,7 +241,7 @@ void take_user(HostRequest& known, const HostRequest& host) {
   if (known.user.empty()) known.user = host.user;
 }
 
-// Of a host that is named twice; all of its slots, if one of them says no number.
+// Adds the slots of a host that is named twice: all of its slots if one entry gives no number.
 void add_slots(HostRequest& known, const HostRequest& host) {
   if (host.no_slots) return;
   const bool all = (known.slots == 0 && !known.no_slots) || host.slots == 0;
@@ -249,7 +249,7 @@ void add_slots(HostRequest& known, const HostRequest& host) {
   known.no_slots = false;
 }
 
-// What a line adds to what stands already.
+// Adds the host of a line to the hosts of the lines before.
 void add(std::vector<HostRequest>& hosts, const HostRequest& host,
          std::unordered_set<std::string>& unsized, Index& index) {
   const std::string key = host_key(host.name);

@@ -17,7 +17,7 @@ using base::Status;
 
 constexpr std::size_t kMostRanks = 65536;
 
-// What stands behind slot=.
+// Parses the value after "slot=".
 Status read_slot(std::string_view text, RankPlace& out) {
   std::string_view cpus = text;
   if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {

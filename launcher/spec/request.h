@@ -15,7 +15,7 @@ namespace regroup::spec {
 
 using Environment = std::map<std::string, std::string>;
 
-// Of one member; 0: none.
+// Limits of one member; 0: no limit.
 struct Limits {
   double cpus = 0;
   std::uint64_t memory_bytes = 0;
@@ -96,7 +96,7 @@ struct OutputRequest {
   LogRequest log = {};
 };
 
-// Who gets standard input.
+// The members that receive standard input.
 struct StdinRequest {
   enum class To : std::uint8_t { kRank, kAll, kNone };
   To to = To::kRank;
@@ -107,7 +107,7 @@ struct StdinRequest {
 // Whose rules of exit status and signals hold.
 enum class Compat : std::uint8_t { kOpenMpi, kMpich };
 
-// What becomes of a member that stands still while others wait for it.
+// What to do with a member that makes no progress while others wait for it.
 struct HungRequest {
   base::Duration after = std::chrono::seconds(60);  // 0: nobody is watched
   bool kill = false, drop = false;                  // --on-hang replace: the former; drop: both

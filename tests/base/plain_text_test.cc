@@ -1,4 +1,4 @@
-// What editors leave in files, and what is no text.
+// Byte order marks and line ends that editors write, and files that are not text.
 #include "base/plain_text.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What reaches a terminal of names that others chose.
+// Names that other users chose are safe to print to a terminal.
 #include "base/printable.h"
 
 #include <gtest/gtest.h>

@@ -47,7 +47,7 @@ TEST(Manifest, SaysWhatIsWrongWithANameByItsBeginningAndLength) {
   EXPECT_EQ(check(manifest).message(), "a tensor has an empty name");
 }
 
-// What a writer gone wrong, or an enemy, may put under a good checksum.
+// Contents that a faulty or malicious writer may put under a valid checksum.
 TEST(Manifest, RefusesWhatCannotBe) {
   const std::pair<const char*, std::function<void(Manifest&)>> kBad[] = {
       {"a file elsewhere", [](Manifest& m) { m.files[0].name = "../passwd"; }},

@@ -1,4 +1,4 @@
-// What a mapped file does not give is an answer, and other signals go where they went before.
+// An unreadable page of a mapped file becomes an error; other signals keep their handlers.
 #include "checkpoint/mapped.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ class Mapped : public testing::Test {
   }
   void fill() { ASSERT_TRUE(write_at(fd_.get(), 0, bytes_, "the file").ok()); }
   void cut(std::size_t bytes) { ASSERT_EQ(::ftruncate(fd_.get(), static_cast<off_t>(bytes)), 0); }
-  // Of the whole file, for as long as the test runs.
+  // Maps the whole file until the test ends.
   std::span<const std::byte> map() {
     void* const at = ::mmap(nullptr, kMappedBytes, PROT_READ, MAP_SHARED, fd_.get(), 0);
     EXPECT_NE(at, MAP_FAILED);

@@ -1,4 +1,4 @@
-// What every operation guarantees when nothing fails.
+// Tests what every operation guarantees if nothing fails.
 #include "tests/collective/conformance.h"
 
 #include <fmt/format.h>

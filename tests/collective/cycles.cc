@@ -94,7 +94,7 @@ Status run_generation(Communicator& comm, Generation g, std::atomic<std::uint64_
   return status;
 }
 
-// Likewise of the victim, with nothing between them: so it dies in one.
+// The same operations in the victim, without pauses, so that it dies inside one.
 Status run_to_death(Communicator& comm, Generation g, Board& board) {
   std::vector<Exchange> exchanges;
   for (std::size_t index = 0; index < std::size(kCollectives); ++index)

@@ -1,4 +1,4 @@
-// What every operation guarantees when something fails, and that the next generation works.
+// Tests what every operation guarantees after a failure, and that the next generation works.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>

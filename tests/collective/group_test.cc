@@ -52,7 +52,7 @@ TEST(Group, LetsTwoThreadsWaitAtOnce) {
     std::vector<std::int64_t> values{1};
     std::int64_t got = 0, sent = 5;
     const int other = 1 - group.rank();
-    // Of rank 0 a thread waits for a message that rank 1 sends only after the reduction.
+    // A thread of rank 0 waits for a message that rank 1 sends only after the reduction.
     std::thread receiver;
     if (group.rank() == 0) {
       receiver = std::thread([&] {

@@ -1,4 +1,4 @@
-// What every operation guarantees when nothing fails, for 1 to 9 ranks, which are threads or
+// Tests what every operation guarantees if nothing fails, for 1 to 9 ranks, which are threads or
 // processes: the bits of the canonical tree for every partition, data of any size, order. Delays
 // are random, seeds fixed.
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace regroup::collective::testing::shm_conformance {
 namespace {
 
 constexpr proto::Generation kGeneration = 1;
-// Of a result in these tests; several slices of cache lines.
+// The largest result in these tests: several slices of cache lines.
 constexpr std::size_t kMostElements = 3000;
 
 struct Case {

@@ -41,7 +41,7 @@ reduce::TreeFold fold_of_ranks() {
   return reduce::TreeFold::compile(leaves, kRanks).value();
 }
 
-// What one rank has, and its data path.
+// The memory of one rank, and its data path.
 struct Rank {
   Rank(const shmem::Arena& arena, int rank, shm::SingleCopyMode single_copy)
       : sync(1, {}, peers_of(arena), rank),

@@ -99,7 +99,7 @@ Bytes piece_of(int rank, std::size_t block, int part) {
       1000 * static_cast<std::uint64_t>(rank) + 10 * block + static_cast<std::uint64_t>(part));
 }
 
-// What the ranks bring, of one piece of each block.
+// The inputs of the ranks, one piece of each block.
 std::vector<Bytes> inputs_of(const Row& row, int part) {
   std::vector<Bytes> inputs(kRanks);
   for (int r = 0; r < kRanks; ++r) {

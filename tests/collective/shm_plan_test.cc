@@ -79,7 +79,7 @@ TEST(ShmPlan, UsesInlineChunksOnlyWhereNothingForbidsThem) {
   EXPECT_EQ(travel(shm::InlineMode::kAlways, false, true), shm::Travel::kInOneChunk);
 }
 
-// Of several ranks, only one that contributes or receives alone may leave.
+// With several ranks, only a rank that alone contributes or receives may leave early.
 TEST(ShmPlan, LetsOnlyRanksThatReceiveNothingExitEagerly) {
   const Bytes memory(64 * kKiB);
   const auto exits = [&](Kind kind, int rank, int root) {

@@ -33,7 +33,8 @@ struct Round {
   Status failed;
 };
 
-// Of a communicator: generation, and for groups the path of splits and colors that led to it.
+// Identifies a communicator: generation, and for groups the path of splits and colors that led to
+// it.
 using Name = std::vector<std::uint64_t>;
 
 struct Hub {
@@ -54,8 +55,8 @@ std::string describe(const Operation& o, int size) {
                      name_of(o.dtype), name_of(o.op), o.root);
 }
 
-// Of `node`, from the partial sums that there are of it. All leaves at once: 16-bit types round
-// once.
+// Returns the sum of `node` from its partial sums. Adds all leaves at once, as 16-bit types round
+// only once.
 Bytes sum_of(std::span<const Partial> partials, proto::Interval node, Dtype dtype) {
   const auto known = std::ranges::find(partials, node, &Partial::leaves);
   if (known != partials.end()) return {known->data.begin(), known->data.end()};

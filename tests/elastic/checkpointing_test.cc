@@ -45,7 +45,7 @@ nlohmann::json description_of(Agent& agent) {
       std::string(reinterpret_cast<const char*>(area.data()) + header.offset, header.bytes));
 }
 
-// What the agent would write of the tensor.
+// Returns the bytes of the tensor that the agent would write.
 std::vector<std::byte> saved(Agent& agent, const nlohmann::json& tensor) {
   const auto bytes = tensor["shape"][0].get<std::size_t>();
   const std::byte* from = agent.arena().at(tensor["offset"].get<std::uint64_t>());

@@ -219,7 +219,7 @@ TEST(LaunchTest, AProcessThatARankStartedAfterItHadJoinedIsNotTheRank) {
   const auto inside = find(own, {joined, mpirun});
   ASSERT_TRUE(inside.ok() && inside->has_value());
   EXPECT_EQ((*inside)->rank_joined, 50);
-  // What has joined above the launcher is somebody else's.
+  // A process that has joined above the launcher belongs to another launch.
   const auto below = find(own, {mpirun, {50, "", "python", {}, /*joined=*/true}});
   ASSERT_TRUE(below.ok() && below->has_value());
   EXPECT_EQ((*below)->rank_joined, 0);

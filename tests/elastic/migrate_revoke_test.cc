@@ -100,7 +100,7 @@ TEST(MigrateRevoke, BeforeTheFirstStepLeavesNoMixtureBehind) {
   end_in_the_middle(agent, mine, [&] { EXPECT_TRUE(mine.bytes() == initial); });
 }
 
-// Of one donor and one newcomer, whose hook revokes generation 1 in the middle.
+// Runs one donor and one newcomer, whose hook revokes generation 1 during the copy.
 void revoked_by_the_newcomer(
     Agent& agent, Bytes& mine, int loads_before, const std::function<void()>& between = [] {}) {
   Bytes theirs(random_bytes(agent.arena().spec().snapshot_bytes, 1));

@@ -1,4 +1,4 @@
-// What TrackedState saves is what it loads. The hand-over between processes is tested in tests/cli
+// TrackedState loads what it has saved. The hand-over between processes is tested in tests/cli
 // and tests/chaos.
 #include "regroup/state.h"
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kCut = 500;  // what an agent says is cut there, if need be within a letter
 
-// What was understood of `bytes`, if anything.
+// Returns what was parsed from `bytes`, if anything.
 template <class Parse>
 auto understood(std::string_view bytes, Parse parse) {
   auto first = parse(bytes);

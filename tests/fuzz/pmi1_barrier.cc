@@ -55,7 +55,7 @@ struct Host {
   Pmi1Group group;
 };
 
-// What a barrier would carry of what these commands put.
+// Returns the values that a barrier would carry after these commands.
 std::string values_of(Host& host, std::string_view bytes) {
   Pmi1Reader reader;
   reader.append(bytes);

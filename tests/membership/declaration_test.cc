@@ -1,4 +1,4 @@
-// What a member is refused for, by name.
+// A member with another declaration is refused, with the name of the difference.
 #include "membership/declaration.h"
 
 #include <gtest/gtest.h>

@@ -23,8 +23,8 @@ TEST_F(HostsTest, WhoseSizeNobodySaidGrowsWithItsHosts) {
   expect_success(job);
 }
 
-// Who lends a host to a job whose size was said wants it used: the job is larger as long as it is
-// there.
+// A host that is lent to a job of a given size is used: the job is larger as long as it has the
+// host.
 TEST_F(HostsTest, WhatAUserLendsComesBeyondTheSizeThatWasSaid) {
   SimOptions o = three_hosts();
   o.policy.max = 8;

@@ -1,4 +1,4 @@
-// Of a failure that several members of a host have, one prints its traceback.
+// If several members of a host have the same failure, only one prints its traceback.
 #include "membership/agent/printed_failures.h"
 
 #include <gtest/gtest.h>

@@ -134,7 +134,7 @@ bool SimJob::settle(SimMember& m) {
   return true;
 }
 
-// Of a state transfer, or newcomers of an earlier generation.
+// True if a state transfer, or a newcomer of an earlier generation, still reads.
 bool SimJob::old_readers(const SimMember& m) {
   for (const auto& [id, other] : members) {
     if (!other.alive || other.node != m.node || !other.slot) continue;

@@ -137,7 +137,7 @@ bool SimJob::catch_up(SimMember& m) {
   return transfer_offered(m) && load_transfer(m);
 }
 
-// What source `index` gives of the snapshot; it came with sums of its own, which were right.
+// Carries the part of source `index` of the snapshot, whose checksums were right.
 bool SimJob::carry_part(proto::NodeId id, std::size_t index) {
   Node& node = nodes_.at(id);
   const auto& sources = node.fetch->sources;

@@ -259,7 +259,7 @@ TEST(DoorbellModel, MutantCountsInTwoAccesses) { expect_caught<CountsInTwoAccess
 
 TEST(DoorbellModel, MutantCountsModuloTwo) { expect_caught<CountsModuloTwo>({2}); }
 
-// What the store buffers of the search are for: without them this mutant passes.
+// Shows why the search has store buffers: without them it does not find this mutant.
 TEST(DoorbellModel, MutantCountsWithAReleaseStoreNeedsStoreBuffers) {
   EXPECT_TRUE(search<CountsWithAReleaseStore>({1}, false).complete);
   expect_caught<CountsWithAReleaseStore>({1}, true);

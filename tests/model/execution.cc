@@ -113,7 +113,7 @@ void Execution::note(const std::function<void()>& ghost) {
   ++next_;
 }
 
-// What the fiber itself sees: its own newest store, else memory.
+// Reads as the fiber itself does: its own newest store, otherwise memory.
 std::uint64_t Execution::read(std::uint32_t offset, std::uint32_t size) const {
   for (auto it = me().stores.rbegin(); it != me().stores.rend(); ++it) {
     if (it->offset == offset) return it->value;

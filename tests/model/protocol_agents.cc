@@ -1,4 +1,4 @@
-// What agents do while they have a coordinator: they close words, report, and take Worlds.
+// The moves of agents that have a coordinator: they close words, report, and accept Worlds.
 #include <algorithm>
 
 #include "tests/model/protocol_moves.h"

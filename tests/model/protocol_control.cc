@@ -1,4 +1,4 @@
-// What the coordinator does.
+// The moves of the coordinator.
 #include <algorithm>
 #include <cassert>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What members do: a step from opening to applying, and finish().
+// The moves of members: a step from opening to applying, and finish().
 #include <algorithm>
 
 #include "tests/model/protocol_moves.h"

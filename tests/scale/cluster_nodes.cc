@@ -204,7 +204,7 @@ void Cluster::orphaned(proto::NodeId node) {
       shared(agent::encode(agent::Ack{agent.session->accepted(), agent::Ack::Action::kReparent})));
 }
 
-// What an agent says itself.
+// Sends an agent's own message to the controller.
 void Cluster::up(proto::NodeId node, const agent::Message& message) {
   Agent& agent = *agents_[node - 1];
   if (!agent.session) return pass(node, message);
@@ -283,7 +283,7 @@ void Cluster::enter(proto::NodeId node) {
   member_slot.proved.store(newest_->generation);
 }
 
-// Of the arena only the header and the slot are looked at again.
+// Frees the pages of an arena except its header and slot, which alone are read again.
 void Cluster::forget_pages(proto::NodeId node) {
   const shmem::Arena& arena = agents_[node - 1]->core.arena();
   if (!arena.mapped()) return;

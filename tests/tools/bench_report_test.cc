@@ -25,7 +25,7 @@ struct Factors {
   double bus;
   double traffic;  // bytes / size
 };
-// Of four ranks.
+// Factors for four ranks.
 const std::map<std::string, Factors> kFactors = {
     {"allreduce", {2 * 3. / 4, 5}},
     {"reduce_scatter", {3. / 4, 5}},

@@ -34,7 +34,7 @@ void bind_to(int core) {
   EXPECT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
 }
 
-// What two ranks share.
+// Memory that two ranks share.
 struct Memory {
   char lines[2 * START_SLOT];
   std::atomic<std::uint64_t> begin[2][2];  // by rank, then by start

@@ -1,4 +1,4 @@
-// What becomes of checkpoints at a deadline, by bytes, bandwidth and time.
+// Which checkpoints complete before a deadline, by bytes, bandwidth and time.
 #include "checkpoint/writer/final_checkpoint.h"
 
 #include <gtest/gtest.h>

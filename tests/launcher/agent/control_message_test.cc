@@ -1,4 +1,4 @@
-// What a process that will become an agent can tell from the messages that wait for it.
+// What a process that will become an agent learns from the messages that wait for it.
 #include "launcher/agent/control_message.h"
 
 #include <gtest/gtest.h>

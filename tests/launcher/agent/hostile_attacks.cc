@@ -41,7 +41,7 @@ Bytes swollen() {
 
 constexpr proto::MemberId kFirstMembers = 4;  // of the job; they are on other hosts, or in `own`
 
-// Of members that run elsewhere: committed, finished, learned, and dead.
+// Slot reports of members on other hosts: committed, finished, learned, and dead.
 std::vector<proto::SlotReport> lines_of_others(const Wire& w) {
   std::vector<proto::SlotReport> lines;
   for (proto::MemberId id = 0; id < kFirstMembers; ++id) {

@@ -54,7 +54,7 @@ class Middle {
     return 0;
   }
 
-  // What the attacks may use.
+  // Functions for the attacks.
   void say(const Message& message) { up_->send(message); }
   void say_for(proto::NodeId node, const Message& message, std::uint64_t number) {
     say(Relayed{{node}, encode(message), false, {number}});
@@ -189,7 +189,7 @@ constexpr struct Attack {
        m.say(EndAgent{m.child});
        m.say(AddRoute{m.child, {1, 2, 3}});
      }},
-    // Of its own child, which lives and is heard.
+    // About its own child, which lives and sends.
     {"lost", false,
      [](Middle& m) {
        m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J",

@@ -37,7 +37,7 @@ constexpr double kNothing = 2e-3;   // seconds: less is not compared
 constexpr int kSamples = 2;         // of which the smaller counts
 constexpr std::size_t kRounds = 8;
 constexpr std::size_t kAtOnce = 64;  // are lost together
-// Of those below, nobody is above another.
+// Agents from here on are leaves of the tree.
 constexpr std::size_t kFirstLeaf = kTimes * kFewInTree / kRadix;
 constexpr std::size_t kConnecting = 32;  // as spawners have it
 constexpr seconds kScaleLimit{60};

@@ -80,7 +80,7 @@ class SpawnerTest : public testing::Test {
   std::unique_ptr<agent::Spawner> by_fork() {
     return agent::make_fork_spawner(loop_, secret_, told_.events(), options_).value();
   }
-  // What the one sentence says of an order that fails.
+  // Returns the status with which an order fails.
   base::Status failure(agent::Spawner& spawner, agent::AgentOrder order) {
     const proto::NodeId node = order.node;
     spawner.start(std::move(order));

@@ -56,7 +56,7 @@ TEST(Allocators, EachHasItsWayToHosts) {
   EXPECT_TRUE(way(open_pbs).before.empty());  // the user's own ssh command, as a tree
   EXPECT_EQ(way(open_pbs).after,
             (std::vector<std::string>{"/opt/pbs/bin/pbs_attach", "-j", "9.server"}));
-  // Of an array of jobs; ssh gives it to a shell.
+  // The id of an array job; ssh passes it to a shell.
   open_pbs.environment["PBS_JOBID"] = "9[2].server";
   EXPECT_EQ(way(open_pbs).after.back(), "'9[2].server'");
   open_pbs.files["/etc/pbs.conf"] = "PBS_EXEC=/opt/$(reboot)\n";
@@ -85,7 +85,7 @@ TEST(Allocators, TellHowLongANoticeIs) {
   Recorded slurm = slurm_job();
   EXPECT_EQ(grace_of(slurm), "error: SLURM_JOB_PARTITION is not set");
   slurm.environment["SLURM_JOB_PARTITION"] = "low";
-  // Of Slurm 22.05.8, lines that are not looked at left out: both commands print all of this here.
+  // Output of Slurm 22.05.8 without unused lines; here both commands print all of it.
   slurm.printed =
       "KeepAliveTime           = SYSTEM_DEFAULT\nKillOnBadExit           = 0\n"
       "KillWait                = 5 sec\nPartitionName=low AllowGroups=ALL GraceTime=10 Hidden=NO\n";

@@ -1,4 +1,4 @@
-// What allocators are asked, word by word, and what LSF tells.
+// The exact requests to allocators, and the answers of LSF.
 #include "launcher/alloc/resize.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What `regroup join` and the controller say of agents that the former starts; and what is no such
-// line.
+// The lines that `regroup join` and the controller exchange about agents, and lines that are
+// refused.
 #include "launcher/lease/grant_lines.h"
 
 #include <gtest/gtest.h>

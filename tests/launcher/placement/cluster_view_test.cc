@@ -1,4 +1,4 @@
-// What hosts say of themselves comes to placed members.
+// Placed members receive what hosts report about themselves.
 #include "launcher/placement/cluster_view.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,4 @@
-// What placement chooses, against the choices of others and against measurements: the oracles of
-// issue 8.
+// Compares the choices of placement with those of other programs and with measurements (issue 8).
 #include "launcher/placement/device_place.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What the real mpirun 5.0.11 answered on recorded and synthetic machines
+// The answers of the real mpirun 5.0.11 on recorded and synthetic machines
 // (tests/golden/placement/record.py), and where we mean to differ from it.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ const std::map<std::string, std::string>& better() {
        "UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | UNBOUND | "
        "UNBOUND | "
        "UNBOUND | UNBOUND"},
-      // Of a core that is not there mpirun makes another one.
+      // mpirun replaces a core that does not exist by another one.
       {"-np 2 --map-by rankfile:file=ranks3 --use-hwthread-cpus",
        "package[1][hwt:L10-13] | package[0][hwt:L3]"},
       // mpirun leaves an object with too few free cores to a later program. We fill from the first

@@ -35,7 +35,7 @@ Cluster of_processors(std::size_t count, std::uint32_t slots = 4) {
   return out;
 }
 
-// The same with 4 GPUs each, two near each package, and a NIC at each.
+// Hosts with 4 GPUs, two near each package, and a NIC near each GPU.
 Cluster of_gpus(std::size_t count, std::uint32_t slots = 4) {
   topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\nswitch p0 at=numa:0\nswitch p1 at=numa:1\n"

@@ -1,4 +1,4 @@
-// What sources say, and what is understood.
+// The answers of notice sources, and how they are parsed.
 #include "launcher/preempt/notice.h"
 
 #include <fmt/format.h>

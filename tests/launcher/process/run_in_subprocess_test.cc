@@ -116,7 +116,7 @@ TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
   EXPECT_TRUE(said_.empty());
 }
 
-// Of another container of the same host name no process is seen.
+// Processes of another container with the same host name are invisible.
 TEST(LauncherIsGone, KnowsOnlyProcessesOfThisPidNamespace) {
   struct stat pids {};
   ASSERT_EQ(::stat("/proc/self/ns/pid", &pids), 0);

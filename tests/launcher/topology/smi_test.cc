@@ -223,7 +223,7 @@ TEST(NvidiaSmi, WhatIsNotUnderstoodIsSaid) {
   EXPECT_THAT(numas("\tGPU0\tGPU1\n"), HasSubstr("expected a row of a GPU"));
 }
 
-// What only looks a little like it is left to the small language.
+// Text that only resembles the matrix is parsed as the small language.
 TEST(NvidiaSmi, ACommentWithAMatrixIsAComment) {
   EXPECT_EQ(numas("# GPU0 GPU1\n# GPU0 X PIX\nnuma 0 cpus=0-3\ngpu 0 at=numa:0\n"), "0: 0");
 }

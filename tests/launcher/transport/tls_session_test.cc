@@ -1,4 +1,4 @@
-// Who gets in: only who has the job's secret, says whom it wants, and is alive to say it.
+// Only a live peer that has the job's secret and names the node that it wants is accepted.
 #include "launcher/transport/tls_session.h"
 
 #include <fcntl.h>

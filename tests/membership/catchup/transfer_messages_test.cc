@@ -1,4 +1,4 @@
-// What agents say to each other of a state transfer survives the wire, and nothing else is taken.
+// Messages of a state transfer are decoded as they were sent; all other bytes are refused.
 #include "membership/catchup/transfer_messages.h"
 
 #include <gtest/gtest.h>

@@ -49,7 +49,7 @@ class TransferSourcesTest : public TransferFixture {
     all.erase(all.begin() + lost);
     return all;
   }
-  // What source i sends, one payload behind the other.
+  // The payloads that source i sends, in order.
   Payloads true_payloads(std::uint32_t i) {
     const std::size_t chunks = begin_of(i + 1) - begin_of(i);
     return recorded(*sources_[i], kNodes[i], i, kParts, 1 + chunks + (i == 0 ? kOfResults : 0));

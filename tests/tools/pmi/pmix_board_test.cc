@@ -1,4 +1,4 @@
-// What PMIx clients publish and look up, with the real libpmix.
+// Publishes and looks up as PMIx clients do, with the real libpmix.
 #include "tools/pmi/pmix_board.h"
 
 #include <gmock/gmock.h>
