@@ -29,32 +29,33 @@ std::atomic<std::uint64_t>& Leaves::seal_word(std::uint32_t buffer) const {
 void Leaves::begin(proto::Step step) {
   for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b)
     seal_word(b).store(0, std::memory_order_release);
-  nodes_.clear();
+  tree_nodes_.clear();
   filling_.reset();
   step_ = step;
 }
 
 void Leaves::keep_owned(const std::vector<proto::SlotId>& owners, proto::SlotId self) {
-  const auto foreign = [&](const Node& node) {
+  const auto foreign = [&](const TreeNode& node) {
     for (std::uint32_t leaf = node.leaves.begin; leaf < node.leaves.end; ++leaf) {
       if (owners[leaf] != self) return true;
     }
     return false;
   };
-  for (const Node& node : nodes_) {
+  for (const TreeNode& node : tree_nodes_) {
     if (foreign(node)) seal_word(node.buffer).store(0, std::memory_order_release);
   }
-  std::erase_if(nodes_, foreign);
+  std::erase_if(tree_nodes_, foreign);
 }
 
 bool Leaves::holds(std::uint32_t leaf) const {
-  return std::any_of(nodes_.begin(), nodes_.end(),
-                     [leaf](const Node& n) { return n.leaves.contains(leaf); });
+  return std::any_of(tree_nodes_.begin(), tree_nodes_.end(),
+                     [leaf](const TreeNode& n) { return n.leaves.contains(leaf); });
 }
 
 std::optional<std::uint32_t> Leaves::free_buffer() const {
   for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b) {
-    if (std::none_of(nodes_.begin(), nodes_.end(), [b](const Node& n) { return n.buffer == b; }))
+    if (std::none_of(tree_nodes_.begin(), tree_nodes_.end(),
+                     [b](const TreeNode& n) { return n.buffer == b; }))
       return b;
   }
   return std::nullopt;
@@ -64,7 +65,7 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
   while (!free_buffer()) {
     if (!fold_one()) drop_last();
   }
-  filling_ = Node{{leaf, leaf + 1}, *free_buffer()};
+  filling_ = TreeNode{{leaf, leaf + 1}, *free_buffer()};
   // Other members must see the seal withdrawn before the first byte of the data changes.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return arena_->buffer(slot_, filling_->buffer);
@@ -74,18 +75,18 @@ void Leaves::seal() {
   assert(filling_);
   seal_word(filling_->buffer)
       .store(proto::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
-  nodes_.insert(
-      std::find_if(nodes_.begin(), nodes_.end(),
-                   [&](const Node& n) { return n.leaves.begin > filling_->leaves.begin; }),
+  tree_nodes_.insert(
+      std::find_if(tree_nodes_.begin(), tree_nodes_.end(),
+                   [&](const TreeNode& n) { return n.leaves.begin > filling_->leaves.begin; }),
       *filling_);
   filling_.reset();
 }
 
 bool Leaves::fold_one() {
   const std::uint32_t shards = arena_->spec().shards;
-  for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) {
-    Node& left = nodes_[i];
-    Node& right = nodes_[i + 1];
+  for (std::size_t i = 0; i + 1 < tree_nodes_.size(); ++i) {
+    TreeNode& left = tree_nodes_[i];
+    TreeNode& right = tree_nodes_[i + 1];
     const proto::Interval parent{left.leaves.begin, right.leaves.end};
     if (left.leaves.end != right.leaves.begin ||
         proto::canonical_parent(shards, left.leaves) != parent)
@@ -96,15 +97,15 @@ bool Leaves::fold_one() {
     right.leaves = parent;
     seal_word(right.buffer).store(proto::Seal{step_, parent}.pack(), std::memory_order_release);
     seal_word(left.buffer).store(0, std::memory_order_release);
-    nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
+    tree_nodes_.erase(tree_nodes_.begin() + static_cast<std::ptrdiff_t>(i));
     return true;
   }
   return false;
 }
 
 void Leaves::drop_last() {
-  seal_word(nodes_.back().buffer).store(0, std::memory_order_release);
-  nodes_.pop_back();
+  seal_word(tree_nodes_.back().buffer).store(0, std::memory_order_release);
+  tree_nodes_.pop_back();
 }
 
 void Leaves::add(std::uint32_t into, std::uint32_t from) {

@@ -28,7 +28,7 @@ class Leaves {
   void seal();
 
  private:
-  struct Node {
+  struct TreeNode {
     proto::Interval leaves;
     std::uint32_t buffer;
   };
@@ -42,11 +42,11 @@ class Leaves {
   const proto::SlotIndex slot_;
   const collective::Dtype dtype_;
   proto::Step step_ = 0;
-  std::vector<Node> nodes_;  // sealed, by first leaf
-  std::optional<Node> filling_;
+  std::vector<TreeNode> tree_nodes_;  // sealed, by first leaf
+  std::optional<TreeNode> filling_;
 };
 
-// The largest sealed sums of `step` that together cover every leaf owned on this node, each in its
+// The largest sealed sums of `step` that together cover every leaf owned on this host, each in its
 // owner's slot; empty while one is missing.
 [[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
     const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners);

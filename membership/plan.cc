@@ -74,21 +74,22 @@ void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
 bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
           const std::vector<std::uint32_t>& leaves) {
   const std::uint32_t buffers = proto::canonical_buffers(shards);
-  std::set<proto::Interval> nodes;
+  std::set<proto::Interval> tree_nodes;
   const auto add = [&](std::uint32_t leaf) {
-    proto::Interval node{leaf, leaf + 1};
-    while (const auto parent = proto::canonical_parent(shards, node)) {
+    proto::Interval tree_node{leaf, leaf + 1};
+    while (const auto parent = proto::canonical_parent(shards, tree_node)) {
       const std::uint32_t middle = proto::canonical_split(*parent);
-      const proto::Interval sibling = node.begin < middle ? proto::Interval{middle, parent->end}
-                                                          : proto::Interval{parent->begin, middle};
-      if (nodes.erase(sibling) == 0) break;
-      node = *parent;
+      const proto::Interval sibling = tree_node.begin < middle
+                                          ? proto::Interval{middle, parent->end}
+                                          : proto::Interval{parent->begin, middle};
+      if (tree_nodes.erase(sibling) == 0) break;
+      tree_node = *parent;
     }
-    nodes.insert(node);
+    tree_nodes.insert(tree_node);
   };
   for (std::uint32_t leaf : sealed) add(leaf);
   for (std::uint32_t leaf : leaves) {
-    if (nodes.size() >= buffers) return false;
+    if (tree_nodes.size() >= buffers) return false;
     add(leaf);
   }
   return true;

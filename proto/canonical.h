@@ -12,7 +12,7 @@
 
 namespace regroup::proto {
 
-// The m at which `node`, of at least two leaves, splits.
+// The m at which the tree node `node`, of at least two leaves, splits.
 [[nodiscard]] constexpr std::uint32_t canonical_split(Interval node) {
   return node.begin + std::bit_floor(node.size() - 1);
 }

@@ -12,6 +12,8 @@
 namespace regroup::proto {
 
 using Incarnation = std::uint32_t;  // of the coordinator
+// A node is a host of an elastic job: one life of an agent on it. A host that was lost comes back
+// as another node. What belongs to the canonical tree is a tree node.
 using NodeId = std::uint32_t;
 using SlotIndex = std::uint16_t;  // of a member in the arena of its node
 

@@ -10,7 +10,7 @@ using proto::Interval;
 // The nodes; then, if there are blocks, an empty interval that holds the generation, and the
 // blocks.
 std::vector<Interval> encode(const AllreduceProgress& progress) {
-  std::vector<Interval> out = progress.nodes;
+  std::vector<Interval> out = progress.tree_nodes;
   if (progress.completed.empty()) return out;
   out.push_back({progress.generation, progress.generation});
   out.insert(out.end(), progress.completed.begin(), progress.completed.end());
@@ -18,17 +18,17 @@ std::vector<Interval> encode(const AllreduceProgress& progress) {
 }
 
 AllreduceProgress decode_progress(std::span<const std::byte> bytes, std::uint32_t count) {
-  AllreduceProgress out{nodes_in(bytes)};
+  AllreduceProgress out{tree_nodes_in(bytes)};
   const auto end =
-      std::ranges::find_if(out.nodes, [](const Interval& i) { return i.begin == i.end; });
-  if (end == out.nodes.end()) return out;
+      std::ranges::find_if(out.tree_nodes, [](const Interval& i) { return i.begin == i.end; });
+  if (end == out.tree_nodes.end()) return out;
   out.generation = end->begin;
-  for (auto next = end + 1; next != out.nodes.end(); ++next) {
+  for (auto next = end + 1; next != out.tree_nodes.end(); ++next) {
     const std::uint32_t from = out.completed.empty() ? 0 : out.completed.back().end;
     if (next->begin >= from && next->begin < next->end && next->end <= count)
       out.completed.push_back(*next);
   }
-  out.nodes.erase(end, out.nodes.end());
+  out.tree_nodes.erase(end, out.tree_nodes.end());
   return out;
 }
 

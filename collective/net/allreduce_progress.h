@@ -17,16 +17,16 @@ namespace regroup::collective::net {
 
 using Blocks = std::vector<proto::Interval>;  // disjoint, ascending
 
-// What a host sends to the others before a sum: the nodes whose partial sums it holds, the blocks
-// of the result that are complete, and the last generation in which it began this sum.
+// What a host sends to the others before a sum: the tree nodes whose partial sums it holds, the
+// blocks of the result that are complete, and the last generation in which it began this sum.
 struct AllreduceProgress {
-  Nodes nodes;
+  TreeNodes tree_nodes;
   Blocks completed = {};
   proto::Generation generation = 0;
 };
 [[nodiscard]] std::vector<proto::Interval> encode(const AllreduceProgress& progress);
 // Decodes what another host has sent. Keeps only blocks that are ascending and below `count`; does
-// not check the nodes.
+// not check the tree nodes.
 [[nodiscard]] AllreduceProgress decode_progress(std::span<const std::byte> bytes,
                                                 std::uint32_t count);
 [[nodiscard]] constexpr std::size_t max_encoded_bytes(std::size_t leaves, std::size_t blocks) {

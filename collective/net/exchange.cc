@@ -23,13 +23,13 @@ Arithmetic Arithmetic::of(Dtype dtype, Op op) {
 Result<RankSums> RankSums::of(const Layout& layout) {
   const auto leaves = static_cast<std::uint32_t>(layout.size);
   RankSums out;
-  Nodes here;
+  TreeNodes here;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
-    Nodes ranks;
+    TreeNodes ranks;
     for (const int r : layout.hosts[host])
       ranks.push_back({static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(r) + 1});
     if (host == layout.host) here = ranks;
-    REGROUP_ASSIGN_OR_RETURN(auto largest, largest_nodes(std::move(ranks), leaves));
+    REGROUP_ASSIGN_OR_RETURN(auto largest, largest_tree_nodes(std::move(ranks), leaves));
     out.by_host.push_back(std::move(largest));
   }
   auto local = plan_merge(std::span(&here, 1), leaves);
@@ -131,11 +131,12 @@ struct Exchange::Reduction {
 
 // Receives from `host` its partial sums of the elements `at` and appends them to `held`; without a
 // copy if possible.
-Task Exchange::receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std::size_t nodes) {
+Task Exchange::receive_tree_nodes(Reduction& r, std::size_t host, MessageTag tag,
+                                  std::size_t nodes) {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const int from = r.segment.owners[host];
   for (std::uint32_t n = 0; n < nodes; ++n) {
-    tag.node = n;
+    tag.tree_node = n;
     Received message;
     co_await messenger_.receive_in_place(from, tag, bytes, &message);
     r.held.push_back(message.data);
@@ -165,10 +166,10 @@ Task Exchange::reduce_by_doubling(Reduction& r) {
     const int partner = r.segment.owners[step.partner];
     MessageTag tag = r.tag(static_cast<std::uint8_t>(MessageTag::kDoubling + k));
     for (std::uint32_t n = 0; n < r.held.size(); ++n) {
-      tag.node = n;
+      tag.tree_node = n;
       r.sends.push_back(send(partner, tag, r.part(n, r.at)));
     }
-    co_await receive_nodes(r, step.partner, tag, step.gets);
+    co_await receive_tree_nodes(r, step.partner, tag, step.gets);
     if (k + 1 < r.plan.steps.size())
       r.held = merged(step.merge, r.held, r.at.size(), r.arithmetic, &r.keep);
   }
@@ -185,17 +186,18 @@ Task Exchange::reduce_by_halving(Reduction& r) {
     const Range theirs = step.keeps_low ? high : low;
     MessageTag tag = r.tag(static_cast<std::uint8_t>(MessageTag::kHalving + k));
     for (std::uint32_t n = 0; theirs.size() > 0 && n < r.held.size(); ++n) {
-      tag.node = n;
+      tag.tree_node = n;
       r.sends.push_back(send(r.segment.owners[step.partner], tag, r.part(n, theirs)));
     }
     for (std::size_t n = 0; n < r.held.size(); ++n) r.held[n] = r.part(n, mine).data();
     r.before.push_back(std::exchange(r.at, mine));
-    if (mine.size() > 0) co_await receive_nodes(r, step.partner, tag, step.gets);
+    if (mine.size() > 0) co_await receive_tree_nodes(r, step.partner, tag, step.gets);
     if (mine.size() > 0 && k + 1 < r.plan.steps.size())
       r.held = merged(step.merge, r.held, mine.size(), r.arithmetic, &r.keep);
   }
-  for (std::size_t i = 0; r.at.size() > 0 && i < r.plan.extra_nodes.size(); ++i) {
-    co_await receive_nodes(r, r.plan.base + i, r.tag(MessageTag::kExtra), r.plan.extra_nodes[i]);
+  for (std::size_t i = 0; r.at.size() > 0 && i < r.plan.extra_tree_nodes.size(); ++i) {
+    co_await receive_tree_nodes(r, r.plan.base + i, r.tag(MessageTag::kExtra),
+                                r.plan.extra_tree_nodes[i]);
   }
 }
 
@@ -220,7 +222,7 @@ Task Exchange::allgather_results(Reduction& r) {
   for (std::size_t k = r.plan.steps.size(); k-- > 0;) {
     const int partner = r.segment.owners[r.plan.steps[k].partner];
     MessageTag tag = r.tag(MessageTag::kResult);
-    tag.node = static_cast<std::uint32_t>(k);
+    tag.tree_node = static_cast<std::uint32_t>(k);
     const Range mine = r.at;
     const Range whole = r.before[k];
     const Range theirs =
@@ -252,7 +254,7 @@ Task Exchange::delegate_to_base(Reduction& r) {
     const Range share = share_of_host(r.at, host, r.plan.base);
     MessageTag tag = r.tag(MessageTag::kExtra);
     for (std::uint32_t n = 0; share.size() > 0 && n < r.held.size(); ++n) {
-      tag.node = n;
+      tag.tree_node = n;
       r.sends.push_back(send(r.segment.owners[host], tag, r.part(n, share)));
     }
   }

@@ -26,7 +26,7 @@ struct Arithmetic {
   [[nodiscard]] std::size_t work_size() const { return size_of(work); }
 };
 
-// For each node of a list, the address of its partial sums of a range of elements.
+// For each tree node of a list, the address of its partial sums of a range of elements.
 using PartialSums = std::vector<const std::byte*>;
 
 // How to sum the inputs of all ranks, where each rank is one leaf.
@@ -34,7 +34,7 @@ struct RankSums {
   Merge local;      // merges the inputs of this host's ranks
   Halving between;  // the steps between hosts
   Merge whole;      // merges the partial sums of all hosts
-  std::vector<Nodes> by_host;
+  std::vector<TreeNodes> by_host;
 
   [[nodiscard]] static base::Result<RankSums> of(const Layout& layout);
 };
@@ -84,8 +84,8 @@ class Exchange {
  private:
   struct Reduction;  // the state of one reduce()
 
-  [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, MessageTag tag,
-                                   std::size_t nodes);
+  [[nodiscard]] Task receive_tree_nodes(Reduction& r, std::size_t host, MessageTag tag,
+                                        std::size_t nodes);
   [[nodiscard]] bool uses_doubling(const Reduction& r) const;
   [[nodiscard]] Task reduce_by_doubling(Reduction& r);
   [[nodiscard]] Task reduce_by_halving(Reduction& r);

@@ -35,11 +35,11 @@ struct MessageTag {
   std::uint8_t phase = kBlock;  // kHalving or kDoubling + step
   std::uint32_t chunk = 0;      // below 2^20
   std::uint32_t segment = 0;    // below 2^20
-  std::uint32_t node = 0;       // below 2^16
+  std::uint32_t tree_node = 0;  // below 2^16
 
   [[nodiscard]] std::uint64_t pack() const {
     return static_cast<std::uint64_t>(phase) << 56 | static_cast<std::uint64_t>(chunk) << 36 |
-           static_cast<std::uint64_t>(segment) << 16 | node;
+           static_cast<std::uint64_t>(segment) << 16 | tree_node;
   }
 };
 

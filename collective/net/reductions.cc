@@ -261,21 +261,21 @@ Task reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   std::vector<Task> tasks;
   for (std::size_t k = 0; k < proxied.mine.size(); ++k) {
     const PartialSums held = folded(k + 1);
-    for (std::uint32_t node = 0; node < held.size(); ++node) {
-      tasks.push_back(
-          x.send(proxied.mine[k], {MessageTag::kBlock, p.index, 0, node}, {held[node], work}));
+    for (std::uint32_t tree_node = 0; tree_node < held.size(); ++tree_node) {
+      tasks.push_back(x.send(proxied.mine[k], {MessageTag::kBlock, p.index, 0, tree_node},
+                             {held[tree_node], work}));
     }
   }
   PartialSums all;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
     const PartialSums mine = host == layout.host ? folded(0) : PartialSums();
     all.insert(all.end(), mine.begin(), mine.end());
-    for (std::uint32_t node = 0; host != layout.host && node < x.rank_sums().by_host[host].size();
-         ++node) {
+    for (std::uint32_t tree_node = 0;
+         host != layout.host && tree_node < x.rank_sums().by_host[host].size(); ++tree_node) {
       all.push_back(p.room(x.scratch(), work));
       const int from = layout.hosts[host][layout.proxy_for(host, layout.rank)];
-      tasks.push_back(
-          x.receive(from, {MessageTag::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
+      tasks.push_back(x.receive(from, {MessageTag::kBlock, p.index, 0, tree_node},
+                                {p.keep.back().data(), work}));
     }
   }
   for (Task& task : tasks) co_await task;

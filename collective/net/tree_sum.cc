@@ -27,7 +27,7 @@ using InFlight = std::deque<std::pair<Task, proto::Interval>>;
 
 // Exchanges the nodes and the progress of each host. One rank of each host suffices, as all of a
 // host know them.
-Task exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
+Task exchange_progress(Exchange& x, Sum& s, std::vector<TreeNodes>* by_host) {
   const Layout& layout = x.layout();
   const auto count = static_cast<std::uint32_t>(s.of.blocks.marks.size());
   const auto mine = encode(s.progress);
@@ -46,13 +46,13 @@ Task exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
                                     {MessageTag::kNodes}, &progress[host]));
   }
   for (Task& task : tasks) co_await task;
-  by_host->assign(layout.hosts.size(), s.of.here.nodes);
+  by_host->assign(layout.hosts.size(), s.of.here.tree_nodes);
   s.common = s.progress.completed;
   for (std::size_t host = 0; host < progress.size(); ++host) {
     if (host == layout.host) continue;
     AllreduceProgress other = decode_progress(progress[host], count);
     s.common = common_blocks({{}, std::move(s.common), s.progress.generation}, other);
-    (*by_host)[host] = std::move(other.nodes);
+    (*by_host)[host] = std::move(other.tree_nodes);
   }
 }
 
@@ -101,12 +101,12 @@ Task tree_sum(Exchange& x, const TreeSum& of) {
   // Members of an earlier generation have left, so they mark no more blocks; and no member of this
   // generation marks one before all ranks of this host have read the marks, which the local barrier
   // waits for.
-  s.progress.nodes = of.here.nodes;
+  s.progress.tree_nodes = of.here.tree_nodes;
   s.progress.completed = marked(of.blocks);
   if (!s.progress.completed.empty())
     s.progress.generation = of.blocks.generation->load(std::memory_order_acquire);
   if (layout.local_size() > 1) co_await x.run_locally(Operation::barrier());
-  std::vector<Nodes> by_host;
+  std::vector<TreeNodes> by_host;
   co_await exchange_progress(x, s, &by_host);
   const auto plan = plan_halving(layout.host, by_host, of.leaves);
   if (!plan.ok()) {

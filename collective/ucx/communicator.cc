@@ -71,13 +71,13 @@ Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
     return group_.local->tree_reducer().reduce(partials, leaf_count, result, dtype, deadline,
                                                blocks);
   REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
-  net::Nodes nodes;
+  net::TreeNodes tree_nodes;
   net::PartialSums inputs;
   for (const Partial& partial : partials) {
-    nodes.push_back(partial.leaves);
+    tree_nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  REGROUP_ASSIGN_OR_RETURN(auto here, net::plan_merge(std::span(&nodes, 1), leaf_count));
+  REGROUP_ASSIGN_OR_RETURN(auto here, net::plan_merge(std::span(&tree_nodes, 1), leaf_count));
   const net::TreeSum s{leaf_count,
                        result,
                        net::Arithmetic::of(dtype, Op::kSum),

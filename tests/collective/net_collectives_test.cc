@@ -94,7 +94,7 @@ class TreeSums : public ::testing::Test {
     results_.assign(held.size(), Bytes(bytes));
     std::list<net::TreeSum> sums;
     for (const proto::NodeId node : nodes) {
-      net::Nodes list;
+      net::TreeNodes list;
       net::PartialSums inputs;
       for (const Sealed& part : held[node]) {
         list.push_back(part.leaves);

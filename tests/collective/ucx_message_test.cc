@@ -65,9 +65,9 @@ std::vector<Seed> addresses() {
 // The nodes of four hosts, of which the target uses the first one, two, three and four.
 std::vector<Seed> nodes() {
   const auto seed = [](const char* name, std::uint32_t leaves,
-                       const std::vector<net::Nodes>& hosts) {
+                       const std::vector<net::TreeNodes>& hosts) {
     Seed out{name, {leaves}, {}};
-    for (const net::Nodes& list : hosts) {
+    for (const net::TreeNodes& list : hosts) {
       const auto bytes = std::as_bytes(std::span(list));
       out.numbers.push_back(static_cast<std::uint32_t>(bytes.size()));
       out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
@@ -110,18 +110,18 @@ TEST(UcxGolden, EveryFileIsItsSample) {
 // A reduction is planned if the hosts together hold each leaf once.
 TEST(UcxNodes, OfHostsThatHoldAllLeavesOnceArePlanned) {
   for (const Seed& seed : nodes()) {
-    std::vector<net::Nodes> by_host;
+    std::vector<net::TreeNodes> by_host;
     std::span<const std::byte> rest(seed.bytes);
     for (std::size_t host = 1; host < seed.numbers.size(); ++host) {
       if (seed.numbers[host] == 0) break;
-      by_host.push_back(net::nodes_in(rest.first(seed.numbers[host])));
+      by_host.push_back(net::tree_nodes_in(rest.first(seed.numbers[host])));
       rest = rest.subspan(seed.numbers[host]);
     }
     const auto plan = net::plan_halving(0, by_host, seed.numbers[0]);
     EXPECT_EQ(plan.ok(), std::string(seed.name) != "twice")
         << seed.name << plan.status().to_string();
   }
-  EXPECT_EQ(net::nodes_in(Bytes(8 + 7)).size(), 1U);
+  EXPECT_EQ(net::tree_nodes_in(Bytes(8 + 7)).size(), 1U);
 }
 
 }  // namespace

@@ -29,13 +29,13 @@ std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<net::Ra
 TEST(UcxProgress, WhatIsEncodedComesBack) {
   const net::AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
   for (const net::AllreduceProgress& one :
-       {progress, net::AllreduceProgress{progress.nodes},
+       {progress, net::AllreduceProgress{progress.tree_nodes},
         net::AllreduceProgress{{}, progress.completed, 0}, net::AllreduceProgress{}}) {
     const auto intervals = net::encode(one);
     EXPECT_LE(std::as_bytes(std::span(intervals)).size(), net::max_encoded_bytes(2, 9));
     const net::AllreduceProgress back =
         net::decode_progress(std::as_bytes(std::span(intervals)), 9);
-    EXPECT_EQ(back.nodes, one.nodes);
+    EXPECT_EQ(back.tree_nodes, one.tree_nodes);
     EXPECT_EQ(back.completed, one.completed);
     EXPECT_EQ(back.generation, one.generation);
   }

@@ -262,7 +262,7 @@ struct Row {
 TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
   Bytes result(8);
   const CollectiveSignature sum = tree_reduce_signature(Dtype::kFloat32, 2, result.size());
-  const auto as_nodes = [](const net::Nodes& nodes) {
+  const auto as_nodes = [](const net::TreeNodes& nodes) {
     const auto bytes = std::as_bytes(std::span(nodes));
     return Bytes(bytes.begin(), bytes.end());
   };

@@ -22,7 +22,7 @@ constexpr std::uint32_t kMostLeaves = 512, kBlocks = 50;
 constexpr std::size_t kElements = 10'000;
 
 void check(const net::Merge& merge, std::size_t inputs) {
-  require(merge.outputs.size() == merge.nodes.size());
+  require(merge.outputs.size() == merge.tree_nodes.size());
   for (const net::Merge::Output& output : merge.outputs) {
     require(!output.inputs.empty() && (output.fold || output.inputs.size() == 1));
     for (const std::uint32_t input : output.inputs) require(input < inputs);
@@ -50,7 +50,7 @@ void check_missing(const net::Blocks& completed) {
   require(elements == kElements);
 }
 
-void plan(std::span<const net::Nodes> by_host, std::uint32_t leaves) {
+void plan(std::span<const net::TreeNodes> by_host, std::uint32_t leaves) {
   for (std::size_t host = 0; host < by_host.size(); ++host) {
     const auto plan = net::plan_halving(host, by_host, leaves);
     if (!plan.ok()) return require(!plan.status().message().empty());
@@ -63,11 +63,11 @@ void plan(std::span<const net::Nodes> by_host, std::uint32_t leaves) {
       held += step.gets;
       if (k + 1 == plan->steps.size()) break;
       check(step.merge, held);
-      held = step.merge.nodes.size();
+      held = step.merge.tree_nodes.size();
     }
-    for (const std::size_t extra : plan->extra_nodes) held += extra;
+    for (const std::size_t extra : plan->extra_tree_nodes) held += extra;
     check(plan->last, held);
-    require(plan->last.nodes.size() == 1);
+    require(plan->last.tree_nodes.size() == 1);
   }
 }
 
@@ -83,13 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::memcpy(&input, data, sizeof input);
   if (input.leaves > kMostLeaves) return 0;
   auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof input);
-  std::vector<net::Nodes> by_host;
+  std::vector<net::TreeNodes> by_host;
   std::optional<net::AllreduceProgress> all;
   for (const std::uint32_t bytes : input.bytes) {
     const auto list = rest.first(std::min<std::size_t>(bytes, rest.size()));
     net::AllreduceProgress progress = net::decode_progress(list, kBlocks);
     check(progress.completed);
-    by_host.push_back(progress.nodes);
+    by_host.push_back(progress.tree_nodes);
     if (all) progress.completed = net::common_blocks(*all, progress);
     all = std::move(progress);
     check(all->completed);
