@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-namespace regroup::process {
+namespace regroup::agent {
 namespace {
 
-class Heard final : public agent::Node {
+class Heard final : public Node {
  public:
-  void add_app(std::uint32_t, const App&) override {}
+  void add_app(std::uint32_t, const process::App&) override {}
   void drop_app(std::uint32_t) override {}
-  void start(agent::SpaceOrder) override {}
+  void start(SpaceOrder) override {}
   void signal(proto::MemberId, int) override {}
   void tell(const pmi::Message& message) override { told.push_back(message); }
   void settle() override {}
@@ -34,7 +34,7 @@ class HostExchangeTest : public ::testing::Test {
 
   std::array<Heard, 3> nodes_;
   Words cut_off_, stuck_;
-  agent::HostExchange exchange_{
+  HostExchange exchange_{
       {[this](std::uint32_t host) { return host < 3 ? &nodes_[host] : nullptr; },
        [](pmi::ProcId process) {
          const bool there = process.space == 0 && process.rank < 3;
@@ -192,4 +192,4 @@ TEST_F(HostExchangeTest, ARestartForgetsAllOperations) {
 }
 
 }  // namespace
-}  // namespace regroup::process
+}  // namespace regroup::agent

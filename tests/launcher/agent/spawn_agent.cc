@@ -12,7 +12,7 @@
 
 #include "tests/launcher/transport/net_test.h"
 
-namespace regroup::transport {
+namespace regroup::agent {
 namespace {
 
 std::string hex(std::string_view bytes) {
@@ -26,21 +26,21 @@ int fail(const base::Status& why) {
   return 3;
 }
 
-int connect_back(std::shared_ptr<const JobSecret> secret, char** argv) {
+int connect_back(std::shared_ptr<const transport::JobSecret> secret, char** argv) {
   boost::asio::io_context loop;
-  auto context = TlsContext::make(
+  auto context = transport::TlsContext::make(
       argv[2], static_cast<proto::NodeId>(std::strtoul(argv[3], nullptr, 10)), std::move(secret));
-  auto endpoints = parse_endpoints(argv[4]);
+  auto endpoints = transport::parse_endpoints(argv[4]);
   if (!context.ok() || !endpoints.ok()) return 4;
   int status = -1;
-  std::shared_ptr<SecureChannel> channel;
+  std::shared_ptr<transport::SecureChannel> channel;
   const auto end = [&](const base::Status& why) {
     std::cout << "link: " << why.to_string() << std::endl;
     status = 0;
   };
-  dial(loop, *endpoints, kDeadline, [&](base::Result<base::Fd> socket) {
+  transport::dial(loop, *endpoints, transport::kDeadline, [&](base::Result<base::Fd> socket) {
     if (!socket.ok()) return end(socket.status());
-    channel = SecureChannel::client(loop, *context, std::move(*socket), 0).value();
+    channel = transport::SecureChannel::client(loop, *context, std::move(*socket), 0).value();
     channel->start({.message = [&](const proto::Message& m) { channel->send(m); }, .closed = end});
     char name[65] = "";
     ::gethostname(name, sizeof name - 1);
@@ -52,9 +52,9 @@ int connect_back(std::shared_ptr<const JobSecret> secret, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  auto secret = JobSecret::read(STDIN_FILENO, kDeadline);
+  auto secret = transport::JobSecret::read(STDIN_FILENO, transport::kDeadline);
   if (!secret.ok()) return fail(secret.status());
-  std::array<std::byte, JobSecret::kBytes> key{};
+  std::array<std::byte, transport::JobSecret::kBytes> key{};
   if (!(*secret)->derive("test", key).ok()) return 5;
   std::cout << "key " << hex({reinterpret_cast<const char*>(key.data()), key.size()}) << std::endl;
   if (argc == 5 && std::string_view(argv[1]) == "--connect") return connect_back(*secret, argv);
@@ -70,6 +70,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace regroup::transport
+}  // namespace regroup::agent
 
-int main(int argc, char** argv) { return regroup::transport::run(argc, argv); }
+int main(int argc, char** argv) { return regroup::agent::run(argc, argv); }

@@ -15,7 +15,7 @@
 #include "launcher/agent/process_spawner.h"
 #include "tests/launcher/transport/net_test.h"
 
-namespace regroup::transport {
+namespace regroup::agent {
 namespace {
 
 template <class... Parts>
@@ -27,29 +27,31 @@ class Controller {
  public:
   Controller(int limit_s, std::vector<std::string> ssh, const std::string& path,
              const std::string& home)
-      : secret_(new_secret()),
+      : secret_(transport::new_secret()),
         listener_(loop_, node(secret_, 0), [this](auto channel) { welcome(std::move(channel)); }),
         input_(loop_, ::dup(STDIN_FILENO)) {
     EXPECT_TRUE(listener_.start(0).ok());
-    agent::SpawnOptions options;
+    SpawnOptions options;
     options.limit = std::chrono::seconds(limit_s);
     options.environment = {{"PATH", path}, {"HOME", home}};
-    agent::SpawnEvents events{
+    SpawnEvents events{
         .up = [this](proto::NodeId n) { say("up ", hosts_[n]); },
         .line = [this](proto::NodeId n,
                        const std::string& text) { say("line ", hosts_[n], ' ', text); },
         .ended = [this](proto::NodeId n, const base::Status& why) { ended(n, why); }};
-    spawner_ =
-        agent::make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
+    spawner_ = make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
     wait_input();
   }
 
   void start(const std::string& program, const std::string& wdir, const std::string& host) {
     const auto n = static_cast<proto::NodeId>(hosts_.size() + 1);
     hosts_[n] = host;
-    const auto endpoints = own_endpoints(listener_.port());
-    spawner_->start(
-        {n, host, program, {"--connect", "job-1", std::to_string(n), to_string(*endpoints)}, wdir});
+    const auto endpoints = transport::own_endpoints(listener_.port());
+    spawner_->start({n,
+                     host,
+                     program,
+                     {"--connect", "job-1", std::to_string(n), transport::to_string(*endpoints)},
+                     wdir});
     ++running_;
   }
 
@@ -58,7 +60,7 @@ class Controller {
   }
 
  private:
-  void welcome(const std::shared_ptr<SecureChannel>& channel) {
+  void welcome(const std::shared_ptr<transport::SecureChannel>& channel) {
     const proto::NodeId n = channel->peer();
     links_[n] = channel;
     channel->set_handlers(
@@ -91,12 +93,12 @@ class Controller {
   }
 
   boost::asio::io_context loop_;
-  const std::shared_ptr<const JobSecret> secret_;
-  SecureListener listener_;
+  const std::shared_ptr<const transport::JobSecret> secret_;
+  transport::SecureListener listener_;
   boost::asio::posix::stream_descriptor input_;
   std::map<proto::NodeId, std::string> hosts_;
-  std::map<proto::NodeId, std::shared_ptr<SecureChannel>> links_;
-  std::unique_ptr<agent::Spawner> spawner_;
+  std::map<proto::NodeId, std::shared_ptr<transport::SecureChannel>> links_;
+  std::unique_ptr<Spawner> spawner_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   int running_ = 0;
 };
@@ -113,6 +115,6 @@ int run(std::vector<std::string> words) {
 }
 
 }  // namespace
-}  // namespace regroup::transport
+}  // namespace regroup::agent
 
-int main(int argc, char** argv) { return regroup::transport::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) { return regroup::agent::run({argv + 1, argv + argc}); }

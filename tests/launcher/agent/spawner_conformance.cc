@@ -11,16 +11,16 @@
 
 #include "tests/launcher/transport/net_test.h"
 
-namespace regroup::transport {
+namespace regroup::agent {
 namespace {
 
 using testing::ElementsAre;
 using testing::StartsWith;
 
 constexpr std::chrono::milliseconds kShort{400};
-constexpr std::chrono::seconds kGrace{2};       // as spawner.h has it
-constexpr std::chrono::milliseconds kEarly{5};  // clocks are read one after the other
-constexpr std::chrono::seconds kMargin{4};      // of a machine that is busy
+constexpr std::chrono::seconds kGrace{2};           // as spawner.h has it
+constexpr std::chrono::milliseconds kClockSkew{5};  // clocks are read one after the other
+constexpr std::chrono::seconds kMargin{4};          // of a machine that is busy
 
 constexpr std::pair<const char*, const char*> kAgents[] = {
     {"good", "dd of=/dev/null bs=1 count=40 status=none; echo ready; exec cat > /dev/null"},
@@ -49,7 +49,7 @@ void SpawnerConformance::make(std::size_t parallel, base::Duration limit) {
     story_.push_back(what);
     at_.emplace(what, Clock::now());
   };
-  agent::SpawnEvents events;
+  SpawnEvents events;
   events.begun = [=](proto::NodeId node) { tell(fmt::format("begun {}", node)); };
   events.up = [=, this](proto::NodeId node) {
     tell(fmt::format("up {}", node));
@@ -62,11 +62,12 @@ void SpawnerConformance::make(std::size_t parallel, base::Duration limit) {
     tell(fmt::format("ended {}", node));
     ended_[node] = why;
   };
-  made_ = GetParam().make({loop_, folder_, new_secret(), std::move(events), parallel, limit});
+  made_ = GetParam().make(
+      {loop_, folder_, transport::new_secret(), std::move(events), parallel, limit});
 }
 
 void SpawnerConformance::start(proto::NodeId node, const std::string& host) {
-  agent::AgentOrder order;
+  AgentOrder order;
   order.node = node;
   order.host = host;
   order.program = folder_ + "/" + (std::filesystem::exists(folder_ + "/" + host) ? host : "good");
@@ -74,7 +75,7 @@ void SpawnerConformance::start(proto::NodeId node, const std::string& host) {
 }
 
 bool SpawnerConformance::wait(const std::string& what) {
-  return run_until(loop_, [&] { return told(what); });
+  return transport::run_until(loop_, [&] { return told(what); });
 }
 
 TEST_P(SpawnerConformance, TheStoryOfAnAgentHasItsOrder) {
@@ -111,7 +112,7 @@ TEST_P(SpawnerConformance, AnAgentThatDoesNotLeaveIsGivenUp) {
   made_.spawner->end(1);
   ASSERT_TRUE(wait("ended 1"));
   EXPECT_FALSE(ended_[1].ok());
-  EXPECT_GE(at_["ended 1"] - asked, kGrace - kEarly);
+  EXPECT_GE(at_["ended 1"] - asked, kGrace - kClockSkew);
   EXPECT_LT(at_["ended 1"] - asked, kGrace + kMargin);
 }
 
@@ -149,7 +150,7 @@ TEST_P(SpawnerConformance, AHandlerMayEndIt) {
   on_up_ = [this] { made_.spawner.reset(); };
   start(1, "good");
   start(2, "good");
-  ASSERT_TRUE(run_until(loop_, [this] { return !made_.spawner; }));
+  ASSERT_TRUE(transport::run_until(loop_, [this] { return !made_.spawner; }));
   const auto story = story_;
   loop_.restart();
   loop_.run_for(std::chrono::milliseconds(100));
@@ -168,7 +169,7 @@ TEST_P(SpawnerFailures, OneThatRefusesIsToldAtOnceAndOneThatIsHungAtItsLimit) {
   EXPECT_NE(ended_[2].code(), base::Code::kDeadlineExceeded);
   EXPECT_THAT(ended_[1].message(), StartsWith("hung: "));
   EXPECT_EQ(ended_[1].code(), base::Code::kDeadlineExceeded);
-  EXPECT_GE(at_["ended 1"] - at_["begun 1"], kShort - kEarly);
+  EXPECT_GE(at_["ended 1"] - at_["begun 1"], kShort - kClockSkew);
   EXPECT_LT(at_["ended 1"] - at_["begun 1"], kShort + kMargin);
   EXPECT_FALSE(told("up 1") || told("up 2") || told("line 1 ready") || told("line 2 ready"));
 }
@@ -179,7 +180,7 @@ TEST_P(SpawnerFailures, TheLimitCountsFromItsTurn) {
   start(2, "hung");
   ASSERT_TRUE(wait("ended 2"));
   EXPECT_THAT(story_, ElementsAre("begun 1", "ended 1", "begun 2", "ended 2"));
-  EXPECT_GE(at_["ended 2"] - at_["begun 2"], kShort - kEarly);
+  EXPECT_GE(at_["ended 2"] - at_["begun 2"], kShort - kClockSkew);
   EXPECT_LT(at_["ended 2"] - at_["begun 2"], kShort + kMargin);
 }
 
@@ -187,8 +188,8 @@ TEST_P(SpawnerFailures, TheUsualLimitIsFiveSeconds) {
   make();
   start(1, "hung");
   ASSERT_TRUE(wait("ended 1"));
-  EXPECT_GE(at_["ended 1"] - at_["begun 1"], std::chrono::seconds(5) - kEarly);
+  EXPECT_GE(at_["ended 1"] - at_["begun 1"], std::chrono::seconds(5) - kClockSkew);
   EXPECT_LT(at_["ended 1"] - at_["begun 1"], std::chrono::seconds(5) + kMargin);
 }
 
-}  // namespace regroup::transport
+}  // namespace regroup::agent

@@ -21,19 +21,19 @@
 #include "launcher/agent/spawner.h"
 #include "launcher/transport/job_secret.h"
 
-namespace regroup::transport {
+namespace regroup::agent {
 
 struct SpawnerSetting {
   boost::asio::io_context& loop;
   std::string folder;  // of the test
-  std::shared_ptr<const JobSecret> secret;
-  agent::SpawnEvents events;
+  std::shared_ptr<const transport::JobSecret> secret;
+  SpawnEvents events;
   std::size_t parallel = 32;
   base::Duration limit = std::chrono::seconds(5);
 };
 // `say`: has an agent of "good" that is up say "ready", where it does not by itself.
 struct MadeSpawner {
-  std::unique_ptr<agent::Spawner> spawner;
+  std::unique_ptr<Spawner> spawner;
   std::function<void(proto::NodeId)> say = [](proto::NodeId) {};
 };
 struct SpawnerWay {
@@ -68,4 +68,4 @@ class SpawnerConformance : public testing::TestWithParam<SpawnerWay> {
 // Where a host may not be reached.
 class SpawnerFailures : public SpawnerConformance {};
 
-}  // namespace regroup::transport
+}  // namespace regroup::agent

@@ -16,7 +16,7 @@
 #include "launcher/agent/remote_script.h"
 #include "tests/launcher/transport/net_test.h"
 
-namespace regroup::transport {
+namespace regroup::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -31,7 +31,7 @@ const std::vector<std::string> kWords = {
 // Everything that a spawner has told.
 struct Told {
   explicit Told(boost::asio::io_context& l) : loop(l) {}
-  agent::SpawnEvents events() {
+  SpawnEvents events() {
     return {.up = [this](proto::NodeId node) { up.push_back(node); },
             .line = [this](proto::NodeId node,
                            const std::string& line) { lines[node].push_back(line); },
@@ -39,10 +39,10 @@ struct Told {
                             const base::Status& why) { ended[node].push_back(why); }};
   }
   bool wait_ended(proto::NodeId node) {
-    return run_until(loop, [&] { return !ended[node].empty(); });
+    return transport::run_until(loop, [&] { return !ended[node].empty(); });
   }
   bool wait_line(proto::NodeId node, const std::string& line) {
-    return run_until(loop, [&] { return std::ranges::count(lines[node], line) > 0; });
+    return transport::run_until(loop, [&] { return std::ranges::count(lines[node], line) > 0; });
   }
   boost::asio::io_context& loop;
   std::vector<proto::NodeId> up;
@@ -64,7 +64,7 @@ class SpawnerTest : public testing::Test {
     options_.environment = {{"PATH", "/usr/bin:/bin"}};
   }
   ~SpawnerTest() override { fs::remove_all(folder_); }
-  agent::AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
+  AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
     const fs::path bin =
         std::getenv("REGROUP_BIN_DIR") != nullptr ? std::getenv("REGROUP_BIN_DIR") : "build/bin";
     return {node, "node" + std::to_string(node),
@@ -72,16 +72,16 @@ class SpawnerTest : public testing::Test {
             folder_};
   }
   // By a tool that stands for ssh: a shell command whose $1 is the host and $2 the remote command.
-  std::unique_ptr<agent::Spawner> by_tool(const std::string& script) {
-    return agent::make_ssh_spawner(loop_, secret_, told_.events(), options_,
-                                   {"/bin/sh", "-c", script, "tool"})
+  std::unique_ptr<Spawner> by_tool(const std::string& script) {
+    return make_ssh_spawner(loop_, secret_, told_.events(), options_,
+                            {"/bin/sh", "-c", script, "tool"})
         .value();
   }
-  std::unique_ptr<agent::Spawner> by_fork() {
-    return agent::make_fork_spawner(loop_, secret_, told_.events(), options_).value();
+  std::unique_ptr<Spawner> by_fork() {
+    return make_fork_spawner(loop_, secret_, told_.events(), options_).value();
   }
   // Returns the status with which an order fails.
-  base::Status failure(agent::Spawner& spawner, agent::AgentOrder order) {
+  base::Status failure(Spawner& spawner, AgentOrder order) {
     const proto::NodeId node = order.node;
     spawner.start(std::move(order));
     EXPECT_TRUE(told_.wait_ended(node));
@@ -97,8 +97,8 @@ class SpawnerTest : public testing::Test {
 
   std::string folder_;
   boost::asio::io_context loop_;
-  std::shared_ptr<const JobSecret> secret_ = new_secret();
-  agent::SpawnOptions options_;
+  std::shared_ptr<const transport::JobSecret> secret_ = transport::new_secret();
+  SpawnOptions options_;
   Told told_{loop_};
 };
 
@@ -108,7 +108,7 @@ TEST_F(SpawnerTest, GivesTheAgentItsWordsFolderAndSecret) {
   EXPECT_TRUE(told_.up.empty());
   ASSERT_TRUE(told_.wait_line(1, "to error?[31m"));
   EXPECT_THAT(told_.up, ElementsAre(1));
-  std::array<std::byte, JobSecret::kBytes> key{};
+  std::array<std::byte, transport::JobSecret::kBytes> key{};
   ASSERT_TRUE(secret_->derive("test", key).ok());
   std::vector<std::string> wanted{"key " +
                                   hex({reinterpret_cast<const char*>(key.data()), key.size()})};
@@ -137,8 +137,7 @@ TEST_F(SpawnerTest, PassesThroughAnyLoginShell) {
 
 TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   const auto spawner = by_fork();
-  agent::AgentOrder no_program = order(1), no_folder = order(2), plain = order(3),
-                    broken = order(4);
+  AgentOrder no_program = order(1), no_folder = order(2), plain = order(3), broken = order(4);
   no_program.program = "/no/such/agent";
   no_folder.wdir = "/no/such/folder";
   plain.program = file("plain", "text", fs::perms::owner_read);
@@ -160,7 +159,7 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
 
 TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
   const auto spawner = by_fork();
-  agent::AgentOrder first = order(1), second = order(2);
+  AgentOrder first = order(1), second = order(2);
   first.preferred =
       file("other", "#!/bin/sh\necho the other one\nexec sleep 100\n", fs::perms::owner_all);
   second.preferred = folder_ + "/not-there";
@@ -171,7 +170,7 @@ TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
 }
 
 TEST_F(SpawnerTest, LogsInAsTheUserWhoIsNamed) {
-  agent::AgentOrder someone = order(1), option = order(2), nobody = order(3);
+  AgentOrder someone = order(1), option = order(2), nobody = order(3);
   someone.user = "me";
   option.user = "-oProxyCommand=x";
   const auto showing = by_tool("echo $1 $2 $3 >&2; exit 3");
@@ -220,7 +219,7 @@ TEST_F(SpawnerTest, GivesNoSecretToAShellThatDoesNotAnswer) {
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   EXPECT_THAT(bytes, HasSubstr("exec '"));  // the script did arrive
   EXPECT_EQ(bytes.find("regroup1"), std::string::npos);
-  EXPECT_EQ(bytes.size(), agent::script_of(order(1)).value().size());
+  EXPECT_EQ(bytes.size(), script_of(order(1)).value().size());
 }
 
 TEST_F(SpawnerTest, StartsOnlySoManyAtATime) {
@@ -230,7 +229,7 @@ TEST_F(SpawnerTest, StartsOnlySoManyAtATime) {
               " && mkdir here-$1 && ls -d here-* | wc -l >> counts && sleep 0.05 && "
               "rmdir here-$1 && exec $2");
   for (proto::NodeId node = 0; node < 12; ++node) spawner->start(order(node));
-  ASSERT_TRUE(run_until(loop_, [&] { return told_.up.size() == 12; }));
+  ASSERT_TRUE(transport::run_until(loop_, [&] { return told_.up.size() == 12; }));
   std::ifstream counts(folder_ + "/counts");
   int most = 0;
   for (int count = 0; counts >> count;) most = std::max(most, count);
@@ -245,7 +244,7 @@ TEST_F(SpawnerTest, AgentsLoseTheirInputWithTheSpawner) {
   ASSERT_TRUE(told_.wait_line(1, "folder " + folder_));
   EXPECT_FALSE(fs::exists(folder_ + "/gone"));
   spawner.reset();
-  EXPECT_TRUE(run_until(loop_, [&] { return fs::exists(folder_ + "/gone"); }));
+  EXPECT_TRUE(transport::run_until(loop_, [&] { return fs::exists(folder_ + "/gone"); }));
   EXPECT_THAT(told_.ended[1], SizeIs(0));
 }
 
@@ -253,42 +252,36 @@ TEST_F(SpawnerTest, RefusesNamesThatAreNoHosts) {
   const auto spawner = by_tool("exit 0");
   proto::NodeId node = 0;
   for (const std::string host : {"-oProxyCommand=x", "", "a b", "a\nb"}) {
-    agent::AgentOrder bad = order(++node);
+    AgentOrder bad = order(++node);
     bad.host = host;
     EXPECT_EQ(failure(*spawner, bad).code(), base::Code::kInvalidArgument) << host;
   }
-  agent::AgentOrder zero = order(++node);
+  AgentOrder zero = order(++node);
   zero.arguments = {std::string("a\0b", 3)};
   EXPECT_EQ(failure(*spawner, zero).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(SpawnerTest, NamesAToolThatIsNotThere) {
-  const auto made =
-      agent::make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
+  const auto made = make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
   EXPECT_EQ(made.code(), base::Code::kNotFound);
   EXPECT_THAT(made.status().message(), HasSubstr("no-such-ssh"));
 }
 
 TEST(RemoteScript, WordsTheEndsOfSsh) {
-  const agent::AgentOrder order{1, "node1", "/x/agent", {}, ""};
-  EXPECT_EQ(
-      agent::explain(agent::Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"},
-                     order)
-          .message(),
-      "node1: ssh failed: connect to host node1: No route");
-  EXPECT_EQ(agent::explain(agent::Ending{"ssh", 255 << 8, true, ""}, order).code(),
-            base::Code::kPeerLost);
-  EXPECT_TRUE(agent::explain(agent::Ending{"ssh", 0, true, ""}, order).ok());
-  EXPECT_FALSE(agent::explain(agent::Ending{"ssh", 0, false, ""}, order).ok());
-  EXPECT_EQ(agent::explain(agent::Ending{"ssh", 3 << 8, true, ""}, order).message(),
+  const AgentOrder order{1, "node1", "/x/agent", {}, ""};
+  EXPECT_EQ(explain(Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"}, order)
+                .message(),
+            "node1: ssh failed: connect to host node1: No route");
+  EXPECT_EQ(explain(Ending{"ssh", 255 << 8, true, ""}, order).code(), base::Code::kPeerLost);
+  EXPECT_TRUE(explain(Ending{"ssh", 0, true, ""}, order).ok());
+  EXPECT_FALSE(explain(Ending{"ssh", 0, false, ""}, order).ok());
+  EXPECT_EQ(explain(Ending{"ssh", 3 << 8, true, ""}, order).message(),
             "node1: the agent ended with status 3");
-  EXPECT_THAT(agent::explain(agent::Ending{"ssh", SIGKILL, true, ""}, order).message(),
+  EXPECT_THAT(explain(Ending{"ssh", SIGKILL, true, ""}, order).message(),
               HasSubstr("killed by signal 9"));
-  EXPECT_EQ(
-      agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, "it is another one"}, order)
-          .message(),
-      "node1: it is another one");
-  EXPECT_EQ(agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, ""}, order).message(),
+  EXPECT_EQ(explain(Ending{"ssh", kSaidWhy << 8, true, "it is another one"}, order).message(),
+            "node1: it is another one");
+  EXPECT_EQ(explain(Ending{"ssh", kSaidWhy << 8, true, ""}, order).message(),
             "node1: the agent ended with status 76");
 }
 
@@ -307,9 +300,9 @@ TEST(RemoteScript, PrintsUtf8WithoutControlCharacters) {
       {"\xe0\x80\x8a", "???"},
       {"\xed\xa0\x80", "???"},  // a surrogate
       {"\xf4\x90\x80\x80\xff", "?????"}};
-  for (const auto& [in, out] : rows) EXPECT_EQ(agent::printable(in), out) << hex(in);
-  EXPECT_EQ(agent::printable("ab\xc3\xa9", 3), "ab?");
-  EXPECT_EQ(agent::printable(std::string(600, 'a')), std::string(500, 'a'));
+  for (const auto& [in, out] : rows) EXPECT_EQ(printable(in), out) << hex(in);
+  EXPECT_EQ(printable("ab\xc3\xa9", 3), "ab?");
+  EXPECT_EQ(printable(std::string(600, 'a')), std::string(500, 'a'));
 }
 
 TEST(OutputLines, AreTheSameHoweverTheyAreRead) {
@@ -335,4 +328,4 @@ TEST(OutputLines, KeepNoLineWithoutEnd) {
 }
 
 }  // namespace
-}  // namespace regroup::transport
+}  // namespace regroup::agent

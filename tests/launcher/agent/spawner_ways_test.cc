@@ -7,16 +7,16 @@
 #include "launcher/agent/fake_spawner.h"
 #include "tests/launcher/agent/spawner_conformance.h"
 
-namespace regroup::transport {
+namespace regroup::agent {
 namespace {
 
-agent::SpawnOptions options_of(const SpawnerSetting& setting, const std::string& path) {
+SpawnOptions options_of(const SpawnerSetting& setting, const std::string& path) {
   return {.environment = {{"PATH", path}}, .parallel = setting.parallel, .limit = setting.limit};
 }
 
 MadeSpawner make_fork(const SpawnerSetting& setting) {
-  return {agent::make_fork_spawner(setting.loop, setting.secret, setting.events,
-                                   options_of(setting, "/usr/bin:/bin"))
+  return {make_fork_spawner(setting.loop, setting.secret, setting.events,
+                            options_of(setting, "/usr/bin:/bin"))
               .value()};
 }
 
@@ -32,20 +32,20 @@ MadeSpawner make_ssh(const SpawnerSetting& setting) {
          "[ $1 = refused ] && echo 'Permission denied (publickey).' >&2 && exit 255\n"
          "exec $2\n";
   std::filesystem::permissions(bin + "/ssh", std::filesystem::perms::owner_all);
-  return {agent::make_ssh_spawner(setting.loop, setting.secret, setting.events,
-                                  options_of(setting, bin + ":/usr/bin:/bin"))
+  return {make_ssh_spawner(setting.loop, setting.secret, setting.events,
+                           options_of(setting, bin + ":/usr/bin:/bin"))
               .value()};
 }
 
 MadeSpawner make_fake(const SpawnerSetting& setting) {
-  auto fake = std::make_unique<agent::FakeSpawner>(
+  auto fake = std::make_unique<FakeSpawner>(
       setting.loop, setting.events,
-      agent::FakeSpawnerOptions{.parallel = setting.parallel, .limit = setting.limit});
+      FakeSpawnerOptions{.parallel = setting.parallel, .limit = setting.limit});
   fake->leave("leaves", base::internal_error("leaves: the agent ended with status 7"));
   fake->stay("stays");
   fake->fail("refused", {base::Code::kUnavailable, "refused: nobody is let in"});
   fake->delay("hung", base::Duration::max());
-  agent::FakeSpawner& it = *fake;
+  FakeSpawner& it = *fake;
   return {std::move(fake), [&it](proto::NodeId node) { it.say(node, "ready"); }};
 }
 
@@ -59,4 +59,4 @@ INSTANTIATE_TEST_SUITE_P(Ssh, SpawnerFailures, testing::Values(kSsh), name_of_wa
 INSTANTIATE_TEST_SUITE_P(Fake, SpawnerConformance, testing::Values(kFake), name_of_way);
 INSTANTIATE_TEST_SUITE_P(Fake, SpawnerFailures, testing::Values(kFake), name_of_way);
 
-}  // namespace regroup::transport
+}  // namespace regroup::agent

@@ -10,13 +10,13 @@
 
 #include "launcher/alloc/cpu_quota.h"
 
-namespace regroup::process {
+namespace regroup::alloc {
 namespace {
 
 TEST(ThisMachine, HasASlotForEachCoreOfTheAffinityMask) {
   cpu_set_t before;
   ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
-  auto all = alloc::make_this_machine()->allocation();
+  auto all = make_this_machine()->allocation();
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   ASSERT_EQ(all->hosts.size(), 1U);
   EXPECT_EQ(all->hosts[0].cores.size(), static_cast<std::size_t>(CPU_COUNT(&before)));
@@ -25,7 +25,7 @@ TEST(ThisMachine, HasASlotForEachCoreOfTheAffinityMask) {
   CPU_ZERO(&one);
   CPU_SET(all->hosts[0].cores.back(), &one);
   ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
-  auto narrowed = alloc::make_this_machine()->allocation();
+  auto narrowed = make_this_machine()->allocation();
   ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
   ASSERT_TRUE(narrowed.ok());
   EXPECT_EQ(narrowed->slots(), 1U);
@@ -39,16 +39,16 @@ TEST(ThisMachine, ThreadsOfOneCoreAreOneSlot) {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path) << text << "\n";
   };
-  auto real = alloc::make_this_machine()->allocation();
+  auto real = make_this_machine()->allocation();
   ASSERT_TRUE(real.ok());
   const std::vector<int>& threads = real->hosts[0].cores;
   for (const int thread : threads)
     write("cpu" + std::to_string(thread) + "/topology/thread_siblings_list", "0-999");
   write("smt/active", "1");
-  EXPECT_EQ(alloc::make_this_machine(sysfs)->allocation()->slots(), 1U);
+  EXPECT_EQ(make_this_machine(sysfs)->allocation()->slots(), 1U);
   write("smt/active", "0");
-  EXPECT_EQ(alloc::make_this_machine(sysfs)->allocation()->slots(), threads.size());
-  EXPECT_EQ(alloc::make_this_machine(sysfs / "nothing")->allocation()->slots(), threads.size());
+  EXPECT_EQ(make_this_machine(sysfs)->allocation()->slots(), threads.size());
+  EXPECT_EQ(make_this_machine(sysfs / "nothing")->allocation()->slots(), threads.size());
   std::filesystem::remove_all(sysfs);
 }
 
@@ -59,8 +59,8 @@ class Quota : public testing::Test {
     std::filesystem::create_directories((root_ / name).parent_path());
     std::ofstream(root_ / name) << text << "\n";
   }
-  [[nodiscard]] alloc::Host host() const {
-    auto out = alloc::make_this_machine("/sys", root_)->allocation();
+  [[nodiscard]] Host host() const {
+    auto out = make_this_machine("/sys", root_)->allocation();
     EXPECT_TRUE(out.ok());
     return out->hosts.at(0);
   }
@@ -72,18 +72,18 @@ TEST_F(Quota, OfVersion2IsTheLeastOfAllGroupsAbove) {
   write("proc/self/mountinfo", "31 1 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw");
   write("sys/fs/cgroup/jobs/one/cgroup.controllers", "cpu memory");
   write("sys/fs/cgroup/jobs/one/cpu.max", "max 100000");
-  const alloc::Host free = host();
+  const Host free = host();
   EXPECT_EQ(free.quota, 0U);
-  EXPECT_EQ(alloc::cpu_quota(root_), 0U);
-  EXPECT_EQ(alloc::this_machine_text(free).find("control group"), std::string::npos);
+  EXPECT_EQ(cpu_quota(root_), 0U);
+  EXPECT_EQ(this_machine_text(free).find("control group"), std::string::npos);
   write("sys/fs/cgroup/jobs/cpu.max", "250000 100000");
-  EXPECT_EQ(alloc::cpu_quota(root_), 3U);
+  EXPECT_EQ(cpu_quota(root_), 3U);
   write("sys/fs/cgroup/jobs/one/cpu.max", "20000 100000");
-  const alloc::Host little = host();
+  const Host little = host();
   EXPECT_EQ(little.slots, 1U);
   EXPECT_EQ(little.quota, 1U);
   EXPECT_EQ(little.cores, free.cores);
-  EXPECT_NE(alloc::this_machine_text(little).find("(CPU quota of its control group: 1 processor)"),
+  EXPECT_NE(this_machine_text(little).find("(CPU quota of its control group: 1 processor)"),
             std::string::npos);
   write("sys/fs/cgroup/jobs/one/cpu.max", "99900000 100000");
   write("sys/fs/cgroup/jobs/cpu.max", "max 100000");
@@ -95,13 +95,13 @@ TEST_F(Quota, OfVersion1) {
   write("proc/self/mountinfo", "31 1 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct");
   write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1");
   write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "50000");
-  EXPECT_EQ(alloc::cpu_quota(root_), 0U);
+  EXPECT_EQ(cpu_quota(root_), 0U);
   write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "60000");
-  EXPECT_EQ(alloc::cpu_quota(root_), 2U);
+  EXPECT_EQ(cpu_quota(root_), 2U);
 }
 
 TEST(FakeAllocator, CountsItsChanges) {
-  alloc::FakeAllocator fake({1, {{"a", 2, {0, 1}}, {"b", 3, {}}}});
+  FakeAllocator fake({1, {{"a", 2, {0, 1}}, {"b", 3, {}}}});
   EXPECT_EQ(fake.allocation()->slots(), 5U);
   fake.change({{"a", 1, {0}}});
   EXPECT_EQ(fake.allocation()->slots(), 1U);
@@ -109,4 +109,4 @@ TEST(FakeAllocator, CountsItsChanges) {
 }
 
 }  // namespace
-}  // namespace regroup::process
+}  // namespace regroup::alloc

@@ -9,22 +9,22 @@
 #include "launcher/job/start.h"
 #include "launcher/process/time_limit.h"
 
-namespace regroup::job {
+namespace regroup::cli {
 namespace {
 
 using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
-cli::CommandLine parsed_line(const Words& words) {
-  auto command = cli::parse_options(words, {});
+CommandLine parsed_line(const Words& words) {
+  auto command = parse_options(words, {});
   EXPECT_TRUE(command.ok()) << command.status().message();
-  return command.ok() ? *command : cli::CommandLine{};
+  return command.ok() ? *command : CommandLine{};
 }
 
 spec::JobSpec parsed(const Words& words) { return parsed_line(words).job; }
 
-std::string refusal(const Words& words) {
-  auto command = cli::parse_options(words, {});
+std::string why_refused(const Words& words) {
+  auto command = parse_options(words, {});
   EXPECT_FALSE(command.ok());
   return command.status().message();
 }
@@ -59,9 +59,9 @@ TEST(Options, RolesCountTheMembersOfTheJob) {
   EXPECT_EQ(spec.min, 4U);
   EXPECT_EQ(spec.max, 4U);
   EXPECT_TRUE(spec.oversubscribe);  // servers mostly wait
-  EXPECT_TRUE(has_roles(spec));
-  EXPECT_FALSE(has_roles(parsed({"-np", "2", "p"})));
-  EXPECT_EQ(refusal({"--role", "a=1", "p", ":", "-np", "1", "q"}),
+  EXPECT_TRUE(job::has_roles(spec));
+  EXPECT_FALSE(job::has_roles(parsed({"-np", "2", "p"})));
+  EXPECT_EQ(why_refused({"--role", "a=1", "p", ":", "-np", "1", "q"}),
             "--role: expected one for every program of the job");
 }
 
@@ -79,7 +79,7 @@ TEST(Options, AJobFileIsReadWithThem) {
                 .max_restarts,
             7U);
   EXPECT_EQ(parsed({"--job", "tests/golden/job_file/openpai.json"}).notes.size(), 2U);
-  EXPECT_THAT(refusal({"--job", "no/such.yaml"}),
+  EXPECT_THAT(why_refused({"--job", "no/such.yaml"}),
               testing::StartsWith("option --job no/such.yaml: "));
 }
 
@@ -135,83 +135,86 @@ TEST(Options, TakesTheRest) {
 }
 
 TEST(Options, SaysWhatIsWrong) {
-  EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: expected a whole number >= 1");
-  EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: expected a whole number");
-  EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: expected MIN <= MAX");
-  EXPECT_EQ(refusal({"-np", "0:2", "p"}),
+  EXPECT_EQ(why_refused({"-np", "-3", "p"}), "option -np -3: expected a whole number >= 1");
+  EXPECT_EQ(why_refused({"-np", "two", "p"}), "option -np two: expected a whole number");
+  EXPECT_EQ(why_refused({"-np", "4:2", "p"}), "option -np 4:2: expected MIN <= MAX");
+  EXPECT_EQ(why_refused({"-np", "0:2", "p"}),
             "option -np '0:2': expected MIN:MAX, two whole numbers >= 1");
-  EXPECT_EQ(refusal({"-np", "2:", "p"}),
+  EXPECT_EQ(why_refused({"-np", "2:", "p"}),
             "option -np '2:': expected MIN:MAX, two whole numbers >= 1");
-  EXPECT_EQ(refusal({"-np", "1", ""}), "the program's name is empty");
-  EXPECT_EQ(refusal({"-np", "99999999999", "p"}),
+  EXPECT_EQ(why_refused({"-np", "1", ""}), "the program's name is empty");
+  EXPECT_EQ(why_refused({"-np", "99999999999", "p"}),
             "option -np 99999999999: expected a whole number");
-  EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: expected a whole number >= 1");
-  EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: expected auto or never");
-  EXPECT_EQ(refusal({"--timeout", "nan", "p"}),
+  EXPECT_EQ(why_refused({"--shards", "0", "p"}), "option --shards 0: expected a whole number >= 1");
+  EXPECT_EQ(why_refused({"--replace", "maybe", "p"}),
+            "option --replace maybe: expected auto or never");
+  EXPECT_EQ(why_refused({"--timeout", "nan", "p"}),
             "option --timeout nan: expected a number of seconds");
-  EXPECT_EQ(refusal({"-np"}), "option -np: N|MIN:MAX is missing");
-  EXPECT_THAT(refusal({"-np", "2"}), testing::HasSubstr("no program was given"));
-  EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1: takes no value");
+  EXPECT_EQ(why_refused({"-np"}), "option -np: N|MIN:MAX is missing");
+  EXPECT_THAT(why_refused({"-np", "2"}), testing::HasSubstr("no program was given"));
+  EXPECT_EQ(why_refused({"--oversubscribe=1", "p"}), "option --oversubscribe=1: takes no value");
 }
 
 TEST(Options, SuggestsTheNearestName) {
-  EXPECT_EQ(refusal({"--overubscribe", "p"}),
+  EXPECT_EQ(why_refused({"--overubscribe", "p"}),
             "unknown option --overubscribe; did you mean --oversubscribe?");
-  EXPECT_EQ(refusal({"-tagoutput", "p"}), "unknown option -tagoutput; did you mean --tag-output?");
-  EXPECT_EQ(refusal({"--completely-different", "p"}), "unknown option --completely-different");
+  EXPECT_EQ(why_refused({"-tagoutput", "p"}),
+            "unknown option -tagoutput; did you mean --tag-output?");
+  EXPECT_EQ(why_refused({"--completely-different", "p"}), "unknown option --completely-different");
   EXPECT_EQ(base::nearest("np", {"np", "n"}), "np");
 }
 
 TEST(Options, ControlCommands) {
-  cli::CommandLine command = parsed_line({"status", "--json"});
-  EXPECT_EQ(command.verb, cli::Verb::kStatus);
+  CommandLine command = parsed_line({"status", "--json"});
+  EXPECT_EQ(command.verb, Verb::kStatus);
   EXPECT_TRUE(command.control.json);
   command = parsed_line({"resize", "3", "abc"});
-  EXPECT_EQ(command.verb, cli::Verb::kResize);
+  EXPECT_EQ(command.verb, Verb::kResize);
   EXPECT_EQ(command.control.number, 3U);
   EXPECT_EQ(command.control.job, "abc");
-  EXPECT_EQ(parsed_line({"notice", "0"}).verb, cli::Verb::kNotice);
-  EXPECT_EQ(parsed_line({"kill-member", "2"}).verb, cli::Verb::kKillMember);
-  EXPECT_EQ(refusal({"resize"}), "resize: MEMBERS is missing");
-  EXPECT_THAT(refusal({"resize", "0"}), testing::HasSubstr("expected a whole number >= 1"));
-  EXPECT_THAT(refusal({"notice", "x"}), testing::HasSubstr("expected a whole number"));
-  EXPECT_THAT(refusal({"status", "--jsn"}), testing::HasSubstr("unknown option --jsn"));
-  EXPECT_THAT(refusal({"status", "a", "b"}), testing::HasSubstr("unexpected argument 'b'"));
+  EXPECT_EQ(parsed_line({"notice", "0"}).verb, Verb::kNotice);
+  EXPECT_EQ(parsed_line({"kill-member", "2"}).verb, Verb::kKillMember);
+  EXPECT_EQ(why_refused({"resize"}), "resize: MEMBERS is missing");
+  EXPECT_THAT(why_refused({"resize", "0"}), testing::HasSubstr("expected a whole number >= 1"));
+  EXPECT_THAT(why_refused({"notice", "x"}), testing::HasSubstr("expected a whole number"));
+  EXPECT_THAT(why_refused({"status", "--jsn"}), testing::HasSubstr("unknown option --jsn"));
+  EXPECT_THAT(why_refused({"status", "a", "b"}), testing::HasSubstr("unexpected argument 'b'"));
 }
 
 TEST(Options, AskForHelp) {
-  EXPECT_EQ(parsed_line({"-h"}).verb, cli::Verb::kHelp);
-  EXPECT_EQ(parsed_line({"help"}).verb, cli::Verb::kHelp);
-  EXPECT_EQ(parsed_line({"status", "--help"}).verb, cli::Verb::kHelp);
-  EXPECT_EQ(parsed_line({"resize", "-h"}).verb, cli::Verb::kHelp);
-  EXPECT_EQ(parsed_line({"--version"}).verb, cli::Verb::kVersion);
+  EXPECT_EQ(parsed_line({"-h"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed_line({"help"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed_line({"status", "--help"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed_line({"resize", "-h"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed_line({"--version"}).verb, Verb::kVersion);
 }
 
 TEST(Options, BenchReadsItsOwnArguments) {
-  const cli::CommandLine command = parsed_line({"bench", "allreduce", "-b", "8", "--help"});
-  EXPECT_EQ(command.verb, cli::Verb::kBench);
+  const CommandLine command = parsed_line({"bench", "allreduce", "-b", "8", "--help"});
+  EXPECT_EQ(command.verb, Verb::kBench);
   EXPECT_EQ(command.words, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
-  EXPECT_EQ(parsed_line({"-np", "2", "bench"}).verb, cli::Verb::kRun);
+  EXPECT_EQ(parsed_line({"-np", "2", "bench"}).verb, Verb::kRun);
 }
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
-  EXPECT_EQ(
-      unheeded_options(parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
-      "--min-members-timeout: ignored; requires an elastic job (-np MIN:MAX)");
-  EXPECT_EQ(unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
+  EXPECT_EQ(job::unheeded_options(
+                parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
+            "--min-members-timeout: ignored; requires an elastic job (-np MIN:MAX)");
+  EXPECT_EQ(job::unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
             "--checkpoint: ignored; requires -np MIN:MAX or -np N without --role");
   EXPECT_EQ(
-      unheeded_options(parsed({"--role", "a=1", "--hang-timeout", "5", "--checkpoint-interval", "3",
-                               "--ready-timeout", "9", "--shards", "4", "--seed=7", "-q", "p"})),
+      job::unheeded_options(
+          parsed({"--role", "a=1", "--hang-timeout", "5", "--checkpoint-interval", "3",
+                  "--ready-timeout", "9", "--shards", "4", "--seed=7", "-q", "p"})),
       "--hang-timeout, --checkpoint-interval, --ready-timeout: ignored; requires -np MIN:MAX or "
       "-np N "
       "without --role");
-  EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--min-members-timeout", "3", "p"})), "");
-  EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
+  EXPECT_EQ(job::unheeded_options(parsed({"-np", "2:3", "--min-members-timeout", "3", "p"})), "");
+  EXPECT_EQ(job::unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
 
-base::Result<Members> fitted(const spec::JobSpec& spec, std::uint32_t slots) {
-  return fit_to_slots(spec, {spec.min, spec.max}, slots);
+base::Result<job::Members> fitted(const spec::JobSpec& spec, std::uint32_t slots) {
+  return job::fit_to_slots(spec, {spec.min, spec.max}, slots);
 }
 
 std::string misfit(const spec::JobSpec& spec, std::uint32_t slots) {
@@ -236,7 +239,7 @@ TEST(FitToSlots, CountsTheMembersOfEachProgram) {
 }
 
 TEST(FitToSlots, TakesTheCountOfPprInPlaceOfSlots) {
-  const auto members = fit_to_slots(parsed({"--map-by", "ppr:2:package", "p"}), {4, 4}, 8);
+  const auto members = job::fit_to_slots(parsed({"--map-by", "ppr:2:package", "p"}), {4, 4}, 8);
   ASSERT_TRUE(members.ok()) << members.status().message();
   EXPECT_EQ(members->counts, std::vector<std::uint32_t>{4});
 }
@@ -282,14 +285,14 @@ TEST(TimeLimit, IsMultipliedByTheFactorOfTheEnvironment) {
 
 TEST(TimeLimit, HoldsForMembersThatHangInTheKernel) {
   spec::JobSpec spec = parsed({"p"});
-  EXPECT_EQ(agent_options(spec, {}, {}).teardown_limit, 10s);
+  EXPECT_EQ(job::agent_options(spec, {}, {}).teardown_limit, 10s);
   spec.environment["REGROUP_TIME_LIMIT_FACTOR"] = "0.5";
-  EXPECT_EQ(agent_options(spec, {}, {}).teardown_limit, 5s);
+  EXPECT_EQ(job::agent_options(spec, {}, {}).teardown_limit, 5s);
 }
 
 TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
   for (const char* factor : {"0", "-1", "0.001", "1001", "nan", "inf", "1s", " 1", "one"}) {
-    const auto command = cli::parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
+    const auto command = parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
     ASSERT_FALSE(command.ok()) << factor;
     EXPECT_EQ(command.status().message(),
               std::string("REGROUP_TIME_LIMIT_FACTOR must be a number from 0.01 to 1000, got \"") +
@@ -298,4 +301,4 @@ TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace regroup::job
+}  // namespace regroup::cli

@@ -8,10 +8,10 @@
 
 #include "base/fd.h"
 
-namespace regroup::job {
+namespace regroup::lease {
 namespace {
 
-using Outcome = lease::SocketLineReader::Outcome;
+using Outcome = SocketLineReader::Outcome;
 
 struct SocketLineReaderTest : testing::Test {
   SocketLineReaderTest() {
@@ -25,7 +25,7 @@ struct SocketLineReaderTest : testing::Test {
               static_cast<ssize_t>(bytes.size()));
   }
   base::Fd ours, controller;
-  lease::SocketLineReader line;
+  SocketLineReader line;
 };
 
 TEST_F(SocketLineReaderTest, TakesNotAByteFromBehindIt) {
@@ -48,14 +48,14 @@ TEST_F(SocketLineReaderTest, KeepsNoLineWithoutEnd) {
   const std::string piece(16 << 10, 'x');
   auto outcome = Outcome::kNothing;
   std::size_t said = 0;
-  for (; outcome == Outcome::kNothing && said <= 2 * lease::SocketLineReader::kLongest;
+  for (; outcome == Outcome::kNothing && said <= 2 * SocketLineReader::kLongest;
        said += piece.size()) {
     say(piece);
     outcome = line.receive(ours.get());
   }
   EXPECT_EQ(outcome, Outcome::kEnd);
-  EXPECT_LE(said, lease::SocketLineReader::kLongest + piece.size());
+  EXPECT_LE(said, SocketLineReader::kLongest + piece.size());
 }
 
 }  // namespace
-}  // namespace regroup::job
+}  // namespace regroup::lease

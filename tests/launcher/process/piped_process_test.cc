@@ -9,11 +9,11 @@
 #include "launcher/process/reaped_child.h"
 #include "tests/launcher/transport/net_test.h"
 
-namespace regroup::transport {
+namespace regroup::process {
 namespace {
 
-process::SpawnSpec shell(const std::string& script) {
-  process::SpawnSpec spec;
+SpawnSpec shell(const std::string& script) {
+  SpawnSpec spec;
   spec.path = "/bin/sh";
   spec.argv = {"sh", "-c", script};
   return spec;
@@ -21,16 +21,16 @@ process::SpawnSpec shell(const std::string& script) {
 
 class PipedProcessTest : public testing::Test {
  protected:
-  std::shared_ptr<process::PipedProcess> start(const std::string& script) {
+  std::shared_ptr<PipedProcess> start(const std::string& script) {
     auto process =
-        process::PipedProcess::start(loop_, shell(script),
-                                     {.line = [this](std::string_view line, bool) { line_ = line; },
-                                      .ended = [this](int status) { status_ = status; }});
+        PipedProcess::start(loop_, shell(script),
+                            {.line = [this](std::string_view line, bool) { line_ = line; },
+                             .ended = [this](int status) { status_ = status; }});
     EXPECT_TRUE(process.ok()) << process.status().to_string();
     return *process;
   }
   int wait_end() {
-    EXPECT_TRUE(run_until(loop_, [&] { return status_.has_value(); }));
+    EXPECT_TRUE(transport::run_until(loop_, [&] { return status_.has_value(); }));
     return status_.value_or(-1);
   }
 
@@ -56,7 +56,7 @@ TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, 0);
     ASSERT_GT(pid, 0);
-    process::ReapedChild::record(pid, status);
+    ReapedChild::record(pid, status);
     process->kill();  // its number is free: nobody is killed
     EXPECT_EQ(wait_end(), wanted) << script;
   }
@@ -65,17 +65,17 @@ TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
 
 TEST(ReapedChildTest, IsForgottenOnceReapedSinceThePidIsFree) {
   const pid_t pid = 1'000'000'000;  // above any
-  process::ReapedChild before(pid);
-  process::ReapedChild::record(pid, 7);
+  ReapedChild before(pid);
+  ReapedChild::record(pid, 7);
   {
-    const process::ReapedChild after(pid);
-    process::ReapedChild::record(pid, 9);
+    const ReapedChild after(pid);
+    ReapedChild::record(pid, 9);
     EXPECT_EQ(after.status(), 9);
   }
   EXPECT_EQ(before.status(), 7);
-  process::ReapedChild::record(pid, 11);
+  ReapedChild::record(pid, 11);
   EXPECT_EQ(before.status(), 7);
 }
 
 }  // namespace
-}  // namespace regroup::transport
+}  // namespace regroup::process

@@ -16,16 +16,16 @@
 
 #include "base/lock_owner.h"
 
-namespace regroup::job {
+namespace regroup::process {
 namespace {
 
 using namespace std::chrono_literals;
 
 // A process that holds the lock of a directory as long as this is there.
-class Holder {
+class LockHolder {
  public:
   // `owner` gets the number of that process.
-  Holder(const std::string& directory, const std::function<std::string(pid_t)>& owner) {
+  LockHolder(const std::string& directory, const std::function<std::string(pid_t)>& owner) {
     std::array<int, 2> end{}, taken{};
     EXPECT_EQ(::pipe(end.data()) | ::pipe(taken.data()), 0);
     pid_ = ::fork();
@@ -45,7 +45,7 @@ class Holder {
     EXPECT_EQ(byte, '1');
     ::close(taken[0]);
   }
-  ~Holder() { end(); }
+  ~LockHolder() { end(); }
   void end() {
     if (pid_ == 0) return;
     ::close(end_);
@@ -74,20 +74,19 @@ class TakeDirectory : public testing::Test {
   ~TakeDirectory() override { std::filesystem::remove_all(directory_); }
   base::Result<std::optional<base::FileLock>> take(base::Duration ending,
                                                    const std::function<void()>& told) {
-    return process::take_directory(directory_,
-                                   fmt::format("job new (process {} on here)", ::getpid()),
-                                   /*make=*/true, {10s, ending, [&](const std::string& text) {
-                                                     said_.push_back(text);
-                                                     told();
-                                                   }});
+    return take_directory(directory_, fmt::format("job new (process {} on here)", ::getpid()),
+                          /*make=*/true, {10s, ending, [&](const std::string& text) {
+                                            said_.push_back(text);
+                                            told();
+                                          }});
   }
   std::string directory_;
   std::vector<std::string> said_;
 };
 
 TEST_F(TakeDirectory, WaitsForAJobWhoseLauncherIsGone) {
-  Holder old(directory_,
-             [](pid_t) { return fmt::format("job old (process {} on here)", dead_process()); });
+  LockHolder old(directory_,
+                 [](pid_t) { return fmt::format("job old (process {} on here)", dead_process()); });
   const auto lock = take(60s, [&] { old.end(); });
   ASSERT_TRUE(lock.ok()) << lock.status().message();
   EXPECT_TRUE(lock->has_value());
@@ -97,7 +96,7 @@ TEST_F(TakeDirectory, WaitsForAJobWhoseLauncherIsGone) {
 }
 
 TEST_F(TakeDirectory, NamesAJobThatDoesNotEndAfterItsLauncher) {
-  const Holder old(directory_, [](pid_t) {
+  const LockHolder old(directory_, [](pid_t) {
     return fmt::format("job old (process {} on here)", dead_process());
   });
   const auto lock = take(0s, [] {});
@@ -108,8 +107,8 @@ TEST_F(TakeDirectory, NamesAJobThatDoesNotEndAfterItsLauncher) {
 }
 
 TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
-  const Holder old(directory_,
-                   [](pid_t pid) { return fmt::format("job old (process {} on here)", pid); });
+  const LockHolder old(directory_,
+                       [](pid_t pid) { return fmt::format("job old (process {} on here)", pid); });
   const auto lock = take(60s, [] {});
   EXPECT_EQ(lock.code(), base::Code::kUnavailable);
   EXPECT_NE(lock.status().message().find("job old (process "), std::string::npos);
@@ -126,24 +125,23 @@ TEST(LauncherIsGone, KnowsOnlyProcessesOfThisPidNamespace) {
   const std::string mine = fmt::format("(process {} ", ::getpid());
   std::string gone = ours.substr(0, ours.find(mine)) + fmt::format("(process {} ", dead_process()) +
                      ours.substr(ours.find(mine) + mine.size());
-  EXPECT_TRUE(process::launcher_is_gone(gone, ours)) << gone;
+  EXPECT_TRUE(launcher_is_gone(gone, ours)) << gone;
   gone.replace(gone.find(space), space.size(), "PID namespace 7)");
-  EXPECT_FALSE(process::launcher_is_gone(gone, ours)) << gone;
+  EXPECT_FALSE(launcher_is_gone(gone, ours)) << gone;
 }
 
 TEST(LauncherIsGone, KnowsOnlyProcessesOfThisHost) {
   const std::string ours = "job new (process 1 on here)";
   const pid_t dead = dead_process();
-  EXPECT_TRUE(process::launcher_is_gone(fmt::format("job old (process {} on here)", dead), ours));
-  EXPECT_FALSE(process::launcher_is_gone(fmt::format("job old (process {} on there)", dead), ours));
-  EXPECT_FALSE(
-      process::launcher_is_gone(fmt::format("job old (process {} on here)", ::getppid()), ours));
+  EXPECT_TRUE(launcher_is_gone(fmt::format("job old (process {} on here)", dead), ours));
+  EXPECT_FALSE(launcher_is_gone(fmt::format("job old (process {} on there)", dead), ours));
+  EXPECT_FALSE(launcher_is_gone(fmt::format("job old (process {} on here)", ::getppid()), ours));
   for (const char* const text :
        {"", "regroup checkpoint prune", "job old", "job old (process  on here)",
         "job old (process 99999999999 on here)", "job old (process 5)", "job old (process 5 on ",
         "job old (process 5 in here)"})
-    EXPECT_FALSE(process::launcher_is_gone(text, ours)) << text;
+    EXPECT_FALSE(launcher_is_gone(text, ours)) << text;
 }
 
 }  // namespace
-}  // namespace regroup::job
+}  // namespace regroup::process

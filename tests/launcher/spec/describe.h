@@ -9,15 +9,15 @@
 
 #include "launcher/cli/parse.h"
 
-namespace regroup::cli {
+namespace regroup::spec {
 
-inline std::string describe(const spec::MapBy& map) {
-  using Kind = spec::MapBy::Kind;
+inline std::string describe(const MapBy& map) {
+  using Kind = MapBy::Kind;
   std::string out;
   if (map.kind == Kind::kSlot) out += " slot";
-  if (map.kind == Kind::kUnit) out += fmt::format(" {}", spec::unit_name(map.unit));
+  if (map.kind == Kind::kUnit) out += fmt::format(" {}", unit_name(map.unit));
   if (map.kind == Kind::kPerUnit)
-    out += fmt::format(" {} per {}", map.per_unit, spec::unit_name(map.unit));
+    out += fmt::format(" {} per {}", map.per_unit, unit_name(map.unit));
   if (map.kind == Kind::kSequence) out += " seq";
   if (map.kind == Kind::kRankFile) out += " rankfile";
   if (map.kind == Kind::kCpuList) out += fmt::format(" cpus {}", fmt::join(map.cpu_list, ","));
@@ -31,21 +31,21 @@ inline std::string describe(const spec::MapBy& map) {
   return out;
 }
 
-inline std::string describe(const spec::RankBy& rank) {
-  using Kind = spec::RankBy::Kind;
+inline std::string describe(const RankBy& rank) {
+  using Kind = RankBy::Kind;
   static constexpr const char* kNames[] = {"", " slot", " node", " fill", " span"};
-  std::string out = rank.kind == Kind::kUnit ? fmt::format(" {}", spec::unit_name(rank.unit))
+  std::string out = rank.kind == Kind::kUnit ? fmt::format(" {}", unit_name(rank.unit))
                                              : kNames[static_cast<int>(rank.kind)];
   if (rank.span) out += ":span";
   if (rank.fill) out += ":fill";
   return out;
 }
 
-inline std::string describe(const spec::BindTo& bind) {
-  using Kind = spec::BindTo::Kind;
+inline std::string describe(const BindTo& bind) {
+  using Kind = BindTo::Kind;
   std::string out;
   if (bind.kind == Kind::kNone) out += " none";
-  if (bind.kind == Kind::kUnit) out += fmt::format(" {}", spec::unit_name(bind.unit));
+  if (bind.kind == Kind::kUnit) out += fmt::format(" {}", unit_name(bind.unit));
   if (bind.count != 1) out += fmt::format(" x{}", bind.count);
   if (bind.kind == Kind::kCpuList) {
     out += " cpus";
@@ -57,7 +57,7 @@ inline std::string describe(const spec::BindTo& bind) {
 }
 
 // "4 x ./a.out in DIR with A=1 -B": -B is one that `base` has and the members have not.
-inline std::string describe(const spec::AppRequest& app, const spec::Environment& base) {
+inline std::string describe(const AppRequest& app, const Environment& base) {
   std::string out = app.count ? fmt::format("{} x ", *app.count) : "slots x ";
   if (!app.role.empty()) out += app.role + ": ";
   out += fmt::format("{}", fmt::join(app.command, " "));
@@ -75,11 +75,11 @@ inline std::string describe(const spec::AppRequest& app, const spec::Environment
   return out;
 }
 
-inline std::vector<std::string> describe_output(const spec::JobSpec& spec) {
+inline std::vector<std::string> describe_output(const JobSpec& spec) {
   std::vector<std::string> out;
-  const spec::OutputRequest& to = spec.output;
-  if (to.tag == spec::OutputRequest::Tag::kJobRank) out.emplace_back("tags");
-  if (to.tag == spec::OutputRequest::Tag::kRank) out.emplace_back("ranks");
+  const OutputRequest& to = spec.output;
+  if (to.tag == OutputRequest::Tag::kJobRank) out.emplace_back("tags");
+  if (to.tag == OutputRequest::Tag::kRank) out.emplace_back("ranks");
   if (to.timestamp) out.emplace_back("timestamps");
   if (to.merge_stderr) out.emplace_back("merged");
   if (!to.folder.empty())
@@ -88,7 +88,7 @@ inline std::vector<std::string> describe_output(const spec::JobSpec& spec) {
   if (to.raw) out.emplace_back("raw");
   if (!to.stdout_pattern.empty()) out.push_back("stdout " + to.stdout_pattern);
   if (!to.stderr_pattern.empty()) out.push_back("stderr " + to.stderr_pattern);
-  const auto streams = [&](const char* name, const spec::StreamChoice& choice) {
+  const auto streams = [&](const char* name, const StreamChoice& choice) {
     if (choice.any())
       out.push_back(fmt::format("{} {} of {}", name, choice.all, fmt::join(choice.of, ",")));
   };
@@ -97,16 +97,16 @@ inline std::vector<std::string> describe_output(const spec::JobSpec& spec) {
   if (to.log.any()) out.push_back(fmt::format("to {} with {}", to.log.folder, to.log.prefix));
   if (!to.log.shown.empty()) out.push_back(fmt::format("shown {}", fmt::join(to.log.shown, ",")));
   if (spec.virtual_local_rank) out.emplace_back("virtual local rank");
-  if (spec.stdin_to.to == spec::StdinRequest::To::kAll) out.emplace_back("stdin all");
-  if (spec.stdin_to.to == spec::StdinRequest::To::kNone) out.emplace_back("stdin none");
+  if (spec.stdin_to.to == StdinRequest::To::kAll) out.emplace_back("stdin all");
+  if (spec.stdin_to.to == StdinRequest::To::kNone) out.emplace_back("stdin none");
   if (spec.stdin_to.rank != 0) out.push_back(fmt::format("stdin {}", spec.stdin_to.rank));
   return out;
 }
 
 // Returns a line for each program, then one for the job, then its notes.
-inline std::string describe(const spec::JobSpec& spec, const spec::Environment& base) {
+inline std::string describe(const JobSpec& spec, const Environment& base) {
   std::string out;
-  for (const spec::AppRequest& app : spec.apps) out += describe(app, base) + "\n";
+  for (const AppRequest& app : spec.apps) out += describe(app, base) + "\n";
   std::vector<std::string> words = describe_output(spec);
   const auto add = [&words](const char* name, const std::string& text) {
     if (!text.empty()) words.push_back(name + text);
@@ -117,12 +117,12 @@ inline std::string describe(const spec::JobSpec& spec, const spec::Environment& 
   add("rank", describe(spec.mapping.rank));
   add("bind", describe(spec.mapping.bind));
   add("cpu-set ", fmt::format("{}", fmt::join(spec.mapping.cpu_set, ",")));
-  for (const spec::RankPlace& place : spec.mapping.ranks) {
+  for (const RankPlace& place : spec.mapping.ranks) {
     words.push_back(fmt::format("rank {} on {}", place.rank, fmt::join(place.cpus, ",")));
     if (place.package) words.back() += fmt::format(" of package {}", *place.package);
   }
   add("one each on ", fmt::format("{}", fmt::join(spec.mapping.sequence, ",")));
-  for (const spec::HostRequest& host : spec.hosts) {
+  for (const HostRequest& host : spec.hosts) {
     add("host ", (host.user.empty() ? "" : host.user + "@") +
                      fmt::format("{}:{}", host.name, host.slots) +
                      (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
@@ -134,7 +134,7 @@ inline std::string describe(const spec::JobSpec& spec, const spec::Environment& 
   const std::pair<bool, const char*> flags[] = {
       {spec.fork_agents, "agents by fork"},
       {spec.oversubscribe, "oversubscribed"},
-      {spec.compat == spec::Compat::kMpich, "mpich"},
+      {spec.compat == Compat::kMpich, "mpich"},
       {spec.display.map, "show map"},
       {spec.display.allocation, "show allocation"},
       {spec.display.topology, "show topology"},
@@ -146,7 +146,7 @@ inline std::string describe(const spec::JobSpec& spec, const spec::Environment& 
       {spec.verbose, "verbose"},
       {spec.print_exit_codes, "exit codes"},
       {!spec.replace, "no replace"},
-      {spec.restart_policy == spec::RestartPolicy::kRestart, "restart"}};
+      {spec.restart_policy == RestartPolicy::kRestart, "restart"}};
   for (const auto& [on, name] : flags) add("", on ? name : "");
   if (spec.timeout != base::Duration{})
     words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(spec.timeout).count()));
@@ -160,4 +160,4 @@ inline std::string describe(const spec::JobSpec& spec, const spec::Environment& 
   return out;
 }
 
-}  // namespace regroup::cli
+}  // namespace regroup::spec

@@ -7,16 +7,16 @@
 #include "launcher/spec/mapping.h"
 #include "tests/launcher/spec/describe.h"
 
-namespace regroup::cli {
+namespace regroup::spec {
 namespace {
 
 using testing::HasSubstr;
 
 // "name:slots/max ..." or the error.
-std::string shown(const base::Result<std::vector<spec::HostRequest>>& hosts) {
+std::string shown(const base::Result<std::vector<HostRequest>>& hosts) {
   if (!hosts.ok()) return "error: " + hosts.status().message();
   std::string out;
-  for (const spec::HostRequest& host : *hosts) {
+  for (const HostRequest& host : *hosts) {
     out += fmt::format("{}{}{}{}:{}", out.empty() ? "" : " ", host.user,
                        host.user.empty() ? "" : "@", host.name, host.slots);
     if (host.max_slots != 0) out += fmt::format("/{}", host.max_slots);
@@ -53,8 +53,7 @@ TEST(Hosts, Lists) {
       {"a:-1", "error: 'a:-1': expected HOST:SLOTS with SLOTS a whole number"},
       {"a=b", "error: 'a=b' is not a host name"},
   };
-  for (const auto& [text, wanted] : kLists)
-    EXPECT_EQ(shown(spec::parse_host_list(text)), wanted) << text;
+  for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(parse_host_list(text)), wanted) << text;
 }
 
 TEST(Hosts, Files) {
@@ -88,48 +87,48 @@ TEST(Hosts, Files) {
       {"", "error: F: contains no host"},
   };
   for (const auto& [text, wanted] : kFiles)
-    EXPECT_EQ(shown(spec::parse_host_file(text, "F")), wanted) << text;
+    EXPECT_EQ(shown(parse_host_file(text, "F")), wanted) << text;
 }
 
 TEST(Hosts, AListFiltersAFile) {
-  const std::vector<spec::HostRequest> file = {{"a", 4, 0}, {"b", 2, 3}};
-  EXPECT_EQ(shown(spec::filter_hosts(file, {})), "a:4 b:2/3");
-  EXPECT_EQ(shown(spec::filter_hosts({}, {{"c", 1, 0}})), "c:1");
-  EXPECT_EQ(shown(spec::filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
-  EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 2, 0}})), "a:2");
-  EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 1, 0, false, false, "u"}})), "u@a:4");
-  EXPECT_EQ(shown(spec::filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
+  const std::vector<HostRequest> file = {{"a", 4, 0}, {"b", 2, 3}};
+  EXPECT_EQ(shown(filter_hosts(file, {})), "a:4 b:2/3");
+  EXPECT_EQ(shown(filter_hosts({}, {{"c", 1, 0}})), "c:1");
+  EXPECT_EQ(shown(filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
+  EXPECT_EQ(shown(filter_hosts(file, {{"a", 2, 0}})), "a:2");
+  EXPECT_EQ(shown(filter_hosts(file, {{"a", 1, 0, false, false, "u"}})), "u@a:4");
+  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
 }
 
 TEST(Hosts, WithoutSlotsTakeMembersOnlyWhereMoreAreAllowed) {
-  std::vector<spec::HostRequest> hosts = *spec::parse_host_list("a:0,b:2");
-  EXPECT_TRUE(spec::drop_without_slots(hosts, false).ok());
+  std::vector<HostRequest> hosts = *parse_host_list("a:0,b:2");
+  EXPECT_TRUE(drop_without_slots(hosts, false).ok());
   EXPECT_EQ(shown(hosts), "b:2");
-  hosts = *spec::parse_host_list("a:0,b:2");
-  EXPECT_TRUE(spec::drop_without_slots(hosts, true).ok());
+  hosts = *parse_host_list("a:0,b:2");
+  EXPECT_TRUE(drop_without_slots(hosts, true).ok());
   EXPECT_EQ(hosts[0].slots, 1U);
-  hosts = *spec::parse_host_list("a:0,b:0");
-  EXPECT_THAT(spec::drop_without_slots(hosts, false).message(),
+  hosts = *parse_host_list("a:0,b:0");
+  EXPECT_THAT(drop_without_slots(hosts, false).message(),
               HasSubstr("host a, b: no slots (slots=0)"));
 }
 
 TEST(Hosts, NamesKeepToOneGrammar) {
   for (const char* name :
        {"a", "node-1.cluster_2", "_srv", "7", "10.0.0.1", "::1", "fe80::1%eth0", "a.b."})
-    EXPECT_TRUE(spec::is_host_name(name)) << name;
+    EXPECT_TRUE(is_host_name(name)) << name;
   for (const char* name : {"", "-oProxyCommand", "a/b", "a b", "a..b", ".a", "n[1-3]", "a$b",
                            "\xEF\xBB\xBF"
                            "a",
                            "a\xC2\xA0", "1:2", "a:b:c", "::1;x", "+n1", "a@b", "a*"})
-    EXPECT_FALSE(spec::is_host_name(name)) << name;
-  EXPECT_FALSE(spec::is_host_name(std::string(256, 'a')));
+    EXPECT_FALSE(is_host_name(name)) << name;
+  EXPECT_FALSE(is_host_name(std::string(256, 'a')));
 }
 
 TEST(Hosts, SpellingsOfANameHaveOneKey) {
-  EXPECT_EQ(spec::host_key("Node1.Cluster."), "node1.cluster");
-  EXPECT_EQ(spec::host_key("0:0:0:0:0:0:0:1"), "::1");
-  EXPECT_EQ(spec::host_key("FE80::0001%eth0"), "fe80::1");
-  EXPECT_EQ(spec::host_key("::ffff:10.0.0.1"), "10.0.0.1");
+  EXPECT_EQ(host_key("Node1.Cluster."), "node1.cluster");
+  EXPECT_EQ(host_key("0:0:0:0:0:0:0:1"), "::1");
+  EXPECT_EQ(host_key("FE80::0001%eth0"), "fe80::1");
+  EXPECT_EQ(host_key("::ffff:10.0.0.1"), "10.0.0.1");
 }
 
 TEST(Hosts, ThisOneHasManyNames) {
@@ -137,16 +136,16 @@ TEST(Hosts, ThisOneHasManyNames) {
   for (const char* name :
        {"vm", "VM", "vm.site", "192.0.2.2", "FD00:0::2", "alias", "login", "LOCALHOST",
         "localhost.localdomain", "127.0.1.1", "0::1", "::ffff:192.0.2.2"})
-    EXPECT_TRUE(spec::is_this_host(own, name)) << name;
+    EXPECT_TRUE(is_this_host(own, name)) << name;
   for (const char* name : {"vm2", "192.0.2.20", "192.0.2", "login.other", "127.x", "localhost2"})
-    EXPECT_FALSE(spec::is_this_host(own, name)) << name;
+    EXPECT_FALSE(is_this_host(own, name)) << name;
 }
 
 TEST(Hosts, OneOfAnyNameIsOne) {
-  const spec::HostAliases aliases = {
+  const HostAliases aliases = {
       {"10.0.0.7", "10.0.0.7"}, {"nodeb", "10.0.0.7"}, {"nodeb-ib", "10.0.0.7"}};
   const auto one = [&](const char* list) {
-    return shown(spec::by_one_name({"vm", "192.0.2.2"}, *spec::parse_host_list(list), aliases));
+    return shown(by_one_name({"vm", "192.0.2.2"}, *parse_host_list(list), aliases));
   };
   EXPECT_EQ(one("nodeA:1,NODEA:2"), "nodeA:3");
   EXPECT_EQ(one("a,a.site,A.SITE."), "a:3");
@@ -159,15 +158,15 @@ TEST(Hosts, OneOfAnyNameIsOne) {
 }
 
 TEST(Hosts, NamesThatDifferBehindTheFirstDotAreTold) {
-  EXPECT_EQ(spec::unlike_names({"vm"}, *spec::parse_host_list("vm.a,vm.b,vm.A")),
+  EXPECT_EQ(unlike_names({"vm"}, *parse_host_list("vm.a,vm.b,vm.A")),
             "vm.a, vm.b: taken for this host, although the names differ after the first dot");
-  EXPECT_EQ(spec::unlike_names({"vm"}, *spec::parse_host_list("vm.a,vm,other.b")), "");
+  EXPECT_EQ(unlike_names({"vm"}, *parse_host_list("vm.a,vm,other.b")), "");
 }
 
 TEST(Hosts, RelativeOnesCountFromTheAllocation) {
-  const std::vector<spec::HostRequest> base = {{"a", 2}, {"b", 4}, {"c", 1}};
+  const std::vector<HostRequest> base = {{"a", 2}, {"b", 4}, {"c", 1}};
   const auto resolved = [&](const char* list) {
-    return shown(spec::resolve_relative(*spec::parse_host_list(list), base, {"vm"}, {}));
+    return shown(resolve_relative(*parse_host_list(list), base, {"vm"}, {}));
   };
   EXPECT_EQ(resolved("+n1"), "b:0");
   EXPECT_EQ(resolved("+N1:2,+n0"), "b:2 a:0");
@@ -176,9 +175,9 @@ TEST(Hosts, RelativeOnesCountFromTheAllocation) {
   EXPECT_EQ(resolved("+e:2"), "a:0 b:0");
   EXPECT_EQ(resolved("+n3"), "error: +n3: expected a number below 3, the number of hosts");
   EXPECT_EQ(resolved("a,b,c,+e"), "error: +e: every host is named already; expected one more");
-  EXPECT_EQ(shown(spec::resolve_relative({{"+n0"}}, {}, {"vm"}, {})),
+  EXPECT_EQ(shown(resolve_relative({{"+n0"}}, {}, {"vm"}, {})),
             "error: +n0: requires an allocation or a host file");
-  EXPECT_EQ(shown(spec::parse_host_list("+x")), "error: '+x' is not a host name");
+  EXPECT_EQ(shown(parse_host_list("+x")), "error: '+x' is not a host name");
 }
 
 TEST(Words, OfAnAppFile) {
@@ -225,20 +224,19 @@ TEST(Mapping, MapBy) {
       {"pe-list=5-1", "error: '5-1': expected a processor list, for example 0,2-5"},
       {"pe-list=0-4294967295", "error: '0-4294967295': names more than 4096 processors"},
   };
-  for (const auto& [text, wanted] : kTexts)
-    EXPECT_EQ(read_as(spec::parse_map_by, text), wanted) << text;
-  EXPECT_THAT(read_as(spec::parse_map_by, "sofa"),
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_map_by, text), wanted) << text;
+  EXPECT_THAT(read_as(parse_map_by, "sofa"),
               HasSubstr("'sofa' is not a valid mapping; expected slot, hwthread"));
-  EXPECT_THAT(read_as(spec::parse_map_by, "core:fast"),
+  EXPECT_THAT(read_as(parse_map_by, "core:fast"),
               HasSubstr("'fast' is not a valid mapping qualifier"));
 }
 
 TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
-  spec::MapBy map;
-  ASSERT_TRUE(spec::parse_map_by("numa:span", map).ok());
-  ASSERT_TRUE(spec::parse_map_by(":pe=2", map).ok());
+  MapBy map;
+  ASSERT_TRUE(parse_map_by("numa:span", map).ok());
+  ASSERT_TRUE(parse_map_by(":pe=2", map).ok());
   EXPECT_EQ(describe(map), " numa 2 cpus each span");
-  EXPECT_FALSE(spec::parse_map_by("nowhere", map).ok());
+  EXPECT_FALSE(parse_map_by("nowhere", map).ok());
   EXPECT_EQ(describe(map), " numa 2 cpus each span");
 }
 
@@ -247,10 +245,9 @@ TEST(Mapping, RankBy) {
       {"slot", " slot"},          {"node", " node"}, {"fill", " fill"},
       {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
       {"numa:fill", " numa:fill"}};
-  for (const auto& [text, wanted] : kTexts)
-    EXPECT_EQ(read_as(spec::parse_rank_by, text), wanted) << text;
-  EXPECT_THAT(read_as(spec::parse_rank_by, "age"), HasSubstr("'age' is not a valid ranking"));
-  EXPECT_THAT(read_as(spec::parse_rank_by, "slot:fast"),
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_rank_by, text), wanted) << text;
+  EXPECT_THAT(read_as(parse_rank_by, "age"), HasSubstr("'age' is not a valid ranking"));
+  EXPECT_THAT(read_as(parse_rank_by, "slot:fast"),
               HasSubstr("'fast' is not a valid ranking qualifier"));
 }
 
@@ -269,11 +266,10 @@ TEST(Mapping, BindTo) {
       {"user", "error: user: expected a processor list, for example user:0+1,2"},
       {"user:", "error: '': expected a processor list, for example 0,2-5"},
   };
-  for (const auto& [text, wanted] : kTexts)
-    EXPECT_EQ(read_as(spec::parse_bind_to, text), wanted) << text;
-  EXPECT_THAT(read_as(spec::parse_bind_to, "chair"),
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_bind_to, text), wanted) << text;
+  EXPECT_THAT(read_as(parse_bind_to, "chair"),
               HasSubstr("'chair' is not a valid binding; expected none, hwthread"));
-  EXPECT_THAT(read_as(spec::parse_bind_to, "core:tight"),
+  EXPECT_THAT(read_as(parse_bind_to, "core:tight"),
               HasSubstr("'tight' is not a valid binding qualifier"));
 }
 
@@ -290,10 +286,9 @@ TEST(RankFile, SaysWhatIsWrong) {
       {"# none\n", "F: contains no rank"},
   };
   for (const auto& [text, wanted] : kFiles)
-    EXPECT_EQ(spec::parse_rank_file(text, "F").ok()
-                  ? "ok"
-                  : spec::parse_rank_file(text, "F").status().message(),
-              wanted)
+    EXPECT_EQ(
+        parse_rank_file(text, "F").ok() ? "ok" : parse_rank_file(text, "F").status().message(),
+        wanted)
         << text;
 }
 
@@ -348,4 +343,4 @@ TEST(Values, ShellWords) {
 }
 
 }  // namespace
-}  // namespace regroup::cli
+}  // namespace regroup::spec

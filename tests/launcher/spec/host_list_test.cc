@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-namespace regroup::alloc {
+namespace regroup::spec {
 namespace {
 
 TEST(HostList, IsExpandedAsSlurmWritesIt) {
@@ -21,7 +21,7 @@ TEST(HostList, IsExpandedAsSlurmWritesIt) {
       {"a.b-c.d", "a.b-c.d"},
   };
   for (const auto& [text, names] : kRows) {
-    const auto expanded = spec::expand_host_list(text);
+    const auto expanded = expand_host_list(text);
     ASSERT_TRUE(expanded.ok()) << text << ": " << expanded.status().message();
     EXPECT_EQ(fmt::format("{}", fmt::join(*expanded, " ")), names);
   }
@@ -48,7 +48,7 @@ TEST(HostList, SaysWhatIsWrong) {
       {"n[1\n2]", "'1?2': expected a number or a range of numbers"},
   };
   for (const auto& [text, why] : kRows) {
-    const auto expanded = spec::expand_host_list(text);
+    const auto expanded = expand_host_list(text);
     ASSERT_FALSE(expanded.ok()) << text;
     EXPECT_EQ(expanded.status().message(), why);
   }
@@ -58,16 +58,16 @@ TEST(HostList, CountsBeforeItWrites) {
   std::string many;
   for (int i = 0; i < 300; ++i) many += "n[0-999],";
   many += "last";
-  EXPECT_FALSE(spec::expand_host_list(many).ok());
-  EXPECT_EQ(spec::expand_host_list("n[0-199999]")->size(), 200'000U);
+  EXPECT_FALSE(expand_host_list(many).ok());
+  EXPECT_EQ(expand_host_list("n[0-199999]")->size(), 200'000U);
 }
 
 TEST(Numbers, AreRangesToo) {
-  EXPECT_EQ(*spec::expand_numbers("0-2, 8"), (std::vector<int>{0, 1, 2, 8}));
-  EXPECT_TRUE(spec::expand_numbers("")->empty());
-  EXPECT_FALSE(spec::expand_numbers("0-99999999").ok());
-  EXPECT_FALSE(spec::expand_numbers("GPU-12ab").ok());
+  EXPECT_EQ(*expand_numbers("0-2, 8"), (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_TRUE(expand_numbers("")->empty());
+  EXPECT_FALSE(expand_numbers("0-99999999").ok());
+  EXPECT_FALSE(expand_numbers("GPU-12ab").ok());
 }
 
 }  // namespace
-}  // namespace regroup::alloc
+}  // namespace regroup::spec

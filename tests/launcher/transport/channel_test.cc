@@ -16,17 +16,17 @@
 #include "launcher/transport/ancillary.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::process {
+namespace regroup::transport {
 namespace {
 
-constexpr std::chrono::seconds kDeadline{10};
+constexpr std::chrono::seconds kLimit{10};
 
 class ChannelTest : public testing::Test {
  protected:
   ChannelTest() {
     std::array<int, 2> fds{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
-    channel_ = std::make_shared<transport::Channel>(
+    channel_ = std::make_shared<Channel>(
         loop_, base::Fd(fds[0]),
         [this](const proto::Message& message) {
           received_.push_back(message);
@@ -46,7 +46,7 @@ class ChannelTest : public testing::Test {
   }
   void run() {
     loop_.restart();
-    loop_.run_for(kDeadline);
+    loop_.run_for(kLimit);
   }
   void write_to_peer(std::span<const std::byte> bytes) {
     ASSERT_EQ(::send(peer_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
@@ -54,7 +54,7 @@ class ChannelTest : public testing::Test {
   }
 
   boost::asio::io_context loop_;
-  std::shared_ptr<transport::Channel> channel_;
+  std::shared_ptr<Channel> channel_;
   base::Fd peer_;
   std::size_t wanted_ = 1;
   std::vector<proto::Message> received_;
@@ -103,11 +103,11 @@ TEST_F(ChannelTest, PassesADescriptorBesideItsMessage) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  transport::Ancillary ancillary;
+  Ancillary ancillary;
   ancillary.expect(message);
   const ssize_t count = ::recvmsg(peer_.get(), &message, MSG_CMSG_CLOEXEC);
   ASSERT_GT(count, 4);
-  const base::Fd got = transport::Ancillary::taken(message);
+  const base::Fd got = Ancillary::taken(message);
   std::array<char, 5> text{};
   EXPECT_EQ(::pread(got.get(), text.data(), 5, 0), 5);
   EXPECT_EQ(std::string(text.data(), 5), "hello");
@@ -185,14 +185,14 @@ class UnixSocket : public testing::Test {
 TEST_F(UnixSocket, ListenerNamesThePeer) {
   boost::asio::io_context loop;
   pid_t seen = 0;
-  transport::Listener listener(loop, [&](base::Fd, pid_t peer) {
+  Listener listener(loop, [&](base::Fd, pid_t peer) {
     seen = peer;
     loop.stop();
   });
   ASSERT_TRUE(listener.start(folder_ + "/s").ok());
-  auto client = transport::connect_unix(folder_ + "/s");
+  auto client = connect_unix(folder_ + "/s");
   ASSERT_TRUE(client.ok()) << client.status().to_string();
-  loop.run_for(kDeadline);
+  loop.run_for(kLimit);
   EXPECT_EQ(seen, ::getpid());
 }
 
@@ -202,7 +202,7 @@ TEST_F(UnixSocket, ListenerServesNoOtherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can connect as another user";
   boost::asio::io_context loop;
   std::vector<pid_t> served;
-  transport::Listener listener(loop, [&](base::Fd, pid_t peer) {
+  Listener listener(loop, [&](base::Fd, pid_t peer) {
     served.push_back(peer);
     if (peer == ::getpid()) loop.stop();
   });
@@ -212,43 +212,43 @@ TEST_F(UnixSocket, ListenerServesNoOtherUser) {
   ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
   const pid_t other = ::fork();
   if (other == 0) {
-    ::alarm(kDeadline.count());
+    ::alarm(kLimit.count());
     const bool became = ::setgid(65534) == 0 && ::setuid(65534) == 0;
-    ::_exit(became && transport::connect_unix(path).ok() ? 0 : 1);
+    ::_exit(became && connect_unix(path).ok() ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(other, &status, 0), other);
   ASSERT_EQ(status, 0) << "it did not come in";
-  auto own = transport::connect_unix(path);
+  auto own = connect_unix(path);
   ASSERT_TRUE(own.ok()) << own.status().to_string();
-  loop.run_for(kDeadline);
+  loop.run_for(kLimit);
   EXPECT_EQ(served, std::vector<pid_t>{::getpid()});
 }
 
 TEST_F(UnixSocket, ListenerTakesOverFromAPredecessor) {
   boost::asio::io_context loop;
   {
-    transport::Listener dead(loop, [](base::Fd, pid_t) {});
+    Listener dead(loop, [](base::Fd, pid_t) {});
     ASSERT_TRUE(dead.start(folder_ + "/s").ok());
   }
-  EXPECT_FALSE(transport::connect_unix(folder_ + "/s").ok());
-  transport::Listener next(loop, [](base::Fd, pid_t) {});
+  EXPECT_FALSE(connect_unix(folder_ + "/s").ok());
+  Listener next(loop, [](base::Fd, pid_t) {});
   ASSERT_TRUE(next.start(folder_ + "/s").ok());
-  EXPECT_TRUE(transport::connect_unix(folder_ + "/s").ok());
+  EXPECT_TRUE(connect_unix(folder_ + "/s").ok());
 }
 
 TEST_F(UnixSocket, PrivateFolderRefusesWhatOthersCanRead) {
   const std::string path = folder_ + "/private";
-  EXPECT_TRUE(transport::make_private_folder(path).ok());
-  EXPECT_TRUE(transport::make_private_folder(path).ok());
+  EXPECT_TRUE(make_private_folder(path).ok());
+  EXPECT_TRUE(make_private_folder(path).ok());
   ::chmod(path.c_str(), 0755);
-  EXPECT_EQ(transport::make_private_folder(path).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(make_private_folder(path).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(UnixSocket, RefusesANameThatIsTooLong) {
-  const auto result = transport::connect_unix("/tmp/" + std::string(200, 'x'));
+  const auto result = connect_unix("/tmp/" + std::string(200, 'x'));
   EXPECT_EQ(result.code(), base::Code::kInvalidArgument);
 }
 
 }  // namespace
-}  // namespace regroup::process
+}  // namespace regroup::transport
