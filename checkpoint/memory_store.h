@@ -16,22 +16,22 @@ class MemoryStore final : public CheckpointStore {
  public:
   // The pieces of a checkpoint and their bytes, by writer.
   using Parts =
-      std::map<std::uint32_t, std::vector<std::pair<SnapshotPiece, std::vector<std::byte>>>>;
+      std::map<std::uint32_t, std::vector<std::pair<CheckpointPiece, std::vector<std::byte>>>>;
 
-  [[nodiscard]] base::Status write(const Snapshot& snapshot) override {
+  [[nodiscard]] base::Status write(const CheckpointPart& part) override {
     if (!next_error.ok()) return std::exchange(next_error, {});
-    auto& part = staged_[{snapshot.about.step, snapshot.uuid}][snapshot.writer];
-    for (const SnapshotPiece& piece : snapshot.pieces) {
-      part.emplace_back(piece, std::vector<std::byte>(piece.bytes.begin(), piece.bytes.end()));
-      part.back().first.bytes = {};
+    auto& copies = staged_[{part.about.step, part.uuid}][part.writer];
+    for (const CheckpointPiece& piece : part.pieces) {
+      copies.emplace_back(piece, std::vector<std::byte>(piece.bytes.begin(), piece.bytes.end()));
+      copies.back().first.bytes = {};
     }
     return {};
   }
-  [[nodiscard]] base::Status commit(const Snapshot& snapshot) override {
-    const auto staged = staged_.find({snapshot.about.step, snapshot.uuid});
-    if (staged == staged_.end() || staged->second.size() != snapshot.writers)
+  [[nodiscard]] base::Status commit(const CheckpointPart& part) override {
+    const auto staged = staged_.find({part.about.step, part.uuid});
+    if (staged == staged_.end() || staged->second.size() != part.writers)
       return base::unavailable("commit: a part is missing");
-    committed[snapshot.about.step] = std::move(staged->second);
+    committed[part.about.step] = std::move(staged->second);
     staged_.erase(staged);
     return {};
   }

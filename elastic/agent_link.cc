@@ -97,7 +97,7 @@ base::Status AgentLink::read_more(base::Fd* fd) {
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
   if (got < 0) return base::system_error("recvmsg", "agent", errno);
   if (got == 0 && peer_.valid()) return peer_lost();
-  if (got == 0) return base::peer_lost("the agent of this node closed the connection");
+  if (got == 0) return base::peer_lost("the agent of this host closed the connection");
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     int received = -1;

@@ -1,4 +1,4 @@
-// A member's connection to the agent of its node over a Unix socket. Used by the training thread
+// A member's connection to the agent of its host over a Unix socket. Used by the training thread
 // only.
 #pragma once
 

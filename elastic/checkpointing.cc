@@ -111,7 +111,7 @@ void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
   copy_part(area, {std::max(range.begin, end), range.end}, at, piece, counts);
 }
 
-// The members on this node in rank order.
+// The members on this host in rank order.
 std::vector<proto::SlotId> sharers(Participant& self) {
   std::vector<proto::SlotId> out;
   for (const proto::WorldMember& member : self.world().members) {
@@ -130,7 +130,7 @@ void mark_ready(shmem::Arena& arena, proto::Step step) {
   arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(),
                           std::memory_order_release);
   shmem::ring(header.bell);
-  // Leaving members wait for the last snapshot, so no other is requested.
+  // Leaving members wait for the last save, so no other is requested.
   const auto last = shmem::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
   if (last.what != shmem::SaveRequest::What::kNone) shmem::ring_all(arena);
 }
@@ -140,10 +140,10 @@ void count_share(shmem::Arena& arena, proto::Generation generation, proto::Step 
   std::uint64_t seen = progress.load(std::memory_order_acquire);
   for (;;) {
     auto next = SaveProgress::unpack(seen);
-    if (next.generation != generation || next.left == 0) return;
-    next.left -= 1;
+    if (next.generation != generation || next.missing == 0) return;
+    next.missing -= 1;
     if (!progress.compare_exchange_weak(seen, next.pack(), std::memory_order_acq_rel)) continue;
-    if (next.left == 0) mark_ready(arena, step);
+    if (next.missing == 0) mark_ready(arena, step);
     return;
   }
 }
@@ -154,7 +154,7 @@ struct SavedPart {
   proto::Step step = 0;
 };
 
-// This member's share of a requested snapshot of the state after `step`, if there is one.
+// This member's share of a requested save of the state after `step`, if there is one.
 std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step,
                                        const Checkpointing& options) {
   shmem::Arena& arena = self.arena();
@@ -215,12 +215,12 @@ Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share,
 
 }  // namespace
 
-void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options,
-                      bool next_is_last) {
+void request_save(Participant& self, proto::Step applied, const Checkpointing& options,
+                  bool next_is_last) {
   if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return;
   shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   auto& progress = header.progress;
-  // The last snapshot has precedence over all others, whose shares would overwrite it.
+  // The last save has precedence over all others, whose shares would overwrite it.
   const auto last = shmem::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
   const bool claimed = last.what == shmem::SaveRequest::What::kClaimed;
   if (last.open() || (claimed && is_alive(self.arena(), last.by))) return;

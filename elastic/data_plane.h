@@ -1,4 +1,4 @@
-// The communicators of a member's World: over the arena if all members are on one node, else over
+// The communicators of a member's World: over the arena if all members are on one host, else over
 // the network. Used by the training thread only.
 #pragma once
 
@@ -22,7 +22,7 @@ class DataPlane {
   explicit DataPlane(Participant& self) : self_(self) {}
 
   // Opens the communicators of the World that the participant has just entered. Does not block.
-  // kUnavailable: the World spans several nodes and libucp cannot be loaded.
+  // kUnavailable: the World spans several hosts and libucp cannot be loaded.
   [[nodiscard]] base::Status enter();
   // The communicator of all members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& step_communicator() { return *steps_; }
@@ -42,7 +42,7 @@ class DataPlane {
   Participant& self_;
   // Opened for the first World that needs it.
   std::shared_ptr<const collective::ucx::UcxContext> ucx_;
-  std::shared_ptr<collective::ucx::PeerMesh> mesh_;  // of this World, if it spans several nodes
+  std::shared_ptr<collective::ucx::PeerMesh> mesh_;  // of this World, if it spans several hosts
   std::unique_ptr<collective::Communicator> steps_;
   shmem::Arena alone_;  // for open_section_alone(); the agent does not know it, so cannot revoke
 };

@@ -329,7 +329,7 @@ RankScan parse_exits(const std::string& text) {
   std::istringstream lines(text);
   std::uint32_t rank = 0;
   pid_t pid = 0;
-  while (lines >> rank >> pid) out.left.emplace(rank, pid);
+  while (lines >> rank >> pid) out.ended_well.emplace(rank, pid);
   return out;
 }
 

@@ -71,7 +71,7 @@ struct RankScan {
   bool hidden = false;                    // the environment of one of them cannot be read
   Started started = Started::kUnknown;
   // Rank -> its process, which ended with status 0, as the launcher says.
-  std::map<std::uint32_t, pid_t> left;
+  std::map<std::uint32_t, pid_t> ended_well;
 };
 
 // Pure. `processes`: the descendants of launch.starter.

@@ -51,7 +51,7 @@ std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node) {
 
 proto::NodeId source_of(const proto::World& world, proto::NodeId node) {
   const Nodes sources = nodes_with(world, false);
-  std::size_t number = 0;  // of the node among those with fetchers
+  std::size_t number = 0;  // of the host among those with fetchers
   for (const proto::NodeId other : nodes_with(world, true))
     number += other < node && !sources.contains(other);
   return *std::next(sources.begin(), static_cast<std::ptrdiff_t>(number % sources.size()));

@@ -1,6 +1,6 @@
-// Assigns the copy of a World's state to its newcomers: pure functions of the World. On a node with
-// donors (members that have the state) each of them writes a share into the node's snapshot. On any
-// other node the newcomer of lowest rank, the fetcher, receives all shares of one such node, its
+// Assigns the copy of a World's state to its newcomers: pure functions of the World. On a host with
+// donors (members that have the state) each of them writes a share into the host's snapshot. On any
+// other host the newcomer of lowest rank, the fetcher, receives all shares of one such host, its
 // source, and writes them into the snapshot. docs/design/elastic_hosts.md.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace regroup::elastic {
                                                              proto::NodeId node);
 // Rank of the fetcher of `node`, if it has one.
 [[nodiscard]] std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node);
-// The node whose snapshot the fetcher of `node` receives.
+// The host whose snapshot the fetcher of `node` receives.
 [[nodiscard]] proto::NodeId source_of(const proto::World& world, proto::NodeId node);
 // Ranks of the fetchers that receive the snapshot of `node`.
 [[nodiscard]] std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "elastic/donors.h"
-#include "elastic/migrate.h"
 #include "elastic/share.h"
+#include "elastic/state_donation.h"
 
 namespace regroup::elastic {
 namespace {

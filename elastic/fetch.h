@@ -1,4 +1,4 @@
-// Copies the snapshot of one node to another over the data plane. docs/design/elastic_hosts.md.
+// Copies the snapshot of one host to another over the data plane. docs/design/elastic_hosts.md.
 #pragma once
 
 #include "base/clock.h"
@@ -8,13 +8,13 @@
 
 namespace regroup::elastic {
 
-// Called by a donor after donate_state(): sends its share to the fetchers of the nodes for which
-// this node is the source.
+// Called by a donor after donate_state(): sends its share to the fetchers of the hosts for which
+// this host is the source.
 [[nodiscard]] base::Status send_state(Participant& self, collective::Communicator& communicator,
                                       base::TimePoint deadline);
 
-// Called by a newcomer before adopt_state(): if it is the fetcher of its node, receives the
-// snapshot of the source node into the arena. kDataLoss: the sizes are impossible. Does not check
+// Called by a newcomer before adopt_state(): if it is the fetcher of its host, receives the
+// snapshot of the source host into the arena. kDataLoss: the sizes are impossible. Does not check
 // the bytes; adopt_state() does.
 [[nodiscard]] base::Status fetch_state(Participant& self, collective::Communicator& communicator,
                                        base::TimePoint deadline);

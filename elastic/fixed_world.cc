@@ -72,7 +72,7 @@ Result<RankConnection> connect_ranks(const DetectedLaunch& launch, const Environ
   if (!launch.one_host) return several_hosts(launch);
   REGROUP_ASSIGN_OR_RETURN(auto guard, SingleWorldGuard::take());
   RankConnection out{{}, nullptr, std::move(guard)};
-  WorldServerOptions options{
+  FixedWorldServerOptions options{
       .name = name_of(launch),
       .size = launch.size,
       .shards = env.shards != 0 ? env.shards : std::bit_ceil(launch.size),
@@ -92,7 +92,7 @@ Result<RankConnection> connect_ranks(const DetectedLaunch& launch, const Environ
       return out;
     }
     if (link.code() == Code::kInvalidArgument) return link.status();
-    REGROUP_ASSIGN_OR_RETURN(auto server, WorldServer::start(options));
+    REGROUP_ASSIGN_OR_RETURN(auto server, FixedWorldServer::start(options));
     if (server) {
       out.server = std::move(server);
     } else if (base::SystemClock().now() >= deadline) {

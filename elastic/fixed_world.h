@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "elastic/agent_link.h"
 #include "elastic/detected_launch.h"
+#include "elastic/fixed_world_server.h"
 #include "elastic/options.h"
-#include "elastic/world_server.h"
 
 namespace regroup::elastic {
 
@@ -29,7 +29,7 @@ class SingleWorldGuard {
 
 struct RankConnection {
   AgentLink link;
-  std::unique_ptr<WorldServer> server;  // not null in the rank that serves the World
+  std::unique_ptr<FixedWorldServer> server;  // not null in the rank that serves the World
   std::unique_ptr<SingleWorldGuard> guard;
 };
 

@@ -1,5 +1,5 @@
-// Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the
-// snapshot.
+// Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the copy for
+// a checkpoint.
 #include "regroup/optimizer.h"
 #include "base/status.h"
 
@@ -18,11 +18,11 @@ namespace {
 using base::Status;
 
 constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
-// With a snapshot: small enough that the processor computes a block while it stores the previous
+// With a copy: small enough that the processor computes a block while it stores the previous
 // one.
 constexpr std::size_t kSavedBlock = 64;
 
-// Copies the part of elements [at, at + count) that belongs to the snapshot.
+// Copies the part of elements [at, at + count) that belongs to the copy.
 void save(const Kernels& kernels, const Stepped& tensor, std::size_t at, std::size_t count) {
   const std::size_t from = std::max(at, tensor.begin);
   const std::size_t to = std::min(at + count, tensor.begin + tensor.copy.size());

@@ -177,7 +177,7 @@ base::Result<Participant::Joined> Participant::regroup() {
 base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
     const std::function<bool()>& other) {
   // Must precede any wait: the generation fence of the next World waits for each member's `left`.
-  shmem::leave_generation<RealPolicy>(own_slot().left, world_.generation);
+  shmem::leave_generation<RealPolicy>(own_slot().left_generation, world_.generation);
   shmem::ring_all(arena_, slot_);
   for (;;) {
     REGROUP_RETURN_IF_ERROR(await_newer_world(other));
@@ -220,7 +220,7 @@ base::Result<std::optional<Participant::Joined>> Participant::join(proto::World 
         fmt::format("World {} resumes after step {}, but this member is after step {}",
                     world.generation, world.resume.step(), at));
   }
-  shmem::hold_fence<RealPolicy>(own_slot().left, world.generation);
+  shmem::hold_fence<RealPolicy>(own_slot().left_generation, world.generation);
   if (!shmem::join_generation<RealPolicy>(own_slot().state, own_slot().revoked_up_to, from,
                                           world.generation)) {
     return std::optional<Joined>();
@@ -262,7 +262,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
 bool Participant::enter_as_newcomer(const proto::World& world) {
   const proto::StateWord from = state();
   if (from.phase == proto::Phase::kNone) {
-    shmem::hold_fence<RealPolicy>(own_slot().left, world.generation);
+    shmem::hold_fence<RealPolicy>(own_slot().left_generation, world.generation);
     // A full barrier: the check of `revoked_up_to` that follows must not overtake it (tests/model).
     return shmem::swap_state<RealPolicy>(
         own_slot().state, from,
@@ -293,8 +293,8 @@ Status Participant::announce_drained() {
 }
 
 Status Participant::publish_address(std::span<const std::byte> address) {
-  return link_.send(
-      proto::PeerAddresses{world_.generation, {{self().id, {address.begin(), address.end()}}}});
+  return link_.send(proto::PeerAddresses{world_.generation,
+                                         {{own_member().id, {address.begin(), address.end()}}}});
 }
 
 // Ignores an error of the link; the next wait reports it.
@@ -332,7 +332,7 @@ void Participant::end_diverged(const std::string& why) {
     return false;
   };
   if (!link_.connected() || (rank() != 0 && ended_within(kFirstToTell))) return;
-  if (link_.send(proto::Diverged{self().id, why}).ok()) (void)ended_within(kEndOfJob);
+  if (link_.send(proto::Diverged{own_member().id, why}).ok()) (void)ended_within(kEndOfJob);
 }
 
 Status Participant::handle_agent_messages() {
@@ -340,8 +340,8 @@ Status Participant::handle_agent_messages() {
     auto message = link_.receive(base::TimePoint{});
     if (message.code() == Code::kDeadlineExceeded) break;
     if (!message.ok()) return message.status();
-    if (auto* left = std::get_if<proto::Excluded>(&message->body)) {
-      exclusion_ = {Code::kLeft, left->reason};
+    if (auto* excluded = std::get_if<proto::Excluded>(&message->body)) {
+      exclusion_ = {Code::kLeft, excluded->reason};
     } else if (auto* over = std::get_if<proto::Refused>(&message->body)) {
       exclusion_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
     } else if (auto* addresses = std::get_if<proto::PeerAddresses>(&message->body)) {
@@ -355,7 +355,7 @@ Status Participant::handle_agent_messages() {
 
 void Participant::leave_all_generations() {
   if (single_world_) single_world_->finished();
-  shmem::leave_all_generations<RealPolicy>(own_slot().left);
+  shmem::leave_all_generations<RealPolicy>(own_slot().left_generation);
   shmem::ring_all(arena_, slot_);
 }
 

@@ -37,7 +37,7 @@ class Participant {
   // Generation 0 before the first World.
   [[nodiscard]] const proto::World& world() const { return world_; }
   [[nodiscard]] int rank() const { return world_.rank_of(slot_id()); }
-  [[nodiscard]] const proto::WorldMember& self() const {
+  [[nodiscard]] const proto::WorldMember& own_member() const {
     return world_.members[static_cast<std::size_t>(rank())];
   }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
@@ -120,7 +120,7 @@ class Participant {
     return shmem::load_state<shmem::RealPolicy>(own_slot().state);
   }
 
-  std::unique_ptr<WorldServer> server_;             // in the rank that serves a World of fixed size
+  std::unique_ptr<FixedWorldServer> server_;        // in the rank that serves a World of fixed size
   std::unique_ptr<SingleWorldGuard> single_world_;  // in every rank of one
   shmem::Arena arena_;
   const proto::SlotIndex slot_;

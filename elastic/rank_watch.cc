@@ -18,7 +18,7 @@ constexpr base::Duration kStartOfRanks = std::chrono::seconds(5);
 std::optional<std::string> RankWatch::check(base::TimePoint now, const RankScan& seen,
                                             const std::set<std::uint32_t>& joined) {
   if (joined.empty() || seen.hidden) return std::nullopt;
-  for (const auto& [rank, pid] : seen.left) {
+  for (const auto& [rank, pid] : seen.ended_well) {
     if (!joined.contains(rank))
       return fmt::format(
           "rank {} (process {}) ended with status 0 without calling join(), while {} of {} ranks "

@@ -10,8 +10,8 @@
 #include <limits>
 #include <numeric>
 
-#include "elastic/migrate.h"
 #include "elastic/session_impl.h"
+#include "elastic/state_donation.h"
 #include "proto/transfer_step.h"
 #include "shmem/arena.h"
 
@@ -53,7 +53,7 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
   self_->while_waiting(
       [this] {
         return has_state() &&
-               final_snapshot_.wanted(*self_, applied_, checkpointing_, MemberActivity::kWaiting);
+               final_save_.wanted(*self_, applied_, checkpointing_, MemberActivity::kWaiting);
       },
       [this] { (void)answer_agent(MemberActivity::kWaiting).ok(); });
 }
@@ -104,7 +104,7 @@ Status Session::Impl::mark_applied() {
                        std::memory_order_release);
   }
   sections_ = 0;
-  phase_ = Phase::kIdle;
+  loop_state_ = LoopState::kIdle;
   own.step.store(applied_, std::memory_order_relaxed);
   own.applied_at.store(
       static_cast<std::uint64_t>(base::SystemClock().now().time_since_epoch().count()),
@@ -115,8 +115,8 @@ Status Session::Impl::mark_applied() {
 
 Status Session::Impl::answer_agent(MemberActivity activity) {
   if (!has_state()) return {};
-  return final_snapshot_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_,
-                                activity);
+  return final_save_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_,
+                            activity);
 }
 
 // The agent may request the state at any time, even after all members were excluded, since a signal
@@ -127,15 +127,15 @@ Status Session::Impl::drain() {
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
   const auto asked = [this] {
     return has_state() &&
-           final_snapshot_.wanted(*self_, applied_, checkpointing_, MemberActivity::kAtBoundary);
+           final_save_.wanted(*self_, applied_, checkpointing_, MemberActivity::kAtBoundary);
   };
   for (;;) {
     Status status = self_->wait(asked, "leave: the agent did not release this member");
     if (status.code() == Code::kRevoked) status = regroup().status();
     if (status.ok()) REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
     if (status.code() == Code::kLeft && has_state())
-      REGROUP_RETURN_IF_ERROR(final_snapshot_.settle(*self_, state_after(applied_), applied_,
-                                                     checkpointing_, &saving_));
+      REGROUP_RETURN_IF_ERROR(
+          final_save_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
     if (!status.ok()) return status;
     if (took_part() &&
         !self_->asked_to_leave()) {  // the other members have finished, and this one has the state
@@ -147,10 +147,10 @@ Status Session::Impl::drain() {
 
 Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing)
+  if (loop_state_ == LoopState::kComputing)
     return base::invalid_argument("next_step() called before the previous step was committed");
-  if (left_) resume_loop();
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
+  if (loop_left_) resume_loop();
+  if (loop_state_ == LoopState::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (is_last(applied_)) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // this member joined after the last step
@@ -160,15 +160,15 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (auto caught_up = catch_up(); !caught_up.ok()) {
     return caught_up.status();
   } else if (*caught_up) {
-    phase_ = Phase::kCommitted;
+    loop_state_ = LoopState::kCommitted;
     return std::optional(describe(applied_ + 1));
   }
   REGROUP_RETURN_IF_ERROR(donate_to_transfer(*self_, *options_.state, applied_));
-  request_snapshot(*self_, applied_, checkpointing_, is_last(applied_ + 1));
+  request_save(*self_, applied_, checkpointing_, is_last(applied_ + 1));
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
   owners_ = proto::owners_of(world(), applied_ + 1);
-  phase_ = Phase::kComputing;
+  loop_state_ = LoopState::kComputing;
   return std::optional(describe(applied_ + 1));
 }
 
@@ -200,9 +200,9 @@ void Session::Impl::seal_filled() {
 
 Result<std::optional<Shard>> Session::Impl::next_shard() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kIdle)
+  if (loop_state_ == LoopState::kIdle)
     return base::invalid_argument("next_shard() called without an open step");
-  if (phase_ == Phase::kCommitted) return std::optional<Shard>();
+  if (loop_state_ == LoopState::kCommitted) return std::optional<Shard>();
   seal_filled();
   for (;;) {
     Status status = self_->revoked() ? base::revoked("revoked") : Status();
@@ -211,7 +211,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       if (!leaf) {
         status = reduce_and_commit();
         if (!status.ok()) break;
-        phase_ = Phase::kCommitted;
+        loop_state_ = LoopState::kCommitted;
         return std::optional<Shard>();
       }
       Shard shard = make_shard(*leaf);
@@ -222,7 +222,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
     if (status.code() != Code::kRevoked) return status;
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
     if (joined == Participant::Joined::kOpenIsCommitted) {
-      phase_ = Phase::kCommitted;
+      loop_state_ = LoopState::kCommitted;
       observe(StepEvent::kCommitted);
       return std::optional<Shard>();
     }
@@ -261,22 +261,22 @@ Status Session::Impl::reduce_and_commit() {
   return {};
 }
 
-// The vote also says whether a snapshot of the state after this step is made, before which the
-// states are compared: members on rank 0's node read that in the arena, members on other nodes
+// The vote also says whether a save of the state after this step is made, before which the
+// states are compared: members on rank 0's host read that in the arena, members on other hosts
 // learn it by the vote.
 Status Session::Impl::vote(base::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
-  std::int64_t snapshots = saves && self_->rank() == 0 ? 1 : 0;
+  std::int64_t requested = saves && self_->rank() == 0 ? 1 : 0;
   if (data_plane_.spans_hosts() && checkpointing_.every > 0) {
-    const auto count = std::as_writable_bytes(std::span(&snapshots, 1));
+    const auto count = std::as_writable_bytes(std::span(&requested, 1));
     REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().allreduce(
         count, count, collective::Dtype::kInt64, deadline));
   } else {
-    snapshots = saves ? 1 : 0;
+    requested = saves ? 1 : 0;
     REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().barrier(deadline));
   }
-  if (snapshots > 0 && checkpointing_.compared) check_.await_snapshot(world().generation, step);
+  if (requested > 0 && checkpointing_.compared) check_.await_save(world().generation, step);
   return {};
 }
 
@@ -292,22 +292,22 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
     confirm_save(*self_, applied_, checkpointing_);
     return {};
   }
-  if (!last_state_step_ && phase_ == Phase::kIdle)
+  if (!last_state_step_ && loop_state_ == LoopState::kIdle)
     **different += "; finish() compared the present states, so changes after the last step count";
   self_->end_diverged(**different);
   return broken_ = base::data_loss(**different);
 }
 
 Result<std::span<const std::byte>> Session::Impl::commit() {
-  if (phase_ != Phase::kCommitted)
+  if (loop_state_ != LoopState::kCommitted)
     return base::invalid_argument("commit() called before next_shard() returned no shard");
   shmem::Arena& arena = self_->arena();
-  return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1)
+  return std::span<const std::byte>(learning_ ? arena.kept_result(applied_ + 1)
                                               : arena.result(applied_ + 1));
 }
 
 Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
-  if (phase_ != Phase::kCommitted)
+  if (loop_state_ != LoopState::kCommitted)
     return base::invalid_argument("save_targets() called before next_shard() returned no shard");
   std::vector<SaveTarget> out;
   if (learning_) return out;
@@ -323,7 +323,7 @@ Status Session::Impl::try_section(Position at, const Body& body, bool compare) {
     if (world().members[static_cast<std::size_t>(r)].from_step <= applied_) ranks.push_back(r);
   }
   REGROUP_ASSIGN_OR_RETURN(auto communicator, data_plane_.open_section(at, ranks));
-  if (compare || check_.snapshot_waits(world().generation, applied_)) {
+  if (compare || check_.save_waits(world().generation, applied_)) {
     const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
     REGROUP_RETURN_IF_ERROR(compare_states(*communicator, ranks, deadline));
   }
@@ -337,9 +337,9 @@ Status Session::Impl::collective(const Body& body) { return run_section(body, fa
 
 Status Session::Impl::run_section(const Body& body, bool compare) {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing)
+  if (loop_state_ == LoopState::kComputing)
     return base::invalid_argument("collective: called while a step is open");
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
+  if (loop_state_ == LoopState::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (!took_part()) return section_alone(body);
   if (sections_ == 255)
     return base::invalid_argument(

@@ -18,10 +18,10 @@ Status Session::Impl::keep_last_state(Step step) {
   if (last_state_step_ == step) return {};
   check_.forget();
   if (world().size() > 1) REGROUP_RETURN_IF_ERROR(check_.prepare(*options_.state, step));
-  // If the step is applied, all shares of its snapshot are in the save area already; only rank 0
+  // If the step is applied, all shares of its save are in the save area already; only rank 0
   // makes a checkpoint that is due.
   const bool needed = save_wanted(*self_, step, checkpointing_)
-                          ? phase_ == Phase::kCommitted
+                          ? loop_state_ == LoopState::kCommitted
                           : self_->rank() == 0 && save_is_due(*self_, step, begun_, checkpointing_);
   if (needed) {
     REGROUP_ASSIGN_OR_RETURN(last_state_, StateCopy::of(*options_.state));
@@ -37,21 +37,22 @@ State& Session::Impl::state_after(Step step) {
 // The caller may still read the sum of a committed step, or continue to train.
 Status Session::Impl::leave_loop() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing || learning_ || torn_ || !took_part() || last_step() == 0)
+  if (loop_state_ == LoopState::kComputing || learning_ || torn_ || !took_part() ||
+      last_step() == 0)
     return {};
-  left_ = true;
+  loop_left_ = true;
   return keep_last_state(last_step());
 }
 
 void Session::Impl::resume_loop() {
-  left_ = false;
+  loop_left_ = false;
   check_.forget();
   last_state_.reset();
   last_state_step_.reset();
 }
 
 Status Session::Impl::finish() {
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
+  if (loop_state_ == LoopState::kCommitted) REGROUP_RETURN_IF_ERROR(mark_applied());
   if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
   REGROUP_RETURN_IF_ERROR(run_section(
       [this](Communicator& all) {

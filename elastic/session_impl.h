@@ -12,7 +12,7 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
-#include "elastic/final_snapshot.h"
+#include "elastic/final_save.h"
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
@@ -47,14 +47,17 @@ class Session::Impl {
 
   [[nodiscard]] WorldInfo describe_world() const;
   [[nodiscard]] proto::Step last_step() const {
-    return phase_ == Phase::kCommitted ? applied_ + 1 : applied_;
+    return loop_state_ == LoopState::kCommitted ? applied_ + 1 : applied_;
   }
   [[nodiscard]] std::uint64_t seed() const { return self_->seed(); }
 
  private:
   using Step = proto::Step;
   [[nodiscard]] const proto::World& world() const { return self_->world(); }
-  enum class Phase { kIdle, kComputing, kCommitted };
+  // Where the caller's loop is: between two steps, computing shards, or with the result of a
+  // committed step that it is to apply. The state word of this member (proto::Phase) says what the
+  // others may take as committed.
+  enum class LoopState { kIdle, kComputing, kCommitted };
 
   [[nodiscard]] base::Result<Participant::Joined> regroup();
   // Opens the communicators of the World; members with the state copy it to those that need it.
@@ -67,7 +70,8 @@ class Session::Impl {
   [[nodiscard]] base::Status mark_applied();
   // True if the caller's state is the job's state after applied_.
   [[nodiscard]] bool has_state() const {
-    return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
+    return broken_.ok() && took_part() && !learning_ && !torn_ &&
+           loop_state_ != LoopState::kCommitted;
   }
   // Call when `step`, the last one, is applied: computes the digest that finish() compares, and
   // copies the state if a checkpoint of it is due. A second call does nothing.
@@ -90,7 +94,9 @@ class Session::Impl {
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
   // False for a newcomer before its first step: it takes no part in sections after the step whose
   // state it copied.
-  [[nodiscard]] bool took_part() const { return in_world() && self_->self().from_step <= applied_; }
+  [[nodiscard]] bool took_part() const {
+    return in_world() && self_->own_member().from_step <= applied_;
+  }
   [[nodiscard]] base::Status section_alone(
       const std::function<base::Status(collective::Communicator&)>& body);
 
@@ -117,7 +123,7 @@ class Session::Impl {
   const Options options_;
   const Checkpointing checkpointing_;
   SavePlan saving_;  // of the step to be applied or the last one applied
-  FinalSnapshot final_snapshot_;
+  FinalSave final_save_;
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;
@@ -126,11 +132,11 @@ class Session::Impl {
   // that member had sealed the leaf.
   std::vector<proto::SlotId> owners_;
   StateCheck check_;
-  Phase phase_ = Phase::kIdle;
+  LoopState loop_state_ = LoopState::kIdle;
   base::Status broken_;  // a collective section failed, or the members' states differ; sticky
   std::unique_ptr<StateCopy> last_state_;
   std::optional<Step> last_state_step_;  // argument of keep_last_state()
-  bool left_ = false;                    // leave_loop() was called
+  bool loop_left_ = false;               // leave_loop() was called
   bool filling_ = false;                 // the caller fills a leaf
   Step applied_ = 0;                     // last step applied to the caller's state
   Step begun_ = 0;                       // applied_ when this member entered its first World

@@ -11,9 +11,9 @@
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
-#include "elastic/migrate.h"
 #include "elastic/options.h"
 #include "elastic/session_impl.h"
+#include "elastic/state_donation.h"
 #include "membership/declaration.h"
 #include "proto/transfer_step.h"
 #include "shmem/arena.h"
@@ -115,9 +115,9 @@ void Session::Impl::refuse_result() {
 Status Session::Impl::enter_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
   REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
-  if (!has_newcomers(world()) || self_->self().replays) return {};
+  if (!has_newcomers(world()) || self_->own_member().replays) return {};
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
-  if (!self_->self().needs_state) {
+  if (!self_->own_member().needs_state) {
     REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
     return send_state(*self_, data_plane_.step_communicator(), deadline);
   }
@@ -147,7 +147,7 @@ void tell_agent(const Status& failed) {
 // The member that must have the state of the first World loads it; the others copy it as newcomers
 // do.
 Status Session::Impl::resume_from_checkpoint() {
-  const proto::WorldMember& self = self_->self();
+  const proto::WorldMember& self = self_->own_member();
   const proto::Step step = world().resume.step();
   if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty())
     return {};

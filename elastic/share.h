@@ -1,4 +1,4 @@
-// A share of the state in the arena of a node that receives it from another node.
+// A share of the state in the arena of a host that receives it from another host.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "elastic/gather.h"
+#include "elastic/allgather.h"
 
 namespace regroup::elastic {
 namespace {
@@ -41,14 +41,14 @@ proto::Step interval_for(std::uint64_t cost, std::uint64_t step) {
 
 bool StateCheck::due(const proto::World& world, proto::Step applied) const {
   if (applied == 0) return false;
-  if (snapshot_waits(world.generation, applied)) return true;
+  if (save_waits(world.generation, applied)) return true;
   if (!enabled_ || world.size() < 2) return false;
   if (applied % interval(world.generation) == 0) return true;
   return std::ranges::find(kIntoWorld, applied - world.resume.step()) != std::end(kIntoWorld);
 }
 
-bool StateCheck::snapshot_waits(proto::Generation generation, proto::Step applied) const {
-  return applied > 0 && snapshot_.generation == generation && snapshot_.step == applied;
+bool StateCheck::save_waits(proto::Generation generation, proto::Step applied) const {
+  return applied > 0 && pending_save_.generation == generation && pending_save_.step == applied;
 }
 
 base::Status StateCheck::prepare(State& state, proto::Step applied) {
@@ -62,7 +62,7 @@ base::Status StateCheck::prepare(State& state, proto::Step applied) {
 base::Result<std::optional<std::string>> StateCheck::compare(
     collective::Communicator& communicator, const std::vector<proto::MemberId>& members,
     const proto::World& world, State& state, proto::Step applied, base::TimePoint deadline) {
-  snapshot_ = {};
+  pending_save_ = {};
   if (!enabled_ || communicator.size() < 2) return std::optional<std::string>();
   REGROUP_RETURN_IF_ERROR(prepare(state, applied));
   const base::TimePoint now = base::SystemClock().now();
@@ -71,7 +71,7 @@ base::Result<std::optional<std::string>> StateCheck::compare(
       prepared_->digest.of_all(), microseconds(prepared_->cost),
       timed ? microseconds((now - timed_at_) / static_cast<std::int64_t>(applied - timed_step_))
             : 0};
-  REGROUP_ASSIGN_OR_RETURN(const auto all, gather(communicator, own, deadline));
+  REGROUP_ASSIGN_OR_RETURN(const auto all, allgather(communicator, own, deadline));
   std::vector<std::uint64_t> digests;
   std::uint64_t cost = 0, step = std::numeric_limits<std::uint64_t>::max();
   for (const Contribution& one : all) {

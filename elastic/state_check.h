@@ -22,14 +22,14 @@ class StateCheck {
   explicit StateCheck(bool enabled) : enabled_(enabled) {}
 
   // True if the states after `applied` must be compared in `world` before the next step commits: at
-  // each interval, 1, 8 and 64 steps into the World, and when a snapshot waits for the comparison.
+  // each interval, 1, 8 and 64 steps into the World, and when a save waits for the comparison.
   [[nodiscard]] bool due(const proto::World& world, proto::Step applied) const;
-  // True when a snapshot of `applied`, announced in `generation`, waits for the comparison.
-  [[nodiscard]] bool snapshot_waits(proto::Generation generation, proto::Step applied) const;
-  // Records that a snapshot of the state after `step` is being made; all members of `generation`
+  // True when a save of `applied`, announced in `generation`, waits for the comparison.
+  [[nodiscard]] bool save_waits(proto::Generation generation, proto::Step applied) const;
+  // Records that a save of the state after `step` is being made; all members of `generation`
   // know it from the vote.
-  void await_snapshot(proto::Generation generation, proto::Step step) {
-    snapshot_ = {generation, step};
+  void await_save(proto::Generation generation, proto::Step step) {
+    pending_save_ = {generation, step};
   }
 
   // Computes the digest of `state` after `applied` now, for later comparisons, since the caller may
@@ -45,7 +45,7 @@ class StateCheck {
       const proto::World& world, State& state, proto::Step applied, base::TimePoint deadline);
 
  private:
-  struct Snapshot {
+  struct PendingSave {
     proto::Generation generation = 0;
     proto::Step step = 0;
   };
@@ -62,7 +62,7 @@ class StateCheck {
                    std::uint64_t step);
 
   const bool enabled_;
-  Snapshot snapshot_;
+  PendingSave pending_save_;
   std::optional<Prepared> prepared_;
   proto::Generation generation_ = 0;  // the generation that agreed on interval_
   proto::Step interval_ = kCheckInterval;

@@ -14,7 +14,7 @@
 
 #include "base/crc32c.h"
 #include "base/printable.h"
-#include "elastic/gather.h"
+#include "elastic/allgather.h"
 
 namespace regroup::elastic {
 namespace {
@@ -50,12 +50,12 @@ struct Pair {
 std::optional<std::size_t> first_difference(Communicator& communicator, const StateDigest& own,
                                             StateDigest::Kind kind, Pair pair,
                                             base::TimePoint deadline) {
-  const auto counts = gather(communicator, std::uint64_t{own.count(kind)}, deadline);
+  const auto counts = allgather(communicator, std::uint64_t{own.count(kind)}, deadline);
   if (!counts.ok()) return std::nullopt;
   std::size_t equal = 0, different = std::min((*counts)[pair.usual], (*counts)[pair.odd]) + 1;
   while (equal + 1 < different) {
     const std::size_t middle = equal + (different - equal) / 2;
-    const auto crcs = gather(communicator, own.of_first(kind, middle), deadline);
+    const auto crcs = allgather(communicator, own.of_first(kind, middle), deadline);
     if (!crcs.ok()) return std::nullopt;
     if ((*crcs)[pair.usual] == (*crcs)[pair.odd])
       equal = middle;
@@ -74,7 +74,7 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
   Shown mine;
   put(own.name(kind, *at), &mine.name);
   put(own.value(kind, *at), &mine.value);
-  const auto shown = gather(communicator, mine, deadline);
+  const auto shown = allgather(communicator, mine, deadline);
   if (!shown.ok()) return "";
   const std::string names[] = {(*shown)[pair.usual].name.data(), (*shown)[pair.odd].name.data()};
   if (names[0].empty() && names[1].empty()) return "";

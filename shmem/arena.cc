@@ -36,7 +36,7 @@ static_assert(sizeof(Header) <= kPage &&
 base::Status check(const ArenaSpec& s) {
   if (s.slots < 1 || s.slots > proto::kMaxSlots) {
     return base::invalid_argument(
-        fmt::format("arena: {} members on a node, expected 1 to {}", s.slots, proto::kMaxSlots));
+        fmt::format("arena: {} members on a host, expected 1 to {}", s.slots, proto::kMaxSlots));
   }
   if (s.shards < 1 || s.shards > proto::kMaxShards) {
     return base::invalid_argument(
@@ -204,10 +204,10 @@ std::atomic<std::uint64_t>& Arena::save_word() const {
 
 std::byte* Arena::kept_entry(proto::Step step) const {
   assert(spec_.kept_results > 0);
-  return at(Layout(spec_).kept + step % spec_.kept_results * kept_stride(spec_));
+  return at(Layout(spec_).kept_results + step % spec_.kept_results * kept_stride(spec_));
 }
 
-std::span<std::byte> Arena::kept(proto::Step step) const {
+std::span<std::byte> Arena::kept_result(proto::Step step) const {
   return {kept_entry(step) + kPage + kept_crc_bytes(spec_), spec_.result_bytes()};
 }
 
@@ -288,7 +288,7 @@ void Arena::assign_slot(proto::SlotIndex slot, proto::MemberId id) {
     channel.instance.store(0, std::memory_order_release);
   }
   const proto::Generation newest = newest_world();
-  leave_all_generations<RealPolicy>(member.left);  // it is in no generation
+  leave_all_generations<RealPolicy>(member.left_generation);  // it is in no generation
   member.revoked_up_to.store(newest, std::memory_order_release);
   for (auto* word : {&member.dead, &member.finished, &member.leave_request, &member.donated,
                      &member.using_snapshot, &member.proved}) {
@@ -326,7 +326,8 @@ void ring_all(const Arena& arena, proto::SlotIndex except) {
 bool all_left_before(const Arena& arena, proto::Generation g) {
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
     const MemberSlot& member = arena.member_slot(slot);
-    if (member.has_living_member() && !has_left_before<RealPolicy>(member.left, g)) return false;
+    if (member.has_living_member() && !has_left_before<RealPolicy>(member.left_generation, g))
+      return false;
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// The arena: one memfd per node, mapped by its agent and its members. Layout, in this order, each
+// The arena: one memfd per host, mapped by its agent and its members. Layout, in this order, each
 // part page-aligned:
 //   header | member slots[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] |
 //   bounce buffers[slots] | snapshot | kept[kept_results] | save area
@@ -39,7 +39,7 @@ struct ArenaSpec {
   std::uint32_t element_bytes = 4;     // 4: float, 8: double
   std::uint64_t elements = 0;          // in a leaf, and in a result
   std::uint64_t snapshot_bytes = 0;    // greatest size of a member's state
-  proto::NodeId node = 0;              // the node that this arena belongs to
+  proto::NodeId node = 0;              // whose members use this arena
   std::uint32_t kept_results = 0;      // number of past steps whose results are kept for learners
   std::uint64_t save_bytes = 0;        // size of the save area (shmem/save_mark.h); 0: none
   bool operator==(const ArenaSpec&) const = default;
@@ -99,7 +99,7 @@ class Arena {
   // The ring of the last kept_results results of committed steps, which the agent writes. For the
   // entry of `step`: its bytes, the step that it holds now (0: being written), and the CRC32C of
   // each kSnapshotChunk bytes.
-  [[nodiscard]] std::span<std::byte> kept(proto::Step step) const;
+  [[nodiscard]] std::span<std::byte> kept_result(proto::Step step) const;
   [[nodiscard]] std::atomic<std::uint64_t>& kept_step(proto::Step step) const;
   [[nodiscard]] std::span<std::uint32_t> kept_crcs(proto::Step step) const;
 
@@ -108,7 +108,7 @@ class Arena {
   [[nodiscard]] std::span<std::byte> save_area() const;
   [[nodiscard]] std::atomic<std::uint64_t>& save_word() const;
 
-  // Agent: publishes a World to the members of the node. The caller then rings their doorbells.
+  // Agent: publishes a World to the members of the host. The caller then rings their doorbells.
   [[nodiscard]] base::Status publish_world(const proto::World& world);
   // The generation of the newest World published; 0 before the first.
   [[nodiscard]] proto::Generation newest_world() const;
@@ -143,7 +143,7 @@ class Arena {
 // Rings every occupied slot but `except` (kMaxSlots: none).
 void ring_all(const Arena& arena, proto::SlotIndex except = proto::kMaxSlots);
 // The generation fence (shmem/generation_fence.h): true once every member of an earlier generation
-// on this node has left that generation, by joining a later one or by dying. Until then, no member
+// on this host has left that generation, by joining a later one or by dying. Until then, no member
 // may write a result or a snapshot of `g`.
 [[nodiscard]] bool all_left_before(const Arena& arena, proto::Generation g);
 

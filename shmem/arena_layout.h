@@ -77,12 +77,12 @@ struct Layout {
         bounce_buffers(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
         crcs(bounce_buffers + s.slots * bounce_buffer_bytes(s.slots)),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
-        kept(snapshot + pages(s.snapshot_bytes)),
-        save(kept + s.kept_results * kept_stride(s)),
+        kept_results(snapshot + pages(s.snapshot_bytes)),
+        save(kept_results + s.kept_results * kept_stride(s)),
         blocks(save + pages(s.save_bytes)),
         end(blocks + 2 * kPage) {}
-  std::uint64_t slots, worlds, results, buffers, bounce_buffers, crcs, snapshot, kept, save, blocks,
-      end;
+  std::uint64_t slots, worlds, results, buffers, bounce_buffers, crcs, snapshot, kept_results, save,
+      blocks, end;
 };
 
 // Reserves the memory of slots, one slot at a time, since two concurrent reservations would both

@@ -148,7 +148,7 @@ void Arena::populate(proto::SlotIndex own) const {
   };
   const Layout layout(spec_);
   map({0, layout.buffers});
-  map({layout.crcs, layout.kept});
+  map({layout.crcs, layout.kept_results});
   map({layout.save, layout.end});
   for (proto::SlotIndex slot = 0; slot < spec_.slots; ++slot) {
     for (const Range& range : ranges_of_slot(spec_, slot)) {

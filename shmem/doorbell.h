@@ -20,7 +20,7 @@ struct Doorbell {
   typename P::template Atomic<std::uint32_t> sleeping{0};  // lets a ringer skip the system call
 };
 
-// Any thread of any process on the node calls this after the store that the sleeper waits for.
+// Any thread of any process on the host calls this after the store that the sleeper waits for.
 template <class P>
 void ring(Doorbell<P>& bell) {
   bell.count.fetch_add(1, std::memory_order_seq_cst);

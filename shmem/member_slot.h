@@ -45,7 +45,7 @@ struct alignas(128) MemberSlot {
   alignas(128) std::atomic<std::uint64_t> state;  // shmem/state_word.h; agent: revoke()
   std::atomic<std::uint32_t> revoked_up_to;       // agent
   // Highest generation whose buffers the member will not touch again.
-  std::atomic<std::uint32_t> left;
+  std::atomic<std::uint32_t> left_generation;
   std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free slot
   std::atomic<std::uint32_t> dead;      // agent: 1 once its last store to a result is done
   std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success

@@ -17,7 +17,7 @@ namespace regroup::shmem {
 struct SaveMark {
   enum class Phase : std::uint8_t {
     kIdle,    // the area is free; `step` is the last one saved
-    kWanted,  // each member of the node copies its share of the state after `step` into the area
+    kWanted,  // each member of the host copies its share of the state after `step` into the area
     kReady,   // the state is complete: the agent will save it, even if members die
     kTaken,   // the state is being written to disk
   };
@@ -33,14 +33,14 @@ struct SaveMark {
   }
 };
 
-// Number `left` of members that have not copied their share yet. Valid in `generation` only, that
-// in which the save was requested: a member that has left it copies nothing.
+// Number `missing` of members that have not copied their share yet. Valid in `generation` only,
+// that in which the save was requested: a member that has left it copies nothing.
 struct SaveProgress {
   proto::Generation generation = 0;
-  std::uint32_t left = 0;
+  std::uint32_t missing = 0;
 
   [[nodiscard]] std::uint64_t pack() const {
-    return static_cast<std::uint64_t>(generation) << 32 | left;
+    return static_cast<std::uint64_t>(generation) << 32 | missing;
   }
   [[nodiscard]] static SaveProgress unpack(std::uint64_t word) {
     return {static_cast<proto::Generation>(word >> 32), static_cast<std::uint32_t>(word)};
@@ -87,7 +87,7 @@ struct SaveHeader {
   std::atomic<std::uint32_t> hangs;
   // Heartbeats of the checkpoint writer, which the agent counts.
   std::atomic<std::uint64_t> moved;
-  // Step of the newest snapshot that could not be written; 0: none.
+  // Step of the newest save that could not be written; 0: none.
   std::atomic<std::uint64_t> failed;
   // Set by finish(): the last step, whose checkpoint must be on disk before the job ends.
   std::atomic<std::uint64_t> due;

@@ -46,7 +46,7 @@ template <class P>
 }
 
 // Agent: ends generation g. Raises `revoked_up_to` first, then changes the word, so that no
-// compare-and-swap of a member that read the old word succeeds. Only one thread of the node
+// compare-and-swap of a member that read the old word succeeds. Only one thread of the host
 // revokes.
 template <class P>
 void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& revoked_up_to,

@@ -57,7 +57,7 @@ struct Pack {
 };
 
 Status add_pack(Datasets& datasets, const std::string& dtype, const Pack& pack,
-                std::span<const SnapshotPiece> pieces, std::vector<Place>* places) {
+                std::span<const CheckpointPiece> pieces, std::vector<Place>* places) {
   const std::string name = kPackedName + dtype;
   REGROUP_ASSIGN_OR_RETURN(auto offset, datasets.add(name, dtype, {pack.elements}));
   for (const std::size_t i : pack.pieces) {
@@ -69,7 +69,7 @@ Status add_pack(Datasets& datasets, const std::string& dtype, const Pack& pack,
 
 }  // namespace
 
-Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPiece> pieces) {
+Result<ShardLayout> lay_out(const std::string& path, std::span<const CheckpointPiece> pieces) {
   REGROUP_ASSIGN_OR_RETURN(auto created, create_file(path, H5F_LIBVER_V18, kAlignFrom));
   FileHandle& file = created;
   Datasets datasets(file);
@@ -78,7 +78,7 @@ Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPie
   std::map<std::string, Pack> packs;                    // by type
   std::unordered_map<std::string, unsigned> same_name;  // number of pieces of each tensor
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const SnapshotPiece& piece = pieces[i];
+    const CheckpointPiece& piece = pieces[i];
     if (!piece.bytes.empty() && piece.bytes.size() < kPacked) {
       packs[piece.dtype].pieces.push_back(i);
       packs[piece.dtype].elements += piece.bytes.size() / *size_of_dtype(piece.dtype);

@@ -26,6 +26,6 @@ struct ShardLayout {
 // Creates the file `path` with a dataset for each piece, contiguous and allocated, whose bytes are
 // not written yet. HDF5 does not open the file again after this.
 [[nodiscard]] base::Result<ShardLayout> lay_out(const std::string& path,
-                                                std::span<const SnapshotPiece> pieces);
+                                                std::span<const CheckpointPiece> pieces);
 
 }  // namespace regroup::checkpoint::hdf5

@@ -26,8 +26,8 @@ using base::Status;
 
 constexpr std::uint64_t kLargestPart = std::uint64_t{1} << 30;
 
-Status check_pieces(const Snapshot& snapshot) {
-  for (const SnapshotPiece& piece : snapshot.pieces) {
+Status check_pieces(const CheckpointPart& part) {
+  for (const CheckpointPiece& piece : part.pieces) {
     const auto wrong = [&](const std::string& why) {
       return base::invalid_argument(fmt::format("tensor {}: {}", base::escaped(piece.name), why));
     };
@@ -45,21 +45,21 @@ Status check_pieces(const Snapshot& snapshot) {
   return {};
 }
 
-// The manifest of a part, and the place in it of each piece of the snapshot.
+// The manifest of a part, and the place in it of each piece of the part.
 struct Described {
   Manifest part;
   std::vector<std::pair<std::size_t, std::size_t>> places;  // index of the tensor, and of its piece
 };
 
-Described describe(const Snapshot& snapshot, const std::string& file, const ShardLayout& layout) {
-  Described out{snapshot.about, {}};
+Described describe(const CheckpointPart& part, const std::string& file, const ShardLayout& layout) {
+  Described out{part.about, {}};
   out.part.files = {{file, layout.bytes, {}}};
   std::vector<Tensor>& tensors = out.part.tensors;
   tensors.clear();
   std::unordered_map<std::string_view, std::size_t> index;
-  index.reserve(snapshot.pieces.size());
-  for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
-    const SnapshotPiece& piece = snapshot.pieces[i];
+  index.reserve(part.pieces.size());
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    const CheckpointPiece& piece = part.pieces[i];
     const auto [at, fresh] = index.try_emplace(piece.name, tensors.size());
     if (fresh) tensors.push_back({piece.name, piece.dtype, piece.shape, {}});
     std::vector<Piece>& pieces = tensors[at->second].pieces;
@@ -75,10 +75,10 @@ Described describe(const Snapshot& snapshot, const std::string& file, const Shar
 // The bytes of the file in order: the pieces, and between them the metadata that HDF5 wrote.
 class Extents {
  public:
-  Extents(Described* described, const Snapshot& snapshot) : file_(described->part.files[0]) {
-    for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
+  Extents(Described* described, const CheckpointPart& part) : file_(described->part.files[0]) {
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
       const auto [tensor, nth] = described->places[i];
-      const auto bytes = snapshot.pieces[i].bytes;
+      const auto bytes = part.pieces[i].bytes;
       if (!bytes.empty())
         pieces_.push_back({bytes, &described->part.tensors[tensor].pieces[nth].range});
     }
@@ -124,48 +124,47 @@ class Store final : public CheckpointStore {
     configure_errors();
   }
 
-  Status write(const Snapshot& snapshot) override {
-    REGROUP_RETURN_IF_ERROR(check_pieces(snapshot));
-    const std::string stage = stage_of(snapshot);
+  Status write(const CheckpointPart& part) override {
+    REGROUP_RETURN_IF_ERROR(check_pieces(part));
+    const std::string stage = stage_of(part);
     REGROUP_RETURN_IF_ERROR(make_folder(stage));
-    const std::string name =
-        fmt::format("shard-{:04}-of-{:04}.h5", snapshot.writer, snapshot.writers);
+    const std::string name = fmt::format("shard-{:04}-of-{:04}.h5", part.writer, part.writers);
     const std::string path = stage + "/" + name;
-    REGROUP_ASSIGN_OR_RETURN(auto layout, lay_out(path, snapshot.pieces));
-    Described described = describe(snapshot, name, layout);
-    Extents extents(&described, snapshot);
+    REGROUP_ASSIGN_OR_RETURN(auto layout, lay_out(path, part.pieces));
+    Described described = describe(part, name, layout);
+    Extents extents(&described, part);
     REGROUP_ASSIGN_OR_RETURN(auto all, extents.all(path));
     REGROUP_RETURN_IF_ERROR(write_image(path, all, layout.bytes, options_));
-    if (snapshot.writers == 1 && options_.commits) {
+    if (part.writers == 1 && options_.commits) {
       own_.emplace(stage, std::move(described.part));
       return {};
     }
     // Another process, perhaps on another host, will commit, and relies on this part being on disk.
     REGROUP_RETURN_IF_ERROR(
-        write_new_file(part_path(stage, snapshot.writer), encode(described.part), /*sync=*/true));
+        write_new_file(part_path(stage, part.writer), encode(described.part), /*sync=*/true));
     return sync_folder(stage);
   }
 
-  Status commit(const Snapshot& snapshot) override {
-    const std::string stage = stage_of(snapshot);
+  Status commit(const CheckpointPart& part) override {
+    const std::string stage = stage_of(part);
     std::vector<Manifest> parts;
     const bool own = own_ && own_->first == stage;
     if (own) parts.push_back(std::move(own_->second));
     own_.reset();
-    for (std::uint32_t writer = 0; !own && writer < snapshot.writers; ++writer) {
-      REGROUP_ASSIGN_OR_RETURN(auto part, read_part(part_path(stage, writer)));
-      parts.push_back(std::move(part));
+    for (std::uint32_t writer = 0; !own && writer < part.writers; ++writer) {
+      REGROUP_ASSIGN_OR_RETURN(auto read, read_part(part_path(stage, writer)));
+      parts.push_back(std::move(read));
     }
     REGROUP_ASSIGN_OR_RETURN(auto whole, merge(std::move(parts)));
     REGROUP_RETURN_IF_ERROR(add_view(stage, &whole));
-    for (std::uint32_t writer = 0; !own && writer < snapshot.writers; ++writer)
+    for (std::uint32_t writer = 0; !own && writer < part.writers; ++writer)
       REGROUP_RETURN_IF_ERROR(remove_all(part_path(stage, writer)));
     return commit_stage(directory_, stage, whole);
   }
 
  private:
-  [[nodiscard]] std::string stage_of(const Snapshot& snapshot) const {
-    return stage_path(directory_, snapshot.about.step, snapshot.uuid);
+  [[nodiscard]] std::string stage_of(const CheckpointPart& part) const {
+    return stage_path(directory_, part.about.step, part.uuid);
   }
   static std::string part_path(const std::string& stage, std::uint32_t writer) {
     return fmt::format("{}/PART-{:04}", stage, writer);

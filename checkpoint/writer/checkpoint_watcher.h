@@ -1,5 +1,5 @@
 // Sleeps on the doorbell of an arena's save area, so that the agent need not poll for complete
-// snapshots.
+// saves.
 #pragma once
 
 #include <atomic>

@@ -33,8 +33,8 @@ constexpr std::chrono::seconds kAnswerLimit(10);
 // How long regroup-persist may take to release the lock.
 constexpr std::chrono::seconds kReleaseLimit(5);
 constexpr std::chrono::seconds kTryAgain(5);    // between two attempts to take the lock
-constexpr std::chrono::seconds kSaveLimit(30);  // for a last snapshot without a deadline
-constexpr std::chrono::seconds kClaimLimit(1);  // for a waiting member to claim that snapshot
+constexpr std::chrono::seconds kSaveLimit(30);  // for a last save without a deadline
+constexpr std::chrono::seconds kClaimLimit(1);  // for a waiting member to claim that save
 constexpr std::string_view kHeld = "held";      // printed by regroup-persist once it holds the lock
 constexpr int kAnotherJobs = 3;                 // its exit status if another job holds the lock
 
@@ -247,7 +247,7 @@ void Checkpoints::on_notice(base::TimePoint deadline) {
   last_.include_waiting_at(now + (deadline - now) / 2);
 }
 
-// Requests the next snapshot after an older one was written: members have continued meanwhile, and
+// Requests the next save after an older one was written: members have continued meanwhile, and
 // may be waiting for this request.
 void Checkpoints::request_after_writing() {
   using What = SaveRequest::What;

@@ -1,5 +1,5 @@
 // The checkpoints of an elastic job, in the agent: runs regroup-persist (the only program that uses
-// HDF5) to write the members' snapshots, and to copy them to a second directory.
+// HDF5) to write the members' saves, and to copy them to a second directory.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "checkpoint/writer/checkpoint_texts.h"
 #include "checkpoint/writer/checkpoint_watcher.h"
-#include "checkpoint/writer/last_snapshot.h"
+#include "checkpoint/writer/last_save.h"
 #include "launcher/process/piped_process.h"
 #include "launcher/process/run_in_subprocess.h"
 #include "launcher/spec/checkpoint_plan.h"
@@ -27,7 +27,7 @@ namespace regroup::writer {
 // How long the end of the job waits for a disk that accepts no data.
 inline constexpr std::chrono::seconds kDiskLimit{600};
 
-// Waits for complete snapshots in the arena and has them written. Used by the loop's thread.
+// Waits for complete saves in the arena and has them written. Used by the loop's thread.
 class Checkpoints {
  public:
   using Say = std::function<void(const std::string&)>;
@@ -40,15 +40,15 @@ class Checkpoints {
   // Call when the agent may have created its arena, or replaced it.
   void look_for_arena();
   // This host will be taken away at `deadline`: decides whether the checkpoint that is being
-  // written, or another snapshot, can be finished by then, and reports the decision with its
+  // written, or another save, can be finished by then, and reports the decision with its
   // reason. Nothing is written after the deadline. A later call with an earlier deadline replaces
   // it.
   void on_notice(base::TimePoint deadline);
-  // The job has failed and its members are about to be killed: requests a snapshot from a member
+  // The job has failed and its members are about to be killed: requests a save from a member
   // that waits for others. Calls `then` once it is complete, or no member has claimed the request
   // in time.
   void save_now(std::function<void()> then);
-  // A member of this host ended; it may have claimed the last snapshot.
+  // A member of this host ended; it may have claimed the last save.
   void on_member_ended() { last_.on_member_ended(); }
   // The time until the deadline while something is being written; else zero.
   [[nodiscard]] base::Duration still_needs() const;
@@ -57,7 +57,7 @@ class Checkpoints {
   [[nodiscard]] std::string newest() const {
     return newest_of(plan_, committed_, process_ ? writing_ : 0, !host_.empty());
   }
-  // Calls `then` once nothing is being written any more and no snapshot waits.
+  // Calls `then` once nothing is being written any more and no save waits.
   void finish(std::function<void()> then);
   // Call after that: which checkpoint the members' finish() relied on but is not on disk, and why;
   // "": none.
@@ -109,12 +109,12 @@ class Checkpoints {
   double bandwidth_ = 0;       // bytes per second of the newest checkpoint; 0: none yet
   double copy_bandwidth_ = 0;  // bytes per second of the newest copy; 0: none yet
   std::optional<base::TimePoint> deadline_;
-  LastSnapshot last_;
+  LastSave last_;
   bool stopped_ = false;   // nothing more is written before the deadline
   bool unusable_ = false;  // the local directory could not be prepared: nothing is ever written
   bool acknowledged_ = false;
   std::string error_, copy_error_, copy_step_;
-  proto::Step failed_ = 0;   // step of the newest snapshot that could not be written
+  proto::Step failed_ = 0;   // step of the newest save that could not be written
   std::string failure_;      // why it could not
   std::string cut_off_;      // why a writing process was killed
   bool copy_again_ = false;  // another checkpoint was committed during the copy

@@ -1,4 +1,4 @@
-// Writes an agent's snapshots, each by a process of its own; another process then copies each.
+// Writes an agent's saves, each by a process of its own; another process then copies each.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr double kMiB = 1 << 20;
 
 }  // namespace
 
-// The member's description of the snapshot, completed by the agent. The member may have died while
+// The member's description of the save, completed by the agent. The member may have died while
 // writing it, so it is parsed as untrusted input.
 Result<std::string> Checkpoints::description(proto::Step step) const {
   const std::span<std::byte> area = arena_().save_area();
@@ -33,11 +33,11 @@ Result<std::string> Checkpoints::description(proto::Step step) const {
   const std::uint64_t offset = header.offset,
                       bytes = header.bytes;  // read once, since members may change them
   if (offset > area.size() || bytes > area.size() - offset)
-    return base::internal_error("the snapshot's description is damaged");
+    return base::internal_error("the save's description is damaged");
   const auto* text = reinterpret_cast<const char*>(area.data()) + offset;
   Json json = Json::parse(text, text + bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || json["step"] != step)
-    return base::internal_error("the snapshot's description is damaged");
+    return base::internal_error("the save's description is damaged");
   if (json.contains("error")) return base::resource_exhausted(json["error"].dump());
   json["directory"] = plan_.directory;
   json["uuid"] = fmt::format("{}-{}-{}", plan_.job, arena_().spec().node, attempts_);
@@ -102,7 +102,7 @@ std::string Checkpoints::unsaved() const {
   if (plan_.every == 0 || due <= have) return "";
   const std::string why = hangs_ || unusable_ ? not_locked_why_
                           : failed_ > have    ? failure_
-                                              : "no snapshot was taken";
+                                              : "the state was not saved";
   return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}", due,
                      plan_.directory, why);
 }

@@ -36,11 +36,11 @@ const char* name_of(FinalCheckpointDecision::What what) {
 
 FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
   using What = FinalCheckpointDecision::What;
-  const double left = seconds(r.left);
+  const double left = seconds(r.time_left);
   const What wanted = r.writing ? What::kFinish : What::kPersist;
   const std::string what =
       r.writing ? fmt::format("the checkpoint of step {} that is being written", *r.writing)
-                : "a final snapshot";
+                : "a final save";
   const std::string mib = fmt::format("{:.0f} MiB", static_cast<double>(r.bytes) / kBytesPerMiB);
   if (left <= 0) return {What::kKeep, fmt::format("no time is left for {}", what)};
   if (r.bandwidth <= 0)
@@ -106,7 +106,7 @@ std::string outcome_of_last(const LastSeen& seen, bool wrote) {
     why = fmt::format("member {} ended while copying it", seen.claimant);
   else if (seen.request.what == What::kLater)
     why = "the previous checkpoint was still being written";
-  else if (seen.request.open() && seen.had_left)
+  else if (seen.request.open() && seen.all_had_left)
     why = "all members had left when it was requested";
   else if (seen.request.open())
     why =

@@ -104,7 +104,7 @@ base::Status Group::open_mesh(Store& store, base::TimePoint deadline) {
 
 base::Status Group::open(Store& store, base::TimePoint deadline) {
   const proto::SlotId self = world_.members[static_cast<std::size_t>(rank_)].slot_id;
-  shmem::hold_fence<shmem::RealPolicy>(slot_of(rank_).left, kGeneration);
+  shmem::hold_fence<shmem::RealPolicy>(slot_of(rank_).left_generation, kGeneration);
   const bool all_here = std::ranges::all_of(world_.members, [&](const proto::WorldMember& member) {
     return member.slot_id.node == self.node;
   });

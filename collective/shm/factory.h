@@ -37,7 +37,7 @@ struct ShmOptions {
 
 // Opens the communicator of `world` for the member at `self`. Does not block and does not access
 // the arena before the first operation. `arena` must outlive the communicator. kInvalidArgument if
-// the ranks span several nodes or `self` is not among them. After a failed operation every later
+// the ranks span several hosts or `self` is not among them. After a failed operation every later
 // one fails with the same status. Successive communicators of one generation must have the same
 // members, or a barrier of all members between them.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_shm(

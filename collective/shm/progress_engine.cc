@@ -165,7 +165,7 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
   std::string list;
   for (proto::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
     const shmem::MemberSlot& member_slot = arena_.member_slot(slot);
-    const proto::Generation left = member_slot.left.load(std::memory_order_acquire);
+    const proto::Generation left = member_slot.left_generation.load(std::memory_order_acquire);
     if (member_slot.has_living_member() && left + 1 < generation_)
       list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
   }

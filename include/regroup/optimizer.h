@@ -1,7 +1,7 @@
-// Optimizer steps over fp32 tensors that write a snapshot of their results in the same pass, block
-// by block, with non-temporal stores: the snapshot costs the stores only. Formulas and order of
-// operations are torch.optim's; the bits are the same with and without a snapshot, and on every
-// processor.
+// Optimizer steps over fp32 tensors that write a copy of their results for a checkpoint in the same
+// pass, block by block, with non-temporal stores: the copy costs the stores only. Formulas and
+// order of operations are torch.optim's; the bits are the same with and without a copy, and on
+// every processor.
 //
 //   regroup::Stepped weights{.values = w}, momentum{.values = m};  // spans of float
 //   const regroup::SgdOptions options{.lr = 0.1, .momentum = 0.9};

@@ -134,9 +134,11 @@ class Session {
   // all members have voted and this one has committed the step: every later World keeps it. Waits
   // for other members; regroups if one is lost.
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
-  // The sum of all leaves of the committed step, Options::elements values of Options::dtype, equal
-  // bit for bit on all members. Read-only, valid until next_step(). Does not block.
-  // kInvalidArgument: the step is not committed, that is next_shard() has not returned nullopt.
+  // Hands out the sum of all leaves of the committed step, Options::elements values of
+  // Options::dtype, equal bit for bit on all members. Changes nothing: the step was committed when
+  // next_shard() returned nullopt, and counts as applied from the next call of next_step(),
+  // collective() or finish() on. Read-only, valid until next_step(). Does not block.
+  // kInvalidArgument: next_shard() has not returned nullopt yet.
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   // Returns memory for this member's share of a checkpoint if one of the state after this step is
   // due; otherwise empty. To be called after next_shard() returned nullopt and before the sum is
@@ -147,7 +149,7 @@ class Session {
   // Reports that target `target` of the last save_targets() has been written. Ignores an index out
   // of range.
   void saved(std::size_t target);
-  // What snapshots have cost this member since join().
+  // What copies of the state for checkpoints have cost this member since join().
   [[nodiscard]] SaveCounts save_counts() const;
   // Sets the loss that `regroup status` shows for the step just applied.
   void report_loss(double loss);

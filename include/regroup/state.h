@@ -114,15 +114,15 @@ class TrackedState final : public State {
 };
 
 // Part of a tensor, its bytes from `begin` on, and memory into which an optimizer writes them for a
-// snapshot, which then needs no copy. `memory` belongs to the session: Session::save_targets() says
-// how long it is valid.
+// checkpoint, so that they need not be copied. `memory` belongs to the session:
+// Session::save_targets() says how long it is valid.
 struct SaveTarget {
   std::string name;  // as in State::tensors()
   std::uint64_t begin = 0;
   std::span<std::byte> memory;
 };
 
-// What one member has contributed to snapshots since it joined.
+// What one member has contributed to saves, copies of the state for checkpoints, since it joined.
 struct SaveCounts {
   std::uint64_t snapshots = 0;  // number of them; the other counts are bytes
   std::uint64_t copied = 0;     // by the session, after the step

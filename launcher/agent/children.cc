@@ -216,7 +216,7 @@ void Children::on_left(proto::NodeId node, const base::Status& why) {
   } else if (child->over) {
     children_.erase(node);
   }
-  events_.left();
+  events_.exited();
 }
 
 void Children::watch() {

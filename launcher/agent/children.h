@@ -79,7 +79,7 @@ class Children {
     // Called once, as the last event of a child, unless end() was called: it did not start, or was
     // lost. `why` names the host. The child has been ended.
     std::function<void(proto::NodeId, const base::Status& why)> lost;
-    std::function<void()> left;  // the process of a child that was lost or ended has exited
+    std::function<void()> exited;  // the process of a child that was lost or ended has exited
     // An agent that this process did not start has connected. Returns the name of its host to
     // accept it as a child; nullopt: it is told to exit. May be empty.
     std::function<std::optional<std::string>(proto::NodeId)> orphan = {};

@@ -75,7 +75,7 @@ Children::Events Hosts::events() {
   events.lost = [this](proto::NodeId child, const base::Status& why) {
     if (RemoteNode* node = find(child)) node->fail(why);
   };
-  events.left = [this] { finish_if_done(); };
+  events.exited = [this] { finish_if_done(); };
   events.orphan = [this](proto::NodeId node) { return orphan(node); };
   return events;
 }

@@ -53,7 +53,7 @@ struct HostsElastic {
   // Preemption notice.
   std::function<void(std::size_t, const HostNotice&)> noticed = [](auto, const auto&) {};
   std::function<void(std::size_t index)> came;
-  std::function<void(std::size_t index)> left;  // after dismiss()
+  std::function<void(std::size_t index)> dismissed;  // after dismiss()
 };
 
 }  // namespace regroup::agent

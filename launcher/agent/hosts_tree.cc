@@ -182,7 +182,7 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
   routes_.prune(node);
   if (!why.ok() && !pruned) bring_up_.on_failed(why);
   if (served_ && served_->lost && index && !why.ok()) served_->lost(*index, why);
-  if (elastic_.left && index && why.ok() && !finished_) elastic_.left(*index);
+  if (elastic_.dismissed && index && why.ok() && !finished_) elastic_.dismissed(*index);
   for (const auto& [each, reason] : below) give_up(each, reason);
   finish_if_done();
 }

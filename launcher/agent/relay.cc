@@ -44,7 +44,7 @@ base::Status Relay::make_children(const StartAgents& start) {
       .line = [this](proto::NodeId child,
                      const std::string& line) { tell(Kind::kOutput, child, line); },
       .lost = [this](proto::NodeId child, const base::Status& why) { on_lost(child, why); },
-      .left = [this] { on_left(); }};
+      .exited = [this] { on_left(); }};
   REGROUP_ASSIGN_OR_RETURN(children_, Children::make(loop_, std::move(options), std::move(events)));
   return {};
 }

@@ -129,7 +129,7 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.checkpoint.every); }},
       {{"checkpoint-memory"},
        "BYTES",
-       "maximum memory of a snapshot on a host (default: the size of the state)",
+       "maximum memory of the save area on a host (default: the size of the state)",
        [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.checkpoint.memory); }},
       {{"checkpoint-keep"},
        "K",

@@ -206,16 +206,16 @@ void ElasticAgent::on_member_message(LinkId id, const proto::Message& message) {
 // The futex reports the death before the process is reaped: its core slot is free for its
 // replacement.
 void ElasticAgent::on_owner_died(proto::SlotIndex slot) {
-  for (const auto& [member, line] : watched_) {
-    if (line == slot) core_slots_.leave(member);
+  for (const auto& [member, own_slot] : watched_) {
+    if (own_slot == slot) core_slots_.leave(member);
   }
   perform(core_.on_owner_died(slot));
   checkpoints_.on_member_ended();
 }
 
 base::Status ElasticAgent::adopt(Link& link, proto::MemberId member) {
-  if (const auto line = watched_.find(member); options_.fixed && line != watched_.end())
-    REGROUP_RETURN_IF_ERROR(check_first_world(core_.arena(), line->second, member));
+  if (const auto owned = watched_.find(member); options_.fixed && owned != watched_.end())
+    REGROUP_RETURN_IF_ERROR(check_first_world(core_.arena(), owned->second, member));
   if (link_of(member) != nullptr)
     return base::invalid_argument(fmt::format("member {} is connected already", member));
   const pid_t started = agent_.processes().pid_of(member);

@@ -136,7 +136,7 @@ class ElasticAgent final : public agent::MembershipJob {
   std::map<proto::MemberId, boost::asio::steady_timer> killed_;     // and not reaped yet
   LinkId last_link_ = 0;
   std::map<proto::MemberId, Joined> joined_;
-  std::map<proto::MemberId, proto::SlotIndex> watched_;
+  std::map<proto::MemberId, proto::SlotIndex> watched_;  // slots whose owners' deaths are watched
   process::CoreSlots core_slots_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks

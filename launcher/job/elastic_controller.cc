@@ -44,7 +44,7 @@ agent::HostsElastic ElasticController::link_events() {
           .noticed = [this](std::size_t host,
                             const agent::HostNotice& notice) { on_notice(host, notice); },
           .came = [this](std::size_t host) { hosts_.came(host); },
-          .left = [this](std::size_t host) { hosts_.ended(host); }};
+          .dismissed = [this](std::size_t host) { hosts_.ended(host); }};
 }
 
 agent::NodeEvents ElasticController::member_events() {

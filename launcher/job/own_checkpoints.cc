@@ -17,6 +17,7 @@
 #include "checkpoint/writer/checkpoint_texts.h"
 #include "checkpoint/writer/persist_task.h"
 #include "launcher/agent/remote_script.h"
+#include "launcher/job/start.h"
 
 namespace regroup::job {
 namespace {

@@ -109,7 +109,7 @@ void RankWorld::on_agent(proto::NodeId node, const proto::Message& message) {
     end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member,
                     policy_.max),
         1);
-  if (left_) missing(*left_);
+  if (unjoined_exit_) missing(*unjoined_exit_);
 }
 
 void RankWorld::begin() {
@@ -123,8 +123,8 @@ void RankWorld::begin() {
 void RankWorld::on_exit(const process::MemberExit& exit) {
   const bool unjoined = exit.member < policy_.max && !joined_.contains(exit.member);
   if (exit.host.empty()) local_.on_exit(exit);
-  if (!unjoined || !exit.normal() || left_) return;
-  left_ = exit;
+  if (!unjoined || !exit.normal() || unjoined_exit_) return;
+  unjoined_exit_ = exit;
   if (coordinator_) missing(exit);
 }
 

@@ -91,7 +91,7 @@ class RankWorld final : public agent::MembershipJob {
   boost::asio::steady_timer timer_;
   std::set<proto::MemberId> joined_;  // ranks
   // The first rank that ended with status 0 without a join.
-  std::optional<process::MemberExit> left_;
+  std::optional<process::MemberExit> unjoined_exit_;
   bool over_ = false;  // the World has failed, or all its members have left
 };
 

@@ -26,7 +26,7 @@ struct CheckpointPlan {
   proto::Step every = 0;  // steps; 0: writes none, only resumes
   std::uint32_t keep_last = 3;
   std::uint64_t keep_every = 0;  // steps; 0: keeps no others
-  std::uint64_t memory = 0;      // limit in bytes for the snapshot on a host; 0: none
+  std::uint64_t memory = 0;      // limit in bytes for the save on a host; 0: none
   std::string job;               // holds the directory's LOCK
   std::uint64_t seed = 0;
   std::uint32_t shards = 1;

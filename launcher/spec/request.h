@@ -135,7 +135,7 @@ struct CheckpointRequest {
   std::string directory;      // "": none are made
   std::string shared;         // a second one, behind it; "": none
   std::uint64_t every = 100;  // steps
-  std::uint64_t memory = 0;   // most that a snapshot may take; 0: no limit
+  std::uint64_t memory = 0;   // most that a save may take; 0: no limit
   std::uint32_t keep = 3;
   std::uint64_t keep_every = 0;  // steps; 0: no others
   bool operator==(const CheckpointRequest&) const = default;

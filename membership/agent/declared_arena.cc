@@ -49,7 +49,7 @@ base::Result<shmem::Arena> create_arena(const proto::Join& join, const AgentOpti
                               .save_bytes = options.checkpoints ? save_bytes(join.state_bytes) : 0};
   if (options.checkpoint_memory > 0 && spec.save_bytes > options.checkpoint_memory) {
     return base::invalid_argument(
-        fmt::format("--checkpoint-memory {}: a snapshot of this state takes {} bytes",
+        fmt::format("--checkpoint-memory {}: a copy of this state takes {} bytes",
                     options.checkpoint_memory, spec.save_bytes));
   }
   auto arena = shmem::Arena::create(with_kept_results(spec, join.state_bytes, options));

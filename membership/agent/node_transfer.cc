@@ -43,7 +43,7 @@ AgentEffects NodeTransfer::start_target(const proto::StartTarget& order,
   target_.end(arena);
   if (learners.empty()) return out;
   target_.begin({order.transfer, order.step}, learners);
-  fetched_ = {.snapshot = false, .kept = order.step, .newest = order.step};
+  fetched_ = {.snapshot = false, .kept_up_to = order.step, .newest = order.step};
   published_ = order.step;
   const bool local = std::ranges::any_of(
       order.sources, [this](const proto::SourceAgent& source) { return source.node == node_; });
@@ -74,11 +74,12 @@ AgentEffects NodeTransfer::poll(const shmem::Arena& arena, const proto::World& w
     if (local) report_targets(target_.break_off(arena, why), &out);
   }
   if (!target_.active()) return out;
-  for (proto::Step step = published_ + 1; !local && step <= fetched_.kept; ++step)
+  for (proto::Step step = published_ + 1; !local && step <= fetched_.kept_up_to; ++step)
     arena.kept_step(step).store(step, std::memory_order_release);
-  published_ = fetched_.kept;
+  published_ = fetched_.kept_up_to;
   const TransferTarget::Received received =
-      local ? TransferTarget::Received{source_.snapshot_complete(), source_.kept(), source_.kept()}
+      local ? TransferTarget::Received{source_.snapshot_complete(), source_.kept_up_to(),
+                                       source_.kept_up_to()}
             : fetched_;
   report_targets(target_.poll(arena, received, world), &out);
   return out;
@@ -135,9 +136,9 @@ proto::Step NodeTransfer::consumed() const {
   const bool here = supply_ == Supply::kLocal && target_.active();
   if (!here && readers_.empty())
     return source_.base().step;  // targets on other nodes are still connecting
-  proto::Step least = here ? target_.consumed() : source_.kept();
-  for (const auto& [reader, has] : readers_) least = std::min(least, has.kept);
-  return std::min(least, source_.kept());
+  proto::Step least = here ? target_.consumed() : source_.kept_up_to();
+  for (const auto& [reader, has] : readers_) least = std::min(least, has.kept_up_to);
+  return std::min(least, source_.kept_up_to());
 }
 
 bool NodeTransfer::snapshot_read() const {

@@ -92,7 +92,7 @@ class NodeTransfer {
   TransferTarget target_;
   Supply supply_ = Supply::kNone;
   TransferTarget::Received fetched_;
-  proto::Step published_ = 0;  // value of fetched_.kept that poll() has published
+  proto::Step published_ = 0;  // value of fetched_.kept_up_to that poll() has published
 };
 
 }  // namespace regroup::membership

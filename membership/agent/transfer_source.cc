@@ -63,7 +63,7 @@ base::Result<proto::Step> TransferSource::begin(const shmem::Arena& arena, proto
     return cannot(fmt::format("step {} is passed already", base.step));
   }
   base_ = base;
-  kept_ = base.step;
+  kept_up_to_ = base.step;
   return base.step;
 }
 
@@ -94,7 +94,7 @@ bool TransferSource::poll(const shmem::Arena& arena, proto::Step consumed) {
   if (!active()) return false;
   read_state_words(arena);
   if (!snapshot_complete()) check_writers(arena);
-  const proto::Step next = kept_ + 1;
+  const proto::Step next = kept_up_to_ + 1;
   if (!active() || next > committed_) return false;
   if (next > std::max(consumed, base_.step) + arena.spec().kept_results && chunk_ == 0) {
     if (furthest_ >= next + 2) break_off(arena, "the learners are slower than the steps");
@@ -104,8 +104,8 @@ bool TransferSource::poll(const shmem::Arena& arena, proto::Step consumed) {
 }
 
 bool TransferSource::copy_next_chunks(const shmem::Arena& arena) {
-  const proto::Step next = kept_ + 1;
-  const std::span<std::byte> from = arena.result(next), to = arena.kept(next);
+  const proto::Step next = kept_up_to_ + 1;
+  const std::span<std::byte> from = arena.result(next), to = arena.kept_result(next);
   const std::span<std::uint32_t> crcs = arena.kept_crcs(next);
   if (chunk_ == 0) arena.kept_step(next).store(0, std::memory_order_release);
   for (std::size_t n = 0; n < kChunksAtOnce && chunk_ < crcs.size(); ++n, ++chunk_) {
@@ -124,9 +124,9 @@ bool TransferSource::copy_next_chunks(const shmem::Arena& arena) {
   }
   if (chunk_ < crcs.size()) return true;
   chunk_ = 0;
-  kept_ = next;
+  kept_up_to_ = next;
   arena.kept_step(next).store(next, std::memory_order_release);
-  return kept_ < committed_;
+  return kept_up_to_ < committed_;
 }
 
 void TransferSource::on_world(const shmem::Arena& arena, const proto::World& world, bool read) {

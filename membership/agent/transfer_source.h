@@ -42,7 +42,7 @@ class TransferSource {
   // True once the snapshot was complete and donors of a later World may overwrite it.
   [[nodiscard]] bool snapshot_gone() const { return snapshot_ == Snapshot::kGone; }
   // The step up to which the ring has every result.
-  [[nodiscard]] proto::Step kept() const { return kept_; }
+  [[nodiscard]] proto::Step kept_up_to() const { return kept_up_to_; }
   // Why the transfer failed; "": it has not.
   [[nodiscard]] const std::string& broken() const { return broken_; }
 
@@ -55,7 +55,7 @@ class TransferSource {
   proto::TransferStep base_;
   std::vector<proto::SlotId> writers_;
   Snapshot snapshot_ = Snapshot::kWriting;
-  proto::Step kept_ = 0, committed_ = 0;
+  proto::Step kept_up_to_ = 0, committed_ = 0;
   proto::Step furthest_ = 0;  // highest step that a member has opened
   std::size_t chunk_ = 0;     // next chunk of the result that is being copied
   std::string broken_;

@@ -12,7 +12,7 @@ namespace regroup::membership {
 void TransferTarget::begin(proto::TransferStep base, const std::vector<LearnerSlot>& learners) {
   base_ = base;
   announced_ = false;
-  kept_ = base.step;
+  kept_up_to_ = base.step;
   learners_.clear();
   for (const LearnerSlot& learner : learners) learners_[learner.member].slot = learner.slot;
 }
@@ -37,15 +37,16 @@ std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena,
     Learner& learner = it->second;
     shmem::MemberSlot& member_slot = arena.member_slot(learner.slot);
     if (announce) member_slot.transfer.store(base_.pack(), std::memory_order_seq_cst);
-    if (announce || received.kept != kept_) shmem::ring(member_slot.bell);
+    if (announce || received.kept_up_to != kept_up_to_) shmem::ring(member_slot.bell);
     if (const std::string why = read_progress(arena, &learner); !why.empty()) {
       member_slot.transfer.store(0, std::memory_order_seq_cst);
       news.push_back({base_.transfer, it->first, 0, why});
       it = learners_.erase(it);
       continue;
     }
-    const bool caught_up = learner.replayed > base_.step && learner.replayed >= received.kept &&
-                           received.kept + 1 >= received.newest;
+    const bool caught_up = learner.replayed > base_.step &&
+                           learner.replayed >= received.kept_up_to &&
+                           received.kept_up_to + 1 >= received.newest;
     if (!learner.reported && caught_up) {
       learner.reported = true;
       news.push_back({base_.transfer, it->first, learner.replayed, ""});
@@ -57,7 +58,7 @@ std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena,
     }
     ++it;
   }
-  kept_ = received.kept;
+  kept_up_to_ = received.kept_up_to;
   return news;
 }
 
@@ -83,7 +84,7 @@ void TransferTarget::end(const shmem::Arena& arena) {
 
 proto::Step TransferTarget::may_have(proto::MemberId member) const {
   const auto found = learners_.find(member);
-  return found != learners_.end() && found->second.reported ? kept_ : 0;
+  return found != learners_.end() && found->second.reported ? kept_up_to_ : 0;
 }
 
 bool TransferTarget::read() const {

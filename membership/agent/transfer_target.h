@@ -21,10 +21,10 @@ class TransferTarget {
     proto::SlotIndex slot = 0;
   };
   void begin(proto::TransferStep base, const std::vector<LearnerSlot>& learners);
-  struct Received {          // what this node has received of the transfer
-    bool snapshot = false;   // the whole snapshot
-    proto::Step kept = 0;    // all results up to this step
-    proto::Step newest = 0;  // newest result of the source
+  struct Received {              // what this node has received of the transfer
+    bool snapshot = false;       // the whole snapshot
+    proto::Step kept_up_to = 0;  // all results up to this step
+    proto::Step newest = 0;      // newest result of the source
   };
   // Returns the reports that are due: a learner has caught up, has the state of its World, or has
   // failed; each at most once per learner.
@@ -58,7 +58,7 @@ class TransferTarget {
 
   proto::TransferStep base_;
   bool announced_ = false;
-  proto::Step kept_ = 0;
+  proto::Step kept_up_to_ = 0;
   std::map<proto::MemberId, Learner> learners_;
 };
 

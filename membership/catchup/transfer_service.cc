@@ -75,7 +75,7 @@ void TransferService::attach(membership::AgentCore& core, Perform perform) {
 void TransferService::poll() {
   for (auto it = readers_.begin(); it != readers_.end();) pump((it++)->first);
   for (Source& source : sources_) {
-    if (source.paused && core_->room_for(received_.kept + 1)) {
+    if (source.paused && core_->room_for(received_.kept_up_to + 1)) {
       source.paused = false;
       source.channel->resume();
     }
@@ -115,8 +115,8 @@ void TransferService::on_request(std::uint64_t id, const catchup::TransferReques
     return drop_reader(id, fmt::format("state transfer {} is not served here", request.transfer));
   reader.request = request;
   reader.deadline.cancel();
-  core_->on_reader_progress(
-      id, membership::TransferTarget::Received{.snapshot = false, .kept = source.base().step});
+  core_->on_reader_progress(id, membership::TransferTarget::Received{
+                                    .snapshot = false, .kept_up_to = source.base().step});
   pump(id);
 }
 
@@ -134,10 +134,11 @@ void TransferService::pump(std::uint64_t id) {
     if (!*more) break;
   }
   core_->on_reader_progress(
-      id, membership::TransferTarget::Received{
-              .snapshot = reader.step != 0,
-              .kept = reader.request->results ? std::max(reader.step, source.base().step + 1) - 1
-                                              : source.kept()});
+      id,
+      membership::TransferTarget::Received{
+          .snapshot = reader.step != 0,
+          .kept_up_to = reader.request->results ? std::max(reader.step, source.base().step + 1) - 1
+                                                : source.kept_up_to()});
   if (reader.channel->queued() < kQueued) return;
   reader.waiting = true;
   reader.channel->when_queued_at_most(kQueued / 2, [this, id] {
@@ -164,7 +165,8 @@ base::Result<bool> TransferService::send_snapshot(Reader& reader) {
   const std::uint64_t end = chunks * (reader.request->part + 1) / parts;
   if (!std::exchange(reader.length_sent, true)) {
     reader.next_chunk = chunks * reader.request->part / parts;
-    reader.channel->send_payload(catchup::encode(catchup::TransferLength{used, source.kept()}));
+    reader.channel->send_payload(
+        catchup::encode(catchup::TransferLength{used, source.kept_up_to()}));
   }
   if (reader.next_chunk < end) {
     const std::uint64_t chunk = reader.next_chunk++;
@@ -187,16 +189,16 @@ base::Result<bool> TransferService::send_snapshot(Reader& reader) {
 base::Result<bool> TransferService::send_result(Reader& reader) {
   const shmem::Arena& arena = core_->arena();
   const proto::Step step = reader.step;
-  if (step > core_->transfer_source().kept()) return false;
+  if (step > core_->transfer_source().kept_up_to()) return false;
   // A reader that connects late may find its results overwritten.
   if (arena.kept_step(step).load(std::memory_order_acquire) != step)
     return wrong(fmt::format("the result of step {} is no longer kept", step));
   const auto crcs = arena.kept_crcs(step);
   const std::uint64_t chunk = reader.next_chunk++;
-  const auto bytes = chunk_of(arena.kept(step), chunk);
+  const auto bytes = chunk_of(arena.kept_result(step), chunk);
   if (chunk == 0)
     reader.channel->send_payload(
-        catchup::encode(catchup::TransferLength{0, core_->transfer_source().kept()}));
+        catchup::encode(catchup::TransferLength{0, core_->transfer_source().kept_up_to()}));
   reader.channel->send_payload(catchup::encode(TransferChunk{step,
                                                              static_cast<std::uint32_t>(chunk),
                                                              chunk + 1 == crcs.size(),
@@ -223,7 +225,7 @@ void TransferService::drop_reader(std::uint64_t id, const std::string& why) {
 void TransferService::fetch(const proto::StartTarget& transfer) {
   stop_fetch();
   transfer_ = transfer.transfer;
-  received_ = {.snapshot = false, .kept = transfer.step, .newest = transfer.step};
+  received_ = {.snapshot = false, .kept_up_to = transfer.step, .newest = transfer.step};
   sources_.resize(transfer.sources.size());
   for (std::size_t index = 0; index < transfer.sources.size(); ++index)
     sources_[index].host = transfer.sources[index].name;
@@ -271,10 +273,10 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   const auto* length = std::get_if<catchup::TransferLength>(&message);
   if (length == nullptr) return wrong("unexpected TransferRequest from a source");
   if (index == 0) {  // this source sends the results; no ring is longer than kMaxKeptResults
-    if (length->newest > received_.kept + proto::kMaxKeptResults)
+    if (length->newest > received_.kept_up_to + proto::kMaxKeptResults)
       return wrong(
           fmt::format("the newest result is of step {}, but the last received one of step {}",
-                      length->newest, received_.kept));
+                      length->newest, received_.kept_up_to));
     received_.newest = std::max(received_.newest, length->newest);
   }
   if (length->bytes == 0) return {};
@@ -318,20 +320,20 @@ Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk
 Status TransferService::take_result(Source& source, const TransferChunk& chunk) {
   const shmem::Arena& arena = core_->arena();
   const bool turn =
-      &source == &sources_.front() && source.whole && chunk.step == received_.kept + 1;
+      &source == &sources_.front() && source.whole && chunk.step == received_.kept_up_to + 1;
   if (!turn || !core_->room_for(chunk.step))
     return wrong(fmt::format("unexpected result of step {}", chunk.step));
   const auto crcs = arena.kept_crcs(chunk.step);
   if (chunk.chunk >= crcs.size())
     return wrong(fmt::format("unexpected chunk {} of a result", chunk.chunk));
-  const auto to = chunk_of(arena.kept(chunk.step), chunk.chunk);
+  const auto to = chunk_of(arena.kept_result(chunk.step), chunk.chunk);
   if (to.size() != chunk.bytes.size()) return wrong_size(chunk, to.size());
   REGROUP_RETURN_IF_ERROR(check_crc(chunk, proto::result_salt(chunk.step)));
   if (chunk.chunk == 0) arena.kept_step(chunk.step).store(0, std::memory_order_release);
   std::ranges::copy(chunk.bytes, to.begin());
   crcs[chunk.chunk] = chunk.crc;
   if (!chunk.last) return {};
-  received_.kept = chunk.step;
+  received_.kept_up_to = chunk.step;
   if (core_->room_for(chunk.step + 1)) return {};
   source.paused = true;
   source.channel->pause();

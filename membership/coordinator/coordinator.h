@@ -1,6 +1,6 @@
 // The coordinator of an elastic job as a state machine: messages and time in, effects out, which
-// the driver (launcher/job/elastic_coordinator.cc, elastic/world_server.cc) performs in order.
-// docs/design/architecture.md sections 2 and 4; its parts: docs/design/coordinator.md. Not
+// the driver (launcher/job/elastic_coordinator.cc, elastic/fixed_world_server.cc) performs in
+// order. docs/design/architecture.md sections 2 and 4; its parts: docs/design/coordinator.md. Not
 // thread-safe, never blocks.
 #pragma once
 

@@ -82,7 +82,7 @@ class SaveCounts:
 
     @property
     def snapshots(self) -> int:
-        """The number of snapshots to which this member contributed a share."""
+        """The number of checkpoint copies of the state to which this member contributed a share."""
     @property
     def copied(self) -> int:
         """Bytes copied after the step."""

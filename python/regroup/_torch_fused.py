@@ -10,7 +10,7 @@ from regroup._torch_state import TrainingState
 _FLOAT = 4  # bytes
 
 
-class FusedSnapshot:
+class FusedSave:
     """Passes the optimizer, before its step, the places of its tensors in the save area; and
     reports to the session, after the step, which tensors the optimizer has written. For any other
     optimizer it does nothing, and the session copies the tensors."""

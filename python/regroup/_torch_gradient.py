@@ -139,9 +139,10 @@ class Gradient:
         b.module._buffers[b.key] = b.tensor
 
     @torch.no_grad()
-    def apply(self, native) -> float | None:
-        """To be called after the commit: fills p.grad and the buffers from the sum of all leaves.
-        Returns the loss."""
+    def take_sum(self, native) -> float | None:
+        """Fills p.grad and the buffers from the sum of all leaves and returns the loss. Changes no
+        parameter: the caller's optimizer does. The step is committed before, when
+        native.next_shard() has returned None."""
         native.commit_into(self._sum)
         flags = self._sum[self._flags :].tolist()
         for p, total, present in zip(self.parameters, self._sums, flags, strict=False):

@@ -1,5 +1,5 @@
-"""Optimizers of torch.optim for fp32 tensors on the CPU whose step writes a snapshot in the same
-pass.
+"""Optimizers of torch.optim for fp32 tensors on the CPU whose step writes a copy of its results for
+a checkpoint in the same pass.
 
     optimizer = regroup.optim.AdamW(model.parameters(), lr=1e-3)
     optimizer.snapshot_into({weight: {"parameter": copy, "exp_avg": ..., "exp_avg_sq": ...}, ...})

@@ -147,8 +147,8 @@ class Step:
 
     @property
     def gradient(self) -> np.ndarray:
-        """The sum over all shards; available after the last one. Read-only, valid until the next
-        step."""
+        """The sum over all shards, after the last one, when the step is committed: reading it
+        changes nothing. Read-only, valid until the next step."""
         import numpy as np
 
         return np.asarray(self._native.commit())
@@ -199,7 +199,7 @@ class Member:
 
     @property
     def save_counts(self) -> native.SaveCounts:
-        """What this member has saved since it joined: the number of snapshots to which it
+        """What this member has saved since it joined: the number of checkpoint copies to which it
         contributed a share, and the bytes that were copied after a step or written by the step
         itself (regroup.optim)."""
         return self._native.save_counts

@@ -30,7 +30,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from regroup import _arguments, _failure, _native
-from regroup._torch_fused import FusedSnapshot
+from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
 from regroup._torch_state import TrainingState
@@ -198,7 +198,7 @@ class Session(Member):
         self._collate = collate
         self._batch_size = batch_size
         self._progress = progress
-        self._fused = FusedSnapshot(native, state)
+        self._fused = FusedSave(native, state)
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
         self._told_late_change = False
@@ -301,11 +301,11 @@ class Step:
             weight = len(shard.samples) / self.samples
             session._gradient.harvest(shard.gradient, weight, last, self._recorded)
         self._over = True
-        self._apply()
+        self._take_sum()
 
-    def _apply(self) -> None:
+    def _take_sum(self) -> None:
         session = self._session
-        self.loss = session._gradient.apply(session._native)
+        self.loss = session._gradient.take_sum(session._native)
         if not session._told_no_gradient and session._gradient.is_none:
             session._told_no_gradient = True
             if session.rank == 0:

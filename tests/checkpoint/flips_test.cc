@@ -42,27 +42,27 @@ class Flips : public testing::Test {
     for (auto& byte : large_) byte = static_cast<std::byte>(random());
     const auto store = hdf5::make_store(directory_);
     for (std::uint32_t writer = 0; writer < 2; ++writer) {
-      Snapshot snapshot;
-      snapshot.about.step = 1;
-      snapshot.about.job = "flips";
-      snapshot.uuid = "try1";
-      snapshot.writer = writer;
-      snapshot.writers = 2;
+      CheckpointPart part;
+      part.about.step = 1;
+      part.about.job = "flips";
+      part.uuid = "try1";
+      part.writer = writer;
+      part.writers = 2;
       const Box box = share_of_rows({rows, 1000}, writer, 2);
       const auto bytes = std::span<const std::byte>(large_);
-      snapshot.pieces.push_back({"w",
-                                 "float32",
-                                 {rows, 1000},
-                                 box,
-                                 bytes.subspan(box.start[0] * 4000, box.count[0] * 4000)});
+      part.pieces.push_back({"w",
+                             "float32",
+                             {rows, 1000},
+                             box,
+                             bytes.subspan(box.start[0] * 4000, box.count[0] * 4000)});
       if (writer == 1) {
-        snapshot.pieces.push_back({"b", "bfloat16", {3}, whole({3}), bytes.first(6)});
-        snapshot.pieces.push_back({"s", "int64", {}, whole({}), bytes.first(8)});
-        snapshot.pieces.push_back({"none", "float32", {0, 4}, whole({0, 4}), {}});
+        part.pieces.push_back({"b", "bfloat16", {3}, whole({3}), bytes.first(6)});
+        part.pieces.push_back({"s", "int64", {}, whole({}), bytes.first(8)});
+        part.pieces.push_back({"none", "float32", {0, 4}, whole({0, 4}), {}});
       }
-      ASSERT_TRUE(store->write(snapshot).ok());
+      ASSERT_TRUE(store->write(part).ok());
       if (writer == 1) {
-        ASSERT_TRUE(store->commit(snapshot).ok());
+        ASSERT_TRUE(store->commit(part).ok());
       }
     }
     path_ = directory_ + "/step-00000001";

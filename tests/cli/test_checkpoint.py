@@ -84,7 +84,7 @@ def test_a_job_killed_altogether_goes_on_with_another_number_of_members(
     assert 2 <= len(checkpoints(tmp_path)) <= 3 and checkpoints(tmp_path)[-1] >= promised
 
 
-def test_the_last_snapshot_is_written_before_the_job_ends(regroup, member, tmp_path):
+def test_the_last_save_is_written_before_the_job_ends(regroup, member, tmp_path):
     job = start(regroup, member, tmp_path, 2, pause_ms=0)
     assert job.wait() == 0, job.err
     assert checkpoints(tmp_path)[-1] == named(job) > 0
@@ -542,7 +542,7 @@ def stop(job) -> None:
     job.process.send_signal(signal.SIGTERM)
 
 
-def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
+def test_on_a_notice_a_last_save_is_persisted(regroup, member, tmp_path):
     words = ["--checkpoint-interval", "1000", "--term-grace", "20"]
     job = start(regroup, member, tmp_path, 2, *words)
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
@@ -551,7 +551,7 @@ def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
     stop(job)  # as a scheduler signals a process group and its leader: the same notice
     assert job.wait() != 0
     assert re.search(
-        r"a final checkpoint is written before the end: a final snapshot \(.* is attempted within",
+        r"a final checkpoint is written before the end: a final save \(.* is attempted within",
         job.err,
     )
     assert named(job) == checkpoints(tmp_path)[-1] >= 20
@@ -629,7 +629,7 @@ def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tm
     assert named(job) == checkpoints(tmp_path / "c")[-1] >= 20, job.err
 
 
-def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
+def test_it_is_told_that_no_last_save_came(regroup, member, tmp_path):
     words = elastic("1:4", "--shards", "4", initial=1, checkpoint=tmp_path / "c", interval=1000)
     words += ["--term-grace", "1"]
     job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
@@ -773,7 +773,7 @@ def signal_writers(job, number: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["while the older one is written", "when it is written"])
-def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment, tmp_path):
+def test_a_step_that_ends_behind_the_last_save_is_saved_too(regroup, moment, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(STANDS_A_STEP_BEHIND)
     words = elastic(
@@ -823,7 +823,7 @@ def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_pat
     until(lambda: named(job) == 60, "a slow checkpoint")
     stop(job)
     assert job.wait() != 0
-    assert "no final checkpoint, the last committed one is kept: a final snapshot" in job.err
+    assert "no final checkpoint, the last committed one is kept: a final save" in job.err
     assert re.search(r"needs [\d.]+ s more, 1.0 s are left", job.err)
     assert checkpoints(tmp_path) == [60]
     job.assert_nothing_left()
@@ -832,7 +832,7 @@ def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_pat
 def test_a_snapshot_larger_than_allowed_is_refused(regroup, member, tmp_path):
     job = start(regroup, member, tmp_path, 1, "--checkpoint-memory", "1M")
     assert job.wait() != 0
-    assert "--checkpoint-memory 1048576: a snapshot of this state takes" in job.err
+    assert "--checkpoint-memory 1048576: a copy of this state takes" in job.err
 
 
 def train(

@@ -86,7 +86,8 @@ void revoke_all(const shmem::Arena& arena, proto::Generation g) {
 
 void leave_all(const shmem::Arena& arena, proto::Generation g) {
   for (std::uint32_t slot = 0; slot < arena.spec().slots; ++slot) {
-    arena.member_slot(static_cast<proto::SlotIndex>(slot)).left.store(g, std::memory_order_release);
+    arena.member_slot(static_cast<proto::SlotIndex>(slot))
+        .left_generation.store(g, std::memory_order_release);
   }
   shmem::ring_all(arena);
 }

@@ -164,7 +164,7 @@ TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
 // revoke ends that wait.
 TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   leave_all(arena_, 1);
-  arena_.member_slot(3).left.store(0);
+  arena_.member_slot(3).left_generation.store(0);
   std::ranges::fill(arena_.result(1), std::byte{7});
   auto body = [&](const shmem::Arena& arena, int rank) {
     auto comm = open_comm(arena, 2, rank);
@@ -197,7 +197,7 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
   for (const bool dies : {false, true}) {
     const proto::Generation g = dies ? 5 : 3;
     leave_all(arena_, g - 1);
-    arena_.member_slot(3).left.store(g - 2);
+    arena_.member_slot(3).left_generation.store(g - 2);
     auto body = [&](const shmem::Arena& arena, int rank) {
       if (rank == 3) return;
       CommunicatorOptions options;
@@ -209,7 +209,7 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
     auto agent = [&] {
       EXPECT_TRUE(eventually([&] { return arena_.member_slot(0).bell.sleeping.load() != 0; }));
       if (dies) arena_.member_slot(3).dead.store(1);
-      if (!dies) arena_.member_slot(3).left.store(g - 1);
+      if (!dies) arena_.member_slot(3).left_generation.store(g - 1);
       shmem::ring_all(arena_);
     };
     run_ranks(arena_, GetParam(), kSize, body, agent);

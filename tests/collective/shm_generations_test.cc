@@ -76,7 +76,7 @@ bool kill_one(std::uint64_t seed) {
     auto comm = open_comm(mine, first, slot);
     const Status status = run_until_revoked(*comm, member_slot);
     ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
-    member_slot.left.store(1);
+    member_slot.left_generation.store(1);
     shmem::ring_all(mine);
     auto next = open_comm(mine, second, slot);
     for (std::uint64_t k = 0; k < 10; ++k) {

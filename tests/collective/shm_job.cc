@@ -16,13 +16,13 @@ class ShmJob final : public Job {
       : arena_(std::move(arena)), single_copy_(single_copy) {}
 
   base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
-    shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left, world.generation);
+    shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left_generation, world.generation);
     shm::ShmOptions options;
     options.single_copy = single_copy_;
     return shm::make_shm(arena_, world, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
   }
   void leave(proto::Generation g, int rank) override {
-    shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left, g);
+    shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left_generation, g);
     shmem::ring_all(arena_);
   }
   void revoke(proto::Generation g) override { revoke_all(arena_, g); }

@@ -81,7 +81,7 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     EXPECT_TRUE(static_cast<shm::ShmCommunicator&>(**section).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
-    shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(slot_id.slot).left, 2);
+    shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(slot_id.slot).left_generation, 2);
     auto next = shm::make_shm(arena, make_world(2, 2), slot_id, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
     EXPECT_TRUE(static_cast<shm::ShmCommunicator&>(**next).engine().core_use().shares_cores());

@@ -143,7 +143,7 @@ void run_member(const Host& host, const shmem::Arena& arena, const Board& board,
     comm = std::move(*next);
     const base::Status status = run_generation(*comm, g, host.timeout);
     print_line(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
-    shmem::leave_generation<shmem::RealPolicy>(member_slot.left, g);
+    shmem::leave_generation<shmem::RealPolicy>(member_slot.left_generation, g);
     shmem::ring_all(arena);
   }
 }

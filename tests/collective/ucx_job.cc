@@ -49,7 +49,7 @@ class UcxJob final : public Job {
         book_(std::move(book)) {}
 
   base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
-    shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left, world.generation);
+    shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left_generation, world.generation);
     proto::World placed = world;
     for (proto::WorldMember& member : placed.members)
       member.slot_id = slot_id_of(static_cast<int>(member.id));
@@ -62,7 +62,7 @@ class UcxJob final : public Job {
     return backends::open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
   }
   void leave(proto::Generation g, int rank) override {
-    shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left, g);
+    shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left_generation, g);
     shmem::ring_all(arena_of(rank));
   }
   void revoke(proto::Generation g) override {

@@ -1,4 +1,4 @@
-// Snapshots for checkpoints: which member copies which part of a state into the save area, and when
+// Saves for checkpoints: which member copies which part of a state into the save area, and when
 // the agent is rung.
 #include "elastic/checkpointing.h"
 
@@ -80,7 +80,7 @@ TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
     Members members(count, kBytes);
     std::atomic<int> wanted = 0;
     members.start_all([&](Participant& self, State& state) {
-      request_snapshot(self, 6, kEach);  // of rank 0 only; before anybody can commit the step
+      request_save(self, 6, kEach);  // of rank 0 only; before anybody can commit the step
       ++wanted;
       EXPECT_TRUE(eventually([&] { return wanted == static_cast<int>(members.all.size()); }));
       EXPECT_TRUE(save_share(self, state, 7, kEach).ok());
@@ -105,7 +105,7 @@ TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
   }
 }
 
-// The kernel maps each page of the arena at the join: no snapshot, the first one either, waits for
+// The kernel maps each page of the arena at the join: no save, the first one either, waits for
 // that.
 TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
 #ifdef __SANITIZE_THREAD__
@@ -116,7 +116,7 @@ TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
   std::vector<long> faults;
   members.start_all([&](Participant& self, State& state) {
     const auto faults_of = [&](proto::Step step) {
-      request_snapshot(self, step - 1, kEach);
+      request_save(self, step - 1, kEach);
       rusage before{}, after{};
       ::getrusage(RUSAGE_THREAD, &before);
       EXPECT_TRUE(save_share(self, state, step, kEach).ok());
@@ -132,14 +132,14 @@ TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
   EXPECT_LT(faults[0], static_cast<long>(kBytes / 4096 / 2)) << "the second one had " << faults[1];
 }
 
-// A snapshot of members that differ is never complete.
+// A save of members that differ is never complete.
 TEST(Checkpointing, ASnapshotThatIsComparedWaitsForRankZeroToConfirmIt) {
   Checkpointing compared = kEach;
   compared.compared = true;
   Members members(2, 50'000);
   std::atomic<int> wanted = 0, shared = 0;
   members.start_all([&](Participant& self, State& state) {
-    request_snapshot(self, 6, compared);
+    request_save(self, 6, compared);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_wanted(self, 7, compared));
@@ -165,21 +165,21 @@ TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother)
   std::atomic<int> wanted = 0;
   members.start_all([&](Participant& self, State& state) {
     const bool dies = self.slot_id().slot == 1;
-    request_snapshot(self, 1, kEach);
+    request_save(self, 1, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 3; }));
     if (dies) return;  // after the commit, before its share
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());
     follow(self, 2);
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());  // of what another generation wanted: none
-    request_snapshot(self, 2, kEach);
+    request_save(self, 2, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 5; }));
     EXPECT_TRUE(save_share(self, state, 3, kEach).ok());
   });
   await(members.agent, [&] {
     const auto& progress = shmem::save_header(members.agent.arena().save_area()).progress;
-    return wanted == 3 && shmem::SaveProgress::unpack(progress.load()).left == 1;
+    return wanted == 3 && shmem::SaveProgress::unpack(progress.load()).missing == 1;
   });
   EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 2}));
   for (const SlotIndex slot : {0, 2}) members.agent.member_slot(slot).revoked_up_to.store(1);
@@ -195,14 +195,14 @@ TEST(Checkpointing, WhileTheDiskIsBusyNothingIsWantedAndNothingTouched) {
   auto& word = members.agent.arena().save_word();
   word.store(SaveMark{Phase::kTaken, 3}.pack());
   members.start_all([&](Participant& self, State& state) {
-    request_snapshot(self, 8, kEach);
+    request_save(self, 8, kEach);
     EXPECT_TRUE(save_share(self, state, 9, kEach).ok());
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kTaken, 3}));
     word.store(SaveMark{Phase::kIdle, 3}.pack());
     const Checkpointing tenth{10, "", "", ""};
-    request_snapshot(self, 8, tenth);
+    request_save(self, 8, tenth);
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kIdle, 3}));  // 9 is not due
-    request_snapshot(self, 9, tenth);
+    request_save(self, 9, tenth);
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 10}));
   });
 }
@@ -211,9 +211,9 @@ TEST(Checkpointing, TheLastStepIsSavedWhateverTheInterval) {
   Members members(1, 4096);
   const Checkpointing tenth{10, "", "a model", "a fingerprint"};
   members.start_all([&](Participant& self, State&) {
-    request_snapshot(self, 6, tenth, /*next_is_last=*/false);
+    request_save(self, 6, tenth, /*next_is_last=*/false);
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kIdle, 0}));
-    request_snapshot(self, 6, tenth, /*next_is_last=*/true);
+    request_save(self, 6, tenth, /*next_is_last=*/true);
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
   });
 }
@@ -265,7 +265,7 @@ struct Stepping {
     for (const SlotIndex slot : all) {
       threads.push_back(start(agent, slot, [&, slot](Participant& self) {
         Model& model = models[slot];
-        request_snapshot(self, 6, kEach);
+        request_save(self, 6, kEach);
         ++wanted;
         EXPECT_TRUE(eventually([&] { return wanted == static_cast<int>(all.size()); }));
         EXPECT_TRUE(plan_save(self, model.state, 7, kEach, &plans[slot]).ok());
@@ -364,7 +364,7 @@ TEST(Checkpointing, AStateThatOutgrewItsRoomCostsTheSnapshotOnly) {
   members.states = {Bytes(pattern(4 << 20, 1)), Bytes(pattern(4 << 20, 2))};
   std::atomic<int> wanted = 0;
   members.start_all([&](Participant& self, State& state) {
-    request_snapshot(self, 1, kEach);
+    request_save(self, 1, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());

@@ -137,7 +137,7 @@ TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {
   EXPECT_FALSE(sealed_partials(arena, 2, std::vector<proto::SlotId>(2)));
 }
 
-// Without it a node that is only partly this member's hides the missing leaf from both reader and
+// Without it a host that is only partly this member's hides the missing leaf from both reader and
 // author.
 TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
   shmem::Arena arena = make_arena(4, 2);

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "elastic/migrate.h"
+#include "elastic/state_donation.h"
 #include "tests/collective/harness.h"
 #include "tests/elastic/agent.h"
 

@@ -1,4 +1,4 @@
-// Optimizers: the same bits for every instruction set and with a snapshot or without; a snapshot
+// Optimizers: the same bits for every instruction set and with a save or without; a save
 // that is whole when the step returns. Against torch.optim: tests/python/test_optim.py.
 #include "regroup/optimizer.h"
 

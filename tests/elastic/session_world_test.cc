@@ -140,8 +140,8 @@ class SessionWorld : public ::testing::Test {
   // The result of step 2, which the donor has passed, as the agent of the learner keeps it.
   void keep_result() {
     shmem::Arena& arena = agent_.arena();
-    std::ranges::copy(arena.result(2), arena.kept(2).begin());
-    arena.kept_crcs(2)[0] = base::crc32c(arena.kept(2), proto::result_salt(2));
+    std::ranges::copy(arena.result(2), arena.kept_result(2).begin());
+    arena.kept_crcs(2)[0] = base::crc32c(arena.kept_result(2), proto::result_salt(2));
     arena.kept_step(2).store(2);
     shmem::ring_all(arena);
   }

@@ -155,10 +155,10 @@ TEST(StateCheck, IsDueAtIntervalsSoonAfterAChangeAndForSnapshots) {
     if (check.due(world, step)) due.push_back(step);
   }
   EXPECT_EQ(due, (std::vector<proto::Step>{6, 13, 69, 256, 512}));
-  check.await_snapshot(3, 40);
+  check.await_save(3, 40);
   EXPECT_TRUE(check.due(world, 40));
   EXPECT_FALSE(check.due(world, 41));
-  world.generation = 4;  // the snapshot was of members that are in no World any more
+  world.generation = 4;  // the save was of members that are in no World any more
   EXPECT_FALSE(check.due(world, 40));
 }
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/crc32c.h"
-#include "elastic/migrate.h"
+#include "elastic/state_donation.h"
 #include "proto/transfer_step.h"
 #include "tests/elastic/members.h"
 
@@ -121,7 +121,7 @@ TEST(KeptResults, OneWrongBitIsFound) {
                                      .snapshot_bytes = 8,
                                      .kept_results = 2});
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
-  const auto bytes = arena->kept(9);
+  const auto bytes = arena->kept_result(9);
   for (std::size_t chunk = 0; chunk < arena->kept_crcs(9).size(); ++chunk) {
     const auto part = bytes.subspan(chunk * kSnapshotChunk, kSnapshotChunk);
     arena->kept_crcs(9)[chunk] = base::crc32c(part, proto::result_salt(9));

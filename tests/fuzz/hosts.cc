@@ -89,7 +89,7 @@ class Job {
     events.silent = [](proto::NodeId node, bool) { require(node != kHonest); };
     events.noticed = [](std::size_t index, const HostNotice&) { require(index != kOfHonest); };
     events.came = [](std::size_t) {};
-    events.left = [](std::size_t index) { require(index != kOfHonest); };
+    events.dismissed = [](std::size_t index) { require(index != kOfHonest); };
     return events;
   }
 

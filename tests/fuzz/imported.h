@@ -20,10 +20,10 @@ inline bool is_utf8(const std::string& text) {
 }
 
 // Of tensors whose bytes lie in `file`, if that is given.
-inline void require_writable(const std::vector<checkpoint::SnapshotPiece>& pieces,
+inline void require_writable(const std::vector<checkpoint::CheckpointPiece>& pieces,
                              std::span<const std::byte> file = {}) {
   std::set<std::string> names;
-  for (const checkpoint::SnapshotPiece& piece : pieces) {
+  for (const checkpoint::CheckpointPiece& piece : pieces) {
     require(names.insert(piece.name).second && is_utf8(piece.name));
     const auto element = checkpoint::size_of_dtype(piece.dtype);
     require(element.has_value() && piece.shape.size() <= checkpoint::kMaxRank);

@@ -13,10 +13,10 @@ using namespace regroup;
 
 namespace {
 
-void require_same_again(const std::vector<checkpoint::SnapshotPiece>& pieces) {
+void require_same_again(const std::vector<checkpoint::CheckpointPiece>& pieces) {
   checkpoint::Manifest manifest;
   std::string data;
-  for (const checkpoint::SnapshotPiece& piece : pieces) {
+  for (const checkpoint::CheckpointPiece& piece : pieces) {
     manifest.tensors.push_back({piece.name, piece.dtype, piece.shape, {}});
     data.append(reinterpret_cast<const char*>(piece.bytes.data()), piece.bytes.size());
   }

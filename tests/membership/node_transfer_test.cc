@@ -96,7 +96,7 @@ TEST_F(NodeTransferTest, WhatIsFetchedIsPublishedByPollAndOnlyOnce) {
   EXPECT_TRUE(std::holds_alternative<Fetch>(effects[0]));
   EXPECT_TRUE(node_.room_for(9, arena_));
   EXPECT_FALSE(node_.room_for(10, arena_)) << "the ring has two results";
-  node_.on_fetched({.snapshot = true, .kept = 8, .newest = 9});
+  node_.on_fetched({.snapshot = true, .kept_up_to = 8, .newest = 9});
   EXPECT_NE(arena_.kept_step(8).load(), 8U);
   EXPECT_TRUE(poll().empty());
   EXPECT_EQ(arena_.kept_step(8).load(), 8U);
@@ -142,10 +142,10 @@ TEST_F(NodeTransferTest, ReadersOnOtherNodesKeepResultsInTheRing) {
     stands(Phase::kCommitted, step);
     for (bool more = true; more;) (void)node_.poll(arena_, world_, &more);
   }
-  EXPECT_EQ(node_.source().kept(), 9U);
+  EXPECT_EQ(node_.source().kept_up_to(), 9U);
   node_.on_reader_progress(3, TransferTarget::Received{true, 8, 10});
   for (bool more = true; more;) (void)node_.poll(arena_, world_, &more);
-  EXPECT_EQ(node_.source().kept(), 10U);
+  EXPECT_EQ(node_.source().kept_up_to(), 10U);
 }
 
 TEST_F(NodeTransferTest, ANodeThatCannotFetchSaysSoAtOnce) {

@@ -120,7 +120,7 @@ std::string story(SimJob& job) {
                          *m.slot, static_cast<int>(member_slot.occupied.load()) - 1,
                          static_cast<int>(word.phase), word.generation, word.position.step(),
                          word.position.section(), member_slot.revoked_up_to.load(),
-                         member_slot.left.load(), member_slot.leave_request.load());
+                         member_slot.left_generation.load(), member_slot.leave_request.load());
     }
     out += "\n";
   }

@@ -137,7 +137,7 @@ void SimJob::perform(proto::NodeId id, AgentEffects effects) {
       end_fetch(id);
       node.fetch = fetch->transfer;
       node.received = {
-          .snapshot = false, .kept = fetch->transfer.step, .newest = fetch->transfer.step};
+          .snapshot = false, .kept_up_to = fetch->transfer.step, .newest = fetch->transfer.step};
     } else if (std::holds_alternative<StopFetch>(effect)) {
       end_fetch(id);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {

@@ -58,7 +58,7 @@ bool SimJob::regroup(SimMember& m) {
   const proto::Generation known = std::max(m.world.generation, m.seen);
   // A slot is given to a newcomer as if it had left every World there is: only ever raise
   // it.
-  member_slot.left.store(std::max(member_slot.left.load(), known));
+  member_slot.left_generation.store(std::max(member_slot.left_generation.load(), known));
   const proto::Generation newest = arena.newest_world();
   if (newest <= known || member_slot.revoked_up_to.load() >= newest) return false;
   const auto world = arena.read_world(newest);
@@ -79,7 +79,7 @@ bool SimJob::enter(SimMember& m, const proto::World& w) {
   StateWord from = shmem::load_state<RealPolicy>(member_slot.state);
   if (from.phase == Phase::kNone || self.needs_state) {
     const proto::Generation g = from.phase == Phase::kNone ? w.generation - 1 : from.generation;
-    member_slot.left.store(w.generation - 1);
+    member_slot.left_generation.store(w.generation - 1);
     from = {Phase::kCommitted, true, g, w.resume};
     member_slot.state.store(from.pack());
   }
@@ -98,7 +98,7 @@ bool SimJob::enter(SimMember& m, const proto::World& w) {
     return true;
   m.world = w;
   m.settled = false;
-  member_slot.left.store(w.generation - 1);
+  member_slot.left_generation.store(w.generation - 1);
   return true;
 }
 

@@ -100,12 +100,12 @@ bool SimJob::replay(SimMember& m) {
   const Step next = m.applied + 1;
   if (m.torn || arena.kept_step(next).load() != next) return false;
   const auto mark = TransferStep::unpack(m.transfer);
-  if (base::crc32c(arena.kept(next), proto::result_salt(next)) != arena.kept_crcs(next)[0]) {
+  if (base::crc32c(arena.kept_result(next), proto::result_salt(next)) != arena.kept_crcs(next)[0]) {
     member_slot.replayed.store(TransferStep{mark.transfer, 0}.pack());
     m.torn = true;
     return true;
   }
-  if (read(arena.kept(next)) != next) violated("a result of another step passed");
+  if (read(arena.kept_result(next)) != next) violated("a result of another step passed");
   m.applied = next;
   member_slot.step.store(next);
   member_slot.replayed.store(TransferStep{mark.transfer, next}.pack());
@@ -163,12 +163,12 @@ std::string SimJob::carry_result(proto::NodeId id) {
   Node& node = nodes_.at(id);
   const shmem::Arena &theirs = agent(node.fetch->sources.front().node).arena(),
                      &ours = node.agent.arena();
-  const Step next = node.received.kept + 1;
+  const Step next = node.received.kept_up_to + 1;
   if (theirs.kept_step(next).load() != next) return "the result is kept no more";
   ours.kept_step(next).store(0);
-  std::ranges::copy(theirs.kept(next), ours.kept(next).begin());
+  std::ranges::copy(theirs.kept_result(next), ours.kept_result(next).begin());
   ours.kept_crcs(next)[0] = theirs.kept_crcs(next)[0];
-  node.received.kept = next;
+  node.received.kept_up_to = next;
   return "";
 }
 
@@ -196,17 +196,20 @@ bool SimJob::carry(proto::NodeId id) {
   const proto::NodeId first = sources.front().node;
   if (gives) {
     if (!carry_part(id, *gives)) return fail(sources[*gives].node, "its snapshot is damaged");
-  } else if (node.received.snapshot && node.received.kept < agent(first).transfer_source().kept() &&
-             node.agent.room_for(node.received.kept + 1)) {
+  } else if (node.received.snapshot &&
+             node.received.kept_up_to < agent(first).transfer_source().kept_up_to() &&
+             node.agent.room_for(node.received.kept_up_to + 1)) {
     if (const std::string why = carry_result(id); !why.empty()) return fail(first, why);
   } else {
     return false;
   }
-  node.received.newest = std::max(node.received.newest, agent(first).transfer_source().kept());
+  node.received.newest =
+      std::max(node.received.newest, agent(first).transfer_source().kept_up_to());
   for (const auto& [source, endpoints, name] : sources) {
-    const Step kept = source == first ? node.received.kept : agent(source).transfer_source().kept();
+    const Step kept =
+        source == first ? node.received.kept_up_to : agent(source).transfer_source().kept_up_to();
     agent(source).on_reader_progress(
-        id, TransferTarget::Received{.snapshot = node.gave.contains(source), .kept = kept});
+        id, TransferTarget::Received{.snapshot = node.gave.contains(source), .kept_up_to = kept});
   }
   node.agent.on_fetched(node.received);
   return true;

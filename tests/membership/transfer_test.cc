@@ -63,7 +63,7 @@ class TransferTest : public testing::Test {
     return source_.base();
   }
   bool sound(Step step) {
-    const auto bytes = arena_.kept(step);
+    const auto bytes = arena_.kept_result(step);
     return std::ranges::all_of(bytes,
                                [&](std::byte b) { return b == static_cast<std::byte>(step); }) &&
            arena_.kept_crcs(step)[0] ==
@@ -114,10 +114,10 @@ TEST_F(TransferTest, ResultsAreKeptOnceTheyAreCommitted) {
   stands(Phase::kOpen, 8);
   poll();
   EXPECT_TRUE(source_.snapshot_complete());
-  EXPECT_EQ(source_.kept(), 7U);
+  EXPECT_EQ(source_.kept_up_to(), 7U);
   commit(8);
   poll();
-  EXPECT_EQ(source_.kept(), 8U);
+  EXPECT_EQ(source_.kept_up_to(), 8U);
   EXPECT_EQ(arena_.kept_step(8).load(), 8U);
   EXPECT_TRUE(sound(8));
 }
@@ -128,11 +128,11 @@ TEST_F(TransferTest, AFullRingWaitsForTheLearnersAndThenBreaksOff) {
     commit(step);
     poll();
   }
-  EXPECT_EQ(source_.kept(), 9U);
+  EXPECT_EQ(source_.kept_up_to(), 9U);
   EXPECT_TRUE(sound(8));
   EXPECT_TRUE(source_.active());
   poll(8);  // somebody has applied it
-  EXPECT_EQ(source_.kept(), 10U);
+  EXPECT_EQ(source_.kept_up_to(), 10U);
   commit(11);
   poll(8);
   stands(Phase::kOpen, 13);  // its result comes to lie where that of 11 was

@@ -279,7 +279,7 @@ void Cluster::enter(proto::NodeId node) {
   const proto::Position open = proto::Position::of(newest_->resume.step() + 1);
   member_slot.state.store(
       proto::StateWord{proto::Phase::kOpen, false, newest_->generation, open}.pack());
-  member_slot.left.store(newest_->generation);
+  member_slot.left_generation.store(newest_->generation);
   member_slot.proved.store(newest_->generation);
 }
 

@@ -252,15 +252,16 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   ASSERT_TRUE(arena.ok());
   ASSERT_TRUE(arena->publish_world(world_of(5)).ok());
   MemberSlot& member_slot = arena->member_slot(1);
-  member_slot.state = 1, member_slot.revoked_up_to = 2, member_slot.left = 3, member_slot.dead = 1,
-  member_slot.finished = 1, member_slot.leave_request = kNow;
+  member_slot.state = 1, member_slot.revoked_up_to = 2, member_slot.left_generation = 3,
+  member_slot.dead = 1, member_slot.finished = 1, member_slot.leave_request = kNow;
   member_slot.donated = 4, member_slot.using_snapshot = 5, member_slot.proved = 5,
   member_slot.seals[31] = 6, member_slot.seals[0] = 7, member_slot.step = 8, member_slot.loss = 0.5;
   for (Channel& channel : member_slot.channels) channel.instance = 9, channel.arrivals[1].word = 10;
   arena->assign_slot(1, 41);
   EXPECT_EQ(member_slot.occupied, 42U);
   EXPECT_EQ(load_state<RealPolicy>(member_slot.state), proto::StateWord());
-  EXPECT_EQ(member_slot.left, proto::kMaxGeneration);  // in no generation: no fence waits for it
+  EXPECT_EQ(member_slot.left_generation,
+            proto::kMaxGeneration);  // in no generation: no fence waits for it
   EXPECT_EQ(member_slot.revoked_up_to, 5U);
   for (auto* word : {&member_slot.dead, &member_slot.finished, &member_slot.leave_request,
                      &member_slot.donated, &member_slot.using_snapshot, &member_slot.proved})
@@ -280,10 +281,10 @@ TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
   arena->assign_slot(2, 1);
   EXPECT_TRUE(all_left_before(*arena, 9));  // there, but in no generation yet
   for (const proto::SlotIndex slot : {0, 2})
-    arena->member_slot(slot).left = 0;  // both enter generation 1
+    arena->member_slot(slot).left_generation = 0;  // both enter generation 1
   EXPECT_TRUE(all_left_before(*arena, 1));
   EXPECT_FALSE(all_left_before(*arena, 2));
-  arena->member_slot(0).left = 1;
+  arena->member_slot(0).left_generation = 1;
   EXPECT_FALSE(all_left_before(*arena, 2));
   arena->member_slot(2).dead = 1;
   EXPECT_TRUE(all_left_before(*arena, 2));

@@ -67,7 +67,7 @@ base::Status Job::open_communicator() {
                              .slot_id = {0, static_cast<proto::SlotIndex>(rank)}});
   }
   const auto slot = static_cast<proto::SlotIndex>(place_.rank);
-  shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
+  shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left_generation, kGeneration);
   REGROUP_ASSIGN_OR_RETURN(communicator_, collective::shm::make_shm(arena_, world, {0, slot}));
   return {};
 }

@@ -36,9 +36,9 @@ Result<Bytes> map(const std::string& path) {
 }
 
 // Refuses names that no manifest may have, before anything is written.
-base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces,
+base::Status check_names(const std::vector<checkpoint::CheckpointPiece>& pieces,
                          const std::string& path) {
-  for (const checkpoint::SnapshotPiece& piece : pieces) {
+  for (const checkpoint::CheckpointPiece& piece : pieces) {
     if (const auto why = checkpoint::name_error(piece.name))
       return invalid_argument(fmt::format("{}: {}", path, *why));
   }
@@ -72,15 +72,15 @@ Answer import_from(const Arguments& arguments) {
   REGROUP_RETURN_IF_ERROR(check_names(arrays.pieces, path));
   const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint import");
   if (!lock.ok()) return lock.status();
-  checkpoint::Snapshot snapshot;
-  snapshot.about.step = arguments.step.value_or(0);
-  snapshot.about.job = checkpoint::kImportJob;
-  snapshot.uuid = fmt::format("import-{}", ::getpid());
-  snapshot.pieces = std::move(arrays.pieces);
+  checkpoint::CheckpointPart part;
+  part.about.step = arguments.step.value_or(0);
+  part.about.job = checkpoint::kImportJob;
+  part.uuid = fmt::format("import-{}", ::getpid());
+  part.pieces = std::move(arrays.pieces);
   const auto store = checkpoint::hdf5::make_store(directory);
-  REGROUP_RETURN_IF_ERROR(store->write(snapshot));
-  REGROUP_RETURN_IF_ERROR(store->commit(snapshot));
-  fmt::print("{}/{}\n", directory, checkpoint::name_of_step(snapshot.about.step));
+  REGROUP_RETURN_IF_ERROR(store->write(part));
+  REGROUP_RETURN_IF_ERROR(store->commit(part));
+  fmt::print("{}/{}\n", directory, checkpoint::name_of_step(part.about.step));
   return 0;
 }
 

@@ -14,7 +14,7 @@
 namespace regroup::checkpoint_tool {
 
 struct NpyArray {
-  checkpoint::SnapshotPiece piece;
+  checkpoint::CheckpointPiece piece;
   // The bytes of `piece` in our order if the file's order differs; otherwise null.
   std::unique_ptr<std::byte[]> converted;
 };

@@ -13,7 +13,7 @@
 namespace regroup::checkpoint_tool {
 
 struct Arrays {
-  std::vector<checkpoint::SnapshotPiece> pieces;
+  std::vector<checkpoint::CheckpointPiece> pieces;
   // The bytes of the arrays that the file has in another order.
   std::vector<std::unique_ptr<std::byte[]>> converted;
 };

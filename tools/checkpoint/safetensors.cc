@@ -23,7 +23,7 @@ namespace {
 
 using base::escaped;
 using base::invalid_argument;
-using checkpoint::SnapshotPiece;
+using checkpoint::CheckpointPiece;
 using Json = nlohmann::json;
 using Numbers = std::vector<std::uint64_t>;
 
@@ -129,7 +129,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   std::unordered_set<std::string> names_;
 };
 
-base::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> data) {
+base::Result<CheckpointPiece> piece_of(Listed listed, std::span<const std::byte> data) {
   const auto wrong = [&](const std::string& what) {
     return invalid_argument(fmt::format("tensor {}: {}", escaped(listed.name), what));
   };
@@ -152,18 +152,18 @@ base::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
       *volume * *checkpoint::size_of_dtype(type->ours) != bytes.size())
     return wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                              fmt::join(*shape, ", "), *listed.dtype, bytes.size()));
-  return SnapshotPiece{std::move(listed.name), std::string(type->ours), *shape,
-                       checkpoint::whole(*shape), bytes};
+  return CheckpointPiece{std::move(listed.name), std::string(type->ours), *shape,
+                         checkpoint::whole(*shape), bytes};
 }
 
 // Sorts `pieces` by offset. The format forbids tensors that overlap and bytes of no tensor: if
 // tensors could overlap, a small file could become a checkpoint of any size.
-base::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const std::byte> data) {
-  std::ranges::stable_sort(*pieces, {}, [](const SnapshotPiece& piece) {
+base::Status check_layout(std::vector<CheckpointPiece>* pieces, std::span<const std::byte> data) {
+  std::ranges::stable_sort(*pieces, {}, [](const CheckpointPiece& piece) {
     return std::pair(piece.bytes.data(), piece.bytes.size());
   });
   std::uint64_t at = 0;
-  for (const SnapshotPiece& piece : *pieces) {
+  for (const CheckpointPiece& piece : *pieces) {
     const auto begin = static_cast<std::uint64_t>(piece.bytes.data() - data.data());
     if (begin != at)
       return invalid_argument(fmt::format(
@@ -232,8 +232,8 @@ base::Result<std::string> safetensors_header(const checkpoint::Manifest& manifes
   return out + text;
 }
 
-base::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::byte> file,
-                                                          const std::string& name) {
+base::Result<std::vector<CheckpointPiece>> read_safetensors(std::span<const std::byte> file,
+                                                            const std::string& name) {
   std::uint64_t length = 0;
   if (file.size() >= sizeof length) std::memcpy(&length, file.data(), sizeof length);
   const auto wrong = [&](const std::string& what) { return invalid_argument(name + ": " + what); };
@@ -249,7 +249,7 @@ base::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::b
   auto tensors = parse_tensors({text, length});
   if (!tensors.ok()) return wrong(tensors.status().message());
   const auto data = file.subspan(sizeof length + length);
-  std::vector<SnapshotPiece> out;
+  std::vector<CheckpointPiece> out;
   for (Listed& listed : *tensors) {
     auto piece = piece_of(std::move(listed), data);
     if (!piece.ok()) return wrong(piece.status().message());

@@ -21,7 +21,7 @@ namespace regroup::checkpoint_tool {
 // kInvalidArgument: not such a file, or one that the format forbids (a tensor listed twice, tensors
 // that overlap, bytes of no tensor, a __metadata__ that does not map strings to strings), or a
 // tensor that no checkpoint can hold.
-[[nodiscard]] base::Result<std::vector<checkpoint::SnapshotPiece>> read_safetensors(
+[[nodiscard]] base::Result<std::vector<checkpoint::CheckpointPiece>> read_safetensors(
     std::span<const std::byte> file, const std::string& name);
 
 }  // namespace regroup::checkpoint_tool

@@ -17,7 +17,7 @@ namespace {
 
 using base::invalid_argument;
 using base::Status;
-using checkpoint::SnapshotPiece;
+using checkpoint::CheckpointPiece;
 using Json = nlohmann::json;
 
 Status wrong(const char* key) {
@@ -50,7 +50,7 @@ Status take(const Json& from, const char* key, T* out) {
   return {};
 }
 
-Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotPiece* out) {
+Status take_piece(const Json& from, std::span<const std::byte> memory, CheckpointPiece* out) {
   if (!from.is_object()) return wrong("tensors");
   std::uint64_t offset = 0;
   REGROUP_RETURN_IF_ERROR(take(from, "name", &out->name));
@@ -75,8 +75,8 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotP
   return {};
 }
 
-Status take_snapshot(const Json& from, std::span<const std::byte> memory,
-                     checkpoint::Snapshot* out) {
+Status take_part(const Json& from, std::span<const std::byte> memory,
+                 checkpoint::CheckpointPart* out) {
   REGROUP_RETURN_IF_ERROR(take(from, "step", &out->about.step));
   REGROUP_RETURN_IF_ERROR(take(from, "job", &out->about.job));
   REGROUP_RETURN_IF_ERROR(take(from, "seed", &out->about.seed));
@@ -109,7 +109,7 @@ base::Result<Description> parse(std::string_view text, std::span<const std::byte
   REGROUP_RETURN_IF_ERROR(take(json, "fenced", &out.fenced));
   REGROUP_RETURN_IF_ERROR(take(json, "commit", &out.commit));
   out.writing.commits = out.commit;
-  REGROUP_RETURN_IF_ERROR(take_snapshot(json, memory, &out.snapshot));
+  REGROUP_RETURN_IF_ERROR(take_part(json, memory, &out.part));
   if (out.directory.empty()) return wrong("directory");
   return out;
 }

@@ -16,10 +16,10 @@ namespace regroup::persist {
 
 struct Description {
   std::string directory;
-  checkpoint::Snapshot snapshot;  // its pieces point into the memory given to parse()
+  checkpoint::CheckpointPart part;  // its pieces point into the memory given to parse()
   checkpoint::Retention retention;
   checkpoint::hdf5::WriteOptions writing;
-  bool fenced = false;  // write only while the directory's LOCK names the snapshot's job
+  bool fenced = false;  // write only while the directory's LOCK names the part's job
   bool commit = true;   // commit after writing; false: another writer commits
 };
 

@@ -111,40 +111,39 @@ Status write(int fd) {
   REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, memory));
   what.writing.moved = signs_of_life();
   const auto check_fence = [&] {
-    return what.fenced ? checkpoint::check_owner(what.directory, what.snapshot.about.job)
-                       : Status();
+    return what.fenced ? checkpoint::check_owner(what.directory, what.part.about.job) : Status();
   };
   REGROUP_RETURN_IF_ERROR(check_fence());
   const std::string path =
-      fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.snapshot.about.step));
+      fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.part.about.step));
   // True if another host of the job has written the same state: the agent asks each host for it
   // when all members have to leave.
   const auto is_there = [&] {
     const auto opened = checkpoint::Checkpoint::open(path);
-    return what.fenced && opened.ok() && opened->manifest().job == what.snapshot.about.job;
+    return what.fenced && opened.ok() && opened->manifest().job == what.part.about.job;
   };
   if (what.commit && is_there()) {
-    fmt::print("{}\n", what.snapshot.about.step);
+    fmt::print("{}\n", what.part.about.step);
     return {};
   }
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
-  REGROUP_RETURN_IF_ERROR(store->write(what.snapshot));
+  REGROUP_RETURN_IF_ERROR(store->write(what.part));
   if (!what.commit) return {};
   if (Status owner = check_fence();
       !owner.ok()) {  // the new owner removed leftover stages before this one existed
-    const auto& snapshot = what.snapshot;
+    const auto& part = what.part;
     (void)checkpoint::remove_all(
-        checkpoint::stage_path(what.directory, snapshot.about.step, snapshot.uuid));
+        checkpoint::stage_path(what.directory, part.about.step, part.uuid));
     return owner;
   }
-  if (Status committed = store->commit(what.snapshot); !committed.ok()) {
+  if (Status committed = store->commit(what.part); !committed.ok()) {
     if (!is_there()) return committed;
     (void)checkpoint::remove_all(
-        checkpoint::stage_path(what.directory, what.snapshot.about.step, what.snapshot.uuid));
+        checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid));
   }
-  fmt::print("{}\n", what.snapshot.about.step);
+  fmt::print("{}\n", what.part.about.step);
   std::fflush(stdout);  // committed: an error from here on is only printed
-  const auto pruned = checkpoint::prune(what.directory, what.retention, what.snapshot.about.step);
+  const auto pruned = checkpoint::prune(what.directory, what.retention, what.part.about.step);
   if (!pruned.ok()) say(pruned.status().message());
   const auto aside = checkpoint::prune_aside(what.directory, what.retention);
   if (!aside.ok()) say(aside.status().message());

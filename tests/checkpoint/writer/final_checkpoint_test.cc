@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::job {
+namespace regroup::writer {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using What = writer::FinalCheckpointDecision::What;
+using What = FinalCheckpointDecision::What;
 
 constexpr std::uint64_t kGiB = 1 << 30;
 
@@ -33,7 +33,7 @@ TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
       {{}, {}, 0.0, seconds(-1), What::kKeep},
   };
   for (const auto& row : rows) {
-    const auto choice = writer::decide_final_checkpoint(
+    const auto choice = decide_final_checkpoint(
         {row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
@@ -60,35 +60,34 @@ TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
       {7, true, 0.1, seconds(60), seconds(14), What::kFinish},
   };
   for (const auto& row : rows) {
-    writer::Remaining remaining{row.writing, {}, kGiB, 1.0 * kGiB, row.left};
+    Remaining remaining{row.writing, {}, kGiB, 1.0 * kGiB, row.left};
     remaining.copied = row.copied, remaining.copying = row.copying;
     remaining.copy_bandwidth = row.copied_gib_per_second * kGiB;
-    const auto choice = writer::decide_final_checkpoint(remaining);
+    const auto choice = decide_final_checkpoint(remaining);
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
-  writer::Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
+  Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
   remaining.copied = true, remaining.copy_bandwidth = 0.1 * kGiB;
-  EXPECT_EQ(writer::decide_final_checkpoint(remaining).why,
+  EXPECT_EQ(decide_final_checkpoint(remaining).why,
             "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s "
             "more, 12.0 "
             "s of them to copy it at 102 MiB/s, 20.0 s are left");
 }
 
 TEST(FinalCheckpoint, SaysWhy) {
-  EXPECT_EQ(writer::decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
+  EXPECT_EQ(decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
             "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s "
             "more, 5.0 s are "
             "left");
-  EXPECT_EQ(
-      writer::decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
-      "a final snapshot (1024 MiB) is attempted within 5.0 s: the disk's bandwidth has not been "
-      "measured yet");
+  EXPECT_EQ(decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
+            "a final save (1024 MiB) is attempted within 5.0 s: the disk's bandwidth has not been "
+            "measured yet");
 }
 
 using Phase = shmem::SaveMark::Phase;
 using Asked = shmem::SaveRequest::What;
 
-TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
+TEST(LastSave, IsAskedForAgainWhereNobodyElseWillBringIt) {
   const struct {
     shmem::SaveMark mark;
     Asked asked;
@@ -107,23 +106,23 @@ TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
       {{Phase::kIdle, 5}, Asked::kNone, true, true, false},
   };
   for (const auto& row : rows) {
-    writer::LastSeen seen{.mark = row.mark,
-                          .request = {row.asked, 1},
-                          .claimant_lives = row.claimant_lives,
-                          .newest = 9};
+    LastSeen seen{.mark = row.mark,
+                  .request = {row.asked, 1},
+                  .claimant_lives = row.claimant_lives,
+                  .newest = 9};
     seen.late = row.late;
     EXPECT_EQ(writer::must_request_again(seen), row.again) << &row - rows;
   }
 }
 
-TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
+TEST(LastSave, ThatIsMissingIsToldWithTheReason) {
   const struct {
     shmem::SaveMark mark;
     Asked asked;
     proto::Step newest;
     bool wrote;
     const char* told;
-    bool had_left = false;
+    bool all_had_left = false;
   } rows[] = {
       {{Phase::kIdle, 9}, Asked::kClaimed, 9, true, ""},
       {{Phase::kIdle, 9},
@@ -169,23 +168,22 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        9,
        true,
        "the state after step 9 is not saved: all members had left when it was requested",
-       /*had_left=*/true},
+       /*all_had_left=*/true},
   };
   for (const auto& row : rows) {
-    writer::LastSeen seen{
-        .mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
+    LastSeen seen{.mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
     seen.since = seconds(2);
-    seen.had_left = row.had_left;
-    EXPECT_EQ(writer::outcome_of_last(seen, row.wrote), row.told);
+    seen.all_had_left = row.all_had_left;
+    EXPECT_EQ(outcome_of_last(seen, row.wrote), row.told);
   }
 }
 
-TEST(LastSnapshot, IsInTheSaveAreaEarlyEnoughForTheDisk) {
+TEST(LastSave, IsInTheSaveAreaEarlyEnoughForTheDisk) {
   const base::TimePoint now(seconds(100)), deadline(seconds(120));
-  EXPECT_EQ(writer::copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
-  EXPECT_EQ(writer::copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));
-  EXPECT_EQ(writer::copied_by(now, deadline, kGiB, kGiB / 100.0), now + seconds(10));
+  EXPECT_EQ(copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
+  EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));
+  EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 100.0), now + seconds(10));
 }
 
 }  // namespace
-}  // namespace regroup::job
+}  // namespace regroup::writer

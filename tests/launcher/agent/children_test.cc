@@ -44,7 +44,7 @@ class NodeChildren : public testing::Test {
             [this](proto::NodeId node, const base::Status& why) {
               lost_.emplace(node, Lost{why, Clock::now()});
             },
-        .left = [] {}};
+        .exited = [] {}};
     auto made = Children::make(loop_, std::move(options), std::move(events));
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     children_ = std::move(*made);

@@ -238,7 +238,7 @@ class Job {
                                ++came_;
                                set_up(index);
                              },
-                         .left = [](std::size_t) {}});
+                         .dismissed = [](std::size_t) {}});
   }
 
   void come_up() {

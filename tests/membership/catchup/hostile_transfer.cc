@@ -20,7 +20,7 @@
 #include "launcher/transport/tcp.h"
 #include "membership/catchup/transfer_messages.h"
 
-namespace regroup::agent {
+namespace regroup::catchup {
 namespace {
 
 constexpr std::chrono::seconds kFirst{10}, kAnswer{20};
@@ -35,7 +35,7 @@ std::vector<std::byte> noise(std::size_t size) {
   return bytes;
 }
 
-catchup::TransferRequest all_of(proto::TransferId transfer) { return {transfer, 0, 1, true}; }
+TransferRequest all_of(proto::TransferId transfer) { return {transfer, 0, 1, true}; }
 
 constexpr struct {
   std::string_view name;
@@ -46,7 +46,7 @@ constexpr struct {
     {"empty", [](SecureChannel& c, proto::TransferId) { c.send_payload({}); }},
     {"cut",
      [](SecureChannel& c, proto::TransferId transfer) {
-       const auto whole = catchup::encode(all_of(transfer));
+       const auto whole = encode(all_of(transfer));
        c.send_payload(std::span(whole).first(whole.size() / 2));
      }},
     // Messages that only the coordinator may send.
@@ -56,38 +56,34 @@ constexpr struct {
      }},
     {"part",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(catchup::encode(catchup::TransferRequest{transfer, 2, 2, true}));
+       c.send_payload(encode(TransferRequest{transfer, 2, 2, true}));
      }},
     {"parts",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(catchup::encode(catchup::TransferRequest{transfer, 0, 0xffffffff, true}));
+       c.send_payload(encode(TransferRequest{transfer, 0, 0xffffffff, true}));
      }},
     // Messages that only a source may send.
     {"length",
      [](SecureChannel& c, proto::TransferId) {
-       c.send_payload(catchup::encode(catchup::TransferLength{1ULL << 40, 1}));
+       c.send_payload(encode(TransferLength{1ULL << 40, 1}));
      }},
     {"chunk",
      [](SecureChannel& c, proto::TransferId) {
-       c.send_payload(catchup::encode(catchup::TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
+       c.send_payload(encode(TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
      }},
     {"error",
-     [](SecureChannel& c, proto::TransferId) {
-       c.send_payload(catchup::encode(catchup::TransferError{"no more"}));
-     }},
-    {"other",
-     [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(catchup::encode(all_of(transfer + 1)));
-     }},
+     [](SecureChannel& c, proto::TransferId) { c.send_payload(encode(TransferError{"no more"})); }},
+    {"other", [](SecureChannel& c,
+                 proto::TransferId transfer) { c.send_payload(encode(all_of(transfer + 1))); }},
     {"twice",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(catchup::encode(all_of(transfer)));
-       c.send_payload(catchup::encode(all_of(transfer)));
+       c.send_payload(encode(all_of(transfer)));
+       c.send_payload(encode(all_of(transfer)));
      }},
     // Takes nothing of what it asked for.
     {"deaf",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(catchup::encode(all_of(transfer)));
+       c.send_payload(encode(all_of(transfer)));
        c.pause();
      }},
 };
@@ -133,9 +129,8 @@ std::string answer(char** argv) {
                            }
                          },
                      .payload = [&](std::span<const std::byte> payload) -> base::Status {
-                       REGROUP_ASSIGN_OR_RETURN(const auto message,
-                                                catchup::decode_transfer(payload));
-                       if (const auto* error = std::get_if<catchup::TransferError>(&message))
+                       REGROUP_ASSIGN_OR_RETURN(const auto message, decode_transfer(payload));
+                       if (const auto* error = std::get_if<TransferError>(&message))
                          call.told = error->why;
                        return {};
                      }});
@@ -149,9 +144,9 @@ std::string answer(char** argv) {
 }
 
 }  // namespace
-}  // namespace regroup::agent
+}  // namespace regroup::catchup
 
 int main(int argc, char** argv) {
   if (argc != 7) return 2;
-  std::fputs(regroup::agent::answer(argv).c_str(), stdout);
+  std::fputs(regroup::catchup::answer(argv).c_str(), stdout);
 }

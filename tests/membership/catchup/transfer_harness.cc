@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/crc32c.h"
-#include "elastic/migrate.h"
+#include "elastic/state_donation.h"
 
-namespace regroup::job {
+namespace regroup::catchup {
 
 using elastic::testing::Bytes;
 using elastic::testing::random_bytes;
@@ -53,7 +53,7 @@ TestSource::TestSource(boost::asio::io_context& loop,
   EXPECT_EQ(core_.transfer_source().base(), kMark);
   write_state(state);
   for (Step step = kMark.step + 1; step <= kNewest; ++step) commit(step);
-  EXPECT_EQ(core_.transfer_source().kept(), kNewest);
+  EXPECT_EQ(core_.transfer_source().kept_up_to(), kNewest);
 }
 
 void TestSource::at(proto::Phase phase, Step step) {
@@ -134,7 +134,7 @@ void TransferFixture::clean() {
   for (auto& crc : arena.snapshot_crcs()) crc.store(0);
   arena.snapshot_used().store(0);
   for (Step step = kMark.step + 1; step <= kNewest; ++step) {
-    std::ranges::fill(arena.kept(step), std::byte{0});
+    std::ranges::fill(arena.kept_result(step), std::byte{0});
     std::ranges::fill(arena.kept_crcs(step), 0U);
     arena.kept_step(step).store(0);
   }
@@ -179,7 +179,7 @@ End TransferFixture::look() {
   bool same = std::ranges::equal(state.bytes(), true_state(state_));
   for (Step step = kMark.step + 1; step <= kNewest; ++step) {
     if (!elastic::result_is_sound(ours, step)) return End::kFound;
-    same = same && std::ranges::equal(ours.kept(step), true_result(step));
+    same = same && std::ranges::equal(ours.kept_result(step), true_result(step));
   }
   return same ? End::kLearned : End::kWrong;
 }
@@ -195,8 +195,7 @@ Payloads TransferFixture::recorded(const TestSource& source, NodeId node, std::u
                    all.emplace_back(payload.begin(), payload.end());
                    return {};
                  }});
-  reader->send_payload(
-      catchup::encode(catchup::TransferRequest{kMark.transfer, part, parts, part == 0}));
+  reader->send_payload(encode(TransferRequest{kMark.transfer, part, parts, part == 0}));
   EXPECT_TRUE(run_until(loop_, [&] { return all.size() == payloads; }));
   reader->close();
   return all;
@@ -210,4 +209,4 @@ std::shared_ptr<SecureChannel> TransferFixture::call(const std::string& endpoint
   return *channel;
 }
 
-}  // namespace regroup::job
+}  // namespace regroup::catchup

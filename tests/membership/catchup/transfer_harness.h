@@ -17,7 +17,7 @@
 #include "tests/elastic/members.h"
 #include "tests/launcher/transport/net_test.h"
 
-namespace regroup::job {
+namespace regroup::catchup {
 
 using Payload = std::vector<std::byte>;
 using Payloads = std::vector<Payload>;
@@ -51,7 +51,7 @@ class TestSource {
   void commit(proto::Step step);
 
   membership::AgentCore core_;
-  catchup::TransferService exchange_;
+  TransferService exchange_;
 };
 
 // A malicious source: knows the secret, and sends the payloads of the test to any reader.
@@ -100,9 +100,9 @@ class TransferFixture : public testing::Test {
   End look();
 
   membership::AgentCore core_;
-  catchup::TransferService exchange_{loop_, transport::node(secret_, kTakes)};
+  TransferService exchange_{loop_, transport::node(secret_, kTakes)};
   std::optional<elastic::testing::Agent> members_;
   std::unique_ptr<elastic::Participant> learner_;
 };
 
-}  // namespace regroup::job
+}  // namespace regroup::catchup

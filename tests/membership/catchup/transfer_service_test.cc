@@ -12,7 +12,7 @@
 
 #include "tests/membership/catchup/transfer_harness.h"
 
-namespace regroup::job {
+namespace regroup::catchup {
 namespace {
 
 using proto::Step;
@@ -142,10 +142,10 @@ TEST_F(TransferServiceTest, ASourceThatIsGoneAtAnyMomentIsTold) {
 
 TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
   const auto length = [](std::uint64_t bytes, Step newest) {
-    return catchup::encode(catchup::TransferLength{bytes, newest});
+    return encode(TransferLength{bytes, newest});
   };
   const auto chunk = [](Step step, std::uint32_t which, std::size_t size) {
-    return catchup::encode(catchup::TransferChunk{step, which, false, 0, Payload(size)});
+    return encode(TransferChunk{step, which, false, 0, Payload(size)});
   };
   const struct {
     Payloads says;
@@ -164,9 +164,8 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
       {{length(kState, kMark.step + proto::kMaxKeptResults + 1)},
        "the newest result is of step"},  // a target that believed it would never catch up
       {{length(kState, ~0ULL)}, "the newest result is of step"},
-      {{catchup::encode(catchup::TransferRequest{kMark.transfer, 0, 1, true})},
-       "unexpected TransferRequest"},
-      {{catchup::encode(catchup::TransferError{"it has failed"})}, "it has failed"},
+      {{encode(TransferRequest{kMark.transfer, 0, 1, true})}, "unexpected TransferRequest"},
+      {{encode(TransferError{"it has failed"})}, "it has failed"},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(learn_falsely(row.says), End::kRefused) << row.why;
@@ -177,15 +176,14 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
 
 TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
   const struct {
-    catchup::TransferMessage asks;
+    TransferMessage asks;
     const char* told;  // empty: nothing
   } rows[] = {
-      {catchup::TransferRequest{kMark.transfer + 1, 0, 1, true},
-       "state transfer 4 is not served here"},
-      {catchup::TransferRequest{kMark.transfer, 1, 1, true}, ""},
-      {catchup::TransferLength{1, 1}, ""},
-      {catchup::TransferChunk{8, 9, true, 0, Payload(5)}, ""},
-      {catchup::TransferError{"go away"}, ""},
+      {TransferRequest{kMark.transfer + 1, 0, 1, true}, "state transfer 4 is not served here"},
+      {TransferRequest{kMark.transfer, 1, 1, true}, ""},
+      {TransferLength{1, 1}, ""},
+      {TransferChunk{8, 9, true, 0, Payload(5)}, ""},
+      {TransferError{"go away"}, ""},
   };
   for (const auto& row : rows) {
     bool closed = false;
@@ -195,13 +193,12 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
                    .closed = [&](const base::Status&) { closed = true; },
                    .opened = {},
                    .payload = [&](std::span<const std::byte> payload) -> base::Status {
-                     const auto message = catchup::decode_transfer(payload);
-                     EXPECT_TRUE(message.ok() &&
-                                 std::holds_alternative<catchup::TransferError>(*message));
-                     if (message.ok()) told = std::get<catchup::TransferError>(*message).why;
+                     const auto message = decode_transfer(payload);
+                     EXPECT_TRUE(message.ok() && std::holds_alternative<TransferError>(*message));
+                     if (message.ok()) told = std::get<TransferError>(*message).why;
                      return {};
                    }});
-    reader->send_payload(catchup::encode(row.asks));
+    reader->send_payload(encode(row.asks));
     EXPECT_TRUE(run_until(loop_, [&] { return closed; })) << row.told;
     EXPECT_EQ(told, row.told);
     reader->close();
@@ -211,4 +208,4 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
 }
 
 }  // namespace
-}  // namespace regroup::job
+}  // namespace regroup::catchup

@@ -9,7 +9,7 @@
 
 #include "tests/membership/catchup/transfer_harness.h"
 
-namespace regroup::job {
+namespace regroup::catchup {
 namespace {
 
 using proto::NodeId;
@@ -83,7 +83,7 @@ TEST_F(TransferSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
     std::ranges::fill(arena.snapshot().first(begin), std::byte{0xee});
     std::ranges::fill(arena.snapshot().subspan(end), std::byte{0xee});
     for (proto::Step step = kMark.step + 1; i > 0 && step <= kNewest; ++step)
-      std::ranges::fill(arena.kept(step), std::byte{0xee});
+      std::ranges::fill(arena.kept_result(step), std::byte{0xee});
   }
   EXPECT_EQ(learn_from(sources()), End::kLearned) << why_;
   auto swapped = sources();
@@ -157,10 +157,8 @@ TEST_F(TransferSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
 }
 
 TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) {
-  const auto length = [](std::uint64_t bytes) {
-    return catchup::encode(catchup::TransferLength{bytes, kNewest});
-  };
-  const auto end = catchup::encode(catchup::TransferChunk{0, 0, true, 0, {}});
+  const auto length = [](std::uint64_t bytes) { return encode(TransferLength{bytes, kNewest}); };
+  const auto end = encode(TransferChunk{0, 0, true, 0, {}});
   EXPECT_EQ(learn_with(1, {length(kLongState - 1), end}, false), End::kRefused);
   EXPECT_THAT(why_, HasSubstr("states of different sizes"));
   // The results are the first's to give.
@@ -174,4 +172,4 @@ TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) 
 }
 
 }  // namespace
-}  // namespace regroup::job
+}  // namespace regroup::catchup

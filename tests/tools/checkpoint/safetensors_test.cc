@@ -11,8 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
-base::Result<std::vector<checkpoint::SnapshotPiece>> read(const std::string& header,
-                                                          const std::string& data = {}) {
+base::Result<std::vector<checkpoint::CheckpointPiece>> read(const std::string& header,
+                                                            const std::string& data = {}) {
   static std::string file;  // the pieces point into it
   const std::uint64_t length = header.size();
   file.assign(reinterpret_cast<const char*>(&length), sizeof length);

@@ -1,4 +1,4 @@
-// Requests the last snapshot from the members of a host before an announced end, requests it again
+// Requests the last save from the members of a host before an announced end, requests it again
 // if the member that had claimed it died, and reports the outcome.
 // docs/design/checkpoint_in_a_job.md.
 #pragma once
@@ -17,34 +17,34 @@
 namespace regroup::writer {
 
 // Used by the loop's thread.
-class LastSnapshot {
+class LastSave {
  public:
   // `arena` returns the agent's arena, which may not be mapped yet.
-  LastSnapshot(boost::asio::io_context& loop, std::function<const shmem::Arena&()> arena);
+  LastSave(boost::asio::io_context& loop, std::function<const shmem::Arena&()> arena);
   // True if a member that has not finished lives here, and some member has completed a step.
   [[nodiscard]] bool can_request() const;
   [[nodiscard]] proto::Step newest() const;  // newest step that any member here has applied
-  // Requests a snapshot, which must be in the save area by `until`.
+  // Requests a save, which must be in the save area by `until`.
   void request(shmem::SaveRequest::What what, base::TimePoint until);
-  // Requests a snapshot with the deadline of the previous request; kNone: it would be too late.
+  // Requests a save with the deadline of the previous request; kNone: it would be too late.
   void request_again(shmem::SaveRequest::What what) { request(what, until_); }
   // From `at` on the request includes members that wait for others, if none has reached a boundary.
   void include_waiting_at(base::TimePoint at);
   void withdraw();  // withdraws a request that no member has claimed
   // A member on this host has ended.
   void on_member_ended();
-  // Calls `then` once: when the snapshot is complete, or when no member has claimed the request
+  // Calls `then` once: when the save is complete, or when no member has claimed the request
   // within `within`.
   void await(base::Duration within, std::function<void()> then);
   void on_rung();  // the mark in the save area may have changed
   // `hangs`: nothing can be written now, so members do not wait in finish() for a checkpoint.
   void set_hangs(bool hangs) const;
-  void wrote() { wrote_ = true; }       // a snapshot has been written
-  void failed(proto::Step step) const;  // a snapshot was not written: finish() saves it again
+  void wrote() { wrote_ = true; }       // a save has been written
+  void failed(proto::Step step) const;  // a save was not written: finish() saves it again
   void moved() const;                   // the writing process has made progress
   // The last step, which must be saved; 0: no member has finished.
   [[nodiscard]] proto::Step due() const;
-  // True if a snapshot was requested and outcome() was not called since.
+  // True if a save was requested and outcome() was not called since.
   [[nodiscard]] bool requested() const { return requested_; }
   [[nodiscard]] bool includes_waiting() const { return late_; }
   // outcome_of_last(); call it when no member lives and nothing is being written.
@@ -61,7 +61,7 @@ class LastSnapshot {
   const std::function<const shmem::Arena&()> arena_;
   boost::asio::steady_timer half_time_, claim_timer_;
   bool requested_ = false, late_ = false, wrote_ = false;
-  bool had_left_ = false;  // all members had left their World at the last request
+  bool all_had_left_ = false;  // all members had left their World at the last request
   std::uint32_t requests_ = 0;
   base::TimePoint requested_at_{};  // time of the first request
   base::TimePoint until_{};         // deadline of the newest request

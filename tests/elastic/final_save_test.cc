@@ -1,6 +1,6 @@
-// The last snapshot: which member copies the state when the agent requests it, whatever the members
+// The last save: which member copies the state when the agent requests it, whatever the members
 // are doing.
-#include "elastic/final_snapshot.h"
+#include "elastic/final_save.h"
 #include "base/clock.h"
 
 #include <gtest/gtest.h>
@@ -33,16 +33,16 @@ constexpr std::size_t kBytes = 50'000;
 const Checkpointing kSaving{1, "", "a model", "a fingerprint"};
 
 // Members of one host, of which each stands after step `applied` of its own.
-class FinalSnapshotTest : public ::testing::Test {
+class FinalSaveTest : public ::testing::Test {
  protected:
-  FinalSnapshotTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
+  FinalSaveTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
     for (SlotIndex slot = 0; slot < 2; ++slot) states_.emplace_back(pattern(kBytes, slot + 1));
   }
   // Both stand after step 7; the second is let go, and gone_ once it may. The first stays until
   // then.
   void start_and_let_second_go() {
     start_both([this](Participant& self, State& state) {
-      FinalSnapshot save;
+      FinalSave save;
       if (self.slot_id().slot == 1) {
         EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
         gone_ = true;
@@ -87,11 +87,11 @@ class FinalSnapshotTest : public ::testing::Test {
   std::vector<std::jthread> threads_;
 };
 
-TEST_F(FinalSnapshotTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
+TEST_F(FinalSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
   ask(What::kAtBoundary);
   std::atomic<int> answered = 0;
   start_both([&](Participant& self, State& state) {
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_FALSE(save.wanted(self, 7, kSaving, MemberActivity::kWaiting));
     // It would be asked for ever: answer() brings nothing before the first step.
     EXPECT_FALSE(save.wanted(self, 0, kSaving, MemberActivity::kAtBoundary));
@@ -107,17 +107,17 @@ TEST_F(FinalSnapshotTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
 }
 
 // When all leave no step follows that would compare the states.
-TEST_F(FinalSnapshotTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLeaves) {
+TEST_F(FinalSaveTest, ASaveThatWaitsForAComparisonIsReplacedByTheFirstThatLeaves) {
   Checkpointing compared = kSaving;
   compared.compared = true;
   std::atomic<int> wanted = 0, shared = 0;
   start_both([&](Participant& self, State& state) {
-    request_snapshot(self, 6, compared);
+    request_save(self, 6, compared);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_share(self, state, 7, compared).ok());
     ++shared;
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(eventually([&] { return request().what != What::kNone; }));
     EXPECT_TRUE(save.answer(self, state, 7, compared, nullptr, MemberActivity::kAtBoundary).ok());
   });
@@ -128,13 +128,13 @@ TEST_F(FinalSnapshotTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstTh
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
+TEST_F(FinalSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
   std::atomic<bool> saved = false;
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
     ++in;
     if (self.slot_id().slot == 1) return;  // dies
-    FinalSnapshot save;
+    FinalSave save;
     self.while_waiting(
         [&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); },
         [&] {
@@ -155,12 +155,12 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
   shmem::ring_all(agent_.arena());
 }
 
-TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
+TEST_F(FinalSaveTest, SharesThatWillNotComeAreReplaced) {
   // In a generation that is over: the other one died before its share.
   set_mark({Phase::kWanted, 8});
   start_both([&](Participant& self, State& state) {
     if (self.slot_id().slot == 1) return;
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(
         eventually([&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
@@ -171,7 +171,7 @@ TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
 }
 
 // Who is in the newest World may bring a share of that later step at any time.
-TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
+TEST_F(FinalSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
   set_mark({Phase::kWanted, 8});
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
@@ -180,7 +180,7 @@ TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep)
       EXPECT_TRUE(eventually([&] { return request().open() && self.revoked(); }));
       return;
     }
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(eventually(
         [&] { return self.revoked() && save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
@@ -193,12 +193,12 @@ TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep)
   EXPECT_TRUE(request().open());
 }
 
-TEST_F(FinalSnapshotTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
+TEST_F(FinalSaveTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
   set_mark({Phase::kTaken, 5});
   ask(What::kLater);
   std::atomic<int> left = 0;
   start_both([&](Participant& self, State& state) {
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
     ++left;
     EXPECT_TRUE(eventually([&] { return left == 2; }));
@@ -211,11 +211,11 @@ TEST_F(FinalSnapshotTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(FinalSnapshotTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
+TEST_F(FinalSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
   set_mark({Phase::kTaken, 5});
   ask(What::kAtBoundary, std::chrono::milliseconds(50));
   start_both([&](Participant& self, State& state) {
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });
   threads_.clear();
@@ -223,7 +223,7 @@ TEST_F(FinalSnapshotTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
 }
 
 // It was let go while the one before it, which had left after an older step, was being written.
-TEST_F(FinalSnapshotTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
+TEST_F(FinalSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
   claim_by(0, {Phase::kTaken, 6});
   start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
@@ -235,7 +235,7 @@ TEST_F(FinalSnapshotTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(FinalSnapshotTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
+TEST_F(FinalSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
   claim_by(0, {Phase::kWanted, 7});
   start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
@@ -245,7 +245,7 @@ TEST_F(FinalSnapshotTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
+TEST_F(FinalSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
   const struct {
     SaveMark mark;
     What asked;
@@ -259,7 +259,7 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
   };
   std::atomic<int> row = -1, settled = -1;
   start_both([&](Participant& self, State& state) {
-    FinalSnapshot save;
+    FinalSave save;
     for (int i = 0; i < static_cast<int>(std::size(rows)); ++i) {
       if (self.slot_id().slot == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
       EXPECT_TRUE(eventually([&] { return row >= i; }));  // the first member may be a row behind
@@ -282,7 +282,7 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
 
 // Rank 0 has just requested shares of another step: their count overlaps that of the member that
 // copies alone.
-TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
+TEST_F(FinalSaveTest, ACopyThatAnotherSaveHasCrossedIsMadeAgain) {
   ask(What::kAtBoundary);
   std::atomic<int> saves = 0;
   states_[0].on_save = [&] {
@@ -291,7 +291,7 @@ TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   };
   start_both([&](Participant& self, State& state) {
     if (self.slot_id().slot == 1) return;
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });
   threads_.clear();
@@ -310,11 +310,11 @@ TEST(DiskTimeout, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
   EXPECT_TRUE(timeout.over(start + std::chrono::seconds(630), 7));
 }
 
-TEST_F(FinalSnapshotTest, WhatIsSavedAlreadyIsNotSavedAgain) {
+TEST_F(FinalSaveTest, WhatIsSavedAlreadyIsNotSavedAgain) {
   set_mark({Phase::kIdle, 7});
   ask(What::kAtBoundary);
   start_both([&](Participant& self, State& state) {
-    FinalSnapshot save;
+    FinalSave save;
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });
   threads_.clear();

@@ -13,8 +13,8 @@ namespace regroup::elastic {
 
 // Returns the values by rank. Collective; fails as an allgather does.
 template <class T>
-[[nodiscard]] base::Result<std::vector<T>> gather(collective::Communicator& communicator,
-                                                  const T& own, base::TimePoint deadline) {
+[[nodiscard]] base::Result<std::vector<T>> allgather(collective::Communicator& communicator,
+                                                     const T& own, base::TimePoint deadline) {
   std::vector<T> all(static_cast<std::size_t>(communicator.size()));
   REGROUP_RETURN_IF_ERROR(
       communicator.run(collective::Operation::allgather(std::as_bytes(std::span(&own, 1)),

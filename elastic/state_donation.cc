@@ -1,6 +1,6 @@
 // Donors and newcomers. The snapshot belongs to one generation; a reader of an older one announces
 // itself in `using_snapshot`.
-#include "elastic/migrate.h"
+#include "elastic/state_donation.h"
 
 #include <fmt/format.h>
 
@@ -292,7 +292,7 @@ base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
 }
 
 bool result_is_sound(const shmem::Arena& arena, proto::Step step) {
-  const std::span<const std::byte> bytes = arena.kept(step);
+  const std::span<const std::byte> bytes = arena.kept_result(step);
   const std::span<const std::uint32_t> crcs = arena.kept_crcs(step);
   for (std::size_t chunk = 0; chunk < crcs.size(); ++chunk) {
     const std::size_t begin = chunk * shmem::kSnapshotChunk;

@@ -9,11 +9,11 @@
 
 namespace regroup::elastic {
 
-// Waits until no newcomer of an earlier generation reads this node's snapshot, which may not be
+// Waits until no newcomer of an earlier generation reads this host's snapshot, which may not be
 // written before.
 [[nodiscard]] base::Status no_old_readers(Participant& self);
 
-// Donor: writes its share of `state` into the snapshot if a newcomer, on any node, needs it.
+// Donor: writes its share of `state` into the snapshot if a newcomer, on any host, needs it.
 // `state` must have everything up to world.resume applied. kRevoked, kLeft: as Participant::wait().
 // kResourceExhausted: the state has outgrown its capacity.
 [[nodiscard]] base::Status donate_state(Participant& self, State& state);

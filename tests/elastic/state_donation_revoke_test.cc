@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "elastic/migrate.h"
+#include "elastic/state_donation.h"
 #include "tests/elastic/members.h"
 
 namespace regroup::elastic {
@@ -78,12 +78,12 @@ void end_in_the_middle(
 }
 
 // True: a newcomer's state is copied to its place while it arrives.
-class MigrateRevokeTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(State, MigrateRevokeTest, ::testing::Bool(), [](const auto& which) {
+class StateDonationRevokeTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(State, StateDonationRevokeTest, ::testing::Bool(), [](const auto& which) {
   return std::string(which.param ? "InPlace" : "AsAWhole");
 });
 
-TEST_P(MigrateRevokeTest, EndsDonorsAndNewcomersInTheMiddle) {
+TEST_P(StateDonationRevokeTest, EndsDonorsAndNewcomersInTheMiddle) {
   Agent agent(3, 4 * kSnapshotChunk);
   Bytes mine;
   mine.in_place = GetParam();
@@ -91,7 +91,7 @@ TEST_P(MigrateRevokeTest, EndsDonorsAndNewcomersInTheMiddle) {
 }
 
 // Then every member counts as one that has the state, this newcomer too if the others die.
-TEST(MigrateRevoke, BeforeTheFirstStepLeavesNoMixtureBehind) {
+TEST(StateDonationRevoke, BeforeTheFirstStepLeavesNoMixtureBehind) {
   Agent agent(3, 4 * kSnapshotChunk);
   agent.resume = 0;
   const auto initial = random_bytes(4 * kSnapshotChunk, 2);
@@ -114,7 +114,7 @@ void revoked_by_the_newcomer(
   EXPECT_TRUE(mine.bytes() == theirs.bytes());
 }
 
-TEST(MigrateRevoke, EndsACopyBetweenTwoChunks) {
+TEST(StateDonationRevoke, EndsACopyBetweenTwoChunks) {
   const std::size_t size = 3 * kSnapshotChunk;
   Agent agent(2, size);
   const auto initial = random_bytes(size, 2);
@@ -127,7 +127,7 @@ TEST(MigrateRevoke, EndsACopyBetweenTwoChunks) {
   });
 }
 
-TEST(MigrateRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
+TEST(StateDonationRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
   Agent agent(2, kSnapshotChunk);
   Bytes mine;
   mine.on_load = [&](auto&) { revoke_all(agent.arena(), 1), mine.on_load = nullptr; };
@@ -135,7 +135,7 @@ TEST(MigrateRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
 }
 
 // The newcomer of generation 1 still reads the snapshot when that of 2 is to be written.
-TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
+TEST(StateDonationRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
   Agent agent(2, kSnapshotChunk);
   Bytes theirs(random_bytes(kSnapshotChunk, 1)), mine;
   mine.on_load = [&](auto&) {
@@ -157,7 +157,7 @@ TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
 }
 
 // Killed before its share is written: the next generation does without it.
-TEST_P(MigrateRevokeTest, ADonorThatDiesIsReplacedByTheOthers) {
+TEST_P(StateDonationRevokeTest, ADonorThatDiesIsReplacedByTheOthers) {
   const std::size_t size = 5 * kSnapshotChunk;
   Agent agent(3, size);
   Bytes theirs(random_bytes(size, 1)), mine;

@@ -1,5 +1,5 @@
 // State from donors to newcomers: what arrives, and what does not pass for it.
-#include "elastic/migrate.h"
+#include "elastic/state_donation.h"
 #include "base/status.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size, bool in_
   }
 }
 
-TEST(Migrate, NewcomersGetTheBytesOfAllDonors) {
+TEST(StateDonation, NewcomersGetTheBytesOfAllDonors) {
   for (SlotIndex donors = 1; donors <= 3; ++donors) {
     for (const std::size_t size : {std::size_t{1}, kSnapshotChunk - 1, kSnapshotChunk,
                                    3 * kSnapshotChunk, 5 * kSnapshotChunk + 7}) {
@@ -72,7 +72,7 @@ TEST(Migrate, NewcomersGetTheBytesOfAllDonors) {
 }
 
 // Tensors across the edges of chunks, one of them empty, two that begin in the same chunk.
-TEST(Migrate, TrackedTensorsAreCopiedToTheirPlaces) {
+TEST(StateDonation, TrackedTensorsAreCopiedToTheirPlaces) {
   const std::vector<std::size_t> sizes{7, kSnapshotChunk + 5, 0, 2 * kSnapshotChunk, 11};
   std::vector<std::vector<std::byte>> theirs, mine;
   TrackedState donor, newcomer;
@@ -97,13 +97,13 @@ TEST(Migrate, TrackedTensorsAreCopiedToTheirPlaces) {
   EXPECT_TRUE(mine == theirs);
 }
 
-TEST(Migrate, StateOfZeroBytesIsHandedOverToo) {
+TEST(StateDonation, StateOfZeroBytesIsHandedOverToo) {
   hand_over(1, 1, 0, false);
   hand_over(3, 2, 0, true);
 }
 
 // The donors' bytes differ here, so that the received state shows which donor wrote it.
-TEST(Migrate, EveryDonorWritesAnEqualShare) {
+TEST(StateDonation, EveryDonorWritesAnEqualShare) {
   const std::size_t size = 7 * kSnapshotChunk;
   Agent agent(4, size);
   std::vector<Bytes> states;
@@ -124,7 +124,7 @@ TEST(Migrate, EveryDonorWritesAnEqualShare) {
   EXPECT_EQ(authors, (std::vector{0, 0, 1, 1, 2, 2, 2}));
 }
 
-class MigrateFaultTest : public ::testing::Test {
+class StateDonationFaultTest : public ::testing::Test {
  protected:
   // Slot 0 donates, then `damage`, then slot 1 adopts.
   Status adopt_after(const std::function<void()>& damage) {
@@ -154,12 +154,12 @@ class MigrateFaultTest : public ::testing::Test {
   Bytes newcomer_;
 };
 
-TEST_F(MigrateFaultTest, WithoutDamageItWorks) {
+TEST_F(StateDonationFaultTest, WithoutDamageItWorks) {
   EXPECT_TRUE(adopt_after([] {}).ok());
   EXPECT_TRUE(newcomer_.bytes() == donor_.bytes());
 }
 
-TEST_F(MigrateFaultTest, OneWrongBitIsFoundBeforeItIsLoaded) {
+TEST_F(StateDonationFaultTest, OneWrongBitIsFoundBeforeItIsLoaded) {
   const Status status = adopt_after([&] { agent_.arena().snapshot()[kSize - 1] ^= std::byte{4}; });
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("state: chunk 2 of the snapshot: got CRC32C "));
@@ -167,7 +167,7 @@ TEST_F(MigrateFaultTest, OneWrongBitIsFoundBeforeItIsLoaded) {
   expect_not_proved();
 }
 
-TEST_F(MigrateFaultTest, OneWrongBitIsFoundWhereItLandedInPlace) {
+TEST_F(StateDonationFaultTest, OneWrongBitIsFoundWhereItLandedInPlace) {
   newcomer_.in_place = true;
   const Status status =
       adopt_after([&] { agent_.arena().snapshot()[kSnapshotChunk] ^= std::byte{4}; });
@@ -198,7 +198,7 @@ class Overlapping final : public State {
   std::vector<std::byte> bytes_;
 };
 
-TEST_F(MigrateFaultTest, AStateThatLandsWrongInPlaceIsNotProved) {
+TEST_F(StateDonationFaultTest, AStateThatLandsWrongInPlaceIsNotProved) {
   Overlapping broken(kSize);
   std::jthread donor = start_donor(agent_, 0, donor_);
   std::jthread newcomer = start(agent_, 1, [&](Participant& self) {
@@ -213,7 +213,7 @@ TEST_F(MigrateFaultTest, AStateThatLandsWrongInPlaceIsNotProved) {
   expect_not_proved();
 }
 
-TEST_F(MigrateFaultTest, ATrackedStateOfAnotherLengthIsNotLoaded) {
+TEST_F(StateDonationFaultTest, ATrackedStateOfAnotherLengthIsNotLoaded) {
   std::vector<std::byte> fewer(kSize - 1);
   TrackedState tracked;
   tracked.track("weights", std::span(fewer));
@@ -229,7 +229,7 @@ TEST_F(MigrateFaultTest, ATrackedStateOfAnotherLengthIsNotLoaded) {
   expect_not_proved();
 }
 
-TEST_F(MigrateFaultTest, ADamagedLengthIsFoundBeforeItIsLoaded) {
+TEST_F(StateDonationFaultTest, ADamagedLengthIsFoundBeforeItIsLoaded) {
   const Status status = adopt_after([&] { agent_.arena().snapshot_used() = kSize + 1; });
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_EQ(status.message(), "state: the snapshot's length is damaged");
@@ -237,7 +237,7 @@ TEST_F(MigrateFaultTest, ADamagedLengthIsFoundBeforeItIsLoaded) {
   expect_not_proved();
 }
 
-TEST_F(MigrateFaultTest, AStateThatLandsWrongIsNotProved) {
+TEST_F(StateDonationFaultTest, AStateThatLandsWrongIsNotProved) {
   newcomer_.on_load = [](auto& bytes) { bytes[kSnapshotChunk] ^= std::byte{1}; };
   const Status status = adopt_after([] {});
   EXPECT_EQ(status.code(), Code::kDataLoss);
@@ -245,7 +245,7 @@ TEST_F(MigrateFaultTest, AStateThatLandsWrongIsNotProved) {
   expect_not_proved();
 }
 
-TEST_F(MigrateFaultTest, AStateThatLandsTooShortIsNotProved) {
+TEST_F(StateDonationFaultTest, AStateThatLandsTooShortIsNotProved) {
   newcomer_.on_load = [](auto& bytes) { bytes.pop_back(); };
   const Status status = adopt_after([] {});
   EXPECT_EQ(status.code(), Code::kDataLoss);
@@ -253,7 +253,7 @@ TEST_F(MigrateFaultTest, AStateThatLandsTooShortIsNotProved) {
   expect_not_proved();
 }
 
-TEST_F(MigrateFaultTest, AStateThatOutgrewItsPlaceIsNotDonated) {
+TEST_F(StateDonationFaultTest, AStateThatOutgrewItsPlaceIsNotDonated) {
   Bytes grown(random_bytes(kSize + 1, 1));
   std::jthread newcomer = start(agent_, 1, [](Participant&) {});
   std::jthread donor = start(agent_, 0, [&](Participant& self) {

@@ -26,7 +26,7 @@
 
 namespace regroup::elastic {
 
-struct WorldServerOptions {
+struct FixedWorldServerOptions {
   std::string name;  // of the abstract Unix socket
   std::uint32_t size = 2;
   std::uint32_t shards = 2;
@@ -37,12 +37,12 @@ struct WorldServerOptions {
   std::function<RankScan()> scan_ranks = {};
 };
 
-class WorldServer {
+class FixedWorldServer {
  public:
   // Returns null if another process serves that name.
-  [[nodiscard]] static base::Result<std::unique_ptr<WorldServer>> start(
-      const WorldServerOptions& options);
-  ~WorldServer();  // ranks that are still connected fail
+  [[nodiscard]] static base::Result<std::unique_ptr<FixedWorldServer>> start(
+      const FixedWorldServerOptions& options);
+  ~FixedWorldServer();  // ranks that are still connected fail
 
  private:
   struct Link {
@@ -55,7 +55,7 @@ class WorldServer {
     bool ended = false;  // the process ended before its connection was accepted
   };
 
-  WorldServer(const WorldServerOptions& options, base::Fd listener, base::Fd stop);
+  FixedWorldServer(const FixedWorldServerOptions& options, base::Fd listener, base::Fd stop);
   void serve();
   void accept_links();
   void receive(std::uint64_t id);
@@ -77,7 +77,7 @@ class WorldServer {
   void take_one(const membership::ToAgent& effect);
   void settle();
 
-  const WorldServerOptions options_;
+  const FixedWorldServerOptions options_;
   const base::Fd listener_, stop_;  // stop_: an eventfd
   membership::AgentCore agent_;
   membership::Coordinator coordinator_;

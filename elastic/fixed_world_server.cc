@@ -1,7 +1,7 @@
 // A poll() loop around the AgentCore and Coordinator of elastic jobs, which pass messages to each
 // other by function calls here. The first rank that ends before finish(), or is refused, fails the
 // World for all.
-#include "elastic/world_server.h"
+#include "elastic/fixed_world_server.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -36,11 +36,11 @@ constexpr int kEndMs = 100;  // how long a process may take from closing its soc
 constexpr base::Duration kRankCheckPeriod = std::chrono::seconds(1);
 constexpr proto::Incarnation kIncarnation = 1;
 
-membership::AgentOptions agent_options(const WorldServerOptions& options) {
+membership::AgentOptions agent_options(const FixedWorldServerOptions& options) {
   return {.slots = options.size, .shards = options.shards, .seed = options.seed};
 }
 
-membership::Policy policy(const WorldServerOptions& options) {
+membership::Policy policy(const FixedWorldServerOptions& options) {
   return {.min = options.size,
           .max = options.size,
           .target = options.size,
@@ -85,23 +85,25 @@ void say(const std::string& text) {
 
 }  // namespace
 
-Result<std::unique_ptr<WorldServer>> WorldServer::start(const WorldServerOptions& options) {
+Result<std::unique_ptr<FixedWorldServer>> FixedWorldServer::start(
+    const FixedWorldServerOptions& options) {
   REGROUP_ASSIGN_OR_RETURN(const auto address, base::abstract_address(options.name));
   base::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return base::system_error("socket", "AF_UNIX", errno);
   if (::bind(listener.get(), address.get(), address.size) != 0) {
-    if (errno == EADDRINUSE) return std::unique_ptr<WorldServer>();
+    if (errno == EADDRINUSE) return std::unique_ptr<FixedWorldServer>();
     return base::system_error("bind", options.name, errno);
   }
   if (::listen(listener.get(), kBacklog) != 0)
     return base::system_error("listen", options.name, errno);
   base::Fd stop(::eventfd(0, EFD_CLOEXEC));
   if (!stop.valid()) return base::system_error("eventfd", options.name, errno);
-  return std::unique_ptr<WorldServer>(
-      new WorldServer(options, std::move(listener), std::move(stop)));
+  return std::unique_ptr<FixedWorldServer>(
+      new FixedWorldServer(options, std::move(listener), std::move(stop)));
 }
 
-WorldServer::WorldServer(const WorldServerOptions& options, base::Fd listener, base::Fd stop)
+FixedWorldServer::FixedWorldServer(const FixedWorldServerOptions& options, base::Fd listener,
+                                   base::Fd stop)
     : options_(options),
       listener_(std::move(listener)),
       stop_(std::move(stop)),
@@ -116,13 +118,13 @@ WorldServer::WorldServer(const WorldServerOptions& options, base::Fd listener, b
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-WorldServer::~WorldServer() {
+FixedWorldServer::~FixedWorldServer() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
   thread_.join();
 }
 
-void WorldServer::serve() {
+void FixedWorldServer::serve() {
   perform(coordinator_.tick(base::SystemClock().now()));
   for (;;) {
     std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
@@ -148,7 +150,7 @@ void WorldServer::serve() {
 }
 
 // World 1 needs all ranks. Fails the World if one has ended without joining.
-void WorldServer::check_ranks() {
+void FixedWorldServer::check_ranks() {
   const base::TimePoint now = base::SystemClock().now();
   if (!options_.scan_ranks || failed_ || coordinator_.world().generation > 0 || now < next_check_)
     return;
@@ -161,7 +163,7 @@ void WorldServer::check_ranks() {
   next_check_ = now + kRankCheckPeriod;
 }
 
-void WorldServer::accept_links() {
+void FixedWorldServer::accept_links() {
   for (;;) {
     base::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.valid()) return;
@@ -179,7 +181,7 @@ void WorldServer::accept_links() {
   }
 }
 
-void WorldServer::receive(std::uint64_t id) {
+void FixedWorldServer::receive(std::uint64_t id) {
   std::array<std::byte, 16 << 10> buffer;
   const ssize_t got =
       ::recv(links_.at(id).socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
@@ -194,7 +196,7 @@ void WorldServer::receive(std::uint64_t id) {
   }
 }
 
-void WorldServer::on_message(std::uint64_t id, const proto::Message& message) {
+void FixedWorldServer::on_message(std::uint64_t id, const proto::Message& message) {
   Link& link = links_.at(id);
   if (const auto* join = std::get_if<proto::Join>(&message.body); join != nullptr && !link.member) {
     const bool again = join->member >= options_.size || link_of(join->member) != nullptr;
@@ -207,19 +209,19 @@ void WorldServer::on_message(std::uint64_t id, const proto::Message& message) {
   if (link.member && !failed_) perform(agent_.handle({link.member}, message));
 }
 
-WorldServer::Link* WorldServer::link_of(proto::MemberId member) {
+FixedWorldServer::Link* FixedWorldServer::link_of(proto::MemberId member) {
   const auto found =
       std::ranges::find_if(links_, [&](const auto& e) { return e.second.member == member; });
   return found == links_.end() ? nullptr : &found->second;
 }
 
-bool WorldServer::is_done(proto::MemberId member) const {
+bool FixedWorldServer::is_done(proto::MemberId member) const {
   const auto slot = slots_.find(member);
   return slot != slots_.end() &&
          agent_.arena().member_slot(slot->second).finished.load(std::memory_order_acquire) != 0;
 }
 
-bool WorldServer::has_ended(const Link& link) {
+bool FixedWorldServer::has_ended(const Link& link) {
   pollfd process{link.process.get(), POLLIN, 0};
   return link.ended || (link.process.valid() && ::poll(&process, 1, kEndMs) > 0);
 }
@@ -227,7 +229,7 @@ bool WorldServer::has_ended(const Link& link) {
 // A process closes its sockets shortly before its pidfd becomes readable. A process that ended
 // before its Join was a rank that will never join; one that still runs may be any program that only
 // connected.
-void WorldServer::on_gone(std::uint64_t id) {
+void FixedWorldServer::on_gone(std::uint64_t id) {
   const Link link = std::move(links_.extract(id).mapped());
   if (failed_ || link.refused) return;
   if (!link.member) {
@@ -244,7 +246,7 @@ void WorldServer::on_gone(std::uint64_t id) {
 }
 
 // Wakes the waiting ranks and tells them the reason.
-void WorldServer::fail(const std::string& why) {
+void FixedWorldServer::fail(const std::string& why) {
   if (failed_) return;
   failed_ = why;
   for (auto& [id, link] : links_) {
@@ -258,22 +260,22 @@ void WorldServer::fail(const std::string& why) {
     take(agent_.handle({}, {kIncarnation, proto::Revoke{open}}));
 }
 
-void WorldServer::send(Link& link, const proto::Body& body, int fd) {
+void FixedWorldServer::send(Link& link, const proto::Body& body, int fd) {
   const std::vector<std::byte> frame = proto::encode({kIncarnation, body});
   (void)send_all(link.socket.get(), frame, fd);
 }
 
-void WorldServer::perform(const membership::AgentEffects& effects) {
+void FixedWorldServer::perform(const membership::AgentEffects& effects) {
   take(effects);
   settle();
 }
 
-void WorldServer::perform(const membership::Effects& effects) {
+void FixedWorldServer::perform(const membership::Effects& effects) {
   take(effects);
   settle();
 }
 
-void WorldServer::settle() {
+void FixedWorldServer::settle() {
   while (!to_coordinator_.empty() || !to_agent_.empty()) {
     auto& queue = to_coordinator_.empty() ? to_agent_ : to_coordinator_;
     const proto::Body body = std::move(queue.front());
@@ -287,7 +289,7 @@ void WorldServer::settle() {
 }
 
 // Skips effects that start or kill processes, which is the launcher's task.
-void WorldServer::take(const membership::AgentEffects& effects) {
+void FixedWorldServer::take(const membership::AgentEffects& effects) {
   for (const membership::AgentEffect& effect : effects) {
     if (const auto* out = std::get_if<membership::ToCoordinator>(&effect)) {
       to_coordinator_.push_back(out->body);
@@ -303,7 +305,7 @@ void WorldServer::take(const membership::AgentEffects& effects) {
   }
 }
 
-void WorldServer::take_one(const membership::ToMember& effect) {
+void FixedWorldServer::take_one(const membership::ToMember& effect) {
   Link* link = link_of(effect.member);
   if (const auto* welcome = std::get_if<proto::Welcome>(&effect.body))
     slots_[effect.member] = welcome->slot;
@@ -313,7 +315,7 @@ void WorldServer::take_one(const membership::ToMember& effect) {
 }
 
 // No journal: the server ends with its rank.
-void WorldServer::take(const membership::Effects& effects) {
+void FixedWorldServer::take(const membership::Effects& effects) {
   for (const membership::Effect& effect : effects) {
     if (const auto* out = std::get_if<membership::ToAgent>(&effect)) {
       take_one(*out);
@@ -323,7 +325,7 @@ void WorldServer::take(const membership::Effects& effects) {
   }
 }
 
-void WorldServer::take_one(const membership::ToAgent& effect) {
+void FixedWorldServer::take_one(const membership::ToAgent& effect) {
   const auto* done = std::get_if<proto::JobDone>(&effect.body);
   if (done == nullptr) return to_agent_.push_back(effect.body);
   if (done->exit_code != 0) fail(done->reason);

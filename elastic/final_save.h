@@ -1,4 +1,4 @@
-// The last snapshot of a job, which one member copies alone: the agent requests it before an
+// The last save of a job, which one member copies alone: the agent requests it before an
 // announced end, and it may be due after the last step of a training.
 // docs/design/checkpoint_in_a_job.md.
 #pragma once
@@ -24,14 +24,14 @@ enum class MemberActivity {
 };
 
 // One member's handling of the requests. Used by the training thread only.
-class FinalSnapshot {
+class FinalSave {
  public:
   // True if the agent requests the state of a member in `activity` and this member has not handled
   // the request.
   [[nodiscard]] bool wanted(Participant& self, proto::Step applied, const Checkpointing& options,
                             MemberActivity activity) const;
   // Copies the state after `applied` into the save area, unless it is saved already or another
-  // member copies it. Blocks until an older snapshot is on disk, at most until the agent's
+  // member copies it. Blocks until an older save is on disk, at most until the agent's
   // deadline.
   [[nodiscard]] base::Status answer(Participant& self, State& state, proto::Step applied,
                                     const Checkpointing& options, SavePlan* plan,
@@ -47,7 +47,7 @@ class FinalSnapshot {
                                          const Checkpointing& options, SavePlan* plan, bool* again);
 
   std::uint32_t answered_ = ~0U;  // number of the last request that this member has handled
-  std::uint32_t crossed_ = ~0U;   // number of a request during whose copy another snapshot was made
+  std::uint32_t crossed_ = ~0U;   // number of a request during whose copy another save was made
 };
 
 // True if the state after the last step, `applied`, is neither written nor being written, and is
@@ -70,9 +70,9 @@ class DiskTimeout {
 };
 
 // Call in a collective section of all members, `all`, after the last step: rank 0 copies the state
-// after `applied` if save_is_due(). It first waits for the snapshot before as long as the writer
+// after `applied` if save_is_due(). It first waits for the save before as long as the writer
 // makes progress, and tells the agent which step must be saved. `as_left`: `state` is unchanged
-// since the training loop ended, so that a failed snapshot of the last step can be made again.
+// since the training loop ended, so that a failed save of the last step can be made again.
 // kRevoked: run the section again.
 [[nodiscard]] base::Status save_what_is_due(Participant& self, State& state, proto::Step applied,
                                             proto::Step begun, const Checkpointing& options,

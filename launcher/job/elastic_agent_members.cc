@@ -1,5 +1,5 @@
-// The agent's part for ranks of a fixed-size job, which that job starts and ends, and its watch
-// over members that have finished.
+// The members of this host as processes: those of an elastic job, which the agent starts; the ranks
+// of a fixed-size job, which that job starts and ends; and those that have finished.
 #include <fmt/format.h>
 
 #include <utility>
@@ -35,11 +35,11 @@ void ElasticAgent::fail(const std::string& why) {
 
 // A rank that is joining the World is released when it sends Ready.
 void ElasticAgent::release(Link& link) {
-  const auto line = link.member ? watched_.find(*link.member) : watched_.end();
-  if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0)
+  const auto owned = link.member ? watched_.find(*link.member) : watched_.end();
+  if (owned == watched_.end() || core_.arena().member_slot(owned->second).finished.load() != 0)
     return;
   link.channel->send({core_.incarnation(), proto::Refused{failed_}});
-  core_.release(line->second);
+  core_.release(owned->second);
 }
 
 // The process of a living member: the one that joined.

@@ -1,5 +1,5 @@
 // The World that a rank serves ends for the waiting ranks when another rank can never join.
-#include "elastic/world_server.h"
+#include "elastic/fixed_world_server.h"
 #include "base/clock.h"
 
 #include <fmt/format.h>
@@ -16,10 +16,10 @@ namespace {
 
 base::TimePoint half_a_minute() { return base::SystemClock().now() + std::chrono::seconds(30); }
 
-class WorldServerTest : public ::testing::Test {
+class FixedWorldServerTest : public ::testing::Test {
  protected:
   void serve() {
-    auto server = WorldServer::start(options_);
+    auto server = FixedWorldServer::start(options_);
     ASSERT_TRUE(server.ok() && *server) << server.status().message();
     server_ = std::move(*server);
   }
@@ -44,12 +44,12 @@ class WorldServerTest : public ::testing::Test {
     return refused != nullptr ? refused->reason : answer.status().message();
   }
 
-  WorldServerOptions options_{.name = fmt::format("regroup-world-server-test-{}", ::getpid())};
-  std::unique_ptr<WorldServer> server_;
+  FixedWorldServerOptions options_{.name = fmt::format("regroup-world-server-test-{}", ::getpid())};
+  std::unique_ptr<FixedWorldServer> server_;
   base::Fd memfd_;
 };
 
-TEST_F(WorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNamed) {
+TEST_F(FixedWorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNamed) {
   serve();
   AgentLink waits = join(0);
   const pid_t child = ::fork();
@@ -64,7 +64,7 @@ TEST_F(WorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNamed) {
             fmt::format("process {} ended in join(): the World of 2 cannot form", child));
 }
 
-TEST_F(WorldServerTest, AProcessThatOnlyLooksChangesNothing) {
+TEST_F(FixedWorldServerTest, AProcessThatOnlyLooksChangesNothing) {
   serve();
   AgentLink waits = join(0);
   { const auto looks = AgentLink::connect_to_rank(options_.name); }
@@ -74,7 +74,7 @@ TEST_F(WorldServerTest, AProcessThatOnlyLooksChangesNothing) {
             base::Code::kDeadlineExceeded);
 }
 
-TEST_F(WorldServerTest, ARankWhoseProcessHasEndedIsNamed) {
+TEST_F(FixedWorldServerTest, ARankWhoseProcessHasEndedIsNamed) {
   options_.scan_ranks = [] { return RankScan{{{0, 10}}, {10}, false, RankScan::Started::kAll}; };
   serve();
   AgentLink waits = join(0);

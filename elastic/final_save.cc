@@ -1,7 +1,7 @@
 // A request has a number, so that each member handles it once. The member that copies claims it
-// first; if that member dies before the snapshot is complete, the agent sees the claim and makes a
+// first; if that member dies before the save is complete, the agent sees the claim and makes a
 // new request.
-#include "elastic/final_snapshot.h"
+#include "elastic/final_save.h"
 
 #include <fmt/format.h>
 
@@ -53,7 +53,7 @@ bool is_alone(Participant& self) {
   return true;
 }
 
-// True if no member can store a share of a requested snapshot while this member copies the state
+// True if no member can store a share of a requested save while this member copies the state
 // after `applied`, unless with equal bytes (the same step). A member that has applied a later step
 // stored its share before; and while the generation lasts, no later step commits without this
 // member's vote.
@@ -63,7 +63,7 @@ bool may_take_over(Participant& self, const SaveMark& mark, proto::Step applied)
   return holds_vote || is_alone(self);
 }
 
-// True if the snapshot of `mark` has the state after `applied`.
+// True if the save of `mark` has the state after `applied`.
 bool covers(const SaveMark& mark, proto::Step applied) {
   return mark.phase != SaveMark::Phase::kWanted && mark.step >= applied;
 }
@@ -80,17 +80,16 @@ bool save_is_due(Participant& self, proto::Step applied, proto::Step begun,
          header.failed.load(std::memory_order_acquire) == mark.step;
 }
 
-bool FinalSnapshot::wanted(Participant& self, proto::Step applied, const Checkpointing& options,
-                           MemberActivity activity) const {
+bool FinalSave::wanted(Participant& self, proto::Step applied, const Checkpointing& options,
+                       MemberActivity activity) const {
   if (applied == 0 || !saves(self, options)) return false;
   const SaveRequest request = request_to(self);
   return request.open() && request.number != answered_ &&
          (activity == MemberActivity::kAtBoundary || request.what == What::kNow);
 }
 
-Status FinalSnapshot::answer(Participant& self, State& state, proto::Step applied,
-                             const Checkpointing& options, SavePlan* plan,
-                             MemberActivity activity) {
+Status FinalSave::answer(Participant& self, State& state, proto::Step applied,
+                         const Checkpointing& options, SavePlan* plan, MemberActivity activity) {
   bool again = true;
   while (again && wanted(self, applied, options, activity)) {
     again = false;
@@ -99,8 +98,8 @@ Status FinalSnapshot::answer(Participant& self, State& state, proto::Step applie
   return {};
 }
 
-Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step applied,
-                                  const Checkpointing& options, SavePlan* plan, bool* again) {
+Status FinalSave::answer_once(Participant& self, State& state, proto::Step applied,
+                              const Checkpointing& options, SavePlan* plan, bool* again) {
   shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   std::uint32_t asked = header.asked.load(std::memory_order_acquire);
   const SaveRequest request = SaveRequest::unpack(asked);
@@ -120,7 +119,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
     if (*again) answered_ = ~0U;
     return {};
   }
-  // If states must be compared before a snapshot counts: no further step will compare these states.
+  // If states must be compared before a save counts: no further step will compare these states.
   const bool shared =
       request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
   if (shared && shares_come(self, mark, applied)) return {};
@@ -132,7 +131,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
     return {};
   }
   REGROUP_RETURN_IF_ERROR(save_alone(self, state, applied, options, plan, seen));
-  // Another snapshot was requested or completed meanwhile: reopen the request.
+  // Another save was requested or completed meanwhile: reopen the request.
   if (const SaveMark now = mark_of(self);
       now.phase == SaveMark::Phase::kWanted || now.step < applied) {
     std::uint32_t claimed = claim.pack();
@@ -144,8 +143,8 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
 
 // The agent repeats its request if a copy is incomplete, or if a step was applied after it: a
 // member that exited earlier would take that step with it.
-Status FinalSnapshot::settle(Participant& self, State& state, proto::Step applied,
-                             const Checkpointing& options, SavePlan* plan) {
+Status FinalSave::settle(Participant& self, State& state, proto::Step applied,
+                         const Checkpointing& options, SavePlan* plan) {
   if (applied == 0 || !saves(self, options)) return {};
   const shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   const auto settled = [&] {
@@ -174,7 +173,7 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
                         const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
                         base::TimePoint deadline, bool as_left) {
   if (options.every == 0 || applied <= begun) return {};
-  // All have copied their shares of a requested snapshot.
+  // All have copied their shares of a requested save.
   REGROUP_RETURN_IF_ERROR(all.barrier(deadline));
   if (all.rank() != 0 || !saves(self, options)) return {};
   shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
@@ -196,8 +195,7 @@ Status save_what_is_due(Participant& self, State& state, proto::Step applied, pr
           "finish: waiting for the checkpoint of step {} to be written before the final one",
           mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
-  if (SaveMark::unpack(seen).on_its_way())
-    return {};  // the agent reports the fate of that snapshot
+  if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent reports the fate of that save
   const bool again = save_is_due(self, applied, begun, options);
   const bool failed = covers(SaveMark::unpack(seen), applied);
   return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen)

@@ -1,5 +1,5 @@
-// Members reply in the arena (elastic/final_snapshot.h); the agent also sees deaths of members.
-#include "checkpoint/writer/last_snapshot.h"
+// Members reply in the arena (elastic/final_save.h); the agent also sees deaths of members.
+#include "checkpoint/writer/last_save.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,17 +15,16 @@ namespace {
 using shmem::SaveMark;
 using shmem::SaveRequest;
 
-bool has_finished(const shmem::MemberSlot& line) {
-  return line.finished.load(std::memory_order_acquire) != 0;
+bool has_finished(const shmem::MemberSlot& member) {
+  return member.finished.load(std::memory_order_acquire) != 0;
 }
 
 }  // namespace
 
-LastSnapshot::LastSnapshot(boost::asio::io_context& loop,
-                           std::function<const shmem::Arena&()> arena)
+LastSave::LastSave(boost::asio::io_context& loop, std::function<const shmem::Arena&()> arena)
     : arena_(std::move(arena)), half_time_(loop), claim_timer_(loop) {}
 
-bool LastSnapshot::can_request() const {
+bool LastSave::can_request() const {
   const shmem::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
@@ -35,7 +34,7 @@ bool LastSnapshot::can_request() const {
   return false;
 }
 
-proto::Step LastSnapshot::newest() const {
+proto::Step LastSave::newest() const {
   proto::Step newest = 0;
   for (proto::SlotIndex slot = 0; arena_().mapped() && slot < arena_().spec().slots; ++slot)
     newest = std::max(newest, arena_().member_slot(slot).step.load(std::memory_order_relaxed));
@@ -43,17 +42,17 @@ proto::Step LastSnapshot::newest() const {
 }
 
 // True if every living member has finished or left its World.
-bool LastSnapshot::all_have_left() const {
+bool LastSave::all_have_left() const {
   const shmem::Arena& arena = arena_();
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const shmem::MemberSlot& line = arena.member_slot(slot);
-    const bool in = line.left.load(std::memory_order_acquire) != proto::kMaxGeneration;
-    if (in && line.has_living_member() && !has_finished(line)) return false;
+    const shmem::MemberSlot& member = arena.member_slot(slot);
+    const bool in = member.left_generation.load(std::memory_order_acquire) != proto::kMaxGeneration;
+    if (in && member.has_living_member() && !has_finished(member)) return false;
   }
   return true;
 }
 
-LastSeen LastSnapshot::seen() const {
+LastSeen LastSave::seen() const {
   const shmem::Arena& arena = arena_();
   LastSeen out;
   out.mark = SaveMark::unpack(arena.save_word().load(std::memory_order_acquire));
@@ -66,15 +65,15 @@ LastSeen LastSnapshot::seen() const {
   }
   out.newest = newest();
   out.late = late_;
-  out.had_left = had_left_;
+  out.all_had_left = all_had_left_;
   out.since = base::SystemClock().now() - requested_at_;
   return out;
 }
 
-void LastSnapshot::request(SaveRequest::What what, base::TimePoint until) {
+void LastSave::request(SaveRequest::What what, base::TimePoint until) {
   if (!std::exchange(requested_, true)) requested_at_ = base::SystemClock().now();
   until_ = until;
-  had_left_ = all_have_left();
+  all_had_left_ = all_have_left();
   shmem::SaveHeader& header = shmem::save_header(arena_().save_area());
   const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
   header.until.store(at.count(), std::memory_order_release);
@@ -82,13 +81,13 @@ void LastSnapshot::request(SaveRequest::What what, base::TimePoint until) {
   shmem::ring_all(arena_());
 }
 
-void LastSnapshot::withdraw() {
+void LastSave::withdraw() {
   request(SaveRequest::What::kNone, until_);
   process::call_off(half_time_);
   requested_ = false;
 }
 
-void LastSnapshot::include_waiting_at(base::TimePoint at) {
+void LastSave::include_waiting_at(base::TimePoint at) {
   half_time_.expires_at(std::chrono::steady_clock::time_point(at.time_since_epoch()));
   half_time_.async_wait([this](const boost::system::error_code& error) {
     if (error || !process::is_due(half_time_)) return;
@@ -97,23 +96,23 @@ void LastSnapshot::include_waiting_at(base::TimePoint at) {
   });
 }
 
-void LastSnapshot::request_again_if_needed() {
+void LastSave::request_again_if_needed() {
   if (requested_ && must_request_again(seen())) request(SaveRequest::What::kNow, until_);
 }
 
-void LastSnapshot::on_member_ended() {
+void LastSave::on_member_ended() {
   request_again_if_needed();
   check_settled(/*in_time=*/true);
 }
 
-void LastSnapshot::await(base::Duration within, std::function<void()> then) {
+void LastSave::await(base::Duration within, std::function<void()> then) {
   then_ = std::move(then);
   within_ = within;
   start_claim_timer(within);
   check_settled(/*in_time=*/true);
 }
 
-void LastSnapshot::start_claim_timer(base::Duration within) {
+void LastSave::start_claim_timer(base::Duration within) {
   claim_timer_.expires_after(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(within));
   claim_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -121,11 +120,11 @@ void LastSnapshot::start_claim_timer(base::Duration within) {
   });
 }
 
-void LastSnapshot::on_rung() { check_settled(/*in_time=*/true); }
+void LastSave::on_rung() { check_settled(/*in_time=*/true); }
 
 // Calls then_ if there is nothing more to wait for. Until the members' deadline it waits for a
-// living member that copies its state, and for the previous snapshot to be written.
-void LastSnapshot::check_settled(bool in_time) {
+// living member that copies its state, and for the previous save to be written.
+void LastSave::check_settled(bool in_time) {
   if (!then_) return;
   const LastSeen now = seen();
   const bool complete = now.mark.phase != SaveMark::Phase::kWanted && now.mark.step >= now.newest;
@@ -140,35 +139,35 @@ void LastSnapshot::check_settled(bool in_time) {
   std::exchange(then_, nullptr)();
 }
 
-shmem::SaveHeader* LastSnapshot::header() const {
+shmem::SaveHeader* LastSave::header() const {
   const shmem::Arena& arena = arena_();
   return !arena.mapped() || arena.save_area().empty() ? nullptr
                                                       : &shmem::save_header(arena.save_area());
 }
 
-void LastSnapshot::set_hangs(bool hangs) const {
+void LastSave::set_hangs(bool hangs) const {
   shmem::SaveHeader* const header = this->header();
   if (header == nullptr) return;
   const std::uint32_t now = hangs ? 1 : 0;
   if (header->hangs.exchange(now, std::memory_order_acq_rel) != now) shmem::ring_all(arena_());
 }
 
-void LastSnapshot::failed(proto::Step step) const {
+void LastSave::failed(proto::Step step) const {
   if (shmem::SaveHeader* const header = this->header())
     header->failed.store(step, std::memory_order_release);
 }
 
-void LastSnapshot::moved() const {
+void LastSave::moved() const {
   if (shmem::SaveHeader* const header = this->header())
     header->moved.fetch_add(1, std::memory_order_acq_rel);
 }
 
-proto::Step LastSnapshot::due() const {
+proto::Step LastSave::due() const {
   const shmem::SaveHeader* const header = this->header();
   return header != nullptr ? header->due.load(std::memory_order_acquire) : 0;
 }
 
-std::string LastSnapshot::outcome() {
+std::string LastSave::outcome() {
   if (!std::exchange(requested_, false)) return "";
   process::call_off(half_time_);
   return outcome_of_last(seen(), wrote_);
