@@ -28,12 +28,12 @@ GENERATION = re.compile(r"^regroup: generation (\d+): (\d+) members \((.*)\)$", 
 
 
 class Trouble(Exception):
-    """What kept the demo from showing what it promises."""
+    """The reason why the demo cannot continue."""
 
 
 @dataclass
 class Change:
-    """The begin of a generation."""
+    """The beginning of a generation."""
 
     number: int
     size: int  # members of its World
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass
 class Recording:
-    """What `regroup` and `regroup status` said while the job ran."""
+    """The output of `regroup` and `regroup status` while the job ran."""
 
     step: list[int] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Job:
         self.runtime.cleanup()
 
     def control(self, *words: str) -> subprocess.CompletedProcess:
-        """A control command, done; its exit status is for the caller to look at."""
+        """Runs a control command; the caller checks its exit status."""
         try:
             return subprocess.run(
                 ["regroup", *words], env=self.env, capture_output=True, text=True, timeout=20
@@ -91,7 +91,7 @@ class Job:
             raise Trouble(f"regroup {' '.join(words)}: no answer within 20 s") from None
 
     def states(self) -> Iterator[dict]:
-        """The status, again and again, until the job ends."""
+        """Yields the status repeatedly until the job ends."""
         while self.process.poll() is None:
             if time.monotonic() > self.end:
                 raise self.too_late()
@@ -101,12 +101,12 @@ class Job:
             time.sleep(LOOK_S)
 
     def generations(self) -> list[tuple[int, int, str]]:
-        """(number, members, why) of every World so far, as regroup tells them."""
+        """(number, members, why) of every World that regroup has reported."""
         told = GENERATION.findall(self.log.read_text(errors="replace"))
         return [(int(number), int(size), why) for number, size, why in told]
 
     def pid_of(self, member: int) -> int | None:
-        """The living process that was started as this member."""
+        """The running process of this member."""
         marks = {
             f"REGROUP_MEMBER={member}".encode(),
             f"XDG_RUNTIME_DIR={self.runtime.name}".encode(),
@@ -118,8 +118,8 @@ class Job:
         return None
 
     def open_step(self, member: int) -> int | None:
-        """The step that this member, which is stopped, has begun and not committed, if it stands in
-        one."""
+        """The step that this member has begun but not committed; None if there is none. The member
+        must be stopped."""
         first = None
         for state in self.states():
             found = [m for m in state["members"] if m["id"] == member]
@@ -140,7 +140,7 @@ class Job:
         return Trouble(f"the job did not end within {self.deadline:.0f} s:\n{self.output()}")
 
     def weights(self) -> str:
-        """SHA-256 that the script printed; raises Trouble with its output if it failed."""
+        """Returns the SHA-256 that the script printed; raises Trouble on failure."""
         try:
             status = self.process.wait(max(0.0, self.end - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -152,7 +152,7 @@ class Job:
 
 
 class Screen:
-    """One line that changes in place on a terminal, plain lines now and then elsewhere."""
+    """Shows progress: on a terminal one line that changes in place, otherwise some plain lines."""
 
     def __init__(self) -> None:
         self.live = sys.stdout.isatty()
@@ -180,7 +180,7 @@ def line_of(state: dict, total: int) -> str:
 
 
 def record(recording: Recording, state: dict) -> None:
-    """Adds a look at the job."""
+    """Adds a reading of the job's status."""
     losses = [m["loss"] for m in state["members"] if m["loss"] is not None and m["step"] > 0]
     if losses and (not recording.step or state["step"] > recording.step[-1]):
         recording.step.append(state["step"])
@@ -190,7 +190,7 @@ def record(recording: Recording, state: dict) -> None:
 
 
 def record_changes(recording: Recording, job: Job) -> list[str]:
-    """Adds the generations that were told since the last look; returns a line for each."""
+    """Adds the generations reported since the last call; returns a line for each."""
     step = recording.step[-1] if recording.step else 0
     seconds = recording.at[-1] if recording.at else 0.0
     new = [Change(*told, step, seconds) for told in job.generations()[len(recording.changes) :]]
@@ -238,7 +238,7 @@ class Events:
             self.order(job, state, 2, "notice", active[0])
 
     def kill(self, job: Job, state: dict, member: int) -> None:
-        """SIGKILL in the middle of a step; if it is between two now, the next look tries again."""
+        """Sends SIGKILL within a step. If the member is between steps, the next call retries."""
         pid = job.pid_of(member)
         if pid is None:
             return
@@ -300,7 +300,7 @@ def plot(recording: Recording, path: Path) -> None:
 def run_disturbed(
     script: list[str], total: int, log: Path, deadline: float
 ) -> tuple[str, Recording]:
-    """Hash of the weights, and what was seen on the way."""
+    """Returns the hash of the weights and the readings of the job."""
     screen, recording = Screen(), Recording()
     events = Events(total, screen)
     options = ["--oversubscribe", "--initial-size", "3", "--replace", "never", "-np", "2:4"]

@@ -1,4 +1,4 @@
-// Implements docs/reference/formats/wire.md, section "Sense".
+// Implements docs/reference/formats/wire.md, section "Checks of contents".
 #include "proto/message_check.h"
 
 #include <fmt/format.h>

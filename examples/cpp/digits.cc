@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   state.track("velocity", model.velocity());
 
   regroup::elastic::Options options;
-  options.elements = digits::kParameters + 1;  // the gradient, and the loss beside it
+  options.elements = digits::kParameters + 1;  // the gradient, then the loss
   options.state = &state;
   options.model = state.describe();
   options.samples = samples.size();

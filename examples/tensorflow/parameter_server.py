@@ -24,7 +24,7 @@ if cluster.task_type in ("worker", "ps"):
         task_index=cluster.task_id,
         protocol="grpc",
     )
-    server.join()  # the chief tells it what to do, and never to end
+    server.join()  # serves the chief; never returns
 
 digits = load_digits()
 x_train, x_test, y_train, y_test = train_test_split(
@@ -60,7 +60,7 @@ batches = iter(coordinator.create_per_worker_dataset(make_dataset))
 steps = len(x_train) // args.batch_size
 for epoch in range(args.epochs):
     losses = [coordinator.schedule(train_step, args=(batches,)) for _ in range(steps)]
-    coordinator.join()  # steps of a worker that died are done again by another
+    coordinator.join()  # another worker repeats the steps of one that died
     print(f"epoch {epoch + 1:2}  loss {sum(coordinator.fetch(losses)) / steps:.4f}", flush=True)
 
 accuracy = (model(x_test).numpy().argmax(axis=1) == y_test).mean()
