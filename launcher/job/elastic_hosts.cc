@@ -18,6 +18,10 @@ base::TimePoint now() { return base::SystemClock().now(); }
 
 }  // namespace
 
+agent::HostAccess access_to(const spec::HostRequest& host, const spec::Grant& way) {
+  return {way.before, way.after, host.address};
+}
+
 ElasticHosts::ElasticHosts(boost::asio::io_context& loop, ElasticHostsOptions options,
                            agent::Hosts& links, Events events)
     : options_(std::move(options)),

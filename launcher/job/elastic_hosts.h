@@ -41,6 +41,9 @@ struct ElasticHostsOptions {
   std::map<std::size_t, std::vector<agent::SlotResources>> first_resources = {};  // by host
 };
 
+// How an agent gets to `host` by the commands of `way`.
+[[nodiscard]] agent::HostAccess access_to(const spec::HostRequest& host, const spec::Grant& way);
+
 // Hosts are named by their index, which they keep; one that has left and is added again gets
 // another one. Used by the loop's thread.
 class ElasticHosts {
