@@ -159,6 +159,16 @@ Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
   return {};
 }
 
+// regroup_torch, which torch imports with itself, reads the variable.
+Status set_torch_backend(OptionsBuilder& builder, const ParsedArgument& argument) {
+  bool replace = false;
+  REGROUP_RETURN_IF_ERROR(
+      base::parse_word(argument.name, argument.value(), "replace", "as-is", replace));
+  if (replace)
+    builder.changes.push_back({ChangeKind::kSet, "REGROUP_TORCH_BACKEND", "replace", ""});
+  return {};
+}
+
 // Programs and libraries of an MPI that is installed elsewhere; perhaps regroup, too.
 Status set_prefix(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (builder.out.agent_prefix.empty()) builder.out.agent_prefix = argument.value();
@@ -210,6 +220,11 @@ std::vector<Spec> environment_options() {
        "set an environment variable of this program's members (hydra)",
        [](D& d, G& g) { return set_variable(d.app.changes, g); },
        kApp},
+      {{"torch-backend"},
+       "replace|as-is",
+       "replace: PyTorch process groups that would use Gloo for CPU tensors use Regroup's backend "
+       "(default: as-is)",
+       set_torch_backend},
       {{"genv"},
        "VAR VALUE",
        "set an environment variable of all members (hydra)",

@@ -1,7 +1,7 @@
-"""Runs torch's suite with the backend "regroup", in processes by fork, and writes which cases
-passed, failed and were skipped, and why.
+"""Runs torch's suite with a backend, in processes by fork, and writes which cases passed, failed
+and were skipped, and why.
 
-usage: _c10d_suite.py REPORT
+usage: BACKEND=regroup|gloo _c10d_suite.py REPORT
 """
 
 import json
@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 _folder = tempfile.TemporaryDirectory(prefix="regroup-c10d-")
-os.environ |= {"BACKEND": "regroup", "TEMP_DIR": _folder.name}
+os.environ |= {"TEMP_DIR": _folder.name, "INIT_METHOD": f"file://{_folder.name}/again"}
 for name in ("barrier", "test_dir", "init_dir"):
     (Path(_folder.name) / name).mkdir()
 REPORT, sys.argv = Path(sys.argv[1]), sys.argv[:1]

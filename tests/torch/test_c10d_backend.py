@@ -7,12 +7,66 @@ import subprocess
 import sys
 
 import pytest
+import regroup_torch
 
 
 @pytest.mark.parametrize(("size", "hosts"), [(1, ()), (2, ()), (4, ()), (3, ("2",))])
 def test_every_operation_gives_what_each_rank_computes_from_all_inputs(run_ranks, size, hosts):
     out = run_ranks(size, "_operations.py", *hosts)
     assert out.count("all equal") == size, out
+
+
+@pytest.mark.parametrize(
+    ("named", "has_cuda", "expected"),
+    [
+        ("gloo", False, "regroup"),
+        ("undefined", False, "regroup"),
+        ("undefined", True, "cpu:regroup,cuda:nccl"),
+        ("cpu:gloo,cuda:nccl", True, "cpu:regroup,cuda:nccl"),
+        ("cuda:gloo", True, "cuda:gloo"),
+        ("nccl", True, "nccl"),
+        ("mpi", False, "mpi"),
+    ],
+)
+def test_what_takes_the_place_of_gloo(named, has_cuda, expected):
+    assert regroup_torch.replaced(named, has_cuda) == expected
+
+
+def test_a_script_that_names_gloo_or_nothing_runs_over_regroup(tmp_path):
+    program = (
+        "import sys, torch, torch.distributed as dist\n"
+        "dist.init_process_group(*sys.argv[1:])\n"
+        "print(type(dist.group.WORLD._get_backend(torch.device('cpu'))).__name__)\n"
+        "x = torch.ones(1); dist.all_reduce(x); assert x.item() == 2\n"
+        "dist.new_group(backend='gloo'); dist.destroy_process_group()\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    for words in ([], ["gloo"]):
+        done = subprocess.run(
+            ["regroup", "--oversubscribe", "-np", "2", "--torch-backend", "replace"]
+            + [sys.executable, str(script), *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["Backend"] * 2
+        assert done.stderr.count("regroup: backend regroup in place of") == 1, done.stderr
+    plain = subprocess.run(
+        ["regroup", "--oversubscribe", "-np", "2", sys.executable, str(script), "gloo"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert plain.stdout.split() == ["ProcessGroupGloo"] * 2, plain.stderr
+
+
+def test_a_monitored_barrier_names_who_is_missing_and_the_group_goes_on(run_ranks):
+    out = run_ranks(4, "_monitored.py")
+    assert "Ranks 1, 3 failed to pass monitoredBarrier in 1000 ms" in out
+    assert "Rank 2 successfully reached monitoredBarrier" in out
+    assert out.count("all passed") == 8, out
 
 
 def test_importing_torch_loads_nothing_of_regroup_but_the_registration():
@@ -33,7 +87,7 @@ def test_importing_torch_loads_nothing_of_regroup_but_the_registration():
         ("killed", r"DistBackendError.*all_reduce: rank 1 \(pid \d+\) ended"),
         ("dtype", r"ValueError: regroup: all_reduce: SUM of Float8_e4m3fn is not supported"),
         ("lists", r"ValueError: regroup: all_gather: expected a list of 2 tensors, .* got 1"),
-        ("late", r"DistBackendError.*init_process_group: rank 0 of 2: .* rank 1 has not come"),
+        ("late", r"DistBackendError.*init_process_group: .*rank 0 of 2: .* rank 1 has not come"),
         ("aborted", r"DistBackendError.*all_reduce: the group was aborted"),
     ],
 )

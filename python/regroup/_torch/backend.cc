@@ -50,7 +50,9 @@ struct Failure {
 
   [[nodiscard]] std::exception_ptr exception(const std::string& what) const {
     try {
-      const std::string message = std::string(kName) + ": " + what + ": " + text.data();
+      const char* const late =
+          code == REGROUP_TIMEOUT ? "timeout while waiting for other ranks: " : "";
+      const std::string message = std::string(kName) + ": " + what + ": " + late + text.data();
       if (code == REGROUP_INVALID) C10_THROW_ERROR(ValueError, message);
       C10_THROW_ERROR(DistBackendError, message);
     } catch (...) {
@@ -658,6 +660,45 @@ class RegroupBackend final : public c10d::Backend {
     return receive(tensors, REGROUP_ANY_RANK, tag, OpType::RECVANYSOURCE, "recv from any rank");
   }
 
+  // Rank 0 waits for a message of each rank, then answers all; the words are those of Gloo's. The
+  // group remains usable: a wait ends, but no operation.
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override {
+    constexpr std::uint32_t kTag = 0xfffffffe;
+    const Milliseconds limit = opts.timeout == c10d::kUnsetTimeout ? timeout_ : opts.timeout;
+    const auto end = std::chrono::steady_clock::now() + limit;
+    const auto left = [&] {
+      return std::max(
+          0.0, std::chrono::duration<double>(end - std::chrono::steady_clock::now()).count());
+    };
+    const auto name = "Rank " + std::to_string(getRank());
+    if (getRank() != 0) {
+      const auto came = message(kTo, 0, kTag), answered = message(kFrom, 0, kTag);
+      if (!came->settle(left()) || !answered->settle(left()) || !answered->isSuccess())
+        C10_THROW_ERROR(DistBackendError,
+                        name +
+                            " successfully reached monitoredBarrier, but received errors while "
+                            "waiting for send/recv from rank 0. Please check rank 0 logs for "
+                            "faulty rank.");
+      return;
+    }
+    if (left() == 0) C10_THROW_ERROR(DistBackendError, name + " timed out in monitoredBarrier.");
+    std::vector<intrusive_ptr<RegroupWork>> arrivals;
+    for (int rank = 1; rank < getSize(); ++rank) arrivals.push_back(message(kFrom, rank, kTag));
+    std::string missing;
+    int count = 0;
+    for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
+      const auto& arrival = arrivals[static_cast<std::size_t>(rank - 1)];
+      if (arrival->settle(left()) && arrival->isSuccess()) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      ++count;
+    }
+    if (!missing.empty())
+      C10_THROW_ERROR(DistBackendError, (count > 1 ? "Ranks " : "Rank ") + missing +
+                                            " failed to pass monitoredBarrier in " +
+                                            std::to_string(limit.count()) + " ms");
+    for (int rank = 1; rank < getSize(); ++rank) (void)message(kTo, rank, kTag)->wait(kNoTimeout);
+  }
+
   intrusive_ptr<Work> barrier(const c10d::BarrierOptions& opts) override {
     return launch("barrier", OpType::BARRIER, make(REGROUP_BARRIER, {}, {}), opts, {}, {}, {});
   }
@@ -678,6 +719,24 @@ class RegroupBackend final : public c10d::Backend {
       made.out_bytes = out.nbytes();
     }
     return made;
+  }
+
+  // A message without data.
+  enum Direction { kTo, kFrom };
+  intrusive_ptr<RegroupWork> message(Direction direction, int peer, std::uint32_t tag) {
+    const auto start = [&](auto function, auto* data) {
+      regroup_work* work = nullptr;
+      Failure failure;
+      failure.code = function(group_->get(), peer, tag, data, 0, kForever, &work,
+                              failure.text.data(), failure.text.size());
+      failure.check("monitored_barrier");
+      return work;
+    };
+    regroup_work* const work = direction == kTo
+                                   ? start(group_->api().send, static_cast<const void*>(nullptr))
+                                   : start(group_->api().receive, static_cast<void*>(nullptr));
+    return follow(work, direction == kTo ? OpType::SEND : OpType::RECV, "monitored_barrier", {}, {},
+                  {});
   }
 
   double seconds(Milliseconds asked) const {
