@@ -7,8 +7,10 @@
 
 namespace regroup::base {
 
-// The candidate with the smallest edit distance from `word`; "" if that is more than a third of
-// the word's length.
+// The candidate most like `word`, "" if none is like it. The shortest candidate that begins with
+// `word` (of at least four letters) is preferred. Else the one with the smallest edit distance
+// counts, where a swap of two neighbours is one edit, and at most a third of the letters (rounded
+// down) are edited.
 [[nodiscard]] std::string nearest(std::string_view word,
                                   const std::vector<std::string>& candidates);
 

@@ -77,10 +77,9 @@ Status parse_control(const Control& control, const Words& args, CommandLine& out
     if (words->empty())
       return invalid_argument(fmt::format("{}: {} is missing", control.name, control.number));
     const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
-    const std::string what = fmt::format("{} of {}", control.number, control.name);
-    if (Status status = base::parse_count(what, (*words)[0], least, out.control.number);
-        !status.ok())
-      return status;
+    if (!base::read_number((*words)[0], out.control.number) || out.control.number < least)
+      return invalid_argument(fmt::format("{}: {}: expected a whole number >= {}, got \"{}\"",
+                                          control.name, control.number, least, (*words)[0]));
     words->erase(words->begin());
   }
   if (words->size() > 1)

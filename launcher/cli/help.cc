@@ -157,10 +157,12 @@ std::string help_text(const std::string& topic) {
   for (const GroupText& group : groups()) {
     if (name == group.name) return section(group);
   }
+  const std::string entries = entries_of(name);
   for (const Command& each : kCommands) {
-    if (name == each.name) return text_of(each);
+    if (name != each.name || (name != topic && !entries.empty())) continue;
+    return entries.empty() ? text_of(each) : fmt::format("{}\n{}", text_of(each), entries);
   }
-  if (std::string found = entries_of(name); !found.empty()) return found;
+  if (!entries.empty()) return entries;
   std::string out(kUsage);
   if (name == "all") {
     for (const GroupText& group : groups()) out += "\n" + section(group);

@@ -11,6 +11,7 @@
 #include "launcher/cli/allocation.h"
 #include "launcher/cli/bench.h"
 #include "launcher/cli/control.h"
+#include "launcher/cli/help.h"
 #include "launcher/cli/helper.h"
 #include "launcher/cli/join.h"
 #include "launcher/cli/node_agent.h"
@@ -46,8 +47,11 @@ int main(int argc, char** argv) {
   auto command =
       regroup::cli::parse_options(args, regroup::cli::read_environment(), program, &refused);
   if (!command.ok()) {
-    fmt::print(stderr, "regroup: {}\nTry regroup --help.\n",
-               regroup::base::escaped_lines(command.status().message()));
+    const auto commands = regroup::cli::command_names();
+    const bool known = !args.empty() && std::ranges::find(commands, args[0]) != commands.end();
+    fmt::print(stderr, "regroup: {}\nTry regroup {}--help.\n",
+               regroup::base::escaped_lines(command.status().message()),
+               known ? args[0] + " " : "");
     return refused;
   }
   switch (command->verb) {

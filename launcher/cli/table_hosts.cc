@@ -1,6 +1,7 @@
 // Which hosts, how many slots they have, and how they are reached.
 #include <fmt/format.h>
 
+#include "base/nearest.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
@@ -54,13 +55,25 @@ Status set_ssh_command(OptionsBuilder& builder, const ParsedArgument& argument) 
   return {};
 }
 
-// Other words of hydra's name resource managers, whose place -H has taken here.
+// Other ways of hydra and Intel MPI to start proxies, mostly those of allocators, whose place -H
+// has taken here.
+constexpr std::string_view kOthersWays[] = {
+    "slurm", "srun",   "ll",   "llspawn", "lsf",    "blaunch", "sge",  "qrsh",
+    "pbs",   "pbsdsh", "pdsh", "cobalt",  "manual", "persist", "none", "jmi"};
+
 Status set_way(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string way = base::lower(argument.value());
   builder.out.fork_agents = way == "fork";
   builder.out.by_ssh = way == "ssh" || way == "rsh";
-  if (way != "fork" && way != "ssh" && way != "rsh")
-    builder.ignored.push_back(fmt::format("{} {}", argument.name, argument.value()));
+  if (way == "fork" || way == "ssh" || way == "rsh") return {};
+  if (std::ranges::find(kOthersWays, way) == std::end(kOthersWays)) {
+    const std::string near = base::nearest(way, {"ssh", "fork", "rsh"});
+    return base::bad_value(
+        argument.name, argument.value(),
+        fmt::format("expected ssh or fork{}",
+                    near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+  }
+  builder.ignored.push_back(fmt::format("{} {}", argument.name, argument.value()));
   return {};
 }
 

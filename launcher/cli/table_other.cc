@@ -93,7 +93,7 @@ std::vector<Spec> elsewhere_options() {
   std::vector<Spec> out = {
       {{"noprefix", "no-app-prefix"}, "", "ignored; no prefix is assumed", nothing},
   };
-  append(out, ignored(kJob, kAny, "ignored; Open MPI's daemons on other hosts",
+  append(out, ignored(kJob, kAny, "ignored; for Open MPI's daemons on other hosts",
                       {{{"launch-agent"}, "COMMAND"},
                        {{"dvm"}, "WHERE"},
                        {{"hnp"}, "WHERE"},
@@ -113,13 +113,13 @@ std::vector<Spec> elsewhere_options() {
                        {{"pmix-prefix"}, "DIR"},
                        {{"app-pmix-prefix"}, "DIR"},
                        {{"hetero-nodes"}, ""}}));
-  append(out, ignored(kJob, kAny, "ignored; copies of files on other hosts",
+  append(out, ignored(kJob, kAny, "ignored; for copies of files on other hosts",
                       {{{"preload-binary"}, ""},
                        {{"preload-files"}, "FILES"},
                        {{"set-cwd-to-session-dir"}, ""}}));
-  append(out, ignored(kJob, Dialect::kOpenMpi, "ignored; a copy of the program on other hosts",
+  append(out, ignored(kJob, Dialect::kOpenMpi, "ignored; for a copy of the program on other hosts",
                       {{{"s"}, ""}}));
-  append(out, ignored(kJob, kAny, "ignored; debugging of Open MPI and its daemons",
+  append(out, ignored(kJob, kAny, "ignored; for debugging of Open MPI and its daemons",
                       {{{"debug"}, ""},
                        {{"debugger"}, "COMMAND"},
                        {{"tv"}, ""},
@@ -153,9 +153,9 @@ std::vector<Spec> elsewhere_options() {
                        {{"stream-buffering"}, "0|1|2"},
                        {{"gpu-support"}, "BOOL"},
                        {{"pset"}, "NAME"}}));
-  append(out, ignored(kJob, kAny, "ignored; an allocation that grows",
+  append(out, ignored(kJob, kAny, "ignored; for an allocation that grows",
                       {{{"add-host"}, "HOSTS"}, {{"add-hostfile"}, "FILE"}}));
-  append(out, ignored(kJob, kAny, "ignored; hydra's proxies on other hosts",
+  append(out, ignored(kJob, kAny, "ignored; for hydra's proxies on other hosts",
                       {{{"iface"}, "NAME"},
                        {{"rmk"}, "NAME"},
                        {{"enable-x"}, ""},
@@ -184,7 +184,7 @@ std::vector<Spec> elsewhere_options() {
                        {{"memory-alloc-kinds"}, "LIST"},
                        {{"hybrid-hosts"}, ""},
                        {{"gtool"}, "COMMAND"}}));
-  append(out, ignored(kJob, kAny, "ignored; torchrun's rendezvous and logs",
+  append(out, ignored(kJob, kAny, "ignored; for torchrun's rendezvous and logs",
                       {{{"standalone"}, ""},
                        {{"rdzv-backend"}, "NAME"},
                        {{"rdzv-endpoint"}, "WHERE"},

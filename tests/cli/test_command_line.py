@@ -158,6 +158,11 @@ def test_zsh_completes_options_and_values(zsh, tmp_path):
 @pytest.mark.skipif(
     not (BIN.parent / "cmake_install.cmake").exists(), reason="this is no build folder"
 )
+def test_dev_build_makes_the_texts_that_are_installed():
+    query = ["ninja", "-C", str(BIN.parent), "-t", "query", "programs"]
+    assert "regroup_texts" in subprocess.run(query, capture_output=True, text=True).stdout
+
+
 def test_texts_and_names_are_installed(tmp_path):
     done = call(
         "--install",
@@ -199,7 +204,14 @@ def test_names_choose_the_dialect(named):
         (["-np", "two", "true"], "option -np two: expected a whole number"),
         (["--bind-too", "core", "true"], "unknown option --bind-too; did you mean --bind-to?"),
         (["--ntasks", "2", "true"], "unknown option --ntasks, which is srun's; use -np"),
-        (["status", "--jsn"], "status: unknown option --jsn; did you mean --json?"),
+        (
+            ["--output-file", "x", "true"],
+            "unknown option --output-file; did you mean --output-filen",
+        ),
+        (
+            ["--launcher", "frok", "true"],
+            "option --launcher frok: expected ssh or fork; did you mea",
+        ),
         (
             ["--map-by", "sofa", "true"],
             "option --map-by sofa: 'sofa' is not a valid mapping; expected slot, ",
@@ -220,6 +232,28 @@ def test_refusals(words, told):
     first, second = answer.stderr.splitlines()
     assert first.startswith(f"regroup: {told}")
     assert second == "Try regroup --help."
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["status", "--jsn"], "status: unknown option --jsn; did you mean --json?"),
+        (["resize", "two"], 'resize: MEMBERS: expected a whole number >= 1, got "two"'),
+        (["kill-member"], "kill-member: MEMBER is missing"),
+    ],
+)
+def test_refusals_of_commands_name_their_own_help(words, told):
+    answer = call(*words)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == f"regroup: {told}\nTry regroup {words[0]} --help.\n"
+
+
+def test_help_on_a_name_of_a_command_and_an_option_shows_both():
+    both = call("--help", "checkpoint").stdout
+    assert "see regroup checkpoint --help" in both
+    assert "--checkpoint DIR " in both
+    option = call("--help", "--checkpoint").stdout
+    assert option.startswith("  --checkpoint DIR ")
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest():
