@@ -170,6 +170,8 @@ class Screen:
 
 
 def line_of(state: dict, total: int) -> str:
+    if state["generation"] == 0:
+        return "  the members start and import PyTorch"
     ids = " ".join(str(m["id"]) for m in state["members"] if m["rank"] is not None)
     losses = [m["loss"] for m in state["members"] if m["loss"] is not None and m["step"] > 0]
     loss = f"{losses[0]:.4f}" if losses else "-"
