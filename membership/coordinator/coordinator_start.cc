@@ -13,7 +13,7 @@
 namespace regroup::membership {
 namespace {
 
-constexpr base::Duration kSecond = std::chrono::seconds(1);
+constexpr base::Duration kMostBetweenTicks = std::chrono::seconds(1);
 constexpr proto::MemberId kIdsAhead = 16;
 
 }  // namespace
@@ -215,7 +215,7 @@ void Coordinator::turn_away(MemberInfo* member, const std::string& reason) {
 
 std::optional<base::TimePoint> Coordinator::next_deadline() const {
   if (done()) return std::nullopt;
-  base::TimePoint next = now_ + kSecond;
+  base::TimePoint next = now_ + kMostBetweenTicks;
   const auto consider = [&](base::TimePoint at) {
     if (at > now_) next = std::min(next, at);
   };
