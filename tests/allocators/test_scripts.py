@@ -1,6 +1,6 @@
-"""The scripts of docs/guide/allocators.md and slurm.md, as they stand there: on the real Slurm, by
-stand-ins elsewhere; that of Grid Engine is in test_grid_engine.py, where one runs. `python
-train.py` says which rank it is."""
+"""The scripts of docs/guide/allocators.md, slurm.md and kubernetes.md, as they stand there: on the
+real Slurm, by stand-ins elsewhere; that of Grid Engine is in test_grid_engine.py, where one runs.
+`python train.py` says which rank it is."""
 
 import re
 import subprocess
@@ -122,8 +122,9 @@ def test_fluxs_command_runs(tmp_path: Path):
 
 def test_pods_of_an_indexed_job_run(tmp_path: Path):
     tmp_path.chmod(0o700)
-    (manifest,) = blocks("Kubernetes")
-    said = dict(re.findall(r"name: (\w+), value: \"?([^}\"]+)\"?}", manifest))
+    page = (ROOT / "docs/guide/kubernetes.md").read_text()
+    (manifest,) = re.findall(r'^```yaml title="job.yaml"\n(.*?)^```$', page, re.M | re.S)
+    said = dict(re.findall(r'- name: (REGROUP_\w+)\n +value: "?([\w.]+)"?$', manifest, re.M))
     assert set(said) == {"REGROUP_PODS", "REGROUP_SUBDOMAIN"}
     job = Job(tmp_path, "kubernetes")
     pods = [f"train-{i}-x7k2p" for i in range(int(said["REGROUP_PODS"]))]
