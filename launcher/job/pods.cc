@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "base/text.h"
 #include "launcher/job/grant.h"
 #include "launcher/job/start.h"
+#include "launcher/process/proc_files.h"
 #include "launcher/process/time_limit.h"
 
 namespace regroup::job {
@@ -44,30 +44,23 @@ std::string first_line(const std::filesystem::path& path) {
 }
 
 // Two processes are in one pod if these variables of theirs are equal.
-bool in_this_pod(const std::filesystem::path& process, const spec::Environment& own) {
-  std::ifstream file(process / "environ", std::ios::binary);
+bool in_this_pod(const std::filesystem::path& folder, const spec::Environment& own) {
+  std::ifstream file(folder / "environ", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), {}};
-  std::string_view rest = all;
-  int equal = 0;
-  for (std::string_view each; base::next_part(rest, '\0', each);) {
-    for (const char* name : {"HOSTNAME", "JOB_COMPLETION_INDEX"}) {
-      const auto found = own.find(name);
-      if (found != own.end() && each == fmt::format("{}={}", name, found->second)) ++equal;
-    }
-  }
-  return equal == 2;
+  const auto is_equal = [&](const char* name) {
+    const auto found = own.find(name);
+    return found != own.end() &&
+           process::has_variable(all, fmt::format("{}={}", name, found->second));
+  };
+  return is_equal("HOSTNAME") && is_equal("JOB_COMPLETION_INDEX");
 }
 
 std::vector<pid_t> agents_of_pod(const spec::Environment& own) {
-  std::vector<pid_t> out;
-  std::error_code error;
-  for (const auto& each : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = each.path().filename();
-    pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    if (first_line(each.path() / "comm") == "regroup-agent" && in_this_pod(each.path(), own))
-      out.push_back(pid);
-  }
+  std::vector<pid_t> out = process::all_processes();
+  std::erase_if(out, [&](pid_t pid) {
+    const std::filesystem::path folder = fmt::format("/proc/{}", pid);
+    return first_line(folder / "comm") != "regroup-agent" || !in_this_pod(folder, own);
+  });
   return out;
 }
 

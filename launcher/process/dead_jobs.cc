@@ -2,7 +2,6 @@
 // during execve(), so scans repeat until two find none.
 #include "launcher/process/dead_jobs.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,15 +11,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
-#include <cstring>
-#include <memory>
 #include <set>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "launcher/process/job_record.h"
+#include "launcher/process/proc_files.h"
 
 namespace regroup::process {
 namespace {
@@ -37,16 +34,6 @@ std::string read_all(int file) {
   return text;
 }
 
-// `entry` equals one of the strings.
-bool holds(const std::string& environment, const std::string& entry) {
-  for (std::size_t at = 0; (at = environment.find(entry, at)) != std::string::npos; ++at) {
-    const std::size_t end = at + entry.size();
-    const bool begins = at == 0 || environment[at - 1] == '\0';
-    if (begins && (end == environment.size() || environment[end] == '\0')) return true;
-  }
-  return false;
-}
-
 // The process is of this user and job. A pidfd is held while its environment is read, so that this
 // process is killed and not a later one with the same pid.
 bool kill_if_of(pid_t pid, const std::string& entry) {
@@ -58,20 +45,8 @@ bool kill_if_of(pid_t pid, const std::string& entry) {
     return false;
   }
   const base::Fd file(::openat(folder.get(), "environ", O_RDONLY | O_CLOEXEC));
-  if (!file.valid() || !holds(read_all(file.get()), entry)) return false;
+  if (!file.valid() || !has_variable(read_all(file.get()), entry)) return false;
   return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
-}
-
-std::vector<pid_t> all_processes() {
-  std::vector<pid_t> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    const char* end = entry->d_name + std::strlen(entry->d_name);
-    pid_t pid = 0;
-    const auto parsed = std::from_chars(entry->d_name, end, pid);
-    if (parsed.ec == std::errc() && parsed.ptr == end) found.push_back(pid);
-  }
-  return found;
 }
 
 DeadJob end(JobRecord& record, const base::SystemClock& clock, base::TimePoint deadline) {
