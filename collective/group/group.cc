@@ -5,10 +5,8 @@
 #include "collective/group/group.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <ranges>
 #include <span>
 #include <thread>
 #include <utility>
@@ -18,7 +16,6 @@
 #include "collective/ucx/peer_mesh.h"
 #include "shmem/doorbell.h"
 #include "shmem/generation_fence.h"
-#include "shmem/state_word.h"
 
 namespace regroup::collective::group {
 namespace {
@@ -63,13 +60,13 @@ base::Status Group::open_mesh(Store& store, base::TimePoint deadline) {
   // A context of its own: groups of one process run in several threads, and the meshes of a context
   // share its listener.
   REGROUP_ASSIGN_OR_RETURN(auto context, ucx::open_ucx());
-  const auto key_of = [](std::size_t rank) { return fmt::format("address/{}", rank); };
+  const int size = static_cast<int>(processes_.size());
+  const auto key_of = [](int rank) { return fmt::format("address/{}", rank); };
   // The reasons that a mesh publishes when it fails have no reader: the store may be gone by then.
   auto forming = std::make_shared<bool>(true);
   ucx::Addresses addresses{
       .publish =
-          [&store, forming,
-           key = key_of(static_cast<std::size_t>(rank_))](std::span<const std::byte> own) {
+          [&store, forming, key = key_of(rank_)](std::span<const std::byte> own) {
             if (!*forming) return base::Status();
             return store.set(key, {reinterpret_cast<const char*>(own.data()), own.size()});
           },
@@ -86,13 +83,11 @@ base::Status Group::open_mesh(Store& store, base::TimePoint deadline) {
           [this](proto::MemberId rank, bool host_answers, const std::string& why) {
             if (!host_answers) revoke(base::peer_lost(fmt::format("rank {}: {}", rank, why)));
           }};
-  REGROUP_ASSIGN_OR_RETURN(
-      mesh_, ucx::open_peer_mesh(std::move(context), arena_, world_,
-                                 world_.members[static_cast<std::size_t>(rank_)].slot_id,
-                                 std::move(addresses)));
-  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+  REGROUP_ASSIGN_OR_RETURN(mesh_, ucx::open_peer_mesh(std::move(context), arena_, world_,
+                                                      slot_id_of(rank_), std::move(addresses)));
+  for (int rank = 0; rank < size; ++rank) {
     // Of this host's too: messages to them pass the mesh.
-    if (static_cast<int>(rank) == rank_) continue;
+    if (rank == rank_) continue;
     REGROUP_ASSIGN_OR_RETURN(const auto text, store.get(key_of(rank), deadline));
     const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
     addresses_.emplace(static_cast<proto::MemberId>(rank),
@@ -103,22 +98,20 @@ base::Status Group::open_mesh(Store& store, base::TimePoint deadline) {
 }
 
 base::Status Group::open(Store& store, base::TimePoint deadline) {
-  const proto::SlotId self = world_.members[static_cast<std::size_t>(rank_)].slot_id;
   shmem::hold_fence<shmem::RealPolicy>(slot_of(rank_).left_generation, kGeneration);
-  const bool all_here = std::ranges::all_of(world_.members, [&](const proto::WorldMember& member) {
-    return member.slot_id.node == self.node;
-  });
-  if (!all_here) REGROUP_RETURN_IF_ERROR(open_mesh(store, deadline));
-  REGROUP_ASSIGN_OR_RETURN(communicator_,
-                           backends::open_communicator({arena_, world_, self, mesh_}));
-  messages_.emplace(*communicator_);
-  REGROUP_ASSIGN_OR_RETURN(PeerWatch* const watch, PeerWatch::shared());
   std::vector<pid_t> pids;
-  for (int r = 0; r < communicator_->size(); ++r) {
+  bool all_here = true;
+  for (int r = 0; r < static_cast<int>(processes_.size()); ++r) {
+    all_here = all_here && is_local(r);
     if (r == rank_ || !is_local(r)) continue;
     watched_.push_back(r);
     pids.push_back(processes_[static_cast<std::size_t>(r)].pid);
   }
+  if (!all_here) REGROUP_RETURN_IF_ERROR(open_mesh(store, deadline));
+  REGROUP_ASSIGN_OR_RETURN(communicator_,
+                           backends::open_communicator({arena_, world_, slot_id_of(rank_), mesh_}));
+  messages_.emplace(*communicator_);
+  REGROUP_ASSIGN_OR_RETURN(PeerWatch* const watch, PeerWatch::shared());
   // Threads of one process are watched in vain, but harmlessly: it outlives this object.
   REGROUP_ASSIGN_OR_RETURN(watch_, watch->add(pids, [this](std::size_t index) {
     return on_ended(static_cast<std::size_t>(watched_[index]));
@@ -132,13 +125,15 @@ Group::~Group() {
   slot_of(rank_).finished.store(1, std::memory_order_release);
 }
 
-shmem::MemberSlot& Group::slot_of(int rank) const {
-  return arena_.member_slot(world_.members[static_cast<std::size_t>(rank)].slot_id.slot);
+proto::SlotId Group::slot_id_of(int rank) const {
+  return world_.members[static_cast<std::size_t>(rank)].slot_id;
 }
 
-bool Group::is_local(int rank) const {
-  return world_.members[static_cast<std::size_t>(rank)].slot_id.node == arena_.spec().node;
+shmem::MemberSlot& Group::slot_of(int rank) const {
+  return arena_.member_slot(slot_id_of(rank).slot);
 }
+
+bool Group::is_local(int rank) const { return slot_id_of(rank).node == arena_.spec().node; }
 
 // In the thread of the watch. A rank that has left the group may end: what it sent is in the arena.
 // Only an operation that still waits for it a second later has to fail.
@@ -215,18 +210,17 @@ base::Result<Group::Handle> Group::send(int to, std::uint32_t tag, Input data,
                                         base::TimePoint deadline) {
   const std::lock_guard lock(mutex_);
   REGROUP_RETURN_IF_ERROR(check_usable());
-  auto message = messages_->send(to, tag, data, deadline);
-  if (!message.ok()) return explain(message.status());
-  auto work = std::make_shared<Work>();
-  work->message = std::move(*message);
-  return work;
+  return follow(messages_->send(to, tag, data, deadline));
 }
 
 base::Result<Group::Handle> Group::receive(int from, std::uint32_t tag, Output out,
                                            base::TimePoint deadline) {
   const std::lock_guard lock(mutex_);
   REGROUP_RETURN_IF_ERROR(check_usable());
-  auto message = messages_->receive(from, tag, out, deadline);
+  return follow(messages_->receive(from, tag, out, deadline));
+}
+
+base::Result<Group::Handle> Group::follow(base::Result<std::shared_ptr<TaggedMessage>> message) {
   if (!message.ok()) return explain(message.status());
   auto work = std::make_shared<Work>();
   work->message = std::move(*message);
@@ -271,37 +265,33 @@ bool Group::poll(Work& work) {
   return work.done;
 }
 
-bool Group::test(const Handle& work) {
-  const std::lock_guard lock(mutex_);
-  return poll(*work);
-}
-
 bool Group::wait(const Handle& work, base::TimePoint until) {
   const base::SystemClock clock;
   std::unique_lock lock(mutex_);
   const base::TimePoint yields_until = clock.now() + kYields;
   shmem::MemberSlot& own = slot_of(rank_);
+  const auto let_others_in = [&lock] {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  };
   for (;;) {
     const std::uint32_t seen = own.bell.count.load(std::memory_order_acquire);
     if (poll(*work)) return true;
     const base::TimePoint now = clock.now();
     if (now >= until) return false;
     if (now < yields_until) {
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
+      let_others_in();
       continue;
     }
-    const base::TimePoint nap = std::min(until, now + kNap);
     if (mesh_) {
       // What comes from the network rings no bell, so the mesh sleeps, of which one thread makes
       // calls: for a short time, as other threads wait for the lock.
       mesh_->sleep(seen, std::min(until, now + kMeshNap));
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
+      let_others_in();
       continue;
     }
+    const base::TimePoint nap = std::min(until, now + kNap);
     if (sleeper_) {
       changed_.wait_until(lock, nap);
       continue;

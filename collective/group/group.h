@@ -76,8 +76,6 @@ class Group {
   [[nodiscard]] base::Result<Handle> receive(int from, std::uint32_t tag, Output out,
                                              base::TimePoint deadline);
 
-  // True once the operation is complete; does not block.
-  [[nodiscard]] bool test(const Handle& work);
   // Blocks until it is complete or `until` has passed; false: it is not.
   [[nodiscard]] bool wait(const Handle& work, base::TimePoint until);
   // How a complete operation ended, and for a receive the rank that it took the message of.
@@ -93,8 +91,10 @@ class Group {
   [[nodiscard]] base::Status open(Store& store, base::TimePoint deadline);
   [[nodiscard]] base::Status open_mesh(Store& store, base::TimePoint deadline);
   [[nodiscard]] bool on_ended(std::size_t peer);
+  [[nodiscard]] proto::SlotId slot_id_of(int rank) const;
   [[nodiscard]] shmem::MemberSlot& slot_of(int rank) const;
   [[nodiscard]] bool is_local(int rank) const;
+  [[nodiscard]] base::Result<Handle> follow(base::Result<std::shared_ptr<TaggedMessage>> message);
   void revoke(base::Status why);
   [[nodiscard]] base::Status explain(base::Status status);
   [[nodiscard]] base::Status check_usable();
