@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -16,11 +17,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from regroup import _native
 
 _SOURCES = Path(__file__).parent / "_torch"
 _BUILD_LIMIT_S = 300
-_loaded = False
 # How often this process has formed a group of each name. A store may outlive a process group, and
 # torch gives the next group the same name, so that keys need this count. It is equal in all ranks.
 _formed: collections.Counter[str] = collections.Counter()
@@ -35,9 +38,6 @@ def create(options: Any) -> Any:
             connect them.
         RuntimeError: the binary for this torch is missing and could not be built.
     """
-    import torch
-    import torch.distributed as dist
-
     _load()
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
     seconds = options.timeout.total_seconds()
@@ -48,22 +48,15 @@ def create(options: Any) -> Any:
     return group._get_backend(torch.device("cpu"))
 
 
+@functools.cache
 def _load() -> None:
     """Loads the binary for this version of torch, once per process."""
-    global _loaded
-    if _loaded:
-        return
-    import torch
-
     torch.ops.load_library(str(find_binary()))
-    _loaded = True
 
 
 def find_binary() -> Path:
     """Finds the binary for the imported torch: in the package, or one that was built before for
     this user; otherwise builds it."""
-    import torch
-
     minor = ".".join(torch.__version__.split("+")[0].split(".")[:2])
     packaged = _SOURCES / f"torch-{minor}.so"
     if packaged.exists():
@@ -89,8 +82,6 @@ def _fingerprint(version: str) -> str:
 
 def _build(target: Path) -> None:
     """Compiles the backend. Other processes of this user that need it wait for the first."""
-    import torch
-
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         raise RuntimeError(

@@ -40,6 +40,7 @@ using Tensors = std::vector<Tensor>;
 
 constexpr double kForever = 1e9;
 constexpr const char* kName = "regroup";
+constexpr const char* kMonitored = "monitored_barrier";
 
 double seconds_of(Milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -238,7 +239,10 @@ struct Reduction {
   int op = REGROUP_SUM;
 };
 
-[[noreturn]] void refuse(const std::string& message) { C10_THROW_ERROR(ValueError, message); }
+[[noreturn]] void refuse(const char* what, const std::string& why) {
+  const std::string message = std::string(kName) + ": " + what + ": " + why;
+  C10_THROW_ERROR(ValueError, message);
+}
 
 const char* name_of(ReduceOp::RedOpType op) {
   switch (op) {
@@ -291,8 +295,8 @@ std::optional<int> op_of(ReduceOp::RedOpType op) {
 // are the same, complex numbers as pairs of floats.
 Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpType op) {
   const auto refused = [&](const char* why) {
-    refuse(std::string(kName) + ": " + what + ": " + name_of(op) + " of " + c10::toString(type) +
-           " is not supported" + why);
+    refuse(what,
+           std::string(name_of(op)) + " of " + c10::toString(type) + " is not supported" + why);
   };
   const std::optional<int> mapped = op_of(op);
   if (!mapped) refused("");
@@ -348,31 +352,28 @@ Reduction reduction_of(const char* what, at::ScalarType type, ReduceOp::RedOpTyp
 
 void check_tensor(const char* what, const Tensor& tensor) {
   if (!tensor.device().is_cpu())
-    refuse(std::string(kName) + ": " + what + ": expected a CPU tensor, got one on " +
-           tensor.device().str() +
-           "; name a backend for that device too, \"cpu:regroup,cuda:nccl\"");
-  if (tensor.layout() != at::kStrided)
-    refuse(std::string(kName) + ": " + what + ": expected a dense tensor");
+    refuse(what, "expected a CPU tensor, got one on " + tensor.device().str() +
+                     "; name a backend for that device too, \"cpu:regroup,cuda:nccl\"");
+  if (tensor.layout() != at::kStrided) refuse(what, "expected a dense tensor");
 }
 
 const Tensor& single(const char* what, const Tensors& tensors) {
-  if (tensors.size() != 1)
-    refuse(std::string(kName) + ": " + what + ": expected 1 tensor, got " +
-           std::to_string(tensors.size()));
+  if (tensors.size() != 1) refuse(what, "expected 1 tensor, got " + std::to_string(tensors.size()));
   check_tensor(what, tensors[0]);
   return tensors[0];
 }
 
 void check_list(const char* what, const Tensors& tensors, std::size_t size, const Tensor& like) {
   if (tensors.size() != size)
-    refuse(std::string(kName) + ": " + what + ": expected a list of " + std::to_string(size) +
-           " tensors, one for each rank, got " + std::to_string(tensors.size()));
+    refuse(what, "expected a list of " + std::to_string(size) +
+                     " tensors, one for each rank, got " + std::to_string(tensors.size()));
   for (const Tensor& tensor : tensors) {
     check_tensor(what, tensor);
     if (tensor.scalar_type() != like.scalar_type() || tensor.numel() != like.numel())
-      refuse(std::string(kName) + ": " + what + ": all tensors must have one type and size, got " +
-             c10::toString(tensor.scalar_type()) + "[" + std::to_string(tensor.numel()) + "] and " +
-             c10::toString(like.scalar_type()) + "[" + std::to_string(like.numel()) + "]");
+      refuse(what, std::string("all tensors must have one type and size, got ") +
+                       c10::toString(tensor.scalar_type()) + "[" + std::to_string(tensor.numel()) +
+                       "] and " + c10::toString(like.scalar_type()) + "[" +
+                       std::to_string(like.numel()) + "]");
   }
 }
 
@@ -418,8 +419,7 @@ class RegroupBackend final : public c10d::Backend {
   // Sums COO tensors. Ranks may have different rows, so the concatenation is summed.
   intrusive_ptr<Work> allreduce_sparse(Tensors& tensors,
                                        const c10d::AllreduceOptions& opts) override {
-    if (opts.reduceOp != ReduceOp::SUM)
-      refuse("regroup: all_reduce: expected SUM for a sparse tensor");
+    if (opts.reduceOp != ReduceOp::SUM) refuse("all_reduce", "expected SUM for a sparse tensor");
     const Tensor mine = tensors.at(0).coalesce();
     const Tensor count = at::tensor({mine._nnz()}, at::kLong);
     Tensor counts = at::empty({getSize()}, at::kLong);
@@ -447,12 +447,12 @@ class RegroupBackend final : public c10d::Backend {
 
   intrusive_ptr<Work> allreduce_coalesced(Tensors& tensors,
                                           const c10d::AllreduceCoalescedOptions& opts) override {
-    if (tensors.empty()) refuse("regroup: all_reduce_coalesced: expected at least 1 tensor");
+    if (tensors.empty()) refuse("all_reduce_coalesced", "expected at least 1 tensor");
     Tensors flat;
     for (const Tensor& tensor : tensors) {
       check_tensor("all_reduce_coalesced", tensor);
       if (tensor.scalar_type() != tensors[0].scalar_type())
-        refuse("regroup: all_reduce_coalesced: expected tensors of one type");
+        refuse("all_reduce_coalesced", "expected tensors of one type");
       flat.push_back(tensor.reshape({-1}));
     }
     Tensor packed = at::cat(flat);
@@ -512,7 +512,7 @@ class RegroupBackend final : public c10d::Backend {
   intrusive_ptr<Work> allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override {
     if (outputs.size() != static_cast<std::size_t>(getSize()))
-      refuse("regroup: all_gather_coalesced: expected a list of outputs for each rank");
+      refuse("all_gather_coalesced", "expected a list of outputs for each rank");
     std::vector<intrusive_ptr<Work>> works;
     Tensors all;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -545,7 +545,7 @@ class RegroupBackend final : public c10d::Backend {
       check_list("gather", out, static_cast<std::size_t>(getSize()), input);
       packed = at::empty({getSize(), input.numel()}, input.options());
     } else if (!outputs.empty()) {
-      refuse("regroup: gather: expected outputs at the destination only");
+      refuse("gather", "expected outputs at the destination only");
     }
     regroup_operation operation = make(REGROUP_GATHER, input, packed);
     operation.root = static_cast<int>(opts.rootRank);
@@ -564,7 +564,7 @@ class RegroupBackend final : public c10d::Backend {
       check_list("scatter", in, static_cast<std::size_t>(getSize()), out.target);
       packed = pack(in);
     } else if (!inputs.empty()) {
-      refuse("regroup: scatter: expected inputs at the source only");
+      refuse("scatter", "expected inputs at the source only");
     }
     regroup_operation operation = make(REGROUP_SCATTER, packed, out.memory);
     operation.root = static_cast<int>(opts.rootRank);
@@ -604,7 +604,7 @@ class RegroupBackend final : public c10d::Backend {
     check_tensor("all_to_all_single", output);
     check_tensor("all_to_all_single", input);
     if (input.scalar_type() != output.scalar_type())
-      refuse("regroup: all_to_all_single: expected input and output of one type");
+      refuse("all_to_all_single", "expected input and output of one type");
     c10d::checkSplitSizes(input_splits, input, getSize());
     c10d::checkSplitSizes(output_splits, output, getSize());
     const Packed out(output);
@@ -623,8 +623,8 @@ class RegroupBackend final : public c10d::Backend {
                                const c10d::AllToAllOptions& opts) override {
     const auto size = static_cast<std::size_t>(getSize());
     if (outputs.size() != size || inputs.size() != size)
-      refuse("regroup: all_to_all: expected a list of " + std::to_string(size) +
-             " tensors, one for each rank");
+      refuse("all_to_all",
+             "expected a list of " + std::to_string(size) + " tensors, one for each rank");
     Tensors in, out;
     for (std::size_t i = 0; i < size; ++i) {
       check_tensor("all_to_all", inputs[i]);
@@ -643,12 +643,8 @@ class RegroupBackend final : public c10d::Backend {
 
   intrusive_ptr<Work> send(Tensors& tensors, int to, int tag) override {
     const Tensor data = single("send", tensors).contiguous();
-    regroup_work* work = nullptr;
-    Failure failure;
-    failure.code = group_->api().send(group_->get(), to, static_cast<std::uint32_t>(tag),
-                                      data.data_ptr(), data.nbytes(), seconds_of(timeout_), &work,
-                                      failure.text.data(), failure.text.size());
-    failure.check("send");
+    regroup_work* const work =
+        begin_send("send", to, static_cast<std::uint32_t>(tag), data, seconds_of(timeout_));
     return follow(work, OpType::SEND, "send to rank " + std::to_string(to), {}, {data}, {});
   }
 
@@ -672,7 +668,7 @@ class RegroupBackend final : public c10d::Backend {
     };
     const auto name = "Rank " + std::to_string(getRank());
     if (getRank() != 0) {
-      const auto came = message(kTo, 0, kTag), answered = message(kFrom, 0, kTag);
+      const auto came = send_empty(0, kTag), answered = receive_empty(0, kTag);
       if (!came->settle(left()) || !answered->settle(left()) || !answered->isSuccess())
         C10_THROW_ERROR(DistBackendError,
                         name +
@@ -683,7 +679,7 @@ class RegroupBackend final : public c10d::Backend {
     }
     if (left() == 0) C10_THROW_ERROR(DistBackendError, name + " timed out in monitoredBarrier.");
     std::vector<intrusive_ptr<RegroupWork>> arrivals;
-    for (int rank = 1; rank < getSize(); ++rank) arrivals.push_back(message(kFrom, rank, kTag));
+    for (int rank = 1; rank < getSize(); ++rank) arrivals.push_back(receive_empty(rank, kTag));
     std::string missing;
     int count = 0;
     for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
@@ -696,7 +692,7 @@ class RegroupBackend final : public c10d::Backend {
       C10_THROW_ERROR(DistBackendError, (count > 1 ? "Ranks " : "Rank ") + missing +
                                             " failed to pass monitoredBarrier in " +
                                             std::to_string(limit.count()) + " ms");
-    for (int rank = 1; rank < getSize(); ++rank) (void)message(kTo, rank, kTag)->wait(kNoTimeout);
+    for (int rank = 1; rank < getSize(); ++rank) (void)send_empty(rank, kTag)->wait(kNoTimeout);
   }
 
   intrusive_ptr<Work> barrier(const c10d::BarrierOptions& opts) override {
@@ -721,22 +717,38 @@ class RegroupBackend final : public c10d::Backend {
     return made;
   }
 
-  // A message without data.
-  enum Direction { kTo, kFrom };
-  intrusive_ptr<RegroupWork> message(Direction direction, int peer, std::uint32_t tag) {
-    const auto start = [&](auto function, auto* data) {
-      regroup_work* work = nullptr;
-      Failure failure;
-      failure.code = function(group_->get(), peer, tag, data, 0, kForever, &work,
-                              failure.text.data(), failure.text.size());
-      failure.check("monitored_barrier");
-      return work;
-    };
-    regroup_work* const work = direction == kTo
-                                   ? start(group_->api().send, static_cast<const void*>(nullptr))
-                                   : start(group_->api().receive, static_cast<void*>(nullptr));
-    return follow(work, direction == kTo ? OpType::SEND : OpType::RECV, "monitored_barrier", {}, {},
+  // Start a message; an undefined `data` is an empty one. Both throw for `what` if they fail.
+  regroup_work* begin_send(const char* what, int to, std::uint32_t tag, const Tensor& data,
+                           double seconds) {
+    const bool empty = !data.defined();
+    regroup_work* work = nullptr;
+    Failure failure;
+    failure.code = group_->api().send(
+        group_->get(), to, tag, empty ? nullptr : data.const_data_ptr(), empty ? 0 : data.nbytes(),
+        seconds, &work, failure.text.data(), failure.text.size());
+    failure.check(what);
+    return work;
+  }
+  regroup_work* begin_receive(const char* what, int from, std::uint32_t tag, const Tensor& data,
+                              double seconds) {
+    const bool empty = !data.defined();
+    regroup_work* work = nullptr;
+    Failure failure;
+    failure.code = group_->api().receive(
+        group_->get(), from, tag, empty ? nullptr : data.mutable_data_ptr(),
+        empty ? 0 : data.nbytes(), seconds, &work, failure.text.data(), failure.text.size());
+    failure.check(what);
+    return work;
+  }
+
+  // An empty message of a monitored barrier, whose caller limits its own wait.
+  intrusive_ptr<RegroupWork> send_empty(int to, std::uint32_t tag) {
+    return follow(begin_send(kMonitored, to, tag, {}, kForever), OpType::SEND, kMonitored, {}, {},
                   {});
+  }
+  intrusive_ptr<RegroupWork> receive_empty(int from, std::uint32_t tag) {
+    return follow(begin_receive(kMonitored, from, tag, {}, kForever), OpType::RECV, kMonitored, {},
+                  {}, {});
   }
 
   double seconds(Milliseconds asked) const {
@@ -796,8 +808,8 @@ class RegroupBackend final : public c10d::Backend {
   template <class Options>
   void xor_now(const char* what, const Tensor& tensor, const Options& opts) {
     if (c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type()))
-      refuse(std::string(kName) + ": " + what + ": BXOR of " + c10::toString(tensor.scalar_type()) +
-             " is not supported");
+      refuse(what,
+             std::string("BXOR of ") + c10::toString(tensor.scalar_type()) + " is not supported");
     auto shape = tensor.sizes().vec();
     shape.insert(shape.begin(), getSize());
     Tensor all = at::empty(shape, tensor.options());
@@ -855,16 +867,16 @@ class RegroupBackend final : public c10d::Backend {
     check_tensor(what, whole);
     check_tensor(what, part);
     if (whole.scalar_type() != part.scalar_type() || whole.numel() != part.numel() * getSize())
-      refuse(std::string(kName) + ": " + what + ": expected " + std::to_string(getSize()) +
-             " times as many elements of one type, got " + c10::toString(whole.scalar_type()) +
-             "[" + std::to_string(whole.numel()) + "] and " + c10::toString(part.scalar_type()) +
-             "[" + std::to_string(part.numel()) + "]");
+      refuse(what, "expected " + std::to_string(getSize()) +
+                       " times as many elements of one type, got " +
+                       c10::toString(whole.scalar_type()) + "[" + std::to_string(whole.numel()) +
+                       "] and " + c10::toString(part.scalar_type()) + "[" +
+                       std::to_string(part.numel()) + "]");
   }
 
   static const Tensors& lists(const char* what, const std::vector<Tensors>& lists) {
     if (lists.size() != 1)
-      refuse(std::string(kName) + ": " + what + ": expected 1 list of tensors, got " +
-             std::to_string(lists.size()));
+      refuse(what, "expected 1 list of tensors, got " + std::to_string(lists.size()));
     return lists[0];
   }
 
@@ -910,18 +922,11 @@ class RegroupBackend final : public c10d::Backend {
       const int from = (getRank() - turn + getSize()) % getSize();
       const Tensor& sent = in[static_cast<std::size_t>(to)];
       const Tensor& taken = out[static_cast<std::size_t>(from)];
-      Failure failure;
-      regroup_work* work = nullptr;
-      failure.code = group_->api().receive(group_->get(), from, kTag, taken.mutable_data_ptr(),
-                                           taken.nbytes(), seconds(opts.timeout), &work,
-                                           failure.text.data(), failure.text.size());
-      failure.check(what);
-      works.push_back(follow(work, OpType::RECV, what, {}, {taken}, {}));
-      failure.code = group_->api().send(group_->get(), to, kTag, sent.const_data_ptr(),
-                                        sent.nbytes(), seconds(opts.timeout), &work,
-                                        failure.text.data(), failure.text.size());
-      failure.check(what);
-      works.push_back(follow(work, OpType::SEND, what, {}, {sent}, {}));
+      const double limit = seconds(opts.timeout);
+      works.push_back(follow(begin_receive(what, from, kTag, taken, limit), OpType::RECV, what, {},
+                             {taken}, {}));
+      works.push_back(
+          follow(begin_send(what, to, kTag, sent, limit), OpType::SEND, what, {}, {sent}, {}));
     }
     const auto self = static_cast<std::size_t>(getRank());
     {
@@ -942,13 +947,8 @@ class RegroupBackend final : public c10d::Backend {
 
   intrusive_ptr<Work> receive(Tensors& tensors, int from, int tag, OpType type, std::string what) {
     const Packed data(single("recv", tensors));
-    regroup_work* work = nullptr;
-    Failure failure;
-    failure.code = group_->api().receive(group_->get(), from, static_cast<std::uint32_t>(tag),
-                                         data.memory.mutable_data_ptr(), data.memory.nbytes(),
-                                         seconds_of(timeout_), &work, failure.text.data(),
-                                         failure.text.size());
-    failure.check(what);
+    regroup_work* const work = begin_receive(what.c_str(), from, static_cast<std::uint32_t>(tag),
+                                             data.memory, seconds_of(timeout_));
     return follow(work, type, std::move(what), tensors, {data.memory},
                   [data] { data.write_back(); });
   }
