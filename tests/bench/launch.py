@@ -62,10 +62,18 @@ def launch_ms(command: Sequence[str], env: dict[str, str]) -> float:
     return (time.perf_counter_ns() - start) / 1e6
 
 
-def run(name: str, command: Sequence[str], env: dict[str, str]) -> str:
+def run(
+    name: str,
+    command: Sequence[str],
+    env: dict[str, str],
+    cwd: Path | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> str:
     """Standard output of a command that must succeed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=DEADLINE_S)
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, env=env, timeout=deadline_s
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"{name}: {' '.join(command)}: {error}") from error
     if done.returncode != 0:

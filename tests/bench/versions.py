@@ -9,9 +9,7 @@ table compares each quantity pair by pair; one that is slower ends the bench wit
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,6 +21,7 @@ import launch
 import pairs
 from common import ROOT, BenchError, Row
 
+DEADLINE_S = 120.0
 KILLS = 3  # of one run of the recovery bench
 Values = dict[str, float]  # by name of a quantity; less is better
 
@@ -66,24 +65,9 @@ class Version:
         told = self.run([sys.executable, "-c", text], cwd=self.root / "tests/bench")
         return json.loads(told.splitlines()[-1])
 
-    def run(self, command: Sequence[str], **options) -> str:
+    def run(self, command: Sequence[str], cwd: Path | None = None) -> str:
         environment = launch.environment() | {"REGROUP_BENCH_BIN": str(self.programs)}
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=120,
-            check=False,
-            **options,
-        )
-        if done.returncode != 0:
-            raise BenchError(
-                f"versions: {self.name}: {' '.join(command)[:200]}: exit status "
-                f"{done.returncode}, expected 0: {done.stderr.strip()[-500:]}"
-            )
-        return done.stdout
+        return launch.run(f"versions: {self.name}", command, environment, cwd, DEADLINE_S)
 
 
 def launches(version: Version, _: int) -> Values:
@@ -163,7 +147,6 @@ def main() -> None:
     options.add_argument("--other", metavar="FOLDER", required=True, help="clone to compare with")
     options.add_argument("--only", action="append", choices=list(PARTS), help="measure this part")
     args = options.parse_args()
-    os.environ.pop("REGROUP_BENCH_BIN", None)
     other = find_other(args.other)
     versions = [Version("this tree", ROOT), other]
     rows, figures = [], []
