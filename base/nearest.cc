@@ -1,4 +1,4 @@
-// Edit distance with swaps of neighbours (optimal string alignment), three rows at a time.
+// Edit distance with swaps of adjacent characters (optimal string alignment), three rows at a time.
 #include "base/nearest.h"
 
 #include <algorithm>

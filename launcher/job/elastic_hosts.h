@@ -95,7 +95,7 @@ class ElasticHosts {
   // A host is up and stays.
   [[nodiscard]] bool any_stays() const;
   [[nodiscard]] std::uint32_t given_slots(std::size_t host) const { return slots_.given(host); }
-  // What the coordinator is told of the host.
+  // The message to the coordinator that the host is up.
   [[nodiscard]] proto::NodeUp node_up(std::size_t host) const;
 
  private:
