@@ -77,6 +77,14 @@ class Figures:
     preemptor_s: float  # from its submission until it runs
 
 
+@dataclass
+class Run:
+    alone: float  # steps a second, as in Figures; 0 where they were not counted
+    both: float
+    free_at_s: float  # when the second job had ended, since the epoch
+    preemptor_s: float
+
+
 class Story:
     def __init__(
         self,
@@ -85,10 +93,9 @@ class Story:
         bin_folder: Path,
         epochs: int = EPOCHS,
         pace: str = PACE,
-        window_s: float = WINDOW_S,
     ):
         self.slurm, self.folder, self.bin = slurm, folder, bin_folder
-        self.epochs, self.pace, self.window_s = epochs, pace, window_s
+        self.epochs, self.pace = epochs, pace
         self.trail = folder / "trail"
         self.trail.mkdir()
         folder.chmod(0o700)
@@ -105,19 +112,29 @@ class Story:
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def rate(self) -> float:
-        """Steps a second, over window_s."""
+        """Steps a second, over WINDOW_S."""
         self.step()  # whoever asks once is told of a new step at the next question
         time.sleep(0.1)
         began, first = time.monotonic(), self.step()
-        time.sleep(self.window_s)
+        time.sleep(WINDOW_S)
         last = self.step()
         return (last - first) / (time.monotonic() - began)
 
     def step(self) -> int:
         return until(lambda: self.status().get("step", 0), "a step")
 
-    def run(self) -> Figures:
-        """AssertionError says what went otherwise than it should."""
+    def measure(self) -> Figures:
+        """The figures of a run; errors as of run()."""
+        noticed = self.folder / "noticed"
+        run = self.run(WITNESS.format(noticed), WITNESSED.format(noticed))
+        given_back_s = run.free_at_s - float(noticed.read_text())
+        step_s = 1 / run.both if run.both else float("inf")
+        return Figures(run.alone, run.both, given_back_s, step_s, run.preemptor_s)
+
+    def run(self, witness: str = "", witnessed: str = "") -> Run:
+        """Runs the three jobs; the rates are counted only if there is a witness, a shell command of
+        the second job before its members start. It prints "up", and `witnessed` waits for it at the
+        end. AssertionError says what went otherwise than it should."""
         slurm = self.slurm
         weights = undisturbed(self.bin, self.folder, self.epochs)
         member = f"chaos_member {self.folder}/digits.csv {self.trail} {self.epochs} {self.pace}"
@@ -126,24 +143,23 @@ class Story:
         first = slurm.submit("-N1", "-n1", "-p", "high", "-w", "n1", script=script)
         slurm.until_said(first, "generation 1: 1 member")
         until(lambda: self.status().get("step", 0) > 3, "the first steps")
-        alone = self.rate()
-        noticed = self.folder / "noticed"
+        alone = self.rate() if witness else 0.0
         lend = (
-            f"{self.setting}{WITNESS}\nregroup join; status=$?\ndate "
-            f"+free:%s.%N\n{WITNESSED}\nexit $status"
+            f"{self.setting}{witness}\nregroup join; status=$?\ndate "
+            f"+free:%s.%N\n{witnessed}\nexit $status"
         )
-        lend = lend.format(noticed)
         second = slurm.submit("-N1", "-n1", "-w", "n2", script=lend)
         slurm.until_said(first, "generation 2: 2 members")
-        both = self.rate()
-        slurm.until_said(second, "up\n")
+        both = 0.0
+        if witness:
+            both = self.rate()
+            slurm.until_said(second, "up\n")
         preemptor_s = preempt(slurm)
         slurm.until_said(first, "host n2 was returned")
         (self.folder / "hurry").touch()  # a pace of processor time is kept
         assert slurm.wait(second) == "COMPLETED", slurm.out(second)
         free = re.search(r"^free:([\d.]+)$", slurm.out(second), re.M)
         assert free, slurm.out(second)
-        given_back_s = float(free[1]) - float(noticed.read_text())
         assert "the hosts are free" in slurm.out(second)
         assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
         text = slurm.out(first)
@@ -153,7 +169,7 @@ class Story:
         assert len(list(self.trail.glob("left.*"))) == 1, (
             "who was on n2 was let go at the end of a step"
         )
-        return Figures(alone, both, given_back_s, 1 / both if both else float("inf"), preemptor_s)
+        return Run(alone, both, float(free[1]), preemptor_s)
 
 
 def preempt(slurm: Slurm) -> float:

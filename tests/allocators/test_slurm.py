@@ -185,7 +185,7 @@ def test_a_second_job_joins_and_is_preempted_without_a_lost_step(slurm: Slurm, t
     """The grace is what Slurm says of the partition: 10 s, less what it takes to hand over. The
     figures are for the bench: here the machine may be busy, and a pace of time is enough. Until the
     hurry that takes more than two minutes, so that a slow Slurm does not come after the end."""
-    print(Story(slurm, tmp_path, BIN, epochs=4 * EPOCHS, pace="60000", window_s=0.3).run())
+    Story(slurm, tmp_path, BIN, epochs=4 * EPOCHS, pace="60000").run()
 
 
 def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(

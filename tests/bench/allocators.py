@@ -81,7 +81,7 @@ def stories(runs: int) -> Stories:
                 if run % 2:
                     found.plain.append(preempt_a_plain_job(slurm))
                 try:
-                    found.figures.append(Story(slurm, own, BIN).run())
+                    found.figures.append(Story(slurm, own, BIN).measure())
                     said = str(found.figures[-1])
                 except (AssertionError, TimeoutError, RuntimeError) as error:
                     found.lost.append(f"story {run + 1}: {error}")
