@@ -97,11 +97,18 @@ def test_refused_as_by_mpirun_5(regroup, name):
 
 
 def said_under(launcher: str, arguments: list[str], env: dict[str, str]) -> list[str]:
-    done = subprocess.run(
-        [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
-        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S,
-        check=True,
-    )  # fmt: skip
+    """The words of the output. The launcher's input stays open: where it ends, hydra 4.0.2 tells
+    its proxy, and fails if the ranks and with them the proxy have ended by then."""
+    stdin, held_open = os.pipe()
+    try:
+        done = subprocess.run(
+            [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
+            env=env, stdin=stdin, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+            check=True,
+        )  # fmt: skip
+    finally:
+        os.close(stdin)
+        os.close(held_open)
     return done.stdout.split()
 
 
