@@ -1,5 +1,5 @@
-// Reads checkpoints of --checkpoint-dir without HDF5. Returns a byte only if its block matches the
-// checksum that was written with it.
+// Reads the checkpoints that --checkpoint DIR makes, without HDF5. Returns a byte only if its block
+// matches the checksum that was written with it.
 //
 //   auto checkpoint = regroup::Checkpoint::newest("checkpoints");
 //   // or Checkpoint::open("checkpoints/step-00000100")

@@ -1,4 +1,4 @@
-// Reads the machine, lets launcher/place decide, prints.
+// Reads the machine, lets launcher/placement decide, prints.
 #include "launcher/cli/place.h"
 
 #include <fmt/format.h>

@@ -113,7 +113,7 @@ struct HungRequest {
   bool kill = false, drop = false;                  // --on-hang replace: the former; drop: both
 };
 
-// Where this host may hear that it is taken away: launcher/notice. "": nowhere.
+// Where launcher/preempt learns that this host is being taken away. "": nowhere.
 struct NoticeRequest {
   std::string file, command, address;
   base::Duration every = std::chrono::seconds(1);

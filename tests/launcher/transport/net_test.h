@@ -1,5 +1,5 @@
-// What the tests of launcher/net share: a loop that runs until something has happened, nodes of a
-// job, peers that speak plain TCP, and certificates for those that have nothing better.
+// What the tests of launcher/transport share: a loop that runs until something has happened, nodes
+// of a job, peers that speak plain TCP, and certificates for those that have nothing better.
 #pragma once
 
 #include <gtest/gtest.h>
