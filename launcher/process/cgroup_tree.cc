@@ -23,8 +23,8 @@ std::vector<std::string> split(const std::string& text, char by) {
   return parts;
 }
 
-bool among(const std::vector<std::string>& words, const char* word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool among(const std::vector<std::string>& names, const char* word) {
+  return std::find(names.begin(), names.end(), word) != names.end();
 }
 
 bool is_octal(const std::string& text) {
@@ -78,10 +78,10 @@ struct Mount {
 };
 
 std::optional<Mount> parse_mount(const std::string& line) {
-  const std::vector<std::string> words = split(line, ' ');
-  const auto dash = std::find(words.begin(), words.end(), "-");
-  if (dash - words.begin() < 6 || words.end() - dash < 4) return std::nullopt;
-  return Mount{unescaped(words[3]), unescaped(words[4]), dash[1], split(dash[3], ',')};
+  const std::vector<std::string> fields = split(line, ' ');
+  const auto dash = std::find(fields.begin(), fields.end(), "-");
+  if (dash - fields.begin() < 6 || fields.end() - dash < 4) return std::nullopt;
+  return Mount{unescaped(fields[3]), unescaped(fields[4]), dash[1], split(dash[3], ',')};
 }
 
 std::optional<CgroupBranch> branch_of(const Mount& mount,
@@ -104,10 +104,10 @@ std::optional<CgroupBranch> branch_of(const Mount& mount,
   branch.own = branch.mount + *rest;
   std::vector<std::string> controllers = mount.options;
   if (branch.version == 2) {
-    std::string words;
+    std::string enabled;
     std::ifstream file(branch.own + "/cgroup.controllers");
-    std::getline(file, words);
-    controllers = split(words, ' ');
+    std::getline(file, enabled);
+    controllers = split(enabled, ' ');
   }
   branch.cpu = among(controllers, "cpu");
   branch.memory = among(controllers, "memory");

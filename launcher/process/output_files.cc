@@ -59,7 +59,7 @@ bool is_shown(const spec::LogRequest& log, const Place& place) {
 // As Python's string.Template has it: ${name} or $name, and $$ for a dollar.
 std::string fill_in_names(std::string_view rest, const Place& place) {
   const std::string local = std::to_string(local_rank(place)), rank = std::to_string(place.rank);
-  const std::array<std::pair<std::string_view, std::string_view>, 5> words = {
+  const std::array<std::pair<std::string_view, std::string_view>, 5> values = {
       {{"$$", "$"},
        {"${local_rank}", local},
        {"$local_rank", local},
@@ -67,11 +67,11 @@ std::string fill_in_names(std::string_view rest, const Place& place) {
        {"$rank", rank}}};
   std::string out;
   while (!rest.empty()) {
-    const auto word =
-        std::ranges::find_if(words, [&](const auto& each) { return rest.starts_with(each.first); });
-    const bool found = word != words.end();
-    out += found ? word->second : rest.substr(0, 1);
-    rest.remove_prefix(found ? word->first.size() : 1);
+    const auto value = std::ranges::find_if(
+        values, [&](const auto& each) { return rest.starts_with(each.first); });
+    const bool found = value != values.end();
+    out += found ? value->second : rest.substr(0, 1);
+    rest.remove_prefix(found ? value->first.size() : 1);
   }
   return out;
 }

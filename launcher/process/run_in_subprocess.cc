@@ -237,7 +237,7 @@ Result<std::string> run_in_subprocess(const std::function<Result<std::string>()>
   return std::move(result->text);
 }
 
-Result<std::string> run_persist(std::vector<std::string> words, const std::string& about,
+Result<std::string> run_persist(std::vector<std::string> arguments, const std::string& about,
                                 Duration quiet) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
@@ -246,7 +246,7 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   base::Fd theirs(ends[1]);
   SpawnSpec spec;
   spec.path = find_helper("regroup-persist");
-  spec.argv = std::move(words);
+  spec.argv = std::move(arguments);
   spec.in = STDIN_FILENO, spec.out = theirs.get(), spec.err = STDERR_FILENO;
   REGROUP_ASSIGN_OR_RETURN(const auto pid, spawn(spec));
   theirs.reset();

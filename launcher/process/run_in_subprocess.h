@@ -56,10 +56,10 @@ class HeldLocks {
     const std::function<base::Result<std::string>()>& work, const std::string& about,
     base::Duration limit);
 
-// Runs regroup-persist with the arguments `words` and returns its standard output; its standard
+// Runs regroup-persist with `arguments` and returns its standard output; its standard
 // error is ours. `about` names the subject in errors. kDeadlineExceeded: it printed nothing, nor
 // ended, for `quiet`.
-[[nodiscard]] base::Result<std::string> run_persist(std::vector<std::string> words,
+[[nodiscard]] base::Result<std::string> run_persist(std::vector<std::string> arguments,
                                                     const std::string& about, base::Duration quiet);
 
 }  // namespace regroup::process

@@ -24,6 +24,7 @@ def test_tables_code_and_addresses_may_be_long():
     free = f"| {long} |\n```\n{long}\n```\nhttps://{long}\n"
     assert structure.longest_line(free) == 0
     assert structure.longest_line(free + "y" * 80) == 80
+    assert structure.longest_line(f"[{'y' * 78}]({long})") == 80
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,7 @@ def test_tables_code_and_addresses_may_be_long():
         ("int run(const JobSpec& spec);", False),
         ("int run(JobSpec& spec);", True),
         ("  RoleJobOptions options;", False),
+        ("RoleWorld(Options options, int x);", False),
     ],
 )
 def test_what_takes_options_to_change_them_is_a_writer(text, writes):

@@ -28,8 +28,13 @@ class Row:
                 re.escape(word) + (r"\w*" if word.endswith("_") else "") for word in words
             )
             self.words = re.compile(rf"\b(?:{every})\b")
+        # words of CamelCase names, as Line in DeadLineIsKept, in a folder
+        elif kind == "C":
+            folder, *words = rest.split()
+            self.folders = (f"{folder}/",)
+            self.words = re.compile(rf"\b(?=\w*[a-z][A-Z])\w*(?:{'|'.join(words)})(?![a-z])\w*")
         else:
-            raise ValueError(f"{LIST.name}: a line begins with {kind}; expected A or B: {line}")
+            raise ValueError(f"{LIST.name}: a line begins with {kind}; expected A, B or C: {line}")
 
     def found_in(self, file: str, text: str) -> list[str]:
         if not file.startswith(self.folders):
@@ -61,7 +66,7 @@ def violations(root: pathlib.Path, listed: str) -> list[str]:
 
 
 def self_test() -> None:
-    listed = "# a comment\nA moods?|letter_\\w+\nB core Line begin_\n"
+    listed = "# a comment\nA moods?|letter_\\w+\nB core Line begin_\nC tests/core Line\n"
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
         subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=60)
@@ -71,6 +76,7 @@ def self_test() -> None:
             ("core/a.h", "int moody, letter, line, Lines, begin;\n", 0),
             ("core/a.h", "Line a; Line b;\n", 2),
             ("tests/core/a.cc", "Line a;\n", 1),
+            ("tests/core/a.cc", "TEST(A, DeadLineIsKept) TEST(A, LinearTime)\n", 1),
             ("elastic/a.cc", "Line a;\n", 0),
             ("core/a.h", "begin_(); begin_it(); begin();\n", 2),
             ("CHANGELOG.md", "mood\n", 0),

@@ -341,7 +341,7 @@ TEST_F(AgentFactsTest, WhatIsSaidOfAMemberNamesIt) {
   EXPECT_EQ(said(2, "member 21: it is gone"), "member 2: exited with status 3");
 }
 
-TEST_F(AgentFactsTest, ALineHasOneMember) {
+TEST_F(AgentFactsTest, ASlotHasOneMember) {
   run(1);
   const auto ask = [&](std::uint32_t size) {
     return coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, proto::ResizeRequest{size}});

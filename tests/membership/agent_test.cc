@@ -75,7 +75,7 @@ TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
   EXPECT_EQ(member_slot(0).occupied.load(), 6U);
 }
 
-TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
+TEST_F(AgentTest, ReadyIsToldOnceAndTheSlotIsWatched) {
   (void)join(0);
   const auto effects = from(0, proto::Ready{});
   EXPECT_EQ(sent<proto::MemberReady>(effects)->slot, 0);
@@ -195,7 +195,7 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_TRUE(agent_.on_owner_died(1).empty());
 }
 
-TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
+TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsSlotUntilItIsReaped) {
   ready(0);
   ready(1);
   const std::string why = "member 0 (pid 4711) was killed, but hangs in the kernel (nfs_wait)";
@@ -282,7 +282,7 @@ TEST_F(AgentTest, ARevokeIsToldToEveryCoordinatorThatAsks) {
   EXPECT_EQ(member_slot(0).revoked_up_to.load(), 2U);
 }
 
-TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
+TEST_F(AgentTest, ADeadSlotIsKeptAsLongAsItsSumsCount) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   set_state(0, Phase::kOpen, 1, Position::of(1));
@@ -302,7 +302,7 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
 }
 
 // Rule reap of tests/model: its other threads may still write into its buffers.
-TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
+TEST_F(AgentTest, ADeadSlotIsKeptUntilItsMemberIsReaped) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   (void)agent_.on_owner_died(1);
@@ -314,9 +314,9 @@ TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
   EXPECT_EQ(welcome->slot, 1);
 }
 
-// Rule lineuse of tests/model: of the dead member's word resume may depend, though no sum of it
+// Rule slotuse of tests/model: of the dead member's word resume may depend, though no sum of it
 // counts.
-TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
+TEST_F(AgentTest, ADeadSlotIsKeptWhileItsMemberIsInTheWorld) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 2, 2})});
   set_state(1, Phase::kCommitted, 1, Position::of(1));
@@ -329,9 +329,9 @@ TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
   EXPECT_EQ(welcome->slot, 1);
 }
 
-// Rule newline of tests/model: a member that gets a slot now enters none of the revoked
+// Rule newslot of tests/model: a member that gets a slot now enters none of the revoked
 // generations.
-TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
+TEST_F(AgentTest, ANewSlotIsClosedForEveryGenerationThatTheAgentKnowsOf) {
   ready(0);
   (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})});
   ready(1);

@@ -52,7 +52,7 @@ struct Member {
       sealed;         // its leaf buffers: what the seals say, what is in them, which intervals
   Byte value, donor;  // read for the result; of the copy
   Byte zombie, torn, late;  // dead but not reaped; threads in its buffers; a store to a result left
-  Byte line, exited;        // dead member + 1 whose line it got; exited with status 0
+  Byte slot, exited;        // dead member + 1 whose slot it got; exited with status 0
   Byte ring, restarts, bad;  // of a learner: last result in its ring; full rings; a byte is wrong
 };
 struct World {

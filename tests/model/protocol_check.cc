@@ -1,7 +1,7 @@
 // Breadth-first search over the protocol model: no promise broken, no deadlock, and from every
 // state a way to the end without a further fault. Prints the shortest trace of what goes wrong.
 //   usage: protocol_check [-h0 N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host]
-//   [-lines]
+//   [-slots]
 //                         [-finish] [-ring N] [-lease] [-heals] [-off RULE]... [-on RULE]...
 //                         [-none]
 //                         [-nbuf N] [-planrev] [-fence] [-votebystep] [-max states] [-nolive]
@@ -222,7 +222,7 @@ std::string parse(int argc, char** argv, Arguments* out) {
        }}};
   const std::map<std::string, std::function<void()>> plain = {
       {"-full", [&] { out->full = true; }},
-      {"-lines", [&] { o.reuse_lines = true; }},
+      {"-slots", [&] { o.reuse_slots = true; }},
       {"-finish", [&] { o.finish = true; }},
       {"-lease", [&] { o.lease = true; }},
       {"-heals", [&] { o.heals = true; }},

@@ -170,7 +170,7 @@ void leftover_moves(const Moves& moves) {
       moves.emit(t, "another thread of dead m{} stores its slice of result {}", i, m.at);
     }
     const Member& heir = moves.s.m[kJoiner];
-    if (m.torn == 0 || heir.line != i + 1 || (heir.pc != kComputing && heir.sealed_step == 0))
+    if (m.torn == 0 || heir.slot != i + 1 || (heir.pc != kComputing && heir.sealed_step == 0))
       continue;
     State t = moves.s;
     t.m[i].torn = 0;

@@ -30,7 +30,7 @@ struct Learner {
   [[nodiscard]] bool committed_on(int h, int step) const;
   [[nodiscard]] State again(bool counts) const;
 
-  void take_line() const;
+  void take_slot() const;
   void begin() const;
   void copy() const;
   void replay_from_members() const;
@@ -72,21 +72,21 @@ State Learner::again(bool counts) const {
   });
 }
 
-void Learner::take_line() const {
+void Learner::take_slot() const {
   for (int d = 0; d < kJoiner; ++d) {
     const Member& x = s.m[d];
     if (x.pc != kDead || x.phase == kNone || moves.o.host_of(d) != host) continue;
-    if ((has(kReapLine) && x.zombie != 0) || (has(kLineUse) && counts_on(moves, d))) continue;
-    State t = with([&](Member& n) { n.line = static_cast<Byte>(d + 1); });
+    if ((has(kReapSlot) && x.zombie != 0) || (has(kSlotUse) && counts_on(moves, d))) continue;
+    State t = with([&](Member& n) { n.slot = static_cast<Byte>(d + 1); });
     Member& old = t.m[d];
     old.phase = old.generation = old.step = old.marked = old.sealed_step = old.data = old.sealed =
         0;
-    moves.emit(t, "agent gives the joiner the line and the buffers of m{}", d);
+    moves.emit(t, "agent gives the joiner the slot and the buffers of m{}", d);
   }
 }
 
 void Learner::begin() const {
-  if (moves.o.reuse_lines && m.line == 0) take_line();
+  if (moves.o.reuse_slots && m.slot == 0) take_slot();
   if (moves.o.ring > 0 && m.restarts == 2) {
     return moves.emit(with([](Member& n) { n.pc = kLearnerReady; }),
                       "learner was too slow twice: training is to pause for its copy");

@@ -119,7 +119,7 @@ void snapshot_moves(const Moves& moves) {
   std::memset(&m, 0, sizeof m);
   m.pc = kIdle;
   const Agent& a = s.a[2];
-  if (moves.has(kNewLine)) m.revoked_up_to = std::max(a.revoked, s.w[a.world].generation);
+  if (moves.has(kNewSlot)) m.revoked_up_to = std::max(a.revoked, s.w[a.world].generation);
   World& x = t.w[s.worlds];
   x = {};
   x.generation = static_cast<Byte>(s.w[s.world].generation + 1);

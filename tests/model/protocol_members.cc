@@ -164,7 +164,7 @@ void Self::reduce() const {
     const bool here = moves.o.host_of(k) == host && x.pc != kDead;
     return !here || moves.generation(x.world) >= world.generation;
   };
-  if (has(kGate) && !all_of_world(left)) return;
+  if (has(kLeaveFirst) && !all_of_world(left)) return;
   moves.emit(with([&](Member& n) { n.pc = kWrite, n.value = value; }),
              "m{} reads all seals of step {}", i, m.at);
 }
@@ -244,7 +244,7 @@ void Self::open_next() const {
 void Self::finish() const {
   moves.emit(with([&](Member& n) {
                n.pc = kDead, n.exited = 1;
-               if (!has(kFinishWord)) n.phase = kNone;  // its line is given back at once
+               if (!has(kFinishWord)) n.phase = kNone;  // its slot is given back at once
              }),
              "m{} exits with status 0: finish() is committed", i);
 }

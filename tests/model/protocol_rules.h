@@ -10,24 +10,24 @@ namespace regroup::model::protocol {
 inline constexpr int kJoiner = 4;
 
 enum Rule : std::uint8_t {
-  kReopen,     // revoke marks committed words too, and only an unmarked one may open the next step
-  kCatchUp,    // who applies the result of `resume` says so in its word; resume never decreases
-  kJoinFails,  // joining g fails if g is revoked already ("revoked up to" only grows)
-  kUnseal,     // a seal is withdrawn before its buffer is written again
-  kRevokeOld,  // a revoke of g closes words of earlier generations too
-  kHello,      // a restarted coordinator asks the agents what they know
-  kNewNumber,  // after a restart the next generation is above every journaled one
-  kAllWords,   // resume counts the words of dead members and of learners
-  kJournal,    // a World is journaled before it is announced
-  kSeqVote,    // (no effect here: votes are monotonic)
-  kGate,       // nobody writes a result of g+1 before all of g on its host left g
-  kFence,      // agents refuse lower incarnations and older Worlds
-  kSeedHost,   // a host that holds seals of the plan counts as lost like one with members
-  kJoinFetch,  // a joiner behind resume copies the result from a member
+  kReopen,      // revoke marks committed words too, and only an unmarked one may open the next step
+  kCatchUp,     // who applies the result of `resume` says so in its word; resume never decreases
+  kJoinFails,   // joining g fails if g is revoked already ("revoked up to" only grows)
+  kUnseal,      // a seal is withdrawn before its buffer is written again
+  kRevokeOld,   // a revoke of g closes words of earlier generations too
+  kHello,       // a restarted coordinator asks the agents what they know
+  kNewNumber,   // after a restart the next generation is above every journaled one
+  kAllWords,    // resume counts the words of dead members and of learners
+  kJournal,     // a World is journaled before it is announced
+  kSeqVote,     // (no effect here: votes are monotonic)
+  kLeaveFirst,  // nobody writes a result of g+1 before all of g on its host left g
+  kFence,       // agents refuse lower incarnations and older Worlds
+  kSeedHost,    // a host that holds seals of the plan counts as lost like one with members
+  kJoinFetch,   // a joiner behind resume copies the result from a member
   kIncarnation,  // the guardian counts incarnations
   kLastWrite,    // only the thread that holds the robust futex writes results
-  kReapLine,     // a dead member's buffers are used again only after its reap
-  kLineUse,      // and not while a World still counts on its word or its seals
+  kReapSlot,     // a dead member's buffers are used again only after its reap
+  kSlotUse,      // and not while a World still counts on its word or its seals
   kFinishFirst,  // exit 0 only after finish() committed
   kFinishWord,   // the word of a member that finished still counts
   kFinishJoin,   // no joiner is admitted once finish() committed
@@ -37,7 +37,7 @@ enum Rule : std::uint8_t {
   kLeaseWord,    // the lease's end stands in the arena, and members look there before they commit
   kLeaseTold,    // an agent whose lease has ended says so as of a revoke
   kLeaseFresh,   // and takes no World that was sent before it did
-  kNewLine,      // a new member's line is closed for every generation that its agent knows of
+  kNewSlot,      // a new member's slot is closed for every generation that its agent knows of
   kHold,         // an agent ends its members only when nobody can restart the coordinator any more
   kRingCommit,   // a learner gets committed results only
   kRingKept,     // and each stays in the ring until it is replayed
@@ -50,8 +50,8 @@ enum Rule : std::uint8_t {
 inline constexpr const char* kRuleNames[kRules] = {
     "reopen",     "catch",     "join",      "sealinv",   "revle",      "hello",    "newgen",
     "learn",      "jbefore",   "seqvote",   "late",      "incfence",   "seedhost", "jfetch",
-    "incj",       "lastwrite", "reap",      "lineuse",   "finexit",    "finword",  "finjoin",
-    "leaseclose", "leasewait", "leaseword", "leasetold", "leasefresh", "newline",  "hold",
+    "incj",       "lastwrite", "reap",      "slotuse",   "finexit",    "finword",  "finjoin",
+    "leaseclose", "leasewait", "leaseword", "leasetold", "leasefresh", "newslot",  "hold",
     "ringcommit", "ringkept",  "prove",     "learnstop", "behind",     "learnvote"};
 
 struct Options {
@@ -62,7 +62,7 @@ struct Options {
   int on_host[2] = {2, 1};  // members 0, 1 and 2, 3
   bool joiner = false;
   int joiner_host = 2;
-  bool reuse_lines = false;  // the joiner may get the line of a dead member
+  bool reuse_slots = false;  // the joiner may get the slot of a dead member
   bool finish = false;       // finish() follows the last step
   int ring = 0;  // results that a learner's ring holds; 0: it reads those of the members
   // Time passes for agents without a coordinator, and there is a snapshot of step 0.

@@ -150,7 +150,7 @@ TEST(TransactionModel, ResultsOfTwoGenerationsAreNeverWrittenAtOnce) {
   expect_holds(kFenceAndIdle, {.kills = 1});
 }
 
-TEST(TransactionModel, TheGateOpensThroughTheDoorbell) {
+TEST(TransactionModel, TheFenceOpensThroughTheDoorbell) {
   expect_holds(kFenceWithBells);
   expect_holds(kLetGoWithBells);
 }
@@ -291,13 +291,13 @@ TEST(TransactionModel, MutantSkipsOneRing) {
   expect_caught(silent_revoke, {.members = 2, .positions = kOneStep, .holds = true}, {.kills = 1});
 }
 
-TEST(TransactionModel, MutantGateIgnoresWhoHasLeft) {
+TEST(TransactionModel, MutantFenceIgnoresWhoHasLeft) {
   Code code;
   code.out = [](const Number&, Generation) { return true; };
   expect_caught(code, kFence);
 }
 
-TEST(TransactionModel, MutantGateIsOneGenerationTooEarly) {
+TEST(TransactionModel, MutantFenceIsOneGenerationTooEarly) {
   Code code;
   code.out = [](const Number& left, Generation g) { return left.load() + 2 >= g; };
   expect_caught(code, kFence);
@@ -309,7 +309,7 @@ TEST(TransactionModel, MutantMemberStandsBehindTheGenerationThatItEnters) {
   expect_caught(code, kFence);
 }
 
-TEST(TransactionModel, MutantLineOfAWarmMemberStandsInTheNewestWorld) {
+TEST(TransactionModel, MutantSlotOfAWarmMemberStandsInTheNewestWorld) {
   Code code;
   code.hand_out = [](Number& left) { left.store(1); };
   expect_caught(code, kFenceAndIdle);

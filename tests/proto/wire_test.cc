@@ -316,7 +316,7 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
   }
 }
 
-TEST(WireSense, OfALineIsAsked) {
+TEST(WireSense, OfASlotIsChecked) {
   const std::vector<Change<SlotReport>> changes = {
       {"slot 128 is out of range", [](SlotReport& l) { l.slot = kMaxSlots; }},
       {"slot 1 has 33 seals",

@@ -37,7 +37,7 @@ TEST(ArenaMemory, TooMuchMemoryNamesWantedThereAndTheLimit) {
   EXPECT_THAT(arena.status().message(), testing::ContainsRegex(kThereAndLimit));
 }
 
-TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
+TEST(ArenaMemory, ASlotTakesMemoryWhenItHasAnOwner) {
   ArenaSpec spec = small_spec();
   spec.elements = 1 << 20;
   const std::uint64_t slot_bytes =
@@ -63,7 +63,7 @@ TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
   EXPECT_EQ(memory_of(*arena), arena_bytes(spec));
 }
 
-TEST(ArenaMemory, ALineIsReservedOnce) {
+TEST(ArenaMemory, ASlotIsReservedOnce) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   for (proto::MemberId owner = 0; owner < 3; ++owner) {
@@ -75,9 +75,9 @@ TEST(ArenaMemory, ALineIsReservedOnce) {
   }
 }
 
-class Lines : public testing::Test {
+class ReservedSlots : public testing::Test {
  protected:
-  Lines() {
+  ReservedSlots() {
     auto made = Arena::create(small_spec());
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     arena_ = std::move(*made);
@@ -85,7 +85,7 @@ class Lines : public testing::Test {
     EXPECT_NE(header, MAP_FAILED);
     header_ = static_cast<arena_layout::Header*>(header);
   }
-  ~Lines() override { ::munmap(header_, 4096); }
+  ~ReservedSlots() override { ::munmap(header_, 4096); }
 
   base::Status reserve(proto::SlotIndex slot, std::uint64_t available,
                        base::Duration timeout = std::chrono::seconds(5)) {
@@ -103,7 +103,7 @@ class Lines : public testing::Test {
   std::atomic<proto::SlotIndex> dead_{proto::kMaxSlots};
 };
 
-TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
+TEST_F(ReservedSlots, ThatDoNotFitAreRefusedAndLetTheNextTry) {
   const std::uint64_t before = memory_of(arena_);
   const base::Status status = reserve(1, 5000);
   ASSERT_EQ(status.code(), base::Code::kResourceExhausted);
@@ -118,7 +118,7 @@ TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
   EXPECT_THAT(reserve(0, 5000).message(), testing::StartsWith("arena slot 0: "));
 }
 
-TEST_F(Lines, TakeTheirMemoryOneAfterTheOther) {
+TEST_F(ReservedSlots, TakeTheirMemoryOneAfterTheOther) {
   header_->reserving.store(3);
   std::atomic<bool> done{false};
   std::thread other([&] {
@@ -132,7 +132,7 @@ TEST_F(Lines, TakeTheirMemoryOneAfterTheOther) {
   EXPECT_EQ(header_->reserving.load(), 0U);
 }
 
-TEST_F(Lines, WaitForNobodyWhoIsDeadOrStands) {
+TEST_F(ReservedSlots, WaitForNobodyWhoIsDeadOrStands) {
   header_->reserving.store(3);
   const base::Status status = reserve(0, 1 << 30, std::chrono::milliseconds(30));
   EXPECT_EQ(status.code(), base::Code::kDeadlineExceeded);

@@ -213,7 +213,7 @@ TEST(Arena, AWorldThatDoesNotFitIsRefusedOnReading) {
   }
 }
 
-TEST(Arena, LinesOfOtherNodesAreNotItsBusiness) {
+TEST(Arena, AcceptsWorldsWithSlotsOfOtherNodes) {
   ArenaSpec spec = small_spec();
   spec.node = 4;
   auto arena = Arena::create(spec);
@@ -247,7 +247,7 @@ TEST(Arena, ReadersBesideAPublisherSeeWholeWorldsOnly) {
   EXPECT_GT(good, 0U);
 }
 
-TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
+TEST(Arena, AssignSlotBringsEveryWordBackToItsStart) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   ASSERT_TRUE(arena->publish_world(world_of(5)).ok());
@@ -273,7 +273,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   EXPECT_TRUE(std::isnan(member_slot.loss.load()));
 }
 
-TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
+TEST(Arena, TheFenceWaitsForTheLivingMembersOfEarlierGenerations) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   EXPECT_TRUE(all_left_before(*arena, 9));  // no members
@@ -291,7 +291,7 @@ TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
   EXPECT_FALSE(all_left_before(*arena, 3));
 }
 
-TEST(Arena, RingAllRingsEveryOccupiedLineButOne) {
+TEST(Arena, RingAllRingsEveryOccupiedSlotButOne) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   arena->assign_slot(0, 0);

@@ -27,10 +27,13 @@ sys.path.insert(0, str(HERE / "tests/lint"))
 import words_test  # noqa: E402
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+# `Options options`, a class's own options by value, is none.
 WRITER = re.compile(
-    r"(?<!const )(?<![\w:])(?:\w+::)*(?:Options|JobSpec)(?:[&*] ?| "
-    r"[&*]?)(?:options|spec)\b(?!\s*[({=])"
+    r"(?<!const )(?<![\w:])"
+    r"(?:(?:\w+::)*(?:Options|JobSpec)(?:[&*] ?| [&*])|(?:\w+::)+(?:Options|JobSpec) |JobSpec )"
+    r"(?:options|spec)\b(?!\s*[({=])"
 )
+ADDRESS = re.compile(r"(?<=\])\([^)]*\)|\S*://\S*")
 PARSERS = (
     "launcher/options/",
     "launcher/cli/",
@@ -104,18 +107,13 @@ def installed_headers(root: Path) -> list[str]:
 
 
 def longest_line(text: str) -> int:
-    """In characters, outside tables, code blocks and lines with an address."""
+    """In characters, outside tables and code blocks, addresses not counted."""
     longest, code = 0, False
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
             code = not code
-        elif (
-            not code
-            and not line.lstrip().startswith("|")
-            and "://" not in line
-            and "](" not in line
-        ):
-            longest = max(longest, len(line))
+        elif not code and not line.lstrip().startswith("|"):
+            longest = max(longest, len(ADDRESS.sub("", line)))
     return longest
 
 
