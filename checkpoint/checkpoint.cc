@@ -153,9 +153,10 @@ Status Checkpoint::read(std::size_t tensor, const Box& box, std::span<std::byte>
   const Tensor& of = manifest_.tensors[tensor];
   const std::uint64_t size = *size_of_dtype(of.dtype);
   if (!lies_within(box, of.shape) || out.size() != *volume_of(box.count) * size) {
-    return base::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes",
-                                              base::escaped(of.name), to_string(box),
-                                              to_string(whole(of.shape)), out.size()));
+    return base::invalid_argument(fmt::format(
+        "tensor {}: cannot read box {} of {} into a buffer of {} bytes; expected a box inside the "
+        "tensor and a buffer of its size",
+        base::escaped(of.name), to_string(box), to_string(whole(of.shape)), out.size()));
   }
   if (out.empty()) return {};
   for (const Piece& piece : of.pieces) {

@@ -77,7 +77,8 @@ Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_o
   if (!size) return damaged("tensor {}: unknown type {:?}", escaped(tensor.name), tensor.dtype);
   const auto volume = volume_of(tensor.shape);
   if (tensor.shape.size() > kMaxRank || !volume || *volume > kMostBytes / *size)
-    return damaged("tensor {}: too large", escaped(tensor.name));
+    return damaged("tensor {}: {} dimensions, or more than {} bytes; at most {} dimensions",
+                   escaped(tensor.name), tensor.shape.size(), kMostBytes, kMaxRank);
   for (const Piece& piece : tensor.pieces)
     REGROUP_RETURN_IF_ERROR(check_piece(manifest, tensor, piece, *size));
   if (!whole_one) return {};

@@ -197,7 +197,8 @@ nb::list PythonSession::save_targets(nb::handle self) {
 void PythonSession::saved(std::size_t target) {
   const Entered entered(this);
   if (target >= targets_)
-    raise(base::invalid_argument(fmt::format("saved: target {} of {}", target, targets_)));
+    raise(base::invalid_argument(fmt::format(
+        "saved: target {} is out of range; save_targets() returned {}", target, targets_)));
   session_->saved(target);
 }
 

@@ -51,8 +51,11 @@ base::Status check(const ArenaSpec& s) {
   if (s.elements > kLargest / s.element_bytes / (s.slots * s.buffers_per_slot + 2ULL) ||
       s.snapshot_bytes > kLargest || s.save_bytes > kLargest ||
       s.kept_results > proto::kMaxKeptResults) {
-    return base::invalid_argument(fmt::format(
-        "arena: {} elements and {} bytes of state are too many", s.elements, s.snapshot_bytes));
+    return base::invalid_argument(
+        fmt::format("arena: {} elements in each of {} buffers, {} bytes of state, {} bytes of "
+                    "saves and {} results exceed the limits ({} bytes each, {} results)",
+                    s.elements, s.slots * s.buffers_per_slot + 2ULL, s.snapshot_bytes, s.save_bytes,
+                    s.kept_results, kLargest, proto::kMaxKeptResults));
   }
   return {};
 }
@@ -272,7 +275,10 @@ base::Result<proto::World> Arena::read_world(proto::Generation generation) const
   if (world->shards != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
       !std::all_of(world->members.begin(), world->members.end(),
                    [&](const proto::WorldMember& m) { return here(m.slot_id); })) {
-    return base::data_loss(fmt::format("World {} does not fit this arena", generation));
+    return base::data_loss(fmt::format(
+        "World {} in the arena: {} shards, or a slot out of range; expected {} shards and slots "
+        "below {}",
+        generation, world->shards, spec_.shards, spec_.slots));
   }
   return world;
 }

@@ -113,8 +113,9 @@ Result<Halving> plan_halving(std::size_t host, std::span<const TreeNodes> by_hos
                              std::uint32_t leaves) {
   REGROUP_ASSIGN_OR_RETURN(auto whole, plan_merge(by_host, leaves, true));
   if (whole.tree_nodes != TreeNodes{{0, leaves}}) {
-    return base::invalid_argument(fmt::format("sum: the hosts together hold{} of {} leaves",
-                                              text_of(whole.tree_nodes), leaves));
+    return base::invalid_argument(
+        fmt::format("sum: the hosts together hold{}; expected each of {} leaves once",
+                    text_of(whole.tree_nodes), leaves));
   }
   Halving out;
   out.base = std::bit_floor(by_host.size());

@@ -143,16 +143,16 @@ std::vector<Spec> elsewhere_options() {
                        {{"xml"}, ""},
                        {{"display-comm"}, ""},
                        {{"display-comm-finalize"}, ""},
-                       {{"xml-file"}, "FILE"},
-                       {{"cartofile", "cf"}, "FILE"},
+                       {{"xml-file"}, "FILE"}}));
+  append(out, ignored(kJob, kAny, "ignored; for hints of the MPI standard to mpiexec",
+                      {{{"soft"}, "LIST"}, {{"arch"}, "NAME"}, {{"file"}, "FILE"}}));
+  append(out, ignored(kJob, kAny, "ignored; for settings of Open MPI's runtime",
+                      {{{"cartofile", "cf"}, "FILE"},
                        {{"personality"}, "NAME"},
-                       {{"soft"}, "LIST"},
-                       {{"arch"}, "NAME"},
-                       {{"file"}, "FILE"},
                        {{"index-argv-by-rank"}, ""},
                        {{"stream-buffering"}, "0|1|2"},
-                       {{"gpu-support"}, "BOOL"},
-                       {{"pset"}, "NAME"}}));
+                       {{"gpu-support"}, "BOOL"}}));
+  append(out, ignored(kJob, kAny, "ignored; for names of PMIx process sets", {{{"pset"}, "NAME"}}));
   append(out, ignored(kJob, kAny, "ignored; for an allocation that grows",
                       {{{"add-host"}, "HOSTS"}, {{"add-hostfile"}, "FILE"}}));
   append(out, ignored(kJob, kAny, "ignored; for hydra's proxies on other hosts",
@@ -163,27 +163,28 @@ std::vector<Spec> elsewhere_options() {
                        {{"nameserver"}, "WHERE"},
                        {{"disable-hostname-propagation"}, ""},
                        {{"enable-hostname-propagation"}, ""},
-                       {{"order-nodes"}, "ORDER"},
                        {{"localhost"}, "NAME"},
-                       {{"usize"}, "N"},
                        {{"pmi-port"}, ""},
                        {{"skip-launch-node"}, ""},
                        {{"demux"}, "NAME"},
                        {{"topolib"}, "NAME"},
-                       {{"membind"}, "POLICY"},
-                       {{"rankmap"}, "MAP"},
-                       {{"profile"}, ""},
-                       {{"info"}, ""},
-                       {{"prepend-pattern"}, "PATTERN"},
-                       {{"output-from"}, "RANKS"},
-                       {{"gpus-per-proc"}, "N"},
-                       {{"gpu-subdevs-per-proc"}, "N"},
                        {{"pmi-connect"}, "MODE"},
-                       {{"print-rank-map"}, ""},
                        {{"hostlist-file"}, "FILE"},
-                       {{"memory-alloc-kinds"}, "LIST"},
-                       {{"hybrid-hosts"}, ""},
-                       {{"gtool"}, "COMMAND"}}));
+                       {{"hybrid-hosts"}, ""}}));
+  append(out, ignored(kJob, kAny, "ignored; for MPI_UNIVERSE_SIZE", {{{"usize"}, "N"}}));
+  append(out, ignored(kJob, kAny, "ignored; for the order of ranks and hosts",
+                      {{{"order-nodes"}, "ORDER"}, {{"rankmap"}, "MAP"}}));
+  append(out, ignored(kJob, kAny, "ignored; for placement of memory on NUMA nodes",
+                      {{{"membind"}, "POLICY"}}));
+  append(out, ignored(kJob, kAny, "ignored; for reports of hydra about itself and the ranks",
+                      {{{"profile"}, ""}, {{"info"}, ""}, {{"print-rank-map"}, ""}}));
+  append(out, ignored(kJob, kAny, "ignored; for labels and choice of output lines",
+                      {{{"prepend-pattern"}, "PATTERN"}, {{"output-from"}, "RANKS"}}));
+  append(out, ignored(kJob, kAny, "ignored; for GPUs of each rank, see --gpus-per-rank",
+                      {{{"gpus-per-proc"}, "N"}, {{"gpu-subdevs-per-proc"}, "N"}}));
+  append(out, ignored(kJob, kAny, "ignored; for kinds of memory of MPI 4.1",
+                      {{{"memory-alloc-kinds"}, "LIST"}}));
+  append(out, ignored(kJob, kAny, "ignored; for tools that wrap ranks", {{{"gtool"}, "COMMAND"}}));
   append(out, ignored(kJob, kAny, "ignored; for torchrun's rendezvous and logs",
                       {{{"standalone"}, ""},
                        {{"rdzv-backend"}, "NAME"},

@@ -124,7 +124,8 @@ void Coordinator::end_hello_before_world_1() {
   const LaunchUntilJoin::Found found = launch_.find(now_, members_, any_joined);
   if (found == LaunchUntilJoin::Found::kNone) return;
   if (found == LaunchUntilJoin::Found::kInterrupted) {
-    outbox_.note("the coordinator ended in the middle of a launch: it is made again");
+    outbox_.note(
+        "the coordinator was restarted while members were being launched: they are launched again");
     return dismiss_launch();
   }
   for (const auto& [id, r] : members_.all()) {

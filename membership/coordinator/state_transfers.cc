@@ -56,7 +56,8 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
       if (!r.lacks_results() || (transfer_ && transfer_->learners.contains(id))) continue;
       r.catch_up_with(CatchUpEvent::kUndone);
       return fmt::format(
-          "member {} is copied to inside the regroup: no source has the results that it lacks", id);
+          "member {} gets the state inside the regroup: no source has the results that it lacks",
+          id);
     }
   }
   if (!transfer_) {

@@ -138,7 +138,7 @@ TEST_F(TreeSums, HaveTheSameBitsWhichHostHoldsWhat) {
 TEST_F(TreeSums, FailIfTheHostsTogetherLackALeaf) {
   const std::vector<std::vector<Sealed>> held = {{{{0, 1}, Bytes(8)}}, {{{2, 3}, Bytes(8)}}};
   EXPECT_EQ(run({0, 1}, 3, 8, Dtype::kInt64, held),
-            "sum: the hosts together hold [0,1) [2,3) of 3 leaves");
+            "sum: the hosts together hold [0,1) [2,3); expected each of 3 leaves once");
 }
 
 }  // namespace

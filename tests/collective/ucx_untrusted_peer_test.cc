@@ -271,7 +271,7 @@ TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
       {"ours", as_nodes({{1, 2}}), "not disjoint nodes"},
       {"backwards", as_nodes({{1, 0}}), "not disjoint nodes"},
       {"beyond", as_nodes({{2, 3}}), "not disjoint nodes"},
-      {"nothing", {}, "hold [1,2) of 2 leaves"}};
+      {"nothing", {}, "hold [1,2); expected each of 2 leaves once"}};
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     board_->through = 0;

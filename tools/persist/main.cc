@@ -76,7 +76,8 @@ base::Result<std::string> read_description() {
     if (count == 0) return text;
     text.append(part.data(), static_cast<std::size_t>(count));
     if (text.back() == '\n') return text;  // the agent keeps its end open
-    if (text.size() > kLargest) return base::invalid_argument("description: too large");
+    if (text.size() > kLargest)
+      return base::invalid_argument(fmt::format("description: more than {} bytes", kLargest));
   }
 }
 
