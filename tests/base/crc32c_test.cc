@@ -34,7 +34,7 @@ std::vector<std::byte> random_bytes(std::size_t count) {
   return out;
 }
 
-TEST_P(Crc32cTest, VectorsOfTheRfc) {
+TEST_P(Crc32cTest, HasTheValuesOfTheRfc) {
   EXPECT_EQ(crc(bytes_from(32, 0, 0)), 0x8a9136aaU);
   EXPECT_EQ(crc(bytes_from(32, 0xff, 0)), 0x62a8ab43U);
   EXPECT_EQ(crc(bytes_from(32, 0, 1)), 0x46dd794eU);
@@ -91,7 +91,7 @@ TEST_P(Crc32cTest, FindsEveryFlippedBit) {
 INSTANTIATE_TEST_SUITE_P(All, Crc32cTest, testing::ValuesIn(all_crc32c_kernels()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Crc32c, TheChosenOneIsUsable) {
+TEST(Crc32c, ChoosesAUsableImplementation) {
   const auto bytes = random_bytes(1000);
   EXPECT_EQ(crc32c(bytes), crc32c_portable(bytes));
   EXPECT_TRUE(all_crc32c_kernels().back().usable());

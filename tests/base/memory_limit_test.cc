@@ -107,7 +107,7 @@ TEST_F(MemoryLimitTest, WithoutMeminfoItSaysSo) {
   EXPECT_NE(found.status().message().find("MemAvailable"), std::string::npos);
 }
 
-TEST(MemoryLimit, ThisMachineHasOne) {
+TEST(MemoryLimit, IsKnownOnThisMachine) {
   const auto found = memory_limit();
   ASSERT_TRUE(found.ok()) << found.status().to_string();
   EXPECT_GT(found->available, 0U);

@@ -11,14 +11,14 @@ namespace {
 
 using Elements = std::vector<std::uint64_t>;
 
-TEST(Box, VolumeOfWhatCannotBe) {
+TEST(Box, VolumeIsUnknownIfItOverflows) {
   EXPECT_EQ(volume_of({}), 1);
   EXPECT_EQ(volume_of({3, 0, 5}), 0);
   EXPECT_EQ(volume_of({1ULL << 40, 1ULL << 40}), std::nullopt);
   EXPECT_EQ(volume_of({1ULL << 63, 1ULL << 63, 0}), 0);
 }
 
-TEST(Box, LiesWithin) {
+TEST(Box, KnowsWhetherItLiesWithinAnother) {
   EXPECT_TRUE(lies_within({{1}, {2}}, {3}));
   EXPECT_FALSE(lies_within({{2}, {2}}, {3}));
   EXPECT_FALSE(lies_within({{UINT64_MAX}, {2}}, {3}));  // no sum overflows
@@ -71,7 +71,7 @@ TEST(Box, RunsAreAsLongAsTheyCanBe) {
   EXPECT_EQ(runs_of({{0, 1, 0}, {4, 2, 6}}, all, all).size(), 4U);
 }
 
-TEST(Box, Tilings) {
+TEST(Box, RecognisesTilings) {
   const Shape shape = {4, 3};
   const auto why = [&](std::vector<Box> boxes) { return tiling_error(shape, boxes); };
   EXPECT_FALSE(why({whole(shape)}));

@@ -55,7 +55,7 @@ class DirectoryTest : public testing::Test {
       (fs::temp_directory_path() / ("checkpoints-" + std::to_string(::getpid()))).string();
 };
 
-TEST(StepNames, AreWhatTheySay) {
+TEST(StepNames, SurviveARoundTrip) {
   EXPECT_EQ(name_of_step(1234), "step-00001234");
   EXPECT_EQ(step_of_name("step-00001234"), 1234);
   EXPECT_EQ(step_of_name(name_of_step(12345678901)), 12345678901);
@@ -123,7 +123,7 @@ TEST_F(DirectoryTest, AJobThatIsEndingIsNamedAsSuch) {
   }
 }
 
-TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {
+TEST_F(DirectoryTest, SetsADamagedCheckpointAsideWithItsReason) {
   for (const proto::Step step : {1, 2, 3}) ASSERT_TRUE(save(step).ok());
   std::ofstream(path("step-00000003/a.h5")) << "dat!";
   fs::remove(path("step-00000002/MANIFEST"));
@@ -143,7 +143,7 @@ TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {
   EXPECT_TRUE(fs::exists(path("damaged-step-00000003.1/REASON")));
 }
 
-TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
+TEST_F(DirectoryTest, RemovesANewerCheckpointSetAsideOnceItIsMadeAgain) {
   for (const proto::Step step : {5, 10, 15, 20, 25, 30}) ASSERT_TRUE(save(step).ok());
   ASSERT_EQ(*prepare_local(root_, 10), (Steps{30, 25, 20, 15}));
   // No more of them than checkpoints are kept, the newest.
@@ -164,7 +164,7 @@ TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
   EXPECT_TRUE(fs::exists(path("newer-step-00000030.x")));
 }
 
-TEST_F(DirectoryTest, WhatWasDamagedGoesOnceEnoughIsCommittedAgain) {
+TEST_F(DirectoryTest, RemovesDamagedCheckpointsOnceEnoughAreCommitted) {
   for (const proto::Step step : {1, 2, 3, 4, 5}) ASSERT_TRUE(save(step).ok());
   for (const proto::Step step : {2, 3, 4, 5})
     std::ofstream(path(name_of_step(step) + "/a.h5")) << "dat!";
@@ -182,7 +182,7 @@ TEST_F(DirectoryTest, WhatWasDamagedGoesOnceEnoughIsCommittedAgain) {
   EXPECT_EQ(steps(), (Steps{7, 6, 5, 4, 3, 1}));
 }
 
-TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {
+TEST_F(DirectoryTest, ReadsTheNewestOfSeveralPlacesOnly) {
   for (const proto::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
   const std::string other = path("other");
   fs::create_directories(other);
@@ -213,13 +213,13 @@ TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {
   EXPECT_TRUE(fs::exists(other + "/damaged-step-00000002/REASON"));
 }
 
-TEST_F(DirectoryTest, NothingThereIsNoError) {
+TEST_F(DirectoryTest, AnEmptyDirectoryIsNoError) {
   EXPECT_FALSE(newest_good(root_, true, [](const std::string&) {})->has_value());
   EXPECT_FALSE(newest_good(path("none"), true, [](const std::string&) {})->has_value());
   EXPECT_EQ(list(path("none")).code(), base::Code::kNotFound);
 }
 
-TEST_F(DirectoryTest, LatestIsBelievedByNobody) {
+TEST_F(DirectoryTest, IgnoresTheLatestFile) {
   for (const proto::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
   std::ofstream(path("LATEST")) << "step-00000001\n";
   EXPECT_EQ((*newest_good(root_, false, [](const std::string&) {}))->step, 2);

@@ -30,7 +30,7 @@ std::size_t cached(int fd) {
                : 0;
 }
 
-TEST(ReadAhead, BringsWhatIsNotThereAlsoBehindWhatIs) {
+TEST(ReadAhead, ReadsMissingPagesAlsoAfterCachedOnes) {
   std::string name = (std::filesystem::temp_directory_path() / "ahead-XXXXXX").string();
   const base::Fd fd(::mkstemp(name.data()));
   ASSERT_TRUE(fd.valid());

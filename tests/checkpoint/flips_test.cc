@@ -110,7 +110,7 @@ class Flips : public testing::Test {
   std::vector<std::string> files_;
 };
 
-TEST_F(Flips, InEveryByteOfASmallCheckpointAreFound) {
+TEST_F(Flips, AreFoundInEveryByteOfASmallCheckpoint) {
   save(2);
   std::mt19937_64 random(2);
   std::uint64_t flips = 0;
@@ -124,7 +124,7 @@ TEST_F(Flips, InEveryByteOfASmallCheckpointAreFound) {
   EXPECT_GT(flips, 8000U);
 }
 
-TEST_F(Flips, AtRandomInALargeCheckpointAreFound) {
+TEST_F(Flips, AreFoundAtRandomInALargeCheckpoint) {
   save(5000);  // 20 MB: pieces of more than one block
   const int flips = std::getenv("REGROUP_TEST_FULL") != nullptr ? 20'000 : 300;
   std::mt19937_64 random(3);
@@ -164,7 +164,7 @@ TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
 }
 
 // From 32 MiB of a piece on.
-TEST_F(Flips, WhatSeveralThreadsLoadIsWhole) {
+TEST_F(Flips, SeveralThreadsLoadWholeTensors) {
   if (usable_cores() < 2) GTEST_SKIP() << "one thread loads on one core";
   save(20'000);
   const std::string file = files_[2];
@@ -182,7 +182,7 @@ TEST_F(Flips, WhatSeveralThreadsLoadIsWhole) {
   EXPECT_EQ(load(), "all");
 }
 
-TEST_F(Flips, LargeBoxesComeToAnyAddress) {
+TEST_F(Flips, LargeBoxesLoadToAnyAddress) {
   save(5000);
   const auto opened = Checkpoint::open(path_);
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();

@@ -17,7 +17,7 @@ base::Result<Manifest> parse(const std::string& text) {
   return parse_manifest(std::as_bytes(std::span(text)), "MANIFEST");
 }
 
-TEST(Manifest, RoundTrip) {
+TEST(Manifest, SurvivesARoundTrip) {
   const auto back = parse(encode(sample_manifest()));
   ASSERT_TRUE(back.ok()) << back.status().message();
   EXPECT_EQ(*back, sample_manifest());
@@ -48,7 +48,7 @@ TEST(Manifest, SaysWhatIsWrongWithANameByItsBeginningAndLength) {
 }
 
 // Contents that a faulty or malicious writer may put under a valid checksum.
-TEST(Manifest, RefusesWhatCannotBe) {
+TEST(Manifest, RefusesImpossibleValues) {
   const std::pair<const char*, std::function<void(Manifest&)>> kBad[] = {
       {"a file elsewhere", [](Manifest& m) { m.files[0].name = "../passwd"; }},
       {"a file that is the manifest", [](Manifest& m) { m.files[0].name = "MANIFEST"; }},
@@ -85,7 +85,7 @@ std::string with_checksum(const std::string& body) {
   return body + trailer;
 }
 
-TEST(Manifest, RefusesJsonThatIsNone) {
+TEST(Manifest, RefusesInvalidJson) {
   for (const char* body :
        {"", "{", "[]", "null", "{}", "{\"format\":\"regroup-checkpoint\",\"version\":\"1\"}"})
     EXPECT_EQ(parse(with_checksum(body)).code(), base::Code::kDataLoss) << body;
@@ -99,7 +99,7 @@ TEST(Manifest, NamesTheVersionItDoesNotRead) {
   EXPECT_NE(later.status().message().find("version 2, expected 1 to 1"), std::string::npos);
 }
 
-TEST(Manifest, PartsOfWritersMakeOne) {
+TEST(Manifest, MergesThePartsOfWriters) {
   const Manifest all = sample_manifest();
   std::vector<Manifest> parts(2, all);
   for (std::uint32_t w = 0; w < 2; ++w) {

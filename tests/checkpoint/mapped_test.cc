@@ -62,7 +62,7 @@ TEST_F(Mapped, SumsWhatIsInThePageCache) {
   }
 }
 
-TEST_F(Mapped, HasNoSumOfWhatIsNotThere) {
+TEST_F(Mapped, SumsNoUncachedPages) {
   const SigbusGuard guard;
   EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, 2 * kMappedBytes), std::nullopt);
   cut(kMappedBytes / 2);
@@ -70,7 +70,7 @@ TEST_F(Mapped, HasNoSumOfWhatIsNotThere) {
   EXPECT_EQ(sum_mapped(guard, -1, 0, kMappedBytes), std::nullopt);
 }
 
-TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
+TEST_F(Mapped, DetectsAFileThatIsTruncatedDuringARead) {
   const auto mapping = map();
   const SigbusGuard guard;
   std::uint32_t crc = 0;
@@ -116,7 +116,7 @@ TEST_F(Mapped, SumsByThreadsWhileTheFileChangesItsSize) {
 
 sigjmp_buf g_back;
 
-TEST_F(Mapped, LeavesOtherSignalsToWhoHadThemBefore) {
+TEST_F(Mapped, PassesOtherSignalsToTheEarlierHandler) {
   struct sigaction own {
   }, before{};
   own.sa_handler = [](int) { ::siglongjmp(g_back, 1); };
@@ -144,7 +144,7 @@ TEST_F(Mapped, LeavesOtherSignalsToWhoHadThemBefore) {
   EXPECT_EQ(now.sa_handler, own.sa_handler);
 }
 
-TEST_F(Mapped, LetsOthersEndTheProcess) {
+TEST_F(Mapped, AForeignSigbusEndsTheProcess) {
   const pid_t child = ::fork();
   if (child == 0) {
     (void)::signal(SIGBUS, SIG_DFL);

@@ -109,7 +109,7 @@ TEST_F(PublicCheckpoint, DamageIsAnErrorThatSaysWhere) {
   EXPECT_TRUE(opened->read(1, std::span(out).first(4)).ok());  // the other tensor is as it was
 }
 
-TEST_F(PublicCheckpoint, NothingThereIsSaid) {
+TEST_F(PublicCheckpoint, ReportsAnEmptyDirectory) {
   EXPECT_EQ(Checkpoint::newest((folder_ / "none").string()).code(), base::Code::kNotFound);
   fs::create_directory(folder_ / "empty");
   EXPECT_THAT(Checkpoint::newest((folder_ / "empty").string()).status().message(),

@@ -20,7 +20,7 @@ Layout rows_over(const std::vector<Shape>& shapes, std::uint32_t owners) {
   return out;
 }
 
-TEST(Reshard, EveryElementOnceForAllNumbersOfOwners) {
+TEST(Reshard, CopiesEveryElementOnceForAnyNumberOfOwners) {
   const std::vector<Shape> shapes = {{7, 3}, {16}, {1, 5}, {}, {0, 4}, {33, 2}};
   for (std::uint32_t n = 1; n <= 16; ++n) {
     for (std::uint32_t m = 1; m <= 16; ++m) {
@@ -43,7 +43,7 @@ TEST(Reshard, EveryElementOnceForAllNumbersOfOwners) {
   }
 }
 
-TEST(Reshard, PiecesOfOtherDimensions) {
+TEST(Reshard, CopiesBetweenPiecesOfOtherDimensionsAndRefusesGaps) {
   Layout from = {{"w", "bfloat16", {4, 6}, {{0, {{0, 0}, {4, 2}}}, {1, {{0, 2}, {4, 4}}}}}};
   const Layout to = {{"w", "bfloat16", {4, 6}, {{0, {{0, 0}, {1, 6}}}, {1, {{1, 0}, {3, 6}}}}}};
   const auto copies = plan(from, to);
@@ -53,7 +53,7 @@ TEST(Reshard, PiecesOfOtherDimensions) {
   EXPECT_EQ(plan(from, to).code(), base::Code::kInvalidArgument);
 }
 
-TEST(Reshard, SaysWhatDoesNotFit) {
+TEST(Reshard, NamesPiecesThatDoNotFit) {
   const Layout from = rows_over({{4}}, 2);
   const auto refused = [&](const TensorLayout& wanted) {
     return plan(from, {wanted}).status().message();

@@ -28,7 +28,7 @@ class Cache : public ::testing::Test {
       fs::path(::testing::TempDir()) / ("cache_test." + std::to_string(::getpid()));
 };
 
-TEST_F(Cache, TheHighestLevelCounts) {
+TEST_F(Cache, UsesTheHighestLevel) {
   add(0, "1", "32K");
   add(1, "1", "32K");
   add(2, "2", "1024K");
@@ -37,7 +37,7 @@ TEST_F(Cache, TheHighestLevelCounts) {
   EXPECT_EQ(shm::last_level_cache(folder_), 32U << 20);
 }
 
-TEST_F(Cache, WhatCannotBeReadIsAssumed) {
+TEST_F(Cache, AssumesASizeIfItCannotBeRead) {
   EXPECT_EQ(shm::last_level_cache(folder_), shm::kAssumedCache);
   add(0, "1", "much");
   EXPECT_EQ(shm::last_level_cache(folder_), shm::kAssumedCache);
@@ -45,7 +45,7 @@ TEST_F(Cache, WhatCannotBeReadIsAssumed) {
   EXPECT_EQ(shm::last_level_cache(folder_), 512U << 10);
 }
 
-TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
+TEST(Stores, BypassACacheThatIsTooSmall) {
   constexpr std::size_t kEighth = 1 << 20;
   const struct {
     shm::StoreHint store_hint;
@@ -67,7 +67,7 @@ TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
   }
 }
 
-TEST(Stores, SayWhatIsWritten) {
+TEST(Stores, StoreHintFollowsKindAndMemory) {
   EXPECT_EQ(shm::store_hint(Kind::kAllreduce, false, false), shm::StoreHint::kReduced);
   EXPECT_EQ(shm::store_hint(Kind::kAllreduce, false, true), shm::StoreHint::kReceived);
   EXPECT_EQ(shm::store_hint(Kind::kReduceScatter, false, false), shm::StoreHint::kReduced);
@@ -81,7 +81,7 @@ TEST(Stores, SayWhatIsWritten) {
   EXPECT_EQ(shm::store_hint(Kind::kScatter, true, false), shm::StoreHint::kCopied);
 }
 
-TEST(Stores, CountMemoryThatIsBothOnce) {
+TEST(Stores, FootprintCountsSharedMemoryOnce) {
   EXPECT_EQ(shm::footprint(Kind::kAllreduce, false, 20, 10), 30U);
   EXPECT_EQ(shm::footprint(Kind::kAllreduce, true, 20, 20), 40U);  // replaces what was read
   EXPECT_EQ(shm::footprint(Kind::kAllgather, false, 20, 40), 60U);

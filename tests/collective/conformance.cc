@@ -71,7 +71,7 @@ void Conformance::with_communicator(const std::function<void(Communicator&)>& bo
 
 namespace {
 
-TEST_P(Conformance, EveryReductionOfEveryType) {
+TEST_P(Conformance, ReducesEveryTypeByEveryOperation) {
   with_communicator([](Communicator& comm) {
     std::uint64_t seed = 0;
     for (Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter}) {
@@ -94,7 +94,7 @@ TEST_P(Conformance, EveryReductionOfEveryType) {
 }
 
 // From no data to several chunks, at every limit between two algorithms.
-TEST_P(Conformance, EveryOperationOfEverySize) {
+TEST_P(Conformance, RunsEveryOperationAtEverySize) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
     std::uint64_t seed = 0;
@@ -122,7 +122,7 @@ TEST_P(Conformance, EveryOperationOfEverySize) {
 
 // Any operations in sequence, each rank at its own speed: nothing is overwritten that is still
 // read.
-TEST_P(Conformance, RandomOperationsOneAfterTheOther) {
+TEST_P(Conformance, RunsRandomSequencesOfOperations) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
     std::mt19937_64 common(7);
@@ -139,7 +139,7 @@ TEST_P(Conformance, RandomOperationsOneAfterTheOther) {
   });
 }
 
-TEST_P(Conformance, StartedOperationsEndInAnyOrderOfWaiting) {
+TEST_P(Conformance, CompletesStartedOperationsInAnyOrderOfWaiting) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
     std::vector<Exchange> exchanges;
@@ -168,7 +168,7 @@ TEST_P(Conformance, StartedOperationsEndInAnyOrderOfWaiting) {
 }
 
 // Every rank sends to every rank at once, messages of every size, and receives in another order.
-TEST_P(Conformance, MessagesBetweenAllPairs) {
+TEST_P(Conformance, PassesMessagesBetweenAllPairs) {
   with_communicator([](Communicator& comm) {
     const auto data = [&](int from, int to, std::size_t k) {
       const std::size_t sizes[] = {0, 1, 4000, 45'056, 45'057, 200'000};
@@ -208,7 +208,7 @@ TEST_P(Conformance, MessagesBetweenAllPairs) {
 }
 
 // Rows and columns of a grid, groups of groups, again and again: channels come back.
-TEST_P(Conformance, GroupsBesideEachOther) {
+TEST_P(Conformance, RunsGroupsConcurrently) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
     for (std::uint64_t round = 0; round < rounds(12); ++round) {
@@ -247,7 +247,7 @@ double seconds_told(const std::string& message) {
 
 // A rank that only polls now and then also learns it: what it waited for, and how long since the
 // start.
-TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
+TEST_P(Conformance, ALateHandleNamesTheMissingRanksAndItsStart) {
   if (ranks() == 1) GTEST_SKIP() << "nobody can be missing";
   for (const bool message : {false, true}) {
     SCOPED_TRACE(message ? "receive" : "allreduce");
@@ -286,7 +286,7 @@ TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
   }
 }
 
-TEST_P(Conformance, RefusesWhatCannotBeAndGoesOn) {
+TEST_P(Conformance, RefusesInvalidArgumentsAndContinues) {
   with_communicator([](Communicator& comm) {
     Bytes six(6);
     Bytes eight(8 * static_cast<std::size_t>(comm.size()));

@@ -89,7 +89,7 @@ constexpr Row kRows[] = {
 
 // One rank runs another operation: an error in every rank, long before the deadline, that names
 // both.
-TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
+TEST_P(Failures, ReportAMismatchToAllRanks) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.what);
     reset();
@@ -133,7 +133,7 @@ TEST_P(Failures, AMessageOfAnotherSizeFailsOnBothSides) {
   });
 }
 
-TEST_P(Failures, AMessageThatNobodyReceivesMeetsItsDeadlineOrTheRevoke) {
+TEST_P(Failures, AnUnreceivedMessageEndsAtItsDeadlineOrTheRevoke) {
   const auto body = [&](Job& job, int rank) {
     auto comm = job.open(make_job_world(kFirst, ranks()), rank);
     Bytes data(100'000);

@@ -329,12 +329,12 @@ void Failures::names_the_absent(bool leaves) {
 namespace {
 
 // A stopped member, or one that computes for ever, is named when the deadline passes.
-TEST_P(Failures, AMemberThatStandsStillIsNamedAtTheDeadline) { names_the_absent(false); }
+TEST_P(Failures, AStoppedMemberIsNamedAtTheDeadline) { names_the_absent(false); }
 
 TEST_P(Failures, AMemberThatHasLeftIsNamedAtTheDeadline) { names_the_absent(true); }
 
 // Late by more than the others care to spin.
-TEST_P(Failures, ASlowMemberDelaysAndNothingElse) {
+TEST_P(Failures, ASlowMemberCausesNoFailure) {
   with_communicator([&](Communicator& comm) {
     for (Kind kind : sampled(kCollectives)) {
       const auto end = base::SystemClock().now() + 10ms;

@@ -129,7 +129,7 @@ TEST(Group, RefusesAMessageOfAnotherSizeAndGoesOn) {
   });
 }
 
-TEST(Group, NamesTheRanksThatDidNotCome) {
+TEST(Group, NamesTheMissingRanks) {
   MemoryStore store;
   auto group = Group::form(store, 1, 4, 50ms);
   ASSERT_FALSE(group.ok());

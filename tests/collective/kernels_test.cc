@@ -48,7 +48,7 @@ Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, reduce::Simd sim
   return {to.begin(), to.end()};
 }
 
-TEST_P(Kernel, HasTheBitsOfTheDefinition) {
+TEST_P(Kernel, AgreesBitwiseWithTheDefinition) {
   for (Dtype dtype : kDtypes) {
     for (Op op : kOperators) {
       if (!is_defined(dtype, op)) continue;
@@ -84,7 +84,7 @@ TEST_P(Kernel, DoesNotDependOnTheModeOfTheThread) {
 }
 
 // All 65,536 halves, and floats around every one of them.
-TEST_P(Kernel, ConvertsEveryHalf) {
+TEST_P(Kernel, ConvertsEveryFloat16) {
   const reduce::Kernels& kernels = reduce::kernels_of(GetParam());
   std::vector<std::uint16_t> halves(65536);
   for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);

@@ -27,7 +27,7 @@ Outcome run(const std::string& program) {
   return outcome;
 }
 
-TEST(Race, NoneAsShipped) {
+TEST(Race, FindsNoneInTheShippedCode) {
   const Outcome outcome = run("race_probe");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(outcome.output, "4 of 4 ranks are done\n");

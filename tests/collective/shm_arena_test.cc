@@ -120,7 +120,7 @@ void ShmArena::run(std::vector<Exchange>& exchanges, bool shared_output) {
   }
 }
 
-TEST_P(ShmArena, EveryOperationWhereverTheMemoryLies) {
+TEST_P(ShmArena, RunsEveryOperationInAnyMemory) {
   std::uint64_t seed = 0;
   for (Kind kind : kCollectives) {
     for (std::size_t whole : kWholes) {
@@ -149,7 +149,7 @@ TEST_P(ShmArena, EveryOperationWhereverTheMemoryLies) {
 }
 
 // One result for all ranks, with inputs anywhere; rank 0 may have its own there.
-TEST_P(ShmArena, OneSharedResult) {
+TEST_P(ShmArena, ReducesIntoOneSharedResult) {
   std::uint64_t seed = 0;
   for (std::size_t whole : kWholes) {
     for (const bool first_in_place : {false, true}) {
@@ -183,7 +183,7 @@ class ShmArenaPieces : public ShmArena {
 
 // A result for each rank, in the arena like all inputs, in place or not: slices are folded where
 // they belong, piece by piece.
-TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
+TEST_P(ShmArenaPieces, ReducesIntoOneResultForEachRank) {
   std::uint64_t seed = 0;
   for (const std::size_t whole : {33'000UL, kPiece - 4, kPiece, kPiece + 4, largest()}) {
     for (const Op op : {Op::kSum, Op::kAvg, Op::kMax}) {
@@ -259,7 +259,7 @@ std::string run_and_spoil(Communicator& comm, Exchange& exchange) {
 class ShmArenaRanks : public ::testing::TestWithParam<Case> {};
 
 // Any operations one after the other, everybody at its own pace, everybody's memory anywhere.
-TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
+TEST_P(ShmArenaRanks, RunsRandomOperationsInAnyMemory) {
   const int size = GetParam().size;
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t kMost = 140'000;
@@ -289,7 +289,7 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
 }
 
 // A result for each rank, everybody at its own pace, with pieces to go and, later, groups about.
-TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
+TEST_P(ShmArenaRanks, CopiesResultsOfEachRankInPieces) {
   const int size = GetParam().size;
   const std::size_t most =
       std::max<std::size_t>(1 << 20, static_cast<std::size_t>(size) << 18) + 36;
@@ -320,7 +320,7 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
 
 // The results take turns, as in training: what is written at k + 2 was read before k + 1 began.
 // From some size on one rank writes each line; all of them write small results, the same bytes.
-TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
+TEST_P(ShmArenaRanks, ReducesIntoAlternatingSharedResults) {
   const int size = GetParam().size;
   const shmem::Arena arena =
       make_arena({.slots = static_cast<std::uint32_t>(size), .elements = 20'000});

@@ -86,7 +86,7 @@ TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
 }
 
 // An alltoall of this size uses the compact ring, the operations between use all of it.
-TEST_P(Shm, LargeDataFollowLargeDataOfOtherKinds) {
+TEST_P(Shm, RunsLargeOperationsOfDifferentKindsInTurn) {
   run([](Communicator& comm, std::mt19937_64& random) {
     const auto ranks = static_cast<std::size_t>(comm.size());
     const std::pair<Kind, std::size_t> blocks[] = {{Kind::kAlltoall, (9 << 17) / ranks + 1},
@@ -163,7 +163,7 @@ TEST_P(Shm, TreeReductionsHaveTheSameBitsForEveryCover) {
 
 // Tests the argument about bounce buffers (communicator.cc): any operations in sequence, at random
 // speeds.
-TEST_P(Shm, RandomOperationsOneAfterTheOther) {
+TEST_P(Shm, RunsRandomSequencesOfOperations) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::mt19937_64 common(7);
     for (int k = 0; k < 100; ++k) {

@@ -40,7 +40,7 @@ const Row kRows[] = {
     {"nothing is known", {}, 1, false},
 };
 
-TEST(Cores, SufficeWhereEachMemberCanHaveOne) {
+TEST(Cores, SufficeIfEachMemberCanHaveOne) {
   for (const Row& row : kRows) {
     std::vector<shm::Cores> cores;
     for (const auto& one : row.cores) cores.push_back(set_of(one));
@@ -48,7 +48,7 @@ TEST(Cores, SufficeWhereEachMemberCanHaveOne) {
   }
 }
 
-TEST(Cores, OfThisThreadAreSome) {
+TEST(Cores, FindCoresOfThisThread) {
   EXPECT_GT(collective::shm::count(collective::shm::own_cores()), 0U);
 }
 

@@ -10,7 +10,7 @@
 namespace regroup::collective::testing::shm_cycles {
 namespace {
 
-TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
+TEST(ShmCycles, ReleaseEverythingAfterKillsAndRegroups) {
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_shm_job(kCycleRanks);
   run_cycles(*job, full ? Cycles{1000, 20, 256}

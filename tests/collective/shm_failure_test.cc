@@ -127,7 +127,7 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
 }
 
 // The members are anywhere in a series of operations when the revoke comes.
-TEST_P(ShmFailure, RevokeAtAnyMoment) {
+TEST_P(ShmFailure, RevokeEndsAnOperationAtAnyMoment) {
   std::mt19937_64 random(5);
   for (proto::Generation g = 1; g <= 30; ++g) {
     const std::uint64_t moment = 1 + random() % 60;
@@ -147,7 +147,7 @@ TEST_P(ShmFailure, RevokeAtAnyMoment) {
   }
 }
 
-TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
+TEST_P(ShmFailure, RevokeEndsAWorldBeforeItsFirstOperation) {
   revoke_all(arena_, 3);
   leave_all(arena_, 2);
   auto comm = open_comm(arena_, 3, 0);
@@ -162,7 +162,7 @@ TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
 
 // The generation fence: rank 3 has not left generation 1, so nobody writes in generation 2, and a
 // revoke ends that wait.
-TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
+TEST_P(ShmFailure, NoRankWritesBeforeEarlierGenerationsAreLeft) {
   leave_all(arena_, 1);
   arena_.member_slot(3).left_generation.store(0);
   std::ranges::fill(arena_.result(1), std::byte{7});
@@ -245,7 +245,7 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
 }
 
 // Equal in all ranks, but in rank 1 as a part of another operation.
-TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
+TEST_P(ShmFailure, PartsOfDifferentOperationsAreAMismatch) {
   std::vector<std::byte> outer(104);
   const auto signature_with = [&](std::size_t bytes) {
     const auto data = std::span(outer).first(bytes);
@@ -292,7 +292,7 @@ TEST_P(ShmFailure, WrongArgumentsAreRefusedByEveryRank) {
             Code::kInvalidArgument);
 }
 
-TEST(ShmFactory, RefusesWhatCannotWork) {
+TEST(ShmFactory, RefusesUnusableOptions) {
   const shmem::Arena arena = make_arena({.slots = 2});
   proto::World world = make_world(1, 2);
   auto why = [&](proto::SlotId self, const CommunicatorOptions& options = {}) {

@@ -44,7 +44,7 @@ constexpr Case kCases[] = {
     {Dtype::kInt16, Op::kBand, 512, std::byte{1}}, {Dtype::kUint8, Op::kAvg, 8, std::byte{4}},
 };
 
-TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
+TEST(ShmFastPath, RepeatsOperationsInAnyOrder) {
   constexpr int kRounds = 3000;
   const shmem::Arena arena = make_arena({.slots = kSize});
   run_all(Ranks::kThreads, kSize, [&](int rank) {
@@ -72,7 +72,7 @@ TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
 }
 
 // Rank 1 ends with another operation than rank 0, after `before` equal ones.
-TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
+TEST(ShmFastPath, NamesAMismatchAfterEqualOperations) {
   for (int before = 1; before < 6; ++before) {
     const shmem::Arena arena = make_arena({.slots = kSize});
     run_all(Ranks::kThreads, kSize, [&](int rank) {
@@ -133,7 +133,7 @@ class ShmFastPathKinds : public ::testing::TestWithParam<Member> {
 };
 
 // Each one several times, by its cached plan from the second time on.
-TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
+TEST_P(ShmFastPathKinds, RunsEveryKindWithEveryRootInAnyMemory) {
   constexpr std::uint64_t kTimes = 12;
   const int ranks = GetParam().ranks;
   const std::size_t elements = GetParam().elements;
@@ -156,7 +156,7 @@ TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
 }
 
 // A cycle of more operations than the plan cache holds: each is evicted before it repeats.
-TEST_P(ShmFastPathKinds, ARingOfFortyThatDiffer) {
+TEST_P(ShmFastPathKinds, CyclesThroughFortyDifferentOperations) {
   constexpr std::uint64_t kSizes = 8, kTimes = 160;
   const int ranks = GetParam().ranks;
   const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});

@@ -99,7 +99,7 @@ bool kill_one(std::uint64_t seed) {
   return (member_slot.step.load() & kInside) != 0;
 }
 
-TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
+TEST(ShmGenerations, SurvivorsContinueAfterAKill) {
   int inside = 0;
   for (std::uint64_t seed = 1; seed <= 8 || (inside < 4 && seed <= 40); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -113,7 +113,7 @@ class ShmRegions : public ::testing::TestWithParam<Ranks> {};
 
 // Steps on one channel with everybody; between them sections of a subset (a newcomer is no party to
 // them), some with one operation, some with none, each a new communicator with a later instance.
-TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
+TEST_P(ShmRegions, RunsSubsetsAndInstancesBetweenSteps) {
   constexpr int kSize = 5;
   const shmem::Arena arena = make_arena({.slots = kSize});
   const proto::World world = make_world(4, kSize);
@@ -152,7 +152,7 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
 
 // A section that another rank has already left counts as passed, and an instance cannot be opened
 // twice.
-TEST_P(ShmRegions, ALaterInstanceHasArrivedAndNoneOpensTwice) {
+TEST_P(ShmRegions, ALaterInstanceCountsAsArrivedAndNoneOpensTwice) {
   const shmem::Arena arena = make_arena({.slots = 2});
   const proto::World world = make_world(1, 2);
   run_ranks(arena, GetParam(), 2, [&](const shmem::Arena& mine, int slot) {

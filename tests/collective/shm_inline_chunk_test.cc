@@ -40,7 +40,7 @@ TEST_F(InlineChunks, HoldWhatWasWrittenWithTheMark) {
   }
 }
 
-TEST_F(InlineChunks, AreThereOnlyTogether) {
+TEST_F(InlineChunks, ArriveOnlyTogether) {
   const Bytes data = make_leaf(Dtype::kUint8, 3 * kPayload, 1);
   shm::write_inline_chunks(chunks_.data(), {1, 5}, data);
   shm::write_inline_chunks(chunks_.data(), {1, 6}, std::span(data).first(2 * kPayload));

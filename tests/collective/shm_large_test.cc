@@ -128,7 +128,7 @@ bool holds(const Memory& memory, const Bytes& pieces, int part) {
   return memory.all().size() / kBlock * kPiece == pieces.size();
 }
 
-TEST_P(ShmLarge, EveryOperationAbove4GiB) {
+TEST_P(ShmLarge, RunsEveryOperationAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   const Row& row = GetParam();
   const shmem::Arena arena = make_arena({.slots = kRanks});
@@ -168,7 +168,7 @@ base::Result<shmem::Arena> arena_of(std::size_t elements) {
 }
 
 // Inputs and the shared result all in one arena of 9 GiB. Both ranks bring the same memory.
-TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
+TEST(ShmLargeArena, ReducesIntoOneSharedResultAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   auto arena = arena_of(kBlock / 4 / 3 + (1 << 20));
   if (arena.code() == base::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
@@ -203,7 +203,7 @@ void count_up(std::span<std::byte> memory, std::uint32_t factor) {
 }
 
 // Each rank has memory of its own, all of it real.
-TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
+TEST(ShmLargeInPlace, ReducesInPlaceAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   if (available_memory() < kRanks * kBlock + kMargin) GTEST_SKIP() << "too little memory";
   const shmem::Arena arena = make_arena({.slots = kRanks});
@@ -230,7 +230,7 @@ TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
 
 // Both ranks bring the same 4 GiB of the arena, half a block for each, and have an output of as
 // many there.
-TEST(ShmLargeArena, AlltoallAbove4GiB) {
+TEST(ShmLargeArena, ExchangesAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   if (available_memory() < (1 + kRanks) * kBlock + kMargin) GTEST_SKIP() << "too little memory";
   auto arena = arena_of(kBlock / 4 / 2 + (1 << 20));

@@ -41,7 +41,7 @@ std::vector<Round> rounds_of(int ranks) {
   return rounds;
 }
 
-TEST_P(ShmMany, EveryKindOfEverySize) {
+TEST_P(ShmMany, RunsEveryKindAtEverySize) {
   const int ranks = GetParam();
   const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   const proto::World world = make_world(1, static_cast<std::uint32_t>(ranks));

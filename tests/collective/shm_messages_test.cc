@@ -37,7 +37,7 @@ class ShmMessages : public ::testing::Test {
 };
 
 // The waiting receiver rang long ago, and nobody rings again when its message can be sent.
-TEST_F(ShmMessages, WhatWaitedForTheSendersTurnGoesOutWhenThatComes) {
+TEST_F(ShmMessages, QueuedMessagesAreSentOnTheSendersTurn) {
   const auto small = make_leaf(Dtype::kUint8, 100, 1);
   const auto large = make_leaf(Dtype::kUint8, 3 * shm::kMessageChunk, 2);
   std::vector<std::byte> at_0(small.size()), at_1(large.size());

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kSmallest = 256 << 10;  // results that are reduced in two levels
 
-TEST(NumaNodes, TheOneThatAllCoresAreOf) {
+TEST(NumaNodes, FindTheNodeOfAllCores) {
   const fs::path folder =
       fs::path(::testing::TempDir()) / ("domains_test." + std::to_string(::getpid()));
   const auto add = [&](const std::string& node, const std::string& core) {

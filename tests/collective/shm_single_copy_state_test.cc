@@ -30,7 +30,7 @@ auto in(const std::vector<Bytes>& payloads) {
   return [&](std::size_t rank) { return payloads[rank].data(); };
 }
 
-TEST(ShmSingleCopyState, TriesWhatPaysOrAll) {
+TEST(ShmSingleCopyState, TriesLargeOperationsOrAll) {
   shm::SingleCopy automatic(shm::SingleCopyMode::kAuto);
   EXPECT_TRUE(automatic.tries(Kind::kScatter, kBlock, kRanks));
   EXPECT_FALSE(automatic.tries(Kind::kScatter, kBlock, 2));

@@ -136,7 +136,7 @@ TEST(StoreTuners, KindsAndSizesHaveEachTheirOwn) {
 
 // A chunk that did not begin, was skipped or is small leaves no time behind for the next one at its
 // place.
-TEST(StoreTuners, MeasureWhatBeganOnly) {
+TEST(StoreTuners, MeasureOnlyBegunChunks) {
   shm::StoreTuners tuners(shm::StorePolicy::kTuned);
   for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
     tuners.skip(Kind::kAllreduce, 64 << 10, epoch);

@@ -85,7 +85,7 @@ class ShmUnqueued : public ::testing::TestWithParam<Ranks> {};
 
 // Rank 0 repeats the same operations, so it uses cached plans; the place of its peers' memory
 // selects the algorithm each time.
-TEST_P(ShmUnqueued, TheOthersMemoryIsElsewhereEachTime) {
+TEST_P(ShmUnqueued, ReadsPeersWhoseMemoryMoves) {
   constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kReduce,   Kind::kReduceScatter,
                              Kind::kAllgather, Kind::kAlltoall, Kind::kBroadcast,
                              Kind::kGather,    Kind::kScatter};
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShmUnqueued,
                          });
 
 // After operations that were equal.
-TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
+TEST(ShmUnqueuedFailure, NamesAMismatch) {
   constexpr std::size_t kBytes = 300'000;
   const shmem::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
@@ -146,7 +146,7 @@ TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
   });
 }
 
-TEST(ShmUnqueuedFailure, ADeadlinePassesWhileAllGoOn) {
+TEST(ShmUnqueuedFailure, EndsAtADeadlineAmongRunningRanks) {
   constexpr std::size_t kBytes = 64 << 20;
   const shmem::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
@@ -160,7 +160,7 @@ TEST(ShmUnqueuedFailure, ADeadlinePassesWhileAllGoOn) {
   });
 }
 
-TEST(ShmUnqueuedFailure, ARevokeEndsWhatIsUnderWay) {
+TEST(ShmUnqueuedFailure, RevokeEndsARunningOperation) {
   const shmem::Arena arena = make_arena({.slots = 2});
   run_all(
       Ranks::kThreads, 2,

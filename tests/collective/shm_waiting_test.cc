@@ -32,7 +32,7 @@ struct Binding {
   bool spins;
 };
 
-TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
+TEST(ShmSpin, RanksSpinOnlyIfEachHasACore) {
   const std::vector<int> cores = own_cores();
   if (cores.size() < 2) GTEST_SKIP() << "one core";
   const auto many = static_cast<int>(cores.size());
@@ -144,7 +144,7 @@ TEST(ShmSpin, ASleepIsForOneSyncPointNotForAnOperation) {
 
 // Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in
 // several. For the spin limit of rank 0 that is no time at all.
-TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
+TEST(ShmSpin, AShortDelayCausesNoSleep) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr auto kLate = 20us;
   constexpr long kOperations = 200;

@@ -20,7 +20,7 @@ using proto::Interval;
 // More than two blocks of any type, and a rest.
 std::size_t elements_of(Dtype dtype) { return 10'000 / size_of(dtype); }
 
-TEST(Slices, CoverEverythingOnceAtLines) {
+TEST(Slices, CoverEverythingOnceInWholeCacheLines) {
   for (std::size_t bytes : {0, 4, 64, 68, 4096, 100'000}) {
     for (int count : {1, 2, 3, 7, 128}) {
       std::size_t at = 0;
@@ -37,7 +37,7 @@ TEST(Slices, CoverEverythingOnceAtLines) {
   }
 }
 
-TEST(TreeFold, RefusesWhatIsNoCover) {
+TEST(TreeFold, RefusesAnInvalidCover) {
   const struct {
     std::vector<Interval> nodes;
     std::uint32_t leaves;
@@ -70,7 +70,7 @@ TEST(TreeFold, RefusesWhatIsNoCover) {
             "sum: these are not disjoint canonical nodes that cover 5 leaves: [0,2) [2,5)");
 }
 
-TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
+TEST(TreeFold, SumsManyLeaves) {
   std::vector<Interval> nodes;
   std::vector<std::vector<std::byte>> leaves;
   std::vector<const std::byte*> inputs;
@@ -88,7 +88,7 @@ TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
 
 // Inputs and output anywhere in memory, part of the range, both kinds of stores; nothing beside it
 // is touched.
-TEST(TreeFold, AnyAlignmentAnyRange) {
+TEST(TreeFold, FoldsAnyRangeAtAnyAlignment) {
   std::mt19937_64 random(3);
   for (std::size_t round = 0; round < 900; ++round) {
     const Dtype dtype = kDtypes[round % std::size(kDtypes)];
@@ -124,7 +124,7 @@ TEST(TreeFold, AnyAlignmentAnyRange) {
   }
 }
 
-TEST(TreeFold, AnyNumberOfLeavesOfAnyType) {
+TEST(TreeFold, FoldsAnyNumberOfLeavesOfAnyType) {
   std::mt19937_64 random(4);
   for (const Dtype dtype : kDtypes) {
     for (std::uint32_t count = 1; count <= 64; ++count) {

@@ -88,7 +88,7 @@ constexpr Shape kGather{Kind::kGather, Dtype::kUint8, Op::kSum, 0, 8};
 
 // A rank that returns has received its partner's messages, and acks them in its next message. After
 // a swap one message each way is unacked.
-TEST_F(UcxAck, OfTwoHostsComeWithTheNextMessage) {
+TEST_F(UcxAck, BetweenTwoHostsTravelsWithTheNextMessage) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
       return unacked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
@@ -105,7 +105,7 @@ TEST_F(UcxAck, OfTwoHostsComeWithTheNextMessage) {
 
 // With halving, a result is sent once the partner's half has arrived; nothing answers the last
 // results.
-TEST_F(UcxAck, OfHalvesComeWithTheResults) {
+TEST_F(UcxAck, OfHalvesTravelsWithTheResults) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
       return unacked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
@@ -118,7 +118,7 @@ TEST_F(UcxAck, OfHalvesComeWithTheResults) {
 }
 
 // The end of a mesh acks, also to a member that goes on.
-TEST_F(UcxAck, ComeAtTheEndOfTheMesh) {
+TEST_F(UcxAck, ArrivesBeforeTheMeshCloses) {
   run(2, kTcp, [&](int rank, auto& comm) {
     ASSERT_EQ(unacked_after(*comm, sum_of(8))[static_cast<std::size_t>(1 - rank)], 1U);
     if (rank == 0) {
@@ -138,7 +138,7 @@ TEST_F(UcxAck, ComeAtTheEndOfTheMesh) {
 // Rank 0 returns and leaves 400 ms before rank 1 reads on, while a part of its message is still in
 // its kernel, because the receive buffer is full. UCX reads once more after a close, which is not
 // all of it.
-TEST_F(UcxAck, AreWaitedForWhileAMessageIsNotDelivered) {
+TEST_F(UcxAck, IsAwaitedWhileAMessageIsUndelivered) {
   constexpr int kThrough = 60, kClosed = 61;
   const auto body = [&](int rank, auto& comm) {
     ASSERT_EQ(unacked_after(*comm, sum_of(8)).size(), 2U);

@@ -18,7 +18,7 @@ std::vector<std::byte> with_count(std::vector<std::byte> bytes, std::uint32_t co
   return bytes;
 }
 
-TEST(UcxAddress, ComesBackWithAndWithoutAFailureReason) {
+TEST(UcxAddress, SurvivesARoundTripWithAndWithoutAFailureReason) {
   for (const char* reason : {"", "rank 2 does a sum of 20"}) {
     const auto bytes = ucx::encode(kNonce, kAddresses, reason);
     EXPECT_EQ(ucx::nonce_in(bytes), kNonce);
@@ -37,7 +37,7 @@ TEST(UcxAddress, HasNoFailureReasonAfterAFalseCount) {
   }
 }
 
-TEST(UcxAddress, IsNothingWhereTheCountIsCutOff) {
+TEST(UcxAddress, IsEmptyIfItsCountIsTruncated) {
   for (std::size_t size = 0; size < sizeof kNonce + sizeof(std::uint32_t); ++size) {
     std::vector<std::byte> bytes = ucx::encode(kNonce, {});
     bytes.resize(size);
@@ -47,7 +47,7 @@ TEST(UcxAddress, IsNothingWhereTheCountIsCutOff) {
   }
 }
 
-TEST(UcxAddress, IsOfTheInterfacesThatAreNamed) {
+TEST(UcxAddress, UsesTheRequestedInterfaces) {
   const std::vector<ucx::PeerAddress> loopback{{AF_INET, 0, 8, {127, 0, 0, 1}}}, none;
   const std::vector<ucx::PeerAddress> all = ucx::local_addresses();
   ASSERT_FALSE(all.empty());
@@ -58,7 +58,7 @@ TEST(UcxAddress, IsOfTheInterfacesThatAreNamed) {
     EXPECT_EQ(ucx::addresses_of_devices(devices), none) << devices;
 }
 
-TEST(UcxAddress, HasPortsOfARange) {
+TEST(UcxAddress, UsesPortsOfTheRequestedRange) {
   const auto read = [](const char* text) {
     const auto range = ucx::read_port_range(text);
     return range.ok() ? std::pair(int{range->first}, int{range->last}) : std::pair(-1, -1);
@@ -76,7 +76,7 @@ TEST(UcxAddress, HasPortsOfARange) {
 
 // The bridge of containers has one address on all hosts, so a member that connects to it reaches
 // itself.
-TEST(UcxAddress, ANearOneIsTriedFirstAndAnOwnOneLast) {
+TEST(UcxAddress, OrdersNearAddressesFirstAndOwnOnesLast) {
   const ucx::PeerAddress bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
   const ucx::PeerAddress far{AF_INET, 4000, 24, {10, 1, 0, 7}},
       near{AF_INET, 4000, 24, {10, 0, 0, 2}};

@@ -127,14 +127,14 @@ void sum(Communicator& comm) {
   }
 }
 
-TEST_P(UcxConnect, GoOnToTheNextAddress) {
+TEST_P(UcxConnect, TriesTheNextAddressAfterAFailure) {
   DeadAddress number;
   GetParam().prepare(number);
   run(number, sum);
 }
 
 // All kinds of dead addresses at once, and one of a network to which this host has no route.
-TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
+TEST(UcxConnectAll, TriesAddressesUntilOneReachesTheMember) {
   DeadAddress numbers[std::size(kRows)];
   std::vector<ucx::PeerAddress> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
@@ -152,7 +152,7 @@ TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
   });
 }
 
-TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
+TEST_P(UcxConnect, EndsAtTheDeadlineIfNoAddressReachesTheMember) {
   DeadAddress number;
   GetParam().prepare(number);
   const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}},
@@ -172,7 +172,7 @@ TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
 }
 
 // As behind a firewall that lets these ports through, on one of several networks.
-TEST(UcxListener, ListensWhereTheUserSays) {
+TEST(UcxListener, ListensOnTheRequestedInterface) {
   const auto job = make_ucx_job(
       {0, 1, 2},
       {.config = {{"TLS", "tcp"}, {"NET_DEVICES", "lo"}, {"TCP_PORT_RANGE", "21000-21063"}}});
@@ -196,7 +196,7 @@ TEST(UcxListener, ListensWhereTheUserSays) {
   });
 }
 
-TEST(UcxListener, SaysThatNoPortIsFreeOrNoneIsMeant) {
+TEST(UcxListener, ReportsThatNoPortIsFreeOrTheRangeIsEmpty) {
   DeadAddress taken;
   taken.listen(1);
   const std::string port = std::to_string(taken.address().port);

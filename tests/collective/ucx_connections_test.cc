@@ -108,7 +108,7 @@ TEST_F(UcxConnections, FourHostsOfOneConnectWithTheirPartnersOnly) {
     EXPECT_THAT(seen(stage, 4), ElementsAreArray({2, 2, 2, 2}));
 }
 
-TEST_F(UcxConnections, ABarrierOfFourHostsTakesNoMore) {
+TEST_F(UcxConnections, ABarrierOfFourHostsOpensNoFurtherConnection) {
   const auto body = [](Rank& rank) {
     rank.run(kBarrier);
     rank.count();

@@ -14,7 +14,7 @@
 namespace regroup::collective::testing::ucx_cycles {
 namespace {
 
-TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
+TEST(UcxCycles, ReleaseEverythingAfterKillsAndRegroups) {
   // Sockets of members that connect before the count.
   constexpr std::size_t kEarly = 2 * kCycleRanks;
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;

@@ -38,7 +38,7 @@ constexpr Row kRows[] = {
 
 class UcxLate : public ::testing::TestWithParam<Row> {};
 
-TEST_P(UcxLate, LearnsThatTheOthersDisagreed) {
+TEST_P(UcxLate, ALateRankLearnsOfAMismatch) {
   const Row& row = GetParam();
   void* memory =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kRanks = 4;
 
-TEST(UcxLocalBarrier, AnAllreduceTakesFew) {
+TEST(UcxLocalBarrier, AnAllreduceUsesFewLocalBarriers) {
   constexpr struct {
     std::size_t bytes;
     std::uint64_t times;

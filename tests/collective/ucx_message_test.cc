@@ -27,7 +27,7 @@ TEST(UcxMessage, IsAcceptedFromRanksOfTheWorldAndWithValidData) {
 }
 
 // A message that does not fit comes without its data, and its header has its size.
-TEST(UcxMessage, OfPointToPointMayComeWithoutData) {
+TEST(UcxMessage, PointToPointMessagesMayBeEmpty) {
   EXPECT_TRUE(
       ucx::parse_header(bytes_of(header_of(ucx::MessageKind::kPointToPoint, 0)), 0, 3, kNonce));
 }
@@ -108,7 +108,7 @@ TEST(UcxGolden, EveryFileIsItsSample) {
 }
 
 // A reduction is planned if the hosts together hold each leaf once.
-TEST(UcxNodes, OfHostsThatHoldAllLeavesOnceArePlanned) {
+TEST(UcxNodes, ArePlannedIfTheHostsHoldEachLeafOnce) {
   for (const Seed& seed : nodes()) {
     std::vector<net::TreeNodes> by_host;
     std::span<const std::byte> rest(seed.bytes);

@@ -26,7 +26,7 @@ std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<net::Ra
   return out;
 }
 
-TEST(UcxProgress, WhatIsEncodedComesBack) {
+TEST(UcxProgress, SurvivesARoundTrip) {
   const net::AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
   for (const net::AllreduceProgress& one :
        {progress, net::AllreduceProgress{progress.tree_nodes},
@@ -48,7 +48,7 @@ TEST(UcxProgress, InvalidBlocksAreDropped) {
               ElementsAre(proto::Interval{3, 5}, proto::Interval{8, 10}));
 }
 
-TEST(UcxProgress, BlocksOfBothAreCommon) {
+TEST(UcxProgress, CommonBlocksAreThoseOfBothHosts) {
   const auto both = [](const net::Blocks& a, const net::Blocks& b, proto::Generation of_b = 1) {
     return net::common_blocks(net::AllreduceProgress{{}, a, 1},
                               net::AllreduceProgress{{}, b, of_b});
@@ -60,7 +60,7 @@ TEST(UcxProgress, BlocksOfBothAreCommon) {
   EXPECT_THAT(both({{0, 4}}, {{0, 4}}, 2), IsEmpty());
 }
 
-TEST(UcxProgress, WhatIsMarkedIsOfThisSum) {
+TEST(UcxProgress, MarksOfOtherSumsDoNotCount) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 0, 7, 8};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
@@ -70,7 +70,7 @@ TEST(UcxProgress, WhatIsMarkedIsOfThisSum) {
   EXPECT_THAT(net::marked({}), IsEmpty());
 }
 
-TEST(UcxProgress, AfterABeginOnlyWhatIsKeptIsMarked) {
+TEST(UcxProgress, ABeginKeepsOnlyTheRetainedMarks) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 7, 7, 7};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
@@ -87,7 +87,7 @@ TEST(UcxProgress, AfterABeginOnlyWhatIsKeptIsMarked) {
 }
 
 // Blocks of 128 elements begin at 0, 128 and 256; the last one has 44.
-TEST(UcxProgress, ABlockIsCompleteWhenAllOfItIs) {
+TEST(UcxProgress, ABlockIsCompleteOnceAllItsPartsAre) {
   const net::BlockGrid grid(300, 3);
   EXPECT_EQ(grid.whole_blocks({0, 300}), (proto::Interval{0, 3}));
   EXPECT_EQ(grid.whole_blocks({0, 299}), (proto::Interval{0, 2}));
@@ -177,7 +177,7 @@ class UcxResume : public ::testing::Test {
 
 // In a job, leaves have the same bits in all generations. Here they differ, which shows what is
 // summed again.
-TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
+TEST_F(UcxResume, BlocksThatAllHostsHaveAreNotSummedAgain) {
   const auto job = make_ucx_job({kNodes.begin(), kNodes.end()}, {.config = {{"TLS", "tcp"}}});
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
     const auto mine = job->in_child();
@@ -194,7 +194,7 @@ TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
 
 // The members of a single host mark no blocks, so the next generation ignores what other hosts
 // have.
-TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
+TEST_F(UcxResume, OneHostSumsEverythingAgain) {
   const auto job = make_ucx_job({1, 1}, {.config = {{"TLS", "tcp"}}});
   net::mark(blocks_of(1), {0, kBlocks});
   run_all(Ranks::kProcesses, 2, [&](int rank) {

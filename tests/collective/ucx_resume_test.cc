@@ -160,7 +160,7 @@ class UcxResume : public ::testing::TestWithParam<Case> {
 };
 
 // Only blocks of which two members of a host have a part each are not marked.
-TEST_P(UcxResume, AfterAWholeSumNearlyNothingIsSummedAgain) {
+TEST_P(UcxResume, AfterAWholeSumFewBlocksAreSummedAgain) {
   run_all(Ranks::kProcesses, ranks(), [&](int rank) { both(*job_->in_child(), rank, true); });
   const std::size_t block = kElements / kBlocks + 64;
   EXPECT_GE(kept(), kElements - 4 * block);
@@ -168,7 +168,7 @@ TEST_P(UcxResume, AfterAWholeSumNearlyNothingIsSummedAgain) {
 
 // The agent watches the marks of the first host, then revokes; a rank that is lost is killed at
 // that moment.
-TEST_P(UcxResume, CutShortAnywhere) {
+TEST_P(UcxResume, ResumesAfterAnInterruptionAtAnyPoint) {
   std::mt19937_64 random(11);
   int in_the_midst = 0;
   for (int round = 0; round < 5; ++round) {

@@ -34,7 +34,7 @@ ucx::OperationDescriptor barrier(std::uint64_t number, int ranks = 2) {
   return operation;
 }
 
-TEST(UcxStragglerProbe, GoesToAllButOfManyToThoseWaitedForOnly) {
+TEST(UcxStragglerProbe, GoesToAllOrInLargeWorldsToAwaitedRanks) {
   EXPECT_THAT(ucx::probed_ranks(barrier(1, 3), 1, kForNone), ElementsAre(0, 2));
   EXPECT_EQ(ucx::probed_ranks(barrier(1, 64), 0, kForNone).size(), 63U);
   EXPECT_THAT(ucx::probed_ranks(barrier(1, 65), 0, [](int rank) { return rank == 0 || rank == 7; }),
@@ -126,7 +126,7 @@ TEST(UcxStragglerProbes, ConnectFromTheSecondOnOnly) {
   });
 }
 
-TEST(UcxStragglerProbes, TellWhoHasArrivedAndWhoRunsAnotherOperation) {
+TEST(UcxStragglerProbes, NameArrivedAndMismatchedRanks) {
   with_pair([](Pair& pair) {
     pair.connect();
     ucx::StragglerProbes sender(pair.mesh(0));
@@ -146,7 +146,7 @@ TEST(UcxStragglerProbes, TellWhoHasArrivedAndWhoRunsAnotherOperation) {
   });
 }
 
-TEST(UcxStragglerProbes, OfALaterOperationAreNoMismatch) {
+TEST(UcxStragglerProbes, ProbesOfALaterOperationAreNoMismatch) {
   with_pair([](Pair& pair) {
     pair.connect();
     ucx::StragglerProbes receiver(pair.mesh(1));

@@ -17,7 +17,7 @@ struct Binding {
   bool spins;
 };
 
-TEST(UcxSpin, WhereTheCoresOfAllMembersOfTheHostSuffice) {
+TEST(UcxSpin, RanksSpinOnlyIfEachMemberOfTheHostHasACore) {
   const std::vector<int> cores = own_cores();
   if (cores.size() < 2) GTEST_SKIP() << "one core";
   constexpr Binding kRows[] = {{"each to its own", {0, 1}, true}, {"both to one", {0, 0}, false}};

@@ -24,7 +24,7 @@ std::vector<std::byte> pattern(std::size_t bytes) {
   return out;
 }
 
-TEST(ByteQueue, ComeInOrderWhateverThePartsAre) {
+TEST(ByteQueue, KeepsTheOrderOfBytesInAnyParts) {
   const std::vector<std::byte> all = pattern(100'000);
   ByteQueue bytes;
   std::thread producer([&] {

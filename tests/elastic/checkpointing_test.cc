@@ -160,7 +160,7 @@ TEST(Checkpointing, ASnapshotThatIsComparedWaitsForRankZeroToConfirmIt) {
   EXPECT_EQ(shmem::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
 }
 
-TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother) {
+TEST(Checkpointing, AMissingShareVoidsTheSnapshotAndTheNextWorldTakesAnother) {
   Members members(3, 50'000);
   std::atomic<int> wanted = 0;
   members.start_all([&](Participant& self, State& state) {
@@ -190,7 +190,7 @@ TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother)
   EXPECT_EQ(description_of(members.agent)["step"], 3);
 }
 
-TEST(Checkpointing, WhileTheDiskIsBusyNothingIsWantedAndNothingTouched) {
+TEST(Checkpointing, RequestsNothingWhileTheDiskIsBusy) {
   Members members(1, 4096);
   auto& word = members.agent.arena().save_word();
   word.store(SaveMark{Phase::kTaken, 3}.pack());
@@ -313,7 +313,7 @@ struct Stepping {
   std::vector<SavePlan> plans;
 };
 
-TEST(Checkpointing, WhatTheStepHasBroughtIsNotCopied) {
+TEST(Checkpointing, TensorsThatTheStepWroteAreNotCopied) {
   constexpr std::uint64_t kLengths = 4 * sizeof(std::int64_t);
   for (const SlotIndex count : {1, 2, 3, 5}) {
     Stepping job(count, 100'000, [](Model&) {});
@@ -323,7 +323,7 @@ TEST(Checkpointing, WhatTheStepHasBroughtIsNotCopied) {
   }
 }
 
-TEST(Checkpointing, WhatIsChangedAfterItsStepIsCopied) {
+TEST(Checkpointing, TensorsChangedAfterTheStepAreCopied) {
   for (const SlotIndex count : {1, 3}) {
     Stepping job(count, 100'000, [](Model& model) {
       for (float& value : model.weight) value = std::min(value, 0.25F);
@@ -359,7 +359,7 @@ TEST(Checkpointing, AStepThatMovesTensorsCostsTheSnapshotOnly) {
   EXPECT_EQ(job.counts().copied, 0U);
 }
 
-TEST(Checkpointing, AStateThatOutgrewItsRoomCostsTheSnapshotOnly) {
+TEST(Checkpointing, AStateThatOutgrowsItsAreaCostsTheSnapshotOnly) {
   Members members(2, 1 << 20);
   members.states = {Bytes(pattern(4 << 20, 1)), Bytes(pattern(4 << 20, 2))};
   std::atomic<int> wanted = 0;

@@ -184,7 +184,7 @@ std::string key(const Variables& own, const std::vector<Ancestor>& above = {}) {
   return launch.ok() && launch->has_value() ? (*launch)->key : "";
 }
 
-TEST(LaunchTest, RanksOfOneLaunchHaveOneKeyAndOthersHaveNot) {
+TEST(LaunchTest, RanksOfOneLaunchShareAKeyThatOthersLack) {
   EXPECT_EQ(key(openmpi(0, 2, 2)), key(openmpi(1, 2, 2)));
   EXPECT_NE(key(openmpi(0, 2, 2, "a")),
             key(openmpi(0, 2, 2, "b")));  // two jobs, or a world that was spawned
@@ -240,7 +240,7 @@ TEST(LaunchTest, ARankOfAnUnknownNumberIsRefused) {
   }
 }
 
-TEST(LaunchTest, HorovodrunIsKnown) {
+TEST(LaunchTest, RecognisesHorovodrun) {
   const auto launch =
       find({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}});
   ASSERT_TRUE(launch.ok() && launch->has_value());

@@ -87,7 +87,7 @@ class FinalSaveTest : public ::testing::Test {
   std::vector<std::jthread> threads_;
 };
 
-TEST_F(FinalSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
+TEST_F(FinalSaveTest, TheFirstMemberToLeaveCopiesTheState) {
   ask(What::kAtBoundary);
   std::atomic<int> answered = 0;
   start_both([&](Participant& self, State& state) {
@@ -171,7 +171,7 @@ TEST_F(FinalSaveTest, SharesThatWillNotComeAreReplaced) {
 }
 
 // Who is in the newest World may bring a share of that later step at any time.
-TEST_F(FinalSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
+TEST_F(FinalSaveTest, ALateMemberDoesNotOverwriteSharesOfALaterStep) {
   set_mark({Phase::kWanted, 8});
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
@@ -193,7 +193,7 @@ TEST_F(FinalSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
   EXPECT_TRUE(request().open());
 }
 
-TEST_F(FinalSaveTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
+TEST_F(FinalSaveTest, WaitsForTheDiskAndThenForTheAgent) {
   set_mark({Phase::kTaken, 5});
   ask(What::kLater);
   std::atomic<int> left = 0;
@@ -223,7 +223,7 @@ TEST_F(FinalSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
 }
 
 // It was let go while the one before it, which had left after an older step, was being written.
-TEST_F(FinalSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
+TEST_F(FinalSaveTest, AMemberThatLeavesAfterAnOlderCopySavesOnRequest) {
   claim_by(0, {Phase::kTaken, 6});
   start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
@@ -235,7 +235,7 @@ TEST_F(FinalSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(FinalSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
+TEST_F(FinalSaveTest, AMemberThatLeavesCompletesTheCopyOfADeadOne) {
   claim_by(0, {Phase::kWanted, 7});
   start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
@@ -245,7 +245,7 @@ TEST_F(FinalSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(FinalSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
+TEST_F(FinalSaveTest, AMemberThatLeavesDoesNotWaitForACompleteSave) {
   const struct {
     SaveMark mark;
     What asked;
@@ -282,7 +282,7 @@ TEST_F(FinalSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
 
 // Rank 0 has just requested shares of another step: their count overlaps that of the member that
 // copies alone.
-TEST_F(FinalSaveTest, ACopyThatAnotherSaveHasCrossedIsMadeAgain) {
+TEST_F(FinalSaveTest, ACopyThatOverlapsAnotherSaveIsRepeated) {
   ask(What::kAtBoundary);
   std::atomic<int> saves = 0;
   states_[0].on_save = [&] {
@@ -310,7 +310,7 @@ TEST(DiskTimeout, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
   EXPECT_TRUE(timeout.over(start + std::chrono::seconds(630), 7));
 }
 
-TEST_F(FinalSaveTest, WhatIsSavedAlreadyIsNotSavedAgain) {
+TEST_F(FinalSaveTest, ASavedStepIsNotSavedAgain) {
   set_mark({Phase::kIdle, 7});
   ask(What::kAtBoundary);
   start_both([&](Participant& self, State& state) {

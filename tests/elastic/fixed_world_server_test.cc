@@ -64,7 +64,7 @@ TEST_F(FixedWorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNam
             fmt::format("process {} ended in join(): the World of 2 cannot form", child));
 }
 
-TEST_F(FixedWorldServerTest, AProcessThatOnlyLooksChangesNothing) {
+TEST_F(FixedWorldServerTest, AProcessThatOnlyConnectsChangesNothing) {
   serve();
   AgentLink waits = join(0);
   { const auto looks = AgentLink::connect_to_rank(options_.name); }

@@ -93,7 +93,7 @@ TEST(Leaves, KeepsLeavesApartWhileBuffersAreFree) {
   EXPECT_EQ(sealed_partials(arena, 1, std::vector<proto::SlotId>(4))->size(), 4U);
 }
 
-TEST(Leaves, GivesUpASealThatCannotBeFoldedAndComputesItAgain) {
+TEST(Leaves, RecomputesASealThatCannotBeFolded) {
   shmem::Arena arena = make_arena(8, 2);
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(1);

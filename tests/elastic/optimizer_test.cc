@@ -143,7 +143,7 @@ TEST(Optimizer, ACopyOfAPartHasThatPartAndNothingElseIsTouched) {
   }
 }
 
-TEST(Optimizer, RefusesWhatCannotBe) {
+TEST(Optimizer, RefusesInvalidArguments) {
   Floats four(4), five(5);
   EXPECT_EQ(sgd_step({five, four, 2}, five, {}, true, {}).code(), base::Code::kInvalidArgument);
   EXPECT_EQ(sgd_step({four, {}}, five, {}, true, {}).code(), base::Code::kInvalidArgument);

@@ -51,7 +51,7 @@ TEST(RankWatchTest, WaitsForARankThatMayNotHaveBeenStarted) {
 }
 
 // A World has failed before this rank came.
-TEST(RankWatchTest, NamesRanksThatEndedBeforeTheFirstLook) {
+TEST(RankWatchTest, NamesRanksThatEndedBeforeTheFirstPoll) {
   RankWatch watch(3, kStart);
   EXPECT_FALSE(watch.check(kStart, seeing({{2, 12}}, Started::kAll), {2}));
   EXPECT_EQ(watch.check(kStart + seconds(1), seeing({{2, 12}}, Started::kAll), {2}),
@@ -92,7 +92,7 @@ Variables rank(int number, int size = 2) {
   return {{"PMI_RANK", std::to_string(number)}, {"PMI_SIZE", std::to_string(size)}};
 }
 
-TEST(SeeRanksTest, ARankIsAnyProcessWithItsVariables) {
+TEST(SeeRanksTest, RecognisesARankByItsVariables) {
   const auto seen =
       scan_ranks(hydra(), {{10, 5, false, rank(0)},
                            {11, 5, true, {}},  // ended

@@ -86,7 +86,7 @@ TEST_F(SessionTest, RefusesARegionWithinAStep) {
   EXPECT_EQ((*session)->collective(body).code(), base::Code::kInvalidArgument);
 }
 
-TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
+TEST_F(SessionTest, NamesTheExpectedCallAfterOneOutOfOrder) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
   EXPECT_EQ((*session)->next_shard().status().message(),
@@ -143,13 +143,13 @@ TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
             "join: expected a deadline from 1 s to a year, got 0 s");
 }
 
-TEST_F(SessionTest, RefusesAnEnvironmentThatIsNoNumber) {
+TEST_F(SessionTest, RefusesVariablesThatAreNotNumbers) {
   ::setenv("REGROUP_SHARDS", "many", 1);
   EXPECT_EQ(Session::join(options_).status().message(),
             "REGROUP_SHARDS=many: expected a number from 1 to 16384");
 }
 
-TEST_F(SessionTest, NamesAnAgentThatIsNotThere) {
+TEST_F(SessionTest, NamesAMissingAgent) {
   ::setenv("REGROUP_AGENT", "/nonexistent/agent.sock", 1);
   const auto session = Session::join(options_);
   ::unsetenv("REGROUP_AGENT");

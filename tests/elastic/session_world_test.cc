@@ -211,7 +211,7 @@ TEST_F(SessionWorld, AJoinerBehindItsWorldCopiesTheState) {
 }
 
 // ... nor is what it had learned before.
-TEST_F(SessionWorld, ALearnerThatHasLostItsWayCopiesTheState) {
+TEST_F(SessionWorld, ALearnerWithoutTheNextResultCopiesTheState) {
   begin_transfer();
   revoke_all(agent_.arena(), 1);
   spoil_result();

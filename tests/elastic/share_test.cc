@@ -36,7 +36,7 @@ TEST(ShareGolden, EveryFileIsItsSample) {
   }
 }
 
-TEST(Share, OfWhatDoesNotFitOrIsNotTheSameIsRefused) {
+TEST(Share, RefusesALengthThatIsTooLargeOrDiffers) {
   const auto arena = shmem::Arena::create({.elements = 1, .snapshot_bytes = kRoom});
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   EXPECT_TRUE(check_length(*arena, 2, kRoom, std::nullopt).ok());
@@ -50,7 +50,7 @@ TEST(Share, OfWhatDoesNotFitOrIsNotTheSameIsRefused) {
               HasSubstr("a state of 7 bytes, other ranks one of 8"));
 }
 
-TEST(Share, OfAllWritersAreTheStateAndItsCrcs) {
+TEST(Share, SharesOfAllWritersMakeTheStateAndItsCrcs) {
   const auto arena = shmem::Arena::create({.elements = 1, .snapshot_bytes = kRoom});
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   const Share first(*arena, share_of(0, 3, kRoom), kRoom);

@@ -85,7 +85,7 @@ TEST(StateCheck, EqualStatesAreEqualForAll) {
   EXPECT_EQ(compare(2, nan)[0], "equal");
 }
 
-TEST(StateCheck, OfThreeTheOddOneOutIsNamedWithTheFirstTensorThatDiffers) {
+TEST(StateCheck, NamesTheOddOneOfThreeWithTheFirstDifferentTensor) {
   const auto told = compare(3, [](int rank, Parts& p) {
     if (rank == 1) p.tensors["c"][2] = -6, p.tensors["d"][0] = 0;
   });
@@ -95,7 +95,7 @@ TEST(StateCheck, OfThreeTheOddOneOutIsNamedWithTheFirstTensorThatDiffers) {
                     Not(HasSubstr("lr"))));
 }
 
-TEST(StateCheck, OfTwoBothAreNamedWithTheValueThatDiffers) {
+TEST(StateCheck, NamesBothOfTwoMembersWithTheDifferentValue) {
   const auto told = compare(2, [](int rank, Parts& p) {
     if (rank == 1) p.values["lr"] = "0.05", p.tensors["a"][0] = 0;
   });
@@ -104,7 +104,7 @@ TEST(StateCheck, OfTwoBothAreNamedWithTheValueThatDiffers) {
                              HasSubstr("the first tensor that differs is a;")));
 }
 
-TEST(StateCheck, EachPlaceOfTheListIsFound) {
+TEST(StateCheck, FindsADifferenceAtEachPlaceOfTheList) {
   for (const char* name : {"a", "b", "c", "d"}) {
     const auto told =
         compare(2, [&](int rank, Parts& p) { p.tensors[name][0] += static_cast<float>(rank); });
@@ -129,7 +129,7 @@ TEST(StateCheck, ZerosOfAnotherSignDiffer) {
   EXPECT_THAT(told[0], HasSubstr("the first tensor that differs is b;"));
 }
 
-TEST(StateCheck, NamesCannotSteerATerminal) {
+TEST(StateCheck, EscapesControlCharactersInNames) {
   const auto told =
       compare(2, [](int rank, Parts& p) { p.tensors["a\033[2J"] = {static_cast<float>(rank)}; });
   EXPECT_THAT(told[0], HasSubstr("a\\x1b[2J;"));
@@ -142,7 +142,7 @@ TEST(StateCheck, LongListsOfMembersAreCut) {
             "members 0, 1, 2, 3, 4, 5, 6, 7 and 3 more");
 }
 
-TEST(StateCheck, MostAgreeOrTheLowestRankDecides) {
+TEST(StateCheck, TheMajorityOrTheLowestRankDecides) {
   EXPECT_EQ(most_agree({7, 8, 8}), (std::vector<bool>{false, true, true}));
   EXPECT_EQ(most_agree({8, 7}), (std::vector<bool>{true, false}));
 }
@@ -176,7 +176,7 @@ TEST(StateCheck, TheIntervalFollowsFromTheCost) {
 }
 
 // The caller's last changes, to a model that is exported say, are no part of the training.
-TEST(StateCheck, WhatWasPreparedIsCompared) {
+TEST(StateCheck, ComparesThePreparedState) {
   const auto arena = collective::testing::make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
     const auto comm = open_comm(arena, rank);

@@ -39,7 +39,7 @@ TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
   }
 }
 
-TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
+TEST(FinalCheckpoint, CountsTheTimeOfTheCopyIfOnlyItOutlivesTheHost) {
   const struct {
     std::optional<proto::Step> writing;
     bool copied;
@@ -74,7 +74,7 @@ TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
             "s of them to copy it at 102 MiB/s, 20.0 s are left");
 }
 
-TEST(FinalCheckpoint, SaysWhy) {
+TEST(FinalCheckpoint, ExplainsTheDecision) {
   EXPECT_EQ(decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
             "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s "
             "more, 5.0 s are "
@@ -87,7 +87,7 @@ TEST(FinalCheckpoint, SaysWhy) {
 using Phase = shmem::SaveMark::Phase;
 using Asked = shmem::SaveRequest::What;
 
-TEST(LastSave, IsAskedForAgainWhereNobodyElseWillBringIt) {
+TEST(LastSave, IsRequestedAgainOnlyIfNoMemberWillCopyIt) {
   const struct {
     shmem::SaveMark mark;
     Asked asked;
@@ -115,7 +115,7 @@ TEST(LastSave, IsAskedForAgainWhereNobodyElseWillBringIt) {
   }
 }
 
-TEST(LastSave, ThatIsMissingIsToldWithTheReason) {
+TEST(LastSave, ReportsWhyASaveIsMissing) {
   const struct {
     shmem::SaveMark mark;
     Asked asked;
@@ -178,7 +178,7 @@ TEST(LastSave, ThatIsMissingIsToldWithTheReason) {
   }
 }
 
-TEST(LastSave, IsInTheSaveAreaEarlyEnoughForTheDisk) {
+TEST(LastSave, LeavesTheDiskEnoughTime) {
   const base::TimePoint now(seconds(100)), deadline(seconds(120));
   EXPECT_EQ(copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
   EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));

@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 constexpr base::TimePoint kStart{seconds(100)};
 
-TEST(BringUpWait, WithoutConditionsItEndsAtItsDeadlineOnly) {
+TEST(BringUpWait, EndsAtItsDeadlineWithoutConditions) {
   BringUpWait wait;
   wait.begin({}, seconds(5), seconds(20), kStart);
   EXPECT_FALSE(wait.is_over(kStart + seconds(60)));
@@ -21,7 +21,7 @@ TEST(BringUpWait, WithoutConditionsItEndsAtItsDeadlineOnly) {
   EXPECT_EQ(wait.next_check(kStart + milliseconds(19950)), kStart + seconds(20));
 }
 
-TEST(BringUpWait, EnoughAgentsSufficeWhenNoOtherHasComeUpForOneLimit) {
+TEST(BringUpWait, EndsWithEnoughAgentsOnceNoOtherHasConnectedForOneLimit) {
   bool enough = true;
   BringUpWait wait;
   wait.begin({.enough = [&] { return enough; }}, seconds(5), seconds(20), kStart);
@@ -33,7 +33,7 @@ TEST(BringUpWait, EnoughAgentsSufficeWhenNoOtherHasComeUpForOneLimit) {
   EXPECT_FALSE(wait.is_over(kStart + seconds(8)));
 }
 
-TEST(BringUpWait, ItIsOverAtOnceWhenItsCallerSaysSo) {
+TEST(BringUpWait, EndsAtOnceOnRequest) {
   bool over = false;
   BringUpWait wait;
   wait.begin({.over = [&] { return over; }}, seconds(5), seconds(20), kStart);
@@ -42,7 +42,7 @@ TEST(BringUpWait, ItIsOverAtOnceWhenItsCallerSaysSo) {
   EXPECT_TRUE(wait.is_over(kStart));
 }
 
-TEST(BringUpWait, FailuresAreKeptAndToldUntilTheJobBegins) {
+TEST(BringUpWait, ReportsFailuresUntilTheJobBegins) {
   std::vector<std::string> told;
   BringUpWait wait;
   EXPECT_FALSE(wait.reports_failures());
@@ -58,7 +58,7 @@ TEST(BringUpWait, FailuresAreKeptAndToldUntilTheJobBegins) {
   EXPECT_EQ(wait.failures()[1].message(), "b");
 }
 
-TEST(BringUpWait, TheLongestOneCountsLevelsTurnsAndTheAllocator) {
+TEST(BringUpWait, LongestWaitIncludesLevelsTurnsAndTheAllocator) {
   EXPECT_EQ(longest_bring_up(1, 1, seconds(5), false), seconds(15));
   EXPECT_EQ(longest_bring_up(1, 3, seconds(5), false), seconds(45));
   EXPECT_GT(longest_bring_up(1000, 1, seconds(5), false),

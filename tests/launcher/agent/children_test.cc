@@ -100,7 +100,7 @@ class NodeChildren : public testing::Test {
   std::vector<std::unique_ptr<Link>> agents_;
 };
 
-TEST_F(NodeChildren, TheWayThereAndTheWayBackHaveOneLimit) {
+TEST_F(NodeChildren, BothDirectionsShareOneTimeLimit) {
   delays_["node1"] = milliseconds(1200);
   make(seconds(2));
   start(1);
@@ -114,7 +114,7 @@ TEST_F(NodeChildren, TheWayThereAndTheWayBackHaveOneLimit) {
                   "\\(a firewall\\?\\)"));
 }
 
-TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
+TEST_F(NodeChildren, ASilentConnectionHasTheSameTimeLimit) {
   make(seconds(2));
   start(1);
   link(1, std::nullopt);
@@ -125,14 +125,14 @@ TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
             "host node1: its agent connected, but sent no message within 2 s");
 }
 
-TEST_F(NodeChildren, ALateOneDoesNotWaitForTheOthers) {
+TEST_F(NodeChildren, ALateChildDoesNotWaitForTheOthers) {
   for (int i = 2; i <= 5; ++i) delays_[fmt::format("node{}", i)] = milliseconds(180 * i);
   make(seconds(1));
   for (proto::NodeId node = 1; node <= 5; ++node) start(node);
   EXPECT_LT(lost_after(1), milliseconds(1700));
 }
 
-TEST_F(NodeChildren, ManyThatAreLateTogetherHaveTwiceTheTimeAsLongAsOthersCome) {
+TEST_F(NodeChildren, ManyLateChildrenHaveTwiceTheTimeWhileOthersConnect) {
   for (int i = 1; i <= kMany + 2; ++i) delays_[fmt::format("node{}", i)] = {};
   for (int i = kMany + 3; i <= kMany + 8; ++i)
     delays_[fmt::format("node{}", i)] = milliseconds(150 * (i - kMany - 2));
@@ -143,7 +143,7 @@ TEST_F(NodeChildren, ManyThatAreLateTogetherHaveTwiceTheTimeAsLongAsOthersCome) 
   EXPECT_LT(lost_after(1), milliseconds(2900));
 }
 
-TEST_F(NodeChildren, TheLimitCountsFromItsTurn) {
+TEST_F(NodeChildren, TheTimeLimitCountsFromAChildsTurn) {
   delays_["node1"] = base::Duration::max();
   make(seconds(1), 1);
   start(1);
@@ -154,7 +154,7 @@ TEST_F(NodeChildren, TheLimitCountsFromItsTurn) {
   EXPECT_EQ(lost_.at(1).why.message(), "host node1: no answer");
 }
 
-TEST_F(NodeChildren, OneThatFallsSilentIsSaidToBeSoAndLostAfterFiveSeconds) {
+TEST_F(NodeChildren, ASilentChildIsReportedAndLostAfterFiveSeconds) {
   make(seconds(20));
   start(1);
   link(1, Message(Heartbeat{}));

@@ -43,7 +43,7 @@ class NodeHostsComing : public testing::Test {
   std::unique_ptr<Hosts> hosts_;
 };
 
-TEST_F(NodeHostsComing, OneThatFailsIsSaidWhileOthersAreOnTheirWay) {
+TEST_F(NodeHostsComing, ReportsAFailedHostWhileOthersConnect) {
   make({"refused", "hung"});
   std::vector<std::string> said;
   std::vector<bool> other;
@@ -56,7 +56,7 @@ TEST_F(NodeHostsComing, OneThatFailsIsSaidWhileOthersAreOnTheirWay) {
   EXPECT_EQ(failures.size(), 2U);
 }
 
-TEST_F(NodeHostsComing, WithEnoughTheOthersAreWaitedForOneLimit) {
+TEST_F(NodeHostsComing, WithEnoughHostsTheOthersHaveOneLimit) {
   make({"refused", "queued"});
   const auto began = Clock::now();
   const auto failures = hosts_->bring_up({.enough = [] { return true; }});
@@ -66,7 +66,7 @@ TEST_F(NodeHostsComing, WithEnoughTheOthersAreWaitedForOneLimit) {
   EXPECT_LT(Clock::now() - began, kLimit + seconds(4));
 }
 
-TEST_F(NodeHostsComing, WithoutEnoughTheyAreWaitedForLonger) {
+TEST_F(NodeHostsComing, WithTooFewHostsTheOthersHaveLonger) {
   make({"queued"});
   const auto began = Clock::now();
   const auto over = [&] { return Clock::now() - began > 4 * kLimit; };

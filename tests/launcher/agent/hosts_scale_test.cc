@@ -370,7 +370,7 @@ class NodeHostsMany : public testing::TestWithParam<std::size_t> {
   }
 };
 
-TEST_P(NodeHostsMany, CostTheHeadForEachWhatFewCost) {
+TEST_P(NodeHostsMany, CostTheControllerConstantTimeEach) {
   const std::size_t radix = GetParam(), count = radix == 0 ? kFewFlat : kFewInTree;
   Costs few, many;
   few.fill(kScaleLimit.count());

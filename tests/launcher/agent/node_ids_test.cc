@@ -6,7 +6,7 @@
 namespace regroup::agent {
 namespace {
 
-TEST(NodeIds, AHostThatComesBackHasANewIdAndTheFormerIsNobodys) {
+TEST(NodeIds, AReturningHostGetsANewId) {
   NodeIds ids;
   EXPECT_EQ(ids.assign(0), 1U);
   EXPECT_EQ(ids.assign(1), 2U);

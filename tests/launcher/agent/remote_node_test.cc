@@ -55,7 +55,7 @@ class RemoteNodeTest : public ::testing::Test {
        .noticed = [this](const HostNotice& notice) { noticed_ = notice.why; }}};
 };
 
-TEST_F(RemoteNodeTest, AnExitIsOfTheRankThatWasOrdered) {
+TEST_F(RemoteNodeTest, AcceptsExitsOfOrderedRanksOnly) {
   node_.receive(SpaceStarted{3, {}});
   node_.receive(Exited{{.member = 8, .rank = 0}});  // another's
   EXPECT_TRUE(exits_.empty());
@@ -67,7 +67,7 @@ TEST_F(RemoteNodeTest, AnExitIsOfTheRankThatWasOrdered) {
   EXPECT_EQ(exits_[0].code, 5);
 }
 
-TEST_F(RemoteNodeTest, StartsAreOfSpacesThatWereOrdered) {
+TEST_F(RemoteNodeTest, AcceptsStartsInOrderedSpacesOnly) {
   node_.receive(SpaceStarted{4, {}});
   EXPECT_TRUE(started_.empty());
   node_.receive(SpaceStarted{3, {base::Code::kNotFound, "no such\nregroup: forged"}});
@@ -75,14 +75,14 @@ TEST_F(RemoteNodeTest, StartsAreOfSpacesThatWereOrdered) {
   EXPECT_EQ(started_[0].second, "host node2: no such?regroup: forged");
 }
 
-TEST_F(RemoteNodeTest, WhatRanksSayIsOneLine) {
+TEST_F(RemoteNodeTest, MakesOneLineOfARanksMessage) {
   node_.receive(Services{pmi::Aborted{{3, 2}, 1, "\x1b[2J\nregroup: forged"}});
   ASSERT_EQ(mpi_.size(), 1U);
   EXPECT_EQ(std::get<pmi::Aborted>(mpi_[0]).message, "?[2J?regroup: forged");
 }
 
 // A line of another host, an escape sequence of C0 and one of C1, and invalid UTF-8.
-TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
+TEST_F(RemoteNodeTest, EscapesControlCharactersInAnAgentsMessage) {
   const std::string forged =
                         "a\nregroup: forged\x1b[2J\xc2\x9b"
                         "2J\xff",
@@ -106,7 +106,7 @@ TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
   EXPECT_EQ(noticed_, fit);
 }
 
-TEST_F(RemoteNodeTest, UseIsToldOfMembersThatRunThere) {
+TEST_F(RemoteNodeTest, AttributesUsageToTheMembersOnThatHost) {
   node_.receive(UsageReport{"{}"});
   EXPECT_EQ(used_, "node2");
   node_.receive(SpaceStarted{3, {}});

@@ -78,7 +78,7 @@ bool SpawnerConformance::wait(const std::string& what) {
   return transport::run_until(loop_, [&] { return told(what); });
 }
 
-TEST_P(SpawnerConformance, TheStoryOfAnAgentHasItsOrder) {
+TEST_P(SpawnerConformance, ReportsTheEventsOfAnAgentInOrder) {
   make();
   start(1, "good");
   EXPECT_TRUE(story_.empty());
@@ -135,7 +135,7 @@ TEST_P(SpawnerConformance, OrdersWaitForTheirTurn) {
   EXPECT_THAT(story_, ElementsAre("begun 1", "up 1", "begun 2", "up 2"));
 }
 
-TEST_P(SpawnerConformance, WhoseTurnHasNotComeIsNotStartedOnceItIsToEnd) {
+TEST_P(SpawnerConformance, StartsNoQueuedAgentAfterTheEnd) {
   make(1);
   start(1, "good");
   start(2, "good");
@@ -145,7 +145,7 @@ TEST_P(SpawnerConformance, WhoseTurnHasNotComeIsNotStartedOnceItIsToEnd) {
   EXPECT_THAT(ended_[2].message(), StartsWith("good: "));
 }
 
-TEST_P(SpawnerConformance, AHandlerMayEndIt) {
+TEST_P(SpawnerConformance, AHandlerMayEndTheSpawner) {
   make();
   on_up_ = [this] { made_.spawner.reset(); };
   start(1, "good");
@@ -157,7 +157,7 @@ TEST_P(SpawnerConformance, AHandlerMayEndIt) {
   EXPECT_EQ(story_, story);
 }
 
-TEST_P(SpawnerFailures, OneThatRefusesIsToldAtOnceAndOneThatIsHungAtItsLimit) {
+TEST_P(SpawnerFailures, ReportsARefusalAtOnceAndAHangAtTheLimit) {
   make(32, kShort);
   start(1, "hung");
   start(2, "refused");
@@ -174,7 +174,7 @@ TEST_P(SpawnerFailures, OneThatRefusesIsToldAtOnceAndOneThatIsHungAtItsLimit) {
   EXPECT_FALSE(told("up 1") || told("up 2") || told("line 1 ready") || told("line 2 ready"));
 }
 
-TEST_P(SpawnerFailures, TheLimitCountsFromItsTurn) {
+TEST_P(SpawnerFailures, TheTimeLimitCountsFromAnAgentsTurn) {
   make(1, kShort);
   start(1, "hung");
   start(2, "hung");
@@ -184,7 +184,7 @@ TEST_P(SpawnerFailures, TheLimitCountsFromItsTurn) {
   EXPECT_LT(at_["ended 2"] - at_["begun 2"], kShort + kMargin);
 }
 
-TEST_P(SpawnerFailures, TheUsualLimitIsFiveSeconds) {
+TEST_P(SpawnerFailures, TheDefaultTimeLimitIsFiveSeconds) {
   make();
   start(1, "hung");
   ASSERT_TRUE(wait("ended 1"));

@@ -33,7 +33,7 @@ TEST(NodeTree, RowsMakeTreesOfTheRadix) {
   }
 }
 
-TEST(NodeTree, NobodyHasMoreChildrenThanTheRadixAndItIsNoDeeperThanItMust) {
+TEST(NodeTree, HasAtMostRadixChildrenAndTheLeastDepth) {
   for (const std::size_t radix : {1U, 2U, 3U, 64U}) {
     Tree tree(0);
     const std::size_t count = radix == 1 ? 50 : 10'000;
@@ -63,7 +63,7 @@ TEST(NodeTree, AMessageGoesDownTheBranchThatHoldsItsNode) {
   EXPECT_EQ(tree.depth(0), 0U);
 }
 
-TEST(NodeTree, ANodeIsWithinItselfAndWhatIsAboveIt) {
+TEST(NodeTree, ANodeIsInItsOwnSubtreeAndThoseAbove) {
   const Tree tree = example();
   for (const proto::NodeId top : {0U, 1U, 3U, 6U}) EXPECT_TRUE(tree.within(6, top)) << top;
   for (const proto::NodeId top : {2U, 4U, 5U, 99U}) EXPECT_FALSE(tree.within(6, top)) << top;
@@ -71,7 +71,7 @@ TEST(NodeTree, ANodeIsWithinItselfAndWhatIsAboveIt) {
   EXPECT_FALSE(tree.within(99, 0));
 }
 
-TEST(NodeTree, WhoLosesItsParentKeepsWhatIsBelowIt) {
+TEST(NodeTree, AnOrphanKeepsItsSubtree) {
   Tree tree = example();
   tree.remove(1);
   EXPECT_FALSE(tree.has(1));
@@ -86,14 +86,14 @@ TEST(NodeTree, WhoLosesItsParentKeepsWhatIsBelowIt) {
   EXPECT_EQ(tree.next_hop(0, 4), std::nullopt) << "4 has not been moved";
 }
 
-TEST(NodeTree, WhoIsPrunedTakesAllBelowAlong) {
+TEST(NodeTree, PruningRemovesTheWholeSubtree) {
   Tree tree = example();
   tree.prune(1);
   EXPECT_EQ(tree.below(0), (Nodes{0, 2, 5}));
   for (const proto::NodeId node : {1U, 3U, 4U, 6U}) EXPECT_FALSE(tree.has(node));
 }
 
-TEST(NodeTree, WhatWouldBeNoTreeIsRefused) {
+TEST(NodeTree, RefusesParentsThatMakeNoTree) {
   Tree tree = example();
   EXPECT_FALSE(tree.add(3, 0)) << "it is there";
   EXPECT_FALSE(tree.add(7, 99)) << "no such parent";

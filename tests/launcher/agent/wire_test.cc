@@ -107,7 +107,7 @@ TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
                         kWireVersion + 1, kWireVersion));
 }
 
-TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
+TEST(NodeWire, KeepsTheLocalCheckpointOfAHost) {
   const QueryLocalCheckpoint ask{
       {.directory = "/local",
        .shared = "/shared",
@@ -179,7 +179,7 @@ TEST(NodeWire, OrdersKeepPlacesAndTheSpace) {
   EXPECT_EQ(environment, start.order.members[0].environment);
 }
 
-TEST(NodeWire, NewsOfMembersAreKept) {
+TEST(NodeWire, KeepsReportsAboutMembers) {
   const Exited exited{{4, 2, 4711, 0, 9, 64 << 20, ""}};
   const Exited out = through(exited);
   EXPECT_EQ(out.exit.member, 4U);
@@ -220,7 +220,7 @@ TEST(NodeWire, SmallMessagesAreKept) {
   EXPECT_EQ(notice.kind, HostNotice::Kind::kSuspended);
 }
 
-TEST(NodeWire, WhatATreeIsToldIsKept) {
+TEST(NodeWire, KeepsMulticastMessages) {
   const StartAgents start = through(
       StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}}, "/opt/r"});
   EXPECT_EQ(start.from + start.program + start.wdir, "a/bin/r/w");
@@ -243,7 +243,7 @@ TEST(NodeWire, WhatATreeIsToldIsKept) {
   EXPECT_EQ(std::get<UserMessage>(*decode(relayed.message)).text, "a");
 }
 
-TEST(NodeWire, WhatMakesNoSenseIsRefused) {
+TEST(NodeWire, RefusesInconsistentValues) {
   EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(),
             base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Relayed{{}, encode(Heartbeat{})})).code(), base::Code::kDataLoss);
@@ -283,7 +283,7 @@ TEST(NodeWire, JsonOfAHostIsBounded) {
 }
 
 // FlatBuffers verifies where a vector's size lies, not where its numbers do.
-TEST(NodeWire, NumbersThatDoNotLieAsTheyHaveToAreRefused) {
+TEST(NodeWire, RefusesMisalignedNumbers) {
   int refused = 0;
   for (int more = 0; more < 2; ++more) {
     flatbuffers::FlatBufferBuilder b;
@@ -306,7 +306,7 @@ TEST(NodeWire, NumbersThatDoNotLieAsTheyHaveToAreRefused) {
   EXPECT_EQ(refused, 1);
 }
 
-TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
+TEST(NodeWire, RefusesRepeatedReferences) {
   using Builder = flatbuffers::FlatBufferBuilder;
   const auto refused = [](fb::Body type, const auto& body) {
     Builder b;

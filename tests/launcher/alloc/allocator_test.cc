@@ -67,7 +67,7 @@ class Quota : public testing::Test {
   const std::filesystem::path root_ = testing::TempDir() + "quota-" + std::to_string(::getpid());
 };
 
-TEST_F(Quota, OfVersion2IsTheLeastOfAllGroupsAbove) {
+TEST_F(Quota, IsTheLeastOfAllGroupsAboveInVersion2) {
   write("proc/self/cgroup", "0::/jobs/one");
   write("proc/self/mountinfo", "31 1 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw");
   write("sys/fs/cgroup/jobs/one/cgroup.controllers", "cpu memory");
@@ -90,7 +90,7 @@ TEST_F(Quota, OfVersion2IsTheLeastOfAllGroupsAbove) {
   EXPECT_EQ(host().slots, free.slots) << "more than there are cores";
 }
 
-TEST_F(Quota, OfVersion1) {
+TEST_F(Quota, IsReadFromVersion1) {
   write("proc/self/cgroup", "4:cpu,cpuacct:/box");
   write("proc/self/mountinfo", "31 1 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct");
   write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1");

@@ -13,9 +13,9 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Allocators, NoneWhereNothingIsSet) { EXPECT_EQ(understood({}), "none"); }
+TEST(Allocators, FindsNoneWithoutVariables) { EXPECT_EQ(understood({}), "none"); }
 
-TEST(Allocators, TheInnermostIsTaken) {
+TEST(Allocators, ChoosesTheInnermost) {
   Recorded both = flux_job();
   for (const auto& [name, value] : slurm_job().environment) both.environment[name] = value;
   EXPECT_TRUE(understood(both).starts_with("flux "));
@@ -27,7 +27,7 @@ TEST(Allocators, TheInnermostIsTaken) {
             "gridengine");
 }
 
-TEST(Allocators, TellWhatTheyBelieved) {
+TEST(Allocators, DescribeTheAllocationAndItsVariables) {
   const Recorded job = slurm_job();
   const auto granted = find_allocation(job.input(), "");
   ASSERT_TRUE(granted.ok());
@@ -44,7 +44,7 @@ TEST(Allocators, TellWhatTheyBelieved) {
   EXPECT_THAT(allocation_text({}, {}), HasSubstr("not Slurm: SLURM_JOB_ID is not set"));
 }
 
-TEST(Allocators, EachHasItsWayToHosts) {
+TEST(Allocators, EachStartsAgentsItsOwnWay) {
   const auto way = [](const Recorded& job) {
     const auto granted = find_allocation(job.input(), "");
     return granted.ok() ? granted->reading.reach : Reach{};
@@ -81,7 +81,7 @@ std::string grace_of(const Recorded& job) {
   return "nobody";
 }
 
-TEST(Allocators, TellHowLongANoticeIs) {
+TEST(Allocators, ReportTheLengthOfANotice) {
   Recorded slurm = slurm_job();
   EXPECT_EQ(grace_of(slurm), "error: SLURM_JOB_PARTITION is not set");
   slurm.environment["SLURM_JOB_PARTITION"] = "low";

@@ -23,7 +23,7 @@ void check(const Recorded& recorded, const Row (&rows)[N]) {
   }
 }
 
-TEST(Slurm, IsRead) {
+TEST(Slurm, ReadsHostsAndSlots) {
   constexpr const char* kNoCounts =
       "error: Slurm: SLURM_JOB_NODELIST=n[1-3], but neither SLURM_TASKS_PER_NODE nor "
       "SLURM_JOB_CPUS_PER_NODE "
@@ -65,7 +65,7 @@ TEST(Slurm, IsRead) {
   check(slurm_job(), rows);
 }
 
-TEST(Slurm, SaysWhyAJobThatIsOnlyInheritedIsNotUsed) {
+TEST(Slurm, ExplainsWhyAnInheritedJobIsNotUsed) {
   Recorded inherited;
   inherited.environment = {{"SLURM_JOB_ID", "7"}};
   EXPECT_EQ(understood(inherited, "slurm"),
@@ -73,7 +73,7 @@ TEST(Slurm, SaysWhyAJobThatIsOnlyInheritedIsNotUsed) {
             "(SLURM_JOB_NODELIST, SLURM_NODELIST, SLURM_STEP_NODELIST)");
 }
 
-TEST(Slurm, RefusesWhatItCannotMatch) {
+TEST(Slurm, RefusesInvalidVariables) {
   const auto refused = [](const char* name, const char* value) {
     Recorded changed = slurm_job();
     changed.environment[name] = value;
@@ -101,7 +101,7 @@ TEST(Slurm, RefusesWhatItCannotMatch) {
             "error: Slurm: SLURM_JOB_NODELIST: host n1 has more than 1048576 slots");
 }
 
-TEST(Slurm, KnowsTheNumbersOfItsOwnGpus) {
+TEST(Slurm, ReadsTheNumbersOfItsGpus) {
   Recorded job = slurm_job();
   job.environment["SLURM_JOB_GPUS"] = "2,4-5";
   job.environment["SLURM_GPUS_PER_NODE"] = "v100:3";
@@ -113,7 +113,7 @@ TEST(Slurm, KnowsTheNumbersOfItsOwnGpus) {
   EXPECT_EQ(hosts[1].gpu_count, 3U);
 }
 
-TEST(Lsf, IsRead) {
+TEST(Lsf, ReadsHostsAndSlots) {
   const Row rows[] = {
       {{}, "lsf hA:2* hB:4"},
       {{{"LSB_MCPU_HOSTS", "-"}}, "lsf hA:2* hB:4"},
@@ -142,7 +142,7 @@ TEST(Lsf, IsRead) {
   check(lsf_job(), rows);
 }
 
-TEST(Lsf, AffinityNamesProcessorsOfEachRank) {
+TEST(Lsf, ReadsTheProcessorsOfEachRank) {
   Recorded job = lsf_job();
   job.environment["LSB_AFFINITY_HOSTFILE"] = "/aff";
   job.files["/aff"] = "hA 0,1 0 2\nhA 2-3\n\nhB 5\n";
@@ -159,7 +159,7 @@ TEST(Lsf, AffinityNamesProcessorsOfEachRank) {
       "(--allocator none uses only this machine)");
 }
 
-TEST(Pbs, IsRead) {
+TEST(Pbs, ReadsHostsAndSlots) {
   const Row rows[] = {
       {{}, "pbs vmA:2* vmB:1"},
       {{{"PBS_NP", "3"}}, "pbs vmA:2* vmB:1"},
@@ -188,7 +188,7 @@ TEST(Pbs, IsRead) {
             "(--allocator none uses only this machine)");
 }
 
-TEST(GridEngine, IsRead) {
+TEST(GridEngine, ReadsHostsAndSlots) {
   Recorded job = grid_engine_job();
   EXPECT_EQ(understood(job), "gridengine vm:3*");
   job.files["/sge/pe"] = "vm 1 all.q@vm <NULL>\nb 4 all.q@b 0,0:0,1\nvm 2 gpu.q@vm UNDEFINED\n";
@@ -205,7 +205,7 @@ TEST(GridEngine, IsRead) {
   EXPECT_EQ(understood(job), "none");  // JOB_ID alone may be anybody's
 }
 
-TEST(Flux, IsRead) {
+TEST(Flux, ReadsHostsAndSlots) {
   Recorded job = flux_job();
   EXPECT_EQ(understood(job), "flux fluke82:4* fluke83:4 fluke8:4 fluke9:4");
   const auto granted = find_allocation(job.input(), "");
@@ -229,7 +229,7 @@ TEST(Flux, IsRead) {
   }
 }
 
-TEST(Kubernetes, MpiOperatorWritesAHostFile) {
+TEST(Kubernetes, ReadsTheHostFileOfTheMpiOperator) {
   Recorded job = operator_job();
   EXPECT_EQ(understood(job),
             "kubernetes mpi-worker-0.mpi.default.svc:2 mpi-worker-1.mpi.default.svc:2");
@@ -300,7 +300,7 @@ TEST(Kubernetes, TheFirstPodOfAJobSetsFirstJobLaunches) {
   EXPECT_EQ(find_allocation(job.input(), "")->reading.launched_by, "train-workers-0-0");
 }
 
-TEST(Kubernetes, GrowsOnlyWhereThereIsADiscoveryScript) {
+TEST(Kubernetes, GrowsOnlyWithADiscoveryScript) {
   Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"HYDRA_HOST_FILE", "/etc/mpi/hostfile"}},
                {{"/etc/mpi/hostfile", "w-0:2\n"}},
                "launcher"};

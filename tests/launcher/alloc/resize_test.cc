@@ -26,7 +26,7 @@ const AllocatorRow& row_of(const char* name) {
   return allocators().front();
 }
 
-TEST(Resize, SlurmGetsAFurtherJobThatJoins) {
+TEST(Resize, SubmitsAFurtherJobToSlurm) {
   Recorded job = slurm_job();
   const AllocatorRequest request = row_of("slurm").grow(job.input(), two_more());
   EXPECT_EQ(
@@ -39,7 +39,7 @@ TEST(Resize, SlurmGetsAFurtherJobThatJoins) {
   EXPECT_EQ(request.without, "SLURM_");
 }
 
-TEST(Resize, AFurtherSlurmJobIsLikeTheFirstUnlessTheUserSaysOtherwise) {
+TEST(Resize, AFurtherSlurmJobHasTheOptionsOfTheFirst) {
   Recorded job = slurm_job();
   job.environment["SLURM_JOB_PARTITION"] = "low";
   job.environment["SLURM_JOB_ACCOUNT"] = "physics";
@@ -54,7 +54,7 @@ TEST(Resize, AFurtherSlurmJobIsLikeTheFirstUnlessTheUserSaysOtherwise) {
   EXPECT_EQ(std::ranges::count(words, "--partition=low"), 0);
 }
 
-TEST(Resize, SlurmIsToldWhatAJobKeeps) {
+TEST(Resize, ReturnsAHostToSlurmByNamingTheRest) {
   const AllocatorRequest request =
       row_of("slurm").give_back(slurm_job().input(), {"n2", 2, {}}, {{"n1", 2, {}}, {"n3", 1, {}}});
   EXPECT_EQ(request.words,
@@ -62,7 +62,7 @@ TEST(Resize, SlurmIsToldWhatAJobKeeps) {
   EXPECT_EQ(request.without, "SLURM_");  // or it writes a script for the shell
 }
 
-TEST(Resize, LsfIsAskedByBresize) {
+TEST(Resize, ResizesLsfByBresize) {
   const AllocInput input = lsf_job().input();
   const AllocatorRequest more = row_of("lsf").grow(input, two_more());
   EXPECT_EQ(more.words, (std::vector<std::string>{"bresize", "request", "-c", "-rnc",
@@ -74,7 +74,7 @@ TEST(Resize, LsfIsAskedByBresize) {
   EXPECT_FALSE(row_of("slurm").parts);  // NodeList has whole nodes
 }
 
-TEST(Resize, WhatWaitsIsCancelled) {
+TEST(Resize, ListsAndCancelsPendingRequests) {
   const AllocInput slurm = slurm_job().input();
   EXPECT_EQ(row_of("slurm").cancel(slurm, "18").words,
             (std::vector<std::string>{"scancel", "--state=PENDING", "18"}));
@@ -88,7 +88,7 @@ TEST(Resize, WhatWaitsIsCancelled) {
             nullptr);  // a further request takes the place of the one before
 }
 
-TEST(Resize, OthersAreNotAsked) {
+TEST(Resize, OtherAllocatorsCannotResize) {
   for (const char* name : {"flux", "kubernetes", "pbs", "gridengine"}) {
     EXPECT_EQ(row_of(name).grow, nullptr) << name;
     EXPECT_EQ(row_of(name).give_back, nullptr) << name;
@@ -104,7 +104,7 @@ std::string event_of(const spec::Environment& environment) {
   return out + fmt::format(" {} {}", event->taken, event->refused);
 }
 
-TEST(Resize, WhatLsfTellsIsUnderstood) {
+TEST(Resize, ParsesTheAnswersOfLsf) {
   EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"}, {"LSB_RESIZE_HOSTS", "hC 2 hD 1"}}),
             "grow hC:2 hD:1 0 1");
   EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "shrink"},

@@ -7,7 +7,7 @@
 namespace regroup::lease {
 namespace {
 
-TEST(GrantLines, AnOfferSaysWhoStartsAgents) {
+TEST(GrantLines, AnOfferNamesWhoStartsAgents) {
   LeaseOffer offer{.grant = {.by = "LSF job 8", .hosts = {{.name = "hX", .slots = 2}}},
                    .starts = true};
   EXPECT_TRUE(parse_offer(to_line(offer))->starts);
@@ -15,7 +15,7 @@ TEST(GrantLines, AnOfferSaysWhoStartsAgents) {
   EXPECT_FALSE(parse_offer(to_line(offer))->starts);
 }
 
-TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
+TEST(GrantLines, RefusesAHostWithTooManySlots) {
   const auto offer = [](const std::string& slots) {
     return parse_offer(R"({"hosts":[{"name":"hX","slots":)" + slots + "}]}");
   };
@@ -27,7 +27,7 @@ TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
 }
 
 // Copies of a value go down into it by recursion.
-TEST(GrantLines, ListsInListsWithoutEndAreRefused) {
+TEST(GrantLines, RefusesDeeplyNestedLists) {
   const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
   const std::string host = R"(,"hosts":[{"name":"hX"}]})";
   EXPECT_FALSE(parse_offer(R"({"own":)" + deep + host).ok());
@@ -35,7 +35,7 @@ TEST(GrantLines, ListsInListsWithoutEndAreRefused) {
   EXPECT_FALSE(parse_reply(R"({"over":)" + deep + "}").ok());
 }
 
-TEST(GrantLines, AnOrderIsKept) {
+TEST(GrantLines, AnOrderSurvivesARoundTrip) {
   AgentStart start;
   start.order = {.node = 7,
                  .host = "hX",
@@ -55,7 +55,7 @@ TEST(GrantLines, AnOrderIsKept) {
   EXPECT_EQ(parse_agent_end(to_line(AgentEnd{9}))->node, 9U);
 }
 
-TEST(GrantLines, NewsAreKeptAndPrintable) {
+TEST(GrantLines, ReportsSurviveARoundTripAndArePrintable) {
   using What = AgentNews::What;
   EXPECT_EQ(parse_agent_news(to_line(AgentNews{.node = 3, .what = What::kUp}))->what, What::kUp);
   EXPECT_EQ(
@@ -69,7 +69,7 @@ TEST(GrantLines, NewsAreKeptAndPrintable) {
   EXPECT_EQ(ended->why.message(), "hX: blaunch");
 }
 
-TEST(GrantLines, WhatIsNoLineOfAnAgentIsRefused) {
+TEST(GrantLines, RefusesLinesOfAnUnknownForm) {
   for (const char* line :
        {"", "{}", "7", R"({"start":-1,"host":"h","program":"p"})", R"({"start":1,"host":"h"})",
         R"({"start":4294967295,"host":"h","program":"p"})",

@@ -28,7 +28,7 @@ struct SocketLineReaderTest : testing::Test {
   SocketLineReader line;
 };
 
-TEST_F(SocketLineReaderTest, TakesNotAByteFromBehindIt) {
+TEST_F(SocketLineReaderTest, ReadsNoByteAfterItsLine) {
   EXPECT_EQ(line.receive(ours.get()), Outcome::kNothing);
   say("{\"start\"");
   EXPECT_EQ(line.receive(ours.get()), Outcome::kNothing);
@@ -44,7 +44,7 @@ TEST_F(SocketLineReaderTest, TakesNotAByteFromBehindIt) {
   EXPECT_EQ(line.receive(ours.get()), Outcome::kEnd);
 }
 
-TEST_F(SocketLineReaderTest, KeepsNoLineWithoutEnd) {
+TEST_F(SocketLineReaderTest, DropsALineWithoutEnd) {
   const std::string piece(16 << 10, 'x');
   auto outcome = Outcome::kNothing;
   std::size_t said = 0;

@@ -75,7 +75,7 @@ TEST_F(UsageTest, ReadsControlGroupsOfBothVersions) {
   EXPECT_FALSE(usage_of_control_groups({root_ / "none"}).memory_bytes);
 }
 
-TEST_F(UsageTest, MeterTellsRatesAndGpus) {
+TEST_F(UsageTest, MeterReportsRatesAndGpus) {
   process(10, 10, "python", 100, 0, 10);
   UsageMeter meter(
       [](const std::string& uuid) -> base::Result<GpuUse> {
@@ -95,7 +95,7 @@ TEST_F(UsageTest, MeterTellsRatesAndGpus) {
   EXPECT_EQ(samples[0].gpus[0].busy_percent, 93);
 }
 
-TEST_F(UsageTest, ControlGroupsCountBeforeProcesses) {
+TEST_F(UsageTest, PrefersControlGroupsToProcesses) {
   process(10, 10, "python", 100, 0, 10);
   write("group/memory.current", "123\n");
   UsageMeter meter({}, root_);
@@ -117,7 +117,7 @@ TEST(UsageText, CsvHasAsManyFieldsAsItsHeader) {
   EXPECT_EQ(commas(usage_csv(1, {sample})), commas(usage_csv_header()));
 }
 
-TEST(UsageText, JsonIsReadAgain) {
+TEST(UsageText, JsonSurvivesARoundTrip) {
   const UsageSample sample{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}};
   const auto read = usage_from_json(usage_json({sample}));
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -127,7 +127,7 @@ TEST(UsageText, JsonIsReadAgain) {
 }
 
 // Converting such a number to an integer is undefined.
-TEST(UsageText, CountsThatAreNoWholeNumbersAreRefused) {
+TEST(UsageText, RefusesCountsThatAreNotWholeNumbers) {
   const std::string good =
       usage_json({{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}}});
   for (const char* count :
@@ -193,7 +193,7 @@ TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
   EXPECT_EQ(said, "");
 }
 
-TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
+TEST_F(UsageTest, ReporterIncludesOtherHosts) {
   boost::asio::io_context loop(1);
   UsageOptions options;
   options.status_file = root_ / "usage";
@@ -226,7 +226,7 @@ TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
   EXPECT_EQ(nlohmann::json::parse(report)["members"].size(), 1U);  // its own only
 }
 
-TEST_F(UsageTest, ReporterRefusesALogThatCannotBe) {
+TEST_F(UsageTest, ReporterRefusesALogThatCannotBeOpened) {
   boost::asio::io_context loop(1);
   UsageOptions options;
   options.log = root_ / "none" / "usage.csv";

@@ -33,7 +33,7 @@ HostInventory with_quota(std::uint32_t quota) {
   return *told;
 }
 
-TEST(ClusterView, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
+TEST(ClusterView, BoundsThreadsByTheQuotaOfEachHost) {
   spec::JobSpec spec;
   spec.mapping.bind = {.kind = spec::BindTo::Kind::kUnit, .unit = spec::Unit::kPackage};
   spec.apps.resize(1);
@@ -65,7 +65,7 @@ TEST(ClusterView, CountsMembersByTheObjectsOfAllHosts) {
   EXPECT_EQ(*members_of(spec, {}), (spec::MemberRange{3, 3}));
 }
 
-TEST(ClusterView, AnInventoryWithoutAQuotaIsRefused) {
+TEST(ClusterView, RefusesAnInventoryWithoutAQuota) {
   std::string text = inventory_to_json(of_eight_cores());
   text.erase(text.find("\"quota\""), std::string("\"quota\":0,").size());
   EXPECT_EQ(inventory_from_json(text).code(), base::Code::kDataLoss);
@@ -92,7 +92,7 @@ TEST(ClusterView, NamesInAnInventoryHaveNoControlCharacters) {
 }
 
 // Converting such a number to an integer is undefined.
-TEST(ClusterView, AnInventoryWithFractionsIsRefused) {
+TEST(ClusterView, RefusesAnInventoryWithFractions) {
   const std::string good = inventory_to_json(with_claims());
   ASSERT_TRUE(inventory_from_json(good).ok());
   for (const std::string count : {"\"cpus\":[0", "\"free\":255", "\"claimed\":[[0", "\"quota\":0",
@@ -105,7 +105,7 @@ TEST(ClusterView, AnInventoryWithFractionsIsRefused) {
 }
 
 // Its name would be looked up.
-TEST(ClusterView, ANicOfNoKnownKindIsRefused) {
+TEST(ClusterView, RefusesANicOfAnUnknownKind) {
   HostInventory inventory = with_claims();
   inventory.machine.nics.at(0).kind = static_cast<topology::NicKind>(200);
   EXPECT_FALSE(inventory_from_json(inventory_to_json(inventory)).ok());
@@ -117,7 +117,7 @@ TEST(ClusterView, ANicOfNoKnownKindIsRefused) {
 }
 
 // As long as a message may be: the launcher does nothing else meanwhile.
-TEST(ClusterView, AnInventoryOfControlCharactersAloneIsReadAtOnce) {
+TEST(ClusterView, ReadsAnInventoryOfControlCharactersInLinearTime) {
   std::string name(8 << 20, '\xc2');
   for (std::size_t i = 1; i < name.size(); i += 2) name[i] = '\x9b';
   const auto begin = std::chrono::steady_clock::now();
@@ -125,7 +125,7 @@ TEST(ClusterView, AnInventoryOfControlCharactersAloneIsReadAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
+TEST(ClusterView, RemovesTheHighestRanksOfAnElasticJobFirst) {
   spec::JobSpec spec;
   spec.elastic = true;
   spec.min = 2;
@@ -139,7 +139,7 @@ TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
   EXPECT_THAT(placed->placement.why, testing::Contains(HasSubstr("shrink order, down to 2: 7, 6")));
 }
 
-TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
+TEST(ClusterView, UsesOnlyGrantedGpus) {
   spec::JobSpec spec;
   spec.mapping.gpus = 1;
   spec.apps.resize(1);
@@ -161,7 +161,7 @@ TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
   EXPECT_THAT(shared->warnings, ElementsAre("GPU 4 of a is shared with job b"));
 }
 
-TEST(ClusterView, NumbersOfAnAllocatorDoNotHoldWhereNoMoreGpusAreSeen) {
+TEST(ClusterView, IgnoresGpuNumbersOfAnAllocatorWhenOnlyGrantedGpusAreVisible) {
   HostInventory inventory = with_claims();
   inventory.free = set_of({0, 1});
   keep_granted({.name = "a", .cores = {90, 91}, .gpus = {"4", "5"}}, inventory);

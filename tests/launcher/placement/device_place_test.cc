@@ -38,7 +38,7 @@ struct Choice {
   bool faster;  // ours carries more; else it is the same set
 };
 
-TEST(GoGpuAllocator, IsMetOrBeatenOnDgx1V) {
+TEST(GoGpuAllocator, ChoosesSetsAtLeastAsGoodOnDgx1V) {
   const topology::Machine machine = dgx_1v();
   const topology::Fabric fabric = one_host(machine);
   const GpuSet all = 0xff;
@@ -67,7 +67,7 @@ TEST(GoGpuAllocator, IsMetOrBeatenOnDgx1V) {
   }
 }
 
-TEST(GoGpuAllocator, RefusesWhatItRefuses) {
+TEST(GoGpuAllocator, RefusesTheSameRequests) {
   const topology::Fabric fabric = one_host(dgx_1v());
   DeviceRequest request;
   request.sets = 4;
@@ -79,7 +79,7 @@ TEST(GoGpuAllocator, RefusesWhatItRefuses) {
 
 // The sets that go-gpuallocator's static policy hands out (staticdgx_test.go): ours are as fast as
 // any of them.
-TEST(GoGpuAllocator, StaticSetsAreMet) {
+TEST(GoGpuAllocator, ChoosesTheSameStaticSets) {
   struct Row {
     topology::Machine machine;
     std::uint32_t count;
@@ -119,7 +119,7 @@ Prediction spread_over(PlacementScorers& scorers, std::initializer_list<GpuSet> 
   return predict(scorers, parts);
 }
 
-TEST(MeasuredMedians, OrderIsTheMeasuredOne) {
+TEST(MeasuredMedians, OrdersPathsAsMeasured) {
   const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(4));
   PlacementScorers scorers(fabric);
   const Prediction one = spread_over(scorers, {0x3}), two = spread_over(scorers, {0x1, 0x1});
@@ -141,7 +141,7 @@ TEST(MeasuredMedians, OrderIsTheMeasuredOne) {
   EXPECT_LT(pairs.outward, spread.outward);                      // two ranks share one NIC
 }
 
-TEST(MeasuredMedians, ChoicesFollowThem) {
+TEST(MeasuredMedians, ChoosesTheFasterMeasuredSet) {
   const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(4));
   DeviceRequest request;
   request.sets = 4;
@@ -154,7 +154,7 @@ TEST(MeasuredMedians, ChoicesFollowThem) {
   EXPECT_EQ(taken(placed(fabric, whole_fabric(fabric), request)).size(), 4U);
 }
 
-TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
+TEST(DevicePlace, NamesWhatIsMissingAndTheNearestRequestThatFits) {
   const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(2));
   DeviceRequest request;
   request.sets = 9;
@@ -173,7 +173,7 @@ TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
               testing::HasSubstr("0 free GPUs with the label or product A100"));
 }
 
-TEST(DevicePlace, RanksAreNeighboursInTheRing) {
+TEST(DevicePlace, MakesConsecutiveRanksNeighboursInTheRing) {
   const topology::Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 8;
@@ -191,7 +191,7 @@ TEST(DevicePlace, RanksAreNeighboursInTheRing) {
   }
 }
 
-TEST(DevicePlace, ResourceSetsShareNearGpus) {
+TEST(DevicePlace, RanksOfAResourceSetShareItsGpus) {
   DeviceRequest request;
   request.sets = 2;
   request.set = {3, 2, 6};
@@ -210,7 +210,7 @@ TEST(DevicePlace, ResourceSetsShareNearGpus) {
               testing::HasSubstr("the nearest fit is"));
 }
 
-TEST(DevicePlace, ShrinksFirstByTheSetsThatTheRestDoesNotNeed) {
+TEST(DevicePlace, ShrinksFirstByTheSetsThatCostTheRestNoBandwidth) {
   const topology::Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 5;
@@ -233,7 +233,7 @@ double least_part(const std::vector<double>& speed, const std::vector<double>& b
   return out;
 }
 
-TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
+TEST(DevicePlace, ShrinkOrderHasTheBestWorstBandwidth) {
   const topology::Machine machine = dgx_1v();
   std::vector<double> speed(256), best(9);
   for (GpuSet group = 1; group < 256; ++group) {
@@ -262,7 +262,7 @@ TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
   }
 }
 
-TEST(DevicePlace, AnElasticJobStaysWellPlacedAtEachSize) {
+TEST(DevicePlace, KeepsTheBandwidthOfAnElasticJobAtEachSize) {
   const topology::Machine machine = dgx_1v();
   std::vector<double> speed(256), best(9);
   for (GpuSet group = 1; group < 256; ++group) {
@@ -285,7 +285,7 @@ TEST(DevicePlace, AnElasticJobStaysWellPlacedAtEachSize) {
   EXPECT_GT(least(placement), 1.1 * of_ring);
 }
 
-TEST(DevicePlace, KeepsLabelsApart) {
+TEST(DevicePlace, PrefersGpusOfOneLabelAndReportsAMixture) {
   topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=A arch=sm80 memory=16 label=old\n"
       "gpu 2-3 at=numa:0 model=A arch=sm80 memory=16 label=new\n");
@@ -298,7 +298,7 @@ TEST(DevicePlace, KeepsLabelsApart) {
   EXPECT_THAT(three.why, testing::Contains(testing::HasSubstr("mixed")));
 }
 
-TEST(DevicePlace, KeepsKindsApart) {
+TEST(DevicePlace, PrefersGpusOfOneKindAndReportsAMixture) {
   const topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=old arch=sm70 memory=16\n"
       "gpu 2-3 at=numa:0 model=new arch=sm80 memory=40\n");
@@ -314,7 +314,7 @@ TEST(DevicePlace, KeepsKindsApart) {
               testing::Contains(testing::HasSubstr("different kinds are mixed")));
 }
 
-TEST(DevicePlace, PutsServersWhereNicsAreIdle) {
+TEST(DevicePlace, PutsServersOnHostsWithIdleNics) {
   const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(3));
   DeviceRequest request;
   request.sets = 4;
@@ -326,7 +326,7 @@ TEST(DevicePlace, PutsServersWhereNicsAreIdle) {
 }
 
 // The first host has twice the NICs, but one carries nothing.
-TEST(DevicePlace, NicsThatAreDownServeNobody) {
+TEST(DevicePlace, IgnoresNicsThatAreDown) {
   topology::Machine two = machine_of_text(
       "machine two\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\ngpu 0 at=numa:0 model=T arch=sm75\n"
       "nic eth0 at=numa:0 kind=ethernet speed=100\nnic eth1 at=numa:1 kind=ethernet speed=10\n");
@@ -357,7 +357,7 @@ TEST(DevicePlace, NicsThatAreDownServeNobody) {
 
 // Two GPUs and a NIC at each switch: the rings are as fast with both GPUs of a switch, but their
 // ranks would share its NIC when all talk to other hosts.
-TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
+TEST(DevicePlace, GivesEachRankItsOwnNicWhilePossible) {
   for (const std::uint32_t switches : {4, 8}) {  // of 8 GPUs all sets are tried, of 16 some
     std::string text = "machine pairs\ncpu intel sys=20\nnuma 0 cpus=0-7\nnuma 1 cpus=8-15\n";
     for (std::uint32_t i = 0; i < switches; ++i) {
@@ -378,7 +378,7 @@ TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
   }
 }
 
-TEST(DevicePlace, DevicesAreNear) {
+TEST(DevicePlace, AssignsTheNearestDevices) {
   const topology::Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 2;

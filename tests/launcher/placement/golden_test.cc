@@ -132,7 +132,7 @@ const std::map<std::string, std::string>& better() {
   return kBetter;
 }
 
-TEST(PlaceGolden, IsThatOfMpirun5) {
+TEST(PlaceGolden, PlacesAsMpirun5Does) {
   std::map<std::string, topology::Topology> machines;
   const std::vector<Case> cases = recorded_cases();
   ASSERT_GT(cases.size(), 100U);
@@ -145,7 +145,7 @@ TEST(PlaceGolden, IsThatOfMpirun5) {
   }
 }
 
-TEST(PlaceGolden, DiffersFromMpirun5OnPurposeOnly) {
+TEST(PlaceGolden, ListsEveryDifferenceFromMpirun5) {
   const topology::Topology packages = machine("packages");
   for (const auto& [line, answer] : better()) EXPECT_EQ(placed(packages, line), answer) << line;
 }

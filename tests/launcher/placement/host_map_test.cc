@@ -21,20 +21,20 @@ HostMapRequest by_node(HostMapRequest request) {
   return request;
 }
 
-TEST(HostMap, SlotsOfAHostAreFilledBeforeTheNext) {
+TEST(HostMap, FillsTheSlotsOfAHostBeforeTheNext) {
   EXPECT_EQ(*map_to_hosts(on({{"a", 2}, {"b", 3}}, {4})), (Ranks{0, 0, 1, 1}));
 }
 
-TEST(HostMap, ByNodeNeighboursAreOnDifferentHosts) {
+TEST(HostMap, PutsConsecutiveRanksOnDifferentHostsByNode) {
   EXPECT_EQ(*map_to_hosts(by_node(on({{"a", 3}, {"b", 1}, {"c", 3}}, {5}))),
             (Ranks{0, 1, 2, 0, 2}));
 }
 
-TEST(HostMap, TheNextProgramGetsWhatIsLeft) {
+TEST(HostMap, GivesTheNextProgramTheSlotsLeft) {
   EXPECT_EQ(*map_to_hosts(on({{"a", 2}, {"b", 2}}, {1, 3})), (Ranks{0, 0, 1, 1}));
 }
 
-TEST(HostMap, SoManyOnEachHost) {
+TEST(HostMap, PutsTheRequestedNumberOnEachHost) {
   auto request = on({{"a", 4}, {"b", 4}}, {4});
   request.per_host = {2};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1}));
@@ -44,20 +44,20 @@ TEST(HostMap, SoManyOnEachHost) {
             "allows more");
 }
 
-TEST(HostMap, WhatDoesNotFitIsRefused) {
+TEST(HostMap, RefusesMoreMembersThanFit) {
   const auto mapped = map_to_hosts(on({{"a", 2}, {"b", 1}}, {4}));
   EXPECT_EQ(mapped.code(), base::Code::kResourceExhausted);
   EXPECT_EQ(mapped.status().message(),
             "4 members requested; 3 slots available on 2 hosts; --oversubscribe allows more");
 }
 
-TEST(HostMap, MoreThanSlotsAreSharedOut) {
+TEST(HostMap, SharesMembersBeyondTheSlotsEvenly) {
   auto request = on({{"a", 2}, {"b", 1}}, {6});
   request.oversubscribe = true;
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 0, 0, 1, 1}));
 }
 
-TEST(HostMap, MaxSlotsAreNeverExceeded) {
+TEST(HostMap, NeverExceedsMaxSlots) {
   auto request = on({{"a", 2, 2}, {"b", 1, 3}}, {5});
   request.oversubscribe = true;
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1, 1}));
@@ -65,7 +65,7 @@ TEST(HostMap, MaxSlotsAreNeverExceeded) {
   EXPECT_EQ(map_to_hosts(request).code(), base::Code::kResourceExhausted);
 }
 
-TEST(HostMap, ASequenceIsTakenAsItIs) {
+TEST(HostMap, FollowsTheGivenSequence) {
   auto request = on({{"a", 1}, {"b", 1}}, {3});
   request.map.kind = spec::MapBy::Kind::kSequence;
   request.sequence = {"b", "a", "b", "a"};

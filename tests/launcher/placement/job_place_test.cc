@@ -84,7 +84,7 @@ TEST(JobPlace, EachHostBindsItsOwnMembers) {
   EXPECT_TRUE(out.policy.bound);
 }
 
-TEST(JobPlace, GoesRoundHosts) {
+TEST(JobPlace, DealsMembersRoundRobinOverHosts) {
   const JobPlacement out = placed(of_processors(2), request({4}, "node", "package"));
   EXPECT_THAT(out.hosts, ElementsAre(0, 1, 0, 1));
   EXPECT_THAT(cpus(out), Each(Cpus{0, 1, 2, 3}));
@@ -100,7 +100,7 @@ TEST(JobPlace, CountsObjectsOfAllHosts) {
   EXPECT_THAT(refusal(cluster, request({5}, "ppr:1:package")), HasSubstr("5 members requested"));
 }
 
-TEST(JobPlace, SpansHosts) {
+TEST(JobPlace, PlacesAJobOnSeveralHosts) {
   const JobPlacement out = placed(of_processors(2), request({6}, "package:span", "core"));
   EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1, 1, 0, 0));
   EXPECT_THAT(cpus(out),
@@ -118,13 +118,13 @@ TEST(JobPlace, FollowsARankFileOverHosts) {
               HasSubstr("rank 0: host h7 is not a host of the job"));
 }
 
-TEST(JobPlace, NamesTheHostThatCannot) {
+TEST(JobPlace, NamesTheHostThatCannotBind) {
   Cluster cluster = of_processors(2);
   cluster.hosts[1].cpus = {0, 1};
   EXPECT_THAT(refusal(cluster, request({6}, "", "core")), HasSubstr("host h1: --bind-to core"));
 }
 
-TEST(JobPlace, GpusDecideAndBindingFollows) {
+TEST(JobPlace, BindsMembersNearTheirGpus) {
   JobRequest asked = request({4});
   asked.gpus = {1};
   const JobPlacement out = placed(of_gpus(1), asked);
@@ -144,7 +144,7 @@ TEST(JobPlace, GpusDecideAndBindingFollows) {
   EXPECT_FALSE(unbound.policy.bound);
 }
 
-TEST(JobPlace, NeverSharesWhatWasToBeAMembersOwn) {
+TEST(JobPlace, RefusesToShareCoresUnlessOverloadIsAllowed) {
   Cluster cluster = of_gpus(1);
   cluster.hosts[0].cpus = {0, 1, 4, 5};  // one core of each package
   JobRequest asked = request({4}, "", "core");
@@ -154,7 +154,7 @@ TEST(JobPlace, NeverSharesWhatWasToBeAMembersOwn) {
   EXPECT_THAT(cpus(placed(cluster, asked)), Each(SizeIs(2)));
 }
 
-TEST(JobPlace, SlotsBoundWhatAHostGets) {
+TEST(JobPlace, LimitsMembersOfAHostToItsSlots) {
   JobRequest asked = request({4});
   asked.gpus = {1};
   const JobPlacement out = placed(of_gpus(2, 2), asked);
@@ -166,7 +166,7 @@ TEST(JobPlace, SlotsBoundWhatAHostGets) {
   EXPECT_THAT(placed(of_gpus(2, 2), asked).devices, SizeIs(5));
 }
 
-TEST(JobPlace, MapByNodeAndPprSpeakOfGpusToo) {
+TEST(JobPlace, AppliesMapByNodeAndPprToGpus) {
   JobRequest asked = request({4}, "node");
   asked.gpus = {1};
   EXPECT_THAT(placed(of_gpus(2), asked).hosts, ElementsAre(0, 1, 0, 1));
@@ -190,7 +190,7 @@ std::vector<std::uint32_t> gpus(const JobPlacement& placement) {
   return out;
 }
 
-TEST(JobPlace, GpusAreTakenWhereThereAreCoresEnough) {
+TEST(JobPlace, ChoosesGpusNearEnoughCores) {
   Cluster cluster = of_gpus(1);
   JobRequest asked = request({1}, "slot:PE=2");
   asked.gpus = {1};
@@ -214,7 +214,7 @@ TEST(JobPlace, GpusAreTakenWhereThereAreCoresEnough) {
               HasSubstr("GPUs not used: 4, with fewer than 3 cores near them"));
 }
 
-TEST(JobPlace, AServerGoesWhereThereAreCoresLeft) {
+TEST(JobPlace, PutsAServerOnAHostWithCoresLeft) {
   Cluster cluster = of_gpus(1);
   cluster.hosts[0].free = 0x3;  // near the first package, as the first NIC
   JobRequest asked = request({1, 1}, "slot:PE=2");
@@ -225,7 +225,7 @@ TEST(JobPlace, AServerGoesWhereThereAreCoresLeft) {
 }
 
 // Ranks that share GPUs of both packages are near one of these each.
-TEST(JobPlace, RanksOfASetAreNearItsGpus) {
+TEST(JobPlace, PutsRanksOfASetNearItsGpus) {
   JobRequest asked = request({4}, "", "core");
   asked.gpus = {4};
   asked.devices.set.ranks = 4;
@@ -236,7 +236,7 @@ TEST(JobPlace, RanksOfASetAreNearItsGpus) {
 }
 
 // On another host, if need be.
-TEST(JobPlace, HostsWithoutCoresEnoughAreLeftOut) {
+TEST(JobPlace, LeavesOutHostsWithTooFewCores) {
   Cluster cluster = of_gpus(3);
   cluster.hosts[0].cpus = {0, 1, 4, 5};
   JobRequest asked = request({4}, "slot:PE=2");
@@ -247,7 +247,7 @@ TEST(JobPlace, HostsWithoutCoresEnoughAreLeftOut) {
 }
 
 // A worker has 2 GPUs, the chief 1, servers none.
-TEST(JobPlace, RolesHaveNeedsOfTheirOwn) {
+TEST(JobPlace, PlacesEachRoleByItsOwnNeeds) {
   JobRequest asked = request({2, 1, 1});
   asked.gpus = {0, 1, 2};
   asked.roles = {"ps", "chief", "worker"};

@@ -40,7 +40,7 @@ std::vector<std::vector<int>> cpus(const base::Result<Placement>& placement) {
   return out;
 }
 
-TEST(Place, MoreMembersThanCoresAreLeftUnboundUnlessABindingIsAskedFor) {
+TEST(Place, BindsNoMemberBeyondTheCoresUnlessRequested) {
   auto placement = place_on_processors(two_packages(), request(9));
   EXPECT_THAT(cpus(placement), testing::Each(testing::IsEmpty()));
   EXPECT_THAT(placement->ranks[0].why, HasSubstr("9 members on 8 cores"));
@@ -51,14 +51,14 @@ TEST(Place, MoreMembersThanCoresAreLeftUnboundUnlessABindingIsAskedFor) {
   EXPECT_THAT(refused.status().message(), HasSubstr("overload-allowed"));
 }
 
-TEST(Place, ACoreIsAllItsThreads) {
+TEST(Place, BindsToAllThreadsOfACore) {
   EXPECT_THAT(cpus(place_on_processors(two_packages(), request(2))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_THAT(cpus(place_on_processors(two_packages(), request(2, "", "hwthread"))),
               ElementsAre(ElementsAre(0), ElementsAre(1)));
 }
 
-TEST(Place, AFullObjectIsPassedOver) {
+TEST(Place, SkipsAFullObject) {
   const topology::Topology uneven =
       topology::restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
   EXPECT_THAT(
@@ -66,13 +66,13 @@ TEST(Place, AFullObjectIsPassedOver) {
       ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(10, 11), ElementsAre(12, 13)));
 }
 
-TEST(Place, AnAffinityMaskMayHoldHalfACore) {
+TEST(Place, AcceptsAnAffinityMaskWithHalfACore) {
   EXPECT_THAT(
       cpus(place_on_processors(topology::restricted(two_packages(), {1, 4, 5}), request(2))),
       ElementsAre(ElementsAre(1), ElementsAre(4, 5)));
 }
 
-TEST(Place, ACpuSetLimitsTheMapping) {
+TEST(Place, MapsWithinACpuSet) {
   PlaceRequest wanted = request(3, "package", "core");
   wanted.mapping.cpu_set = {2, 3, 7};
   auto placement = place_on_processors(two_packages(), wanted);
@@ -88,7 +88,7 @@ TEST(Place, ACpuSetLimitsTheMapping) {
 }
 
 // The strings are mpirun's, in the order of its levels.
-TEST(Place, LocalityNamesWhatThreadsLieIn) {
+TEST(Place, NamesTheObjectsAroundEachBinding) {
   EXPECT_EQ(locality_text(two_packages(), {0, 1}), "SK0:L30:L20:L10:CR0:HT0-1:NM0");
   EXPECT_EQ(locality_text(two_packages(), {2, 9, 11}),
             "SK0-1:L30-1:L21,4-5:L11,4-5:CR1,4-5:HT2,9,11:NM0-1");
@@ -98,7 +98,7 @@ TEST(Place, LocalityNamesWhatThreadsLieIn) {
   EXPECT_EQ(locality_text(*plain, {3}), "SK0:CR3:HT3:NM0");
 }
 
-TEST(Place, RankingByACoarserObjectGoesRoundIt) {
+TEST(Place, RanksRoundRobinByACoarserObject) {
   PlaceRequest wanted = request(8, "core");
   ASSERT_TRUE(spec::parse_rank_by("package", wanted.mapping.rank).ok());
   auto placement = place_on_processors(two_packages(), wanted);
@@ -107,7 +107,7 @@ TEST(Place, RankingByACoarserObjectGoesRoundIt) {
   EXPECT_EQ(placement->ranks[2].object, "core 1");
 }
 
-TEST(Place, WhatTheMachineLacksIsNamed) {
+TEST(Place, NamesObjectsThatTheMachineLacks) {
   auto plain = topology::synthetic_topology("core:4 pu:1");
   ASSERT_TRUE(plain.ok());
   for (const auto& [map, bind, text] :
@@ -120,7 +120,7 @@ TEST(Place, WhatTheMachineLacksIsNamed) {
   }
 }
 
-TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
+TEST(Place, HydraBindsOnlyOnRequestAndWrapsAround) {
   EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "", spec::Compat::kMpich))),
               testing::Each(testing::IsEmpty()));
   EXPECT_THAT(
@@ -140,7 +140,7 @@ TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
 // Whatever is asked for on whatever machine: every member has a place within the mask, and where
 // sharing was not allowed nobody shares a processor with another that was bound to cores of its
 // own.
-TEST(Place, HoldsItsRulesOnRandomRequests) {
+TEST(Place, KeepsItsInvariantsOnRandomRequests) {
   std::mt19937 random(7);
   const auto pick = [&random](auto list) { return *(list.begin() + random() % list.size()); };
   using Words = std::initializer_list<const char*>;
@@ -190,7 +190,7 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
   EXPECT_GT(bound, 200);
 }
 
-TEST(Place, NoTopologyIsNeededWhereNothingIsBound) {
+TEST(Place, NeedsNoTopologyToBindNothing) {
   PlaceRequest wanted = request(8);
   EXPECT_TRUE(needs_topology(*policy_of(wanted)));
   wanted.oversubscribe = true;

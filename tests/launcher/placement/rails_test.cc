@@ -36,13 +36,13 @@ double gbytes(const topology::Fabric& fabric, GpuSet first, GpuSet second) {
   return predict(scorers, {{0, first, 0xf}, {1, second, 0xf}}).gbytes;
 }
 
-TEST(Rails, RingsThatStayOnTheirRailLoseNothing) {
+TEST(Rails, RingsOnOneRailHaveFullBandwidth) {
   EXPECT_NEAR(gbytes(railed(4, 1), set_of({2}), set_of({2})), 12, 0.1);
   EXPECT_NEAR(gbytes(railed(4, 1), set_of({0, 1}), set_of({0, 1})),
               gbytes(railed(0, 0), set_of({0, 1}), set_of({0, 1})), 1e-6);
 }
 
-TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
+TEST(Rails, RingsAcrossRailsUseTheUplinks) {
   const double free = gbytes(railed(0, 0), set_of({0}), set_of({3}));
   const double narrow = gbytes(railed(4, 1), set_of({0}), set_of({3}));
   EXPECT_LT(narrow, free);
@@ -59,7 +59,7 @@ TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
               testing::HasSubstr("switch group upward, which lead from one rail to another"));
 }
 
-TEST(Rails, OtherHostsTakeGpusOfTheSameRails) {
+TEST(Rails, ChoosesGpusOfTheSameRailsOnOtherHosts) {
   const topology::Fabric fabric = railed(4, 0.5);
   DeviceRequest request;
   request.sets = 2;
@@ -70,7 +70,7 @@ TEST(Rails, OtherHostsTakeGpusOfTheSameRails) {
   EXPECT_NEAR(placement->predicted.gbytes, 12, 0.1);
 }
 
-TEST(Rails, SharedNicsAreNarrowerThanOnesOwn) {
+TEST(Rails, SharedNicsHaveLessBandwidthThanExclusiveOnes) {
   const topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\nswitch p at=numa:0\ngpu 0-3 at=p model=A arch=sm80 memory=8\n"
       "nic n at=p kind=ib speed=40\n");

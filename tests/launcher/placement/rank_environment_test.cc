@@ -83,7 +83,7 @@ TEST(RankEnvironment, NamesInterfacesWithAnAddressOnly) {
   EXPECT_EQ(rank.at("NCCL_SOCKET_IFNAME"), "=ens2");
 }
 
-TEST(RankEnvironment, NamesNicsAsTheHostDoes) {
+TEST(RankEnvironment, NamesNicsAsTheirHostDoes) {
   const topology::Fabric fabric = one_host(named());  // from a file
   const auto ranks = placed(fabric, set_of({0, 3}), 2).ranks;
   HostDevices own;
@@ -101,7 +101,7 @@ TEST(RankEnvironment, NamesNicsAsTheHostDoes) {
   EXPECT_EQ(told[0].at("NCCL_SOCKET_IFNAME"), "=ens7");
 }
 
-TEST(RankEnvironment, LeavesWhatTheUserSays) {
+TEST(RankEnvironment, KeepsVariablesThatTheUserHasSet) {
   const topology::Fabric fabric = one_host(named());
   const auto ranks =
       rank_environments(fabric, placed(fabric, 1, 1).ranks, "", {{"NCCL_IB_HCA", "mlx5_2"}});
@@ -109,7 +109,7 @@ TEST(RankEnvironment, LeavesWhatTheUserSays) {
   EXPECT_THAT(ranks[0], Not(Contains(Key("NCCL_TOPO_FILE"))));
 }
 
-TEST(RankEnvironment, NumbersGpusWithoutUuidAndSpeaksToAmd) {
+TEST(RankEnvironment, NumbersGpusWithoutUuidAndSetsVariablesOfAmd) {
   const topology::Fabric fabric = one_host(dgx_1v());
   const spec::Environment by_number =
       rank_environments(fabric, placed(fabric, 4, 1).ranks, "", {})[0];
@@ -128,7 +128,7 @@ TEST(RankEnvironment, NumbersGpusWithoutUuidAndSpeaksToAmd) {
   EXPECT_EQ(nested.at("HIP_VISIBLE_DEVICES"), "0");  // of the one that it has
 }
 
-TEST(VisibleGpus, FollowsTheEnvironment) {
+TEST(VisibleGpus, ReadsTheVariablesOfNvidia) {
   const topology::Machine machine = named();
   EXPECT_EQ(*visible_gpus(machine, {}), 0xffU);
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "3,GPU-5a"}}), set_of({3, 5}));
@@ -142,7 +142,7 @@ TEST(VisibleGpus, FollowsTheEnvironment) {
   EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "1"}}), 0xffU);  // none of AMD here
 }
 
-TEST(VisibleGpus, OfAmdHaveUuidsToo) {
+TEST(VisibleGpus, ReadsUuidsOfAmdGpus) {
   topology::Machine machine =
       machine_of_text("numa 0\ngpu 0-2 at=numa:0 model=MI250X arch=gfx90a\n");
   machine.gpus[1].uuid = "GPU-d1af48b5779bd3a4";
@@ -159,7 +159,7 @@ TEST(VisibleGpus, OfAmdHaveUuidsToo) {
   EXPECT_EQ(rank.at("ROCR_VISIBLE_DEVICES"), "GPU-d1af48b5779bd3a4");
 }
 
-TEST(VisibleGpus, TakeMigDevicesByUuidAndTheFirstByNumber) {
+TEST(VisibleGpus, ReadsMigDevicesByUuidAndTheFirstByNumber) {
   topology::Machine machine = dgx_1v();
   machine.gpus[1].number = 0;  // two slices of GPU 0
   machine.gpus[0].uuid = "MIG-aaaa";
@@ -168,7 +168,7 @@ TEST(VisibleGpus, TakeMigDevicesByUuidAndTheFirstByNumber) {
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "0"}}), set_of({0}));
 }
 
-TEST(VisibleGpus, OfAmdNestTheirVariables) {
+TEST(VisibleGpus, AppliesTheVariablesOfAmdOneAfterTheOther) {
   const topology::Machine machine =
       machine_of_text("numa 0\ngpu 0-3 at=numa:0 model=MI250X arch=gfx90a\n");
   const auto left = [&](const spec::Environment& own) {

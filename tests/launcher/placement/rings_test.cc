@@ -118,7 +118,7 @@ double proven_optimum(const Routes& routes, const Ends& gpus, const Ends& nics) 
   return dual;
 }
 
-TEST(Rings, CarryWhatTheKnownMachinesAllow) {
+TEST(Rings, ReachTheBandwidthOfKnownMachines) {
   const topology::Machine machine = dgx_1v();  // 20 GB/s an NVLink
   const Routes routes(machine);
   const auto gbytes = [&routes](const Ends& gpus) { return plan_rings(routes, gpus, {}).gbytes; };
@@ -130,7 +130,7 @@ TEST(Rings, CarryWhatTheKnownMachinesAllow) {
   EXPECT_TRUE(std::isinf(gbytes({6})));
 }
 
-TEST(Rings, AreTheBestThereAre) {
+TEST(Rings, AreOptimalOnRandomMachines) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
     const int count = 2 + round % 5;
@@ -153,7 +153,7 @@ TEST(Rings, AreTheBestThereAre) {
 
 // Trees need no score of their own: a ring of n ranks that carries x holds n chains, which together
 // carry what an all-reduce by trees needs for x, over the same links.
-TEST(Rings, HoldTreesThatCarryAsMuch) {
+TEST(Rings, ContainTreesOfTheSameBandwidth) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) {
     const int count = 3 + round % 6;

@@ -71,7 +71,7 @@ std::string answer(const std::string& status, const std::string& body) {
                      body.size(), body);
 }
 
-TEST_F(AddressTest, AnAddressIsAskedAsCloudsWantIt) {
+TEST_F(AddressTest, SendsTheRequestsThatCloudsRequire) {
   std::optional<Server> server;
   server.emplace(std::vector<std::string>{answer("404 Not Found", "<html>"),
                                           answer("200 OK", "FALSE"), answer("200 OK", "TRUE")});
@@ -81,7 +81,7 @@ TEST_F(AddressTest, AnAddressIsAskedAsCloudsWantIt) {
   watch_.reset();
 }
 
-TEST_F(AddressTest, AnAddressThatWantsATokenGetsOne) {
+TEST_F(AddressTest, SendsATokenIfRequired) {
   Server server({answer("401 Unauthorized", ""), answer("200 OK", "AQA="),
                  answer("200 OK", R"({"action": "terminate", "time": "2026-11-22T20:32:00Z"})")});
   watch({.address = server.url("/latest/meta-data/spot/instance-action")});
@@ -94,7 +94,7 @@ TEST_F(AddressTest, AnAddressThatWantsATokenGetsOne) {
   EXPECT_TRUE(said_.empty());
 }
 
-TEST_F(AddressTest, WhatIsNoAnswerIsSaidAndSurvived) {
+TEST_F(AddressTest, ReportsAndSurvivesAnInvalidAnswer) {
   Server server({"rubbish\r\n\r\n", answer("500 Oops", ""),
                  answer("200 OK", std::string(100'000, 'x')), answer("200 OK", "kill")});
   watch({.address = server.url("/")});
@@ -105,7 +105,7 @@ TEST_F(AddressTest, WhatIsNoAnswerIsSaidAndSurvived) {
   EXPECT_THAT(said_[2], HasSubstr("answer larger than 64 KiB"));
 }
 
-TEST_F(AddressTest, NobodyAtAnAddressIsSaid) {
+TEST_F(AddressTest, ReportsAnAddressWithoutAServer) {
   std::string url;
   {
     Server gone({""});
@@ -116,7 +116,7 @@ TEST_F(AddressTest, NobodyAtAnAddressIsSaid) {
   EXPECT_THAT(said_[0], HasSubstr("Connection refused"));
 }
 
-TEST_F(AddressTest, AnEventOfAnotherMachineIsNone) {
+TEST_F(AddressTest, IgnoresAnEventOfAnotherMachine) {
   const std::string other =
       answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
   Server server(
@@ -133,7 +133,7 @@ TEST_F(AddressTest, AnEventOfAnotherMachineIsNone) {
   EXPECT_TRUE(said_.empty());
 }
 
-TEST_F(AddressTest, WhereNamesAreNotToldTheHostsOwnCounts) {
+TEST_F(AddressTest, ComparesWithTheHostNameIfTheCloudNameIsUnknown) {
   const std::string other =
                         answer("200 OK", azure("Preempt", 30, R"(, "Resources": ["workers_4"])")),
                     none = answer("404 Not Found", "");

@@ -37,7 +37,7 @@ struct Case {
   const char* expected;
 };
 
-TEST(Notice, OurOwnWordsAreUnderstood) {
+TEST(Notice, ParsesTheOwnFormat) {
   static constexpr Case kCases[] = {
       {"", "none"},
       {" \n", "none"},
@@ -72,7 +72,7 @@ TEST(Notice, OurOwnWordsAreUnderstood) {
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }
 
-TEST(Notice, Ec2IsUnderstood) {
+TEST(Notice, ParsesTheFormatOfEc2) {
   static constexpr Case kCases[] = {
       // spot/instance-action, and what it was before.
       {R"({"action": "stop", "time": "2026-11-22T20:32:00Z"})", "suspend 120"},
@@ -107,7 +107,7 @@ TEST(Notice, Ec2IsUnderstood) {
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }
 
-TEST(Notice, GoogleIsUnderstood) {
+TEST(Notice, ParsesTheFormatOfGoogle) {
   static constexpr Case kCases[] = {
       {"FALSE", "none"},
       {"TRUE", "kill ?"},
@@ -130,7 +130,7 @@ TEST(Notice, GoogleIsUnderstood) {
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }
 
-TEST(Notice, AzureIsUnderstood) {
+TEST(Notice, ParsesTheFormatOfAzure) {
   static constexpr Case kCases[] = {
       {R"({"DocumentIncarnation": 1, "Events": []})", "none"},
       {R"({"Events": [{"EventType": "Reboot", "NotBefore": "Sun, 22 Nov 2026 20:45:00 GMT"}]})",
@@ -163,7 +163,7 @@ TEST(Notice, AzureIsUnderstood) {
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }
 
-TEST(Notice, TimesHaveZones) {
+TEST(Notice, ParsesTimeZones) {
   const struct {
     const char* text;
     std::int64_t behind;  // kNow; -1: it is no time
@@ -190,7 +190,7 @@ TEST(Notice, TimesHaveZones) {
   }
 }
 
-TEST(Notice, OfSeveralTheGravestKindAndTheSoonestTimeCount) {
+TEST(Notice, CombinesTheGravestKindWithTheSoonestTime) {
   const auto all = [](std::string_view text) {
     const auto notices = parse_notices(text, kNow);
     const auto worst = notices.ok() ? gravest(*notices) : std::nullopt;
@@ -207,7 +207,7 @@ TEST(Notice, OfSeveralTheGravestKindAndTheSoonestTimeCount) {
       "kill now");
 }
 
-TEST(Notice, IsForAHostByEitherFormOfItsName) {
+TEST(Notice, MatchesShortAndFullHostNames) {
   EXPECT_TRUE(is_for({}, "n1"));
   const Notice notice{Notice::Kind::kKill, {"n1", "n2.example.org", "10.0.0.7"}, {}};
   EXPECT_TRUE(is_for(notice, "n1"));
@@ -222,7 +222,7 @@ TEST(Notice, IsForAHostByEitherFormOfItsName) {
   EXPECT_FALSE(is_for(notice, "10.0.0.8"));
 }
 
-TEST(Notice, AMachineIsKnownByWhatItsCloudCallsIt) {
+TEST(Notice, MatchesAMachineByItsCloudName) {
   const auto named = [](const char* resource, const char* host,
                         const std::vector<std::string>& names) {
     Notice notice{Notice::Kind::kKill, {resource}};
@@ -248,7 +248,7 @@ TEST(Notice, AMachineIsKnownByWhatItsCloudCallsIt) {
   EXPECT_FALSE(named("other_4", "h", {}));
 }
 
-TEST(Notice, MachineNamesAreFoundInTheMetadata) {
+TEST(Notice, FindsMachineNamesInTheMetadata) {
   using testing::ElementsAre;
   EXPECT_THAT(parse_machine_names(
                   R"({"compute": {"name": "vm_4", "osProfile": {"computerName": "vm000004"}}})"),
@@ -260,7 +260,7 @@ TEST(Notice, MachineNamesAreFoundInTheMetadata) {
     EXPECT_THAT(parse_machine_names(none), testing::IsEmpty()) << none;
 }
 
-TEST(Http, AddressesAreReadOrRefused) {
+TEST(Http, ParsesValidAddressesAndRefusesOthers) {
   const auto address = parse_http_address("http://169.254.169.254/latest/meta-data?x=1");
   ASSERT_TRUE(address.ok());
   EXPECT_EQ(address->host, "169.254.169.254");

@@ -8,7 +8,7 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST_F(WatchTest, AFreezeIsNoEnd) {
+TEST_F(WatchTest, AFreezeDoesNotEndTheJob) {
   write(azure("Freeze", 600, R"(, "DurationInSeconds": 9)"));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
@@ -25,7 +25,7 @@ TEST_F(WatchTest, AFreezeIsNoEnd) {
   EXPECT_TRUE(heard_.empty());
 }
 
-TEST_F(WatchTest, ALongFreezeIsASuspensionWhereThoseEnd) {
+TEST_F(WatchTest, ALongFreezeIsASuspensionIfItsEndIsHandled) {
   int over = 0;
   write(azure("Freeze", 5, R"(, "DurationInSeconds": 900)"));
   watch({.file = path_}, [&](const std::string&) { ++over; });
@@ -36,7 +36,7 @@ TEST_F(WatchTest, ALongFreezeIsASuspensionWhereThoseEnd) {
   EXPECT_TRUE(pauses_.empty());
 }
 
-TEST_F(WatchTest, APlanOfAnotherDayIsNoneYetAndMayBeWithdrawn) {
+TEST_F(WatchTest, IgnoresAPlanOfAnotherDayUntilItIsDue) {
   write(azure("Redeploy", 3 * 86400));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
@@ -52,7 +52,7 @@ TEST_F(WatchTest, APlanOfAnotherDayIsNoneYetAndMayBeWithdrawn) {
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
 }
 
-TEST_F(WatchTest, AnEventIsToldOnceAndAgainWhenItComesSooner) {
+TEST_F(WatchTest, ReportsAnEventOnceAndAgainIfItComesSooner) {
   write(azure("Terminate", 600));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
@@ -70,7 +70,7 @@ TEST_F(WatchTest, AnEventIsToldOnceAndAgainWhenItComesSooner) {
   EXPECT_EQ(heard_.size(), 3U);
 }
 
-TEST_F(WatchTest, AFileThatComesIsANoticeOnce) {
+TEST_F(WatchTest, ReportsANewFileOnce) {
   watch({.file = path_});
   loop_.run_for(milliseconds(50));
   EXPECT_TRUE(heard_.empty());
@@ -84,7 +84,7 @@ TEST_F(WatchTest, AFileThatComesIsANoticeOnce) {
   EXPECT_TRUE(said_.empty());
 }
 
-TEST_F(WatchTest, ASuspensionEndsWhenTheFileSaysSoNoMore) {
+TEST_F(WatchTest, ASuspensionEndsWithItsFile) {
   int over = 0;
   watch({.file = path_}, [&](const std::string&) { ++over; });
   write("suspend within=5 hosts=n1\n");
@@ -105,7 +105,7 @@ TEST_F(WatchTest, ASuspensionEndsWhenTheFileSaysSoNoMore) {
   EXPECT_EQ(over, 2);
 }
 
-TEST_F(WatchTest, ASuspensionOfWhichIsKnownIsOverOnceItsSourceSaysSo) {
+TEST_F(WatchTest, AKnownSuspensionIsNotReportedAgainButItsEndIs) {
   write("suspend hosts=n1\n");
   int over = 0;
   watch({.file = path_}, [&](const std::string&) { ++over; }, {"--notice-file " + path_});
@@ -121,7 +121,7 @@ TEST_F(WatchTest, ASuspensionOfWhichIsKnownIsOverOnceItsSourceSaysSo) {
   ASSERT_TRUE(until([&] { return heard_.size() == 1; }));
 }
 
-TEST_F(WatchTest, ASuspensionIsOverWhenTheLastOfItsSourcesSaysSo) {
+TEST_F(WatchTest, ASuspensionEndsWithTheLastOfItsSources) {
   const std::string other = path_ + "2";
   std::vector<std::string> over;
   write("suspend\n");
@@ -137,7 +137,7 @@ TEST_F(WatchTest, ASuspensionIsOverWhenTheLastOfItsSourcesSaysSo) {
   EXPECT_THAT(over, ElementsAre(HasSubstr("--notice-command cat")));
 }
 
-TEST_F(WatchTest, WhereNobodyAsksWhenItEndsASuspensionIsANoticeLikeOthers) {
+TEST_F(WatchTest, ASuspensionIsAPlainNoticeWithoutAHandlerOfItsEnd) {
   watch({.file = path_});
   write("suspend\n");
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
@@ -146,7 +146,7 @@ TEST_F(WatchTest, WhereNobodyAsksWhenItEndsASuspensionIsANoticeLikeOthers) {
   EXPECT_EQ(heard_.size(), 1U);
 }
 
-TEST_F(WatchTest, RubbishIsSaidOnceAndTheFileIsLookedAtAgain) {
+TEST_F(WatchTest, ReportsInvalidTextOnceAndReadsTheFileAgain) {
   write("rubbish");
   watch({.file = path_});
   loop_.run_for(milliseconds(100));
@@ -157,13 +157,13 @@ TEST_F(WatchTest, RubbishIsSaidOnceAndTheFileIsLookedAtAgain) {
   EXPECT_TRUE(until([&] { return !heard_.empty(); }));
 }
 
-TEST_F(WatchTest, AFolderIsNoFile) {
+TEST_F(WatchTest, RefusesAFolderInPlaceOfAFile) {
   watch({.file = folder_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
   EXPECT_THAT(said_[0], HasSubstr("not a regular file"));
 }
 
-TEST_F(WatchTest, ACommandIsRunUntilItPrintsANotice) {
+TEST_F(WatchTest, RunsACommandUntilItPrintsANotice) {
   watch({.command = "test -e " + path_ + " && echo suspend within=3 || exit 0"});
   loop_.run_for(milliseconds(100));
   EXPECT_TRUE(heard_.empty());
@@ -172,7 +172,7 @@ TEST_F(WatchTest, ACommandIsRunUntilItPrintsANotice) {
   EXPECT_THAT(heard_[0], HasSubstr("suspend --notice-command test -e"));
 }
 
-TEST_F(WatchTest, ACommandThatFailsIsSaidAndRunAgain) {
+TEST_F(WatchTest, ReportsAFailedCommandAndRunsItAgain) {
   watch(
       {.command = "test -e " + path_ + " && echo kill && exit 0; echo no such cloud >&2; exit 3"});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
@@ -183,7 +183,7 @@ TEST_F(WatchTest, ACommandThatFailsIsSaidAndRunAgain) {
   EXPECT_TRUE(until([&] { return !heard_.empty(); }));
 }
 
-TEST_F(WatchTest, ACommandThatHangsIsKilledWithItsChildren) {
+TEST_F(WatchTest, KillsAHangingCommandWithItsChildren) {
   watch({.command = "sleep 4711; true"});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
   EXPECT_THAT(said_[0], HasSubstr("did not end within 10 s and was killed"));
@@ -199,7 +199,7 @@ TEST_F(WatchTest, ACommandThatHangsIsKilledWithItsChildren) {
   EXPECT_TRUE(until([&] { return !sleeps(); }));  // a killed process takes a moment to go
 }
 
-TEST_F(WatchTest, AFilesEventOfAnotherMachineIsNone) {
+TEST_F(WatchTest, IgnoresAFilesEventOfAnotherMachine) {
   write(azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
@@ -210,7 +210,7 @@ TEST_F(WatchTest, AFilesEventOfAnotherMachineIsNone) {
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
 }
 
-TEST_F(WatchTest, OfSeveralLinesTheGravestAndSoonestCounts) {
+TEST_F(WatchTest, CombinesSeveralLinesIntoTheGravestAndSoonest) {
   write("shrink within=60\nkill within=300\nkill within=1 hosts=n2\n");
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));

@@ -45,7 +45,7 @@ class Sleeper {
   bool gone_ = false;
 };
 
-TEST(JobRecord, IsTakenOverOnceItsLastHolderIsGone) {
+TEST(JobRecord, IsTakenOverOnceItsLastHolderHasEnded) {
   const Folder folder;
   auto record = JobRecord::create(folder.path(), "0123abcd");
   ASSERT_TRUE(record.ok()) << record.status().to_string();
@@ -71,7 +71,7 @@ TEST(JobRecord, IsTakenOverOnceItsLastHolderIsGone) {
   EXPECT_EQ(JobRecord::take_over(path), nullptr);  // now it is mine
 }
 
-TEST(JobRecord, OfAnotherJobIsNotWrittenOver) {
+TEST(JobRecord, KeepsTheRecordOfAnotherJob) {
   const Folder folder;
   const auto record = JobRecord::create(folder.path(), "0123abcd");
   const auto again = JobRecord::create(folder.path(), "0123abcd");
@@ -96,7 +96,7 @@ TEST(JobRecord, CleansFoldersAndItself) {
 
 // A record of before the machine was switched on, or of another one, says nothing of processes
 // here.
-TEST(JobRecord, OfAnotherBootIsLeftAlone) {
+TEST(JobRecord, IgnoresARecordOfAnotherBoot) {
   for (const char* text :
        {"", "regroup-job 1\n", "regroup-job 1\nboot 00000000-0000\n", "\xff\xff"}) {
     const Folder folder;
@@ -105,7 +105,7 @@ TEST(JobRecord, OfAnotherBootIsLeftAlone) {
   }
 }
 
-TEST(JobRecord, IsNothingElseThanAnOwnRegularFile) {
+TEST(JobRecord, IsTakenOverFromAnIntactRegularFileOnly) {
   const Folder folder;
   const auto record = JobRecord::create(folder.path(), "0123abcd");
   ASSERT_TRUE(record.ok());
@@ -140,7 +140,7 @@ TEST(DeadJobs, EndsProcessesOfDeadJobsOnly) {
 }
 
 // An agent for another host writes a record of its own; on its head's host that one sees to it.
-TEST(DeadJobs, EndsThePartOfAHostOnceItsHeadIsNotThere) {
+TEST(DeadJobs, EndsProcessesOfAHostOnceTheirAgentIsGone) {
   const Folder folder;
   auto head = JobRecord::create(folder.path(), "0123cccc");
   const std::string part = folder.path() + "/0123cccc-12.job";
@@ -208,7 +208,7 @@ TEST(DeadJobs, RemovesOnlyGroupsThatBearTheJobsName) {
   EXPECT_TRUE(job_records(folder.path()).empty());
 }
 
-TEST(DeadJobs, NeedsNoFolder) { EXPECT_TRUE(end_dead_jobs("/nowhere", kLimit).empty()); }
+TEST(DeadJobs, AcceptsAMissingFolder) { EXPECT_TRUE(end_dead_jobs("/nowhere", kLimit).empty()); }
 
 }  // namespace
 }  // namespace regroup::process

@@ -59,7 +59,7 @@ TEST(Descendants, AreAllKilledAndReaped) { EXPECT_EQ(in_child(kill_chain), 0); }
 
 int kill_none() { return kill_descendants(std::chrono::seconds(10)) ? 0 : 1; }
 
-TEST(Descendants, NoneIsFine) { EXPECT_EQ(in_child(kill_none), 0); }
+TEST(Descendants, EndsAtOnceWithoutDescendants) { EXPECT_EQ(in_child(kill_none), 0); }
 
 // The child holds the only write end of the pipe.
 int kill_within_no_time() {
@@ -77,9 +77,9 @@ int kill_within_no_time() {
   return killed ? 0 : 3;
 }
 
-TEST(Descendants, AreKilledThoughTheLimitIsOver) { EXPECT_EQ(in_child(kill_within_no_time), 0); }
+TEST(Descendants, AreKilledAfterTheLimit) { EXPECT_EQ(in_child(kill_within_no_time), 0); }
 
-TEST(Descendants, AreFoundBelowEachOther) {
+TEST(Descendants, AreFoundAtEveryDepth) {
   std::array<int, 2> fds{};
   ASSERT_EQ(::pipe(fds.data()), 0);
   const pid_t child = ::fork();

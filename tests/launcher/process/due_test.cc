@@ -42,20 +42,20 @@ TEST(Due, ATimerThatExpiresIsDue) {
 }
 
 // Why there is is_due() at all.
-TEST(Due, ToCancelATimerThatHasExpiredIsTooLate) {
+TEST(Due, ACancelDoesNotStopAnExpiredTimer) {
   const std::vector<Told> told = told_after([](steady_timer& timer) { timer.cancel(); });
   ASSERT_EQ(told.size(), 1U);
   EXPECT_FALSE(told[0].error);
   EXPECT_TRUE(told[0].due);
 }
 
-TEST(Due, OneThatIsCalledOffIsNotDue) {
+TEST(Due, ACalledOffTimerIsNotDue) {
   const std::vector<Told> told = told_after([](steady_timer& timer) { call_off(timer); });
   ASSERT_EQ(told.size(), 1U);
   EXPECT_FALSE(told[0].due);
 }
 
-TEST(Due, OneThatIsSetAnewIsNotDueYet) {
+TEST(Due, ATimerThatIsSetAgainIsNotDue) {
   const std::vector<Told> told = told_after([](steady_timer& timer) { timer.expires_after(1h); });
   ASSERT_EQ(told.size(), 1U);
   EXPECT_FALSE(told[0].due);

@@ -38,26 +38,26 @@ TEST_F(FindProgram, SearchesPathInOrder) {
   EXPECT_EQ(*found, folder_ + "/tool");
 }
 
-TEST_F(FindProgram, NamesProgramAndPathWhenThereIsNone) {
+TEST_F(FindProgram, NamesProgramAndPathIfNoneIsFound) {
   auto found = find_program("nosuch", "", {{"PATH", folder_}});
   EXPECT_EQ(found.code(), base::Code::kNotFound);
   EXPECT_EQ(found.status().message(), "program nosuch was not found in PATH=" + folder_);
 }
 
-TEST_F(FindProgram, RefusesFoldersAndSaysWhy) {
+TEST_F(FindProgram, RefusesFoldersWithTheReason) {
   EXPECT_EQ(find_program(folder_ + "/sub", "", {}).status().message(),
             "program " + folder_ + "/sub cannot be started: Is a directory");
   EXPECT_EQ(find_program("./nosuch", folder_, {}).status().message(),
             "program ./nosuch cannot be started: No such file or directory");
 }
 
-TEST_F(FindProgram, LooksFromTheWorkingFolder) {
+TEST_F(FindProgram, ResolvesPathsFromTheWorkingFolder) {
   auto found = find_program("./tool", folder_, {});
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(*found, "./tool");
 }
 
-TEST_F(FindProgram, LooksForAMemberInItsFolderAfterPath) {
+TEST_F(FindProgram, SearchesTheMembersFolderAfterPath) {
   EXPECT_EQ(*find_member_program("tool", folder_, {{"PATH", "/nonexistent"}}), "./tool");
   EXPECT_EQ(find_member_program("text", folder_, {{"PATH", "/nonexistent"}}).status().message(),
             "program text was not found in PATH=/nonexistent");
@@ -73,7 +73,7 @@ TEST_F(FindProgram, RefusesAFolderThatCannotBeEntered) {
   EXPECT_EQ(check_wdir(folder_ + "/tool").code(), base::Code::kInvalidArgument);
 }
 
-TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
+TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
   const spec::Environment base{{"A", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}};
   const spec::Environment fixed = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);
   EXPECT_EQ(fixed.at("A"), "1");
@@ -97,7 +97,7 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   EXPECT_FALSE(elastic.contains("OMPI_COMM_WORLD_RANK"));  // its rank changes
 }
 
-TEST(MemberEnvironment, LeavesWhatTheUserSaid) {
+TEST(MemberEnvironment, KeepsVariablesThatTheUserHasSet) {
   const spec::Environment base{
       {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
   const spec::Environment member =

@@ -83,7 +83,7 @@ class FutexWatcherTest : public testing::Test {
   std::vector<proto::SlotIndex> dead_;
 };
 
-TEST_F(FutexWatcherTest, TellsADeathOnce) {
+TEST_F(FutexWatcherTest, ReportsADeathOnce) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   const pid_t child = hold(3);
   watch(watcher, 3);
@@ -97,7 +97,7 @@ TEST_F(FutexWatcherTest, TellsADeathOnce) {
   EXPECT_EQ(dead_.size(), 1U);
 }
 
-TEST_F(FutexWatcherTest, TellsADeathThatWasBeforeTheWatch) {
+TEST_F(FutexWatcherTest, ReportsADeathBeforeTheWatch) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   kill(hold(0));
   watch(watcher, 0);
@@ -105,7 +105,7 @@ TEST_F(FutexWatcherTest, TellsADeathThatWasBeforeTheWatch) {
   EXPECT_EQ(dead_, std::vector<proto::SlotIndex>{0});
 }
 
-TEST_F(FutexWatcherTest, SeesEachOfManyAndThoseAddedLater) {
+TEST_F(FutexWatcherTest, ReportsEveryDeathAlsoOfLaterWatches) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   std::vector<pid_t> children;
   for (std::size_t i = 0; i < 6; ++i) {
@@ -127,7 +127,7 @@ TEST_F(FutexWatcherTest, SeesEachOfManyAndThoseAddedLater) {
   EXPECT_EQ(dead_, expected);
 }
 
-TEST_F(FutexWatcherTest, ForgetsWhatIsUnwatched) {
+TEST_F(FutexWatcherTest, ReportsNoDeathOfAnUnwatchedProcess) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   const pid_t gone = hold(0);
   const pid_t kept = hold(1);
@@ -151,7 +151,7 @@ std::set<std::string> eventfds() {
 }
 
 // The line is given to another member between the thread's finding and the loop's turn.
-TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
+TEST_F(FutexWatcherTest, ReportsNoPendingDeathAfterUnwatch) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   const pid_t child = hold(0);
   const auto before = eventfds();
@@ -176,7 +176,7 @@ TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
 // Loop and thread at their quickest, for ThreadSanitizer too: every second death is told, the
 // others are forgotten at a random moment of their finding. Threads die as processes do, and
 // sooner.
-TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
+TEST_F(FutexWatcherTest, ReportsDeathsOfWatchedProcessesOnly) {
   FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   std::vector<proto::SlotIndex> expected;
   for (std::size_t slot = 0; slot < shared_->locks.size(); ++slot) {
@@ -203,7 +203,7 @@ TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
 }
 
 // One word more than the kernel takes stands for a system that refuses the call.
-TEST_F(FutexWatcherTest, SaysOnceThatTheSystemRefuses) {
+TEST_F(FutexWatcherTest, ReportsARefusalOfTheKernelOnce) {
   std::vector<base::Status> failures;
   FutexWatcher watcher(
       loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); },

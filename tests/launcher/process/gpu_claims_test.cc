@@ -58,7 +58,7 @@ class Holder {
   pid_t pid_ = 0;
 };
 
-TEST_F(GpuClaimsTest, OneJobHasItAndIsNamed) {
+TEST_F(GpuClaimsTest, NamesTheJobThatHoldsAGpu) {
   EXPECT_EQ(ClaimedGpus(of("b")).owner("GPU-1"), nullptr);
   const Holder a(of("aaaa"), "GPU-1");
   const ClaimedGpus seen(of("b"));
@@ -74,7 +74,7 @@ TEST_F(GpuClaimsTest, OneJobHasItAndIsNamed) {
   EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());  // it has it
 }
 
-TEST_F(GpuClaimsTest, AProcessThatIsKilledGivesItBack) {
+TEST_F(GpuClaimsTest, AKilledProcessReleasesItsGpu) {
   Holder a(of("aaaa"), "GPU-1");
   a.end();
   EXPECT_EQ(ClaimedGpus(of("b")).owner("GPU-1"), nullptr);
@@ -82,14 +82,14 @@ TEST_F(GpuClaimsTest, AProcessThatIsKilledGivesItBack) {
   EXPECT_TRUE(claims.claim(of("b"), "GPU-1").ok());
 }
 
-TEST_F(GpuClaimsTest, AJobIsNotInItsOwnWay) {
+TEST_F(GpuClaimsTest, AJobSharesItsGpuWithItself) {
   const Holder a(of("aaaa"), "GPU-1");
   EXPECT_EQ(ClaimedGpus(of("aaaa")).owner("GPU-1"), nullptr);
   GpuClaims claims;  // of another agent of the job
   EXPECT_TRUE(claims.claim(of("aaaa"), "GPU-1").ok());
 }
 
-TEST_F(GpuClaimsTest, JobsInsideOfItShareWhatItHasButNotWithEachOther) {
+TEST_F(GpuClaimsTest, NestedJobsShareTheirParentsGpusButNotWithEachOther) {
   const Holder a(of("aaaa"), "GPU-1");
   EXPECT_EQ(ClaimedGpus(of("in1", "aaaa")).owner("GPU-1"), nullptr);
   const Holder first(of("in1", "aaaa"), "GPU-1");
@@ -102,7 +102,7 @@ TEST_F(GpuClaimsTest, JobsInsideOfItShareWhatItHasButNotWithEachOther) {
   EXPECT_EQ(outside.owner("GPU-1")->job, "aaaa");
 }
 
-TEST_F(GpuClaimsTest, AJobAboveThisProcessIsKnownByItsProcess) {
+TEST_F(GpuClaimsTest, NamesTheNestedJobIfAJobAboveHoldsTheGpu) {
   GpuClaims claims;
   ASSERT_TRUE(claims.claim(of("aaaa"), "GPU-1").ok());
   const Holder inside(of("in1"), "GPU-1");  // a child of this process
@@ -112,7 +112,7 @@ TEST_F(GpuClaimsTest, AJobAboveThisProcessIsKnownByItsProcess) {
 }
 
 // A container counts its processes from 1; its network may be this host's.
-TEST_F(GpuClaimsTest, AProcessOfAnotherContainerIsNotOneAboveThis) {
+TEST_F(GpuClaimsTest, IgnoresAProcessOfAnotherContainer) {
   std::string root = std::filesystem::temp_directory_path() / "regroup-claims-XXXXXX";
   ASSERT_NE(::mkdtemp(root.data()), nullptr);
   std::filesystem::create_directories(root + "/proc/net");
@@ -146,7 +146,7 @@ TEST_F(GpuClaimsTest, AProcessOfAnotherContainerIsNotOneAboveThis) {
   std::filesystem::remove_all(root);
 }
 
-TEST_F(GpuClaimsTest, OfSeveralAllAreTakenOrNone) {
+TEST_F(GpuClaimsTest, ClaimsAllGpusOrNone) {
   const Holder a(of("aaaa"), "GPU-2");
   GpuClaims claims;
   ASSERT_TRUE(claims.claim(of("b"), "GPU-0").ok());
@@ -163,7 +163,7 @@ TEST_F(GpuClaimsTest, OfSeveralAllAreTakenOrNone) {
   EXPECT_TRUE(has("GPU-1"));
 }
 
-TEST_F(GpuClaimsTest, WhatTheHeadOfTheJobToldCountsFirst) {
+TEST_F(GpuClaimsTest, PrefersTheScopeOfTheController) {
   const spec::Environment own{{"REGROUP_GPU_CLAIMS", "mine"}, {"REGROUP_JOB", "outer1"}};
   EXPECT_EQ(claim_scope(own, "b").name, "mine");
   EXPECT_EQ(claim_scope(own, "b").outer, "outer1");
@@ -171,7 +171,7 @@ TEST_F(GpuClaimsTest, WhatTheHeadOfTheJobToldCountsFirst) {
   EXPECT_EQ(told.name + told.job + told.outer, "theirsbouter2");
 }
 
-TEST_F(GpuClaimsTest, ScopesAreApartAndNoneIsNone) {
+TEST_F(GpuClaimsTest, ScopesAreIndependentAndNoneClaimsNothing) {
   const Holder a(of("aaaa"), "GPU-1");
   EXPECT_EQ(ClaimedGpus({name_ + "x", "b", ""}).owner("GPU-1"), nullptr);
   GpuClaims one, other;
@@ -179,7 +179,7 @@ TEST_F(GpuClaimsTest, ScopesAreApartAndNoneIsNone) {
   EXPECT_TRUE(other.claim({"none", "c", ""}, "GPU-1").ok());
 }
 
-TEST_F(GpuClaimsTest, LongAndOddNamesAreTold) {
+TEST_F(GpuClaimsTest, ReportsLongAndUnusualNames) {
   const std::string first(200, 'x'), second = std::string(199, 'x') + "y";
   const Holder a(of("aaaa"), first), odd(of("aaaa"), "0000:01:00.0 = ~ GPU");
   const ClaimedGpus seen(of("b"));

@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kEndLimit{5};
 const std::string kUser = "/sys/fs/cgroup/user.slice/user-1000.slice";
 const std::string kMember = kUser + "/regroup-0000abcd/member-0";
 
-TEST(JobCgroup, LimitsMembersBelowTheNearestGroupThatHandsOnItsControllers) {
+TEST(JobCgroup, LimitsMembersBelowTheNearestDelegatedGroup) {
   const Folder folder;
   put_session_v2(folder);
   put_groups_v2(folder, kUser);
@@ -41,7 +41,7 @@ TEST(JobCgroup, LimitsMembersBelowTheNearestGroupThatHandsOnItsControllers) {
   EXPECT_EQ(group->memory_kills(1), 0U);
 }
 
-TEST(JobCgroup, LeavesAloneWhatHasNoLimit) {
+TEST(JobCgroup, MakesNoGroupForMembersWithoutALimit) {
   const Folder folder;
   put_session_v2(folder);
   put_groups_v2(folder, kUser);
@@ -51,7 +51,7 @@ TEST(JobCgroup, LeavesAloneWhatHasNoLimit) {
   EXPECT_EQ(folder.get(kMember + "/memory.max"), "");
 }
 
-TEST(JobCgroup, SaysWhichGroupHandsOnNothing) {
+TEST(JobCgroup, NamesTheGroupThatDelegatesNoController) {
   const Folder folder;
   put_session_v2(folder);
   folder.put(kUser + "/cgroup.subtree_control", "pids\n");
@@ -61,7 +61,7 @@ TEST(JobCgroup, SaysWhichGroupHandsOnNothing) {
                                           "/session-2.scope delegates +memory");
 }
 
-TEST(JobCgroup, SaysWhichControllerIsMissing) {
+TEST(JobCgroup, NamesTheMissingController) {
   const Folder folder;
   folder.put("/proc/self/cgroup", "4:memory:/\n");
   folder.put("/proc/self/mountinfo", "34 25 0:30 / /cg rw - cgroup cgroup rw,memory\n");
@@ -91,7 +91,7 @@ TEST(Limiter, FallsBackOnceForTheWholeJob) {
   EXPECT_EQ(limiter.exceeded_memory(1), 0U);
 }
 
-TEST(Limiter, TellsWhoExceededItsMemory) {
+TEST(Limiter, NamesTheMemberThatExceededItsMemory) {
   const Folder folder;
   put_session_v2(folder);
   put_groups_v2(folder, kUser);
@@ -165,7 +165,7 @@ TEST(EndCgroups, KillsAndRemovesGroupsOfThisKernel) {
   if (tried == 0) GTEST_SKIP() << "no control groups can be made here";
 }
 
-TEST(EndCgroups, TakesWhatIsNotThereForEnded) {
+TEST(EndCgroups, TreatsAMissingGroupAsEnded) {
   EXPECT_TRUE(end_cgroups({"/sys/fs/cgroup/regroup-nothing"}, base::Duration::zero()));
 }
 

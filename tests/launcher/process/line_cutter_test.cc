@@ -47,7 +47,7 @@ TEST(LineCutter, EveryPieceSizeGivesTheSameBytes) {
   }
 }
 
-TEST(LineCutter, KeepsBytesThatAreNoText) {
+TEST(LineCutter, KeepsBytesThatAreNotText) {
   LineCutter cutter;
   const std::string text("a\0b\xff\n", 5);
   EXPECT_EQ(feed(cutter, text), text);

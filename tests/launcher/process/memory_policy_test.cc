@@ -39,7 +39,7 @@ class MemoryPolicyTest : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(MemoryPolicyTest, NodesAreThoseOfTheCores) {
+TEST_F(MemoryPolicyTest, AllowsTheNodesOfTheCores) {
   EXPECT_EQ(order(spec::MemoryPolicy::kKernel, {2})->mode, MPOL_DEFAULT);
   EXPECT_EQ(order(spec::MemoryPolicy::kLocal, {})->mode, MPOL_LOCAL);
   EXPECT_THAT(order(spec::MemoryPolicy::kLocal, {2})->nodes, IsEmpty());
@@ -52,7 +52,7 @@ TEST_F(MemoryPolicyTest, NodesAreThoseOfTheCores) {
   EXPECT_THAT(order(spec::MemoryPolicy::kInterleave, {})->nodes, ElementsAre(0b110));
 }
 
-TEST_F(MemoryPolicyTest, ControlGroupsBoundIt) {
+TEST_F(MemoryPolicyTest, IsBoundedByControlGroups) {
   EXPECT_THAT(order(spec::MemoryPolicy::kBind, {1, 3})->nodes,
               ElementsAre(0b10));  // node 0 is not ours
   EXPECT_THAT(order(spec::MemoryPolicy::kBind, {0}).status().message(), HasSubstr("cpuset.mems"));

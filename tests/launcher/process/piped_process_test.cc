@@ -48,7 +48,7 @@ TEST_F(PipedProcessTest, ReportsItsEnd) {
 }
 
 // As ProcessTable does, which has members of its own to wait for.
-TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
+TEST_F(PipedProcessTest, ReportsAnEndThatAnotherThreadReaped) {
   for (const auto& [script, wanted] :
        {std::pair{"echo hello; exit 3", 3 << 8}, {"kill -TERM $$", SIGTERM}}) {
     status_.reset();
@@ -63,7 +63,7 @@ TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
   EXPECT_EQ(line_, "hello");
 }
 
-TEST(ReapedChildTest, IsForgottenOnceReapedSinceThePidIsFree) {
+TEST(ReapedChildTest, KeepsTheStatusOfItsOwnChildWhenAPidIsReused) {
   const pid_t pid = 1'000'000'000;  // above any
   ReapedChild before(pid);
   ReapedChild::record(pid, 7);

@@ -12,7 +12,7 @@ using namespace std::string_view_literals;
 
 TEST(ProcFiles, ListThisProcess) { EXPECT_THAT(all_processes(), testing::Contains(::getpid())); }
 
-TEST(ProcFiles, AVariableIsAWholeEntry) {
+TEST(ProcFiles, MatchesWholeEntriesOnly) {
   for (const std::string_view environment : {"A=1\0B=2\0"sv, "B=2\0A=1"sv, "A=1"sv})
     EXPECT_TRUE(has_variable(environment, "A=1")) << environment;
   for (const std::string_view environment : {"A=12\0"sv, "BA=1\0"sv, "B=A=1\0"sv, ""sv})

@@ -62,7 +62,7 @@ void outlasts_a_slow_reader(Pair pair) {
 TEST(Sink, OutlastsASlowReaderOfAPipe) { outlasts_a_slow_reader(make_pipe()); }
 TEST(Sink, OutlastsASlowReaderOfASocket) { outlasts_a_slow_reader(make_sockets()); }
 
-TEST(Sink, SaysThatTheReaderIsGoneAndLetsWritersGo) {
+TEST(Sink, ReportsAGoneReaderAndReleasesWriters) {
   std::signal(SIGPIPE, SIG_IGN);
   boost::asio::io_context loop;
   Pair pipe = make_pipe();
@@ -79,7 +79,7 @@ TEST(Sink, SaysThatTheReaderIsGoneAndLetsWritersGo) {
   EXPECT_FALSE(sink.congested());
 }
 
-TEST(Sink, KeepsOthersBehindWhatIsMoved) {
+TEST(Sink, QueuesOtherWritesUntilAMoveEnds) {
   boost::asio::io_context loop;
   const Pair from = make_pipe();
   const Pair to = make_pipe();
@@ -96,7 +96,7 @@ TEST(Sink, KeepsOthersBehindWhatIsMoved) {
   EXPECT_EQ(take(to.read.get(), 1000), "first half, second half\nanother's line\n");
 }
 
-TEST(Sink, SaysOnceThatADeviceIsFull) {
+TEST(Sink, ReportsAFullDeviceOnce) {
   boost::asio::io_context loop;
   Sink sink(loop, base::Fd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "the log");
   int said = 0;
@@ -109,7 +109,7 @@ TEST(Sink, SaysOnceThatADeviceIsFull) {
   EXPECT_FALSE(sink.congested());
 }
 
-TEST(Sink, KnowsTheSameFile) {
+TEST(Sink, RecognisesTheSameFile) {
   const Pair a = make_pipe();
   const Pair b = make_pipe();
   const base::Fd copy(::dup(a.write.get()));

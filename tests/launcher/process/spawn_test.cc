@@ -54,7 +54,7 @@ Ran run(const std::string& script, Priority priority = current_priority(), int i
   return ran;
 }
 
-TEST(Spawn, GivesEnvironmentFolderAndDescriptors) {
+TEST(Spawn, PassesEnvironmentFolderAndDescriptors) {
   const int leaked = ::open("/dev/null", O_RDONLY);  // without close-on-exec
   const Ran ran = run("echo $A; pwd; ls /proc/self/fd | wc -l; exit 7");
   ::close(leaked);
@@ -118,7 +118,7 @@ TEST(Spawn, DoesNotInheritTheLaunchersPriority) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Spawn, NamesWhatFailed) {
+TEST(Spawn, NamesTheCallThatFailed) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer makes fork of vfork";
 #endif
@@ -133,7 +133,7 @@ TEST(Spawn, NamesWhatFailed) {
 }
 
 // As shells and hydra do; a program of another machine is not read as one.
-TEST(Spawn, AScriptThatNamesNoInterpreterIsTheShells) {
+TEST(Spawn, RunsAScriptWithoutInterpreterByTheShell) {
   const auto file = [](std::string_view text) {
     std::string path = "/tmp/spawn_test.XXXXXX";
     const base::Fd out(::mkstemp(path.data()));

@@ -45,7 +45,7 @@ TEST(StuckProcess, TheMessageNamesTheKernelFunctionIfKnown) {
   EXPECT_EQ(hangs_in(""), "hangs in the kernel");
 }
 
-TEST(StuckProcess, AllButTheMainThreadAreNamed) {
+TEST(StuckProcess, NamesEveryThreadButTheMainOne) {
   std::promise<void> begun, end;
   std::thread thread([&] {
     ::pthread_setname_np(::pthread_self(), "left over");

@@ -25,7 +25,7 @@ std::string shown(const base::Result<std::vector<HostRequest>>& hosts) {
   return out;
 }
 
-TEST(Hosts, Lists) {
+TEST(Hosts, ParsesLists) {
   constexpr std::pair<const char*, const char*> kLists[] = {
       {"a", "a:1"},
       {"a,b:4,a", "a:2 b:4"},
@@ -56,7 +56,7 @@ TEST(Hosts, Lists) {
   for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(parse_host_list(text)), wanted) << text;
 }
 
-TEST(Hosts, Files) {
+TEST(Hosts, ParsesFiles) {
   constexpr std::pair<const char*, const char*> kFiles[] = {
       {"a slots=2\nb slots=4 max_slots=8\n", "a:2 b:4/8"},
       {"a slots = 2 max-slots = 4", "a:2/4"},
@@ -100,7 +100,7 @@ TEST(Hosts, AListFiltersAFile) {
   EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
 }
 
-TEST(Hosts, WithoutSlotsTakeMembersOnlyWhereMoreAreAllowed) {
+TEST(Hosts, WithoutSlotsTakeMembersOnlyWhenOversubscribed) {
   std::vector<HostRequest> hosts = *parse_host_list("a:0,b:2");
   EXPECT_TRUE(drop_without_slots(hosts, false).ok());
   EXPECT_EQ(shown(hosts), "b:2");
@@ -112,7 +112,7 @@ TEST(Hosts, WithoutSlotsTakeMembersOnlyWhereMoreAreAllowed) {
               HasSubstr("host a, b: no slots (slots=0)"));
 }
 
-TEST(Hosts, NamesKeepToOneGrammar) {
+TEST(Hosts, AcceptsValidNamesAndRefusesOthers) {
   for (const char* name :
        {"a", "node-1.cluster_2", "_srv", "7", "10.0.0.1", "::1", "fe80::1%eth0", "a.b."})
     EXPECT_TRUE(is_host_name(name)) << name;
@@ -131,7 +131,7 @@ TEST(Hosts, SpellingsOfANameHaveOneKey) {
   EXPECT_EQ(host_key("::ffff:10.0.0.1"), "10.0.0.1");
 }
 
-TEST(Hosts, ThisOneHasManyNames) {
+TEST(Hosts, RecognisesThisHostByAllItsNames) {
   const std::vector<std::string> own = {"vm", "192.0.2.2", "fd00::2", "login.site", "alias"};
   for (const char* name :
        {"vm", "VM", "vm.site", "192.0.2.2", "FD00:0::2", "alias", "login", "LOCALHOST",
@@ -141,7 +141,7 @@ TEST(Hosts, ThisOneHasManyNames) {
     EXPECT_FALSE(is_this_host(own, name)) << name;
 }
 
-TEST(Hosts, OneOfAnyNameIsOne) {
+TEST(Hosts, MergesNamesOfOneHost) {
   const HostAliases aliases = {
       {"10.0.0.7", "10.0.0.7"}, {"nodeb", "10.0.0.7"}, {"nodeb-ib", "10.0.0.7"}};
   const auto one = [&](const char* list) {
@@ -157,7 +157,7 @@ TEST(Hosts, OneOfAnyNameIsOne) {
   EXPECT_EQ(one("10.0.0.1,10.0.0.2"), "10.0.0.1:1 10.0.0.2:1");
 }
 
-TEST(Hosts, NamesThatDifferBehindTheFirstDotAreTold) {
+TEST(Hosts, ReportsNamesThatDifferAfterTheFirstDot) {
   EXPECT_EQ(unlike_names({"vm"}, *parse_host_list("vm.a,vm.b,vm.A")),
             "vm.a, vm.b: taken for this host, although the names differ after the first dot");
   EXPECT_EQ(unlike_names({"vm"}, *parse_host_list("vm.a,vm,other.b")), "");
@@ -180,7 +180,7 @@ TEST(Hosts, RelativeOnesCountFromTheAllocation) {
   EXPECT_EQ(shown(parse_host_list("+x")), "error: '+x' is not a host name");
 }
 
-TEST(Words, OfAnAppFile) {
+TEST(Words, ParsesTheWordsOfAnAppFile) {
   const std::pair<const char*, std::vector<std::string>> kLines[] = {
       {"echo it's John's", {"echo", "it's", "John's"}},
       {"echo 'c d' \"e  f\" x='g h' ''", {"echo", "c d", "e  f", "x=g h", ""}},
@@ -200,7 +200,7 @@ std::string read_as(base::Status (*parse)(std::string_view, T&), const char* tex
   return status.ok() ? describe(out) : "error: " + status.message();
 }
 
-TEST(Mapping, MapBy) {
+TEST(Mapping, ParsesMapBy) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"slot", " slot"},
       {"SLOT:PE=2", " slot 2 cpus each"},
@@ -240,7 +240,7 @@ TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
   EXPECT_EQ(describe(map), " numa 2 cpus each span");
 }
 
-TEST(Mapping, RankBy) {
+TEST(Mapping, ParsesRankBy) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"slot", " slot"},          {"node", " node"}, {"fill", " fill"},
       {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
@@ -251,7 +251,7 @@ TEST(Mapping, RankBy) {
               HasSubstr("'fast' is not a valid ranking qualifier"));
 }
 
-TEST(Mapping, BindTo) {
+TEST(Mapping, ParsesBindTo) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"none", " none"},
       {"core", " core"},
@@ -273,7 +273,7 @@ TEST(Mapping, BindTo) {
               HasSubstr("'tight' is not a valid binding qualifier"));
 }
 
-TEST(RankFile, SaysWhatIsWrong) {
+TEST(RankFile, NamesTheErrorAndItsLine) {
   constexpr std::pair<const char*, const char*> kFiles[] = {
       {"rank 0=a slot=0-2\nrank 1 = a slot = 1:*\n", "ok"},
       {"rank 0=a\n", "F, line 1: expected rank N=HOST slot=CPUS"},
@@ -292,7 +292,7 @@ TEST(RankFile, SaysWhatIsWrong) {
         << text;
 }
 
-TEST(Values, Bytes) {
+TEST(Values, ParsesBytes) {
   std::uint64_t bytes = 0;
   constexpr std::pair<const char*, std::uint64_t> kSizes[] = {
       {"1", 1},       {"512M", 512ULL << 20}, {"2g", 2ULL << 30},
@@ -309,7 +309,7 @@ TEST(Values, Bytes) {
   }
 }
 
-TEST(Values, Signals) {
+TEST(Values, ParsesSignals) {
   std::vector<int> signals;
   ASSERT_TRUE(base::parse_signals("-s", "usr1,SIGHUP,34", signals).ok());
   EXPECT_EQ(signals, (std::vector<int>{SIGUSR1, SIGHUP, 34}));
@@ -323,7 +323,7 @@ TEST(Values, Signals) {
             "option -s USR9: unknown signal 'USR9'");
 }
 
-TEST(Values, ShellWords) {
+TEST(Values, ParsesShellWords) {
   using Words = std::vector<std::string>;
   const std::pair<const char*, Words> kLines[] = {{"-np 2 ./a  b", {"-np", "2", "./a", "b"}},
                                                   {"'a b' \"c d\"", {"a b", "c d"}},

@@ -8,7 +8,7 @@
 namespace regroup::spec {
 namespace {
 
-TEST(HostList, IsExpandedAsSlurmWritesIt) {
+TEST(HostList, ExpandsBracketsAsSlurmDoes) {
   constexpr std::pair<const char*, const char*> kRows[] = {
       {"", ""},
       {"a", "a"},
@@ -27,7 +27,7 @@ TEST(HostList, IsExpandedAsSlurmWritesIt) {
   }
 }
 
-TEST(HostList, SaysWhatIsWrong) {
+TEST(HostList, NamesTheError) {
   constexpr std::pair<const char*, const char*> kRows[] = {
       {"n[3-1]", "'3-1': expected an ascending range"},
       {"n[1-2", "'n[1-2': unbalanced bracket"},
@@ -54,7 +54,7 @@ TEST(HostList, SaysWhatIsWrong) {
   }
 }
 
-TEST(HostList, CountsBeforeItWrites) {
+TEST(HostList, CountsHostsBeforeItExpands) {
   std::string many;
   for (int i = 0; i < 300; ++i) many += "n[0-999],";
   many += "last";
@@ -62,7 +62,7 @@ TEST(HostList, CountsBeforeItWrites) {
   EXPECT_EQ(expand_host_list("n[0-199999]")->size(), 200'000U);
 }
 
-TEST(Numbers, AreRangesToo) {
+TEST(Numbers, ParsesRanges) {
   EXPECT_EQ(*expand_numbers("0-2, 8"), (std::vector<int>{0, 1, 2, 8}));
   EXPECT_TRUE(expand_numbers("")->empty());
   EXPECT_FALSE(expand_numbers("0-99999999").ok());

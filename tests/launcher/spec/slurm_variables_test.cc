@@ -10,7 +10,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-TEST(SlurmVariables, MembersOnAllHostsSeeTheJobs) {
+TEST(SlurmVariables, ReachMembersOnAllHosts) {
   const Environment job{{"SLURM_JOB_ID", "7"},       {"SLURM_JOB_NODELIST", "n[1-3]"},
                         {"SLURM_NNODES", "3"},       {"SLURM_TASKS_PER_NODE", "2(x3)"},
                         {"SLURM_NODEID", "0"},       {"SLURMD_NODENAME", "n1"},
@@ -27,7 +27,7 @@ TEST(SlurmVariables, MembersOnAllHostsSeeTheJobs) {
                           Pair("SLURM_NODEID", "2"), Pair("SLURM_TASKS_PER_NODE", "2(x3)")));
 }
 
-TEST(SlurmVariables, OfAHostThatAnotherJobLendsItsOwnAreSeen) {
+TEST(SlurmVariables, AreThoseOfTheLendingJobOnALeasedHost) {
   const Environment first{{"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "3"}};
   const Environment lender{{"SLURM_JOB_ID", "8"}, {"SLURM_NNODES", "1"}, {"PATH", "/bin"}};
   EXPECT_THAT(slurm_variables(first, lender),
