@@ -180,14 +180,33 @@ std::optional<std::uint32_t> Session::Impl::next_leaf() const {
 }
 
 Shard Session::Impl::make_shard(std::uint32_t leaf) {
-  const Step step = applied_ + 1;
+  Shard shard = shard_of(applied_ + 1, leaf);
+  shard.gradient = leaves_.acquire(leaf);
+  filling_ = true;
+  return shard;
+}
+
+Shard Session::Impl::shard_of(Step step, std::uint32_t leaf) const {
   Shard shard;
   shard.leaf = leaf;
   if (sampler_) shard.samples = sampler_->samples_of(step, leaf);
-  shard.gradient = leaves_.acquire(leaf);
   shard.seed = mix(seed(), step, leaf);
-  filling_ = true;
   return shard;
+}
+
+std::vector<Shard> Session::Impl::planned_shards(Step step) const {
+  const bool ends = options_.epochs > 0 && sampler_ && describe(step).epoch >= options_.epochs;
+  if (!sampler_ || ends || learning_ || step <= last_step() || step <= world().resume.step())
+    return {};
+  const bool open = loop_state_ == LoopState::kComputing && step == applied_ + 1;
+  const auto owners = open ? owners_ : proto::owners_of(world(), step);
+  std::vector<Shard> out;
+  for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
+    if (owners[leaf] != self_->slot_id() || (open && leaves_.holds(leaf))) continue;
+    Shard shard = shard_of(step, leaf);
+    if (!shard.samples.empty()) out.push_back(std::move(shard));
+  }
+  return out;
 }
 
 void Session::Impl::seal_filled() {
@@ -395,6 +414,9 @@ Status Session::leave_loop() {
 Status Session::finish() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("finish"));
   return impl_->finish();
+}
+std::vector<Shard> Session::planned_shards(proto::Step step) const {
+  return impl_->planned_shards(step);
 }
 proto::Step Session::last_step() const { return impl_->last_step(); }
 std::uint64_t Session::job_seed() const { return impl_->seed(); }

@@ -32,6 +32,7 @@ class Session::Impl {
   [[nodiscard]] base::Status enter();
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
+  [[nodiscard]] std::vector<Shard> planned_shards(proto::Step step) const;
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
   void saved(std::size_t target) {
@@ -102,6 +103,7 @@ class Session::Impl {
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard make_shard(std::uint32_t leaf);
+  [[nodiscard]] Shard shard_of(Step step, std::uint32_t leaf) const;  // without its gradient
   void seal_filled();
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);

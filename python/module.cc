@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -85,6 +86,7 @@ void bind_session(nb::module_& module) {
       .def("next_step", &PythonSession::next_step)
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
+      .def("planned_shards", &PythonSession::planned_shards, "step"_a)
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
       .def("commit_into", &PythonSession::commit_into, "out"_a)
       .def("save_targets",

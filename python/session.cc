@@ -164,6 +164,14 @@ std::optional<PythonShard> PythonSession::next_shard(nb::handle self) {
                      shard->seed};
 }
 
+std::vector<PythonSession::Planned> PythonSession::planned_shards(proto::Step step) {
+  check_thread();
+  std::vector<Planned> out;
+  for (elastic::Shard& shard : session_->planned_shards(step))
+    out.emplace_back(shard.leaf, shard.seed, std::move(shard.samples));
+  return out;
+}
+
 nb::object PythonSession::commit(nb::handle self) {
   const Entered entered(this);
   return view_of(value_of(session_->commit()), false, self);

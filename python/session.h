@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -61,6 +62,9 @@ class PythonSession {
   PythonSession(elastic::Options options, nb::object state, nb::object observer);
 
   [[nodiscard]] std::optional<elastic::StepInfo> next_step();
+  // Leaf, seed and samples of each.
+  using Planned = std::tuple<std::uint32_t, std::uint64_t, std::vector<std::uint64_t>>;
+  [[nodiscard]] std::vector<Planned> planned_shards(proto::Step step);
   // `self`: this object in Python, which the returned memory keeps alive.
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
   [[nodiscard]] nb::object commit(nb::handle self);

@@ -134,6 +134,12 @@ class Session {
   // all members have voted and this one has committed the step: every later World keeps it. Waits
   // for other members; regroups if one is lost.
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
+  // Returns the shards of `step` that this member is to compute if its World stays as it is, by
+  // leaf and without their gradients, so that the caller can load data in advance. Of the open
+  // step: those that are not sealed yet, which include the one that next_shard() returned last. A
+  // regroup changes them. Empty without a sampler, for a step that is over, after the last epoch
+  // and for a learner. Does not block.
+  [[nodiscard]] std::vector<Shard> planned_shards(proto::Step step) const;
   // Hands out the sum of all leaves of the committed step, Options::elements values of
   // Options::dtype, equal bit for bit on all members. Changes nothing: the step was committed when
   // next_shard() returned nullopt, and counts as applied from the next call of next_step(),

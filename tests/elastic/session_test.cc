@@ -61,6 +61,29 @@ TEST_F(SessionTest, RunsEveryStepOfEveryEpochAndEverySampleOnce) {
   EXPECT_TRUE((*session)->finish().ok());
 }
 
+TEST_F(SessionTest, PlansTheShardsThatItReturnsLater) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  std::vector<std::vector<Shard>> planned;
+  for (proto::Step step = 1; step <= 7; ++step) planned.push_back((*session)->planned_shards(step));
+  EXPECT_EQ(planned[0].size(), 4U);
+  EXPECT_EQ(planned[2].size(), 2U);  // the last batch of the epoch has two samples
+  EXPECT_TRUE(planned[6].empty());   // after the last epoch
+  for (auto step = (*session)->next_step(); step.ok() && *step; step = (*session)->next_step()) {
+    const auto& expected = planned[(**step).step - 1];
+    std::size_t at = 0;
+    for (auto shard = (*session)->next_shard(); *shard; shard = (*session)->next_shard(), ++at) {
+      ASSERT_LT(at, expected.size());
+      EXPECT_EQ((**shard).leaf, expected[at].leaf);
+      EXPECT_EQ((**shard).samples, expected[at].samples);
+      EXPECT_EQ((**shard).seed, expected[at].seed);
+      EXPECT_EQ((*session)->planned_shards((**step).step).size(), expected.size() - at);
+    }
+    EXPECT_EQ(at, expected.size());
+    EXPECT_TRUE((*session)->planned_shards((**step).step).empty());  // it is over
+  }
+}
+
 TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
