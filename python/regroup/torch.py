@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -27,12 +26,13 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset
 
-from regroup import _arguments, _failure, _native
+from regroup import _arguments, _failure, _native, _torch_loader
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
+from regroup._torch_loader import Direct, Loader
 from regroup._torch_state import TrainingState
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
@@ -42,7 +42,7 @@ def join(
     optimizer: torch.optim.Optimizer,
     dataset: Any,
     *,
-    batch_size: int,
+    batch_size: int | None = None,
     epochs: int | float,
     collate: Callable[[list], Any] | None = None,
     extra: Sequence[Any] = (),
@@ -56,8 +56,9 @@ def join(
     Blocks until a world contains this process; model, optimizer and extra then have that world's
     state.
 
-    dataset: has len() and [index].
-    batch_size: samples per step, over all members.
+    dataset: has len() and [index]; or a DataLoader, whose data set, batch_size, collate_fn and
+    workers are used.
+    batch_size: samples per step, over all members; with a DataLoader: its batch_size.
     epochs: at least 1; math.inf: no end, the script leaves the loop by break.
     collate: makes a batch of a list of samples; default: as DataLoader does.
     extra: other objects that change with the steps, such as schedulers and GradScaler; they have
@@ -69,7 +70,11 @@ def join(
     observer: called at each event of a step (see regroup.session.Observer); must be quick.
     """
     _failure.install()
+    loader = dataset if isinstance(dataset, DataLoader) else None
+    dataset = dataset if loader is None else loader.dataset
     samples = _check_arguments(model, optimizer, dataset)
+    if loader is not None:
+        batch_size = _torch_loader.check(loader, batch_size, collate)
     batch_size = _arguments.whole("join", "batch_size", batch_size, least=1)
     epochs = 0 if epochs == math.inf else _arguments.whole("join", "epochs", epochs, least=1)
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
@@ -95,7 +100,8 @@ def join(
             elements=gradient.elements,
             dtype="float64" if gradient.dtype == torch.float64 else "float32",
             model=_digest(model, optimizer, samples, batch_size) + _list(model),
-            fingerprint=fingerprint(),
+            # with a loader other random numbers are drawn
+            fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
             samples=samples,
             batch=batch_size,
             epochs=epochs,
@@ -103,14 +109,12 @@ def join(
             observer=observer,
         )
     )
-    return Session(
-        native, gradient, state, dataset, collate or default_collate, batch_size, progress
-    )
+    source = Direct(dataset, collate) if loader is None else Loader(native, loader)
+    return Session(native, gradient, state, dataset, source, batch_size, progress)
 
 
 def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
-    """Returns the number of samples. Raises for arguments of other kinds of training, such as a
-    DataLoader."""
+    """Returns the number of samples. Raises for arguments of other kinds of training."""
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
         refuse(f"model: expected a torch.nn.Module, got {_arguments.kind(model)}")
@@ -132,12 +136,6 @@ def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
 def _check_dataset(dataset: Any) -> int:
     refuse = partial(_arguments.refuse, "join")
     got = f"got {_arguments.kind(dataset)}"
-    if isinstance(dataset, DataLoader):
-        refuse(
-            "data set: expected a data set, got a DataLoader; pass its data set (loader.dataset), "
-            "batch_size "
-            "and, if it has its own, collate: the members share the samples of a batch"
-        )
     if isinstance(dataset, type):
         refuse(f"data set: expected an instance, {got}")
     indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
@@ -186,7 +184,7 @@ class Session(Member):
         gradient: Gradient,
         state: TrainingState,
         dataset: Any,
-        collate: Callable[[list], Any],
+        source: Direct | Loader,
         batch_size: int,
         progress: bool,
     ):
@@ -195,7 +193,7 @@ class Session(Member):
         self._gradient = gradient
         self._state = state
         self._dataset = dataset
-        self._collate = collate
+        self._source = source
         self._batch_size = batch_size
         self._progress = progress
         self._fused = FusedSave(native, state)
@@ -223,6 +221,8 @@ class Session(Member):
             self._fused.end()
             self._leave_loop()
             raise
+        finally:
+            self._source.close()
         self._end_of_loop(
             taken, ", session.is_last_of_epoch(step.number) whether it ends with this step"
         )
@@ -245,6 +245,7 @@ class Session(Member):
 
     def finish(self) -> None:
         self._fused.end()
+        self._source.close()
         super().finish()
 
     def is_last_of_epoch(self, step: int) -> bool:
@@ -293,10 +294,9 @@ class Step:
             return
         session = self._session
         while (shard := leaving(session._native.next_shard)) is not None:
-            seed_all(shard.seed)
             session._gradient.begin_shard()
             self._recorded = None
-            yield session._collate([session._dataset[i] for i in shard.samples])
+            yield session._source.batch_of(self.number, shard)
             last = shard.leaf == session._shards - 1
             weight = len(shard.samples) / self.samples
             session._gradient.harvest(shard.gradient, weight, last, self._recorded)
@@ -336,10 +336,7 @@ _AFTER_SHARDS = 1 << 32  # no leaf has this number
 
 def seed_all(seed: int) -> None:
     """Seeds the generators of torch, random and, if the script has imported it, numpy."""
-    torch.random.default_generator.manual_seed(seed)
-    random.seed(seed)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(seed & 0xFFFFFFFF)
+    _torch_loader.seed_all(seed)
 
 
 def fingerprint() -> str:

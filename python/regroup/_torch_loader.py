@@ -1,0 +1,365 @@
+"""Where the batches of shards come from: the data set in the training process (Direct), or what a
+DataLoader of the script would do (Loader), with its workers fetching in advance.
+
+The workers are those of a DataLoader of our own, whose batches are the shards that this member is
+to compute next if its world stays as it is. A regroup changes them: the plan then begins anew.
+Samples are fetched under the seed of their shard, so that the bits depend neither on the number of
+workers nor on the member.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import importlib
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import sys
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    default_collate,
+    get_worker_info,
+)
+
+from regroup import _arguments, _native
+from regroup._torch_hints import tell
+
+Key = tuple[int, int, int, list[int]]  # of a shard: step, leaf, seed, samples
+
+_COMPUTE = 1  # the model's random numbers are other ones than those of the samples
+_MOST = 8  # sample indices in a message
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def seed_all(seed: int) -> None:
+    """Seeds the generators of torch, random and, if the script has imported it, numpy."""
+    torch.random.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(seed & 0xFFFFFFFF)
+
+
+class Direct:
+    """Fetches in the training process, without a DataLoader."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list], Any] | None):
+        self._dataset = dataset
+        self._collate = collate or default_collate
+
+    def batch_of(self, step: int, shard: _native.Shard) -> Any:
+        """Returns the batch of a shard, with the generators seeded for what computes it."""
+        seed_all(shard.seed)
+        return self._collate([self._dataset[i] for i in shard.samples])
+
+    def close(self) -> None:
+        pass
+
+
+class Loader:
+    """Fetches as the script's DataLoader would: with its collate_fn and its workers."""
+
+    def __init__(self, native: _native.Session, loader: DataLoader):
+        with contextlib.suppress(ImportError):
+            importlib.import_module("numpy.random")  # seeded from the first shard on
+        self._native = native
+        self._source = _Source(loader.dataset, loader.collate_fn)
+        self._workers = loader.num_workers
+        self._options = {
+            "num_workers": loader.num_workers,
+            "prefetch_factor": loader.prefetch_factor,
+            "timeout": loader.timeout,
+            "multiprocessing_context": loader.multiprocessing_context,
+            "worker_init_fn": partial(_begin_worker, loader.worker_init_fn),
+        }
+        self._loader: DataLoader | None = None
+        self._batches: Any = None  # its iterator
+        self._first: Key = (0, 0, 0, [])  # the plan begins with it
+        self._ahead: deque[tuple[int, int]] = deque()  # steps and leaves that the workers have
+        self._processes: list[Any] = []
+        if native.world.rank == 0:
+            _tell_once(loader)
+
+    def batch_of(self, step: int, shard: _native.Shard) -> Any:
+        """Returns the batch of a shard, with the generators seeded for what computes it."""
+        key = (step, shard.leaf, shard.seed, shard.samples)
+        batch = self._from_workers(key) if self._workers else self._source.fetch(key)
+        seed_all(_native.mix(shard.seed, _COMPUTE))
+        return batch
+
+    def close(self) -> None:
+        """Ends the workers. A later batch_of() starts new ones."""
+        if self._loader is None:
+            return
+        atexit.unregister(self.close)
+        processes, self._processes = self._processes, []
+        batches, self._batches, self._loader = self._batches, None, None
+        self._ahead.clear()
+        if batches is not None:
+            batches.__del__()  # here and not later, should a traceback refer to it
+        for process in processes:
+            if process.is_alive():
+                process.kill()  # it ignores the SIGTERM of __del__()
+            process.join()
+
+    def _from_workers(self, key: Key) -> Any:
+        step, leaf, *_ = key
+        try:
+            if (step, leaf) not in self._ahead:
+                self._begin_plan(key)
+            while True:
+                batch = next(self._batches)
+                if self._ahead.popleft() == (step, leaf):
+                    break
+        except Exception as error:  # a worker was killed, or took longer than the timeout
+            for process in self._processes:
+                if process.exitcode is not None:
+                    error.add_note(f"worker {process.pid} {_end_of(process.exitcode)}")
+            error.add_note(f"while the workers fetched shard {leaf} of step {step}")
+            raise
+        if isinstance(batch, _Failure):
+            batch.raise_again()
+        return batch
+
+    def _begin_plan(self, key: Key) -> None:
+        self._ahead.clear()
+        self._first = key
+        if self._loader is not None:
+            self._batches = iter(self._loader)
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the script's DataLoader has told them
+            self._begin_workers()
+
+    def _begin_workers(self) -> None:
+        self._loader = DataLoader(
+            self._source,
+            batch_sampler=_Sampler(self._plan),
+            collate_fn=_unchanged,
+            persistent_workers=True,
+            **self._options,
+        )
+        atexit.register(self.close)  # before the exit function of multiprocessing
+        # A SIGTERM to the process group asks the member to leave. A worker that is not ready yet
+        # would die of it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        others = set(multiprocessing.active_children())
+        try:
+            self._batches = iter(self._loader)
+        finally:
+            self._processes = [p for p in multiprocessing.active_children() if p not in others]
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _plan(self) -> Iterator[Key]:
+        """Yields what this member computes next. Stops after two steps without a shard of it: only
+        the last batch of an epoch is too small for all members, so no more will come."""
+        key = self._first
+        step, empty = key[0], 0
+        keys = [key, *(k for k in self._planned(step) if k[1] != key[1])]
+        while empty < 2:
+            for one in keys:
+                self._ahead.append(one[:2])
+                yield one
+            step += 1
+            keys = self._planned(step)
+            empty = 0 if keys else empty + 1
+
+    def _planned(self, step: int) -> list[Key]:
+        return [(step, *shard) for shard in self._native.planned_shards(step)]
+
+
+class _Sampler:
+    """Batches of indices for a DataLoader, each iteration from a function."""
+
+    def __init__(self, begin: Callable[[], Iterator[Key]]):
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Key]:
+        return self._begin()
+
+
+class _Source(Dataset):
+    """The data set of the workers, indexed by shards."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list], Any]):
+        self.dataset = dataset
+        self._collate = collate
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, key: Key) -> Any:
+        """In a worker: returns the batch of a shard or, if that raises, a _Failure."""
+        try:
+            return self.fetch(key)
+        except Exception as error:
+            return _Failure(error)
+
+    def fetch(self, key: Key) -> Any:
+        """Returns the batch of a shard. An exception of the data set names its sample."""
+        step, leaf, seed, samples = key
+        seed_all(seed)
+        where = ""
+        try:
+            if batched := self._batched():
+                where = f"in one of the samples {_list(samples)}"
+                items = batched(samples)
+            else:
+                items = []
+                for index in samples:
+                    where = f"in sample {index}"
+                    items.append(self.dataset[index])
+            where = f"in collate_fn, of the samples {_list(samples)}"
+            return self._collate(items)
+        except Exception as error:
+            error.add_note(f"{where} of shard {leaf} of step {step}")
+            raise
+
+    def _batched(self) -> Callable[[list[int]], list] | None:
+        one = self.dataset
+        # a Subset of a data set without __getitems__() takes one sample after the other
+        within = one.dataset if type(one) is Subset else one
+        return one.__getitems__ if callable(getattr(within, "__getitems__", None)) else None
+
+
+def _end_of(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit status {status}"
+    return f"was killed by signal {-status} ({signal.strsignal(-status)})"
+
+
+def _list(samples: Sequence[int]) -> str:
+    more = f" and {len(samples) - _MOST} more" if len(samples) > _MOST else ""
+    return ", ".join(map(str, samples[:_MOST])) + more
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+class _Failure:
+    """An exception of a worker, on its way to the training process."""
+
+    def __init__(self, error: Exception):
+        self._text = "".join(traceback.format_exception(error))
+        try:
+            pickle.loads(pickle.dumps(error))
+            self._error = error
+        except Exception:  # an exception of which pickle makes no copy
+            self._error = RuntimeError(f"{type(error).__name__}: {error}")
+            for note in error.__notes__:
+                self._error.add_note(note)
+
+    def raise_again(self) -> None:
+        raise self._error from _InWorker(self._text)
+
+
+class _InWorker(Exception):
+    """The traceback of a worker, printed as the cause of the exception."""
+
+    def __str__(self) -> str:
+        return "in a worker of the DataLoader:\n" + super().__str__()
+
+
+def _begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
+    """Runs at the start of a worker, which must neither outlive the member nor die of a signal that
+    is meant for the member."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    info = get_worker_info()
+    if info is not None and isinstance(info.dataset, _Source):
+        object.__setattr__(info, "dataset", info.dataset.dataset)  # the one that the script knows
+    if init is not None:
+        init(worker)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """Not SIG_IGN, which programs that a worker starts would inherit."""
+
+
+def check(loader: DataLoader, batch_size: Any, collate: Any) -> int:
+    """Returns the batch size of a DataLoader that join() can take the place of; refuses others."""
+    refuse = partial(_arguments.refuse, "join")
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        refuse(
+            f"data set: expected a torch.utils.data.DataLoader, got {_arguments.kind(loader)} with "
+            "batches of its own; pass its data set (loader.dataset) and batch_size"
+        )
+    size = loader.batch_size
+    if size is None and loader.batch_sampler is not None:
+        refuse(
+            f"data set: the DataLoader has a batch_sampler ({_arguments.kind(loader.batch_sampler)}"
+            "); pass batch_size to the DataLoader instead: the job has its own sampler, since the "
+            "members share the samples of a batch"
+        )
+    if size is None:
+        refuse("data set: the DataLoader has batch_size=None; pass it the samples of a step")
+    _check_sampler(loader)
+    if loader.drop_last and len(loader.dataset) % size != 0:  # type: ignore[arg-type]
+        samples = len(loader.dataset)  # type: ignore[arg-type]
+        refuse(
+            f"data set: the DataLoader has drop_last=True, and an epoch of {samples} samples ends "
+            f"with a batch of {samples % size}, which a job trains on; pass drop_last=False, or a "
+            f"data set of {samples - samples % size} samples"
+        )
+    if batch_size is not None and batch_size != size:
+        refuse(
+            f"batch_size: expected {size}, that of the DataLoader, or no batch_size, got "
+            f"{batch_size}"
+        )
+    if collate is not None and collate is not loader.collate_fn:
+        refuse("collate: the DataLoader has a collate_fn; pass one of the two")
+    return _arguments.whole("join", "batch_size of the DataLoader", size, least=1)
+
+
+def _check_sampler(loader: DataLoader) -> None:
+    sampler = loader.sampler
+    what = _arguments.kind(sampler)
+    if type(sampler) is RandomSampler and (
+        sampler.replacement or sampler.num_samples != len(loader.dataset)  # type: ignore[arg-type]
+    ):
+        what += " with replacement or num_samples"
+    elif type(sampler) in (RandomSampler, SequentialSampler, DistributedSampler):
+        return
+    _arguments.refuse(
+        "join",
+        f"data set: the DataLoader has a sampler of its own ({what}); pass shuffle=True instead: "
+        "the job has its own sampler, which takes each sample once per epoch",
+    )
+
+
+def _tell_once(loader: DataLoader) -> None:
+    """Prints what a script may not expect of a loader that join() takes the place of."""
+    if type(loader.sampler) is SequentialSampler:
+        tell("the job's sampler shuffles the samples in each epoch, though the DataLoader does not")
+    if type(loader.sampler) is DistributedSampler:
+        tell(
+            "the job's sampler replaces the DataLoader's DistributedSampler: batch_size="
+            f"{loader.batch_size} is that of a step, over all members"
+        )
+    cores = len(os.sched_getaffinity(0))
+    if loader.num_workers > cores - 1:
+        tell(
+            f"num_workers={loader.num_workers} of the DataLoader, but this member may use "
+            f"{cores} {'core' if cores == 1 else 'cores'}: its workers and the training share "
+            f"{'it' if cores == 1 else 'them'}; give each member more cores "
+            f"(--cpus-per-rank {loader.num_workers + 1}), or pass fewer workers"
+        )
