@@ -3,6 +3,7 @@ moments.
 
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
+loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
 """
@@ -20,13 +21,15 @@ import time
 import regroup.torch
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 folder = pathlib.Path(sys.argv[1])
 faults = {
     name: tuple(map(int, text.split(","))) for name, text in (a.split("=") for a in sys.argv[2:])
 }
 member = int(os.environ.get("REGROUP_MEMBER", "0"))
-now = {"step": 0, "fetched": 0}
+now = {"step": 0, "fetched": 0}  # of this process; a worker does not see the step
+trainer = os.getpid()
 asked = open(folder / f"asked-{member}", "w", buffering=1)  # noqa: SIM115
 
 
@@ -37,10 +40,15 @@ class Samples(torch.utils.data.Dataset):
     def __getitem__(self, index):
         print(now["step"], index, file=asked)
         now["fetched"] += 1
-        if faults.get("kill") == (member, now["step"]) and now["fetched"] >= 3:
-            os.kill(os.getpid(), signal.SIGKILL)  # within a shard, after a finished one
+        if now["fetched"] >= 3 and os.getpid() == trainer:
+            die()  # within a shard, after a finished one
         x = torch.full((4,), index / 61) + 0.1 * torch.randn(4) + 0.01 * random.random()
         return x, x.sum().sin()
+
+
+def die():
+    if faults.get("kill") == (member, now["step"]):
+        os.kill(trainer, signal.SIGKILL)
 
 
 def status():
@@ -69,12 +77,19 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
 scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
+if "loader" in faults:
+    data = DataLoader(Samples(), 24, shuffle=True, num_workers=faults["loader"][0])
+    batch_size = None
+else:
+    data, batch_size = Samples(), 24
 session = regroup.torch.join(
-    model, optimizer, Samples(), batch_size=24, epochs=10, extra=[scheduler], progress=True
+    model, optimizer, data, batch_size=batch_size, epochs=10, extra=[scheduler], progress=True
 )
 for step in session:
     now.update(step=step.number, fetched=0)
     for x, y in step:
+        if "loader" in faults:
+            die()
         loss = nn.functional.mse_loss(model(x)[:, 0], y)
         loss.backward()
         step.record(loss)
@@ -84,7 +99,7 @@ for step in session:
     if session.rank == 0 and step.number == faults.get("grow", (0,))[0]:
         grow(faults["grow"][1])
     if faults.get("leave") == (member, step.number):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.killpg(0, signal.SIGTERM) if "loader" in faults else os.kill(trainer, signal.SIGTERM)
 total = torch.tensor([float(step.number)])
 session.collective(lambda communicator: communicator.allreduce(total))
 assert total.item() == step.number * session.size

@@ -16,12 +16,21 @@ MEMBER = pathlib.Path(__file__).parent / "_member.py"
 SAMPLES, BATCH, EPOCHS, SHARDS = 61, 24, 10, 5
 
 
+def has_argument(process: pathlib.Path, folder: pathlib.Path) -> bool:
+    try:
+        return os.fsencode(folder) in (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
+
+
 class Outcome:
     def __init__(self, done: subprocess.CompletedProcess, folder: pathlib.Path):
         self.status, self.text = done.returncode, done.stdout
         found = re.findall(r"weights sha256 (\w+) size (\d+) generation (\d+)", done.stdout)
         self.digests = {digest for digest, _, _ in found}
         self.members = len(found)
+        # processes that outlive the job; a forked one has the arguments of its parent
+        self.left = [p for p in pathlib.Path("/proc").glob("[0-9]*") if has_argument(p, folder)]
         self.generation = max((int(generation) for *_, generation in found), default=0)
         self.losses = re.findall(r"epoch +\d+  loss [\d.]+", done.stdout)
         self.asked = {
@@ -64,11 +73,20 @@ def train(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """A world of one, without a launcher."""
-    folder = tmp_path_factory.mktemp("alone")
+    return train_alone(tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed_loader(tmp_path_factory):
+    """The same with a DataLoader without workers."""
+    return train_alone(tmp_path_factory.mktemp("loader"), "loader=0")
+
+
+def train_alone(folder: pathlib.Path, *faults: str) -> Outcome:
     environment = os.environ | {"REGROUP_SHARDS": str(SHARDS), "REGROUP_SEED": "3"}
     environment.pop("REGROUP_AGENT", None)
     done = subprocess.run(
-        [sys.executable, str(MEMBER), str(folder)],
+        [sys.executable, str(MEMBER), str(folder), *faults],
         stdout=subprocess.PIPE,
         text=True,
         timeout=300,
@@ -133,3 +151,24 @@ def test_another_model_is_refused(train):
         outcome.text,
     ), outcome.text
     assert (outcome.status, outcome.members) == (0, 1)  # the one that joined first trains alone
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("members", "faults", "left", "generation"),
+    [
+        (3, ["kill=1,7", "leave=2,12"], 1, 3),
+        (1, ["grow=11,2"], 2, 2),
+        (2, ["kill=0,1"], 1, 2),
+    ],
+    ids=["kill and leave", "grow", "kill in the first step"],
+)
+def test_a_data_loader_gives_equal_weights_whatever_happens(
+    train, undisturbed_loader, undisturbed, workers, members, faults, left, generation
+):
+    """The members leave by a SIGTERM to their process group, which has the workers too."""
+    outcome = train(members, f"loader={workers}", *faults)
+    assert outcome.status == 0, outcome.text
+    assert (outcome.members, outcome.generation) == (left, generation), outcome.text
+    assert outcome.digests == undisturbed_loader.digests != undisturbed.digests, outcome.text
+    assert outcome.left == []
