@@ -1,4 +1,4 @@
-// The work of each operation between its synchronisation points. There are six algorithms; all
+// The work of each operation between its synchronisation points. There are seven algorithms; all
 // ranks choose the same one:
 //   arrival        a contribution of at most 56 bytes travels as the payload of the arrival
 //   inline chunks  a small contribution travels in inline chunks (inline_chunk.h)
@@ -12,6 +12,9 @@
 //   results        an allreduce whose inputs and results all lie in the arena, one result for each
 //                  rank: chunk by chunk each rank reduces its slice in its own result, from which
 //                  the others copy it
+//   all results    likewise, if they do not fit in the cache: each rank reduces its slice at once
+//   and
+//                  writes it to the results of all
 //   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
 // Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank
 // is done before all ranks have read such memory: if the last phase reads it, a synchronisation
@@ -29,8 +32,12 @@ namespace {
 // Smallest result for two levels, which need an additional synchronisation point for each block.
 constexpr std::size_t kLevelsBytes = 256 << 10;
 constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
-constexpr std::size_t kReadAtOnce = 1 << 20;      // read by CMA between two calls of may_read()
-constexpr std::size_t kMinByLoads = 2 << 10;      // smaller copies use memcpy()
+// Smallest result that each rank writes to the memory of all. Below it the next reader of the
+// result finds more of it in its cache otherwise.
+constexpr std::size_t kMinInAllResults = 16 << 20;
+constexpr std::size_t kFoldAtOnce = 16 << 10;  // stays in the L1 cache until all have a copy
+constexpr std::size_t kReadAtOnce = 1 << 20;   // read by CMA between two calls of may_read()
+constexpr std::size_t kMinByLoads = 2 << 10;   // smaller copies use memcpy()
 
 }  // namespace
 
@@ -106,6 +113,11 @@ Input DataPath::work_in(const Operation& o, std::uint64_t phase) {
     if (phase == 1 && !same_output_) deliver(o, 0, plan_.block);
     return {};
   }
+  if (plan_.route == Route::kInAllResults) {
+    if (phase == 1) set_sources(o, 0);
+    if (phase == 1) fold_into_all(o);
+    return {};
+  }
   phase -= plan_.first_chunk;
   const std::size_t chunks = this->chunks();
   if (phase < chunks && !plan_.in_arrival() && !plan_.in_results())
@@ -166,7 +178,13 @@ void DataPath::collect_offsets(const Operation& o) {
     if (plan_.route == Route::kTwoLevels)
       phases_ += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
-    fold_in_results(o);
+    if (plan_.block < kMinInAllResults) {
+      fold_in_results(o);
+    } else {
+      plan_.route = Route::kInAllResults;
+      phases_ = 3;
+      choose_stores(plan_, o, size(), buffers_.ranks(), 0);
+    }
   } else if (plan_.offers_single_copy() &&
              single_copy_.collect(o, buffers_.ranks(),
                                   [&](std::size_t r) { return sync_.payload_of(r); })) {
@@ -230,6 +248,22 @@ void DataPath::fold_in_results(const Operation& o) {
   plan_.piece = std::max(kMinInResults, buffers_.ranks() * kChunk);
   static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, sync_.epoch() - 1));
   phases_ = chunks() + 3;
+}
+
+// No other rank reads or writes this rank's slice of any input or result. A result that replaces
+// its input is written through the cache, where its lines are already; others past it, except for
+// this rank's own, from which the copies are made.
+void DataPath::fold_into_all(const Operation& o) {
+  const reduce::ByteRange mine = reduce::slice_of(plan_.block, rank_, size());
+  for (std::size_t at = mine.begin; at < mine.end; at += kFoldAtOnce) {
+    const reduce::ByteRange block{at, std::min(at + kFoldAtOnce, mine.end)};
+    std::byte* const own = o.out.data() + at;
+    ranks_fold_.run(sources_, block, own, o.dtype, o.op, reduce::Stores::kPlain);
+    for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
+      const bool replaces = results_[r] == inputs_[r];
+      copy(results_[r] + at, own, block.size(), replaces ? reduce::Stores::kPlain : plan_.stores);
+    }
+  }
 }
 
 void DataPath::fold_all_into_shared(const Operation& o) {

@@ -117,6 +117,7 @@ class DataPath {
   void choose_levels(const Operation& o);
   void fold_in_two_levels(const Operation& o, std::size_t index);
   void fold_in_results(const Operation& o);
+  void fold_into_all(const Operation& o);
   void end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch);
   void copy_out(const Operation& o, std::size_t index, std::uint64_t epoch);
 
@@ -134,8 +135,9 @@ class DataPath {
   std::uint64_t phases_ = 0;
   CollectiveSignature signature_;
   InlineExchange inline_;
-  std::vector<const std::byte*> inputs_, results_;  // by rank; null: not in the arena
-  std::vector<const std::byte*> sources_;           // by rank, for the current chunk
+  std::vector<const std::byte*> inputs_;   // by rank; null: not in the arena
+  std::vector<std::byte*> results_;        // likewise
+  std::vector<const std::byte*> sources_;  // by rank, for the current chunk
   Offsets offsets_{};
   bool same_output_ = false;
   SingleCopy single_copy_;

@@ -40,7 +40,8 @@ enum class Route : std::uint8_t {
   // As kDirect, and each rank's result is in the arena too: each rank reduces one slice in its own
   // result, from which the others copy it.
   kInResults,
-  kSingleCopy,  // each rank reads its part by CMA
+  kInAllResults,  // as kInResults, but each rank writes its slice to the results of all
+  kSingleCopy,    // each rank reads its part by CMA
 };
 
 // Fixed at the start of the operation, except for what depends on the memory of other ranks.

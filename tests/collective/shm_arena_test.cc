@@ -177,8 +177,28 @@ TEST_P(ShmArena, ReducesIntoOneSharedResult) {
 
 class ShmArenaPieces : public ShmArena {
  protected:
-  static constexpr std::size_t kPiece = 512 << 10;  // what work.cc has for so few ranks
+  static constexpr std::size_t kPiece = 512 << 10;  // what data_path.cc has for so few ranks
   ShmArenaPieces() : ShmArena(2 * kPiece + 36) {}
+  explicit ShmArenaPieces(std::size_t largest) : ShmArena(largest) {}
+
+  // Each rank has a result in the arena, the ranks in the set `in_place` that of their input.
+  void reduce(Shape shape, std::uint64_t in_place, std::uint64_t seed) {
+    const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), seed);
+    std::vector<Exchange> exchanges;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      shape.in_place = (in_place >> r & 1) != 0;
+      const Room room{buffer(r, 0, seed), buffer(r, 1, seed)};
+      exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs, room);
+    }
+    SCOPED_TRACE(shape.to_string() + ", in place " + std::to_string(in_place));
+    run(exchanges, false);
+  }
+};
+
+class ShmArenaLarge : public ShmArenaPieces {
+ protected:
+  static constexpr std::size_t kLarge = 16 << 20;  // what data_path.cc has
+  ShmArenaLarge() : ShmArenaPieces(kLarge + 36) {}
 };
 
 // A result for each rank, in the arena like all inputs, in place or not: slices are folded where
@@ -189,20 +209,24 @@ TEST_P(ShmArenaPieces, ReducesIntoOneResultForEachRank) {
     for (const Op op : {Op::kSum, Op::kAvg, Op::kMax}) {
       Shape shape = shape_of(Kind::kAllreduce, whole, ranks_, 0, false);
       shape.op = op;
-      const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), ++seed);
+      ++seed;
       for (std::uint64_t in_place = 0; in_place < 1ULL << ranks_; ++in_place) {
         if (!is_sampled(in_place + seed)) continue;
-        std::vector<Exchange> exchanges;
-        for (std::size_t r = 0; r < ranks_; ++r) {
-          shape.in_place = (in_place >> r & 1) != 0;
-          const Room room{buffer(r, 0, seed), buffer(r, 1, seed)};
-          exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs,
-                                 room);
-        }
-        SCOPED_TRACE(shape.to_string() + ", in place " + std::to_string(in_place));
-        run(exchanges, false);
+        reduce(shape, in_place, seed);
         if (::testing::Test::HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+// From 16 MiB on each rank writes its slice to the results of all.
+TEST_P(ShmArenaLarge, AllreduceWithAResultForEachRank) {
+  for (const std::size_t whole : {kLarge - 4, largest()}) {
+    Shape shape = shape_of(Kind::kAllreduce, whole, ranks_, 0, false);
+    shape.op = whole == largest() ? Op::kSum : Op::kAvg;
+    for (const std::uint64_t in_place : {0ULL, 2ULL, (1ULL << ranks_) - 1}) {
+      reduce(shape, in_place, whole + in_place);
+      if (::testing::Test::HasFatalFailure()) return;
     }
   }
 }
@@ -240,6 +264,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaPieces,
                          ::testing::Combine(::testing::Values<std::size_t>(2, 3, 4),
                                             ::testing::Values(shm::SingleCopyMode::kNever),
                                             kBothStagings),
+                         kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaLarge,
+                         ::testing::Combine(::testing::Values<std::size_t>(2, 3),
+                                            ::testing::Values(shm::SingleCopyMode::kNever),
+                                            ::testing::Values(shm::StorePolicy::kPlain)),
                          kNameOfParam);
 
 struct Case {
