@@ -16,6 +16,7 @@
 
 #include "proto/wire.h"
 #include "shmem/arena_layout.h"
+#include "shmem/arena_tail.h"
 #include "shmem/generation_fence.h"
 
 namespace regroup::shmem {
@@ -76,8 +77,9 @@ base::Result<Arena> Arena::create(const ArenaSpec& spec) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena.memfd(), 0);
   if (base == MAP_FAILED)
     return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
-  // If a member could shorten the file, the others' accesses would raise SIGBUS.
-  ::fcntl(arena.memfd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  // If a member could shorten the file, the others' accesses would raise SIGBUS. Growth is
+  // harmless: add_tail().
+  ::fcntl(arena.memfd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
   arena.base_ = static_cast<std::byte*>(base);
   arena.bytes_ = bytes;
   auto* header = reinterpret_cast<Header*>(base);
@@ -109,11 +111,23 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   }
   arena.spec_ = header->spec;
   REGROUP_RETURN_IF_ERROR(check(arena.spec_));
-  if (arena_bytes(arena.spec_) != bytes) {
-    return base::data_loss(
-        fmt::format("arena: {} bytes, its header describes {}", bytes, arena_bytes(arena.spec_)));
+  if (arena_bytes(arena.spec_) + header->tail != bytes) {
+    return base::data_loss(fmt::format("arena: {} bytes, its header describes {}", bytes,
+                                       arena_bytes(arena.spec_) + header->tail));
   }
   return arena;
+}
+
+base::Status add_tail(const Arena& arena, std::uint64_t bytes) {
+  const std::uint64_t begin = arena_bytes(arena.spec());
+  if (::ftruncate(arena.memfd(), static_cast<off_t>(begin + bytes)) != 0)
+    return base::system_error("ftruncate", fmt::format("tail of {} bytes", bytes), errno);
+  reinterpret_cast<Header*>(arena.at(0))->tail = bytes;
+  return {};
+}
+
+std::span<std::byte> tail_of(const Arena& arena) {
+  return {arena.at(arena_bytes(arena.spec())), reinterpret_cast<const Header*>(arena.at(0))->tail};
 }
 
 Arena::Arena(Arena&& other) noexcept

@@ -30,6 +30,7 @@ struct Header {
   std::atomic<std::uint64_t> pieces;     // number of pieces reserved so far: a sign of progress
   // One bit per slot: 1 if fully reserved.
   std::array<std::atomic<std::uint64_t>, proto::kMaxSlots / 64> all;
+  std::uint64_t tail;  // bytes that add_tail() has added
 
   [[nodiscard]] bool has(proto::SlotIndex slot) const {
     return (all[slot / 64].load(std::memory_order_acquire) >> slot % 64 & 1) != 0;

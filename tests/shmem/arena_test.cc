@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "proto/canonical.h"
+#include "shmem/arena_tail.h"
 #include "tests/shmem/small_arena.h"
 
 namespace regroup::shmem {
@@ -151,6 +152,20 @@ TEST(Arena, MembersCannotShortenTheFile) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   EXPECT_NE(::ftruncate(arena->memfd(), 4096), 0);
+}
+
+TEST(Arena, ATailIsSharedByAllWhoOpenTheFile) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok() && tail_of(*arena).empty());
+  ASSERT_TRUE(add_tail(*arena, 3 * 4096).ok());
+  const auto open = [&] { return Arena::open(base::Fd(::dup(arena->memfd()))); };
+  auto first = open(), second = open();
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status().to_string();
+  const std::span<std::byte> tail = tail_of(*first);
+  ASSERT_EQ(tail.size(), 3 * 4096U);
+  tail.back() = std::byte{7};
+  EXPECT_EQ(tail_of(*second).back(), std::byte{7});
+  EXPECT_EQ(first->offset_of(tail), arena_bytes(small_spec()));
 }
 
 TEST(Arena, WorldsAreReadUntilFourNewerOnesExist) {
