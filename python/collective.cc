@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -25,6 +26,9 @@ struct regroup_work {
   std::shared_ptr<group::Group> group;
   group::Group::Handle handle;
   bool is_message;
+};
+struct regroup_memory {
+  std::shared_ptr<std::byte> data;
 };
 
 namespace {
@@ -178,6 +182,16 @@ int status(regroup_work* work, int* source, char* error, std::size_t error_bytes
 
 void free_work(regroup_work* work) { delete work; }
 
+void* allocate(regroup_group* group, std::size_t bytes, regroup_memory** memory) {
+  std::shared_ptr<std::byte> data = group->group->allocate(bytes);
+  if (!data) return nullptr;
+  void* const at = data.get();
+  *memory = new regroup_memory{std::move(data)};
+  return at;
+}
+
+void release(regroup_memory* memory) { delete memory; }
+
 }  // namespace
 
 namespace regroup::python {
@@ -194,7 +208,9 @@ const regroup_collective_v1* collective_v1() {
                                                    .receive = receive,
                                                    .wait = wait,
                                                    .status = status,
-                                                   .free = free_work};
+                                                   .free = free_work,
+                                                   .allocate = allocate,
+                                                   .release = release};
   return &kTable;
 }
 

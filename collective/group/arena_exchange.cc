@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/values.h"
+#include "shmem/arena_tail.h"
 
 namespace regroup::collective::group {
 namespace {
@@ -33,6 +35,16 @@ base::Result<Process> parse_process(const std::string& text, int rank) {
   out.pid = static_cast<pid_t>(pid);
   out.host = text.substr(space + 1);
   return out;
+}
+
+// The tail is mapped, so a limit on address space would be met; 0: there is such a limit.
+std::uint64_t tail_bytes(std::uint64_t slots) {
+  constexpr std::uint64_t kMost = 1ULL << 40;  // of address space, for all ranks of a host
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return 0;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
+  return std::min(memory, kMost / slots) / page * page * slots;
 }
 
 }  // namespace
@@ -102,13 +114,17 @@ base::Result<shmem::Arena> share_arena(Store& store, const proto::World& world,
     return member.slot_id.node == self.node;
   };
   if (self.slot == 0) {
-    const auto slots = std::ranges::count_if(world.members, on_host);
-    REGROUP_ASSIGN_OR_RETURN(
-        auto arena,
-        shmem::Arena::create({.slots = static_cast<std::uint32_t>(slots), .node = self.node}));
+    const auto slots = static_cast<std::uint32_t>(std::ranges::count_if(world.members, on_host));
+    REGROUP_ASSIGN_OR_RETURN(auto created,
+                             shmem::Arena::create({.slots = slots, .node = self.node}));
     for (const proto::WorldMember& member : world.members) {
-      if (on_host(member)) arena.assign_slot(member.slot_id.slot, member.id);
+      if (on_host(member)) created.assign_slot(member.slot_id.slot, member.id);
     }
+    if (const std::uint64_t bytes = tail_bytes(slots); bytes > 0)
+      REGROUP_RETURN_IF_ERROR(shmem::add_tail(created, bytes));
+    base::Fd memfd(::fcntl(created.memfd(), F_DUPFD_CLOEXEC, 0));
+    if (!memfd.valid()) return base::system_error("fcntl", "arena", errno);
+    REGROUP_ASSIGN_OR_RETURN(auto arena, shmem::Arena::open(std::move(memfd)));
     REGROUP_RETURN_IF_ERROR(
         store.set(key, fmt::format("/proc/{}/fd/{}", ::getpid(), arena.memfd())));
     return arena;
@@ -121,6 +137,12 @@ base::Result<shmem::Arena> share_arena(Store& store, const proto::World& world,
                                        processes[static_cast<std::size_t>(first)].pid));
   if (!memfd.valid()) return base::system_error("open", path, errno);
   return shmem::Arena::open(std::move(memfd));
+}
+
+std::span<std::byte> tail_of_slot(const shmem::Arena& arena, proto::SlotIndex slot) {
+  const std::span<std::byte> tail = shmem::tail_of(arena);
+  const std::size_t each = tail.size() / arena.spec().slots;
+  return tail.subspan(slot * each, each);
 }
 
 }  // namespace regroup::collective::group

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,11 @@ struct Process {
 
 // The arena of the host of rank `rank`, which has a slot for each of its ranks: the first of them
 // creates it, the others open it. Blocks until it exists. kPeerLost: the process that created it
-// has ended.
+// has ended. Its tail has an equal part for each slot, most of which is address space only.
 [[nodiscard]] base::Result<shmem::Arena> share_arena(Store& store, const proto::World& world,
                                                      const std::vector<Process>& processes,
                                                      int rank, base::TimePoint deadline);
+// The part of slot `slot` in the tail of such an arena; empty if the arena has no tail.
+[[nodiscard]] std::span<std::byte> tail_of_slot(const shmem::Arena& arena, proto::SlotIndex slot);
 
 }  // namespace regroup::collective::group

@@ -30,10 +30,12 @@ constexpr auto kMeshNap = std::chrono::milliseconds(1);
 }  // namespace
 
 Group::Group(shmem::Arena arena, proto::World world, std::vector<Process> processes, int rank)
-    : arena_(std::move(arena)),
+    : memory_(std::make_shared<const shmem::Arena>(std::move(arena))),
+      arena_(*memory_),
       world_(std::move(world)),
       processes_(std::move(processes)),
       rank_(rank),
+      heap_(std::make_shared<Heap>(memory_, tail_of_slot(arena_, slot_id_of(rank).slot))),
       closed_(processes_.size()) {}
 
 base::Result<std::unique_ptr<Group>> Group::form(Store& store, int rank, int size,

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/group/arena_exchange.h"
+#include "collective/group/heap.h"
 #include "collective/group/peer_watch.h"
 #include "collective/group/store.h"
 #include "collective/group/tagged_messages.h"
@@ -82,6 +83,13 @@ class Group {
   [[nodiscard]] base::Status status_of(const Handle& work);
   [[nodiscard]] int source_of(const Handle& work);
 
+  // Memory that the ranks of this host share: operations on it need no copy in between. Its content
+  // is undefined. Valid as long as the pointer, also after the group. Null if there is none left.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    return heap_->allocate(bytes);
+  }
+  [[nodiscard]] bool can_allocate() const { return !heap_->empty(); }
+
   // Ends all operations of this rank, also those in progress, with kRevoked. The others notice when
   // they miss it. Any thread.
   void abort(const std::string& why);
@@ -101,10 +109,12 @@ class Group {
   [[nodiscard]] bool poll(Work& work);
   void finish(Work& work, base::Status status);
 
-  const shmem::Arena arena_;
+  const std::shared_ptr<const shmem::Arena> memory_;
+  const shmem::Arena& arena_;  // *memory_
   const proto::World world_;
   const std::vector<Process> processes_;  // by rank
   const int rank_;
+  const std::shared_ptr<Heap> heap_;
   std::vector<int> watched_;  // the ranks that the watch reports, by its index
 
   std::mutex failure_mutex_;  // taken after mutex_; never held while another is taken

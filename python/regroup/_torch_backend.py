@@ -44,6 +44,8 @@ def create(options: Any) -> Any:
     prefix = f"regroup/{options.group_id}/{_formed[options.group_id]}"
     _formed[options.group_id] += 1
     host = os.environ.get("REGROUP_TORCH_HOST", "")
+    if not torch.cuda.is_available():  # DDP then asks for the memory of its buckets
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     torch.ops.regroup.attach(group.boxed(), _native.collective_v1(), seconds, prefix, host)
     return group._get_backend(torch.device("cpu"))
 

@@ -1,7 +1,11 @@
 // Groups that meet in a store: what they compute, messages with tags, and ranks that end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -150,6 +154,45 @@ TEST(Group, AnAbortEndsAnOperationThatWaits) {
     EXPECT_EQ(status.message(), "the group was aborted: by the test");
     EXPECT_EQ(group.run(sum(values), in(30s)).message(), status.message());
   });
+}
+
+TEST(GroupHeap, GivesMemoryThatTheRanksShare) {
+  constexpr std::size_t kCount = 4 << 20;  // 32 MiB
+  with_ranks(2, [](Group& group) {
+    ASSERT_TRUE(group.can_allocate());
+    const std::shared_ptr<std::byte> memory = group.allocate(kCount * sizeof(std::int64_t));
+    ASSERT_NE(memory, nullptr);
+    const std::span values(reinterpret_cast<std::int64_t*>(memory.get()), kCount);
+    for (int turn = 0; turn < 2; ++turn) {
+      std::iota(values.begin(), values.end(), group.rank());
+      const auto bytes = std::as_writable_bytes(values);
+      ASSERT_TRUE(group.run(Operation::allreduce(bytes, bytes, Dtype::kInt64), in(30s)).ok());
+      for (std::size_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(values[i], static_cast<std::int64_t>(2 * i + 1));
+    }
+  });
+}
+
+TEST(GroupHeap, TakesBackWhatIsNotUsedAndHasNoOverlaps) {
+  with_ranks(1, [](Group& group) {
+    std::shared_ptr<std::byte> first = group.allocate(1), second = group.allocate(10'000);
+    const std::shared_ptr<std::byte> third = group.allocate(0);
+    std::byte* const begin = first.get();
+    EXPECT_EQ(second.get(), begin + 4096);
+    EXPECT_EQ(third.get(), begin + 4 * 4096);
+    second.reset();
+    first.reset();  // both are one range now
+    EXPECT_EQ(group.allocate(4 * 4096).get(), begin);
+    EXPECT_EQ(group.allocate(4 * 4096 + 1).get(), third.get() + 4096);
+    EXPECT_EQ(group.allocate(1ULL << 50), nullptr);
+  });
+}
+
+TEST(GroupHeap, MemoryOutlivesTheGroup) {
+  std::shared_ptr<std::byte> memory;
+  with_ranks(1, [&](Group& group) { memory = group.allocate(4096); });
+  std::memset(memory.get(), 1, 4096);
+  EXPECT_EQ(memory.get()[4095], std::byte{1});
 }
 
 TEST_F(GroupOfProcesses, AnOperationNamesTheRankThatWasKilled) {

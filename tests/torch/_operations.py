@@ -209,6 +209,41 @@ def check_groups_and_objects() -> None:
     assert (future.then(lambda f: f.value()[0] * 2).wait() == 2 * SIZE).all()
 
 
+def is_shared(address: int) -> bool:
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        for line in maps:
+            begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if begin <= address < end:
+                return "regroup-arena" in line
+    return False
+
+
+def check_shared_memory() -> None:
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.supports_tensor_alloc(torch.device("cpu"))
+    for dtype in FLOATS:
+        for count in (1, 1000, *([5 << 20] if dtype == torch.float32 else [])):
+            data = backend.allocate_tensor(count, dtype=dtype, device=torch.device("cpu"))
+            assert is_shared(data.data_ptr())
+            data.copy_(input_of(RANK, dtype, count))
+            dist.all_reduce(data)
+            same(data, functools.reduce(operator.add, inputs(dtype, count)), "in shared memory")
+    shared = []
+
+    def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        shared.append(is_shared(bucket.buffer().data_ptr()))
+        return (
+            dist.all_reduce(bucket.buffer(), async_op=True)
+            .get_future()
+            .then(lambda f: f.value()[0])
+        )
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    model.register_comm_hook(None, hook)
+    model(torch.ones(1, 4)).sum().backward()
+    assert shared == [not torch.cuda.is_available()], shared
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         os.environ["REGROUP_TORCH_HOST"] = f"host {int(os.environ['RANK']) % int(sys.argv[1])}"
@@ -216,7 +251,7 @@ if __name__ == "__main__":
     RANK, SIZE = dist.get_rank(), dist.get_world_size()
     for check in (
         *(check_reductions, check_moves, check_splits, check_layouts),
-        *(check_messages, check_groups_and_objects),
+        *(check_messages, check_groups_and_objects, check_shared_memory),
     ):
         check()
         dist.barrier()

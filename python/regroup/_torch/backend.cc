@@ -401,6 +401,23 @@ class RegroupBackend final : public c10d::Backend {
   void abort() override { group_->api().abort(group_->get(), "by abort()"); }
   void shutdown() override {}
 
+  // torch asks for the buckets of DistributedDataParallel, if DDP_DISABLE_COMM_MEM=0, and for what
+  // FSDP2 gathers, if its user wants that.
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
+  // Ordinary memory if the ranks of this host have too little to share.
+  Tensor allocateTensor(long size,
+                        at::TensorOptions options) override {  // NOLINT(google-runtime-int)
+    const auto bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
+    regroup_memory* memory = nullptr;
+    void* const at = options.device().is_cpu() && bytes > 0
+                         ? group_->api().allocate(group_->get(), bytes, &memory)
+                         : nullptr;
+    if (at == nullptr) return at::empty({size}, options);
+    const auto release = group_->api().release;
+    return at::from_blob(
+        at, {size}, [release, memory](void*) { release(memory); }, options);
+  }
+
   intrusive_ptr<Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     const Packed data(single("broadcast", tensors));
     regroup_operation operation = make(REGROUP_BROADCAST, {}, data.memory);

@@ -77,6 +77,7 @@ typedef struct regroup_store {
 
 typedef struct regroup_group regroup_group;
 typedef struct regroup_work regroup_work;  // an operation in progress
+typedef struct regroup_memory regroup_memory;
 
 typedef struct regroup_collective_v1 {
   uint32_t version;  // REGROUP_COLLECTIVE_VERSION
@@ -107,6 +108,12 @@ typedef struct regroup_collective_v1 {
   // Returns how a complete operation ended, and for a receive the rank that sent the message.
   int (*status)(regroup_work* work, int* source, char* error, size_t error_bytes);
   void (*free)(regroup_work* work);
+
+  // Memory that the ranks of this host share, of undefined content: operations on it need no copy
+  // in between. Returns its address, or null if there is none left. It stays until release(), also
+  // after leave().
+  void* (*allocate)(regroup_group* group, size_t bytes, regroup_memory** memory);
+  void (*release)(regroup_memory* memory);
 } regroup_collective_v1;
 
 #ifdef __cplusplus
