@@ -119,9 +119,9 @@ base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory,
   if (lock.code() == Code::kUnavailable) {
     const auto holder = read_file(fmt::format("{}/{}", directory, kLock), kMostLock);
     if (holder.ok() && base::owner_has_ended(*holder))
-      return Status(Code::kUnavailable, lock.status().message() +
-                                            ", whose launcher has ended: the job ends within "
-                                            "seconds (--orphan-timeout); try again");
+      return base::unavailable(lock.status().message() +
+                               ", whose launcher has ended: the job ends within seconds "
+                               "(--orphan-timeout); try again");
   }
   if (!lock.ok()) return lock.status();
   return DirectoryLock(std::move(*lock));

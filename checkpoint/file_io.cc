@@ -108,12 +108,11 @@ Result<std::uint64_t> size_of(int fd, const std::string& path) {
 
 Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
   // Opening a pipe would block.
-  auto file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-  if (!file.ok()) return file.status();
-  REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(file->get(), path));
+  REGROUP_ASSIGN_OR_RETURN(auto file, open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
+  REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(file.get(), path));
   if (size > at_most) return base::data_loss(fmt::format("{}: too large, {} bytes", path, size));
   std::string text(size, '\0');
-  REGROUP_RETURN_IF_ERROR(read_at(file->get(), 0, std::as_writable_bytes(std::span(text)), path));
+  REGROUP_RETURN_IF_ERROR(read_at(file.get(), 0, std::as_writable_bytes(std::span(text)), path));
   return text;
 }
 

@@ -80,8 +80,7 @@ Status Session::Impl::open(Position next) {
   for (;;) {
     Status status = self_->open(next);
     if (status.code() != Code::kRevoked) return status;
-    auto joined = regroup();
-    if (!joined.ok()) return joined.status();
+    REGROUP_RETURN_IF_ERROR(regroup().status());
   }
 }
 

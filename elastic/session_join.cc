@@ -27,9 +27,8 @@ using base::Status;
 Status Session::Impl::enter() {
   observe(StepEvent::kRevoked);
   while (!learning_) {
-    auto joined = self_->regroup_or([this] { return transfer_offered(); });
-    if (!joined.ok()) return joined.status();
-    if (!joined->has_value()) {
+    REGROUP_ASSIGN_OR_RETURN(auto joined, self_->regroup_or([this] { return transfer_offered(); }));
+    if (!joined.has_value()) {
       REGROUP_RETURN_IF_ERROR(load_transfer());
       continue;
     }

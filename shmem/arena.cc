@@ -106,8 +106,8 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   arena.bytes_ = bytes;
   const auto* header = reinterpret_cast<const Header*>(base);
   if (header->magic != kMagic || header->version != kVersion || header->slot_shape != kSlotShape) {
-    return base::Status(base::Code::kDataLoss,
-                        fmt::format("arena: version {}, expected {}", header->version, kVersion));
+    return base::data_loss(
+        fmt::format("arena: version {}, expected {}", header->version, kVersion));
   }
   arena.spec_ = header->spec;
   REGROUP_RETURN_IF_ERROR(check(arena.spec_));

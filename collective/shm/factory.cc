@@ -91,10 +91,9 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
   bounce_buffer_of(arena, engine_->self())
       .groups[index]
       .held.store(engine_->generation(), std::memory_order_relaxed);
-  auto fold = fold_of_ranks(group.slots.size());
-  if (!fold.ok()) return fold.status();
+  REGROUP_ASSIGN_OR_RETURN(auto fold, fold_of_ranks(group.slots.size()));
   return std::unique_ptr<LocalCommunicator>(
-      std::make_unique<ShmCommunicator>(engine_, std::move(group), std::move(fold).value()));
+      std::make_unique<ShmCommunicator>(engine_, std::move(group), std::move(fold)));
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
@@ -141,14 +140,12 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
         fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}",
                     self.node, self.slot, group.slots.size(), world.generation));
   }
-  auto fold = fold_of_ranks(group.slots.size());
-  if (!fold.ok()) return fold.status();
+  REGROUP_ASSIGN_OR_RETURN(auto fold, fold_of_ranks(group.slots.size()));
   const auto here = std::ranges::count(world.members, self.node,
                                        [](const proto::WorldMember& m) { return m.slot_id.node; });
   auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance,
                                                  self.slot, static_cast<std::size_t>(here), shm);
-  return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group),
-                                           std::move(fold).value());
+  return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group), std::move(fold));
 }
 
 }  // namespace regroup::collective::shm

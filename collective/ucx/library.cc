@@ -134,9 +134,8 @@ Result<Ucp> load_ucp() {
   REGROUP_UCP_FUNCTIONS(REGROUP_UCP_FIND)
 #undef REGROUP_UCP_FIND
   if (missing == nullptr) return out;
-  return Status(Code::kUnavailable,
-                fmt::format("not viable: {} has no function {}; expected UCX 1.11 or later",
-                            kLibrary, missing));
+  return base::unavailable(fmt::format(
+      "not viable: {} has no function {}; expected UCX 1.11 or later", kLibrary, missing));
 }
 
 Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& settings) {

@@ -370,9 +370,8 @@ Result<Message> decode(std::span<const std::byte> payload) {
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyMessageBuffer(verifier) ||
       !unpacks_within(*fb::GetMessage(bytes), aligned.size())) {
-    return Status(Code::kDataLoss,
-                  fmt::format("message of {} bytes between controller and agent does not verify",
-                              payload.size()));
+    return base::data_loss(fmt::format(
+        "message of {} bytes between controller and agent does not verify", payload.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);

@@ -69,9 +69,8 @@ Status set_timestamps(OptionsBuilder& builder, const std::string& value) {
 Status set_ssh_command(OptionsBuilder& builder, const std::string& value) {
   if (builder.out.ssh_command != std::vector<std::string>{"ssh"}) return {};
   // Alternatives: the first is taken.
-  auto words = base::shell_words(value.substr(0, value.find(" : ")));
-  if (!words.ok()) return words.status();
-  if (!words->empty()) builder.out.ssh_command = std::move(*words);
+  REGROUP_ASSIGN_OR_RETURN(auto words, base::shell_words(value.substr(0, value.find(" : "))));
+  if (!words.empty()) builder.out.ssh_command = std::move(words);
   return {};
 }
 

@@ -27,10 +27,9 @@ base::Result<topology::Fabric> hosts_of(const PlaceCommand& command,
 base::Status place_and_print(const PlaceCommand& command) {
   REGROUP_ASSIGN_OR_RETURN(auto machine, topology::load_machine(command.machine));
   REGROUP_ASSIGN_OR_RETURN(auto fabric, hosts_of(command, machine));
-  auto placement = placement::place_command(command, fabric);
-  if (!placement.ok()) return placement.status();
-  fmt::print("{}", command.json ? placement::place_json(fabric, *placement)
-                                : placement::place_text(command, fabric, *placement));
+  REGROUP_ASSIGN_OR_RETURN(const auto placement, placement::place_command(command, fabric));
+  fmt::print("{}", command.json ? placement::place_json(fabric, placement)
+                                : placement::place_text(command, fabric, placement));
   return {};
 }
 

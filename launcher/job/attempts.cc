@@ -122,10 +122,11 @@ base::Result<Attempt> count_attempt(const std::string& directory,
                                     const spec::Environment& environment) {
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
-  const auto text = process::run_in_subprocess(
-      [&] { return count_now(path); }, path, process::time_limit(environment, kAttemptAnswerLimit));
-  if (!text.ok()) return text.status();
-  const json value = json::parse(*text, nullptr, false);
+  REGROUP_ASSIGN_OR_RETURN(
+      const auto text,
+      process::run_in_subprocess([&] { return count_now(path); }, path,
+                                 process::time_limit(environment, kAttemptAnswerLimit)));
+  const json value = json::parse(text, nullptr, false);
   REGROUP_ASSIGN_OR_RETURN(const auto kept, plain(value, path));
   return kept.attempt;
 }

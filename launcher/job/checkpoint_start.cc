@@ -90,11 +90,13 @@ Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPl
   if (!newest.ok() || !newest->has_value()) return newest;
   const std::string name = fs::path((*newest)->path).filename().string();
   if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
-  const auto copied = process::run_persist(
-      {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
-       std::to_string(asked.keep_every), std::to_string((*newest)->step)},
-      fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kSyncLimit);
-  if (!copied.ok()) return copied.status();
+  REGROUP_RETURN_IF_ERROR(
+      process::run_persist({"regroup-persist", "copy", plan.directory, plan.shared, plan.job,
+                            std::to_string(asked.keep), std::to_string(asked.keep_every),
+                            std::to_string((*newest)->step)},
+                           fmt::format("--checkpoint {} and {}", plan.directory, plan.shared),
+                           kSyncLimit)
+          .status());
   (*newest)->path = fmt::format("{}/{}", plan.shared, name);
   return newest;
 }

@@ -45,8 +45,7 @@ base::Result<std::vector<spec::HostRequest>> hosts_in(const base::Result<std::st
 base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
                                          const spec::DiscoveryRequest& request,
                                          const std::string& allocator) {
-  auto grant = grant_of(environment, allocator);
-  if (!grant.ok()) return grant.status();
+  REGROUP_ASSIGN_OR_RETURN(auto grant, grant_of(environment, allocator));
   REGROUP_ASSIGN_OR_RETURN(auto hosts,
                            hosts_in(command_output(words_of(request), environment,
                                                    process::time_limit(environment, kScriptLimit)),
@@ -54,8 +53,8 @@ base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
   if (hosts.empty())
     return base::unavailable(name_of(request) +
                              ": expected at least one host at the start, got none");
-  grant->by = name_of(request);
-  grant->hosts = std::move(hosts);
+  grant.by = name_of(request);
+  grant.hosts = std::move(hosts);
   return grant;
 }
 

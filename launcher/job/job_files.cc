@@ -152,14 +152,13 @@ bool is_fixed(const JobFiles& files) {
 
 base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id,
                                 JobKind kind) {
-  auto base = runtime_folder(environment);
-  if (!base.ok()) return base.status();
-  const Running running = running_jobs(*base);
+  REGROUP_ASSIGN_OR_RETURN(const auto folder, runtime_folder(environment));
+  const Running running = running_jobs(folder);
   std::vector<std::string> jobs = running.elastic;
-  if (id.empty() && jobs.size() == 1) return JobFiles{*base + "/" + jobs[0]};
+  if (id.empty() && jobs.size() == 1) return JobFiles{folder + "/" + jobs[0]};
   if (kind == JobKind::kAny) jobs.insert(jobs.end(), running.fixed.begin(), running.fixed.end());
-  if (id.empty() && jobs.size() == 1) return JobFiles{*base + "/" + jobs[0]};
-  if (std::find(jobs.begin(), jobs.end(), id) != jobs.end()) return JobFiles{*base + "/" + id};
+  if (id.empty() && jobs.size() == 1) return JobFiles{folder + "/" + jobs[0]};
+  if (std::find(jobs.begin(), jobs.end(), id) != jobs.end()) return JobFiles{folder + "/" + id};
   const bool fixed =
       std::find(running.fixed.begin(), running.fixed.end(), id) != running.fixed.end();
   const std::string what = kind == JobKind::kAny ? "job" : "elastic job";

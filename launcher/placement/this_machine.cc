@@ -27,12 +27,12 @@ Result<HostInventory> described_inventory(const spec::JobSpec& spec, std::vector
 }
 
 Status take_described_machine(const spec::Environment& own, alloc::Allocation& allocation) {
-  auto topology = topology::read_this_machine(topology::machine_source(own));
-  if (!topology.ok()) return topology.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto topology,
+                           topology::read_this_machine(topology::machine_source(own)));
   alloc::Host& host = allocation.hosts.at(0);
   host.cores.clear();
-  for (const topology::HwThread& thread : topology->threads) host.cores.push_back(thread.os);
-  host.slots = static_cast<std::uint32_t>(topology::parts_of(*topology, spec::Unit::kCore).size());
+  for (const topology::HwThread& thread : topology.threads) host.cores.push_back(thread.os);
+  host.slots = static_cast<std::uint32_t>(topology::parts_of(topology, spec::Unit::kCore).size());
   return {};
 }
 

@@ -40,15 +40,11 @@ base::Result<MemberPipes> Streams::open(const Place& place) {
   MemberPipes pipes;
   REGROUP_ASSIGN_OR_RETURN(pipes.feed, gets_input(place) ? make_pipe(false) : empty_input());
   REGROUP_ASSIGN_OR_RETURN(pipes.output, make_output());
-  auto sinks = files_.sinks(place, "stdout", out_);
-  if (!sinks.ok()) return sinks.status();
-  pipes.output_sinks = std::move(*sinks);
+  REGROUP_ASSIGN_OR_RETURN(pipes.output_sinks, files_.sinks(place, "stdout", out_));
   if (output_.merge_stderr) return pipes;
 
   REGROUP_ASSIGN_OR_RETURN(pipes.error, make_pipe(true));
-  sinks = files_.sinks(place, "stderr", err_);
-  if (!sinks.ok()) return sinks.status();
-  pipes.error_sinks = std::move(*sinks);
+  REGROUP_ASSIGN_OR_RETURN(pipes.error_sinks, files_.sinks(place, "stderr", err_));
   return pipes;
 }
 

@@ -104,20 +104,19 @@ std::string cache_key(const DiscoverOptions& options) {
 }  // namespace
 
 base::Result<Machine> discover_machine(const DiscoverOptions& options) {
-  base::Result<Topology> processors =
-      options.processors ? *options.processors : read_this_machine(options.source);
-  if (!processors.ok()) return processors.status();
+  REGROUP_ASSIGN_OR_RETURN(auto processors, options.processors ? *options.processors
+                                                               : read_this_machine(options.source));
   const std::string key = cache_key(options);
   if (!key.empty() && !options.fresh) {
     if (auto machine = read_machine_cache(options.cache_folder, key)) {
-      machine->processors = std::move(*processors);
+      machine->processors = std::move(processors);
       return std::move(*machine);
     }
   }
   auto [machine, whole] = look(options);
   if (!machine.ok()) return machine;
   if (!key.empty() && whole) write_machine_cache(options.cache_folder, key, *machine);
-  machine->processors = std::move(*processors);
+  machine->processors = std::move(processors);
   return machine;
 }
 

@@ -26,8 +26,7 @@ using PciAttributes = hwloc_obj_attr_u::hwloc_pcidev_attr_s;
 base::Status check_objects(const XmlInput& xml, const pugi::xml_node& node,
                            std::set<std::string_view>& bus_ids) {
   for (const pugi::xml_node& object : node.children("object")) {
-    const auto number = xml.number(object, "os_index", 0, kMaxCpu, 0);
-    if (!number.ok()) return number.status();
+    REGROUP_RETURN_IF_ERROR(xml.number(object, "os_index", 0, kMaxCpu, 0).status());
     for (const char* name :
          {"cpuset", "complete_cpuset", "allowed_cpuset", "nodeset", "complete_nodeset"}) {
       if (std::strlen(object.attribute(name).value()) > std::size_t{kMaxCpu} / 2)

@@ -163,12 +163,11 @@ class TextReader {
     const NodeKind kind = machine_.nodes[at].kind;
     if (kind != NodeKind::kNuma && kind != NodeKind::kPciSwitch && kind != NodeKind::kCard)
       return fail(fmt::format("'{}' cannot hold a device or switch", setting("at")));
-    const auto generation = number("gen", 1, 7, 3), lanes = number("lanes", 1, 32, 16);
-    if (!generation.ok()) return generation.status();
-    if (!lanes.ok()) return lanes.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto generation, number("gen", 1, 7, 3));
+    REGROUP_ASSIGN_OR_RETURN(const auto lanes, number("lanes", 1, 32, 16));
     static constexpr double kTransfers[] = {2.5, 5, 8, 16, 32, 64, 128};
-    const auto wide = static_cast<std::uint32_t>(*lanes);
-    const double speed = kTransfers[static_cast<std::size_t>(*generation) - 1];
+    const auto wide = static_cast<std::uint32_t>(lanes);
+    const double speed = kTransfers[static_cast<std::size_t>(generation) - 1];
     add_link(machine_, {LinkKind::kPci, node, at, wide, pci_gbytes(speed, wide)});
     return {};
   }
@@ -248,12 +247,11 @@ class TextReader {
       known = true;
     }
     if (!known) return fail(fmt::format("kind={}: expected ib, roce, efa or ethernet", kind));
-    const auto speed = number("speed", 0, 1e6, 0), port = number("port", 1, 255, 1);
-    if (!speed.ok()) return speed.status();
-    if (!port.ok()) return port.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto speed, number("speed", 0, 1e6, 0));
+    REGROUP_ASSIGN_OR_RETURN(const auto port, number("port", 1, 255, 1));
     REGROUP_ASSIGN_OR_RETURN(auto id, bus());
-    nic.gbits = *speed;
-    nic.port = static_cast<int>(*port);
+    nic.gbits = speed;
+    nic.port = static_cast<int>(port);
     nic.bus_id = id;
     nic.interface = setting("interface");
     REGROUP_RETURN_IF_ERROR(take_bus(nic.bus_id, nic.port));
@@ -277,24 +275,21 @@ class TextReader {
   }
 
   base::Status read_gpu_link() {
-    const auto a = link_end(words_[0]), b = link_end(words_[1]);
-    if (!a.ok()) return a.status();
-    if (!b.ok()) return b.status();
-    if (*a == *b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
-    const auto links = number("links", 1, 64, 1), each = one_link(*a);
-    if (!links.ok()) return links.status();
-    if (!each.ok()) return each.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto a, link_end(words_[0]));
+    REGROUP_ASSIGN_OR_RETURN(const auto b, link_end(words_[1]));
+    if (a == b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
+    REGROUP_ASSIGN_OR_RETURN(const auto links, number("links", 1, 64, 1));
+    REGROUP_ASSIGN_OR_RETURN(const auto each, one_link(a));
     const LinkKind kind = word_ == "nvlink" ? LinkKind::kNvlink
                           : word_ == "xgmi" ? LinkKind::kXgmi
                                             : LinkKind::kC2c;
     const auto twice = [&](const Link& link) {
-      return link.kind == kind &&
-             ((link.a == *a && link.b == *b) || (link.a == *b && link.b == *a));
+      return link.kind == kind && ((link.a == a && link.b == b) || (link.a == b && link.b == a));
     };
     if (std::any_of(machine_.links.begin(), machine_.links.end(), twice))
       return fail(fmt::format("{} and {} are linked twice", words_[0], words_[1]));
-    const auto count = static_cast<std::uint32_t>(*links);
-    add_link(machine_, {kind, *a, *b, count, *each * count});
+    const auto count = static_cast<std::uint32_t>(links);
+    add_link(machine_, {kind, a, b, count, each * count});
     return {};
   }
 
@@ -317,13 +312,11 @@ class TextReader {
   }
 
   base::Status read_sys() {
-    const auto a = place(fmt::format("numa:{}", words_[0])),
-               b = place(fmt::format("numa:{}", words_[1]));
-    if (!a.ok()) return a.status();
-    if (!b.ok()) return b.status();
-    if (*a == *b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
+    REGROUP_ASSIGN_OR_RETURN(const auto a, place(fmt::format("numa:{}", words_[0])));
+    REGROUP_ASSIGN_OR_RETURN(const auto b, place(fmt::format("numa:{}", words_[1])));
+    if (a == b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
     REGROUP_ASSIGN_OR_RETURN(const auto gbytes, number("gbytes", 0.001, 1e6, numa_gbytes_));
-    add_link(machine_, {LinkKind::kSys, *a, *b, 0, gbytes});
+    add_link(machine_, {LinkKind::kSys, a, b, 0, gbytes});
     return {};
   }
 

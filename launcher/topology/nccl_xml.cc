@@ -71,15 +71,12 @@ class NcclReader {
 
  private:
   base::Status read_cpu(const pugi::xml_node& cpu) {
-    const auto id = xml_.number(cpu, "numaid", -1, kMaxCpu, 0),
-               family = xml_.number(cpu, "familyid", -1, 4096, 0),
-               model = xml_.number(cpu, "modelid", -1, 65535, 0);
-    if (!id.ok()) return id.status();
-    if (!family.ok()) return family.status();
-    if (!model.ok()) return model.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto id, xml_.number(cpu, "numaid", -1, kMaxCpu, 0));
+    REGROUP_ASSIGN_OR_RETURN(const auto family, xml_.number(cpu, "familyid", -1, 4096, 0));
+    REGROUP_ASSIGN_OR_RETURN(const auto model, xml_.number(cpu, "modelid", -1, 65535, 0));
     auto cpus = cpu_mask(attribute(cpu, "affinity"));
     if (!cpus) return xml_.error(cpu, "affinity: expected a processor mask");
-    numa_ = static_cast<int>(std::max<std::int64_t>(*id, 0));
+    numa_ = static_cast<int>(std::max<std::int64_t>(id, 0));
     for (const NumaNode& other : parts_.numas) {
       if (other.number == numa_)
         return xml_.error(cpu, fmt::format("numaid {} is listed twice", numa_));
@@ -93,7 +90,7 @@ class NcclReader {
                     : vendor == "GenuineIntel" ? "intel"
                                                : "";
     parts_.numa_gbytes =
-        numa_gbytes(parts_.vendor, static_cast<int>(*family), static_cast<int>(*model));
+        numa_gbytes(parts_.vendor, static_cast<int>(family), static_cast<int>(model));
     for (const pugi::xml_node& pci : cpu.children("pci")) REGROUP_RETURN_IF_ERROR(read_pci(pci));
     if (cpu.child("nic")) REGROUP_RETURN_IF_ERROR(read_nic(cpu, {}));
     return {};
@@ -168,18 +165,16 @@ class NcclReader {
       out.gpu->product = product->name;
       out.gpu->arch = product->arch;
     }
-    const auto number = xml_.number(gpu, "dev", 0, 65535, -1),
-               sm = xml_.number(gpu, "sm", 0, 65535, 0);
-    if (!number.ok()) return number.status();
-    if (!sm.ok()) return sm.status();
-    out.gpu->number = static_cast<int>(*number);
+    REGROUP_ASSIGN_OR_RETURN(const auto number, xml_.number(gpu, "dev", 0, 65535, -1));
+    REGROUP_ASSIGN_OR_RETURN(const auto sm, xml_.number(gpu, "sm", 0, 65535, 0));
+    out.gpu->number = static_cast<int>(number);
     const std::string_view gcn = attribute(gpu, "gcn");
     if (!gcn.empty()) {
       out.gpu->arch = gcn == "910"             ? "gfx90a"
                       : gcn.starts_with("gfx") ? std::string(gcn)
                                                : fmt::format("gfx{}", gcn);
-    } else if (*sm > 0) {
-      out.gpu->arch = fmt::format("sm{}", *sm);
+    } else if (sm > 0) {
+      out.gpu->arch = fmt::format("sm{}", sm);
     }
     for (const pugi::xml_node& child : gpu.children())
       REGROUP_RETURN_IF_ERROR(read_link(child, link.bus_id));
@@ -216,14 +211,12 @@ class NcclReader {
     const bool infiniband = hex(attribute(node, "class")) >> 8 == 0x0207;
     for (const pugi::xml_node& nic : node.children("nic")) {
       for (const pugi::xml_node& net : nic.children("net")) {
-        const auto speed = xml_.number(net, "speed", 0, 100'000'000, 0),
-                   port = xml_.number(net, "port", 0, 255, 1);
-        if (!speed.ok()) return speed.status();
-        if (!port.ok()) return port.status();
+        REGROUP_ASSIGN_OR_RETURN(const auto speed, xml_.number(net, "speed", 0, 100'000'000, 0));
+        REGROUP_ASSIGN_OR_RETURN(const auto port, xml_.number(net, "port", 0, 255, 1));
         Nic one;
         one.name = attribute(net, "name");
-        one.port = static_cast<int>(*port);
-        one.gbits = static_cast<double>(*speed) / 1000;
+        one.port = static_cast<int>(port);
+        one.gbits = static_cast<double>(speed) / 1000;
         one.kind = infiniband                    ? NicKind::kInfiniband
                    : is_efa(vendor, card)        ? NicKind::kEfa
                    : one.name.starts_with("mlx") ? NicKind::kRoce

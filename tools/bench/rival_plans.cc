@@ -78,8 +78,8 @@ class Planner {
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path("pattern.h"), kPatternHeader));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path("start_barrier.h"), kStartBarrierHeader));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path(kSource), kRivalMpi));
-    auto output = run({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)});
-    if (!output.ok()) return output.status();
+    REGROUP_RETURN_IF_ERROR(
+        run({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)}).status());
     return program;
   }
 

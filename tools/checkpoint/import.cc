@@ -70,8 +70,8 @@ Answer import_from(const Arguments& arguments) {
   REGROUP_ASSIGN_OR_RETURN(const auto file, map(path));
   REGROUP_ASSIGN_OR_RETURN(auto arrays, read_file(format, file, path));
   REGROUP_RETURN_IF_ERROR(check_names(arrays.pieces, path));
-  const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint import");
-  if (!lock.ok()) return lock.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto lock,
+                           checkpoint::DirectoryLock::take(directory, "regroup checkpoint import"));
   checkpoint::CheckpointPart part;
   part.about.step = arguments.step.value_or(0);
   part.about.job = checkpoint::kImportJob;

@@ -155,8 +155,8 @@ Answer verify(const Arguments& arguments) {
 
 Answer prune(const Arguments& arguments) {
   const std::string& directory = arguments.words[0];
-  const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint prune");
-  if (!lock.ok()) return lock.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto lock,
+                           checkpoint::DirectoryLock::take(directory, "regroup checkpoint prune"));
   REGROUP_RETURN_IF_ERROR(checkpoint::clean(directory));
   REGROUP_ASSIGN_OR_RETURN(const auto removed, checkpoint::prune(directory, arguments.retention));
   for (const proto::Step step : removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
