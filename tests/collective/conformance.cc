@@ -52,7 +52,7 @@ Conformance::~Conformance() { ::munmap(board_, sizeof(Board)); }
 
 void Conformance::run(const Body& body, const std::function<void()>& agent, int may_die) {
   const auto one = [&](int rank) {
-    const std::unique_ptr<Job> mine = processes() ? job_->in_child() : nullptr;
+    const std::unique_ptr<TestJob> mine = processes() ? job_->in_child() : nullptr;
     ASSERT_TRUE(mine != nullptr || !processes());
     body(processes() ? *mine : *job_, rank);
   };
@@ -60,7 +60,7 @@ void Conformance::run(const Body& body, const std::function<void()>& agent, int 
 }
 
 void Conformance::with_communicator(const std::function<void(Communicator&)>& body) {
-  run([&](Job& job, int rank) {
+  run([&](TestJob& job, int rank) {
     auto communicator = job.open(make_job_world(1, ranks()), rank);
     ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
     ASSERT_EQ((*communicator)->rank(), rank);

@@ -43,7 +43,7 @@ class Conformance : public ::testing::TestWithParam<Setting> {
   Conformance();
   ~Conformance() override;
 
-  using Body = std::function<void(Job& job, int rank)>;
+  using Body = std::function<void(TestJob& job, int rank)>;
   // Runs `body` in every rank and `agent` concurrently.
   void run(
       const Body& body, const std::function<void()>& agent = [] {}, int may_die = -1);
@@ -53,7 +53,7 @@ class Conformance : public ::testing::TestWithParam<Setting> {
   [[nodiscard]] int ranks() const { return GetParam().ranks; }
   [[nodiscard]] bool processes() const { return GetParam().backend.processes; }
 
-  std::unique_ptr<Job> job_;
+  std::unique_ptr<TestJob> job_;
   Board* board_;
 };
 
@@ -64,7 +64,7 @@ class Sums : public Conformance {};
 class Failures : public Conformance {
  protected:
   // To be called in a rank: leaves `g` and runs an operation in g + 1, without `absent`.
-  void next_generation_works(Job& job, proto::Generation g, int rank,
+  void next_generation_works(TestJob& job, proto::Generation g, int rank,
                              const std::vector<int>& absent);
   // Makes a new job and clears the board.
   void reset();

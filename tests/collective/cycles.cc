@@ -109,7 +109,7 @@ Status run_to_death(Communicator& comm, Generation g, Board& board) {
   return status;
 }
 
-void live(Job& job, Board& board, int rank, Generation first, const Cycles& cycles) {
+void live(TestJob& job, Board& board, int rank, Generation first, const Cycles& cycles) {
   std::optional<Holdings> before;
   std::unique_ptr<Communicator> comm;
   for (Generation g = first; !board.stop; ++g) {
@@ -140,7 +140,8 @@ void live(Job& job, Board& board, int rank, Generation first, const Cycles& cycl
 
 class Agent {
  public:
-  Agent(Job& job, Board& board, const Cycles& cycles) : job_(job), board_(board), cycles_(cycles) {}
+  Agent(TestJob& job, Board& board, const Cycles& cycles)
+      : job_(job), board_(board), cycles_(cycles) {}
 
   void run() {
     Generation inside = 0;
@@ -203,7 +204,7 @@ class Agent {
         << g;
   }
 
-  Job& job_;
+  TestJob& job_;
   Board& board_;
   const Cycles cycles_;
   std::mt19937_64 random_{11};
@@ -212,7 +213,7 @@ class Agent {
 
 }  // namespace
 
-void run_cycles(Job& job, const Cycles& cycles) {
+void run_cycles(TestJob& job, const Cycles& cycles) {
   void* memory =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

@@ -17,6 +17,6 @@ struct Cycles {
 };
 
 // To be called in a test: expects a job of kCycleRanks ranks to complete all cycles.
-void run_cycles(Job& job, const Cycles& cycles);
+void run_cycles(TestJob& job, const Cycles& cycles);
 
 }  // namespace regroup::collective::testing

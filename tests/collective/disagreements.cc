@@ -93,7 +93,7 @@ TEST_P(Failures, ReportAMismatchToAllRanks) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.what);
     reset();
-    const auto body = [&](Job& job, int rank) {
+    const auto body = [&](TestJob& job, int rank) {
       auto comm = job.open(make_job_world(kFirst, ranks()), rank);
       const Shape& mine = rank == 1 ? row.odd : row.usual;
       const Exchange exchange(mine, rank, ranks(), 1);
@@ -134,7 +134,7 @@ TEST_P(Failures, AMessageOfAnotherSizeFailsOnBothSides) {
 }
 
 TEST_P(Failures, AnUnreceivedMessageEndsAtItsDeadlineOrTheRevoke) {
-  const auto body = [&](Job& job, int rank) {
+  const auto body = [&](TestJob& job, int rank) {
     auto comm = job.open(make_job_world(kFirst, ranks()), rank);
     Bytes data(100'000);
     if (rank == 0) {

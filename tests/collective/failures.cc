@@ -17,7 +17,7 @@ using base::Code;
 using base::Status;
 using ::testing::ContainsRegex;
 
-void Failures::next_generation_works(Job& job, proto::Generation g, int rank,
+void Failures::next_generation_works(TestJob& job, proto::Generation g, int rank,
                                      const std::vector<int>& absent) {
   job.leave(g, rank);
   auto next = job.open(make_job_world(g + 1, ranks(), absent), rank);
@@ -87,7 +87,7 @@ struct Opened {
     all.reset();
   }
 };
-Opened open_for(const Deed& deed, Job& job, int ranks, int rank) {
+Opened open_for(const Deed& deed, TestJob& job, int ranks, int rank) {
   Opened out;
   auto all = job.open(make_job_world(kFirst, ranks), rank);
   EXPECT_TRUE(all.ok()) << all.status().to_string();
@@ -124,7 +124,7 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
   for (const Deed& deed : sampled(all_deeds())) {
     SCOPED_TRACE(deed.name());
     reset();
-    const auto body = [&](Job& job, int rank) {
+    const auto body = [&](TestJob& job, int rank) {
       if (rank == kVictim) board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
       const Opened opened = open_for(deed, job, ranks(), rank);
       ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(),
@@ -162,7 +162,7 @@ TEST_P(Failures, AMemberLeavesDuringAnOperation) {
       if (begun && deed.is_message()) continue;
       SCOPED_TRACE(deed.name() + (begun ? ", begun" : ""));
       reset();
-      const auto body = [&](Job& job, int rank) {
+      const auto body = [&](TestJob& job, int rank) {
         Opened opened = open_for(deed, job, ranks(), rank);
         ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(),
                   "ok");
@@ -203,7 +203,7 @@ TEST_P(Failures, AMemberLeavesDuringAnOperation) {
 
 bool Failures::kill_in(Kind kind, std::uint64_t moment) {
   reset();
-  const auto body = [&](Job& job, int rank) {
+  const auto body = [&](TestJob& job, int rank) {
     if (rank == kVictim) board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
     auto comm = job.open(make_job_world(kFirst, ranks()), rank);
     const Exchange exchange(shape_of(kind), rank, ranks(), 1);
@@ -254,7 +254,7 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
   for (Kind kind : sampled(kCollectives)) {
     SCOPED_TRACE(name_of(kind));
     reset();
-    const auto body = [&](Job& job, int rank) {
+    const auto body = [&](TestJob& job, int rank) {
       auto comm = job.open(make_job_world(kFirst, ranks()), rank);
       const Status status =
           run_checked(**comm, {kind, Dtype::kFloat32, Op::kSum, kVictim, 60'000}, 1, soon());
@@ -292,7 +292,7 @@ void Failures::names_the_absent(bool leaves) {
   for (const Deed& deed : sampled(all_deeds())) {
     SCOPED_TRACE(deed.name());
     reset();
-    const auto body = [&](Job& job, int rank) {
+    const auto body = [&](TestJob& job, int rank) {
       Opened opened = open_for(deed, job, ranks(), rank);
       if (rank == kVictim) {
         board_->mark[rank] = static_cast<std::uint64_t>(::getpid());

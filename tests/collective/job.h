@@ -10,11 +10,11 @@
 
 namespace regroup::collective::testing {
 
-class Job {
+class TestJob {
  public:
-  using Body = std::function<void(Job&, int rank)>;
+  using Body = std::function<void(TestJob&, int rank)>;
 
-  virtual ~Job() = default;
+  virtual ~TestJob() = default;
 
   // To be called in a rank: opens its communicator of `world`, in which rank r of the job has slot
   // r.
@@ -31,13 +31,13 @@ class Job {
   // The host of a rank.
   [[nodiscard]] virtual proto::NodeId host_of(int /*rank*/) const { return 0; }
   // To be called in a forked process: returns the job for use in it.
-  [[nodiscard]] virtual std::unique_ptr<Job> in_child() = 0;
+  [[nodiscard]] virtual std::unique_ptr<TestJob> in_child() = 0;
 };
 
 struct Backend {
   const char* name;
   bool processes;  // ranks are processes, which can be killed and stopped
-  std::unique_ptr<Job> (*make)(int ranks);
+  std::unique_ptr<TestJob> (*make)(int ranks);
   // Messages of a rank that dies right after an operation may be lost (docs/design/ucx.md, Acks).
   bool messages_may_be_lost = false;
 };

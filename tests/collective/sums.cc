@@ -40,7 +40,7 @@ TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
   for (int rank = 0; rank < ranks(); ++rank) all.insert(job_->host_of(rank));
   const std::vector<proto::NodeId> hosts(all.begin(), all.end());
   const SharedResults results(hosts.size());
-  run([&](Job& job, int rank) {
+  run([&](TestJob& job, int rank) {
     auto comm = job.open(make_job_world(1, ranks()), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto host =

@@ -264,7 +264,7 @@ Result<std::unique_ptr<Communicator>> Threaded::split(int color, base::TimePoint
       hub_, generation_, std::move(name), static_cast<int>(rank), static_cast<int>(size)));
 }
 
-class ThreadedJob final : public Job {
+class ThreadedJob final : public TestJob {
  public:
   explicit ThreadedJob(std::shared_ptr<Hub> hub) : hub_(std::move(hub)) {}
 
@@ -281,7 +281,7 @@ class ThreadedJob final : public Job {
   }
   void bury(int) override {}
   void replace(int) override {}
-  std::unique_ptr<Job> in_child() override { return std::make_unique<ThreadedJob>(hub_); }
+  std::unique_ptr<TestJob> in_child() override { return std::make_unique<ThreadedJob>(hub_); }
 
  private:
   const std::shared_ptr<Hub> hub_;
@@ -289,7 +289,7 @@ class ThreadedJob final : public Job {
 
 }  // namespace
 
-std::unique_ptr<Job> make_threaded_job(int) {
+std::unique_ptr<TestJob> make_threaded_job(int) {
   return std::make_unique<ThreadedJob>(std::make_shared<Hub>());
 }
 

@@ -6,6 +6,6 @@
 
 namespace regroup::collective::testing {
 
-[[nodiscard]] std::unique_ptr<Job> make_threaded_job(int ranks);
+[[nodiscard]] std::unique_ptr<TestJob> make_threaded_job(int ranks);
 
 }  // namespace regroup::collective::testing

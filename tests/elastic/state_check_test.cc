@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "elastic/state_digest.h"
-#include "tests/collective/shm_comm.h"
+#include "tests/collective/shm/comm.h"
 
 namespace regroup::elastic {
 namespace {

@@ -17,7 +17,7 @@
 #include "collective/ucx/peer_address.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::testing::ucx_connect {
 namespace {

@@ -1,5 +1,5 @@
 // An arena, with the test as its agent.
-#include "tests/collective/shm_job.h"
+#include "tests/collective/shm/job.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 namespace regroup::collective::testing {
 namespace {
 
-class ShmJob final : public Job {
+class ShmJob final : public TestJob {
  public:
   ShmJob(shmem::Arena arena, shm::SingleCopyMode single_copy)
       : arena_(std::move(arena)), single_copy_(single_copy) {}
@@ -34,7 +34,7 @@ class ShmJob final : public Job {
     arena_.assign_slot(static_cast<proto::SlotIndex>(rank), next_id_++);
     member_slot(rank).revoked_up_to.store(0);  // the test announces no World in the arena
   }
-  std::unique_ptr<Job> in_child() override {
+  std::unique_ptr<TestJob> in_child() override {
     auto arena = shmem::Arena::open(base::Fd(::dup(arena_.memfd())));
     return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena), single_copy_) : nullptr;
   }
@@ -49,15 +49,17 @@ class ShmJob final : public Job {
   proto::MemberId next_id_ = 1000;
 };
 
-std::unique_ptr<Job> make_job(int ranks, shm::SingleCopyMode single_copy) {
+std::unique_ptr<TestJob> make_job(int ranks, shm::SingleCopyMode single_copy) {
   return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}),
                                   single_copy);
 }
 
 }  // namespace
 
-std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, shm::SingleCopyMode::kAuto); }
-std::unique_ptr<Job> make_single_copy_job(int ranks) {
+std::unique_ptr<TestJob> make_shm_job(int ranks) {
+  return make_job(ranks, shm::SingleCopyMode::kAuto);
+}
+std::unique_ptr<TestJob> make_single_copy_job(int ranks) {
   return make_job(ranks, shm::SingleCopyMode::kAlways);
 }
 

@@ -11,7 +11,7 @@
 #include "collective/ucx/communicator.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::testing::ucx_ack {
 namespace {
@@ -69,7 +69,7 @@ class UcxAck : public ::testing::Test {
   int stage_ = 0;
 
  private:
-  static std::unique_ptr<Job> make_ucx_apart_with(int ranks, const ucx::UcxSettings& settings) {
+  static std::unique_ptr<TestJob> make_ucx_apart_with(int ranks, const ucx::UcxSettings& settings) {
     std::vector<proto::NodeId> nodes;
     for (int rank = 0; rank < ranks; ++rank) nodes.push_back(static_cast<proto::NodeId>(rank));
     return make_ucx_job(std::move(nodes), settings);

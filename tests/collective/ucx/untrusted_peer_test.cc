@@ -14,8 +14,8 @@
 #include "collective/tree_reducer.h"
 #include "collective/ucx/communicator.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
-#include "tests/collective/ucx_messages.h"
+#include "tests/collective/ucx/job.h"
+#include "tests/collective/ucx/messages.h"
 
 namespace regroup::collective::testing::ucx_untrusted_peer {
 namespace {
@@ -187,14 +187,14 @@ class UcxUntrustedPeer : public ::testing::Test {
   Board* board_;
 
  private:
-  void run_member(Job& job, int ranks, int rank,
+  void run_member(TestJob& job, int ranks, int rank,
                   const std::function<void(int, Communicator&)>& body) {
     const auto comm = job.open(make_world(kGeneration, static_cast<std::uint32_t>(ranks)), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     body(rank, **comm);
     ++board_->through;
   }
-  static Bytes address_of(Job& job, int rank) {
+  static Bytes address_of(TestJob& job, int rank) {
     std::optional<Bytes> address;
     EXPECT_TRUE(
         eventually([&] { return (address = address_in(job, kGeneration, rank)).has_value(); }));

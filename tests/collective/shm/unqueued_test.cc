@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "tests/collective/exchange.h"
-#include "tests/collective/shm_comm.h"
+#include "tests/collective/shm/comm.h"
 
 namespace regroup::collective::testing::shm_unqueued {
 namespace {

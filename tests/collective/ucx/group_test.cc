@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/collective/group_ranks.h"
+#include "tests/collective/group/ranks.h"
 
 namespace regroup::collective::group {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::testing::ucx_local_barrier {
 namespace {

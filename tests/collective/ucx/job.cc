@@ -1,5 +1,5 @@
 // The addresses are in memory that all processes share, by generation, then by rank.
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ std::shared_ptr<AddressBook> make_book() {
   return {new (memory) AddressBook(), [](AddressBook* book) { ::munmap(book, sizeof *book); }};
 }
 
-class UcxJob final : public Job {
+class UcxJob final : public TestJob {
  public:
   UcxJob(std::vector<proto::NodeId> nodes, ucx::UcxSettings settings, Readdress readdress,
          std::vector<shmem::Arena> arenas, std::shared_ptr<AddressBook> book)
@@ -79,7 +79,7 @@ class UcxJob final : public Job {
   [[nodiscard]] proto::NodeId host_of(int rank) const override {
     return nodes_[static_cast<std::size_t>(rank)];
   }
-  std::unique_ptr<Job> in_child() override {
+  std::unique_ptr<TestJob> in_child() override {
     std::vector<shmem::Arena> mine;
     for (const shmem::Arena& arena : arenas_) {
       auto one = shmem::Arena::open(base::Fd(::dup(arena.memfd())));
@@ -150,7 +150,7 @@ class UcxJob final : public Job {
   proto::MemberId next_id_ = 1000;
 };
 
-std::unique_ptr<Job> make(int ranks, proto::NodeId (*node_of)(int rank)) {
+std::unique_ptr<TestJob> make(int ranks, proto::NodeId (*node_of)(int rank)) {
   std::vector<proto::NodeId> nodes;
   for (int r = 0; r < ranks; ++r) nodes.push_back(node_of(r));
   return make_ucx_job(std::move(nodes), {.config = {{"TLS", "tcp"}}});
@@ -158,8 +158,8 @@ std::unique_ptr<Job> make(int ranks, proto::NodeId (*node_of)(int rank)) {
 
 }  // namespace
 
-std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes,
-                                  const ucx::UcxSettings& settings, Readdress readdress) {
+std::unique_ptr<TestJob> make_ucx_job(std::vector<proto::NodeId> nodes,
+                                      const ucx::UcxSettings& settings, Readdress readdress) {
   std::vector<shmem::Arena> arenas;
   for (proto::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
     const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));
@@ -169,21 +169,21 @@ std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes,
                                   std::move(arenas), make_book());
 }
 
-std::uint64_t local_barriers(Job& job, int rank) {
+std::uint64_t local_barriers(TestJob& job, int rank) {
   return dynamic_cast<UcxJob&>(job).barriers(rank);
 }
 
-std::optional<std::vector<std::byte>> address_in(Job& job, proto::Generation g, int rank) {
+std::optional<std::vector<std::byte>> address_in(TestJob& job, proto::Generation g, int rank) {
   return dynamic_cast<UcxJob&>(job).address_in(g, rank);
 }
 
-std::unique_ptr<Job> make_ucx_pairs(int ranks) {
+std::unique_ptr<TestJob> make_ucx_pairs(int ranks) {
   return make(ranks, [](int r) { return static_cast<proto::NodeId>(r / 2); });
 }
-std::unique_ptr<Job> make_ucx_apart(int ranks) {
+std::unique_ptr<TestJob> make_ucx_apart(int ranks) {
   return make(ranks, [](int r) { return static_cast<proto::NodeId>(r); });
 }
-std::unique_ptr<Job> make_ucx_uneven(int ranks) {
+std::unique_ptr<TestJob> make_ucx_uneven(int ranks) {
   return make(ranks, [](int r) {
     return static_cast<proto::NodeId>(r % 2 == 0 ? 0 : r % 4 == 1 ? 1 : 2);
   });

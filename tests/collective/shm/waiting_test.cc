@@ -16,7 +16,7 @@
 #include "collective/shm/communicator.h"
 #include "collective/spin_limit.h"
 #include "shmem/generation_fence.h"
-#include "tests/collective/shm_comm.h"
+#include "tests/collective/shm/comm.h"
 
 namespace regroup::collective::testing::shm_waiting {
 namespace {

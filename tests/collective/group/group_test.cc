@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/collective/group_ranks.h"
+#include "tests/collective/group/ranks.h"
 
 namespace regroup::collective::group {
 namespace {

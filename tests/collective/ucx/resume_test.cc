@@ -19,7 +19,7 @@
 #include "collective/sum_blocks.h"
 #include "collective/tree_reducer.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::ucx_resume {
 namespace {
@@ -107,7 +107,7 @@ class UcxResume : public ::testing::TestWithParam<Case> {
                                       {host.marks, &host.generation, kSum});
   }
   // In a rank: the first generation, unless `whole` possibly revoked, then the second.
-  void both(Job& job, int rank, bool whole) {
+  void both(TestJob& job, int rank, bool whole) {
     auto comm = job.open(world(1), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const base::Status status = sum(**comm, GetParam().first, rank, kFirst);
@@ -156,7 +156,7 @@ class UcxResume : public ::testing::TestWithParam<Case> {
   }
 
   Memory* memory_;
-  std::unique_ptr<Job> job_;
+  std::unique_ptr<TestJob> job_;
 };
 
 // Only blocks of which two members of a host have a part each are not marked.

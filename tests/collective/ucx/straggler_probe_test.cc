@@ -16,7 +16,7 @@
 #include "collective/ucx/factory.h"
 #include "collective/ucx/failure_notice.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_messages.h"
+#include "tests/collective/ucx/messages.h"
 
 namespace regroup::collective::testing::ucx_straggler_probe {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "collective/tree_reducer.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::ucx_progress {
 namespace {
@@ -131,7 +131,7 @@ class UcxResume : public ::testing::Test {
   SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
   // In a rank: the sum in generation `g`, with leaves whose elements are all `value`. Ends when all
   // ranks have called `check`.
-  void sum(testing::Job& job, proto::Generation g, int rank, float value,
+  void sum(testing::TestJob& job, proto::Generation g, int rank, float value,
            const std::function<void()>& check) {
     const auto comm = job.open(make_world(g, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();

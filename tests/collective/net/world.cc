@@ -1,6 +1,6 @@
 // Nothing runs before it is awaited for: the ranks that wait are resumed one after the other, round
 // after round, until a round changes nothing.
-#include "tests/collective/net_world.h"
+#include "tests/collective/net/world.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 
 #include "tests/collective/cycles.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::testing::ucx_cycles {
 namespace {

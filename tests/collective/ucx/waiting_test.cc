@@ -4,7 +4,7 @@
 
 #include "collective/ucx/communicator.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::testing::ucx_waiting {
 namespace {

@@ -18,19 +18,19 @@ namespace regroup::collective::testing {
 using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
 
 // Rank r is on host `nodes[r]`. Every process loads UCX itself.
-[[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes,
-                                                const ucx::UcxSettings& settings,
-                                                Readdress readdress = {});
+[[nodiscard]] std::unique_ptr<TestJob> make_ucx_job(std::vector<proto::NodeId> nodes,
+                                                    const ucx::UcxSettings& settings,
+                                                    Readdress readdress = {});
 
 // For a job of make_ucx_job(): the number of local barriers at which a rank has arrived.
-[[nodiscard]] std::uint64_t local_barriers(Job& job, int rank);
+[[nodiscard]] std::uint64_t local_barriers(TestJob& job, int rank);
 
 // For a job of make_ucx_job(): the address that a rank has published in a generation, if it has.
-[[nodiscard]] std::optional<std::vector<std::byte>> address_in(Job& job, proto::Generation g,
+[[nodiscard]] std::optional<std::vector<std::byte>> address_in(TestJob& job, proto::Generation g,
                                                                int rank);
 
-[[nodiscard]] std::unique_ptr<Job> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...
-[[nodiscard]] std::unique_ptr<Job> make_ucx_apart(int ranks);   // each on its own
-[[nodiscard]] std::unique_ptr<Job> make_ucx_uneven(int ranks);  // 0 1 0 2 0 1 0 ...
+[[nodiscard]] std::unique_ptr<TestJob> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...
+[[nodiscard]] std::unique_ptr<TestJob> make_ucx_apart(int ranks);   // each on its own
+[[nodiscard]] std::unique_ptr<TestJob> make_ucx_uneven(int ranks);  // 0 1 0 2 0 1 0 ...
 
 }  // namespace regroup::collective::testing

@@ -5,7 +5,7 @@
 
 #include "tests/collective/cycles.h"
 #include "tests/collective/harness.h"
-#include "tests/collective/shm_job.h"
+#include "tests/collective/shm/job.h"
 
 namespace regroup::collective::testing::shm_cycles {
 namespace {

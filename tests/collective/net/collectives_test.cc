@@ -12,7 +12,7 @@
 #include "collective/net/tree_sum.h"
 #include "tests/collective/covers.h"
 #include "tests/collective/exchange.h"
-#include "tests/collective/net_world.h"
+#include "tests/collective/net/world.h"
 
 namespace regroup::collective::testing::net_collectives {
 namespace {

@@ -6,7 +6,7 @@
 #include "collective/net/merge.h"
 #include "collective/ucx/peer_address.h"
 #include "tests/base/golden_files.h"
-#include "tests/collective/ucx_messages.h"
+#include "tests/collective/ucx/messages.h"
 
 namespace regroup::collective::testing::ucx_message {
 namespace {

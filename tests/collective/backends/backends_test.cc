@@ -1,6 +1,6 @@
 // The backends that pass the conformance suite.
 #include "tests/collective/conformance.h"
-#include "tests/collective/shm_job.h"
+#include "tests/collective/shm/job.h"
 #include "tests/collective/threaded.h"
 
 namespace regroup::collective::testing::backend_rows {

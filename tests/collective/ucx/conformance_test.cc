@@ -1,7 +1,7 @@
 // The ucx backend passes the conformance suite, on one machine over TCP: with one rank on each
 // host, with two, and with different numbers of ranks that are not contiguous.
 #include "tests/collective/conformance.h"
-#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx/job.h"
 
 namespace regroup::collective::testing::ucx_conformance {
 namespace {
