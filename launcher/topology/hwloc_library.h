@@ -41,7 +41,7 @@ struct Hwloc {
 };
 
 // Loads the topology that `prepare` has set up and passes it to `use`. Call it only in a separate
-// process (read_apart.h), since libhwloc trusts its input and this sets HWLOC_PLUGINS_PATH.
+// process (read_in_child.h), since libhwloc trusts its input and this sets HWLOC_PLUGINS_PATH.
 // `prepare` returns 0 for success, as hwloc's own calls do. `what` names the input in errors.
 [[nodiscard]] base::Status with_hwloc(
     const std::string& what, hwloc_type_filter_e devices,

@@ -11,7 +11,7 @@
 #include "launcher/topology/machine_text.h"
 #include "launcher/topology/nccl_xml.h"
 #include "launcher/topology/nvidia_smi.h"
-#include "launcher/topology/read_apart.h"
+#include "launcher/topology/read_in_child.h"
 #include "launcher/topology/smi_matrix.h"
 #include "launcher/topology/text_input.h"
 #include "launcher/topology/xml_input.h"
@@ -39,12 +39,13 @@ base::Result<Machine> parse_here(const std::string& text, const std::string& sou
   return parse_machine_text(text, source);
 }
 
-base::Result<Machine> machine_apart(const std::string& source,
-                                    const std::function<base::Result<Machine>()>& read) {
-  const auto json = read_apart(source, "the topology reader", [&]() -> base::Result<std::string> {
-    REGROUP_ASSIGN_OR_RETURN(const auto machine, read());
-    return machine_to_json(machine);
-  });
+base::Result<Machine> machine_from_child(const std::string& source,
+                                         const std::function<base::Result<Machine>()>& read) {
+  const auto json =
+      read_in_child(source, "the topology reader", [&]() -> base::Result<std::string> {
+        REGROUP_ASSIGN_OR_RETURN(const auto machine, read());
+        return machine_to_json(machine);
+      });
   if (!json.ok()) return json.status();
   auto machine = machine_from_json(*json);
   if (!machine.ok()) return input_error(source, 0, machine.status().message());
@@ -57,7 +58,7 @@ base::Result<Machine> parse_machine(const std::string& text, const std::string& 
   const bool foreign =
       trimmed(text).starts_with('<') && text.find("<topology") != std::string::npos;
   if (!foreign) return parse_here(text, source);
-  return machine_apart(source, [&] { return parse_here(text, source); });
+  return machine_from_child(source, [&] { return parse_here(text, source); });
 }
 
 std::string nccl_topology_file(const std::string& path) {
@@ -71,7 +72,7 @@ std::string nccl_topology_file(const std::string& path) {
 }
 
 base::Result<Machine> load_machine(const std::string& path) {
-  auto machine = machine_apart(path, [&]() -> base::Result<Machine> {
+  auto machine = machine_from_child(path, [&]() -> base::Result<Machine> {
     REGROUP_ASSIGN_OR_RETURN(const auto text, read_text_file(path));
     return parse_here(text, path);
   });

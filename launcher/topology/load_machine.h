@@ -10,8 +10,8 @@
 namespace regroup::topology {
 
 // The content decides the format: hwloc's or NCCL's XML, the output of `nvidia-smi topo -m`, or the
-// small language (machine_text.h). A separate process reads the file (read_apart.h). kNotFound: no
-// such file. kInvalidArgument: "FILE:LINE: ...", or "FILE: ..." if the reader crashed.
+// small language (machine_text.h). A separate process reads the file (read_in_child.h). kNotFound:
+// no such file. kInvalidArgument: "FILE:LINE: ...", or "FILE: ..." if the reader crashed.
 // kDeadlineExceeded: the file system does not respond.
 [[nodiscard]] base::Result<Machine> load_machine(const std::string& path);
 // The same for `text`. A separate process parses text for libhwloc.

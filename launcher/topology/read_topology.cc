@@ -13,14 +13,14 @@
 #include "base/text.h"
 #include "launcher/topology/hwloc_library.h"
 #include "launcher/topology/machine_json.h"
-#include "launcher/topology/read_apart.h"
+#include "launcher/topology/read_in_child.h"
 
 namespace regroup::topology {
 namespace {
 
 base::Result<Topology> read(const std::string& what,
                             const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare) {
-  const auto text = read_apart(what, "libhwloc", [&]() -> base::Result<std::string> {
+  const auto text = read_in_child(what, "libhwloc", [&]() -> base::Result<std::string> {
     Machine out;
     const base::Status status = with_hwloc(what, HWLOC_TYPE_FILTER_KEEP_NONE, prepare,
                                            [&out](const Hwloc& hwloc, hwloc_topology_t from) {

@@ -1,5 +1,5 @@
 // Reads the Topology of this machine, of a recorded one or of a synthetic one, by hwloc, which is
-// loaded at run time in a separate process (read_apart.h): a job that needs no topology does not
+// loaded at run time in a separate process (read_in_child.h): a job that needs no topology does not
 // pay for it, and a description on which libhwloc crashes gives an error.
 #pragma once
 

@@ -20,7 +20,7 @@ inline constexpr base::Duration kReadLimit = std::chrono::seconds(20);
 // without a result; the message says which. kDeadlineExceeded: no result within `limit`; the child
 // is killed, or abandoned if it hangs in the kernel. `read` must not depend on other threads, which
 // do not exist in the child.
-[[nodiscard]] base::Result<std::string> read_apart(
+[[nodiscard]] base::Result<std::string> read_in_child(
     const std::string& source, std::string_view reader,
     const std::function<base::Result<std::string>()>& read, base::Duration limit = kReadLimit);
 

@@ -1,6 +1,6 @@
 // The child sends a length, a code and a text. A text that is shorter than its length was cut by
 // the child's end.
-#include "launcher/topology/read_apart.h"
+#include "launcher/topology/read_in_child.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -125,8 +125,8 @@ std::string how_it_ended(int status) {
 
 }  // namespace
 
-Answer read_apart(const std::string& source, std::string_view reader,
-                  const std::function<Answer()>& read, base::Duration limit) {
+Answer read_in_child(const std::string& source, std::string_view reader,
+                     const std::function<Answer()>& read, base::Duration limit) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", source, errno);
   const base::Fd ours(ends[0]);
