@@ -21,7 +21,7 @@ Nodes nodes_with(const proto::World& world, bool needs_state) {
 
 }  // namespace
 
-bool has_newcomers(const proto::World& world) {
+bool has_joining_members(const proto::World& world) {
   return std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
 }
 

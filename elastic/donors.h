@@ -1,7 +1,7 @@
-// Assigns the copy of a World's state to its newcomers: pure functions of the World. On a host with
-// donors (members that have the state) each of them writes a share into the host's snapshot. On any
-// other host the newcomer of lowest rank, the fetcher, receives all shares of one such host, its
-// source, and writes them into the snapshot. docs/design/elastic_hosts.md.
+// Assigns the copy of a World's state to its joining members: pure functions of the World. On a
+// host with donors (members that have the state) each of them writes a share into the host's
+// snapshot. On any other host the joining member of lowest rank, the fetcher, receives all shares
+// of one such host, its source, and writes them into the snapshot. docs/design/elastic_hosts.md.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace regroup::elastic {
 
-[[nodiscard]] bool has_newcomers(const proto::World& world);
+[[nodiscard]] bool has_joining_members(const proto::World& world);
 // The members on `node` that have the state of the step it resumes from, in rank order.
 [[nodiscard]] std::vector<proto::SlotId> holders_on(const proto::World& world, proto::NodeId node);
 // All members on `node`, in rank order. They have the state of every step after the one the World

@@ -13,7 +13,7 @@ namespace regroup::elastic {
 [[nodiscard]] base::Status send_state(Participant& self, collective::Communicator& communicator,
                                       base::TimePoint deadline);
 
-// Called by a newcomer before adopt_state(): if it is the fetcher of its host, receives the
+// Called by a joining member before adopt_state(): if it is the fetcher of its host, receives the
 // snapshot of the source host into the arena. kDataLoss: the sizes are impossible. Does not check
 // the bytes; adopt_state() does.
 [[nodiscard]] base::Status fetch_state(Participant& self, collective::Communicator& communicator,

@@ -193,7 +193,8 @@ base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
       seen_ = world->generation;
       continue;
     }
-    if (world->members[static_cast<std::size_t>(rank)].needs_state && !enter_as_newcomer(*world))
+    if (world->members[static_cast<std::size_t>(rank)].needs_state &&
+        !enter_as_joining_member(*world))
       continue;
     auto joined = join(std::move(*world));
     if (!joined.ok() || joined->has_value()) return joined;
@@ -202,7 +203,7 @@ base::Result<std::optional<Participant::Joined>> Participant::regroup_or(
 
 base::Result<std::optional<Participant::Joined>> Participant::join(proto::World world) {
   proto::StateWord from = state();
-  if (from.phase == proto::Phase::kNone && !enter_as_newcomer(world))
+  if (from.phase == proto::Phase::kNone && !enter_as_joining_member(world))
     return std::optional<Joined>();
   from = state();
   if (from.phase == proto::Phase::kClosed && from.position <= world.resume) {
@@ -259,7 +260,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
   }
 }
 
-bool Participant::enter_as_newcomer(const proto::World& world) {
+bool Participant::enter_as_joining_member(const proto::World& world) {
   const proto::StateWord from = state();
   if (from.phase == proto::Phase::kNone) {
     shmem::hold_fence<RealPolicy>(own_slot().left_generation, world.generation);

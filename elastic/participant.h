@@ -115,7 +115,7 @@ class Participant {
   [[nodiscard]] base::Status excluded();
   // Sets the state word of a member without state to {committed up to the resume position of
   // `world`, revoked}, from which it can join.
-  [[nodiscard]] bool enter_as_newcomer(const proto::World& world);
+  [[nodiscard]] bool enter_as_joining_member(const proto::World& world);
   [[nodiscard]] proto::StateWord state() {
     return shmem::load_state<shmem::RealPolicy>(own_slot().state);
   }

@@ -93,8 +93,8 @@ class Session::Impl {
   [[nodiscard]] base::Status load_transfer();
   [[nodiscard]] bool transfer_offered() const;
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
-  // False for a newcomer before its first step: it takes no part in sections after the step whose
-  // state it copied.
+  // False for a joining member before its first step: it takes no part in sections after the step
+  // whose state it copied.
   [[nodiscard]] bool took_part() const {
     return in_world() && self_->own_member().from_step <= applied_;
   }

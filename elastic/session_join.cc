@@ -114,7 +114,7 @@ void Session::Impl::refuse_result() {
 Status Session::Impl::enter_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
   REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
-  if (!has_newcomers(world()) || self_->own_member().replays) return {};
+  if (!has_joining_members(world()) || self_->own_member().replays) return {};
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   if (!self_->own_member().needs_state) {
     REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
@@ -143,8 +143,8 @@ void tell_agent(const Status& failed) {
 
 }  // namespace
 
-// The member that must have the state of the first World loads it; the others copy it as newcomers
-// do.
+// The member that must have the state of the first World loads it; the others copy it as joining
+// members do.
 Status Session::Impl::resume_from_checkpoint() {
   const proto::WorldMember& self = self_->own_member();
   const proto::Step step = world().resume.step();

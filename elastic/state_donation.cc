@@ -1,5 +1,5 @@
-// Donors and newcomers. The snapshot belongs to one generation; a reader of an older one announces
-// itself in `using_snapshot`.
+// Donors and joining members. The snapshot belongs to one generation; a reader of an older one
+// announces itself in `using_snapshot`.
 #include "elastic/state_donation.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ Status verify_chunk(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used
   return {};
 }
 
-// Checks a chunk of the newcomer's own state against the CRC of its donor.
+// Checks a chunk of the joining member's own state against the CRC of its donor.
 template <class Byte>
 Status prove_chunk(const shmem::Arena& arena, const SpansOf<Byte>& own, std::uint64_t chunk,
                    std::uint64_t used, std::uint32_t salt) {

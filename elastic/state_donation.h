@@ -1,6 +1,6 @@
-// Copies the state of a step to newcomers through the arena's snapshot: each donor writes a share
-// with a CRC32C per chunk; the newcomer loads them and proves its own state by the same CRCs.
-// docs/design/interfaces.md.
+// Copies the state of a step to joining members through the arena's snapshot: each donor writes a
+// share with a CRC32C per chunk; the joining member loads them and proves its own state by the same
+// CRCs. docs/design/interfaces.md.
 #pragma once
 
 #include "base/status.h"
@@ -9,17 +9,17 @@
 
 namespace regroup::elastic {
 
-// Waits until no newcomer of an earlier generation reads this host's snapshot, which may not be
-// written before.
+// Waits until no joining member of an earlier generation reads this host's snapshot, which may not
+// be written before.
 [[nodiscard]] base::Status no_old_readers(Participant& self);
 
-// Donor: writes its share of `state` into the snapshot if a newcomer, on any host, needs it.
+// Donor: writes its share of `state` into the snapshot if a joining member, on any host, needs it.
 // `state` must have everything up to world.resume applied. kRevoked, kLeft: as Participant::wait().
 // kResourceExhausted: the state has outgrown its capacity.
 [[nodiscard]] base::Status donate_state(Participant& self, State& state);
 
-// Newcomer: loads each donor's share as soon as it is written, and checks the result. kDataLoss: a
-// byte differs.
+// Joining member: loads each donor's share as soon as it is written, and checks the result.
+// kDataLoss: a byte differs.
 [[nodiscard]] base::Status adopt_state(Participant& self, State& state);
 
 // Call after applying `applied`: if a state transfer (docs/design/catch_up.md) requests the

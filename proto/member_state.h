@@ -38,8 +38,8 @@ struct StateWord {
 };
 
 // The last position that `word` proves to be committed. A word that is open or closed at p proves
-// every position before p, unless p is the first step of a newcomer (from_step == p.step()), which
-// has not seen the sections before it.
+// every position before p, unless p is the first step of a joining member (from_step == p.step()),
+// which has not seen the sections before it.
 [[nodiscard]] constexpr Position committed_up_to(StateWord word, Step from_step) {
   if (word.phase == Phase::kNone) return {};
   if (word.phase == Phase::kCommitted) return word.position;

@@ -21,7 +21,7 @@ struct SlotReport {
   Step step = 0;      // progress, for status only
   double loss = 0.0;  // NaN if none
   std::vector<Seal> seals;
-  bool proved = false;    // a newcomer that has copied the state already
+  bool proved = false;    // a joining member that has copied the state already
   Step caught_up_to = 0;  // of a learner that has caught up: last step that it may have applied
   bool operator==(const SlotReport&) const = default;
 };

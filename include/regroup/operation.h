@@ -121,6 +121,6 @@ struct Operation {
 
 namespace regroup {
 
-using collective::Dtype, collective::Op, collective::Operation;
+using collective::Dtype, collective::Kind, collective::Op, collective::Operation;
 
 }  // namespace regroup

@@ -49,7 +49,7 @@ struct Options {
   std::uint64_t elements = 0;
   collective::Dtype dtype = collective::Dtype::kFloat32;  // kFloat32 or kFloat64
   State* state = nullptr;     // what a step changes; must not be null and must outlive the session
-  std::string model;          // digest of names, types and shapes, as TrackedState::describe()
+  std::string model;          // names and lengths of the tensors: TrackedState::describe()
   std::string fingerprint;    // numeric environment; empty: default_fingerprint()
   std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller picks the data itself
   std::uint64_t batch = 0;    // samples per step, at least 1 if `samples` is not 0
@@ -109,15 +109,15 @@ struct WorldInfo {
 // Errors, besides those named at the calls: kDeadlineExceeded: other members took longer than
 // Options::deadline. kPeerLost: the agent of this host, or a World of fixed size, has ended. kLeft:
 // this member was excluded; end the process with exit status 0. kInvalidArgument: calls in an order
-// that the example does not have. kDataLoss: the members' states differ
-// (docs/design/divergence.md). After an error other than kInvalidArgument end the process: the
+// that the example does not have. kDataLoss: the members' states differ.
+// After an error other than kInvalidArgument end the process: the
 // session cannot go on, and the job replaces the member.
 class Session {
  public:
   // Joins through the agent in the environment (`REGROUP_AGENT`), or with the other ranks that a
-  // launcher started on this host, or alone (docs/design/fixed_size_worlds.md). Blocks until this
+  // launcher started on this host, or alone. Blocks until this
   // process is in a World and has its state; or, as a learner, has the state of an earlier step:
-  // its first steps then only apply the others' results (docs/design/catch_up.md).
+  // its first steps then only apply the others' results.
   // kInvalidArgument: wrong `options`, or refused, with the agent's reason. kLeft: the job has
   // ended. kDeadlineExceeded: without an agent, no World was formed within Options::deadline.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> join(const Options& options);
@@ -207,7 +207,8 @@ class Session {
 
 namespace regroup {
 
-using elastic::Session, elastic::Shard, elastic::StepInfo, elastic::WorldInfo;
+using elastic::default_fingerprint, elastic::Session, elastic::Shard, elastic::StepEvent,
+    elastic::StepInfo, elastic::WorldInfo;
 using SessionOptions = elastic::Options;
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// State: everything that applying a step changes. A newcomer must copy it to take part.
+// State: everything that applying a step changes. A joining member must copy it to take part.
 // A program whose state is a fixed list of buffers tracks them; others implement State.
 //
 //   regroup::TrackedState state;
@@ -25,7 +25,7 @@ namespace regroup::elastic {
 // The description of one piece of a state, for checkpoints.
 struct TensorInfo {
   std::string name;   // empty: padding, which is zeros
-  std::string dtype;  // as in docs/reference/formats/checkpoint.md
+  std::string dtype;  // "float32", "bfloat16" ...: a name of the format of checkpoints
   std::vector<std::uint64_t> shape;
 };
 
@@ -65,7 +65,7 @@ class State {
   // "uint8" and is named by its number.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
   // Calls take(part) for each part of the state that members compare with each other, in the same
-  // order on all members (docs/design/divergence.md). The default passes the pieces of save()
+  // order on all members. The default passes the pieces of save()
   // except padding. A part need be valid only during the call of take().
   [[nodiscard]] virtual base::Status replicated(const std::function<void(const StatePart&)>& take);
 };
@@ -74,7 +74,7 @@ class State {
 class TrackedState final : public State {
  public:
   // Adds a named tensor, in one dimension. All members track the same names and sizes in the same
-  // order, before Session::join(). `dtype` is one of docs/reference/formats/checkpoint.md; the
+  // order, before Session::join(). `dtype` is as in TensorInfo; the
   // second form takes it from T.
   void track(std::string name, std::span<std::byte> bytes, std::string dtype = "uint8");
   template <class T>
@@ -133,7 +133,7 @@ struct SaveCounts {
 
 namespace regroup {
 
-using elastic::SaveTarget, elastic::State, elastic::StatePart, elastic::TensorInfo,
-    elastic::TrackedState;
+using elastic::SaveCounts, elastic::SaveTarget, elastic::State, elastic::StatePart,
+    elastic::TensorInfo, elastic::TrackedState;
 
 }  // namespace regroup

@@ -42,7 +42,7 @@ bool assign_donors(const WorldRequest& request, bool first, const MemberTable& m
   }
   if (donor) return true;
   // Before the first step every member has the initial state, or reads it from the checkpoint.
-  // Later a newcomer that has proved its copy can be the donor.
+  // Later a joining member that has proved its copy can be the donor.
   if (holder == nullptr && resume == request.checkpoint && !world->members.empty())
     holder = world->members.data();
   if (holder == nullptr) return false;
