@@ -70,7 +70,7 @@ struct Tally {
 };
 
 long seconds_left(base::TimePoint now, const Roster& roster, const Policy& policy) {
-  base::Duration left = policy.wait;
+  base::Duration left = policy.min_members_timeout;
   if (roster.below_min_since != base::TimePoint{}) left -= now - roster.below_min_since;
   return std::max<long>(0, std::chrono::ceil<std::chrono::seconds>(left).count());
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "membership/relaunch.h"
 #include "proto/message.h"
+#include "proto/on_hang.h"
 #include "proto/world.h"
 
 namespace regroup::membership {
@@ -32,17 +33,17 @@ struct Policy {
   bool any_fingerprint = false;  // --reproducible=off
   bool replace = true;           // start a new member for a lost one, up to the target
   bool fixed = false;  // a World of fixed size: member i is rank i, and the launcher starts them
-  std::uint32_t shards = 1;                        // V
-  base::Duration wait = std::chrono::seconds(30);  // the job fails after this long below min
+  std::uint32_t shards = 1;  // V
+  // The job fails after this long below min.
+  base::Duration min_members_timeout = std::chrono::seconds(30);
   base::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
   // Number of results kept for learners. With 0, or if the state has fewer than `learn_above`
   // bytes, joining members copy the state within the regroup.
   std::uint32_t kept_results = 0;
   std::uint64_t learn_above = 0;
   // A member hangs if a step takes this long plus ten median steps; 0: hangs are not detected.
-  base::Duration hung_after = std::chrono::seconds(60);
-  bool kill_hung = false;                                 // kill hung members, not only report them
-  bool drop_hung = false;                                 // and do not replace them, down to min
+  base::Duration hang_timeout = std::chrono::seconds(60);
+  proto::OnHang on_hang = proto::OnHang::kReport;
   base::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
   proto::Step resume = 0;   // step of the checkpoint to resume from; every member can read it
   RelaunchPolicy relaunch;  // applies until the first member joins

@@ -43,12 +43,18 @@ Status set_policy(OptionsBuilder& builder, const ParsedArgument& argument) {
   return status;
 }
 
-Status set_hung(OptionsBuilder& builder, const ParsedArgument& argument) {
+Status set_on_hang(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string& text = argument.value();
-  builder.out.hung.drop = text == "drop";
-  builder.out.hung.kill = text == "replace" || text == "drop";
-  if (builder.out.hung.kill || text == "report") return {};
-  return base::bad_value(argument.name, text, "expected report, replace or drop");
+  proto::OnHang& action = builder.out.hang.action;
+  if (text == "report")
+    action = proto::OnHang::kReport;
+  else if (text == "replace")
+    action = proto::OnHang::kReplace;
+  else if (text == "drop")
+    action = proto::OnHang::kDrop;
+  else
+    return base::bad_value(argument.name, text, "expected report, replace or drop");
+  return {};
 }
 
 }  // namespace
@@ -60,7 +66,7 @@ std::vector<Spec> elastic_options() {
       {{"initial-size"},
        "N",
        "number of members at the start; lost ones are replaced up to it (default: min(MAX, slots))",
-       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.start); },
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.initial_size); },
        kJob,
        kYes},
       {{"replace"},
@@ -144,7 +150,9 @@ std::vector<Spec> elastic_options() {
       {{"min-members-timeout"},
        "SECONDS",
        "end the job after this time with fewer than MIN members (default: 60)",
-       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.wait); }},
+       [](D& d, G& g) {
+         return base::parse_seconds(g.name, g.value(), d.out.min_members_timeout);
+       }},
       {{"ready-timeout"},
        "SECONDS",
        "time for a new member to become ready, before it is given up (default: 300)",
@@ -154,13 +162,13 @@ std::vector<Spec> elastic_options() {
        "action on a member that hangs while others wait for it; report it, kill and replace it, or "
        "continue "
        "without it (default: report)",
-       set_hung},
+       set_on_hang},
       {{"hang-timeout"},
        "SECONDS",
        "time without progress, and at least ten median steps, after which a member counts as hung; "
        "0: never "
        "(default: 60)",
-       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.hung.after); }},
+       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.hang.timeout); }},
       {{"orphan-timeout"},
        "SECONDS",
        "time for which the job continues without its launcher (default: 10)",

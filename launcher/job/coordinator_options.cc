@@ -20,18 +20,17 @@ CoordinatorOptions coordinator_options(const spec::JobSpec& spec, const Members&
   CoordinatorOptions out;
   out.policy = {.min = members.min,
                 .max = members.max,
-                .target = slots ? members.start : spec.start,
+                .target = slots ? members.start : spec.initial_size,
                 .spares = spec.spares,
                 .any_fingerprint = spec.any_fingerprint,
                 .replace = spec.replace,
                 .shards = world.shards,
-                .wait = spec.wait,
+                .min_members_timeout = spec.min_members_timeout,
                 .ready_timeout = spec.ready_timeout,
                 .kept_results = spec.learner_steps,
                 .learn_above = spec.learner_state,
-                .hung_after = spec.hung.after,
-                .kill_hung = spec.hung.kill,
-                .drop_hung = spec.hung.drop};
+                .hang_timeout = spec.hang.timeout,
+                .on_hang = spec.hang.action};
   if (world.checkpoints.resume) out.policy.resume = world.checkpoints.resume->step;
   if (spec.max_restarts) out.policy.relaunch.max_restarts = *spec.max_restarts;
   out.job = {.id = files.id(), .seed = world.seed};

@@ -16,7 +16,7 @@ agent::ElasticSetup elastic_setup(const spec::JobSpec& spec, std::uint32_t arena
           .kept_results = spec.elastic ? spec.learner_steps : 0,
           .learn_above = spec.elastic ? spec.learner_state : 0,
           .checkpoints = world.checkpoints,
-          .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(spec.hung.after)};
+          .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(spec.hang.timeout)};
 }
 
 ElasticAgentOptions elastic_agent_options(const agent::ElasticSetup& setup) {

@@ -160,7 +160,7 @@ std::optional<int> wait_for_pods(const spec::JobSpec& spec) {
     const auto absent =
         running.ok() ? absent_pods(addresses, *running) : std::vector<std::string>();
     if (running.ok() && absent.empty()) return std::nullopt;
-    const bool enough = std::chrono::steady_clock::now() - begin >= spec.wait;
+    const bool enough = std::chrono::steady_clock::now() - begin >= spec.min_members_timeout;
     if (spec.elastic && enough) return std::nullopt;
     const std::string text = running.ok() ? fmt::format("waiting for pods: {} of {} do not run yet",
                                                         absent.size(), addresses.size())

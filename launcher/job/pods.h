@@ -19,8 +19,8 @@ namespace regroup::job {
                                  bool quiet);
 
 // Waits until a pod runs for each host of the job; those of an elastic job at most for
-// `spec.wait`. Nothing: launch the job. Else a signal came, and this is the exit status. Returns
-// at once where the hosts are no pods.
+// `spec.min_members_timeout`. Nothing: launch the job. Else a signal came, and this is the exit
+// status. Returns at once where the hosts are no pods.
 [[nodiscard]] std::optional<int> wait_for_pods(const spec::JobSpec& spec);
 
 // Those of `addresses` for which `running`, lines of "pod/ADDRESS-RANDOM", has no pod.

@@ -49,7 +49,8 @@ void lay_out(const spec::JobSpec& spec, const Inventory& inventory, ResolvedJob&
 base::Result<Members> fit_to_slots(const spec::JobSpec& spec, spec::MemberRange asked,
                                    std::uint32_t slots) {
   slots = slots_for(spec, slots);
-  Members out{.min = asked.min, .max = asked.max, .start = spec.start, .shards = spec.shards};
+  Members out{
+      .min = asked.min, .max = asked.max, .start = spec.initial_size, .shards = spec.shards};
   if (out.max == 0) out.min = out.max = slots;
   for (const spec::AppRequest& app : spec.apps) out.counts.push_back(app.count.value_or(out.max));
   const bool one_host = !spec.several_hosts();

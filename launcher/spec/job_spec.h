@@ -50,10 +50,10 @@ struct JobSpec {
   std::uint32_t min = 0;  // -np MIN:MAX; equal unless elastic
   std::uint32_t max = 0;
   bool elastic = false;
-  std::uint32_t start = 0;   // --initial-size; 0: min(MAX, slots)
-  bool replace = true;       // replace lost members
-  std::uint32_t spares = 0;  // warm members in addition
-  std::uint32_t shards = 0;  // 0: smallest power of two >= MAX
+  std::uint32_t initial_size = 0;  // --initial-size; 0: min(MAX, slots)
+  bool replace = true;             // replace lost members
+  std::uint32_t spares = 0;        // warm members in addition
+  std::uint32_t shards = 0;        // 0: smallest power of two >= MAX
   std::uint64_t seed = 0;
   bool any_fingerprint = false;  // --reproducible=off
   // Number of past results that each node keeps for learners, if the state has at least
@@ -90,9 +90,9 @@ struct JobSpec {
 
   // The end
   base::Duration timeout{};  // 0: none
-  base::Duration wait = std::chrono::seconds(60);
+  base::Duration min_members_timeout = std::chrono::seconds(60);
   base::Duration ready_timeout = std::chrono::seconds(300);
-  HungRequest hung;
+  HangRequest hang;
   base::Duration orphan_timeout = std::chrono::seconds(10);
   base::Duration term_grace = std::chrono::seconds(5);
   bool term_grace_said = false;  // the user gave term_grace

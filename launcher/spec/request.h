@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "proto/on_hang.h"
 
 namespace regroup::spec {
 
@@ -108,9 +109,9 @@ struct StdinRequest {
 enum class Compat : std::uint8_t { kOpenMpi, kMpich };
 
 // What to do with a member that makes no progress while others wait for it.
-struct HungRequest {
-  base::Duration after = std::chrono::seconds(60);  // 0: nobody is watched
-  bool kill = false, drop = false;                  // --on-hang replace: the former; drop: both
+struct HangRequest {
+  base::Duration timeout = std::chrono::seconds(60);  // --hang-timeout; 0: nobody is watched
+  proto::OnHang action = proto::OnHang::kReport;      // --on-hang
 };
 
 // Where launcher/preempt learns that this host is being taken away. "": nowhere.

@@ -130,9 +130,10 @@ void Coordinator::end_unready(MemberInfo* member) {
 
 // Judges by the reports of the last query.
 void Coordinator::watch_progress() {
-  if (stage_ != Stage::kSteady || policy_.hung_after == base::Duration()) return;
-  const bool long_quiet = policy_.kill_hung && watch_.is_long_quiet(awake_, policy_.hung_after);
-  if (!long_quiet && !watch_.is_quiet(awake_, policy_.hung_after)) return;
+  if (stage_ != Stage::kSteady || policy_.hang_timeout == base::Duration()) return;
+  const bool long_quiet = policy_.on_hang != proto::OnHang::kReport &&
+                          watch_.is_long_quiet(awake_, policy_.hang_timeout);
+  if (!long_quiet && !watch_.is_quiet(awake_, policy_.hang_timeout)) return;
   if (suspicions_.any_silent()) return;
   const auto found = watch_.find_stall(awake_, world_, [this](proto::MemberId id) {
     const MemberInfo* r = members_.find(id);
@@ -144,13 +145,13 @@ void Coordinator::watch_progress() {
   if (verdict.kill.empty()) return;
   for (const proto::MemberId id : verdict.kill) {
     MemberInfo* r = members_.edit(id);
-    if (policy_.drop_hung && !r->leave_wanted) {
+    if (policy_.on_hang == proto::OnHang::kDrop && !r->leave_wanted) {
       size_.drop_one();
       r->leave_wanted = true;
     }
     kill_member(r, EndedBy::kHang, "hung");
   }
-  if (policy_.drop_hung) journal_intent();
+  if (policy_.on_hang == proto::OnHang::kDrop) journal_intent();
 }
 
 // Reduces the job to the desired number of members.

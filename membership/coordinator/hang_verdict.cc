@@ -43,7 +43,7 @@ std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have,
       "it has not taken two steps yet, and may be loading data or compiling; it is killed after "
       "{:g} s "
       "without progress",
-      5 * std::chrono::duration<double>(policy.hung_after).count());
+      5 * std::chrono::duration<double>(policy.hang_timeout).count());
 }
 
 }  // namespace
@@ -51,20 +51,20 @@ std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have,
 HangVerdict judge_hang(const ProgressWatch::Stall& stall, bool long_quiet,
                        const proto::World& world, const MemberTable& members,
                        const NodeTable& nodes, const Policy& policy) {
+  const bool may_kill = policy.on_hang != proto::OnHang::kReport;
   if (stall.members.empty())
-    return {stall.why + (policy.kill_hung
-                             ? "; which of them hangs is unknown, so none is killed (--on-hang)"
-                             : ""),
+    return {stall.why +
+                (may_kill ? "; which of them hangs is unknown, so none is killed (--on-hang)" : ""),
             {}};
   const bool have = state_is_elsewhere(members, world, stall.members);
-  const bool kills = policy.kill_hung && have && (stall.sure || (stall.minority && long_quiet));
-  return {fmt::format("member{} {} {}{}", stall.members.size() == 1 ? "" : "s",
-                      names_of(stall.members, members, nodes), stall.why,
-                      kills ? "; killed (--on-hang)"
-                      : policy.kill_hung
-                          ? "; not killed (--on-hang): " + why_not_killed(stall, have, policy)
-                          : ""),
-          kills ? stall.members : std::vector<proto::MemberId>{}};
+  const bool kills = may_kill && have && (stall.sure || (stall.minority && long_quiet));
+  return {
+      fmt::format("member{} {} {}{}", stall.members.size() == 1 ? "" : "s",
+                  names_of(stall.members, members, nodes), stall.why,
+                  kills      ? "; killed (--on-hang)"
+                  : may_kill ? "; not killed (--on-hang): " + why_not_killed(stall, have, policy)
+                             : ""),
+      kills ? stall.members : std::vector<proto::MemberId>{}};
 }
 
 }  // namespace regroup::membership

@@ -35,7 +35,7 @@ Limits::Limits(const Policy& policy)
     : min_(policy.min),
       max_(policy.max),
       fixed_(policy.fixed),
-      wait_(policy.wait),
+      wait_(policy.min_members_timeout),
       ready_timeout_(policy.ready_timeout) {}
 
 Limits::Due Limits::due(base::TimePoint now, const Situation& at, MemberTable* members) {

@@ -11,7 +11,7 @@ class HungTest : public JobTest {
  protected:
   static SimOptions watched(base::Duration after = 5s) {
     SimOptions o;
-    o.policy.hung_after = after;
+    o.policy.hang_timeout = after;
     return o;
   }
   // Once it is known how long steps are.
@@ -46,7 +46,7 @@ TEST_F(HungTest, IsNamedOnceAndTheJobGoesOnWhenItDoes) {
 
 TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
   SimOptions o = watched();
-  o.policy.kill_hung = true;
+  o.policy.on_hang = proto::OnHang::kReplace;
   SimJob& job = start_and_hang(o);
   expect_success(job);
   EXPECT_TRUE(job.heard(kKeeps));
@@ -60,7 +60,7 @@ TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
 // wait for it.
 TEST_F(HungTest, InItsFirstStepItIsReplacedLater) {
   SimOptions o = watched();
-  o.policy.kill_hung = true;
+  o.policy.on_hang = proto::OnHang::kReplace;
   o.steps = 2000;
   SimJob& job = job_.emplace(std::move(o));
   ASSERT_TRUE(job.steady(1, job.options.policy.target));
@@ -78,7 +78,7 @@ TEST_F(HungTest, InItsFirstStepItIsReplacedLater) {
 
 TEST_F(HungTest, IsDroppedWhereTheUserWantsThat) {
   SimOptions o = watched();
-  o.policy.kill_hung = o.policy.drop_hung = true;
+  o.policy.on_hang = proto::OnHang::kDrop;
   SimJob& job = start_and_hang(o);
   expect_success(job);
   EXPECT_TRUE(job.heard("member 1 was lost (hung)"));
@@ -88,7 +88,7 @@ TEST_F(HungTest, IsDroppedWhereTheUserWantsThat) {
 
 TEST_F(HungTest, IsReplacedAllTheSameWhereFewerWouldBeTooFew) {
   SimOptions o = watched();
-  o.policy.kill_hung = o.policy.drop_hung = true;
+  o.policy.on_hang = proto::OnHang::kDrop;
   o.policy.min = 3;
   SimJob& job = start_and_hang(o);
   expect_success(job);
@@ -97,7 +97,7 @@ TEST_F(HungTest, IsReplacedAllTheSameWhereFewerWouldBeTooFew) {
 
 TEST_F(HungTest, IsNotSoughtWhereTheUserDoesNotWantThat) {
   SimOptions o = watched(0s);
-  o.policy.kill_hung = true;
+  o.policy.on_hang = proto::OnHang::kReplace;
   SimJob& job = start_and_hang(o);
   const base::TimePoint begin = job.now;
   ASSERT_TRUE(job.run_until([&] { return job.now > begin + 120s; }));

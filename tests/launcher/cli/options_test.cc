@@ -45,7 +45,7 @@ TEST(Options, ARangeMakesTheJobElastic) {
   EXPECT_TRUE(spec.elastic);
   EXPECT_EQ(spec.min, 2U);
   EXPECT_EQ(spec.max, 8U);
-  EXPECT_EQ(spec.start, 3U);
+  EXPECT_EQ(spec.initial_size, 3U);
   EXPECT_FALSE(spec.replace);
   EXPECT_TRUE(spec.any_fingerprint);
   EXPECT_TRUE(parsed({"-np", "2:2", "p"}).elastic);
@@ -122,12 +122,12 @@ TEST(Options, TakesTheRest) {
   EXPECT_TRUE(spec.oversubscribe && spec.quiet);
   EXPECT_EQ(spec.output.tag, spec::OutputRequest::Tag::kJobRank);
   EXPECT_EQ(spec.timeout, 1500ms);
-  EXPECT_EQ(spec.wait, 2s);
+  EXPECT_EQ(spec.min_members_timeout, 2s);
   EXPECT_EQ(spec.term_grace, 0s);
   EXPECT_EQ(spec.orphan_timeout, 3s);
   EXPECT_EQ(spec.ready_timeout, 4s);
-  EXPECT_EQ(spec.hung.after, 7s);
-  EXPECT_TRUE(spec.hung.kill && spec.hung.drop);
+  EXPECT_EQ(spec.hang.timeout, 7s);
+  EXPECT_EQ(spec.hang.action, proto::OnHang::kDrop);
   EXPECT_EQ(spec.apps.at(0).wdir, "/");
   EXPECT_EQ(spec.shards, 6U);
   EXPECT_EQ(spec.seed, ~0ULL);

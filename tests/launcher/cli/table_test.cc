@@ -143,13 +143,15 @@ INSTANTIATE_TEST_SUITE_P(
         Renamed{"every", "7", "--every 7 is now --checkpoint-interval 7",
                 [](const spec::JobSpec& o) { return o.checkpoint.every == 7; }},
         Renamed{"wait", "7", "--wait 7 is now --min-members-timeout 7",
-                [](const spec::JobSpec& o) { return o.wait == std::chrono::seconds(7); }},
+                [](const spec::JobSpec& o) {
+                  return o.min_members_timeout == std::chrono::seconds(7);
+                }},
         Renamed{"hung", "drop", "--hung drop is now --on-hang drop",
-                [](const spec::JobSpec& o) { return o.hung.drop; }},
+                [](const spec::JobSpec& o) { return o.hang.action == proto::OnHang::kDrop; }},
         Renamed{"hung-after", "7", "--hung-after 7 is now --hang-timeout 7",
-                [](const spec::JobSpec& o) { return o.hung.after == std::chrono::seconds(7); }},
+                [](const spec::JobSpec& o) { return o.hang.timeout == std::chrono::seconds(7); }},
         Renamed{"start", "2", "--start 2 is now --initial-size 2",
-                [](const spec::JobSpec& o) { return o.start == 2; }}));
+                [](const spec::JobSpec& o) { return o.initial_size == 2; }}));
 
 TEST_P(RenamedOptions, OldNameIsAcceptedWithANote) {
   const std::string dashes = "--";

@@ -15,7 +15,7 @@ spec::JobSpec elastic() {
   spec.min = 2;
   spec.max = 6;
   spec.spares = 1;
-  spec.hung = {std::chrono::seconds(9), true, false};
+  spec.hang = {std::chrono::seconds(9), proto::OnHang::kReplace};
   spec.quiet = true;
   return spec;
 }
@@ -30,8 +30,8 @@ TEST(CoordinatorOptions, HaveWhatTheCommandLineAsksFor) {
     EXPECT_EQ(got.policy.max, 6U);
     EXPECT_EQ(got.policy.spares, 1U);
     EXPECT_EQ(got.policy.shards, 8U);
-    EXPECT_EQ(got.policy.hung_after, std::chrono::seconds(9));
-    EXPECT_TRUE(got.policy.kill_hung);
+    EXPECT_EQ(got.policy.hang_timeout, std::chrono::seconds(9));
+    EXPECT_EQ(got.policy.on_hang, proto::OnHang::kReplace);
     EXPECT_EQ(got.job.id, "0a1b2c3d");
     EXPECT_EQ(got.job.seed, 7U);
     EXPECT_EQ(got.files.folder, kFiles.folder);

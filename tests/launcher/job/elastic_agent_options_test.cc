@@ -20,7 +20,7 @@ TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
   spec.any_fingerprint = true;
   spec.learner_steps = 3;
   spec.learner_state = 99;
-  spec.hung.after = std::chrono::seconds(9);
+  spec.hang.timeout = std::chrono::seconds(9);
   agent::ElasticSetup setup = elastic_setup(spec, 4, world());
   setup.slots = {{{0, 1}, {{"A", "1"}}}, {{2}, {}}};
   const ElasticAgentOptions got = elastic_agent_options(setup);

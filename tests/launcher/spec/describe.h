@@ -112,7 +112,7 @@ inline std::string describe(const JobSpec& spec, const Environment& base) {
     if (!text.empty()) words.push_back(name + text);
   };
   if (spec.elastic) words.push_back(fmt::format("elastic {}:{}", spec.min, spec.max));
-  if (spec.start != 0) words.push_back(fmt::format("start {}", spec.start));
+  if (spec.initial_size != 0) words.push_back(fmt::format("start {}", spec.initial_size));
   add("map", describe(spec.mapping.map));
   add("rank", describe(spec.mapping.rank));
   add("bind", describe(spec.mapping.bind));

@@ -29,7 +29,7 @@ class Hang : public testing::Test {
   proto::World world_{.generation = 1};
   MemberTable members_;
   NodeTable nodes_{false};
-  Policy policy_{.kill_hung = true};
+  Policy policy_{.on_hang = proto::OnHang::kReplace};
   ProgressWatch::Stall stall_{
       .members = {1}, .why = "keeps 2 others waiting", .minority = true, .sure = true};
 };
@@ -37,7 +37,7 @@ class Hang : public testing::Test {
 TEST_F(Hang, AMemberIsKilledOnlyOnRequest) {
   EXPECT_THAT(judge().kill, ElementsAre(1));
   EXPECT_EQ(judge().sentence, "member 1 (host a) keeps 2 others waiting; killed (--on-hang)");
-  policy_.kill_hung = false;
+  policy_.on_hang = proto::OnHang::kReport;
   EXPECT_THAT(judge().kill, IsEmpty());
   EXPECT_EQ(judge().sentence, "member 1 (host a) keeps 2 others waiting");
 }

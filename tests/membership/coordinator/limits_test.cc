@@ -24,7 +24,8 @@ class LimitsTest : public testing::Test {
   }
   Limits::Due due(int second) { return limits_.due(at(second), situation_, &members_); }
 
-  Policy policy_{.min = 2, .max = 4, .wait = seconds(30), .ready_timeout = seconds(60)};
+  Policy policy_{
+      .min = 2, .max = 4, .min_members_timeout = seconds(30), .ready_timeout = seconds(60)};
   Limits limits_{policy_};
   Limits::Situation situation_{
       .has_world = true, .steady = true, .joined_at = at(0), .least = policy_.min};
