@@ -30,7 +30,7 @@ constexpr const char* kCause =
 const std::string kNothing;
 
 // A rank's entry of a list as text of bounded length.
-struct Shown {
+struct DigestEntry {
   std::array<char, 160> name{};
   std::array<char, 64> value{};
 };
@@ -71,7 +71,7 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
                        base::TimePoint deadline) {
   const auto at = first_difference(communicator, own, kind, pair, deadline);
   if (!at) return "";
-  Shown mine;
+  DigestEntry mine;
   put(own.name(kind, *at), &mine.name);
   put(own.value(kind, *at), &mine.value);
   const auto shown = allgather(communicator, mine, deadline);

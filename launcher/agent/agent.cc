@@ -165,7 +165,7 @@ void Agent::watch_killed() {
   });
 }
 
-void Agent::kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed) {
+void Agent::kill_without_state(int exit_status, int doubtful_hosts, std::uint64_t resumed) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (!ending())
     guardian_.send(ControlMessage::kResumed, static_cast<std::int32_t>(std::min(resumed, kMost)));

@@ -81,7 +81,7 @@ class Agent {
   void signal_members(int signal);
   // Ends the job at once because no member has its state. `doubtful_hosts`: hosts whose members may
   // still run; `resumed`: the step from which the job had resumed.
-  void kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed);
+  void kill_without_state(int exit_status, int doubtful_hosts, std::uint64_t resumed);
   // Adds the resource usage of another host's members: usage_reporter.h.
   void add_usage(const std::string& host, const std::string& json,
                  const metrics::UsageReporter::Lives& lives) {

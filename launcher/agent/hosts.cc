@@ -283,7 +283,7 @@ base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
 
 void Hosts::serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) {
   bring_up_.end();
-  served_ = Served{std::move(events), std::move(lost), &out, &err};
+  served_ = ServeArguments{std::move(events), std::move(lost), &out, &err};
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!elastic_.came)
       slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, served_->events, out, err, space_);

@@ -114,7 +114,7 @@ class Hosts final : public OtherHosts {
     std::unique_ptr<boost::asio::steady_timer> orphan = {};  // runs while it may reparent
     bool set_up = false;
   };
-  struct Served {  // the arguments of serve()
+  struct ServeArguments {  // the arguments of serve()
     NodeEvents events;
     Lost lost;
     process::Sink* out = nullptr;
@@ -157,7 +157,7 @@ class Hosts final : public OtherHosts {
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // former nodes whose output may still arrive
   BringUpWait bring_up_;
   HostsElastic elastic_;
-  std::optional<Served> served_;
+  std::optional<ServeArguments> served_;
   const std::shared_ptr<process::OutputSpace> space_ = std::make_shared<process::OutputSpace>();
   std::function<void()> finished_;
   std::vector<std::size_t> readers_;  // hosts that get standard input

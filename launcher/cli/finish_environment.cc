@@ -57,7 +57,7 @@ void apply(const std::vector<EnvironmentChange>& changes, const spec::Environmen
 
 spec::Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app) {
   const spec::Environment& base = builder.context.environment;
-  const PassedOn& passed = app.passed ? *app.passed : builder.passed;
+  const ExportedVariables& passed = app.passed ? *app.passed : builder.passed;
   spec::Environment out = passed.all ? spec::without_outer_place(base) : spec::Environment();
   for (const std::string& name : passed.names) {
     if (const auto found = base.find(name); found != base.end()) out.insert(*found);

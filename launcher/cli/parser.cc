@@ -23,30 +23,30 @@ using Words = std::vector<std::string>;
 constexpr std::size_t kMostApps = 4096;
 
 // Names of other launchers that are called otherwise here.
-struct Foreign {
+struct ForeignOption {
   std::string_view name, whose, here;
 };
-constexpr Foreign kForeign[] = {{"ntasks", "srun", "-np"},
-                                {"nodes", "srun", "--nnodes"},
-                                {"export", "srun", "-x"},
-                                {"nodelist", "srun", "-H"},
-                                {"w", "srun", "-H"},
-                                {"mpi", "srun", "--compat"},
-                                {"cpu-bind", "srun", "--bind-to"},
-                                {"distribution", "srun", "--map-by"},
-                                {"label", "srun", "--prepend-rank"},
-                                {"chdir", "srun", "--wdir"},
-                                {"nrs", "jsrun", "-np"},
-                                {"rs-per-host", "jsrun", "-N"},
-                                {"tasks-per-rs", "jsrun", "-np"},
-                                {"cpu-per-rs", "jsrun", "--cpus-per-proc"},
-                                {"E", "jsrun", "-x"},
-                                {"num-proc", "horovodrun", "-np"},
-                                {"min-np", "horovodrun", "-np MIN:MAX"},
-                                {"max-np", "horovodrun", "-np MIN:MAX"}};
+constexpr ForeignOption kForeign[] = {{"ntasks", "srun", "-np"},
+                                      {"nodes", "srun", "--nnodes"},
+                                      {"export", "srun", "-x"},
+                                      {"nodelist", "srun", "-H"},
+                                      {"w", "srun", "-H"},
+                                      {"mpi", "srun", "--compat"},
+                                      {"cpu-bind", "srun", "--bind-to"},
+                                      {"distribution", "srun", "--map-by"},
+                                      {"label", "srun", "--prepend-rank"},
+                                      {"chdir", "srun", "--wdir"},
+                                      {"nrs", "jsrun", "-np"},
+                                      {"rs-per-host", "jsrun", "-N"},
+                                      {"tasks-per-rs", "jsrun", "-np"},
+                                      {"cpu-per-rs", "jsrun", "--cpus-per-proc"},
+                                      {"E", "jsrun", "-x"},
+                                      {"num-proc", "horovodrun", "-np"},
+                                      {"min-np", "horovodrun", "-np MIN:MAX"},
+                                      {"max-np", "horovodrun", "-np MIN:MAX"}};
 
 Status unknown_option(const std::string& given, std::string_view name, spec::Compat compat) {
-  for (const Foreign& foreign : kForeign) {
+  for (const ForeignOption& foreign : kForeign) {
     if (name == foreign.name) {
       return invalid_argument(fmt::format("unknown option {}, which is {}'s; use {}", given,
                                           foreign.whose, foreign.here));
@@ -111,19 +111,20 @@ Status read_values(const Spec& spec, const Words& args, std::size_t& i,
 }
 
 // An option that may stand once, by its first name.
-struct Once {
+struct SingleOption {
   std::string_view name;
   bool replaces;  // else Open MPI, too, refuses a second one
 };
-constexpr Once kOnce[] = {{"np", true},      {"N", true},      {"wdir", true},
-                          {"timeout", true}, {"map-by", true}, {"rank-by", true},
-                          {"bind-to", true}, {"hosts", false}, {"hostfile", false}};
+constexpr SingleOption kOnce[] = {{"np", true},      {"N", true},      {"wdir", true},
+                                  {"timeout", true}, {"map-by", true}, {"rank-by", true},
+                                  {"bind-to", true}, {"hosts", false}, {"hostfile", false}};
 
 // A second one: hydra refuses it. Under Open MPI 4 the last one counts; 5 takes the first or
 // refuses, so it is told.
 Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArgument& argument) {
-  const auto once = std::find_if(std::begin(kOnce), std::end(kOnce),
-                                 [&](const Once& each) { return each.name == spec.names[0]; });
+  const auto once = std::find_if(std::begin(kOnce), std::end(kOnce), [&](const SingleOption& each) {
+    return each.name == spec.names[0];
+  });
   if (once == std::end(kOnce)) return {};
   LastValues& last = spec.scope == Scope::kApp ? builder.app.last : builder.last;
   const auto [before, first] = last.try_emplace(&spec, argument.values);

@@ -44,7 +44,7 @@ struct EnvironmentChange {
 };
 
 // What is passed on of this process's environment.
-struct PassedOn {
+struct ExportedVariables {
   bool all = true;
   std::set<std::string> names;  // where not all
 };
@@ -61,7 +61,7 @@ enum class Interpreter : std::uint8_t { kByName, kPython, kModule, kNone };
 struct AppBuilder {
   spec::AppRequest app;
   std::vector<EnvironmentChange> changes;
-  std::optional<PassedOn> passed;
+  std::optional<ExportedVariables> passed;
   std::vector<spec::HostRequest> wanted;  // -H
   std::vector<std::string> roles;         // NAME=N
   std::string role_name;                  // --role NAME of torchrun, which says no number
@@ -88,7 +88,7 @@ struct OptionsBuilder {
   AppBuilder app;  // the one being read
   std::vector<AppBuilder> done;
   std::vector<EnvironmentChange> changes;  // of all apps
-  PassedOn passed;
+  ExportedVariables passed;
   std::vector<spec::HostRequest> listed;  // host files
   std::vector<std::string> mentioned;     // the names in them, line by line
   spec::HostNames names;                  // of this host and of others; set by resolve_hosts()

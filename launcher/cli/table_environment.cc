@@ -71,7 +71,7 @@ Status join_variable(OptionsBuilder& builder, const ParsedArgument& argument, Ch
   return {};
 }
 
-Status pass_list(PassedOn& passed, const ParsedArgument& argument) {
+Status pass_list(ExportedVariables& passed, const ParsedArgument& argument) {
   passed.all = false;
   for (std::string& name : base::split(argument.value(), ",")) {
     if (!name.empty()) passed.names.insert(std::move(name));
@@ -178,7 +178,9 @@ Status set_prefix(OptionsBuilder& builder, const ParsedArgument& argument) {
   return {};
 }
 
-PassedOn& passed_of(AppBuilder& app) { return app.passed ? *app.passed : app.passed.emplace(); }
+ExportedVariables& passed_of(AppBuilder& app) {
+  return app.passed ? *app.passed : app.passed.emplace();
+}
 
 }  // namespace
 

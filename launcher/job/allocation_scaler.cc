@@ -150,7 +150,8 @@ void AllocationScaler::forget_ended() {
          }});
 }
 
-void AllocationScaler::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done) {
+void AllocationScaler::ask_for(std::uint32_t slots, std::vector<std::string> has,
+                               AnswerHandler done) {
   forget_ended();
   const auto more = std::make_shared<std::uint32_t>(0);
   begin({[this, slots, more, has = std::move(has)]() -> std::optional<alloc::AllocatorRequest> {

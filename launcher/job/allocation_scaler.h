@@ -71,8 +71,8 @@ class AllocationScaler {
   // Requests as many slots as are needed for `slots` pending ones in all, and cancels surplus
   // requests. `has`: all hosts that the job has now. `done` gets the number of slots that were
   // requested in addition.
-  using Asked = std::function<void(std::uint32_t more, const base::Result<std::string>&)>;
-  void ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done);
+  using AnswerHandler = std::function<void(std::uint32_t more, const base::Result<std::string>&)>;
+  void ask_for(std::uint32_t slots, std::vector<std::string> has, AnswerHandler done);
   // Cancels pending requests beyond `slots` slots.
   void cancel_beyond(std::uint32_t slots);
   // Slots of pending requests.

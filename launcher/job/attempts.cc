@@ -28,15 +28,15 @@ using nlohmann::json;
 // For the directory; time_limit() may change it.
 constexpr std::chrono::seconds kAttemptAnswerLimit(10);
 
-struct Kept {
+struct AttemptRecord {
   Attempt attempt{0, 0, 0, 0};
   bool running = false;
 };
 
 std::string path_in(const std::string& directory) { return directory + "/ATTEMPTS"; }
 
-base::Result<Kept> plain(const json& value, const std::string& path) {
-  Kept kept;
+base::Result<AttemptRecord> plain(const json& value, const std::string& path) {
+  AttemptRecord kept;
   const auto number = [&](const char* name, std::uint32_t& out) {
     const bool there =
         value.is_object() && value.contains(name) && value[name].is_number_unsigned();
@@ -52,7 +52,7 @@ base::Result<Kept> plain(const json& value, const std::string& path) {
   return kept;
 }
 
-std::string text_of(const Kept& kept) {
+std::string text_of(const AttemptRecord& kept) {
   return json{{"attempts", kept.attempt.number},
               {"preempted", kept.attempt.preempted},
               {"failed", kept.attempt.failed},
@@ -62,13 +62,13 @@ std::string text_of(const Kept& kept) {
          "\n";
 }
 
-base::Result<Kept> read_kept(const std::string& path) {
+base::Result<AttemptRecord> read_kept(const std::string& path) {
   std::ifstream file(path);
-  if (!file && errno == ENOENT) return Kept();
+  if (!file && errno == ENOENT) return AttemptRecord();
   return plain(json::parse(file, nullptr, false), path);
 }
 
-base::Status write_kept(const std::string& path, const Kept& kept) {
+base::Status write_kept(const std::string& path, const AttemptRecord& kept) {
   const std::string text = text_of(kept);
   const std::string part = path + ".part";
   base::Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -108,7 +108,7 @@ std::uint32_t restarts_in(const spec::Environment& environment) {
 base::Result<std::string> count_now(const std::string& path) {
   auto kept = read_kept(path);
   if (!kept.ok()) fail(kept.status().message() + ": the count of attempts starts again at 0", 0);
-  Kept now = kept.ok() ? *kept : Kept();
+  AttemptRecord now = kept.ok() ? *kept : AttemptRecord();
   if (now.running) ++now.attempt.killed;
   ++now.attempt.number;
   now.running = true;

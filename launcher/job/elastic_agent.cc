@@ -39,7 +39,7 @@ void end_job(agent::Agent& agent, const proto::JobDone& done, const process::App
   } else if (!quiet) {
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
-  if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts, resumed);
+  if (done.state_lost) return agent.kill_without_state(done.exit_code, doubtful_hosts, resumed);
   if (done.exit_code != 0 && last > base::Duration::zero())
     return agent.end_within(done.exit_code, last);
   agent.kill(done.exit_code);
@@ -357,27 +357,27 @@ void ElasticAgent::perform_one(const membership::KillMember& effect) {
   if (const auto found = joined_.find(effect.member); found != joined_.end()) {
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
   }
-  if (killed_.try_emplace(effect.member, agent_.loop()).second) look_for_its_end(effect.member);
+  if (killed_.try_emplace(effect.member, agent_.loop()).second) await_end(effect.member);
 }
 
-void ElasticAgent::look_for_its_end(proto::MemberId member) {
+void ElasticAgent::await_end(proto::MemberId member) {
   boost::asio::steady_timer& timer = killed_.at(member);
   timer.expires_after(kTeardown);
   timer.async_wait([this, member](const boost::system::error_code& error) {
-    if (!error) on_still_there(member);
+    if (!error) on_not_ended(member);
   });
 }
 
 // A killed process that hangs in the kernel must not delay the others: treat it as dead once it is
 // stuck.
-void ElasticAgent::on_still_there(proto::MemberId member) {
+void ElasticAgent::on_not_ended(proto::MemberId member) {
   const pid_t pid = process_of(member);
   if (pid == 0) {
     killed_.erase(member);
     return;
   }
   const auto where = process::stuck_in(pid);
-  if (!where) return look_for_its_end(member);
+  if (!where) return await_end(member);
   const std::string what =
       fmt::format("member {} (pid {}) was killed, but {}", member, pid, process::hangs_in(*where));
   const auto effects = core_.on_stuck(member, what);

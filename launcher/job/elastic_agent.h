@@ -104,8 +104,8 @@ class ElasticAgent final : public agent::MembershipJob {
   [[nodiscard]] base::Status adopt(Link& link, proto::MemberId member);
   [[nodiscard]] base::Status watch_joined(proto::MemberId member, pid_t pid);
   void await_joined(proto::MemberId member);
-  void look_for_its_end(proto::MemberId member);
-  void on_still_there(proto::MemberId member);
+  void await_end(proto::MemberId member);
+  void on_not_ended(proto::MemberId member);
   void reaped(const process::MemberExit& exit);
   [[nodiscard]] Link* link_of(proto::MemberId member);
   void poll_finished();

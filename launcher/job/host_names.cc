@@ -100,8 +100,9 @@ NameAnswer ask(const std::string& name) {
 }
 
 // Threads outlive the deadline, so all that they touch is theirs.
-struct Asked {
-  explicit Asked(std::vector<std::string> all) : names(std::move(all)), answers(names.size()) {}
+struct NameLookups {
+  explicit NameLookups(std::vector<std::string> all)
+      : names(std::move(all)), answers(names.size()) {}
   const std::vector<std::string> names;
   std::mutex mutex;
   std::condition_variable changed;
@@ -109,7 +110,7 @@ struct Asked {
   std::vector<NameAnswer> answers;
 };
 
-void ask_some(const std::shared_ptr<Asked>& asked) {
+void ask_some(const std::shared_ptr<NameLookups>& asked) {
   std::unique_lock lock(asked->mutex);
   while (asked->next < asked->names.size()) {
     const std::size_t mine = asked->next++;
@@ -123,7 +124,7 @@ void ask_some(const std::shared_ptr<Asked>& asked) {
 }
 
 std::vector<NameAnswer> ask_all(const std::vector<std::string>& names) {
-  const auto asked = std::make_shared<Asked>(names);
+  const auto asked = std::make_shared<NameLookups>(names);
   for (std::size_t i = 0; i < std::min(kAskers, names.size()); ++i)
     std::thread(ask_some, asked).detach();
   std::unique_lock lock(asked->mutex);

@@ -219,7 +219,7 @@ base::Status check_file_head(std::span<const std::byte> all, const std::string& 
 
 struct Contents {
   std::size_t whole = 0;  // bytes, up to where the file was torn
-  membership::Past past;
+  membership::JournaledState past;
 };
 
 base::Result<Contents> parse(std::span<const std::byte> all, const std::string& path) {
@@ -263,11 +263,11 @@ base::Result<JournalFile> JournalFile::open(const std::string& path) {
   return out;
 }
 
-base::Result<membership::Past> JournalFile::written() const {
+base::Result<membership::JournaledState> JournalFile::written() const {
   if (::lseek(fd_.get(), 0, SEEK_SET) != 0) return base::system_error("lseek", path_, errno);
   REGROUP_ASSIGN_OR_RETURN(const auto all, read_all(fd_.get(), path_));
   auto contents = parse(all, path_);
-  return contents.ok() ? base::Result<membership::Past>(std::move(contents->past))
+  return contents.ok() ? base::Result<membership::JournaledState>(std::move(contents->past))
                        : contents.status();
 }
 

@@ -20,9 +20,9 @@ class JournalFile {
   [[nodiscard]] static base::Result<JournalFile> open(const std::string& path);
 
   // What was in it at open().
-  [[nodiscard]] const membership::Past& past() const { return past_; }
+  [[nodiscard]] const membership::JournaledState& past() const { return past_; }
   // What is in it now, also if its path is gone: others have written, too.
-  [[nodiscard]] base::Result<membership::Past> written() const;
+  [[nodiscard]] base::Result<membership::JournaledState> written() const;
   // Written when it returns ok, and on disk unless it is a sentence or a row of failures: these
   // outlive this process only. What could not be written whole is cut off, so that others can
   // follow it.
@@ -35,7 +35,7 @@ class JournalFile {
   off_t whole_ = 0;  // bytes, up to the last record written
   bool torn_ = false;
   std::string path_;
-  membership::Past past_;
+  membership::JournaledState past_;
 };
 
 }  // namespace regroup::job

@@ -28,8 +28,8 @@ constexpr std::chrono::seconds kFirstPause(1);
 constexpr std::chrono::seconds kLongestPause(30);
 // An agent whose link is silent ends its members after agent::kSilence, one below another dials the
 // controller for a while before.
-constexpr base::Duration kDoubt = agent::kSilence + std::chrono::seconds(1);
-constexpr base::Duration kDoubtBelow =
+constexpr base::Duration kDoubtfulHostWait = agent::kSilence + std::chrono::seconds(1);
+constexpr base::Duration kDoubtfulTreeWait =
     agent::kParentSilence + agent::kOrphanLimit + std::chrono::seconds(1);
 
 // The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending
@@ -72,7 +72,8 @@ base::Duration doubt(const spec::JobSpec& spec, int hosts) {
   if (hosts == 0 || !spec.several_hosts()) return {};
   const std::uint32_t radix = spec.tree_radix.value_or(agent::kRadix);
   const bool deep = radix > 0 && spec.hosts.size() > radix;
-  return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? spec.orphan_timeout : base::Duration::zero());
+  return (deep ? kDoubtfulTreeWait : kDoubtfulHostWait) +
+         (hosts < 0 ? spec.orphan_timeout : base::Duration::zero());
 }
 
 }  // namespace

@@ -61,12 +61,12 @@ void take(MachineParts& parts, Nvml::Found found) {
   parts.links.insert(parts.links.end(), found.links.begin(), found.links.end());
 }
 
-struct Looked {
+struct Discovery {
   base::Result<Machine> machine;
   bool whole = true;  // NVML listed all GPUs
 };
 
-Looked look(const DiscoverOptions& options) {
+Discovery look(const DiscoverOptions& options) {
   bool whole = true;
   MachineParts parts = read_sysfs(options.roots);
   const bool nvidia = std::any_of(

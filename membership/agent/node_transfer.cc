@@ -47,7 +47,7 @@ AgentEffects NodeTransfer::start_target(const proto::StartTarget& order,
   published_ = order.step;
   const bool local = std::ranges::any_of(
       order.sources, [this](const proto::SourceAgent& source) { return source.node == node_; });
-  supply_ = local ? Supply::kLocal : Supply::kNone;
+  origin_ = local ? Origin::kLocal : Origin::kNone;
   if (local && source_.active() && source_.base() == target_.base()) return out;
   if (local || order.sources.empty() || arena.spec().kept_results == 0) {
     report_targets(target_.break_off(arena, "its node cannot fetch the state"), &out);
@@ -57,14 +57,14 @@ AgentEffects NodeTransfer::start_target(const proto::StartTarget& order,
     report_targets(target_.break_off(arena, "the snapshot is in use"), &out);
     return out;
   }
-  supply_ = Supply::kFetched;
+  origin_ = Origin::kFetched;
   out.emplace_back(Fetch{order});
   return out;
 }
 
 AgentEffects NodeTransfer::poll(const shmem::Arena& arena, const proto::World& world, bool* more) {
   AgentEffects out;
-  const bool local = supply_ == Supply::kLocal;
+  const bool local = origin_ == Origin::kLocal;
   *more = source_.poll(arena, consumed());
   if (!source_.broken().empty()) {
     const std::string why = source_.broken();
@@ -89,7 +89,7 @@ AgentEffects NodeTransfer::on_world(const shmem::Arena& arena, const proto::Worl
   AgentEffects out;
   source_.on_world(arena, world, snapshot_read());
   if (!target_.active()) return out;
-  if (supply_ == Supply::kLocal) {
+  if (origin_ == Origin::kLocal) {
     if (!source_.broken().empty()) report_targets(target_.break_off(arena, source_.broken()), &out);
     return out;
   }
@@ -103,14 +103,14 @@ AgentEffects NodeTransfer::on_world(const shmem::Arena& arena, const proto::Worl
 
 AgentEffects NodeTransfer::on_fetch_failed(const shmem::Arena& arena, const std::string& why) {
   AgentEffects out;
-  if (supply_ == Supply::kFetched) supply_ = Supply::kNone;
+  if (origin_ == Origin::kFetched) origin_ = Origin::kNone;
   report_targets(target_.break_off(arena, why), &out);
   return out;
 }
 
 std::optional<StopFetch> NodeTransfer::stop_idle_fetch() {
-  if (target_.active() || supply_ != Supply::kFetched) return std::nullopt;
-  supply_ = Supply::kNone;
+  if (target_.active() || origin_ != Origin::kFetched) return std::nullopt;
+  origin_ = Origin::kNone;
   return StopFetch{};
 }
 
@@ -125,15 +125,15 @@ AgentEffects NodeTransfer::end(const shmem::Arena& arena) {
 }
 
 void NodeTransfer::stop_fetch(AgentEffects* out) {
-  if (supply_ != Supply::kFetched) return;
-  supply_ = Supply::kNone;
+  if (origin_ != Origin::kFetched) return;
+  origin_ = Origin::kNone;
   out->emplace_back(StopFetch{});
 }
 
 // The step up to which results may leave the ring, since every reader, here and elsewhere, has
 // them.
 proto::Step NodeTransfer::consumed() const {
-  const bool here = supply_ == Supply::kLocal && target_.active();
+  const bool here = origin_ == Origin::kLocal && target_.active();
   if (!here && readers_.empty())
     return source_.base().step;  // targets on other nodes are still connecting
   proto::Step least = here ? target_.consumed() : source_.kept_up_to();

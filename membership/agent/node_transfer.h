@@ -76,7 +76,7 @@ class NodeTransfer {
 
  private:
   // The origin of the state for the learners of target_.
-  enum class Supply : std::uint8_t {
+  enum class Origin : std::uint8_t {
     kNone,     // none: there is no target, or the fetch was stopped; fetched_ does not change
     kLocal,    // source_ of this node
     kFetched,  // other nodes, from which the caller fetches: fetched_ is what it has received
@@ -90,7 +90,7 @@ class NodeTransfer {
   TransferSource source_;
   std::map<std::uint64_t, TransferTarget::Received> readers_;  // agents of other nodes
   TransferTarget target_;
-  Supply supply_ = Supply::kNone;
+  Origin origin_ = Origin::kNone;
   TransferTarget::Received fetched_;
   proto::Step published_ = 0;  // value of fetched_.kept_up_to that poll() has published
 };

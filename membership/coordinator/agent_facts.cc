@@ -31,20 +31,20 @@ bool is_agent_message(const proto::Body& body) {
          std::holds_alternative<proto::Failure>(body);
 }
 
-bool may_report(const Known& known, proto::NodeId node, proto::MemberId member) {
+bool may_report(const CoordinatorView& known, proto::NodeId node, proto::MemberId member) {
   const MemberInfo* r = known.members.find(member);
   if (r != nullptr) return r->slot_id.node == node;
   return known.fixed_nodes || member < known.members.reserved_below();
 }
 
-std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId node,
+std::vector<proto::SlotReport> reports_of_host(const CoordinatorView& known, proto::NodeId node,
                                                std::vector<proto::SlotReport> slots) {
   std::erase_if(
       slots, [&](const proto::SlotReport& slot) { return !may_report(known, node, slot.member); });
   return slots;
 }
 
-proto::PeerAddresses addresses_of_host(const Known& known, proto::NodeId node,
+proto::PeerAddresses addresses_of_host(const CoordinatorView& known, proto::NodeId node,
                                        proto::PeerAddresses addresses) {
   std::erase_if(addresses.members, [&](const proto::MemberAddress& entry) {
     const MemberInfo* r = known.members.find(entry.member);
@@ -64,7 +64,7 @@ std::string loss_message(const proto::MemberLost& lost, const std::string& cause
   return named ? lost.why : fmt::format("{}: {}", name, cause);
 }
 
-std::string inconsistency_in(const Known& known, const proto::Body& said) {
+std::string inconsistency_in(const CoordinatorView& known, const proto::Body& said) {
   if (const auto* hello = std::get_if<proto::HelloReply>(&said)) {
     const proto::Generation heard = std::max(hello->world, hello->revoked_up_to);
     if (heard <= known.world.generation + kGenerationTolerance) return "";

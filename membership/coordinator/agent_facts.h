@@ -12,7 +12,7 @@
 namespace regroup::membership {
 
 // The coordinator's state when a message of an agent is checked.
-struct Known {
+struct CoordinatorView {
   const MemberTable& members;
   const proto::World& world;
   proto::Generation highest = 0;  // the highest generation that was announced to any agent
@@ -24,17 +24,20 @@ struct Known {
 [[nodiscard]] bool is_agent_message(const proto::Body& body);
 // True if `member` runs on `node`, or is unknown and may have been started by an earlier
 // incarnation, whose journal reserved its id.
-[[nodiscard]] bool may_report(const Known& known, proto::NodeId node, proto::MemberId member);
+[[nodiscard]] bool may_report(const CoordinatorView& known, proto::NodeId node,
+                              proto::MemberId member);
 // The reports of slots and the addresses among the given ones that `node` may report.
-[[nodiscard]] std::vector<proto::SlotReport> reports_of_host(const Known& known, proto::NodeId node,
+[[nodiscard]] std::vector<proto::SlotReport> reports_of_host(const CoordinatorView& known,
+                                                             proto::NodeId node,
                                                              std::vector<proto::SlotReport> slots);
-[[nodiscard]] proto::PeerAddresses addresses_of_host(const Known& known, proto::NodeId node,
+[[nodiscard]] proto::PeerAddresses addresses_of_host(const CoordinatorView& known,
+                                                     proto::NodeId node,
                                                      proto::PeerAddresses addresses);
 // True if a member of `world` runs, or ran, on `node`.
 [[nodiscard]] bool has_member_on(const proto::World& world, proto::NodeId node);
 // The agent's message about a member's end if it names that member, else one made of `cause`.
 [[nodiscard]] std::string loss_message(const proto::MemberLost& lost, const std::string& cause);
 // Checks generation numbers that no agent can know: "says that ...", or empty if they are possible.
-[[nodiscard]] std::string inconsistency_in(const Known& known, const proto::Body& said);
+[[nodiscard]] std::string inconsistency_in(const CoordinatorView& known, const proto::Body& said);
 
 }  // namespace regroup::membership

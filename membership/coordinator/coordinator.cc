@@ -9,7 +9,8 @@
 
 namespace regroup::membership {
 
-Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past)
+Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation,
+                         JournaledState past)
     : policy_(policy),
       job_(std::move(job)),
       incarnation_(incarnation),
@@ -27,7 +28,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnat
   restore(past);
 }
 
-void Coordinator::restore(const Past& past) {
+void Coordinator::restore(const JournaledState& past) {
   if (past.world) {
     world_ = *past.world;
     highest_ = world_.generation;

@@ -38,7 +38,7 @@ class Coordinator {
  public:
   // `past`: the journal. With a World in it, or an incarnation above 1, members may be running: the
   // coordinator first sends Hello to all agents. Incarnations begin at 1 and grow at each restart.
-  Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past = {});
+  Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, JournaledState past = {});
 
   // From agents: facts about members, Report, HelloReply, SourceStatus, TargetStatus. From the
   // driver, which closes the link of a node that is sent a NodeLost: NodeUp, NodeSilent, NodeLost,
@@ -80,14 +80,14 @@ class Coordinator {
   void kill_member(MemberInfo* member, EndedBy by, const std::string& cause);
   [[nodiscard]] RequestTerms request_terms() const;
   // The journal.
-  void restore(const Past& past);
+  void restore(const JournaledState& past);
   [[nodiscard]] Intent intent() const;
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);
   // The call in progress.
   void pass_to(base::TimePoint now);
   [[nodiscard]] Effects finish_call();
-  [[nodiscard]] Known known() const {
+  [[nodiscard]] CoordinatorView known() const {
     return {members_, world_, highest_, !job_.driver_reports_nodes()};
   }
   [[nodiscard]] Policy policy_now() const;
@@ -128,13 +128,13 @@ class Coordinator {
   void relaunch();
   void dismiss_launch();
   void enforce_limits();
-  [[nodiscard]] Limits::Situation limited() const;
+  [[nodiscard]] Limits::Circumstances limited() const;
   void end_unready(MemberInfo* member);
   void watch_progress();
   void shrink();
   void ask_to_leave(MemberInfo* member);
   void dismiss(MemberInfo* member, bool gently, const std::string& reason);
-  void turn_away(MemberInfo* member, const std::string& reason);
+  void refuse_member(MemberInfo* member, const std::string& reason);
 
   // From one World to the next, and the end: coordinator_regroup.cc.
   void advance();

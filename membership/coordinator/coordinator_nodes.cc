@@ -205,7 +205,7 @@ bool Coordinator::accept_declaration(MemberInfo* r, const proto::Join& join) {
   if (status.ok()) return true;
   outbox_.note(status.message());
   r->failure = {r->id, refusal_kind(join, *declared_), "", status.message()};
-  turn_away(r, status.message());
+  refuse_member(r, status.message());
   return false;
 }
 

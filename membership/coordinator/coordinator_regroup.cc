@@ -228,12 +228,12 @@ void Coordinator::end_if_over() {
   }
   const auto over = how_it_ended(now_, world_, members_, progress_since_);
   if (!over) return;
-  switch (over->how) {
-    case JobEnd::How::kFinished:
+  switch (over->kind) {
+    case JobEnd::Kind::kFinished:
       return end(over->exit_code, over->sentence);
-    case JobEnd::How::kLost:
+    case JobEnd::Kind::kLost:
       return fail(over->sentence, StateLeft::kNone);
-    case JobEnd::How::kLeftOnNotice:
+    case JobEnd::Kind::kLeftOnNotice:
       return end_on_notice(over->sentence);
   }
 }

@@ -99,8 +99,8 @@ void Coordinator::enforce_limits() {
   }
   for (const proto::MemberId id : std::set(members_.waiting_to_leave()))
     ask_to_leave(members_.edit(id));
-  if (due.straggling == Limits::Straggling::kQuery) outbox_.send_to_all(proto::Query{});
-  if (due.straggling == Limits::Straggling::kRegroup)
+  if (due.straggling == Limits::StragglerAction::kQuery) outbox_.send_to_all(proto::Query{});
+  if (due.straggling == Limits::StragglerAction::kRegroup)
     start_regroup("some members have finished, others do not know it yet");
   if (!due.query) return;
   // A leaving member may be replaced once a copy is proved.
@@ -109,8 +109,8 @@ void Coordinator::enforce_limits() {
   watch_progress();
 }
 
-Limits::Situation Coordinator::limited() const {
-  Limits::Situation at{
+Limits::Circumstances Coordinator::limited() const {
+  Limits::Circumstances at{
       .has_world = world_.generation > 0, .steady = stage_ == Stage::kSteady, .least = least()};
   if (launch_.joined()) at.joined_at = launch_.joined_at();
   return at;
@@ -121,7 +121,7 @@ void Coordinator::end_unready(MemberInfo* member) {
       std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
   outbox_.note(fmt::format("member {} was not ready within {} s", member->id, seconds));
   member->cause = fmt::format("not being ready within {} s", seconds);
-  turn_away(member, "not ready in time");
+  refuse_member(member, "not ready in time");
   if (!done() && world_.generation == 0 && members_.staying() < policy_.min) {
     end(1, fmt::format("member {} was not ready within {} s: {} of at least {}", member->id,
                        seconds, members_.staying(), base::counted(policy_.min, "member")));
@@ -207,7 +207,7 @@ void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& re
 
 // A member that cannot become ready: its slot is charged with the failure, unless a user has killed
 // it.
-void Coordinator::turn_away(MemberInfo* member, const std::string& reason) {
+void Coordinator::refuse_member(MemberInfo* member, const std::string& reason) {
   const bool failed = member->ended_by != EndedBy::kUser;
   dismiss(member, false, reason);
   not_replaced(*member);

@@ -22,16 +22,16 @@ std::optional<JobEnd> how_it_ended(base::TimePoint now, const proto::World& worl
     if (r.finished && status == 0) status = r.status.value_or(0);
   }
   if (members.any_finished()) {
-    return JobEnd{JobEnd::How::kFinished, status,
+    return JobEnd{JobEnd::Kind::kFinished, status,
                   status == 0
                       ? "finished"
                       : fmt::format("a member ended with status {} after finish()", status)};
   }
-  if (!lost) return JobEnd{JobEnd::How::kLeftOnNotice, 0, "all members left on notice"};
+  if (!lost) return JobEnd{JobEnd::Kind::kLeftOnNotice, 0, "all members left on notice"};
   const std::string what =
       well ? "the program ended without session.finish(), with status 0, in all members of"
            : "all members of";
-  return JobEnd{JobEnd::How::kLost, 0,
+  return JobEnd{JobEnd::Kind::kLost, 0,
                 fmt::format("{} generation {}{}", what, world.generation, well ? "" : " are lost")};
 }
 

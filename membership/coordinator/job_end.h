@@ -15,12 +15,12 @@
 namespace regroup::membership {
 
 struct JobEnd {
-  enum class How : std::uint8_t {
+  enum class Kind : std::uint8_t {
     kFinished,      // by session.finish(), with `exit_code`
     kLost,          // all members are lost: the job fails
     kLeftOnNotice,  // what is left stands at a step boundary
   };
-  How how = How::kFinished;
+  Kind kind = Kind::kFinished;
   std::int32_t exit_code = 0;  // of a member that has finished
   std::string sentence;
 };

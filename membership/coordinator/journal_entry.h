@@ -48,7 +48,7 @@ using JournalEntry = std::variant<proto::World, Intent, JobEvent, FailureStreak>
 inline constexpr std::size_t kMostSentences = 20;
 
 // What a restarted coordinator needs of a journal: the newest World, intent and failure row.
-struct Past {
+struct JournaledState {
   std::optional<proto::World> world;
   std::optional<Intent> intent;
   std::deque<JobEvent> sentences;  // the last kMostSentences

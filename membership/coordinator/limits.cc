@@ -38,7 +38,7 @@ Limits::Limits(const Policy& policy)
       wait_(policy.min_members_timeout),
       ready_timeout_(policy.ready_timeout) {}
 
-Limits::Due Limits::due(base::TimePoint now, const Situation& at, MemberTable* members) {
+Limits::Due Limits::due(base::TimePoint now, const Circumstances& at, MemberTable* members) {
   watch_minimum(now, at, *members);
   if (below_min_since_ && now >= *below_min_since_ + wait_) {
     return {.end = fmt::format("{} of at least {} for {} s (--min-members-timeout)",
@@ -57,7 +57,8 @@ Limits::Due Limits::due(base::TimePoint now, const Situation& at, MemberTable* m
   return due;
 }
 
-void Limits::watch_minimum(base::TimePoint now, const Situation& at, const MemberTable& members) {
+void Limits::watch_minimum(base::TimePoint now, const Circumstances& at,
+                           const MemberTable& members) {
   const bool plain = !at.joined_at || members.any_finished();
   const auto able = at.has_world ? members.count(MemberState::kWarm, MemberState::kDraining)
                                  : members.count(MemberState::kStarting, MemberState::kWarm);
@@ -85,17 +86,17 @@ std::vector<proto::MemberId> Limits::unready(base::TimePoint now, base::TimePoin
   return out;
 }
 
-Limits::Straggling Limits::straggling(base::TimePoint now, const Situation& at,
-                                      const MemberTable& members) {
+Limits::StragglerAction Limits::straggling(base::TimePoint now, const Circumstances& at,
+                                           const MemberTable& members) {
   if (!at.steady || !members.any_unfinished() || !members.any_finished()) {
     straggling_since_.reset();
-    return Straggling::kNone;
+    return StragglerAction::kNone;
   }
   if (!straggling_since_) {
     straggling_since_ = now;
-    return Straggling::kQuery;
+    return StragglerAction::kQuery;
   }
-  return now >= *straggling_since_ + kSecond ? Straggling::kRegroup : Straggling::kNone;
+  return now >= *straggling_since_ + kSecond ? StragglerAction::kRegroup : StragglerAction::kNone;
 }
 
 void Limits::started(base::TimePoint now) {

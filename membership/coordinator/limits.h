@@ -22,7 +22,7 @@ class Limits {
   explicit Limits(const Policy& policy);
 
   // What the limits apply to.
-  struct Situation {
+  struct Circumstances {
     bool has_world = false;  // World 1 was formed
     bool steady = false;     // and no regroup is in progress
     // When the first member has joined. None: the job is launched, for which it has any time.
@@ -32,7 +32,7 @@ class Limits {
 
   // What to do about members that wait for one that has finished and exited: they need a new World
   // to learn that everything is committed.
-  enum class Straggling : std::uint8_t {
+  enum class StragglerAction : std::uint8_t {
     kNone,
     kQuery,   // ask all members once: they may know it, and their agents have not said so yet
     kRegroup  // a second later some still do not know it
@@ -43,13 +43,13 @@ class Limits {
     std::vector<proto::MemberId> kill;     // they did not exit in time: SIGKILL
     std::optional<std::string> end;        // why the job ends now; nothing below is set then
     std::vector<proto::MemberId> unready;  // these starting members were not ready in time
-    Straggling straggling = Straggling::kNone;
+    StragglerAction straggling = StragglerAction::kNone;
     bool query = false;  // all members are to be asked how far they are; then call queried()
   };
   // What is due at `now`. A MemberInfo::kill_at that has passed is reset, and every limit is said
   // to be due once. Call it whenever a member has changed: a limit begins when the call sees what
   // it limits.
-  [[nodiscard]] Due due(base::TimePoint now, const Situation& at, MemberTable* members);
+  [[nodiscard]] Due due(base::TimePoint now, const Circumstances& at, MemberTable* members);
 
   // A process was started at `now`, or found running by a restarted coordinator.
   void started(base::TimePoint now);
@@ -67,11 +67,11 @@ class Limits {
   [[nodiscard]] std::optional<base::TimePoint> next_change(base::TimePoint now) const;
 
  private:
-  void watch_minimum(base::TimePoint now, const Situation& at, const MemberTable& members);
+  void watch_minimum(base::TimePoint now, const Circumstances& at, const MemberTable& members);
   [[nodiscard]] std::vector<proto::MemberId> unready(base::TimePoint now, base::TimePoint joined_at,
                                                      const MemberTable& members);
-  [[nodiscard]] Straggling straggling(base::TimePoint now, const Situation& at,
-                                      const MemberTable& members);
+  [[nodiscard]] StragglerAction straggling(base::TimePoint now, const Circumstances& at,
+                                           const MemberTable& members);
 
   // Constant after construction.
   const std::uint32_t min_;

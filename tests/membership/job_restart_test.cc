@@ -53,7 +53,7 @@ TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
 TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
   proto::World w{
       .incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
-  Coordinator coordinator({.shards = 2}, {}, 2, Past{.world = w});
+  Coordinator coordinator({.shards = 2}, {}, 2, JournaledState{.world = w});
   const base::TimePoint now{seconds(5)};
   const auto begin = coordinator.tick(now);
   EXPECT_TRUE(std::holds_alternative<proto::Hello>(std::get<ToAgent>(begin.at(1)).body));

@@ -31,7 +31,8 @@ class RulesTest : public testing::Test {
         .shards = 2,
         .members = {{.id = 4, .slot_id = {0, 0}}, {.id = 5, .slot_id = {1, 0}}},
         .plan = {{0, 0}, {1, 0}}};
-    coordinator_.emplace(Policy{.shards = 2}, JobInfo{.nodes = {0, 1}}, 2, Past{.world = world});
+    coordinator_.emplace(Policy{.shards = 2}, JobInfo{.nodes = {0, 1}}, 2,
+                         JournaledState{.world = world});
     EXPECT_EQ(nodes_told<proto::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
   }
   Effects from(proto::NodeId node, proto::Body body) {

@@ -76,7 +76,7 @@ class SimJob {
   std::optional<Coordinator> coordinator;
   std::map<proto::MemberId, SimMember> members;
   std::optional<proto::World> journal;  // the newest World in the journal
-  Past past;                            // everything in the journal
+  JournaledState past;                  // everything in the journal
   std::vector<proto::World> worlds;
   std::optional<Done> end;
   std::vector<std::string> says;

@@ -35,7 +35,8 @@ std::vector<std::pair<proto::NodeId, B>> told(const Effects& effects) {
 // A job on three hosts of one slot each, as many members as `target`.
 class AgentFactsTest : public testing::Test {
  protected:
-  Effects begin(std::uint32_t target, Past past = {}, proto::Incarnation incarnation = 1) {
+  Effects begin(std::uint32_t target, JournaledState past = {},
+                proto::Incarnation incarnation = 1) {
     incarnation_ = incarnation;
     Policy policy{.min = 1, .max = 3, .target = target, .shards = 2};
     policy.kept_results = 4;
@@ -56,7 +57,7 @@ class AgentFactsTest : public testing::Test {
   }
   // An incarnation that finds World 3, of members 4 on a and 5 on b.
   void restart(proto::MemberId promised = 0, std::uint32_t target = 2) {
-    Past past;
+    JournaledState past;
     past.world =
         proto::World{.incarnation = 1,
                      .generation = 3,

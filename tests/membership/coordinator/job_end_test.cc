@@ -7,7 +7,6 @@ namespace regroup::membership {
 namespace {
 
 using std::chrono::seconds;
-using How = JobEnd::How;
 
 const base::TimePoint kNow{seconds(1000)};
 
@@ -42,13 +41,13 @@ TEST_F(End, TheExitStatusIsWaitedForSomeTime) {
   EXPECT_FALSE(end().has_value());
   const auto late = end(kNow + kStatusWait);
   ASSERT_TRUE(late.has_value());
-  EXPECT_EQ(late->how, How::kLost);
+  EXPECT_EQ(late->kind, JobEnd::Kind::kLost);
   EXPECT_EQ(late->sentence, "all members of generation 4 are lost");
 }
 
 TEST_F(End, StatusZeroWithoutFinishIsNoSuccess) {
   for (const proto::MemberId id : {0, 1}) reap(id, 0);
-  EXPECT_EQ(end()->how, How::kLost);
+  EXPECT_EQ(end()->kind, JobEnd::Kind::kLost);
   EXPECT_EQ(end()->sentence,
             "the program ended without session.finish(), with status 0, in all members of "
             "generation 4");
@@ -56,7 +55,7 @@ TEST_F(End, StatusZeroWithoutFinishIsNoSuccess) {
 
 TEST_F(End, FinishedMembersDecideTheStatus) {
   for (const proto::MemberId id : {0, 1}) reap(id, 0, true);
-  EXPECT_EQ(end()->how, How::kFinished);
+  EXPECT_EQ(end()->kind, JobEnd::Kind::kFinished);
   EXPECT_EQ(end()->exit_code, 0);
   members_.edit(1)->status = 3;
   EXPECT_EQ(end()->exit_code, 3);
@@ -64,7 +63,7 @@ TEST_F(End, FinishedMembersDecideTheStatus) {
 
 TEST_F(End, MembersThatLeftOnNoticeAreNotLost) {
   for (const proto::MemberId id : {0, 1}) members_.edit(id)->state = MemberState::kDrained;
-  EXPECT_EQ(end()->how, How::kLeftOnNotice);
+  EXPECT_EQ(end()->kind, JobEnd::Kind::kLeftOnNotice);
 }
 
 TEST_F(End, AFailedJobEndsWithTheStatusOfTheMemberThatFailedFirst) {

@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Straggling = Limits::Straggling;
+using StragglerAction = Limits::StragglerAction;
 
 class LimitsTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class LimitsTest : public testing::Test {
   Policy policy_{
       .min = 2, .max = 4, .min_members_timeout = seconds(30), .ready_timeout = seconds(60)};
   Limits limits_{policy_};
-  Limits::Situation situation_{
+  Limits::Circumstances situation_{
       .has_world = true, .steady = true, .joined_at = at(0), .least = policy_.min};
   MemberTable members_;
 };
@@ -119,18 +119,18 @@ TEST_F(LimitsTest, AWorldOfFixedSizeEndsWithoutOneOfItsRanks) {
 TEST_F(LimitsTest, MembersThatDoNotKnowOfAFinishAreAskedAndThenRegrouped) {
   add(MemberState::kActive).finished = true;
   add(MemberState::kActive);
-  EXPECT_EQ(due(0).straggling, Straggling::kQuery);
+  EXPECT_EQ(due(0).straggling, StragglerAction::kQuery);
   EXPECT_EQ(limits_.due(at(0) + milliseconds(900), situation_, &members_).straggling,
-            Straggling::kNone);
-  EXPECT_EQ(due(1).straggling, Straggling::kRegroup);
+            StragglerAction::kNone);
+  EXPECT_EQ(due(1).straggling, StragglerAction::kRegroup);
   situation_.steady = false;
-  EXPECT_EQ(due(2).straggling, Straggling::kNone);
+  EXPECT_EQ(due(2).straggling, StragglerAction::kNone);
   situation_.steady = true;
-  EXPECT_EQ(due(3).straggling, Straggling::kQuery) << "in the next World from the beginning";
+  EXPECT_EQ(due(3).straggling, StragglerAction::kQuery) << "in the next World from the beginning";
   limits_.enter_world();
-  EXPECT_EQ(due(4).straggling, Straggling::kQuery);
+  EXPECT_EQ(due(4).straggling, StragglerAction::kQuery);
   members_.edit(1)->finished = true;
-  EXPECT_EQ(due(9).straggling, Straggling::kNone);
+  EXPECT_EQ(due(9).straggling, StragglerAction::kNone);
 }
 
 TEST_F(LimitsTest, MembersAreAskedEachSecondAndOftenerWhileOneWaitsToLeave) {
