@@ -50,7 +50,9 @@ class Checkpoint {
 };
 
 struct Progress {
-  std::uint64_t done = 0, total = 0;  // bytes
+  // Bytes.
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;
 };
 using OnProgress = std::function<void(const Progress&)>;  // may be empty
 

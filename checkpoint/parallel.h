@@ -26,7 +26,8 @@ template <class Work>
 void run_parallel(std::uint64_t threads, const Work& work) {
   std::vector<std::jthread> others;
   if (threads > 1) {
-    sigset_t all, before;
+    sigset_t all;
+    sigset_t before;
     ::sigfillset(&all);
     for (const int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL})
       ::sigdelset(&all, own);  // raised by the thread itself

@@ -16,12 +16,14 @@ namespace regroup::elastic {
 
 // The checkpoint to resume from, and when the next one is due.
 struct Checkpointing {
-  proto::Step every = 0;           // interval in steps; 0: no checkpoints
-  std::string resume_from;         // folder of the checkpoint to resume from; empty: none
-  std::string model, fingerprint;  // as declared at the join, without the number of epochs
-  std::string resume_local = {};   // directory where this host may have a copy of it; "": none
-  std::string job = {};            // the job that owns that directory
-  bool compared = false;           // a save counts only once confirm_save() says states are equal
+  proto::Step every = 0;    // interval in steps; 0: no checkpoints
+  std::string resume_from;  // folder of the checkpoint to resume from; empty: none
+  // As declared at the join, without the number of epochs.
+  std::string model;
+  std::string fingerprint;
+  std::string resume_local = {};  // directory where this host may have a copy of it; "": none
+  std::string job = {};           // the job that owns that directory
+  bool compared = false;          // a save counts only once confirm_save() says states are equal
 };
 
 // The places in the save area of this member's part of a state. Planned before the step that
@@ -35,7 +37,9 @@ struct SavePlan {
   };
   struct Place {
     std::string name;
-    std::uint64_t at = 0, bytes = 0;  // in the save area
+    // In the save area.
+    std::uint64_t at = 0;
+    std::uint64_t bytes = 0;
   };
   proto::Step step = 0;
   std::vector<Part> parts;

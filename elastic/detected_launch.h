@@ -55,7 +55,8 @@ using Variable = std::function<std::string(const std::string& name)>;
 
 // A descendant of the launcher.
 struct Descendant {
-  pid_t pid = 0, parent = 0;
+  pid_t pid = 0;
+  pid_t parent = 0;
   bool ended = false;                              // a zombie
   std::map<std::string, std::string> environment;  // as it was started; empty if that is hidden
 };

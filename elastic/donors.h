@@ -30,7 +30,9 @@ namespace regroup::elastic {
 [[nodiscard]] std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node);
 
 struct Chunks {
-  std::uint64_t begin = 0, end = 0;  // of shmem::kSnapshotChunk bytes each
+  // Of shmem::kSnapshotChunk bytes each.
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
 };
 [[nodiscard]] constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
   return (bytes + shmem::kSnapshotChunk - 1) / shmem::kSnapshotChunk;

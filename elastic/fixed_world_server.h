@@ -78,13 +78,15 @@ class FixedWorldServer {
   void settle();
 
   const FixedWorldServerOptions options_;
-  const base::Fd listener_, stop_;  // stop_: an eventfd
+  const base::Fd listener_;
+  const base::Fd stop_;  // an eventfd
   membership::AgentCore agent_;
   membership::Coordinator coordinator_;
   std::map<std::uint64_t, Link> links_;
   std::uint64_t last_link_ = 0;
   std::map<proto::MemberId, proto::SlotIndex> slots_;  // of members that have one
-  std::deque<proto::Body> to_coordinator_, to_agent_;
+  std::deque<proto::Body> to_coordinator_;
+  std::deque<proto::Body> to_agent_;
   RankWatch watch_;
   base::TimePoint next_check_{};
   std::optional<std::string> failed_;  // why

@@ -7,11 +7,20 @@
 namespace regroup::elastic {
 
 struct SgdScalars {
-  float minus_lr, momentum, new_share, weight_decay;  // new_share: 1 - dampening
-  bool nesterov, first;
+  float minus_lr;
+  float momentum;
+  float new_share;  // 1 - dampening
+  float weight_decay;
+  bool nesterov;
+  bool first;
 };
 struct AdamScalars {
-  float new_first, keep_second, new_second, correction, epsilon, minus_step_size;
+  float new_first;
+  float keep_second;
+  float new_second;
+  float correction;
+  float epsilon;
+  float minus_step_size;
   float weight_decay;  // added to the gradient
   float shrink;        // of the parameter before the step: 1 - lr * weight decay of AdamW, else 1
 };

@@ -46,7 +46,8 @@ struct Described {
 
 // The bytes of the area that member `mine` of `all` copies.
 struct ShareRange {
-  std::uint64_t begin = 0, end = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
 };
 [[nodiscard]] ShareRange share_range(const SaveLayout& layout, std::size_t mine, std::size_t all);
 

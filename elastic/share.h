@@ -14,7 +14,8 @@ namespace regroup::elastic {
 
 struct Share {
   Share(const shmem::Arena& arena, Chunks chunks, std::uint64_t used);
-  std::span<std::byte> crcs, data;
+  std::span<std::byte> crcs;
+  std::span<std::byte> data;
 };
 
 // Checks the length of the state as sent by rank `from` against `expected`, the length that earlier

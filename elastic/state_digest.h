@@ -30,7 +30,8 @@ class StateDigest {
 
  private:
   struct Part {
-    std::string name, value;
+    std::string name;
+    std::string value;
     std::uint32_t crc_to_here = 0;  // of this part and all before it
   };
   void add(const StatePart& part);

@@ -138,8 +138,10 @@ struct Verdict {
 
 // The counts of a roster.
 struct MemberCounts {
-  bool started = false;                                // a World exists
-  std::uint32_t starting = 0, warm = 0, learning = 0;  // warm: without learners
+  bool started = false;  // a World exists
+  std::uint32_t starting = 0;
+  std::uint32_t warm = 0;  // without learners
+  std::uint32_t learning = 0;
   std::uint32_t staying = 0;   // members of the World that will be in the next one
   std::uint32_t in_world = 0;  // members that take part in the World
   std::uint32_t breaking = 0;  // members that have drained, or were lost before they finished

@@ -24,7 +24,9 @@ struct Header {
   std::uint32_t slot_shape;
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
-  std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
+  std::atomic<std::uint64_t> snapshot_used;
+  std::atomic<std::uint64_t> snapshot_at;
+  std::atomic<std::uint64_t> save;
   std::atomic<std::uint32_t> reserving;  // slot + 1 of the member that reserves memory; 0: none
   std::atomic<std::uint32_t> shared;     // 1: the parts that all slots share are reserved
   std::atomic<std::uint64_t> pieces;     // number of pieces reserved so far: a sign of progress

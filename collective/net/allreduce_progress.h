@@ -52,7 +52,8 @@ class BlockGrid {
   [[nodiscard]] Range elements_of(proto::Interval blocks) const;
 
  private:
-  std::size_t elements_, width_;
+  std::size_t elements_;
+  std::size_t width_;
 };
 
 }  // namespace regroup::collective::net

@@ -117,7 +117,9 @@ class SlotRing {
 
  private:
   struct Ring {
-    std::size_t begin, end, next;
+    std::size_t begin;
+    std::size_t end;
+    std::size_t next;
   };
   Ring middle_{}, large_{};
   std::size_t max_middle_ = 0;

@@ -34,7 +34,9 @@ struct PeerAddress {
 // others). Empty if no named interface has an address: `devices` is empty or names RDMA devices.
 [[nodiscard]] std::vector<PeerAddress> addresses_of_devices(std::string_view devices);
 struct PortRange {
-  std::uint16_t first = 0, last = 0;  // both 0: any port
+  // Both 0: any port.
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
 };
 // Parses UCX_TCP_PORT_RANGE: "A-B"; "0" and "" mean any port. Else kInvalidArgument.
 [[nodiscard]] base::Result<PortRange> read_port_range(std::string_view text);

@@ -28,7 +28,8 @@ struct SgdOptions {
 // default weight_decay in PyTorch is 0.01.
 struct AdamOptions {
   double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
   bool decoupled = false;  // weight decay as AdamW has it

@@ -38,7 +38,8 @@ using SpawnerFactory = std::function<std::unique_ptr<agent::Spawner>(
 // `after`, or by the Spawner that `make` returns. `make` is called once for each `before`, which
 // then is only a key.
 struct HostAccess {
-  std::vector<std::string> before, after;
+  std::vector<std::string> before;
+  std::vector<std::string> after;
   std::string address;
   SpawnerFactory make = {};
 };
@@ -49,9 +50,12 @@ struct ChildrenOptions {
   proto::NodeId self = 0;  // node id of this process
   std::string from;  // suffix of messages about an agent that did not start: "" or " (from NAME)"
   std::shared_ptr<const transport::JobSecret> secret;
-  spec::Environment environment;         // of ssh
-  std::vector<std::string> ssh{"ssh"};   // the command that reaches a host without a HostAccess
-  std::string program, preferred, wdir;  // of agents
+  spec::Environment environment;        // of ssh
+  std::vector<std::string> ssh{"ssh"};  // the command that reaches a host without a HostAccess
+  // Of agents.
+  std::string program;
+  std::string preferred;
+  std::string wdir;
   // From the start of an agent's ssh until its first message. If more than kMany agents are late at
   // the same time, each gets up to twice that as long as others make progress.
   base::Duration limit = std::chrono::seconds(5);
@@ -116,8 +120,9 @@ class Children {
     std::optional<std::chrono::steady_clock::time_point> began;  // start of its limit
     std::unique_ptr<Link> link;
     HeartbeatMonitor monitor;
-    bool heard = false, over = false;  // heard: its first message has arrived; over: lost or ended
-    bool runs;                         // its local process (ssh, for example) runs
+    bool heard = false;  // its first message has arrived
+    bool over = false;   // lost or ended
+    bool runs;           // its local process (ssh, for example) runs
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] base::Status listen();
@@ -147,7 +152,8 @@ class Children {
   std::vector<std::unique_ptr<Link>> refused_;  // connections that get EndAgent and are closed
   boost::asio::steady_timer heartbeat_timer_;
   std::chrono::steady_clock::time_point moved_;  // last progress of any starting child
-  bool watching_ = false, paused_ = false;
+  bool watching_ = false;
+  bool paused_ = false;
 };
 
 }  // namespace regroup::agent

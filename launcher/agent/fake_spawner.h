@@ -77,7 +77,9 @@ class FakeSpawner final : public Spawner {
 
  private:
   struct Host {
-    base::Status fails, leaves;  // ok: not set
+    // ok: not set.
+    base::Status fails;
+    base::Status leaves;
     base::Duration delay{};
     bool stays = false;
   };
@@ -85,7 +87,8 @@ class FakeSpawner final : public Spawner {
     Agent(boost::asio::io_context& loop, std::string h) : host(std::move(h)), timer(loop) {}
     std::string host;
     boost::asio::steady_timer timer;
-    bool begun = false, up = false;
+    bool begun = false;
+    bool up = false;
   };
 
   void fill() {

@@ -59,7 +59,8 @@ struct Setup {
   std::string name;
   spec::OutputRequest output;
   spec::StdinRequest stdin_to;
-  bool verbose = false, quiet = false;
+  bool verbose = false;
+  bool quiet = false;
   bool services = false;  // run regroup-pmi for MPI programs
   bool usage = false;     // report resource usage
   spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;

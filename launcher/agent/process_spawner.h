@@ -66,7 +66,8 @@ class ProcessSpawner final : public Spawner {
     AgentOrder order;
     boost::asio::steady_timer timer;
     std::shared_ptr<process::PipedProcess> process;
-    bool up = false, late = false;
+    bool up = false;
+    bool late = false;
     Answer answer = Answer::kNone;
     std::vector<std::string> held;  // lines before `up`
     std::string last_line;

@@ -63,7 +63,8 @@ class Relay {
   Router router_;  // of the subtree of this agent
   std::unique_ptr<Children> children_;
   std::function<void()> then_;
-  bool closed_ = false, waiting_ = false;
+  bool closed_ = false;
+  bool waiting_ = false;
 };
 
 }  // namespace regroup::agent

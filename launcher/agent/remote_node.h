@@ -101,7 +101,8 @@ class RemoteNode final : public Node {
   void end(const base::Status& why);
 
   boost::asio::io_context& loop_;
-  const std::string name_, version_;
+  const std::string name_;
+  const std::string version_;
   const Events events_;
   State state_ = State::kStarting;
   Hello facts_;

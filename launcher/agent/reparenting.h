@@ -46,7 +46,8 @@ class Reparenting {
   void retry(const base::Status& why);
 
   boost::asio::io_context& loop_;
-  const std::string job_, endpoints_;
+  const std::string job_;
+  const std::string endpoints_;
   const proto::NodeId node_;
   const std::shared_ptr<const transport::JobSecret> secret_;
   const Events events_;

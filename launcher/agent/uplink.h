@@ -72,7 +72,8 @@ class Uplink {
   void fail(const base::Status& why);
 
   const proto::NodeId node_;
-  bool below_, reparenting_ = false;
+  bool below_;
+  bool reparenting_ = false;
   std::optional<ReliableSession> session_;
   Link::Handlers handlers_;
   std::function<void()> reparented_ = [] {};

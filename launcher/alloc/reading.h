@@ -30,7 +30,8 @@ struct AllocInput {
 // The command that starts an agent on a host: the words `before`, the host's address, the words
 // `after`, then a shell command.
 struct Reach {
-  std::vector<std::string> before, after;
+  std::vector<std::string> before;
+  std::vector<std::string> after;
   std::string title = {};  // name for the user, instead of a long `before`
   bool operator==(const Reach&) const = default;
 };

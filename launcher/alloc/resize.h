@@ -25,8 +25,10 @@ struct Growth {
   std::uint32_t slots = 1;
   std::vector<std::string> has;  // the job's hosts
   std::string head;              // the one of them that granted hosts connect to
-  std::string program, socket;   // regroup and the job's socket on `head`, as words for a shell
-  std::string script;            // path for a script, if the allocator starts one
+  // regroup and the job's socket on `head`, as words for a shell.
+  std::string program;
+  std::string socket;
+  std::string script;  // path for a script, if the allocator starts one
 };
 [[nodiscard]] AllocatorRequest slurm_grow(const AllocInput& input, const Growth& growth);
 [[nodiscard]] AllocatorRequest lsf_grow(const AllocInput& input, const Growth& growth);
@@ -47,8 +49,10 @@ struct Growth {
 // LSF's parameters for the notification command of a resize.
 struct ResizeEvent {
   bool grow = false;
-  std::vector<Host> hosts;     // the slots that were added, or that the job must release
-  int taken = 0, refused = 1;  // exit statuses with which the command accepts or refuses
+  std::vector<Host> hosts;  // the slots that were added, or that the job must release
+  // Exit statuses with which the command accepts or refuses.
+  int taken = 0;
+  int refused = 1;
 };
 // kInvalidArgument names a malformed variable. kUnavailable: LSF has not started this process as a
 // notification command.

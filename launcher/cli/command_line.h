@@ -30,7 +30,9 @@ enum class Verb : std::uint8_t {
 struct ControlRequest {
   std::string job;           // "": the user's only one
   std::uint32_t number = 0;  // members of resize, or a member's id
-  bool json = false, follow = false, prometheus = false;
+  bool json = false;
+  bool follow = false;
+  bool prometheus = false;
 };
 
 struct CommandLine {

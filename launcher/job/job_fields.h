@@ -25,7 +25,9 @@ struct Field {
   const char* name;
   FieldKind kind;
   bool required;
-  double least, most;  // of a number
+  // Of a number.
+  double least;
+  double most;
   const char* about;
 };
 

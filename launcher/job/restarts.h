@@ -69,7 +69,8 @@ class Restarts {
   const spec::JobSpec& spec_;
   const std::uint32_t most_;
   const base::TimePoint began_;
-  std::uint32_t launches_ = 1, fruitless_ = 0;
+  std::uint32_t launches_ = 1;
+  std::uint32_t fruitless_ = 0;
   int status_ = 1;
   proto::Step resumed_ = 0;
   membership::FailureStreak failures_;

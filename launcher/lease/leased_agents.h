@@ -41,7 +41,9 @@ class LeasedAgents {
   const spec::Environment environment_;
   const std::function<void(const std::string&)> send_;
   std::shared_ptr<const transport::JobSecret> secret_;
-  std::unique_ptr<agent::Spawner> forker_, commander_;  // for this host, and for other hosts
+  // For this host, and for other hosts.
+  std::unique_ptr<agent::Spawner> forker_;
+  std::unique_ptr<agent::Spawner> commander_;
   std::map<proto::NodeId, agent::Spawner*> agents_;
 };
 

@@ -44,7 +44,9 @@ class LeasedHostSpawner final : public agent::Spawner {
     Agent(boost::asio::io_context& loop, agent::AgentOrder o) : order(std::move(o)), timer(loop) {}
     agent::AgentOrder order;
     boost::asio::steady_timer timer;  // limits its start, or its end
-    bool sent = false, up = false, ending = false;
+    bool sent = false;
+    bool up = false;
+    bool ending = false;
   };
   void fill();
   void send(Agent& agent);

@@ -27,7 +27,9 @@ struct UsageTarget {
 struct GpuUse {
   std::string uuid;
   int busy_percent = 0;
-  std::uint64_t memory_used = 0, memory_total = 0;  // bytes
+  // Bytes.
+  std::uint64_t memory_used = 0;
+  std::uint64_t memory_total = 0;
   double watts = 0;
 };
 

@@ -21,7 +21,9 @@ struct PlaceCommand {
   DeviceRequest request;       // if set.gpus is 0, ranks are placed by processors
   double gradient_bytes = 0;   // to predict the time of a training step; 0: no prediction
   double step_seconds = 0;     // time of that step on one GPU
-  bool explain = false, json = false, help = false;
+  bool explain = false;
+  bool json = false;
+  bool help = false;
 };
 
 // Parses the words after `regroup place`. kInvalidArgument names the option and the nearest valid

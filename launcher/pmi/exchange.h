@@ -26,7 +26,8 @@ class Exchange {
   // Bytes of all parts received for the operation of `part`, that one included, and the host of the
   // largest.
   struct Size {
-    std::size_t bytes = 0, largest = 0;
+    std::size_t bytes = 0;
+    std::size_t largest = 0;
     std::uint32_t host = 0;
   };
   [[nodiscard]] Size size_with(const Contribute& part) const;

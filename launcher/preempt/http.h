@@ -14,7 +14,10 @@
 namespace regroup::preempt {
 
 struct HttpAddress {
-  std::string host, port, target;  // "169.254.169.254", "80", "/latest/meta-data"
+  // "169.254.169.254", "80", "/latest/meta-data"
+  std::string host;
+  std::string port;
+  std::string target;
 };
 // Parses "http://HOST[:PORT][/TARGET]". kInvalidArgument names the fault; https is not supported.
 [[nodiscard]] base::Result<HttpAddress> parse_http_address(std::string_view url);

@@ -32,7 +32,8 @@ struct Place {
   std::uint32_t space = 0;  // 0: started with the job; n: by its n-th MPI_Comm_spawn
   std::uint32_t host = 0;   // number of its host in the job
   // Rank and number among the members of its space on that host; empty: as in the world.
-  std::optional<std::uint32_t> local_rank, local_size;
+  std::optional<std::uint32_t> local_rank;
+  std::optional<std::uint32_t> local_size;
 };
 
 // The number that labels the member's output: in an elastic job a replacement gets a number of its

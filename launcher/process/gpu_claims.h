@@ -65,7 +65,9 @@ class GpuClaims {
 
  private:
   struct Held {
-    base::Fd name, owner;  // the claim, and a second socket whose name has the owner
+    // The claim, and a second socket whose name has the owner.
+    base::Fd name;
+    base::Fd owner;
   };
   std::map<std::string, Held> held_;
 };

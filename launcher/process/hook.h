@@ -41,7 +41,8 @@ class Hook : public std::enable_shared_from_this<Hook> {
   boost::asio::steady_timer timer_;
   Done done_;
   std::shared_ptr<PipedProcess> process_;
-  std::string printed_, complaint_;
+  std::string printed_;
+  std::string complaint_;
 };
 
 }  // namespace regroup::process

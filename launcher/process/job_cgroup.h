@@ -16,7 +16,8 @@ namespace regroup::process {
 
 // The limits that the groups must enforce.
 struct CgroupNeeds {
-  bool cpu = false, memory = false;
+  bool cpu = false;
+  bool memory = false;
 };
 
 class JobCgroup {

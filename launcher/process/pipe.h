@@ -7,7 +7,8 @@
 namespace regroup::process {
 
 struct Pipe {
-  base::Fd read, write;
+  base::Fd read;
+  base::Fd write;
 };
 
 // The launcher's end is non-blocking, the member's is not.

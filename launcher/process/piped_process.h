@@ -68,8 +68,10 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   void on_end();
 
   Events events_;
-  boost::asio::posix::stream_descriptor in_, pidfd_;
-  Stream out_, err_;
+  boost::asio::posix::stream_descriptor in_;
+  boost::asio::posix::stream_descriptor pidfd_;
+  Stream out_;
+  Stream err_;
   std::string to_write_;
   bool writing_ = false;
   const pid_t pid_;

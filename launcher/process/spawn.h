@@ -18,7 +18,10 @@ struct SpawnSpec {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // "NAME=value"
   std::string wdir;                      // "": the current folder
-  int in = -1, out = -1, err = -1;       // become 0, 1, 2; owned by the caller
+  // Become 0, 1, 2; owned by the caller.
+  int in = -1;
+  int out = -1;
+  int err = -1;
   Priority priority;
   int inherited = -1;            // becomes kInheritedFd (app.h); -1: none
   std::vector<int> cores;        // affinity; empty: as the caller

@@ -24,8 +24,10 @@ namespace regroup::process {
 // The pipes of one member that is about to start. The member gets in(), out() and err().
 struct MemberPipes {
   Pipe feed;  // no writing end: empty input
-  Pipe output, error;
-  std::vector<Sink*> output_sinks, error_sinks;
+  Pipe output;
+  Pipe error;
+  std::vector<Sink*> output_sinks;
+  std::vector<Sink*> error_sinks;
 
   [[nodiscard]] int in() const { return feed.read.get(); }
   [[nodiscard]] int out() const { return output.write.get(); }

@@ -30,7 +30,8 @@ struct HostRequest {
 struct Grant {
   std::string by;  // "Slurm job 7"; "": no allocator
   std::vector<HostRequest> hosts;
-  std::vector<std::string> before, after;
+  std::vector<std::string> before;
+  std::vector<std::string> after;
   std::vector<std::string> warnings;  // sentences
   std::string job;                    // the allocator's id of this job; "": none
   // Every host runs this command, and the copy of `launched_by` launches the job; "": this one

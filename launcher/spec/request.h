@@ -116,7 +116,9 @@ struct HangRequest {
 
 // Where launcher/preempt learns that this host is being taken away. "": nowhere.
 struct NoticeRequest {
-  std::string file, command, address;
+  std::string file;
+  std::string command;
+  std::string address;
   base::Duration every = std::chrono::seconds(1);
   [[nodiscard]] bool any() const { return !file.empty() || !command.empty() || !address.empty(); }
 };

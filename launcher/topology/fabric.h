@@ -49,7 +49,8 @@ struct FabricPath {
   std::uint32_t meet = kNoPart;  // lowest common ancestor of a and b
   double gbytes = 0;             // GB/s of the narrowest link of the path; 0: no bottleneck
   // The nodes whose links to their parents the path uses, on a's and on b's side.
-  std::vector<std::uint32_t> up, down;
+  std::vector<std::uint32_t> up;
+  std::vector<std::uint32_t> down;
   bool operator==(const FabricPath&) const = default;
 };
 

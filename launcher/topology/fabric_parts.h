@@ -15,7 +15,8 @@ struct FabricPart {
   std::string parent;                 // "": not given here
   std::vector<std::string> children;  // listed by this part
   std::vector<std::string> hosts;     // connected directly to this part
-  double up_gbytes = 0, host_gbytes = 0;
+  double up_gbytes = 0;
+  double host_gbytes = 0;
   std::uint32_t rails = 0;
   std::size_t line = 0;
 };

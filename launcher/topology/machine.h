@@ -32,15 +32,19 @@ enum class PathClass : std::uint8_t {
 [[nodiscard]] std::string_view path_class_name(PathClass path);  // "NVL"
 
 struct MigSlice {
-  std::string uuid, profile;       // "1g.10gb"
+  // "1g.10gb"
+  std::string uuid;
+  std::string profile;
   std::uint64_t memory_bytes = 0;  // 0: not known
   bool operator==(const MigSlice&) const = default;
 };
 
 struct Gpu {
-  int number = 0;                   // the number in nvidia-smi, NCCL or the file
-  std::string bus_id;               // "0000:34:00.0", lower case; "": unknown
-  std::string uuid, product;        // "Tesla V100-SXM3-32GB-H"
+  int number = 0;      // the number in nvidia-smi, NCCL or the file
+  std::string bus_id;  // "0000:34:00.0", lower case; "": unknown
+  // "Tesla V100-SXM3-32GB-H"
+  std::string uuid;
+  std::string product;
   std::string arch;                 // "sm70", "gfx942"; "": unknown
   std::uint32_t numa = kNoPart;     // index into Machine::numas
   std::uint64_t memory_bytes = 0;   // 0: unknown
@@ -98,9 +102,11 @@ enum class LinkKind : std::uint8_t { kNvlink, kXgmi, kC2c, kPci, kSys };
 // A connection whose bandwidth all its traffic shares; each direction has `gbytes`.
 struct Link {
   LinkKind kind = LinkKind::kPci;
-  std::uint32_t a = 0, b = 0;  // nodes; for kPci, b is closer to the processors
-  std::uint32_t lanes = 0;     // number of bonded NVLinks or xGMI links, or PCIe lanes; 0: unknown
-  double gbytes = 0;           // GB/s each way, by NCCL's model
+  // Nodes; for kPci, b is closer to the processors.
+  std::uint32_t a = 0;
+  std::uint32_t b = 0;
+  std::uint32_t lanes = 0;  // number of bonded NVLinks or xGMI links, or PCIe lanes; 0: unknown
+  double gbytes = 0;        // GB/s each way, by NCCL's model
   bool operator==(const Link&) const = default;
 };
 
@@ -126,7 +132,8 @@ struct Machine {
   std::vector<Gpu> gpus;
   std::vector<Nic> nics;
   std::vector<NumaNode> numas;
-  std::vector<Switch> pci_switches, nv_switches;
+  std::vector<Switch> pci_switches;
+  std::vector<Switch> nv_switches;
   std::vector<MachineNode> nodes;
   std::vector<Link> links;
   std::vector<Path> paths;           // ends() x ends(), row by row; filled by find_paths()

@@ -14,8 +14,10 @@ namespace regroup::topology {
 struct GpuSample {
   std::string uuid;
   int busy_percent = 0;
-  std::uint64_t memory_used = 0, memory_total = 0;  // bytes
-  double watts = 0;                                 // 0: unknown
+  // Bytes.
+  std::uint64_t memory_used = 0;
+  std::uint64_t memory_total = 0;
+  double watts = 0;  // 0: unknown
 };
 
 class Nvml {

@@ -16,8 +16,11 @@ inline constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f
 }
 
 struct GpuProduct {
-  std::uint32_t vendor, device;  // PCI ids
-  std::string_view name, arch;
+  // PCI ids.
+  std::uint32_t vendor;
+  std::uint32_t device;
+  std::string_view name;
+  std::string_view arch;
   std::uint32_t nvlinks;  // per GPU
   bool nvswitch;          // on boards of 8 and 16 GPUs all links go to NVSwitches
 };
@@ -32,7 +35,8 @@ struct GpuProduct {
 struct KnownMachine {
   std::string_view name;
   std::string_view gpus;  // PCI domains or buses of all GPUs, ascending, separated by blanks
-  std::uint32_t vendor, device;
+  std::uint32_t vendor;
+  std::uint32_t device;
   std::string_view nics;  // likewise for NICs; "": the file says which devices are NICs
   NicKind nic_kind;
   double nic_gbits;

@@ -55,7 +55,8 @@ class TransferSource {
   proto::TransferStep base_;
   std::vector<proto::SlotId> writers_;
   Snapshot snapshot_ = Snapshot::kWriting;
-  proto::Step kept_up_to_ = 0, committed_ = 0;
+  proto::Step kept_up_to_ = 0;
+  proto::Step committed_ = 0;
   proto::Step furthest_ = 0;  // highest step that a member has opened
   std::size_t chunk_ = 0;     // next chunk of the result that is being copied
   std::string broken_;

@@ -16,7 +16,10 @@ namespace regroup::membership {
 // The number of this launch of the job, and how the earlier ones ended: preempted, failed, or
 // killed without a record.
 struct Attempt {
-  std::uint32_t number = 1, preempted = 0, failed = 0, killed = 0;
+  std::uint32_t number = 1;
+  std::uint32_t preempted = 0;
+  std::uint32_t failed = 0;
+  std::uint32_t killed = 0;
 };
 
 struct JobInfo {

@@ -53,7 +53,8 @@ class ProgressWatch {
   std::map<proto::MemberId, Seen> seen_;
   std::map<proto::MemberId, unsigned> steps_of_;  // completed steps seen, in all Worlds
   base::Duration quiet_since_{};
-  bool reported_ = false, reported_again_ = false;
+  bool reported_ = false;
+  bool reported_again_ = false;
   proto::Step furthest_ = 0;  // the newest step that a member has applied, and since when
   base::Duration furthest_at_{};
   std::vector<base::Duration> steps_;  // durations of the last steps; the oldest at next_

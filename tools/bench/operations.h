@@ -65,7 +65,8 @@ struct Call {
 // `index` on; if `source` is kAllRanks, the reduction of these elements over all ranks.
 struct Part {
   static constexpr int kAllRanks = -1;
-  std::size_t at, count;
+  std::size_t at;
+  std::size_t count;
   int source;
   std::size_t index;
 };

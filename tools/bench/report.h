@@ -29,7 +29,8 @@ struct RivalSeries {
 // What our operation measured for one size in one kind of memory.
 struct Row {
   Memory memory;
-  std::optional<Series> out_of_place, in_place;
+  std::optional<Series> out_of_place;
+  std::optional<Series> in_place;
   [[nodiscard]] const Series& main() const { return out_of_place ? *out_of_place : *in_place; }
 };
 

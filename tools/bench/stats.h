@@ -8,7 +8,11 @@ namespace regroup::bench {
 
 // All but `samples` in the unit of the samples.
 struct Stats {
-  double mean = 0, min = 0, p50 = 0, p99 = 0, max = 0;
+  double mean = 0;
+  double min = 0;
+  double p50 = 0;
+  double p99 = 0;
+  double max = 0;
   std::size_t samples = 0;
 };
 

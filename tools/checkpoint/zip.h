@@ -29,7 +29,8 @@ class ZipWriter {
  private:
   struct Entry {
     std::string name;
-    std::uint64_t offset, bytes;
+    std::uint64_t offset;
+    std::uint64_t bytes;
     std::uint32_t crc;
     std::string comment;
   };

@@ -36,7 +36,9 @@ class Layout {
 
  private:
   std::vector<Host> hosts_;
-  std::vector<std::uint32_t> host_of_, local_ranks_;  // by rank
+  // By rank.
+  std::vector<std::uint32_t> host_of_;
+  std::vector<std::uint32_t> local_ranks_;
   std::vector<std::uint32_t> here_;
 };
 

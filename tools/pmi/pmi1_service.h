@@ -52,7 +52,9 @@ class Pmi1Service {
  private:
   struct Connection;
   struct Local {
-    std::uint32_t rank = 0, size = 0;  // among the processes of the same host
+    // Among the processes of the same host.
+    std::uint32_t rank = 0;
+    std::uint32_t size = 0;
   };
 
   void wait(const std::shared_ptr<Connection>& connection);

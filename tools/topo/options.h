@@ -12,7 +12,8 @@ namespace regroup::topo {
 struct Options {
   bool help = false;
   std::string machine;  // the file to read; "": this machine
-  std::string svg, png;
+  std::string svg;
+  std::string png;
   std::vector<int> gpu_of_rank;
   bool fresh = false;  // do not read the cache, but replace it
   enum class Colours { kAuto, kAlways, kNever } colours = Colours::kAuto;

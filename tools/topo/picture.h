@@ -10,23 +10,31 @@
 namespace regroup::topo {
 
 struct Colour {
-  std::uint8_t red = 0, green = 0, blue = 0;
+  std::uint8_t red = 0;
+  std::uint8_t green = 0;
+  std::uint8_t blue = 0;
   bool operator==(const Colour&) const = default;
 };
 
 struct Point {
-  double x = 0, y = 0;
+  double x = 0;
+  double y = 0;
 };
 
 struct Box {
-  double x = 0, y = 0, width = 0, height = 0;
-  Colour fill, stroke;
+  double x = 0;
+  double y = 0;
+  double width = 0;
+  double height = 0;
+  Colour fill;
+  Colour stroke;
   double radius = 5;
 };
 
 // A straight line, or a curve whose middle is `sag` below its ends.
 struct Stroke {
-  Point from, to;
+  Point from;
+  Point to;
   Colour colour;
   double width = 1.5;
   double sag = 0;
@@ -45,7 +53,8 @@ struct Label {
 };
 
 struct Picture {
-  double width = 0, height = 0;
+  double width = 0;
+  double height = 0;
   std::vector<Stroke> strokes;  // below the boxes
   std::vector<Box> boxes;
   std::vector<Label> labels;
