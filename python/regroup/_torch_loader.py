@@ -128,10 +128,13 @@ class Loader:
                 if self._ahead.popleft() == (step, leaf):
                     break
         except Exception as error:  # a worker was killed, or took longer than the timeout
+            what = f"while the workers fetched shard {leaf} of step {step}"
             for process in self._processes:
                 if process.exitcode is not None:
-                    error.add_note(f"worker {process.pid} {_end_of(process.exitcode)}")
-            error.add_note(f"while the workers fetched shard {leaf} of step {step}")
+                    end = _end_of(process.exitcode)
+                    worker = f"a worker of the DataLoader (pid {process.pid})"
+                    raise RuntimeError(f"{worker} {end} {what}") from error
+            error.add_note(what)
             raise
         if isinstance(batch, _Failure):
             batch.raise_again()

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 import types
 
 import numpy as np
@@ -85,8 +84,15 @@ def weights(workers, **options):
     return b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 
 
-@pytest.mark.parametrize("options", [{}, {"prefetch_factor": 1}, {"persistent_workers": True}])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (1, {}),
+        (2, {"prefetch_factor": 1}),
+        (2, {"persistent_workers": True, "pin_memory": True}),
+        (1, {"multiprocessing_context": "spawn"}),
+    ],
+)
 def test_the_bits_do_not_depend_on_the_workers(workers, options):
     assert weights(workers, **options) == weights(0)
 
@@ -205,10 +211,8 @@ class Killed(Counted):
 
 
 def test_a_killed_worker_is_an_error():
-    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid") as raised:
+    with pytest.raises(RuntimeError, match="DataLoader.*killed by signal.*Killed"):
         run(join(load(Killed())))
-    told = "".join(traceback.format_exception(raised.value))
-    assert "is killed by signal: Killed" in told, told
     wait_for(lambda: multiprocessing.active_children() == [], "a worker is left")
 
 
