@@ -533,7 +533,7 @@ def test_memory_that_a_host_does_not_have_is_named(own_hosts: Hosts, members: st
         options = ["--tag-output", "--min-members-timeout", "5"]
         job = Training(own_hosts, "node1:1,node2:1", members, options, epochs=1, ballast=state)
         try:
-            until(lambda: wanted.search(job.text()), "the reason", SOON_S)
+            until(lambda: wanted.search(job.text()), "the reason", NAMED_S)
             done_without = job.process.wait(4 * DEADLINE_S) == 0  # steps of 150 MiB
             assert done_without == (members == "1:2"), job.text()
         finally:
