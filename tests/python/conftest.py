@@ -12,6 +12,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """The programs that tests start compute with one thread each: on busy cores, several threads of
+    PyTorch wait for each other after each operation."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
 def four_shards(monkeypatch):
     """A world of one computes four shards per step, without a launcher."""
     monkeypatch.delenv("REGROUP_AGENT", raising=False)
