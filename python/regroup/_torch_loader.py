@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import importlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import random
@@ -129,16 +130,28 @@ class Loader:
                     break
         except Exception as error:  # a worker was killed, or took longer than the timeout
             what = f"while the workers fetched shard {leaf} of step {step}"
-            for process in self._processes:
-                if process.exitcode is not None:
-                    end = _end_of(process.exitcode)
-                    worker = f"a worker of the DataLoader (pid {process.pid})"
-                    raise RuntimeError(f"{worker} {end} {what}") from error
+            if ended := self._ended(isinstance(error, OSError | EOFError)):
+                raise RuntimeError(f"{ended} {what}") from error
             error.add_note(what)
             raise
         if isinstance(batch, _Failure):
             batch.raise_again()
         return batch
+
+    def _ended(self, awaited: bool) -> str:
+        """Says which worker has ended and how, or returns "". awaited: a connection to a worker
+        broke, which is therefore about to end."""
+        ready = []
+        if awaited:
+            with contextlib.suppress(RuntimeError):  # of torch's handler of SIGCHLD
+                ready = multiprocessing.connection.wait([p.sentinel for p in self._processes], 5)
+        for process in self._processes:
+            if process.sentinel in ready:
+                process.join(5)
+            if process.exitcode is not None:
+                worker = f"a worker of the DataLoader (pid {process.pid})"
+                return f"{worker} {_end_of(process.exitcode)}"
+        return ""
 
     def _begin_plan(self, key: Key) -> None:
         self._ahead.clear()
