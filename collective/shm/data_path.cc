@@ -12,9 +12,8 @@
 //   results        an allreduce whose inputs and results all lie in the arena, one result for each
 //                  rank: chunk by chunk each rank reduces its slice in its own result, from which
 //                  the others copy it
-//   all results    likewise, if they do not fit in the cache: each rank reduces its slice at once
-//   and
-//                  writes it to the results of all
+//   all results    likewise, if they do not fit in the cache: each rank reduces its slice in one go
+//                  and writes it to the results of all
 //   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
 // Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank
 // is done before all ranks have read such memory: if the last phase reads it, a synchronisation

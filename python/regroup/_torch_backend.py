@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import regroup_torch
 import torch
 import torch.distributed as dist
 
@@ -46,7 +47,9 @@ def create(options: Any) -> Any:
     host = os.environ.get("REGROUP_TORCH_HOST", "")
     if not torch.cuda.is_available():  # DDP then asks for the memory of its buckets
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
-    torch.ops.regroup.attach(group.boxed(), _native.collective_v1(), seconds, prefix, host)
+    torch.ops.regroup.attach(
+        group.boxed(), _native.collective_v1(), seconds, prefix, host, regroup_torch.replaces_gloo()
+    )
     return group._get_backend(torch.device("cpu"))
 
 

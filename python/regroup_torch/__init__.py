@@ -23,10 +23,14 @@ def register() -> None:
 
         if dist.is_available() and NAME not in dist.Backend.backend_list:
             dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
-            if os.environ.get(VARIABLE) == "replace":
+            if replaces_gloo():
                 _replace_gloo()
     except Exception as error:  # noqa: BLE001
         print(f"regroup: no torch.distributed backend: {error}", file=sys.stderr)
+
+
+def replaces_gloo() -> bool:
+    return os.environ.get(VARIABLE) == "replace"
 
 
 def _create(options: Any, _: object) -> Any:
@@ -50,8 +54,8 @@ def replaced(backend: str, has_cuda: bool) -> str:
 
 
 def _replace_gloo() -> None:
-    """Every process group that would use Gloo for CPU tensors uses this backend. torch makes all
-    process groups in one function."""
+    """Every process group that would use Gloo for CPU tensors uses this backend, with the name that
+    the script gave. torch makes all process groups in one function."""
     import torch
     from torch.distributed import distributed_c10d as c10d
 
@@ -68,7 +72,11 @@ def _replace_gloo() -> None:
                 file=sys.stderr,
             )
             helper.told = True
-        return make(size, rank, ranks, c10d.Backend(chosen), *rest, **options)
+        made = make(size, rank, ranks, c10d.Backend(chosen), *rest, **options)
+        group = made[0]
+        if group in c10d._world.pg_map:  # this rank is in the group
+            c10d._world.pg_map[group] = (c10d.Backend(str(backend)), c10d._world.pg_map[group][1])
+        return made
 
     helper.told = False
     c10d._new_process_group_helper = helper

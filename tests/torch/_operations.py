@@ -244,6 +244,15 @@ def check_shared_memory() -> None:
     assert shared == [not torch.cuda.is_available()], shared
 
 
+def check_profiler() -> None:
+    with torch.autograd.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3))
+        dist.broadcast(torch.ones(2), 0, async_op=True).wait()
+    shown = [e for e in profile.function_events if e.name.startswith("regroup:")]
+    assert [e.name for e in shown] == ["regroup:all_reduce", "regroup:broadcast"], shown
+    assert [e.input_shapes for e in shown] == [[[3]], [[2]]] and all(e.is_async for e in shown)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         os.environ["REGROUP_TORCH_HOST"] = f"host {int(os.environ['RANK']) % int(sys.argv[1])}"
@@ -252,6 +261,7 @@ if __name__ == "__main__":
     for check in (
         *(check_reductions, check_moves, check_splits, check_layouts),
         *(check_messages, check_groups_and_objects, check_shared_memory),
+        check_profiler,
     ):
         check()
         dist.barrier()

@@ -37,6 +37,7 @@ def test_a_script_that_names_gloo_or_nothing_runs_over_regroup(tmp_path):
         "import sys, torch, torch.distributed as dist\n"
         "dist.init_process_group(*sys.argv[1:])\n"
         "print(type(dist.group.WORLD._get_backend(torch.device('cpu'))).__name__)\n"
+        "assert dist.get_backend() == (sys.argv[1:] or ['undefined'])[0]\n"
         "x = torch.ones(1); dist.all_reduce(x); assert x.item() == 2\n"
         "dist.new_group(backend='gloo'); dist.destroy_process_group()\n"
     )

@@ -86,10 +86,12 @@ class Group {
 class RegroupWork final : public Work {
  public:
   // Runs `after` when the operation has succeeded, before any waiter returns. `held` is memory that
-  // the operation uses.
+  // the operation uses. `title`, which is not copied, and `inputs` are for torch.profiler. `work`:
+  // null: the maker has to call finish_once().
   RegroupWork(std::shared_ptr<Group> group, regroup_work* work, int rank, OpType type,
-              std::string what, Tensors outputs, Tensors held, std::function<void()> after)
-      : Work(rank, type),
+              const char* title, const Tensors& inputs, std::string what, Tensors outputs,
+              Tensors held, std::function<void()> after)
+      : Work(rank, type, title, inputs),
         group_(std::move(group)),
         work_(work),
         what_(std::move(what)),
@@ -97,9 +99,7 @@ class RegroupWork final : public Work {
         held_(std::move(held)),
         after_(std::move(after)),
         future_(c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()))) {
-    if (work_ == nullptr) finish_once();
-  }
+            c10::ListType::create(c10::TensorType::get()))) {}
   ~RegroupWork() override {
     if (work_ != nullptr) group_->api().free(work_);
   }
@@ -133,7 +133,7 @@ class RegroupWork final : public Work {
   void abort() override { group_->api().abort(group_->get(), "by Work.abort()"); }
   intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
- private:
+  // Ends the operation, which is complete.
   void finish_once() {
     bool first = false;
     std::call_once(once_, [&] {
@@ -169,8 +169,9 @@ class RegroupWork final : public Work {
     }
   }
 
+ private:
   const std::shared_ptr<Group> group_;
-  regroup_work* const work_;  // null: the operation was complete from the start
+  regroup_work* const work_;  // null: the operation ran in the thread that called it
   const std::string what_;
   const Tensors outputs_;
   Tensors held_;
@@ -232,6 +233,36 @@ class Completions {
   }
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
+
+// What an error and torch.profiler say of a call. The parts of another call are not `shown`.
+struct Call {
+  const char* what;
+  OpType type;
+  Tensors inputs = {};
+  bool shown = true;
+};
+
+// The name of an operation in torch.profiler, under that of this backend or of Gloo, in whose place
+// it is. The pointers stay valid.
+const char* title_of(const Call& call, bool as_gloo) {
+  if (!call.shown) return nullptr;
+  // By OpType; as Gloo's where Gloo has one.
+  static constexpr std::array<const char*, 20> kWords = {
+      "broadcast",      "all_reduce",     "all_reduce",        "reduce",
+      "all_gather",     "all_gather",     "all_gather",        "gather",
+      "scatter",        "reduce_scatter", "all_to_all",        "all_to_all",
+      "send",           "recv",           "recvAnySource",     "barrier",
+      "reduce_scatter", "coalesced",      "sparse_all_reduce", "reduce_scatter"};
+  static const auto kTitles = [] {
+    std::array<std::array<std::string, kWords.size()>, 2> titles;
+    for (std::size_t i = 0; i < kWords.size(); ++i) {
+      titles[0][i] = std::string(kName) + ":" + kWords[i];
+      titles[1][i] = std::string("gloo:") + kWords[i];
+    }
+    return titles;
+  }();
+  return kTitles[as_gloo ? 1 : 0].at(static_cast<std::size_t>(call.type)).c_str();
+}
 
 // How the table expresses a reduction of tensors of one type.
 struct Reduction {
@@ -389,8 +420,10 @@ struct Packed {
 
 class RegroupBackend final : public c10d::Backend {
  public:
-  RegroupBackend(std::shared_ptr<Group> group, int rank, int size, Milliseconds timeout)
-      : Backend(rank, size), group_(std::move(group)), timeout_(timeout) {
+  // `as_gloo`: torch.profiler shows the operations as Gloo's.
+  RegroupBackend(std::shared_ptr<Group> group, int rank, int size, Milliseconds timeout,
+                 bool as_gloo)
+      : Backend(rank, size), group_(std::move(group)), as_gloo_(as_gloo), timeout_(timeout) {
     init();
   }
 
@@ -422,15 +455,15 @@ class RegroupBackend final : public c10d::Backend {
     const Packed data(single("broadcast", tensors));
     regroup_operation operation = make(REGROUP_BROADCAST, {}, data.memory);
     operation.root = static_cast<int>(opts.rootRank);
-    return launch("broadcast", OpType::BROADCAST, operation, opts, tensors, {data.memory},
-                  [data] { data.write_back(); });
+    return launch({"broadcast", OpType::BROADCAST, tensors}, operation, opts, tensors,
+                  {data.memory}, [data] { data.write_back(); });
   }
 
   intrusive_ptr<Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     if (tensors.size() == 1 && tensors[0].layout() == at::kSparse)
       return allreduce_sparse(tensors, opts);
-    return reduce_to_all("all_reduce", OpType::ALLREDUCE, single("all_reduce", tensors), tensors,
-                         opts);
+    return reduce_to_all({"all_reduce", OpType::ALLREDUCE, tensors}, single("all_reduce", tensors),
+                         tensors, opts);
   }
 
   // Sums COO tensors. Ranks may have different rows, so the concatenation is summed.
@@ -459,7 +492,7 @@ class RegroupBackend final : public c10d::Backend {
         at::sparse_coo_tensor(at::cat(rows).t(), at::cat(entries), mine.sizes(), mine.options())
             .coalesce();
     tensors[0].copy_(sum);
-    return complete(OpType::_ALLREDUCE_SPARSE, "all_reduce", tensors);
+    return complete({"all_reduce", OpType::_ALLREDUCE_SPARSE, tensors}, tensors);
   }
 
   intrusive_ptr<Work> allreduce_coalesced(Tensors& tensors,
@@ -474,7 +507,7 @@ class RegroupBackend final : public c10d::Backend {
     }
     Tensor packed = at::cat(flat);
     return reduce_to_all(
-        "all_reduce_coalesced", OpType::ALLREDUCE_COALESCED, packed, tensors, opts,
+        {"all_reduce_coalesced", OpType::ALLREDUCE_COALESCED, tensors}, packed, tensors, opts,
         [tensors, packed] {
           std::int64_t at = 0;
           for (const Tensor& tensor : tensors) {
@@ -492,28 +525,33 @@ class RegroupBackend final : public c10d::Backend {
       Tensor result = tensor.clone();
       xor_now("reduce", result, opts);
       if (is_root) tensor.copy_(result);
-      return complete(OpType::REDUCE, "reduce", tensors);
+      return complete({"reduce", OpType::REDUCE, tensors}, tensors);
     }
     const Tensor input = scaled(data.memory, opts.reduceOp);
     const Reduction reduction = reduction_of("reduce", tensor.scalar_type(), opts.reduceOp);
     regroup_operation operation =
         make(REGROUP_REDUCE, input, is_root ? data.memory : Tensor(), reduction);
     operation.root = static_cast<int>(opts.rootRank);
-    return launch("reduce", OpType::REDUCE, operation, opts, tensors, {data.memory, input},
-                  [data, is_root] {
+    return launch({"reduce", OpType::REDUCE, tensors}, operation, opts, tensors,
+                  {data.memory, input}, [data, is_root] {
                     if (is_root) data.write_back();
                   });
   }
 
   intrusive_ptr<Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                 const c10d::AllgatherOptions& opts) override {
+    return gather_list({"all_gather", OpType::ALLGATHER, inputs}, outputs, inputs, opts);
+  }
+
+  intrusive_ptr<Work> gather_list(const Call& call, std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& opts) {
     const Tensor input = single("all_gather", inputs).contiguous();
     const Tensors& out = lists("all_gather", outputs);
     // torch flattens all tensors and allows element types of other sizes.
     check_list("all_gather", out, static_cast<std::size_t>(getSize()), input);
     Tensor packed = at::empty({getSize(), input.numel()}, input.options());
-    return launch("all_gather", OpType::ALLGATHER, make(REGROUP_ALLGATHER, input, packed), opts,
-                  out, {input, packed}, [out, packed] { unpack(packed, out); });
+    return launch(call, make(REGROUP_ALLGATHER, input, packed), opts, out, {input, packed},
+                  [out, packed] { unpack(packed, out); });
   }
 
   intrusive_ptr<Work> _allgather_base(Tensor& output, Tensor& input,
@@ -521,7 +559,7 @@ class RegroupBackend final : public c10d::Backend {
     check_base("all_gather_into_tensor", output, input);
     const Packed out(output);
     const Tensor in = input.contiguous();
-    return launch("all_gather_into_tensor", OpType::_ALLGATHER_BASE,
+    return launch({"all_gather_into_tensor", OpType::_ALLGATHER_BASE, {input}},
                   make(REGROUP_ALLGATHER, in, out.memory), opts, {output}, {in, out.memory},
                   [out] { out.write_back(); });
   }
@@ -530,16 +568,21 @@ class RegroupBackend final : public c10d::Backend {
                                           const c10d::AllgatherOptions& opts) override {
     if (outputs.size() != static_cast<std::size_t>(getSize()))
       refuse("all_gather_coalesced", "expected a list of outputs for each rank");
-    std::vector<intrusive_ptr<Work>> works;
+    std::vector<std::vector<Tensors>> lists;
     Tensors all;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      std::vector<Tensors> of_one(1);
+      std::vector<Tensors>& of_one = lists.emplace_back(1);
       for (Tensors& of_rank : outputs) of_one[0].push_back(of_rank.at(i));
       all.insert(all.end(), of_one[0].begin(), of_one[0].end());
-      Tensors one{inputs[i]};
-      works.push_back(allgather(of_one, one, opts));
     }
-    return wait_all(OpType::ALLGATHER_COALESCED, "all_gather_coalesced", works, all);
+    auto whole = begin({"all_gather_coalesced", OpType::ALLGATHER_COALESCED, inputs}, all);
+    std::vector<intrusive_ptr<Work>> works;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensors one{inputs[i]};
+      works.push_back(
+          gather_list({"all_gather", OpType::ALLGATHER, {}, false}, lists[i], one, opts));
+    }
+    return wait_all(std::move(whole), works);
   }
 
   intrusive_ptr<Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -548,7 +591,8 @@ class RegroupBackend final : public c10d::Backend {
     std::vector<intrusive_ptr<Work>> works;
     for (std::size_t i = 0; i < outputs.size(); ++i)
       works.push_back(_allgather_base(outputs[i], inputs.at(i), opts));
-    return wait_all(OpType::COALESCED, "all_gather_into_tensor_coalesced", works, outputs);
+    return wait_all(
+        begin({"all_gather_into_tensor_coalesced", OpType::COALESCED, {}, false}, outputs), works);
   }
 
   intrusive_ptr<Work> gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -566,9 +610,10 @@ class RegroupBackend final : public c10d::Backend {
     }
     regroup_operation operation = make(REGROUP_GATHER, input, packed);
     operation.root = static_cast<int>(opts.rootRank);
-    return launch("gather", OpType::GATHER, operation, opts, out, {input, packed}, [out, packed] {
-      if (packed.defined()) unpack(packed, out);
-    });
+    return launch({"gather", OpType::GATHER, inputs}, operation, opts, out, {input, packed},
+                  [out, packed] {
+                    if (packed.defined()) unpack(packed, out);
+                  });
   }
 
   intrusive_ptr<Work> scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -585,8 +630,8 @@ class RegroupBackend final : public c10d::Backend {
     }
     regroup_operation operation = make(REGROUP_SCATTER, packed, out.memory);
     operation.root = static_cast<int>(opts.rootRank);
-    return launch("scatter", OpType::SCATTER, operation, opts, outputs, {packed, out.memory},
-                  [out] { out.write_back(); });
+    return launch({"scatter", OpType::SCATTER, is_root ? inputs[0] : Tensors()}, operation, opts,
+                  outputs, {packed, out.memory}, [out] { out.write_back(); });
   }
 
   intrusive_ptr<Work> reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -594,13 +639,14 @@ class RegroupBackend final : public c10d::Backend {
     const Tensors& in = lists("reduce_scatter", inputs);
     check_list("reduce_scatter", in, static_cast<std::size_t>(getSize()),
                single("reduce_scatter", outputs));
-    return scatter_reduced("reduce_scatter", OpType::REDUCE_SCATTER, outputs[0], pack(in), opts);
+    return scatter_reduced({"reduce_scatter", OpType::REDUCE_SCATTER, in}, outputs[0], pack(in),
+                           opts);
   }
 
   intrusive_ptr<Work> _reduce_scatter_base(Tensor& output, Tensor& input,
                                            const c10d::ReduceScatterOptions& opts) override {
     check_base("reduce_scatter_tensor", input, output);
-    return scatter_reduced("reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE, output,
+    return scatter_reduced({"reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE, {input}}, output,
                            input.contiguous(), opts);
   }
 
@@ -610,8 +656,11 @@ class RegroupBackend final : public c10d::Backend {
     std::vector<intrusive_ptr<Work>> works;
     for (std::size_t i = 0; i < outputs.size(); ++i)
       works.push_back(_reduce_scatter_base(outputs[i], inputs.at(i), opts));
-    return wait_all(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced",
-                    works, outputs);
+    return wait_all(
+        begin(
+            {"reduce_scatter_tensor_coalesced", OpType::REDUCE_SCATTER_TENSOR_COALESCED, {}, false},
+            outputs),
+        works);
   }
 
   intrusive_ptr<Work> alltoall_base(Tensor& output, Tensor& input,
@@ -628,10 +677,10 @@ class RegroupBackend final : public c10d::Backend {
     const Tensor in = input.contiguous();
     // One rank cannot know whether the splits are equal on all ranks.
     if (output_splits.empty() && input_splits.empty())
-      return launch("all_to_all_single", OpType::ALLTOALL_BASE,
+      return launch({"all_to_all_single", OpType::ALLTOALL_BASE, {input}},
                     make(REGROUP_ALLTOALL, in, out.memory), opts, {output}, {in, out.memory},
                     [out] { out.write_back(); });
-    return exchange("all_to_all_single", OpType::ALLTOALL_BASE, parts(in, input_splits),
+    return exchange({"all_to_all_single", OpType::ALLTOALL_BASE, {input}}, parts(in, input_splits),
                     parts(out.memory, output_splits), opts, {output}, {in, out.memory},
                     [out] { out.write_back(); });
   }
@@ -651,18 +700,20 @@ class RegroupBackend final : public c10d::Backend {
     }
     Tensors held = in;
     held.insert(held.end(), out.begin(), out.end());
-    return exchange("all_to_all", OpType::ALLTOALL, in, out, opts, outputs, held, [outputs, out] {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        if (!out[i].is_same(outputs[i])) outputs[i].copy_(out[i]);
-      }
-    });
+    return exchange({"all_to_all", OpType::ALLTOALL, inputs}, in, out, opts, outputs, held,
+                    [outputs, out] {
+                      for (std::size_t i = 0; i < out.size(); ++i) {
+                        if (!out[i].is_same(outputs[i])) outputs[i].copy_(out[i]);
+                      }
+                    });
   }
 
   intrusive_ptr<Work> send(Tensors& tensors, int to, int tag) override {
     const Tensor data = single("send", tensors).contiguous();
     regroup_work* const work =
         begin_send("send", to, static_cast<std::uint32_t>(tag), data, seconds_of(timeout_));
-    return follow(work, OpType::SEND, "send to rank " + std::to_string(to), {}, {data}, {});
+    return follow(work, {"send", OpType::SEND, tensors}, "send to rank " + std::to_string(to), {},
+                  {data}, {});
   }
 
   intrusive_ptr<Work> recv(Tensors& tensors, int from, int tag) override {
@@ -713,7 +764,7 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   intrusive_ptr<Work> barrier(const c10d::BarrierOptions& opts) override {
-    return launch("barrier", OpType::BARRIER, make(REGROUP_BARRIER, {}, {}), opts, {}, {}, {});
+    return launch({"barrier", OpType::BARRIER}, make(REGROUP_BARRIER, {}, {}), opts, {}, {}, {});
   }
 
  private:
@@ -760,28 +811,36 @@ class RegroupBackend final : public c10d::Backend {
 
   // An empty message of a monitored barrier, whose caller limits its own wait.
   intrusive_ptr<RegroupWork> send_empty(int to, std::uint32_t tag) {
-    return follow(begin_send(kMonitored, to, tag, {}, kForever), OpType::SEND, kMonitored, {}, {},
-                  {});
+    return follow(begin_send(kMonitored, to, tag, {}, kForever),
+                  {kMonitored, OpType::SEND, {}, false}, kMonitored, {}, {}, {});
   }
   intrusive_ptr<RegroupWork> receive_empty(int from, std::uint32_t tag) {
-    return follow(begin_receive(kMonitored, from, tag, {}, kForever), OpType::RECV, kMonitored, {},
-                  {}, {});
+    return follow(begin_receive(kMonitored, from, tag, {}, kForever),
+                  {kMonitored, OpType::RECV, {}, false}, kMonitored, {}, {}, {});
   }
 
   double seconds(Milliseconds asked) const {
     return seconds_of(asked == c10d::kUnsetTimeout ? timeout_ : asked);
   }
 
-  intrusive_ptr<RegroupWork> complete(OpType type, const char* what, Tensors outputs) {
-    return c10::make_intrusive<RegroupWork>(group_, nullptr, getRank(), type, what,
+  // The work of a call that runs in this thread, from before it begins.
+  intrusive_ptr<RegroupWork> begin(const Call& call, Tensors outputs) {
+    return c10::make_intrusive<RegroupWork>(group_, nullptr, getRank(), call.type,
+                                            title_of(call, as_gloo_), call.inputs, call.what,
                                             std::move(outputs), Tensors(), std::function<void()>());
   }
+  intrusive_ptr<RegroupWork> complete(const Call& call, Tensors outputs) {
+    auto out = begin(call, std::move(outputs));
+    out->finish_once();
+    return out;
+  }
 
-  intrusive_ptr<RegroupWork> follow(regroup_work* work, OpType type, std::string what,
+  // `what`: for errors, in place of that of the call.
+  intrusive_ptr<RegroupWork> follow(regroup_work* work, const Call& call, std::string what,
                                     Tensors outputs, Tensors held, std::function<void()> after) {
-    auto out =
-        c10::make_intrusive<RegroupWork>(group_, work, getRank(), type, std::move(what),
-                                         std::move(outputs), std::move(held), std::move(after));
+    auto out = c10::make_intrusive<RegroupWork>(
+        group_, work, getRank(), call.type, title_of(call, as_gloo_), call.inputs, std::move(what),
+        std::move(outputs), std::move(held), std::move(after));
     completions_.add(out);
     return out;
   }
@@ -789,22 +848,24 @@ class RegroupBackend final : public c10d::Backend {
   // If the caller waits at once, runs the operation in this thread: the hand-over to another thread
   // would take longer than a small operation.
   template <class Options>
-  intrusive_ptr<Work> launch(const char* what, OpType type, const regroup_operation& operation,
+  intrusive_ptr<Work> launch(const Call& call, const regroup_operation& operation,
                              const Options& opts, Tensors outputs, Tensors held,
                              std::function<void()> after) {
     ++sequence_;
     Failure failure;
     if (!opts.asyncOp) {
-      run_now(what, operation, opts);
+      auto out = begin(call, std::move(outputs));
+      run_now(call.what, operation, opts);
       const at::NoGradGuard no_grad;
       if (after) after();
-      return complete(type, what, std::move(outputs));
+      out->finish_once();
+      return out;
     }
     regroup_work* work = nullptr;
     failure.code = group_->api().start(group_->get(), &operation, seconds(opts.timeout), &work,
                                        failure.text.data(), failure.text.size());
-    failure.check(what);
-    return follow(work, type, what, std::move(outputs), std::move(held), std::move(after));
+    failure.check(call.what);
+    return follow(work, call, call.what, std::move(outputs), std::move(held), std::move(after));
   }
 
   template <class Options>
@@ -845,18 +906,17 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   template <class Options>
-  intrusive_ptr<Work> reduce_to_all(const char* what, OpType type, const Tensor& tensor,
-                                    const Tensors& outputs, const Options& opts,
-                                    std::function<void()> after = {}) {
+  intrusive_ptr<Work> reduce_to_all(const Call& call, const Tensor& tensor, const Tensors& outputs,
+                                    const Options& opts, std::function<void()> after = {}) {
     if (opts.reduceOp == ReduceOp::BXOR) {
-      xor_now(what, tensor, opts);
+      xor_now(call.what, tensor, opts);
       if (after) after();
-      return complete(type, what, outputs);
+      return complete(call, outputs);
     }
-    const Reduction reduction = reduction_of(what, tensor.scalar_type(), opts.reduceOp);
+    const Reduction reduction = reduction_of(call.what, tensor.scalar_type(), opts.reduceOp);
     const Packed data(tensor);
     const Tensor input = scaled(data.memory, opts.reduceOp);
-    return launch(what, type, make(REGROUP_ALLREDUCE, input, data.memory, reduction), opts, outputs,
+    return launch(call, make(REGROUP_ALLREDUCE, input, data.memory, reduction), opts, outputs,
                   {data.memory, input}, [data, after = std::move(after)] {
                     data.write_back();
                     if (after) after();
@@ -864,20 +924,20 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   template <class Options>
-  intrusive_ptr<Work> scatter_reduced(const char* what, OpType type, const Tensor& output,
-                                      const Tensor& packed, const Options& opts) {
+  intrusive_ptr<Work> scatter_reduced(const Call& call, const Tensor& output, const Tensor& packed,
+                                      const Options& opts) {
     if (opts.reduceOp == ReduceOp::BXOR) {
       const Tensor all = packed.clone();
-      xor_now(what, all, opts);
+      xor_now(call.what, all, opts);
       const at::NoGradGuard no_grad;
       output.copy_(all.view({getSize(), -1})[getRank()].view(output.sizes()));
-      return complete(type, what, {output});
+      return complete(call, {output});
     }
-    const Reduction reduction = reduction_of(what, output.scalar_type(), opts.reduceOp);
+    const Reduction reduction = reduction_of(call.what, output.scalar_type(), opts.reduceOp);
     const Packed out(output);
     const Tensor input = scaled(packed, opts.reduceOp);
-    return launch(what, type, make(REGROUP_REDUCE_SCATTER, input, out.memory, reduction), opts,
-                  {output}, {input, out.memory}, [out] { out.write_back(); });
+    return launch(call, make(REGROUP_REDUCE_SCATTER, input, out.memory, reduction), opts, {output},
+                  {input, out.memory}, [out] { out.write_back(); });
   }
 
   void check_base(const char* what, const Tensor& whole, const Tensor& part) const {
@@ -928,11 +988,13 @@ class RegroupBackend final : public c10d::Backend {
 
   // All-to-all of parts of different sizes, by messages with a tag that users cannot pass.
   template <class Options>
-  intrusive_ptr<Work> exchange(const char* what, OpType type, const Tensors& in, const Tensors& out,
+  intrusive_ptr<Work> exchange(const Call& call, const Tensors& in, const Tensors& out,
                                const Options& opts, Tensors outputs, Tensors held,
                                const std::function<void()>& after) {
     constexpr std::uint32_t kTag = 0xffffffff;
     ++sequence_;
+    const char* const what = call.what;
+    auto whole = begin(call, std::move(outputs));
     std::vector<intrusive_ptr<RegroupWork>> works;
     for (int turn = 1; turn < getSize(); ++turn) {
       const int to = (getRank() + turn) % getSize();
@@ -940,10 +1002,10 @@ class RegroupBackend final : public c10d::Backend {
       const Tensor& sent = in[static_cast<std::size_t>(to)];
       const Tensor& taken = out[static_cast<std::size_t>(from)];
       const double limit = seconds(opts.timeout);
-      works.push_back(follow(begin_receive(what, from, kTag, taken, limit), OpType::RECV, what, {},
-                             {taken}, {}));
-      works.push_back(
-          follow(begin_send(what, to, kTag, sent, limit), OpType::SEND, what, {}, {sent}, {}));
+      works.push_back(follow(begin_receive(what, from, kTag, taken, limit),
+                             {what, OpType::RECV, {}, false}, what, {}, {taken}, {}));
+      works.push_back(follow(begin_send(what, to, kTag, sent, limit),
+                             {what, OpType::SEND, {}, false}, what, {}, {sent}, {}));
     }
     const auto self = static_cast<std::size_t>(getRank());
     {
@@ -953,24 +1015,27 @@ class RegroupBackend final : public c10d::Backend {
     for (const auto& work : works) (void)work->wait(kNoTimeout);
     const at::NoGradGuard no_grad;
     after();
-    return complete(type, what, std::move(outputs));
+    whole->finish_once();
+    return whole;
   }
 
-  intrusive_ptr<Work> wait_all(OpType type, const char* what,
-                               const std::vector<intrusive_ptr<Work>>& works, Tensors outputs) {
+  static intrusive_ptr<Work> wait_all(intrusive_ptr<RegroupWork> whole,
+                                      const std::vector<intrusive_ptr<Work>>& works) {
     for (const auto& work : works) (void)work->wait(kNoTimeout);
-    return complete(type, what, std::move(outputs));
+    whole->finish_once();
+    return whole;
   }
 
   intrusive_ptr<Work> receive(Tensors& tensors, int from, int tag, OpType type, std::string what) {
     const Packed data(single("recv", tensors));
     regroup_work* const work = begin_receive(what.c_str(), from, static_cast<std::uint32_t>(tag),
                                              data.memory, seconds_of(timeout_));
-    return follow(work, type, std::move(what), tensors, {data.memory},
+    return follow(work, {"recv", type, tensors}, std::move(what), tensors, {data.memory},
                   [data] { data.write_back(); });
   }
 
   const std::shared_ptr<Group> group_;
+  const bool as_gloo_;
   Milliseconds timeout_;
   std::atomic<std::uint64_t> sequence_ = 0;
   Completions completions_;
@@ -1007,9 +1072,9 @@ std::int64_t store_get(void* self, const char* key, void* value, std::size_t mos
 
 // Makes the backend for CPU tensors of `group` from the table at address `table`. Its keys in the
 // group's store begin with `prefix`: another group may have used the store before. `host` is that
-// of the table's form().
+// of the table's form(). `as_gloo`: torch.profiler shows the operations as Gloo's.
 void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, double seconds,
-            const std::string& prefix, const std::string& host) {
+            const std::string& prefix, const std::string& host, bool as_gloo) {
   const auto* const api = reinterpret_cast<const regroup_collective_v1*>(table);
   TORCH_CHECK(api->version == REGROUP_COLLECTIVE_VERSION && api->bytes >= sizeof *api,
               "regroup: the torch backend was built for another version of the regroup package");
@@ -1022,10 +1087,10 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
   failure.check("init_process_group");
   const auto timeout =
       std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
-  group->setBackend(
-      c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-      c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<RegroupBackend>(
-          std::make_shared<Group>(api, formed), group->getRank(), group->getSize(), timeout)));
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                    c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<RegroupBackend>(
+                        std::make_shared<Group>(api, formed), group->getRank(), group->getSize(),
+                        timeout, as_gloo)));
 }
 
 }  // namespace
@@ -1033,6 +1098,6 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
 TORCH_LIBRARY(regroup, library) {
   library.def(
       "attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds, str "
-      "prefix, str host) -> ()",
+      "prefix, str host, bool as_gloo) -> ()",
       &attach);
 }
