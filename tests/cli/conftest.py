@@ -39,11 +39,14 @@ LAUNCHERS = {
 KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 
 
-def keeps_sigpipe_ignored(launcher: str) -> dict[str, bool]:
-    """Words for subprocess. hydra writes to its proxy once more after that has ended, and has no
-    handler for SIGPIPE: whether the proxy is gone by then is a race, of which hydra dies. Where the
-    signal is ignored, as it is in Python, hydra ends as it should."""
-    return {"restore_signals": launcher != "hydra"}
+_STAYS_OPEN, _NEVER_WRITTEN = os.pipe()
+
+
+def stdin_for(launcher: str) -> dict[str, int]:
+    """Words for subprocess. hydra's mpiexec passes the end of its standard input on to its proxy.
+    If all ranks have ended by then, so has the proxy, and mpiexec dies of SIGPIPE or, where that is
+    ignored, ends with 255. So its input is a pipe that stays open."""
+    return {"stdin": _STAYS_OPEN if launcher == "hydra" else subprocess.DEVNULL}
 
 
 def rival(name: str) -> list[str]:

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import DEADLINE_S, KILLS_AT_ONCE, keeps_sigpipe_ignored, rival
+from conftest import DEADLINE_S, KILLS_AT_ONCE, rival, stdin_for
 
 ON_RANK_1 = 'r=${OMPI_COMM_WORLD_RANK:-$RANK}; if [ "$r" = 1 ]; then %s; fi; '
 PROGRAMS = {
@@ -22,8 +22,8 @@ PROGRAMS = {
 
 def status_under(launcher: str, arguments: list[str], env: dict[str, str]) -> int:
     done = subprocess.run(
-        [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
-        env=env | KILLS_AT_ONCE, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
+        [*rival(launcher), *arguments], **stdin_for(launcher),
+        env=env | KILLS_AT_ONCE, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
     print(
         f"{launcher} {arguments} ends with {done.returncode}:",
@@ -97,18 +97,10 @@ def test_refused_as_by_mpirun_5(regroup, name):
 
 
 def said_under(launcher: str, arguments: list[str], env: dict[str, str]) -> list[str]:
-    """The words of the output. The launcher's input stays open: where it ends, hydra 4.0.2 tells
-    its proxy, and fails if the ranks and with them the proxy have ended by then."""
-    stdin, held_open = os.pipe()
-    try:
-        done = subprocess.run(
-            [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
-            env=env, stdin=stdin, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S,
-            check=True,
-        )  # fmt: skip
-    finally:
-        os.close(stdin)
-        os.close(held_open)
+    done = subprocess.run(
+        [*rival(launcher), *arguments], **stdin_for(launcher),
+        env=env, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
     return done.stdout.split()
 
 

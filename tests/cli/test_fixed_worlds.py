@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sklearn
-from conftest import BIN, KILLS_AT_ONCE, keeps_sigpipe_ignored, rival
+from conftest import BIN, KILLS_AT_ONCE, rival, stdin_for
 
 DIGITS = str(BIN / "digits")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
@@ -34,7 +34,7 @@ def run(
         capture_output=True,
         text=True,
         timeout=120,
-        **keeps_sigpipe_ignored(launcher),
+        **stdin_for(launcher),
     )
 
 
@@ -102,7 +102,7 @@ def test_two_jobs_at_once_are_two_worlds(launcher, regroup, member):
             env=regroup.env,
             stdout=subprocess.PIPE,
             text=True,
-            **keeps_sigpipe_ignored(launcher),
+            **stdin_for(launcher),
         )
         for _ in range(2)
     ]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import rival, rss_kib, until
+from conftest import rival, rss_kib, stdin_for, until
 
 PYTHON = [sys.executable, "-c"]
 FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
@@ -36,7 +36,10 @@ def test_rank_stands_before_each_line_as_in_hydra(regroup):
     job = regroup.run(*TWO, "-l", *SAY)
     assert sorted(job.out.splitlines()) == ["[0] a", "[0] c", "[1] a", "[1] c"]
     real = subprocess.run(
-        [*rival("hydra"), "-l", "-n", "2", "echo", "a"], capture_output=True, text=True
+        [*rival("hydra"), "-l", "-n", "2", "echo", "a"],
+        capture_output=True,
+        text=True,
+        **stdin_for("hydra"),
     )
     assert sorted(real.stdout.splitlines()) == ["[0] a", "[1] a"]
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, keeps_sigpipe_ignored, rival, until
+from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, rival, stdin_for, until
 
 OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
 MPICH = ("regroup-mpich", "hydra")
@@ -256,8 +256,8 @@ def test_status_where_ranks_die_of_it(regroup, tmp_path, launcher, name):
     script = f"echo up >> {tmp_path}/up; exec sleep 60"
     job = subprocess.Popen(
         [*rival(launcher), "-np", "2", "sh", "-c", script],
-        env=regroup.env | KILLS_AT_ONCE, start_new_session=True, **keeps_sigpipe_ignored(launcher),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=regroup.env | KILLS_AT_ONCE, start_new_session=True, **stdin_for(launcher),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         up = tmp_path / "up"

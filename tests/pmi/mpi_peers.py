@@ -57,6 +57,11 @@ MPICH = Mpi("mpich", Path("/usr/bin/mpicc.mpich"), ["/usr/bin/mpiexec.hydra"], [
 MPIS = [OPENMPI4, OPENMPI5, MPICH]
 
 
+# Standard input of hydra's mpiexec, which passes the end of it on to its proxy: mpiexec fails if
+# all ranks, and so the proxy, have ended before.
+_STAYS_OPEN, _NEVER_WRITTEN = os.pipe()
+
+
 @dataclass
 class Done:
     status: int
@@ -85,7 +90,7 @@ class Runner:
         process = subprocess.Popen(
             list(map(str, command)),
             env={**self.env, **(env or {}), name: value},
-            stdin=subprocess.DEVNULL,
+            stdin=_STAYS_OPEN if MPICH.launcher[0] in command else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
