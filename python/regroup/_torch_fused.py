@@ -18,22 +18,30 @@ class FusedSave:
     def __init__(self, native: _native.Session, state: TrainingState):
         self._native = native
         self._state = state
-        self._optimizer = state.optimizer if isinstance(state.optimizer, optim._Fused) else None
+        self._optimizers = [one for one in state.optimizers if isinstance(one, optim._Fused)]
         self._begun: list[tuple[int, torch.Tensor, optim.Part]] = []
 
     def begin(self) -> None:
         """To be called between the sum of the gradients and the optimizer's step."""
-        targets = self._native.save_targets() if self._optimizer is not None else []
+        targets = self._native.save_targets() if self._optimizers else []
         if not targets:
             return
-        assert self._optimizer is not None
         named = self._state.named()
         places = {
             id(named[name]): number for number, (name, _, _) in enumerate(targets) if name in named
         }
+        for optimizer in self._optimizers:
+            optimizer.snapshot_into(self._targets_of(optimizer, targets, places))
+
+    def _targets_of(
+        self,
+        optimizer: optim._Fused,
+        targets: list[tuple[str, int, memoryview]],
+        places: dict[int, int],
+    ) -> dict[torch.Tensor, dict[str, optim.Part]]:
         copies: dict[torch.Tensor, dict[str, optim.Part]] = {}
-        for parameter in (p for group in self._optimizer.param_groups for p in group["params"]):
-            own = {"parameter": parameter, **self._optimizer.state.get(parameter, {})}
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            own = {"parameter": parameter, **optimizer.state.get(parameter, {})}
             for key, tensor in own.items():
                 number = places.get(id(tensor))
                 if number is None or tensor.dtype != torch.float32 or not tensor.is_contiguous():
@@ -42,7 +50,7 @@ class FusedSave:
                 part = optim.Part(begin // _FLOAT, torch.frombuffer(memory, dtype=torch.float32))
                 copies.setdefault(parameter, {})[key] = part
                 self._begun.append((number, tensor, part))
-        self._optimizer.snapshot_into(copies)
+        return copies
 
     def end(self) -> None:
         """To be called before the session's next call. The session copies a tensor that the step
@@ -50,8 +58,8 @@ class FusedSave:
         if not self._begun:
             return
         begun, self._begun = self._begun, []
-        assert self._optimizer is not None
-        self._optimizer.snapshot_into(None)
+        for optimizer in self._optimizers:
+            optimizer.snapshot_into(None)
         for number, tensor, part in begun:
             if part.version == tensor._version:
                 self._native.saved(number)

@@ -62,12 +62,12 @@ class Direct:
 
     def __init__(self, dataset: Any, collate: Callable[[list], Any] | None):
         self._dataset = dataset
-        self._collate = collate or default_collate
+        self.collate = collate or default_collate
 
     def batch_of(self, step: int, shard: _native.Shard) -> Any:
         """Returns the batch of a shard, with the generators seeded for what computes it."""
         seed_all(shard.seed)
-        return self._collate([self._dataset[i] for i in shard.samples])
+        return self.collate([self._dataset[i] for i in shard.samples])
 
     def close(self) -> None:
         pass
@@ -80,6 +80,7 @@ class Loader:
         with contextlib.suppress(ImportError):
             importlib.import_module("numpy.random")  # seeded from the first shard on
         self._native = native
+        self.collate = loader.collate_fn
         self._source = _Source(loader.dataset, loader.collate_fn)
         self._workers = loader.num_workers
         self._options = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import json
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -33,12 +33,12 @@ class TrainingState:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         extra: list,
         limit: int | None,
     ):
         self.model = model
-        self.optimizer = optimizer
+        self.optimizers = optimizers
         self.extra = extra
         # sum over the samples of the current epoch, of the steps with a recorded loss
         self.epoch_loss = 0.0
@@ -51,6 +51,7 @@ class TrainingState:
             limit = sum(_size(t) for t in named.values()) + 3 * parameters + text
             more: dict[str, torch.Tensor] = {}
             _encode(self._extra_states(), more, "state")
+            _encode([one.state_dict() for one in extra], more, "state.extra")
             limit += sum(_padded(_size(t)) for t in more.values())
         self.limit = limit
 
@@ -89,9 +90,10 @@ class TrainingState:
         """
         values: list[tuple[str, str]] = []
         tensors = [(f"model.{name}", tensor) for name, tensor in _model_tensors(self.model).items()]
-        optimizer = self.optimizer.state_dict()
-        for name in sorted(optimizer, key=_key_order):
-            _flatten(optimizer[name], f"optimizer.{name}", values, tensors)
+        for prefix, optimizer in self._named_optimizers():
+            state = optimizer.state_dict()
+            for name in sorted(state, key=_key_order):
+                _flatten(state[name], f"{prefix}.{name}", values, tensors)
         yield from values
         yield from ((name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor))
 
@@ -99,7 +101,8 @@ class TrainingState:
         """The plain values of the optimizer's parameter groups and of `extra`, by names for
         messages."""
         values: list[tuple[str, str]] = []
-        _flatten(self.optimizer.state_dict()["param_groups"], "optimizer.param_groups", values, [])
+        for prefix, optimizer in self._named_optimizers():
+            _flatten(optimizer.state_dict()["param_groups"], f"{prefix}.param_groups", values, [])
         for number, one in enumerate(self.extra):
             _flatten(one.state_dict(), f"extra[{number}] ({type(one).__name__})", values, [])
         return dict(values)
@@ -129,7 +132,7 @@ class TrainingState:
         tensors: dict[str, torch.Tensor] = {}
         whole = {
             "model": _model_tensors(self.model),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self._optimizer_states(),
             "extra": [one.state_dict() for one in self.extra],
             "epoch_loss": self.epoch_loss,
             **self._extra_states(),
@@ -143,6 +146,16 @@ class TrainingState:
         ).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
         return len(text).to_bytes(8, "little") + text, tensors
+
+    def _named_optimizers(self) -> list[tuple[str, torch.optim.Optimizer]]:
+        if len(self.optimizers) == 1:
+            return [("optimizer", self.optimizers[0])]
+        return [(f"optimizer[{number}]", one) for number, one in enumerate(self.optimizers)]
+
+    def _optimizer_states(self) -> dict | list[dict]:
+        """The state of the only optimizer, or those of several as a list."""
+        states = [one.state_dict() for one in self.optimizers]
+        return states[0] if len(states) == 1 else states
 
     def _check(self, size: int) -> None:
         if size > self.limit:
@@ -164,10 +177,14 @@ class TrainingState:
                 f"{what} {saved} in the saved state, {own} in this program", "invalid argument"
             )
 
-        groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
-        own_groups = [len(group["params"]) for group in self.optimizer.param_groups]
-        if groups != own_groups:
-            refuse("the numbers of parameters in the optimizer's groups are", groups, own_groups)
+        saved_optimizers = _listed(state["optimizer"])
+        if len(saved_optimizers) != len(self.optimizers):
+            refuse("the number of optimizers is", len(saved_optimizers), len(self.optimizers))
+        for (name, own), saved in zip(self._named_optimizers(), saved_optimizers, strict=True):
+            groups = [len(group["params"]) for group in saved["param_groups"]]
+            own_groups = [len(group["params"]) for group in own.param_groups]
+            if groups != own_groups:
+                refuse(f"the numbers of parameters in the groups of {name} are", groups, own_groups)
         own_kinds = self._kinds()
         if len(state["extra"]) != len(own_kinds):
             refuse("extra is", f"[{', '.join(kinds or [])}]", f"[{', '.join(own_kinds)}]")
@@ -196,8 +213,9 @@ class TrainingState:
             )
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._undo_casts(state["optimizer"]["state"])
+        for optimizer, saved in zip(self.optimizers, _listed(state["optimizer"]), strict=True):
+            optimizer.load_state_dict(saved)
+            _undo_casts(optimizer, saved["state"])
         for one, saved in zip(self.extra, state["extra"], strict=True):
             one.load_state_dict(saved)
         for key, kept in state.get("extra_state", {}).items():
@@ -205,15 +223,21 @@ class TrainingState:
                 self._keepers[key].set_extra_state(kept)
         self.epoch_loss = state["epoch_loss"]
 
-    def _undo_casts(self, saved: dict) -> None:
-        """Restores the types of the optimizer's tensors: load_state_dict() casts them to the
-        parameter's type, but an optimizer may keep wider ones."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        for index, values in saved.items():
-            state = self.optimizer.state[parameters[index]]
-            for key, value in values.items():
-                if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
-                    state[key] = value
+
+def _listed(saved: dict | list[dict]) -> list[dict]:
+    """The saved states of optimizers: one is saved by itself, several as a list."""
+    return saved if isinstance(saved, list) else [saved]
+
+
+def _undo_casts(optimizer: torch.optim.Optimizer, saved: dict) -> None:
+    """Restores the types of the optimizer's tensors: load_state_dict() casts them to the
+    parameter's type, but an optimizer may keep wider ones."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, values in saved.items():
+        state = optimizer.state[parameters[index]]
+        for key, value in values.items():
+            if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
+                state[key] = value
 
 
 def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,22 +29,30 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
 from regroup import _arguments, _failure, _native, _torch_loader
+from regroup._torch_callbacks import Callbacks
+from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
 from regroup._torch_loader import Direct, Loader
 from regroup._torch_state import TrainingState
+from regroup._torch_update import Update, check_listed, check_optimizers
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
 
 def join(
     model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     dataset: Any,
     *,
     batch_size: int | None = None,
     epochs: int | float,
     collate: Callable[[list], Any] | None = None,
+    schedulers: Sequence[Any] = (),
+    epoch_schedulers: Sequence[Any] = (),
+    scaler: Any = None,
+    ema: Any = None,
+    callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     progress: bool = False,
@@ -53,16 +61,21 @@ def join(
 ) -> Session:
     """Makes this process a member of the job, or of a world of one if no launcher started it.
 
-    Blocks until a world contains this process; model, optimizer and extra then have that world's
-    state.
+    Blocks until a world contains this process; the objects below then have that world's state.
 
+    optimizer: one, or a list of them, of parameters of the model.
     dataset: has len() and [index]; or a DataLoader, whose data set, batch_size, collate_fn and
     workers are used.
     batch_size: samples per step, over all members; with a DataLoader: its batch_size.
     epochs: at least 1; math.inf: no end, the script leaves the loop by break.
     collate: makes a batch of a list of samples; default: as DataLoader does.
-    extra: other objects that change with the steps, such as schedulers and GradScaler; they have
-    state_dict() and load_state_dict().
+    schedulers, epoch_schedulers: learning rate schedulers that step.apply() steps, after each step
+    or after the last one of an epoch; ReduceLROnPlateau gets the loss of the step or epoch.
+    scaler: a torch.amp.GradScaler for step.backward() and step.apply().
+    ema: averaged weights (torch.optim.swa_utils.AveragedModel), which step.apply() updates.
+    callbacks: objects with some of on_step(session, step), on_epoch(session, step),
+    on_regroup(session, world), on_checkpoint(session, number) and on_leave(session).
+    extra: other objects that change with the steps; they have state_dict() and load_state_dict().
     state_bytes: the most bytes that the whole state will need; the default allows the optimizer
     three values per parameter.
     progress: rank 0 prints a line per epoch.
@@ -72,7 +85,7 @@ def join(
     _failure.install()
     loader = dataset if isinstance(dataset, DataLoader) else None
     dataset = dataset if loader is None else loader.dataset
-    samples = _check_arguments(model, optimizer, dataset)
+    samples = _check_arguments(model, dataset)
     if loader is not None:
         batch_size = _torch_loader.check(loader, batch_size, collate)
     batch_size = _arguments.whole("join", "batch_size", batch_size, least=1)
@@ -82,24 +95,25 @@ def join(
         state_bytes = _arguments.whole("join", "state_bytes", state_bytes)
     _arguments.callable_or_none("join", "collate", collate)
     _arguments.callable_or_none("join", "observer", observer)
-    extra = _check_extra(extra)
+    optimizers = check_optimizers(optimizer, model)
+    update = Update(model, optimizers, schedulers, epoch_schedulers, scaler, ema)
+    called = Callbacks(callbacks)
+    stateful = _without_repeats(
+        [*update.stateful(), *check_listed("extra", extra, "state_dict", "load_state_dict")]
+    )
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
     gradient = Gradient(model)
-    own = {id(p) for p in model.parameters()}
-    for number, group in enumerate(optimizer.param_groups):
-        if any(id(p) not in own for p in group["params"]):
-            _arguments.refuse("join", f"parameter group {number} has one that is not the model's")
     if not gradient.parameters:
         _arguments.refuse("join", "no parameter of the model requires a gradient")
-    state = TrainingState(model, optimizer, extra, state_bytes)
+    state = TrainingState(model, optimizers, stateful, state_bytes)
     state.check_size()
     native = leaving(
         lambda: _native.Session(
             state=state,
             elements=gradient.elements,
             dtype="float64" if gradient.dtype == torch.float64 else "float32",
-            model=_digest(model, optimizer, samples, batch_size) + _list(model),
+            model=_digest(model, optimizers, samples, batch_size) + _list(model),
             # with a loader other random numbers are drawn
             fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
             samples=samples,
@@ -109,24 +123,23 @@ def join(
             observer=observer,
         )
     )
+    for one in stateful:
+        if isinstance(one, torch.amp.GradScaler):
+            # It makes its tensors in the first scale(), which a member without a shard never calls.
+            one.scale(torch.zeros(()))
     source = Direct(dataset, collate) if loader is None else Loader(native, loader)
-    return Session(native, gradient, state, dataset, source, batch_size, progress)
+    return Session(native, gradient, state, update, called, dataset, source, batch_size, progress)
 
 
-def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
+def _without_repeats(objects: list[Any]) -> list[Any]:
+    return list({id(one): one for one in objects}.values())
+
+
+def _check_arguments(model: Any, dataset: Any) -> int:
     """Returns the number of samples. Raises for arguments of other kinds of training."""
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
         refuse(f"model: expected a torch.nn.Module, got {_arguments.kind(model)}")
-    if isinstance(optimizer, list | tuple | dict):
-        refuse(
-            "optimizer: expected one optimizer, with a group of parameters for each part of the "
-            "model, got a "
-            f"{type(optimizer).__name__} of {len(optimizer)} optimizers"
-        )
-    wanted = ("param_groups", "state", "state_dict", "load_state_dict", "step")
-    if isinstance(optimizer, type) or not all(hasattr(optimizer, name) for name in wanted):
-        refuse(f"optimizer: expected a torch.optim.Optimizer, got {_arguments.kind(optimizer)}")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             refuse(f"{name} of the model has no shape yet: call the model once before join()")
@@ -158,22 +171,6 @@ def _check_dataset(dataset: Any) -> int:
     return samples
 
 
-def _check_extra(extra: Any) -> list[Any]:
-    if (
-        hasattr(extra, "state_dict")
-        or isinstance(extra, Mapping | str)
-        or not isinstance(extra, Iterable)
-    ):
-        _arguments.refuse(
-            "join",
-            f"extra: expected a list such as extra=[scheduler], got {_arguments.kind(extra)}",
-        )
-    listed = list(extra)
-    for number, one in enumerate(listed):
-        _arguments.has("join", f"extra[{number}]", one, "state_dict", "load_state_dict")
-    return listed
-
-
 class Session(Member):
     """This process as a member of the job. Iterate over it to get the remaining steps. For one
     thread only."""
@@ -183,6 +180,8 @@ class Session(Member):
         native: _native.Session,
         gradient: Gradient,
         state: TrainingState,
+        update: Update,
+        callbacks: Callbacks,
         dataset: Any,
         source: Direct | Loader,
         batch_size: int,
@@ -192,6 +191,10 @@ class Session(Member):
         self._shards = native.world.shards  # V: fixed for the job
         self._gradient = gradient
         self._state = state
+        self._update = update
+        self._callbacks = callbacks
+        self._seen_generation = native.world.generation
+        self._seen_saves = native.save_counts.snapshots
         self._dataset = dataset
         self._source = source
         self._batch_size = batch_size
@@ -212,9 +215,13 @@ class Session(Member):
                 taken += 1
                 step = Step(self, info)
                 if not self._begun and self.rank == 0:
-                    tell_forgotten_schedulers(self._state.optimizer, self._state.extra)
+                    for optimizer in self._state.optimizers:
+                        tell_forgotten_schedulers(optimizer, self._state.extra)
                 self._begun = True
                 yield step
+                self._callbacks.call("on_step", self, step)
+                if step.end_of_epoch:
+                    self._callbacks.call("on_epoch", self, step)
                 if step.number <= 2 or step.first_of_epoch:
                     self._state.check_size()  # before a new member needs it
         except GeneratorExit:  # `break`, for one
@@ -234,11 +241,33 @@ class Session(Member):
             self._told_late_change = tell_late_change(
                 self.last_step, before, self._state.settings()
             )
-        return leaving(self._native.next_step)
+        info = self._unless_leaving(self._native.next_step)
+        self._call_back_changes()
+        return info
+
+    def _unless_leaving(self, call: Callable[[], T]) -> T:
+        """Returns the result of `call`. If this member is asked to leave, exits with status 0 after
+        the callbacks."""
+        try:
+            return leaving(call)
+        except SystemExit:
+            self._callbacks.call("on_leave", self)
+            raise
+
+    def _call_back_changes(self) -> None:
+        """Reports a new World, and the contribution to a checkpoint, which is made between two
+        steps."""
+        saves, world = self._native.save_counts.snapshots, self._native.world
+        if saves != self._seen_saves:
+            self._seen_saves = saves
+            self._callbacks.call("on_checkpoint", self, self.last_step)
+        if world.generation != self._seen_generation:
+            self._seen_generation = world.generation
+            self._callbacks.call("on_regroup", self, world)
 
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
         self._fused.end()
-        out = super().collective(body)
+        out = self._unless_leaving(lambda: self._native.collective(body))
         watches = self.rank == 0 and self.last_step > 0 and not self._told_late_change
         self._at_section = self._state.settings() if watches else None
         return out
@@ -247,6 +276,56 @@ class Session(Member):
         self._fused.end()
         self._source.close()
         super().finish()
+
+    def evaluate(
+        self,
+        model: torch.nn.Module,
+        dataset: Any,
+        metric: Metric,
+        *,
+        batch_size: int | None = None,
+        collate: Callable[[list], Any] | None = None,
+    ) -> float | torch.Tensor:
+        """Returns the mean of a metric over a data set; the members share its batches. To be called
+        by all members, between two steps.
+
+        The result has the same bits for any members. The model is in evaluation mode meanwhile,
+        without gradients.
+
+        dataset: has len() and [index]; or a DataLoader, whose data set, batch_size and collate_fn
+        are used, without workers.
+        metric: called as metric(model(input), target); returns a value for each sample, or a row of
+        k values: torch.nn.CrossEntropyLoss(reduction="none"), for one.
+        batch_size: default: that of the training.
+        collate: makes (input, target) of a list of samples; default: that of the training.
+        Returns a float, or a float64 tensor [k].
+        """
+        if isinstance(dataset, DataLoader):
+            collate = collate or dataset.collate_fn
+            batch_size = batch_size or dataset.batch_size
+            dataset = dataset.dataset
+        seed, step = self._native.job_seed, self.last_step
+        evaluation = Evaluation(
+            model,
+            dataset,
+            metric,
+            collate or self._source.collate,
+            _arguments.whole("evaluate", "batch_size", batch_size or self._batch_size, least=1),
+            lambda batch: seed_all(_native.mix(seed, step, _EVALUATION + batch)),
+        )
+        return self.collective(evaluation.run)
+
+    def stop_if(self, wish: bool) -> bool:
+        """Returns whether rank 0 wishes to stop, on every member: `if session.stop_if(...): break`.
+        To be called by all members, between two steps."""
+        own = float(bool(wish))
+
+        def decide(communicator: _native.Communicator) -> bool:
+            value = torch.tensor([own], dtype=torch.float64)
+            communicator.broadcast(value, 0)
+            return value.item() != 0
+
+        return self.collective(decide)
 
     def is_last_of_epoch(self, step: int) -> bool:
         """Whether an epoch ends with the given step. Call it as
@@ -273,10 +352,48 @@ class Step:
         self.loss: float | None = None
         self._recorded: float | None = None
         self._over = False
+        self._applied = False
 
     @property
     def world(self) -> _native.WorldInfo:
         return self._session.world
+
+    @property
+    def end_of_epoch(self) -> bool:
+        """Whether an epoch ends with this step."""
+        return self._session.is_last_of_epoch(self.number)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Records the mean loss over the samples of the batch just computed and computes its
+        gradients; join()'s scaler scales it."""
+        self.record(loss)
+        self._session._update.backward(loss)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clips p.grad, that of the whole batch, after the inner loop; join()'s scaler unscales it
+        before. Returns the norm before clipping."""
+        self._check_over("clip_grad_norm_")
+        self._session._update.unscale()
+        parameters = self._session._gradient.parameters
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+
+    def apply(self) -> None:
+        """Ends the step after the inner loop: unscales p.grad, steps the optimizers, the scaler and
+        the schedulers of join(), and updates its averaged weights. The same by hand is as good."""
+        self._check_over("apply")
+        if self._applied:
+            _arguments.refuse("step.apply()", f"called twice in step {self.number}")
+        self._applied = True
+        state = self._session._state
+        mean = state.epoch_loss / len(self._session._dataset) if self.end_of_epoch else None
+        self._session._update.apply(self.loss, mean)
+
+    def _check_over(self, name: str) -> None:
+        if not self._over:
+            _arguments.refuse(
+                f"step.{name}()",
+                "the gradient of the whole batch is known after the inner loop: call it there",
+            )
 
     def record(self, loss: torch.Tensor | float) -> None:
         """Records the mean loss over the samples of the batch just computed. Of several calls for a
@@ -293,7 +410,7 @@ class Step:
         if self._over:
             return
         session = self._session
-        while (shard := leaving(session._native.next_shard)) is not None:
+        while (shard := session._unless_leaving(session._native.next_shard)) is not None:
             session._gradient.begin_shard()
             self._recorded = None
             yield session._source.batch_of(self.number, shard)
@@ -311,6 +428,7 @@ class Step:
             if session.rank == 0:
                 what = "no parameter has a gradient in any shard; was loss.backward() called?"
                 tell(f"step {self.number}: {what}")
+        session._update.begin()
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
         if self.loss is None:
@@ -332,6 +450,7 @@ class Step:
 
 
 _AFTER_SHARDS = 1 << 32  # no leaf has this number
+_EVALUATION = 1 << 33  # plus the number of a batch
 
 
 def seed_all(seed: int) -> None:
@@ -366,7 +485,7 @@ def _list(model: torch.nn.Module) -> str:
 
 
 def _digest(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int
+    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], samples: int, batch: int
 ) -> str:
     """Returns a short text that differs if two members would not train the same model."""
     lines = [
@@ -375,5 +494,6 @@ def _digest(
     ]
     lines += [f"{name} {tuple(b.shape)} {b.dtype}" for name, b in model.named_buffers()]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    what = f"{type(model).__name__} {digest}, {type(optimizer).__name__}"
+    names = " and ".join(type(one).__name__ for one in optimizers)
+    what = f"{type(model).__name__} {digest}, {names}"
     return f"{what}, {samples} samples in batches of {batch}"

@@ -4,6 +4,7 @@ moments.
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
 loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
+loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
 """
@@ -75,27 +76,97 @@ hidden = width[1] if width[0] == member else 8
 model = nn.Sequential(
     nn.Linear(4, hidden), nn.BatchNorm1d(hidden), nn.Dropout(0.2), nn.Linear(hidden, 1)
 )
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
-scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
-if "loader" in faults:
-    data = DataLoader(Samples(), 24, shuffle=True, num_workers=faults["loader"][0])
-    batch_size = None
-else:
-    data, batch_size = Samples(), 24
-session = regroup.torch.join(
-    model, optimizer, data, batch_size=batch_size, epochs=10, extra=[scheduler], progress=True
-)
+
+
+class Events:
+    """Prints what callbacks are told, but for steps."""
+
+    def on_epoch(self, session, step):
+        print(f"member {member}: epoch {step.epoch} over", flush=True)
+
+    def on_regroup(self, session, world):
+        print(f"member {member}: world of {world.size}", flush=True)
+
+    def on_leave(self, session):
+        print(f"member {member}: leaves after step {session.last_step}", flush=True)
+
+
+def join_plain():
+    if "loader" in faults:
+        data = DataLoader(Samples(), 24, shuffle=True, num_workers=faults["loader"][0])
+        batch_size = None
+    else:
+        data, batch_size = Samples(), 24
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
+    session = regroup.torch.join(
+        model, optimizer, data, batch_size=batch_size, epochs=10, extra=[scheduler], progress=True
+    )
+    return session, optimizer, scheduler
+
+
+def join_loop():
+    optimizers = [
+        torch.optim.SGD(model[0].parameters(), lr=0.05, momentum=0.9),
+        torch.optim.AdamW(model[1:].parameters(), lr=0.01),
+    ]
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizers[0], 0.1, total_steps=30)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizers[1], "min", 0.1, 1)
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    )
+    session = regroup.torch.join(
+        model,
+        optimizers,
+        Samples(),
+        batch_size=24,
+        epochs=10,
+        schedulers=[scheduler],
+        epoch_schedulers=[plateau],
+        scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7),
+        ema=average,
+        callbacks=[Events()],
+        progress=True,
+    )
+    return session, average, scheduler
+
+
+def absolute_error(output, target):
+    return (output[:, 0] - target).abs()
+
+
+class Held(Samples):
+    """For evaluation: no member is killed in it."""
+
+    def __getitem__(self, index):
+        return torch.full((4,), index / 61), torch.tensor(index / 61)
+
+
+loop = "loop" in faults
+session, other, scheduler = join_loop() if loop else join_plain()
+errors = []
 for step in session:
     now.update(step=step.number, fetched=0)
     for x, y in step:
         if "loader" in faults:
             die()
         loss = nn.functional.mse_loss(model(x)[:, 0], y)
-        loss.backward()
-        step.record(loss)
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    scheduler.step()
+        if loop:
+            step.backward(loss)
+        else:
+            loss.backward()
+            step.record(loss)
+    if loop:
+        step.clip_grad_norm_(1.0)
+        step.apply()
+        if step.end_of_epoch:
+            errors.append(session.evaluate(model, Held(), absolute_error, batch_size=10))
+            if session.stop_if(session.rank == 0 and step.epoch == 8):
+                break
+    else:
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        other.step()
+        scheduler.step()
     if session.rank == 0 and step.number == faults.get("grow", (0,))[0]:
         grow(faults["grow"][1])
     if faults.get("leave") == (member, step.number):
@@ -105,5 +176,7 @@ session.collective(lambda communicator: communicator.allreduce(total))
 assert total.item() == step.number * session.size
 session.finish()
 values = [*model.state_dict().values(), torch.tensor(scheduler.get_last_lr())]
+if loop:
+    values += [*other.state_dict().values(), torch.tensor(errors[-1])]
 digest = hashlib.sha256(b"".join(v.numpy().tobytes() for v in values)).hexdigest()
 print(f"weights sha256 {digest} size {session.size} generation {session.generation}", flush=True)

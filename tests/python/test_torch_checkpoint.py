@@ -395,7 +395,7 @@ def test_the_exported_model_of_a_job_has_the_keys_of_its_state_dict(job, form, t
 
 
 def state_of(model: nn.Module) -> TrainingState:
-    return TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), [], None)
+    return TrainingState(model, [torch.optim.SGD(model.parameters(), lr=0.1)], [], None)
 
 
 def as_job(state: TrainingState, folder):

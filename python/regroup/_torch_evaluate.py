@@ -1,0 +1,133 @@
+"""Evaluation of a model by all members together. The result is exact: it does not depend on which
+member computed what.
+
+Batch i of the data set has the samples [i b, (i+1) b), whoever computes it. The values of each
+sample are exchanged, not sums of them, and added exactly (math.fsum).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from regroup import _arguments, _native
+
+Metric = Callable[[Any, Any], torch.Tensor]
+_CALL = "evaluate"
+
+
+class Evaluation:
+    """One evaluation, as the body of a collective section: run() may be called again after a
+    regroup.
+
+    metric: gets the outputs and targets of a batch, returns a value or several for each sample.
+    seed: of the random numbers, with the number of a batch.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dataset: Any,
+        metric: Metric,
+        collate: Callable[[list], Any],
+        batch_size: int,
+        seed: Callable[[int], None],
+    ):
+        _arguments.callable_or_none(_CALL, "metric", metric)
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            _arguments.refuse(
+                _CALL,
+                f"data set: expected len() and [index], got {_arguments.kind(dataset)} without",
+            )
+        if len(dataset) == 0:
+            _arguments.refuse(_CALL, "data set: expected at least one sample, got none")
+        self._model = model
+        self._dataset = dataset
+        self._metric = metric
+        self._collate = collate
+        self._batch_size = batch_size
+        self._seed = seed
+
+    def run(self, communicator: _native.Communicator) -> float | torch.Tensor:
+        """The mean over the samples; a float64 tensor [k] if a sample has k values."""
+        samples = len(self._dataset)
+        batches = range(communicator.rank, -(-samples // self._batch_size), communicator.size)
+        with _evaluating(self._model), _keep_random_state():
+            parts = {batch: self._values(batch) for batch in batches}
+        columns = _common_columns(communicator, next(iter(parts.values()), None))
+        values = torch.zeros(samples, columns or 1, dtype=torch.float64)
+        for batch, part in parts.items():
+            begin = batch * self._batch_size
+            values[begin : begin + len(part)] = part.reshape(len(part), -1)
+        communicator.allreduce(values)  # to each row all members but one add zeros
+        means = [math.fsum(column.tolist()) / samples for column in values.T]
+        return torch.tensor(means, dtype=torch.float64) if columns else means[0]
+
+    def _values(self, number: int) -> torch.Tensor:
+        self._seed(number)
+        begin = number * self._batch_size
+        end = min(begin + self._batch_size, len(self._dataset))
+        batch = self._collate([self._dataset[i] for i in range(begin, end)])
+        if not isinstance(batch, list | tuple) or len(batch) != 2:
+            _arguments.refuse(
+                _CALL,
+                f"batch: expected (input, target), got {_arguments.kind(batch)}: pass collate=... "
+                "that makes one",
+            )
+        values = self._metric(self._model(batch[0]), batch[1])
+        wanted = (
+            f"expected a tensor [{end - begin}] or [{end - begin}, k], with a row for each sample"
+        )
+        if not isinstance(values, torch.Tensor):
+            _arguments.refuse(_CALL, f"metric: {wanted}, got {_arguments.kind(values)}")
+        if values.ndim not in (1, 2) or len(values) != end - begin or values.numel() == 0:
+            got = f"got {list(values.shape)}: a loss takes reduction='none'"
+            _arguments.refuse(_CALL, f"metric: {wanted}, {got}")
+        return values.detach().to(torch.float64)
+
+
+def _common_columns(communicator: _native.Communicator, own: torch.Tensor | None) -> int:
+    """The number of columns of the metric's values, 0 for a vector. A member without a batch learns
+    it from the others."""
+    rows = torch.zeros(communicator.size, dtype=torch.int64)
+    if own is not None:
+        rows[communicator.rank] = 1 + (0 if own.ndim == 1 else own.shape[1])
+    communicator.allreduce(rows)
+    found = set(rows.tolist()) - {0}
+    if len(found) != 1:
+        _arguments.refuse(_CALL, "metric: members return different numbers of values for a sample")
+    return found.pop() - 1
+
+
+@contextlib.contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Sets all modules to evaluation, and each back to what it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextlib.contextmanager
+def _keep_random_state() -> Iterator[None]:
+    """Members evaluate different batches, and continue with equal random numbers."""
+    numpy = sys.modules.get("numpy.random")
+    torch_state, own = torch.random.get_rng_state(), random.getstate()
+    numpy_state = numpy.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(torch_state)
+        random.setstate(own)
+        if numpy is not None:
+            numpy.set_state(numpy_state)

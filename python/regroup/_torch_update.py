@@ -1,0 +1,157 @@
+"""What follows the gradient of the whole batch in a step: unscaling, clipping, optimizers,
+schedulers, averaged weights. Every member does the same with the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from regroup import _arguments
+
+_CALL = "join"
+
+
+def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """Returns the optimizers as a list; refuses what cannot train the model."""
+    refuse = _arguments.refuse
+    if isinstance(given, dict) or (isinstance(given, list | tuple) and not given):
+        got = _arguments.kind(given)
+        refuse(_CALL, f"optimizer: expected an optimizer or a list of them, got {got}")
+    listed = list(given) if isinstance(given, list | tuple) else [given]
+    own = {id(p) for p in model.parameters()}
+    for number, one in enumerate(listed):
+        name = "optimizer" if len(listed) == 1 else f"optimizer[{number}]"
+        wanted = ("param_groups", "state", "state_dict", "load_state_dict", "step")
+        if isinstance(one, type) or not all(hasattr(one, attribute) for attribute in wanted):
+            refuse(_CALL, f"{name}: expected a torch.optim.Optimizer, got {_arguments.kind(one)}")
+        if any(other is one for other in listed[:number]):
+            refuse(_CALL, f"{name}: given twice")
+        if isinstance(one, torch.optim.LBFGS):
+            refuse(
+                _CALL,
+                f"{name}: LBFGS computes the loss several times in a step, and the batch of a step "
+                "is computed once: use another optimizer",
+            )
+        if isinstance(one, torch.optim.SparseAdam):
+            refuse(
+                _CALL,
+                f"{name}: SparseAdam takes sparse gradients, and the sum over all members is "
+                "dense: use Adam",
+            )
+        for index, group in enumerate(one.param_groups):
+            if any(id(p) not in own for p in group["params"]):
+                where = f"parameter group {index}" + (f" of {name}" if len(listed) > 1 else "")
+                refuse(_CALL, f"{where} has one that is not the model's")
+    return listed
+
+
+def check_listed(name: str, given: Any, *methods: str) -> list[Any]:
+    """Returns the objects as a list; refuses what is no list, or an object without one of the
+    methods."""
+    if (
+        hasattr(given, "state_dict")
+        or isinstance(given, dict | str)
+        or not isinstance(given, Iterable)
+    ):
+        _arguments.refuse(
+            _CALL, f"{name}: expected a list such as [scheduler], got {_arguments.kind(given)}"
+        )
+    listed = list(given)
+    for number, one in enumerate(listed):
+        _arguments.has(_CALL, f"{name}[{number}]", one, *methods)
+    return listed
+
+
+class Update:
+    """The objects that a step changes after its gradient is known.
+
+    schedulers: stepped in each apply().  epoch_schedulers: in the last one of an epoch.
+    scaler: a GradScaler, or None.  ema: an object with update_parameters(model), or None.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        schedulers: Any = (),
+        epoch_schedulers: Any = (),
+        scaler: Any = None,
+        ema: Any = None,
+    ):
+        stateful = ("step", "state_dict", "load_state_dict")
+        self._model = model
+        self.optimizers = optimizers
+        self.schedulers = check_listed("schedulers", schedulers, *stateful)
+        self.epoch_schedulers = check_listed("epoch_schedulers", epoch_schedulers, *stateful)
+        both = [one for one in self.schedulers if any(one is s for s in self.epoch_schedulers)]
+        if both:
+            name = type(both[0]).__name__
+            _arguments.refuse(_CALL, f"{name} is in schedulers and in epoch_schedulers")
+        if scaler is not None:
+            _arguments.has(_CALL, "scaler", scaler, "scale", "unscale_", "step", "update")
+        if ema is not None:
+            methods = ("update_parameters", "state_dict", "load_state_dict")
+            _arguments.has(_CALL, "ema", ema, *methods)
+        self.scaler = scaler
+        self.ema = ema
+        self._unscaled = False
+
+    def stateful(self) -> list[Any]:
+        """The objects whose state belongs to that of the job, in a fixed order."""
+        more = [one for one in (self.scaler, self.ema) if one is not None]
+        return [*self.schedulers, *self.epoch_schedulers, *more]
+
+    def backward(self, loss: torch.Tensor) -> None:
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def begin(self) -> None:
+        """To be called when p.grad has become that of the whole batch."""
+        self._unscaled = False
+
+    def unscale(self) -> None:
+        """Divides p.grad by the scale, once in a step."""
+        if self.scaler is None or self._unscaled:
+            return
+        self._unscaled = True
+        for optimizer in self.optimizers:
+            if _has_gradient(optimizer):
+                self.scaler.unscale_(optimizer)
+
+    def apply(self, loss: float | None, epoch_loss: float | None) -> None:
+        """Steps everything. epoch_loss: the mean loss of the epoch that ends with this step; None
+        in any other step."""
+        self.unscale()
+        for optimizer in self.optimizers:
+            if self.scaler is None or not _has_gradient(optimizer):
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)
+        if self.scaler is not None and any(map(_has_gradient, self.optimizers)):
+            self.scaler.update()
+        for scheduler in self.schedulers:
+            _step(scheduler, loss)
+        if epoch_loss is not None:
+            for scheduler in self.epoch_schedulers:
+                _step(scheduler, epoch_loss)
+        if self.ema is not None:
+            self.ema.update_parameters(self._model)
+
+
+def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
+
+
+def _step(scheduler: Any, loss: float | None) -> None:
+    if not isinstance(scheduler, ReduceLROnPlateau):
+        scheduler.step()
+        return
+    if loss is None:
+        _arguments.refuse(
+            "step.apply()",
+            "ReduceLROnPlateau needs the loss: call step.backward(loss) or step.record(loss) in "
+            "the inner loop",
+        )
+    scheduler.step(loss)
