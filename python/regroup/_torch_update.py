@@ -57,7 +57,8 @@ def check_listed(name: str, given: Any, *methods: str) -> list[Any]:
         or not isinstance(given, Iterable)
     ):
         _arguments.refuse(
-            _CALL, f"{name}: expected a list such as [scheduler], got {_arguments.kind(given)}"
+            _CALL,
+            f"{name}: expected a list such as {name}=[scheduler], got {_arguments.kind(given)}",
         )
     listed = list(given)
     for number, one in enumerate(listed):

@@ -667,13 +667,13 @@ DATA = TensorDataset(torch.ones(4, 1))
             MODEL,
             [SGD, SGD],
             DATA,
-            r"optimizer: expected one optimizer, .*, got a list of 2 optimizers",
+            r"optimizer\[1\]: given twice",
         ),
         (
             MODEL,
             {"a": SGD},
             DATA,
-            r"optimizer: expected one optimizer, .*, got a dict of 1 optimizers",
+            r"optimizer: expected an optimizer or a list of them, got a dict",
         ),
         (MODEL, None, DATA, r"optimizer: expected a torch.optim.Optimizer, got None"),
         (
