@@ -101,7 +101,7 @@ void Agent::terminate(int exit_status, std::optional<base::Duration> grace) {
   const auto kill = [this] { signal_all(SIGKILL); };
   if (ending()) {
     // Checkpoints that are being written get the new deadline, too.
-    if (finishing_) return job_->on_notice(base::SystemClock().now() + within);
+    if (stage_ != Stage::kServing) return job_->on_notice(base::SystemClock().now() + within);
     if (grace_.expiry() - std::chrono::steady_clock::now() > within) {
       start_timer(grace_, within, kill);
       job_->on_notice(base::SystemClock().now() + within);
@@ -161,7 +161,7 @@ void Agent::kill(int exit_status) {
 void Agent::watch_killed() {
   start_timer(killed_, options_.teardown_limit, [this] {
     processes_.leave_stuck();
-    if (!finishing_) watch_killed();
+    if (stage_ == Stage::kServing) watch_killed();
   });
 }
 
@@ -244,8 +244,8 @@ void Agent::settle() {
 
 // Runs once, when all members have ended and the job is being ended.
 void Agent::finish_if_over() {
-  if (finishing_ || !ending() || any_lives()) return;
-  finishing_ = true;
+  if (stage_ != Stage::kServing || !ending() || any_lives()) return;
+  stage_ = Stage::kFinishing;
   grace_.cancel();
   killed_.cancel();
   orphan_.cancel();
@@ -257,7 +257,8 @@ void Agent::finish_if_over() {
 }
 
 void Agent::clear_up() {
-  if (std::exchange(cleared_, true)) return;
+  if (stage_ >= Stage::kClearedUp) return;
+  stage_ = Stage::kClearedUp;
   if (!process::kill_descendants(kKillLimit))
     say("a process that the job left behind could not be killed");
   processes_.finish_outputs();
@@ -268,14 +269,13 @@ void Agent::clear_up() {
 // A stalled reader of the output must not keep a job alive whose end was requested.
 void Agent::limit_drain(base::Duration limit) {
   drain_limit_ = std::min(limit, drain_limit_.value_or(limit));
-  if (finishing_) start_drain_timer();
+  if (stage_ != Stage::kServing) start_drain_timer();
 }
 
 void Agent::start_drain_timer() {
   if (!drain_limit_) return;
   const bool at_once = *drain_limit_ <= base::Duration::zero();
   start_timer(drain_, at_once ? *drain_limit_ : *drain_limit_ + job_->still_needs(), [this] {
-    abandoned_ = true;
     if (*exit_status_ == 0) exit_status_ = 1;  // output was lost
     clear_up();
     leave();
@@ -283,11 +283,11 @@ void Agent::start_drain_timer() {
 }
 
 void Agent::leave_if_drained() {
-  if (!cleared_ || processes_.outputs_busy()) return;
+  if (stage_ != Stage::kClearedUp || processes_.outputs_busy()) return;
   for (process::Sink* sink : {out_.get(), &err_}) {
     if (sink->congested()) return sink->when_free([this] { leave_if_drained(); });
   }
-  if (std::exchange(leaving_, true)) return;
+  stage_ = Stage::kLeaving;
   job_->leave([this] { leave(); });
 }
 

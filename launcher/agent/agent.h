@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -131,9 +132,17 @@ class Agent {
   std::optional<int> exit_status_;
   // Limit for writing output, from the members' end; empty: none.
   std::optional<base::Duration> drain_limit_;
-  bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
-  bool asked_ = false;      // the end was requested from outside before any failure
-  bool abandoned_ = false;  // output without a reader is not waited for any more
+  // The way to the end, in this order. Members live while it serves, also after the exit status is
+  // decided.
+  enum class Stage : std::uint8_t {
+    kServing,
+    kFinishing,  // no member lives; the job finishes what it writes
+    kClearedUp,  // nothing of the job runs; output is on its way
+    kLeaving,    // the output is written
+  };
+  Stage stage_ = Stage::kServing;
+  bool noticed_ = false;
+  bool asked_ = false;  // the end was requested from outside before any failure
 };
 
 }  // namespace regroup::agent
