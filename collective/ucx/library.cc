@@ -115,9 +115,7 @@ void ignore_broken_pipes() {
     std::signal(SIGPIPE, SIG_IGN);
 }
 
-}  // namespace
-
-Result<Ucp> load_ucp() {
+Result<Ucp> load() {
   const Variable signals("UCX_ERROR_SIGNALS", "");
   const Variable events("UCX_MEM_EVENTS", "n");
   const Variable log("UCX_LOG_LEVEL", "fatal");
@@ -136,6 +134,15 @@ Result<Ucp> load_ucp() {
   if (missing == nullptr) return out;
   return base::unavailable(fmt::format(
       "not viable: {} has no function {}; expected UCX 1.11 or later", kLibrary, missing));
+}
+
+}  // namespace
+
+// Once: a second load would change the environment while threads that have passed the first one
+// read it.
+Result<Ucp> load_ucp() {
+  static const Result<Ucp> kLoaded = load();
+  return kLoaded;
 }
 
 Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& settings) {

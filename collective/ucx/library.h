@@ -47,7 +47,8 @@ struct Ucp {
 };
 
 // Loads the library for the lifetime of the process. kUnavailable: "not viable: no libucp; ...".
-// Sets environment variables while loading; no other thread may read the environment meanwhile.
+// Any thread. Only the first call loads, and sets environment variables meanwhile, when no thread
+// may read the environment except by this function. Later calls return what the first one did.
 [[nodiscard]] base::Result<Ucp> load_ucp();
 
 // A UCX context, with the devices and transports of this process, and the listener. The workers of

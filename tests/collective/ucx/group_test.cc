@@ -88,6 +88,24 @@ TEST_F(UcxGroup, SeveralOfOneProcessRunInThreadsOfTheirOwn) {
   EXPECT_EQ(status_of(process), 0);
 }
 
+// Threads that form further groups would otherwise read the environment while one changes it.
+TEST_F(UcxGroup, OnlyTheFirstOfAProcessChangesTheEnvironment) {
+  const pid_t process = fork_rank(
+      0, "",
+      [](Group&) {
+        const std::vector<std::string> hosts{"a", "b"};
+        const auto no_work = [](Group&) {};
+        with_ranks(hosts, no_work);
+        char variable[] = "REGROUP_TEST_VARIABLE=1";
+        char* mine[] = {variable, nullptr};
+        environ = mine;  // setenv() would replace an array that it has not made
+        with_ranks(hosts, no_work);
+        return environ == mine && !::testing::Test::HasFailure() ? 0 : 1;
+      },
+      1);
+  EXPECT_EQ(status_of(process), 0);
+}
+
 TEST_F(UcxGroup, ARankOfAnotherHostThatWasKilledIsNamed) {
   const pid_t victim = fork_rank(1, "b", [](Group& group) {
     std::vector<std::int64_t> values{1};
