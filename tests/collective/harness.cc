@@ -22,7 +22,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::seconds kTimeout{60};
+// How much longer a sanitizer may take, as in regroup_test_timeout() (cmake/Regroup.cmake).
+#if defined(__SANITIZE_THREAD__)
+constexpr int kSanitizerFactor = 5;
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr int kSanitizerFactor = 2;
+#else
+constexpr int kSanitizerFactor = 1;
+#endif
+constexpr std::chrono::seconds kTimeout{60 * kSanitizerFactor};
 
 void cover(proto::Interval node, std::mt19937_64& random, std::vector<proto::Interval>* out) {
   if (node.size() == 1 || random() % 4 == 0) {
