@@ -47,6 +47,7 @@ Key = tuple[int, int, int, list[int]]  # of a shard: step, leaf, seed, samples
 _COMPUTE = 1  # the model's random numbers are other ones than those of the samples
 _MOST = 8  # sample indices in a message
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_IGNORED = (signal.SIGTERM, signal.SIGINT)  # by workers
 
 
 def seed_all(seed: int) -> None:
@@ -173,9 +174,9 @@ class Loader:
             **self._options,
         )
         atexit.register(self.close)  # before the exit function of multiprocessing
-        # A SIGTERM to the process group asks the member to leave. A worker that is not ready yet
-        # would die of it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        # A signal to the process group is meant for the member. A worker that does not ignore it
+        # yet would die of it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         others = set(multiprocessing.active_children())
         try:
             self._batches = iter(self._loader)
@@ -298,9 +299,9 @@ def _begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
     """Runs at the start of a worker, which must neither outlive the member nor die of a signal that
     is meant for the member."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _IGNORED:
         signal.signal(number, _ignore)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     info = get_worker_info()
     if info is not None and isinstance(info.dataset, _Source):
         object.__setattr__(info, "dataset", info.dataset.dataset)  # the one that the script knows
