@@ -13,7 +13,7 @@ namespace {
 using proto::Phase, proto::Position;
 using Nodes = std::set<proto::NodeId>;
 
-const base::TimePoint kNow{std::chrono::seconds(5)};
+const base::TimePoint kRulesNow{std::chrono::seconds(5)};
 
 proto::SlotReport slot_report(proto::MemberId id, Phase phase, Position at, bool alive = true) {
   return {.member = id, .slot = 0, .alive = alive, .state = {phase, false, 3, at}};
@@ -33,10 +33,10 @@ class RulesTest : public testing::Test {
         .plan = {{0, 0}, {1, 0}}};
     coordinator_.emplace(Policy{.shards = 2}, JobInfo{.nodes = {0, 1}}, 2,
                          JournaledState{.world = world});
-    EXPECT_EQ(nodes_told<proto::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
+    EXPECT_EQ(nodes_told<proto::Hello>(coordinator_->tick(kRulesNow)), (Nodes{0, 1}));
   }
   Effects from(proto::NodeId node, proto::Body body) {
-    return coordinator_->handle(kNow, {Sender::Kind::kAgent, node}, {2, std::move(body)});
+    return coordinator_->handle(kRulesNow, {Sender::Kind::kAgent, node}, {2, std::move(body)});
   }
   template <class B>
   static Nodes nodes_told(const Effects& effects) {
