@@ -82,9 +82,12 @@ Relaunches::Verdict Relaunches::on_failure(base::TimePoint now, std::uint32_t ra
   verdict.members = free_slots(verdict.due);
   const auto wait = std::chrono::duration<double>(verdict.due - now).count();
   verdict.sentence =
-      fmt::format("{}: relaunch with {}{}{}", what, base::counted(verdict.members, "member"),
+      fmt::format("{}: relaunch with {}{}{} (attempt {} of {}{})", what,
+                  base::counted(verdict.members, "member"),
                   verdict.members == launched() ? "" : fmt::format(" instead of {}", launched()),
-                  wait > 0 ? fmt::format(" in {:.1f} s", wait) : "");
+                  wait > 0 ? fmt::format(" in {:.1f} s", wait) : "", restarts_ + std::uint64_t{2},
+                  policy_.max_restarts + std::uint64_t{1},
+                  restarts_ == 0 ? "; with --max-restarts 0 the first failure ends the job" : "");
   return verdict;
 }
 

@@ -114,12 +114,12 @@ class Coordinator {
   // Losses: coordinator_losses.cc.
   void on_lost(proto::NodeId node, const proto::MemberLost& lost);
   void lose_unseen(MemberInfo* member);
-  void lose_unready(MemberInfo* member, const std::string& what);
+  void lose_unready(MemberInfo* member);
   void lose_ready(MemberInfo* member);
   void not_replaced(const MemberInfo& lost);  // makes the job smaller unless it is replaced
   void charge(MemberInfo* member);            // counts a failure against its slot
   void forget_failures();
-  void lost_of_launch(const MemberInfo& member, const std::string& what);
+  void lost_of_launch(const MemberInfo& member, const std::string& what, bool news);
 
   // Processes and limits: coordinator_start.cc.
   void start_members();

@@ -13,8 +13,15 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   const Loss loss = meaning_of(*r, lost);
   if (loss == Loss::kNothingNew) return;
   if (loss == Loss::kUnseenJoin) lose_unseen(r);
-  if (const auto sentence = record_loss(lost, r)) outbox_.note(*sentence);
-  if (loss == Loss::kUnready) return lose_unready(r, loss_message(lost, r->cause));
+  const auto unexpected = record_loss(lost, r);
+  const bool of_launch = loss == Loss::kUnready && !launch_.joined() && stage_ != Stage::kHello;
+  if (unexpected && !of_launch) outbox_.note(*unexpected);
+  if (of_launch) {
+    r->move_to(MemberState::kGone);
+    r->since = now_;
+    return lost_of_launch(*r, loss_message(lost, r->cause), unexpected.has_value());
+  }
+  if (loss == Loss::kUnready) return lose_unready(r);
   if (loss == Loss::kDeath) lose_ready(r);
   if (r->reaped() && r->failure_due) charge(r);
 }
@@ -27,11 +34,10 @@ void Coordinator::lose_unseen(MemberInfo* member) {
   losses_due_ = true;
 }
 
-void Coordinator::lose_unready(MemberInfo* member, const std::string& what) {
+void Coordinator::lose_unready(MemberInfo* member) {
   member->move_to(MemberState::kGone);
   member->since = now_;
   if (stage_ == Stage::kHello) return;
-  if (!launch_.joined()) return lost_of_launch(*member, what);
   not_replaced(*member);
   charge(member);
 }
@@ -79,12 +85,15 @@ void Coordinator::forget_failures() {
   if (known) outbox_.journal(budget_.row());
 }
 
-void Coordinator::lost_of_launch(const MemberInfo& member, const std::string& what) {
+// Reports `what` if it is news and the verdict's sentence does not open with it.
+void Coordinator::lost_of_launch(const MemberInfo& member, const std::string& what, bool news) {
   // A member that failed was ended with its launch, or by a launcher that ends a job on one host
   // and has taken back its slots: then no launch follows.
   const bool over = !job_.driver_reports_nodes() && size_.capacity() == 0;
-  if (member.status != 0 && (stage_ == Stage::kRelaunching || over)) return;
-  const LaunchUntilJoin::Verdict verdict = launch_.on_end(now_, member, what, members_);
+  LaunchUntilJoin::Verdict verdict;
+  if (member.status == 0 || (stage_ != Stage::kRelaunching && !over))
+    verdict = launch_.on_end(now_, member, what, members_);
+  if (news && !verdict.sentence.starts_with(what)) outbox_.note(what);
   switch (verdict.then) {
     case LaunchUntilJoin::Then::kNothing:
       return;

@@ -131,7 +131,7 @@ void Coordinator::end_hello_before_world_1() {
   for (const auto& [id, r] : members_.all()) {
     const bool counts = r.reaped() && r.ended_by != EndedBy::kCoordinator && !launch_.joined();
     if (counts && stage_ == Stage::kStarting)
-      lost_of_launch(r, fmt::format("member {}: {}", id, r.cause));
+      lost_of_launch(r, fmt::format("member {}: {}", id, r.cause), /*news=*/false);
   }
 }
 

@@ -16,6 +16,13 @@ namespace {
 constexpr base::Duration kMostBetweenTicks = std::chrono::seconds(1);
 constexpr proto::MemberId kIdsAhead = 16;
 
+// "member 3 on host b"; without the host if the job has a single one.
+std::string name_of(const MemberInfo& member, const NodeTable& nodes) {
+  const NodeTable::Node* node = nodes.size() > 1 ? nodes.find(member.slot_id.node) : nullptr;
+  return fmt::format("member {}{}", member.id,
+                     node == nullptr || node->name.empty() ? "" : " on host " + node->name);
+}
+
 }  // namespace
 
 void Coordinator::start_members() {
@@ -202,7 +209,9 @@ void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& re
   member->move_to(MemberState::kGone);
   member->set_ended_by(EndedBy::kCoordinator);
   if (gently) member->kill_at = now_ + policy_.leave_grace;
-  outbox_.send(member->slot_id.node, proto::Kill{member->id, gently, reason});
+  outbox_.send(
+      member->slot_id.node,
+      proto::Kill{member->id, gently, fmt::format("{}: {}", name_of(*member, nodes_), reason)});
 }
 
 // A member that cannot become ready: its slot is charged with the failure, unless a user has killed

@@ -29,6 +29,8 @@ def test_a_program_that_always_fails_ends_with_its_status(regroup):
     assert job.wait() == 7
     assert time.monotonic() - began < 20
     assert "restarted 2 times already (--max-restarts)" in job.err
+    assert "attempt 2 of 3" in job.err and "attempt 3 of 3" in job.err
+    assert job.err.count("exited with status 7") == 3  # each failure is reported once
 
 
 def test_without_restarts_the_first_death_ends_it(regroup):

@@ -20,7 +20,9 @@ TEST(Relaunches, LeavesTheFailedSlotOutWhileTheRestSuffices) {
   ASSERT_TRUE(verdict.again);
   EXPECT_EQ(verdict.due, at(1));
   EXPECT_EQ(verdict.members, 3U);
-  EXPECT_EQ(verdict.sentence, "rank 3 exited with 7: relaunch with 3 members instead of 4");
+  EXPECT_EQ(verdict.sentence,
+            "rank 3 exited with 7: relaunch with 3 members instead of 4 (attempt 2 of 4; with "
+            "--max-restarts 0 the first failure ends the job)");
   EXPECT_EQ(job.launch(at(1)), 3U);
   EXPECT_EQ(job.restarts(), 1U);
 }
@@ -37,10 +39,13 @@ TEST(Relaunches, WaitsForTheBackOffWhereTheRestIsTooSmall) {
   EXPECT_EQ(job.launch(at(0)), 2U);
   auto verdict = job.on_failure(at(1), 0, 7, "rank 0");
   EXPECT_EQ(verdict.due, at(1.5));
-  EXPECT_EQ(verdict.sentence, "rank 0: relaunch with 2 members in 0.5 s");
+  EXPECT_EQ(verdict.sentence,
+            "rank 0: relaunch with 2 members in 0.5 s (attempt 2 of 4; with "
+            "--max-restarts 0 the first failure ends the job)");
   EXPECT_EQ(job.launch(at(1.5)), 2U);
   verdict = job.on_failure(at(2), 0, 7, "rank 0");
   EXPECT_EQ(verdict.due, at(3));  // the same slot: twice as long
+  EXPECT_EQ(verdict.sentence, "rank 0: relaunch with 2 members in 1.0 s (attempt 3 of 4)");
   EXPECT_EQ(job.launch(at(3)), 2U);
   verdict = job.on_failure(at(3.5), 1, 7, "rank 1");
   EXPECT_EQ(verdict.due, at(4));  // the other slot: its first
