@@ -123,7 +123,7 @@ std::vector<Spec> end_options() {
        "SECONDS",
        "time from SIGTERM to SIGKILL when a job ends (default: 5)",
        [](D& d, G& g) {
-         d.out.term_grace_said = true;
+         d.out.term_grace_given = true;
          return base::parse_seconds(g.name, g.value(), d.out.term_grace);
        }},
       {{"notice-file"},

@@ -37,7 +37,7 @@ Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
   } else if (colon != std::string::npos) {
     return base::bad_value(argument.name, text, "an elastic job runs exactly one program");
   }
-  if (most == 0) {  // as if it had not been argument, under mpirun and hydra
+  if (most == 0) {  // as if no number was given, as under mpirun and hydra
     builder.app.app.count.reset();
   } else {
     builder.app.app.count = most;
@@ -93,9 +93,8 @@ std::vector<Spec> member_options() {
   return {
       {{"np", "n", "c"},
        "N|MIN:MAX",
-       "number of members; MIN:MAX starts an elastic job with MIN to MAX members (default: one per "
-       "slot; a "
-       "slot is a core)",
+       "number of members; MIN:MAX starts an elastic job with MIN to MAX members (default, and 0: "
+       "one per slot, as under mpirun; a slot is a core)",
        set_count,
        kApp,
        kYes},

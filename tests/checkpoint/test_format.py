@@ -1,8 +1,10 @@
 """Checkpoints as others see them: our reader of a hundred lines, h5py, h5dump, safetensors, torch,
 numpy."""
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +16,7 @@ import reader
 import regroup.checkpoint
 import safetensors.numpy
 import torch
-from saving import Save, sample_tensors, save, tool
+from saving import BIN, DEADLINE_S, Save, sample_tensors, save, tool
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "checkpoints" / "step-00000007"
 
@@ -90,6 +92,23 @@ def test_show_and_ls(saved):
     (row,) = json.loads(tool("ls", path.parent, "--json").stdout)
     assert row["step"] == 1234 and row["bytes"] == sum(f.stat().st_size for f in path.glob("*.h5"))
     assert "1234" in tool("ls", path.parent).stdout
+
+
+def test_ls_prints_heads_on_a_terminal_only(saved):
+    folder = saved[0].parent
+    piped = tool("ls", folder).stdout.splitlines()
+    ours, theirs = pty.openpty()
+    command = [str(BIN / "regroup-checkpoint"), "ls", str(folder)]
+    assert subprocess.run(command, stdout=theirs, timeout=DEADLINE_S).returncode == 0
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while more := os.read(ours, 4096):
+            shown += more
+    os.close(ours)
+    head, *rows = shown.decode().splitlines()
+    assert head.split() == ["STEP", "SIZE", "TENSORS", "JOB"]
+    assert rows == piped and len(rows) == 1
 
 
 def test_verify_is_content_with_it(saved):

@@ -1,6 +1,7 @@
 // ls, show, verify, prune.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -111,6 +112,9 @@ Answer ls(const Arguments& arguments) {
     fmt::print("{}\n", rows.dump(2, ' ', /*ensure_ascii=*/true));
     return 0;
   }
+  // Scripts count lines, so only a terminal gets the heads.
+  if (!rows.empty() && ::isatty(STDOUT_FILENO) == 1)
+    fmt::print("{:>12}  {:>10}  {:>15}  {}\n", "STEP", "SIZE", "TENSORS", "JOB");
   for (const OrderedJson& row : rows) fmt::print("{}\n", line_of(row));
   return 0;
 }
