@@ -30,7 +30,7 @@ namespace {
 constexpr base::Duration kClearing = std::chrono::seconds(1);
 
 base::Duration said_term_grace(const spec::JobSpec& spec) {
-  if (spec.term_grace_said || !spec.notice_grace) return spec.term_grace;
+  if (spec.term_grace_given || !spec.notice_grace) return spec.term_grace;
   return std::max(*spec.notice_grace - kClearing, *spec.notice_grace / 2);
 }
 
@@ -115,7 +115,7 @@ base::Duration notice_grace(const spec::JobSpec& spec) {
 }
 
 base::Duration term_grace(const spec::JobSpec& spec) {
-  if (spec.term_grace_said || spec.notice_grace || spec.grant.by.empty())
+  if (spec.term_grace_given || spec.notice_grace || spec.grant.by.empty())
     return said_term_grace(spec);
   const auto grace = grace_of(spec.environment, spec.allocator);
   return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : spec.term_grace;

@@ -117,7 +117,7 @@ std::vector<std::string> kinds_of(const topology::Fabric& fabric, const HostShar
   return {out.begin(), out.end()};
 }
 
-std::uint64_t room(const HostShares& allocation, const DeviceRequest& request) {
+std::uint64_t capacity_of(const HostShares& allocation, const DeviceRequest& request) {
   std::uint64_t out = 0;
   for (const HostShare& share : allocation) {
     std::uint32_t here = count_of(share.free) / request.set.gpus;
@@ -139,7 +139,7 @@ Status does_not_fit(const topology::Fabric& fabric, const HostShares& allocation
       hosts.push_back(fmt::format("{} {}", fabric.hosts[share.host].name, count_of(share.free)));
   }
   if (allocation.size() > kShown) hosts.emplace_back("...");
-  const std::uint64_t fits = room(allocation, request);
+  const std::uint64_t fits = capacity_of(allocation, request);
   const std::string each =
       request.set.gpus == 1 ? "1 GPU" : fmt::format("{} GPUs of one host", request.set.gpus);
   const std::string what =
@@ -177,7 +177,7 @@ Chosen choose(PlacementScorers& scorers, HostShares allocation, const DeviceRequ
   const GangRequest gang{request.sets,          request.set.gpus,
                          request.sets_per_host, request.packing,
                          request.keep,          request.heed_slots ? request.set.ranks : 0};
-  if (room(allocation, request) >= request.sets)
+  if (capacity_of(allocation, request) >= request.sets)
     out.parts = choose_hosts(scorers, allocation, gang);
   if (!out.parts.empty()) out.predicted = predict(scorers, out.parts);
   out.from = std::move(allocation);
@@ -218,8 +218,8 @@ std::string speed(double gbytes) {
 }
 
 // Describes the rings with the most bandwidth.
-void tell_rings(const topology::Machine& machine, const RingPlan& plan,
-                std::vector<std::string>& why) {
+void explain_rings(const topology::Machine& machine, const RingPlan& plan,
+                   std::vector<std::string>& why) {
   constexpr std::size_t kShown = 4;
   for (std::size_t i = 0; i < std::min(plan.rings.size(), kShown); ++i) {
     if (plan.rings[i].ends.size() < 2) return;
@@ -232,7 +232,8 @@ void tell_rings(const topology::Machine& machine, const RingPlan& plan,
     why.push_back(fmt::format("and {} more rings", plan.rings.size() - kShown));
 }
 
-void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<std::string>& why) {
+void explain_one_host(PlacementScorers& scorers, const HostPart& part,
+                      std::vector<std::string>& why) {
   const topology::Machine& machine = scorers.machine_of(part.host);
   PlacementScorer& scorer = scorers.of_host(part.host);
   const PlacementScore score = scorer.score(part.gpus, part.free, RingScope::kInside);
@@ -243,11 +244,11 @@ void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<
   if (count_of(left) > 1)
     why.push_back(fmt::format("{} remain free; rings over them would carry {} GB/s",
                               gpu_list(machine, left), speed(score.rest)));
-  tell_rings(machine, scorer.rings(part.gpus, RingScope::kInside), why);
+  explain_rings(machine, scorer.rings(part.gpus, RingScope::kInside), why);
 }
 
-void tell_hosts(PlacementScorers& scorers, const std::vector<HostPart>& parts,
-                std::vector<std::string>& why) {
+void explain_hosts(PlacementScorers& scorers, const std::vector<HostPart>& parts,
+                   std::vector<std::string>& why) {
   constexpr std::size_t kShown = 8;
   for (std::size_t i = 0; i < std::min(parts.size(), kShown); ++i) {
     why.push_back(fmt::format(
@@ -257,12 +258,12 @@ void tell_hosts(PlacementScorers& scorers, const std::vector<HostPart>& parts,
   if (parts.size() > kShown) why.push_back(fmt::format("and {} more hosts", parts.size() - kShown));
 }
 
-void tell(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& request,
-          DevicePlacement& out) {
+void explain(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& request,
+             DevicePlacement& out) {
   if (chosen.parts.size() == 1) {
-    tell_one_host(scorers, chosen.parts.front(), out.why);
+    explain_one_host(scorers, chosen.parts.front(), out.why);
   } else {
-    tell_hosts(scorers, chosen.parts, out.why);
+    explain_hosts(scorers, chosen.parts, out.why);
   }
   const Prediction& predicted = out.predicted;
   if (!std::isinf(predicted.gbytes)) {
@@ -322,7 +323,7 @@ Result<DevicePlacement> choose_devices(const topology::Fabric& fabric, const Hos
   if (request.min_sets > 0)
     out.shrink_order = shrink_order(scorers, out.ranks, request.sets, request.min_sets);
   if (request.last_goes_first) number_by_shrink_order(out, request.sets);
-  tell(scorers, chosen, request, out);
+  explain(scorers, chosen, request, out);
   return out;
 }
 

@@ -145,9 +145,10 @@ std::vector<std::uint32_t> cores_wanted(const JobRequest& request, const Members
   std::vector<std::uint32_t> out;
   for (const std::uint32_t program : members.program) {
     const std::uint32_t per_member = request.ranks.mapping.map.cpus;
-    const std::uint32_t said = per_member > 0 ? per_member : of_program(request.cores, program);
-    const bool shared = said == 0 && set.cpus > 0 && of_program(request.gpus, program) > 0;
-    out.push_back(shared ? std::max(1U, set.cpus / std::max(1U, set.ranks)) : said);
+    const std::uint32_t requested =
+        per_member > 0 ? per_member : of_program(request.cores, program);
+    const bool shared = requested == 0 && set.cpus > 0 && of_program(request.gpus, program) > 0;
+    out.push_back(shared ? std::max(1U, set.cpus / std::max(1U, set.ranks)) : requested);
   }
   return out;
 }

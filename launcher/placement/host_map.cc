@@ -49,13 +49,13 @@ class Mapper {
 
   // Room for members of this program on a host.
   [[nodiscard]] std::uint32_t within_slots(std::uint32_t host) const {
-    return room(host, request_.hosts[host].slots);
+    return capacity_of(host, request_.hosts[host].slots);
   }
   [[nodiscard]] std::uint32_t within_most(std::uint32_t host) const {
     const std::uint32_t most = request_.hosts[host].max_slots;
-    return room(host, most == 0 ? ~std::uint32_t{0} : most);
+    return capacity_of(host, most == 0 ? ~std::uint32_t{0} : most);
   }
-  [[nodiscard]] std::uint32_t room(std::uint32_t host, std::uint32_t slots) const {
+  [[nodiscard]] std::uint32_t capacity_of(std::uint32_t host, std::uint32_t slots) const {
     std::uint32_t free = slots > used_[host] ? slots - used_[host] : 0;
     const auto leave = [&](std::uint32_t most) {
       free = std::min(free, most > of_app_[host] ? most - of_app_[host] : 0);
@@ -81,8 +81,8 @@ class Mapper {
     return left;
   }
 
-  // Puts one member on each host with room, repeatedly. Returns the number of members without a
-  // place.
+  // Puts one member on each host with capacity left, repeatedly. Returns the number of members
+  // without a place.
   std::uint32_t deal(std::uint32_t left, std::vector<std::uint32_t>& added, Limit limit) {
     for (bool placed = true; left > 0 && placed;) {
       placed = false;

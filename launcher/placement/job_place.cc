@@ -68,16 +68,16 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
 Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& hosts,
                                               const JobRequest& request, Processors& processors) {
   const std::uint32_t members = request.ranks.members();
-  std::vector<std::uint32_t> out, room;
+  std::vector<std::uint32_t> out, slots_left;
   for (const HostShare& host : hosts)
-    room.push_back(host.slots == 0 || request.ranks.oversubscribe ? members : host.slots);
+    slots_left.push_back(host.slots == 0 || request.ranks.oversubscribe ? members : host.slots);
   for (bool placed = true; out.size() < members && placed;) {
     placed = false;
     for (std::uint32_t host = 0; host < hosts.size(); ++host) {
       const std::uint32_t objects = objects_in(processors.of(host), request.ranks.mapping.map.unit);
-      for (std::uint32_t i = 0; i < objects && room[host] > 0 && out.size() < members; ++i) {
+      for (std::uint32_t i = 0; i < objects && slots_left[host] > 0 && out.size() < members; ++i) {
         out.push_back(host);
-        --room[host];
+        --slots_left[host];
         placed = true;
       }
     }

@@ -72,18 +72,18 @@ Result<Objects> objects_of(const topology::Topology& topology, const Policy& pol
   return out;
 }
 
-// The number of members for which an object has room. If one object is the whole machine,
+// The number of members that an object can take. If one object is the whole machine,
 // check_turn() checks its packages.
-std::uint32_t room_in(const PlaceRequest& request, const Policy& policy, const Objects& objects,
-                      std::size_t i) {
+std::uint32_t capacity_of(const PlaceRequest& request, const Policy& policy, const Objects& objects,
+                          std::size_t i) {
   if (!policy.bound || request.mapping.bind.overload_allowed ||
       policy.map.kind == spec::MapBy::Kind::kPerUnit)
     return request.members();
   return static_cast<std::uint32_t>(objects.cpus[i].size()) / policy.cpus;
 }
 
-Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t room) {
-  if (room == 0) {
+Status no_capacity(const PlaceRequest& request, const Policy& policy, std::uint64_t capacity) {
+  if (capacity == 0) {
     return base::resource_exhausted(fmt::format("{}: no {} has {} {}", spelled(policy),
                                                 spec::unit_name(policy.map_unit), policy.cpus,
                                                 cpu_word(policy)));
@@ -95,16 +95,16 @@ Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t 
                   policy.cpus > 1    ? cpu_word(policy)
                   : policy.hwthreads ? "hardware thread"
                                      : "core",
-                  room));
+                  capacity));
 }
 
-Status check_room(const PlaceRequest& request, const Policy& policy,
-                  const std::vector<std::uint32_t>& room) {
+Status check_capacity(const PlaceRequest& request, const Policy& policy,
+                      const std::vector<std::uint32_t>& capacity) {
   if (policy.map.kind != spec::MapBy::Kind::kPerUnit) {
-    const std::uint64_t all = std::accumulate(room.begin(), room.end(), std::uint64_t{0});
-    return all < request.members() ? no_room(request, policy, all) : Status();
+    const std::uint64_t all = std::accumulate(capacity.begin(), capacity.end(), std::uint64_t{0});
+    return all < request.members() ? no_capacity(request, policy, all) : Status();
   }
-  const std::uint64_t most = std::uint64_t{policy.map.per_unit} * room.size();
+  const std::uint64_t most = std::uint64_t{policy.map.per_unit} * capacity.size();
   for (const std::uint32_t count : request.counts) {
     if (count > most)
       return base::resource_exhausted(fmt::format("{}: permits {} on this machine, {} requested",
@@ -116,13 +116,13 @@ Status check_room(const PlaceRequest& request, const Policy& policy,
 
 // Assigns `members` of one program to objects: round robin over objects that are not full; with
 // ppr, one object after the other. `used` counts the members of earlier programs.
-std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& room,
+std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& capacity,
                              std::uint32_t members, std::vector<std::uint32_t>& used) {
   const bool ppr = policy.map.kind == spec::MapBy::Kind::kPerUnit;
-  std::vector<std::uint32_t> count(room.size());
+  std::vector<std::uint32_t> count(capacity.size());
   for (std::uint32_t left = members; left > 0;) {
-    for (std::size_t i = 0; i < room.size() && left > 0; ++i) {
-      const std::uint32_t free = ppr ? policy.map.per_unit : room[i] - used[i] - count[i];
+    for (std::size_t i = 0; i < capacity.size() && left > 0; ++i) {
+      const std::uint32_t free = ppr ? policy.map.per_unit : capacity[i] - used[i] - count[i];
       const std::uint32_t taken = std::min({free, left, ppr ? free : 1U});
       count[i] += taken;
       left -= taken;
@@ -205,7 +205,7 @@ Status check_turn(const PlaceRequest& request, const topology::Topology& topolog
   auto before = first_cpu(topology, policy, cpus, turn - 1);
   auto here = first_cpu(topology, policy, cpus, turn);
   if (!here.ok() || !before.ok() || *here > *before) return {};
-  return no_room(request, policy, turn);
+  return no_capacity(request, policy, turn);
 }
 
 std::string dealt(const Policy& policy) {
@@ -235,7 +235,7 @@ Result<Slot> take(const PlaceRequest& request, const topology::Topology& topolog
     return out;
   }
   const std::vector<topology::ThreadSet>& cpus = objects.cpus[assignment.object];
-  if (cpus.size() < policy.cpus) return no_room(request, policy, 0);
+  if (cpus.size() < policy.cpus) return no_capacity(request, policy, 0);
   REGROUP_RETURN_IF_ERROR(check_turn(request, topology, policy, cpus, assignment.turn));
   REGROUP_ASSIGN_OR_RETURN(auto first, first_cpu(topology, policy, cpus, assignment.turn));
   out.threads = bound_to(topology, policy, object, cpus, first);
@@ -268,13 +268,13 @@ Status place_by_objects(const topology::Topology& topology, const PlaceRequest& 
                         Placement& out) {
   const Policy& policy = out.policy;
   REGROUP_ASSIGN_OR_RETURN(auto objects, objects_of(topology, policy));
-  std::vector<std::uint32_t> room;
+  std::vector<std::uint32_t> capacity;
   for (std::size_t i = 0; i < objects.sets.size(); ++i)
-    room.push_back(room_in(request, policy, objects, i));
-  REGROUP_RETURN_IF_ERROR(check_room(request, policy, room));
-  std::vector<std::uint32_t> used(room.size());
+    capacity.push_back(capacity_of(request, policy, objects, i));
+  REGROUP_RETURN_IF_ERROR(check_capacity(request, policy, capacity));
+  std::vector<std::uint32_t> used(capacity.size());
   for (const std::uint32_t members : request.counts) {
-    std::vector<Assignment> assignments = deal(policy, room, members, used);
+    std::vector<Assignment> assignments = deal(policy, capacity, members, used);
     for (const Assignment& assignment : ranked(topology, policy, objects, std::move(assignments))) {
       REGROUP_ASSIGN_OR_RETURN(auto slot, take(request, topology, policy, objects, assignment));
       out.ranks.push_back(std::move(slot));

@@ -13,7 +13,7 @@ namespace {
 
 // GB/s each way of a GPU in an NVLink domain of several hosts.
 double domain_port(const topology::Fabric& fabric, std::uint32_t domain, std::uint32_t host) {
-  if (const double said = fabric.nodes[domain].host_gbytes; said > 0) return said;
+  if (const double given = fabric.nodes[domain].host_gbytes; given > 0) return given;
   const topology::Machine& machine = fabric.machines[fabric.hosts[host].machine];
   double out = 0;
   for (const topology::Link& link : machine.links) {

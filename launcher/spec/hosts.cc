@@ -236,7 +236,7 @@ base::Result<Line> read_line(std::string_view text) {
   return line;
 }
 
-// Whom the first mention names, who says anything.
+// The first mention that names a user counts.
 void take_user(HostRequest& known, const HostRequest& host) {
   if (known.user.empty()) known.user = host.user;
 }

@@ -95,7 +95,7 @@ struct JobSpec {
   HangRequest hang;
   base::Duration orphan_timeout = std::chrono::seconds(10);
   base::Duration term_grace = std::chrono::seconds(5);
-  bool term_grace_said = false;  // the user gave term_grace
+  bool term_grace_given = false;  // the user gave term_grace
   NoticeRequest notice;
   // Time from a notice to the end; empty: the allocator's.
   std::optional<base::Duration> notice_grace;

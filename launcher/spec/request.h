@@ -31,7 +31,7 @@ struct AppRequest {
   std::optional<std::uint32_t> per_node;  // -N, -ppn
   std::vector<std::string> command;
   std::string wdir;         // "": the current folder
-  std::string search_path;  // where the program is looked for; "": PATH of `environment`
+  std::string search_path;  // where the program is searched; "": PATH of `environment`
   Environment environment;  // complete
   Limits limits;
 };

@@ -61,12 +61,12 @@ void take(MachineParts& parts, Nvml::Found found) {
   parts.links.insert(parts.links.end(), found.links.begin(), found.links.end());
 }
 
-struct Discovery {
+struct Discovered {
   base::Result<Machine> machine;
   bool whole = true;  // NVML listed all GPUs
 };
 
-Discovery look(const DiscoverOptions& options) {
+Discovered read_devices(const DiscoverOptions& options) {
   bool whole = true;
   MachineParts parts = read_sysfs(options.roots);
   const bool nvidia = std::any_of(
@@ -113,7 +113,7 @@ base::Result<Machine> discover_machine(const DiscoverOptions& options) {
       return std::move(*machine);
     }
   }
-  auto [machine, whole] = look(options);
+  auto [machine, whole] = read_devices(options);
   if (!machine.ok()) return machine;
   if (!key.empty() && whole) write_machine_cache(options.cache_folder, key, *machine);
   machine->processors = std::move(processors);

@@ -121,11 +121,11 @@ class HwlocReader {
     }
     device.switches = switches_among({bridges.rbegin(), bridges.rend()});
     if (up != nullptr && up->nodeset != nullptr) device.numa = hwloc_.bitmap_first(up->nodeset);
-    look_inside(pci, device);
+    read_inside(pci, device);
     if (device.gpu || !device.ports.empty()) parts_.devices.push_back(std::move(device));
   }
 
-  void look_inside(hwloc_obj_t pci, PciDevice& device) {
+  void read_inside(hwloc_obj_t pci, PciDevice& device) {
     const PciAttributes& attributes = pci->attr->pcidev;
     const GpuProduct* product = gpu_product(attributes.vendor_id, attributes.device_id);
     Nic nic;
@@ -142,7 +142,7 @@ class HwlocReader {
         if (!name.starts_with(prefix)) continue;
         if (!device.gpu) device.gpu.emplace();
         device.gpu->number = static_cast<int>(whole_number(name.substr(4), 0, 65535).value_or(0));
-        tell(inside, *device.gpu);
+        fill_gpu(inside, *device.gpu);
       }
     }
     if (device.gpu && product != nullptr && device.gpu->arch.empty())
@@ -163,7 +163,7 @@ class HwlocReader {
     device.ports.push_back(std::move(nic));
   }
 
-  void tell(hwloc_obj_t inside, Gpu& gpu) {
+  void fill_gpu(hwloc_obj_t inside, Gpu& gpu) {
     gpus_[inside] = bus_of(inside->parent->attr->pcidev);
     if (const char* model = hwloc_info(inside, "GPUModel")) gpu.product = model;
     for (const char* name : {"NVIDIAUUID", "AMDUUID"}) {

@@ -154,7 +154,7 @@ class MatrixText {
     const std::string_view first = words[0].text;
     if (first.starts_with("NIC") && first.ends_with(':') && words.size() > 1)
       out_.nic_names[std::string(first.substr(0, first.size() - 1))] = words[1].text;
-    if (out_.rows.size() == columns_.size()) return look_for_another(words);
+    if (out_.rows.size() == columns_.size()) return find_another(words);
     const bool row = is_device(first) || std::ranges::find(columns_, first) != columns_.end();
     return row ? read_row(words) : base::Status();
   }
@@ -225,7 +225,7 @@ class MatrixText {
   }
 
   // Other output of nvidia-smi may follow, some of which also has rows of devices.
-  base::Status look_for_another(const std::vector<Word>& words) {
+  base::Status find_another(const std::vector<Word>& words) {
     const auto column = std::ranges::find(columns_, words[0].text);
     if (column == columns_.end() || words.size() <= columns_.size()) return {};
     std::vector<SmiCell> cells;
