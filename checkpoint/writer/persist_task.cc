@@ -2,35 +2,22 @@
 #include "checkpoint/writer/persist_task.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
 
+#include "checkpoint/writer/persist_process.h"
 #include "launcher/process/due.h"
-#include "launcher/process/environment.h"
-#include "launcher/process/spawn.h"
 
 namespace regroup::writer {
-
-std::string silent_end(int wait_status) {
-  return WIFSIGNALED(wait_status)
-             ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
-             : "regroup-persist ended without a message";
-}
 
 PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
                          Events events)
     : wait_(std::move(wait)), events_(std::move(events)), timer_(loop) {
-  process::SpawnSpec spec;
-  spec.path = process::find_helper("regroup-persist");
-  spec.argv = std::move(words);
-  spec.argv.insert(spec.argv.begin(), "regroup-persist");
-  auto started = process::PipedProcess::start(
-      loop, std::move(spec),
-      {[this](std::string_view line, bool error) { on_line(line, error); },
-       [this](int wait_status) { on_ended(wait_status); }});
+  auto started = start_persist(loop, persist_program(), std::move(words), -1,
+                               {[this](std::string_view line, bool error) { on_line(line, error); },
+                                [this](int wait_status) { on_ended(wait_status); }});
   if (started.ok()) {
     process_ = *started;
     expect_within(wait_.first);
@@ -58,7 +45,7 @@ void PersistTask::expect_within(base::Duration limit) {
 
 void PersistTask::on_line(std::string_view line, bool error) {
   if (error) {
-    said_ += (said_.empty() ? "" : "; ") + std::string(line);
+    add_error(line, &said_);
   } else if (!line.empty()) {
     text_ = line;
   } else if (events_.alive) {

@@ -15,9 +15,6 @@
 
 namespace regroup::writer {
 
-// A sentence about the end of a process that printed no error.
-[[nodiscard]] std::string silent_end(int wait_status);
-
 // Used by the loop's thread, which also calls the handlers. Its destructor kills the process and
 // calls no handler.
 class PersistTask {
