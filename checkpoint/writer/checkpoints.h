@@ -1,5 +1,7 @@
-// The checkpoints of an elastic job, in the agent: runs regroup-persist (the only program that uses
-// HDF5) to write the members' saves, and to copy them to a second directory.
+// The checkpoints of an elastic job, in the agent: decides which of the members' saves are written,
+// and how long the end of the job waits for them. Three parts each run a regroup-persist process:
+// LocalDirectory locks the directory, SaveWriter writes a save, DirectoryCopy copies it to a second
+// directory. LastSave asks the members for a save before an announced end.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -15,9 +17,10 @@
 #include "base/status.h"
 #include "checkpoint/writer/checkpoint_texts.h"
 #include "checkpoint/writer/checkpoint_watcher.h"
+#include "checkpoint/writer/directory_copy.h"
 #include "checkpoint/writer/last_save.h"
-#include "launcher/process/piped_process.h"
-#include "launcher/process/run_in_subprocess.h"
+#include "checkpoint/writer/local_directory.h"
+#include "checkpoint/writer/save_writer.h"
 #include "launcher/spec/checkpoint_plan.h"
 #include "shmem/arena.h"
 #include "shmem/save_mark.h"
@@ -35,7 +38,6 @@ class Checkpoints {
   // job runs on several hosts (the controller then reports what it resumes from), else "".
   Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std::string host,
               std::function<const shmem::Arena&()> arena, Say say, bool quiet);
-  ~Checkpoints();
   void start();
   // Call when the agent may have created its arena, or replaced it.
   void look_for_arena();
@@ -55,7 +57,7 @@ class Checkpoints {
   // "the newest checkpoint is that of step 20 in DIR", as far as this host knows, and which one is
   // being written; "": the job makes no checkpoints.
   [[nodiscard]] std::string newest() const {
-    return newest_of(plan_, committed_, process_ ? writing_ : 0, !host_.empty());
+    return newest_of(plan_, committed_, writer_.writing() ? writer_.step() : 0, !host_.empty());
   }
   // Calls `then` once nothing is being written any more and no save waits.
   void finish(std::function<void()> then);
@@ -64,23 +66,22 @@ class Checkpoints {
   [[nodiscard]] std::string unsaved() const;
 
  private:
-  void check_directory();
-  void lock_local_directory();
-  void retry_lock();
-  void report_not_locked(const std::string& why);
-  void run_check(std::vector<std::string> argv);
-  void on_check_ended(int wait_status);
-  void on_lock_settled(bool held);
-  void abandon_check();
-  [[nodiscard]] bool release_local_directory();
+  [[nodiscard]] bool is_local() const { return !host_.empty() && !plan_.shared.empty(); }
   void end_by(base::TimePoint deadline);
   [[nodiscard]] FinalCheckpointDecision choose() const;
+  void request(shmem::SaveRequest::What what);
   void request_after_writing();
+  [[nodiscard]] shmem::SaveMark mark() const;
+  void set_mark(shmem::SaveMark::Phase phase, proto::Step step);
   void poll();
+  [[nodiscard]] bool end_waits() const;
+  void end_of_job(const shmem::SaveMark& mark);
   void write(proto::Step step);
-  void copy();
-  void on_copy_ended(int wait_status);
-  void on_write_ended(int wait_status);
+  void on_write_ended(const WriteEnd& end);
+  void report_written(const WriteEnd& end);
+  void report_late(proto::Step written);
+  void on_copy_ended(const CopyEnd& end);
+  void report_copied(const CopyEnd& end);
   [[nodiscard]] base::Result<std::string> description(proto::Step step) const;
   void failed(proto::Step step, const std::string& why);
   void free_area(proto::Step step);
@@ -92,34 +93,27 @@ class Checkpoints {
   const Say say_;
   const bool quiet_;
   boost::asio::io_context& loop_;
-  boost::asio::steady_timer end_timer_;   // ends writing at the deadline, or after kDiskLimit
-  boost::asio::steady_timer lock_timer_;  // limits or repeats the locking of the local directory
+
+  // Saves of the members.
   std::unique_ptr<CheckpointWatcher> watcher_;
   int watched_ = -1;  // descriptor of the arena that watcher_ watches
-  // regroup-persist processes: one writes, one checks or locks the directory, one copies.
-  std::shared_ptr<process::PipedProcess> process_, check_, copy_;
-  bool locking_ = false;    // check_ is locking and preparing the local directory
-  bool hangs_ = false;      // that has failed for now (not_locked_why_); finish() does not wait
-  bool held_ = false;       // check_ holds the lock
-  bool releasing_ = false;  // check_ is releasing the lock, since the job is over
-  std::string check_error_, not_locked_why_;
-  proto::Step writing_ = 0, committed_ = 0;  // newest of this job being written, and written; or 0
-  std::uint64_t attempts_ = 0, bytes_ = 0;
-  base::TimePoint since_{};
-  double bandwidth_ = 0;       // bytes per second of the newest checkpoint; 0: none yet
-  double copy_bandwidth_ = 0;  // bytes per second of the newest copy; 0: none yet
-  std::optional<base::TimePoint> deadline_;
   LastSave last_;
-  bool stopped_ = false;   // nothing more is written before the deadline
-  bool unusable_ = false;  // the local directory could not be prepared: nothing is ever written
-  bool acknowledged_ = false;
-  std::string error_, copy_error_, copy_step_;
-  proto::Step failed_ = 0;   // step of the newest save that could not be written
-  std::string failure_;      // why it could not
-  std::string cut_off_;      // why a writing process was killed
-  bool copy_again_ = false;  // another checkpoint was committed during the copy
-  base::TimePoint copying_since_{};
-  std::function<void()> then_;
+
+  // What is written. `attempts_` makes the UUID of each checkpoint unique.
+  LocalDirectory directory_;
+  SaveWriter writer_;
+  DirectoryCopy copy_;
+  std::uint64_t attempts_ = 0;
+  proto::Step committed_ = 0;  // newest checkpoint of this job that is written; 0: none
+  proto::Step failed_ = 0;     // step of the newest save that could not be written
+  std::string failure_;        // why it could not
+
+  // The end.
+  boost::asio::steady_timer end_timer_;  // ends writing at the deadline, or after kDiskLimit
+  std::optional<base::TimePoint> deadline_;
+  bool stopped_ = false;        // nothing more is written before the deadline
+  std::string cut_off_;         // why a writing process was killed
+  std::function<void()> then_;  // the job is over: called when nothing is being written any more
 };
 
 }  // namespace regroup::writer
