@@ -6,7 +6,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <ranges>
+#include <string_view>
 #include <vector>
 
 #include "base/printable.h"
@@ -50,6 +50,12 @@ Status take(const Json& from, const char* key, T* out) {
   return {};
 }
 
+std::vector<std::string_view> names_of_dtypes() {
+  std::vector<std::string_view> out;
+  for (const checkpoint::Dtype& dtype : checkpoint::dtypes()) out.push_back(dtype.name);
+  return out;
+}
+
 Status take_piece(const Json& from, std::span<const std::byte> memory, CheckpointPiece* out) {
   if (!from.is_object()) return wrong("tensors");
   std::uint64_t offset = 0;
@@ -65,8 +71,7 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, Checkpoin
   if (!size)
     return invalid_argument(fmt::format(
         "tensor {} has type {}, which checkpoints cannot hold; expected one of {}",
-        base::escaped(out->name), base::escaped(out->dtype),
-        fmt::join(checkpoint::dtypes() | std::views::transform(&checkpoint::Dtype::name), ", ")));
+        base::escaped(out->name), base::escaped(out->dtype), fmt::join(names_of_dtypes(), ", ")));
   if (!volume || !checkpoint::lies_within(out->box, out->shape)) return wrong("tensors");
   if (offset > memory.size() || *volume > (memory.size() - offset) / *size)
     return invalid_argument(
