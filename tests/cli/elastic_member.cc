@@ -92,12 +92,12 @@ class Gates {
 
 // The work of a leaf.
 void compute_for(std::chrono::milliseconds time) {
-  static const char* const folder = std::getenv("XDG_RUNTIME_DIR");
-  static const std::string hurry = folder == nullptr ? "" : std::string(folder) + "/hurry";
+  static const char* const kFolder = std::getenv("XDG_RUNTIME_DIR");
+  static const std::string kHurry = kFolder == nullptr ? "" : std::string(kFolder) + "/hurry";
   const auto end = std::chrono::steady_clock::now() + time;
   for (auto left = end - std::chrono::steady_clock::now(); left.count() > 0;
        left = end - std::chrono::steady_clock::now()) {
-    if (!hurry.empty() && std::filesystem::exists(hurry)) return;
+    if (!kHurry.empty() && std::filesystem::exists(kHurry)) return;
     std::this_thread::sleep_for(
         std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(20)));
   }

@@ -105,11 +105,11 @@ std::uint64_t arrivals_in(const shmem::Channel& channel) {
 }
 
 std::uint64_t test_scale() {
-  static const std::uint64_t scale = [] {
+  static const std::uint64_t kScale = [] {
     const char* const text = std::getenv("REGROUP_TEST_SCALE");
     return std::max<std::uint64_t>(1, text == nullptr ? 1 : std::strtoull(text, nullptr, 10));
   }();
-  return scale;
+  return kScale;
 }
 
 std::uint64_t rounds(std::uint64_t all) { return std::max<std::uint64_t>(1, all / test_scale()); }

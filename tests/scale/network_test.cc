@@ -7,7 +7,6 @@ namespace regroup::scale {
 namespace {
 
 using std::chrono::microseconds;
-using std::chrono::nanoseconds;
 
 Bytes of(std::size_t size) { return std::make_shared<const std::vector<std::byte>>(size); }
 

@@ -214,7 +214,7 @@ TEST_F(GroupOfProcesses, ARankThatHasLeftFailsOnlyWhatWaitsForIt) {
     auto work = group.send(0, 0, std::as_bytes(std::span(&value, 1)), in(30s));
     return work.ok() && group.wait(*work, in(30s)) ? 0 : 1;
   });
-  const pid_t second = fork_rank(0, "", [first](Group& group) {
+  const pid_t second = fork_rank(0, "", [](Group& group) {
     std::int64_t value = 0;
     auto work = group.receive(1, 0, std::as_writable_bytes(std::span(&value, 1)), in(30s));
     if (!work.ok() || !group.wait(*work, in(30s)) || value != 3) return 1;

@@ -9,7 +9,6 @@ namespace regroup::collective::group {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
 
 // In processes of their own, since UCX ends one by an assertion.
 using UcxGroup = GroupOfProcesses;
