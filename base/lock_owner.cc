@@ -17,7 +17,7 @@ namespace {
 
 std::string own_host() {
   std::array<char, 256> name{};
-  const std::string host = ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+  std::string host = ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
   struct stat pids {};
   if (::stat("/proc/self/ns/pid", &pids) != 0) return host;
   return fmt::format("{}, PID namespace {}", host, pids.st_ino);

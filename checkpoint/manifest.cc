@@ -18,7 +18,6 @@
 namespace regroup::checkpoint {
 namespace {
 
-using base::Code;
 using base::Status;
 using Json = nlohmann::ordered_json;
 

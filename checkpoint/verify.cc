@@ -23,7 +23,6 @@
 namespace regroup::checkpoint {
 namespace {
 
-using base::Code;
 using base::Status;
 
 constexpr std::size_t kMostFindings = 100;

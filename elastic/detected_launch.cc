@@ -38,7 +38,7 @@ struct Row {
 };
 
 const std::vector<Row>& rows() {
-  static const std::vector<Row> all = {
+  static const std::vector<Row> kRows = {
       {"torchrun",
        {"TORCHELASTIC_RUN_ID"},
        "RANK",
@@ -132,7 +132,7 @@ const std::vector<Row>& rows() {
        {},
        false},
   };
-  return all;
+  return kRows;
 }
 
 // Launchers that set a rank but no size: prterun, Cray's aprun and PALS, gforker.

@@ -28,7 +28,6 @@ namespace regroup::elastic {
 namespace {
 
 using base::Result;
-using base::Status;
 
 constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;

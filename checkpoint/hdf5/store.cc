@@ -120,7 +120,7 @@ class Extents {
 class Store final : public CheckpointStore {
  public:
   Store(std::string directory, WriteOptions options)
-      : directory_(std::move(directory)), options_(options) {
+      : directory_(std::move(directory)), options_(std::move(options)) {
     configure_errors();
   }
 
@@ -141,7 +141,7 @@ class Store final : public CheckpointStore {
     }
     // Another process, perhaps on another host, will commit, and relies on this part being on disk.
     REGROUP_RETURN_IF_ERROR(
-        write_new_file(part_path(stage, part.writer), encode(described.part), /*sync=*/true));
+        write_new_file(part_path(stage, part.writer), encode(described.part), /*durable=*/true));
     return sync_folder(stage);
   }
 
@@ -185,7 +185,7 @@ class Store final : public CheckpointStore {
 }  // namespace
 
 std::unique_ptr<CheckpointStore> make_store(std::string directory, WriteOptions options) {
-  return std::make_unique<Store>(std::move(directory), options);
+  return std::make_unique<Store>(std::move(directory), std::move(options));
 }
 
 }  // namespace regroup::checkpoint::hdf5

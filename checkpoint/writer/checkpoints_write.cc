@@ -14,7 +14,6 @@ namespace regroup::writer {
 namespace {
 
 using base::Result;
-using base::Status;
 using shmem::SaveMark;
 using Json = nlohmann::json;
 

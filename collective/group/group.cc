@@ -173,7 +173,8 @@ base::Status Group::explain(base::Status status) {
   const std::lock_guard lock(failure_mutex_);
   if (failure_.ok() && !status.ok() && status.code() != base::Code::kInvalidArgument)
     failure_ = status;
-  return status.code() == base::Code::kRevoked && !failure_.ok() ? failure_ : status;
+  if (status.code() == base::Code::kRevoked && !failure_.ok()) return failure_;
+  return status;
 }
 
 base::Status Group::check_usable() {

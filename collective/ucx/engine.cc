@@ -20,7 +20,6 @@
 
 namespace regroup::collective::ucx {
 
-using base::Code;
 using base::Result;
 using base::Status;
 using base::TimePoint;

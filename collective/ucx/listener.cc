@@ -11,7 +11,6 @@
 
 namespace regroup::collective::ucx {
 
-using base::Code;
 using base::Result;
 using base::Status;
 

@@ -22,7 +22,6 @@
 namespace regroup::collective::ucx {
 namespace {
 
-using base::Code;
 using base::Result;
 using base::Status;
 using base::TimePoint;

@@ -157,7 +157,7 @@ std::string help_text(const std::string& topic) {
   for (const GroupText& group : groups()) {
     if (name == group.name) return section(group);
   }
-  const std::string entries = entries_of(name);
+  std::string entries = entries_of(name);
   for (const Command& each : kCommands) {
     if (name != each.name || (name != topic && !entries.empty())) continue;
     return entries.empty() ? text_of(each) : fmt::format("{}\n{}", text_of(each), entries);

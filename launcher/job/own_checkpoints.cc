@@ -25,7 +25,6 @@ namespace {
 using agent::LocalCheckpointReply;
 using agent::QueryLocalCheckpoint;
 using base::Result;
-using base::Status;
 using proto::Step;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory

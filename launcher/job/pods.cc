@@ -3,11 +3,11 @@
 #include "launcher/job/pods.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <fstream>

@@ -16,7 +16,6 @@
 namespace regroup::placement {
 namespace {
 
-using base::Code;
 using base::invalid_argument;
 using base::Result;
 using base::Status;

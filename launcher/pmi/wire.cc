@@ -13,9 +13,7 @@
 namespace regroup::pmi {
 namespace {
 
-using base::Code;
 using base::Result;
-using base::Status;
 
 // One overload pair per message.
 fb::OpenSpaceT table(const OpenSpace& m) {

@@ -27,8 +27,8 @@ constexpr std::array<std::string_view, 11> kOfHost = {"SLURMD_NODENAME",
 constexpr std::array<std::string_view, 5> kOfSite = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT",
                                                      "SLURM_CLUSTERS", "SLURM_DEBUG_FLAGS"};
 
-template <std::size_t kSize>
-bool is_in(const std::array<std::string_view, kSize>& names, std::string_view name) {
+template <std::size_t Size>
+bool is_in(const std::array<std::string_view, Size>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 

@@ -10,9 +10,7 @@
 namespace regroup::catchup {
 namespace {
 
-using base::Code;
 using base::Result;
-using base::Status;
 
 constexpr std::uint32_t kMostParts = 64;
 

@@ -13,7 +13,6 @@ namespace regroup::bench {
 namespace {
 
 using base::Result;
-using base::Status;
 
 constexpr const char* kSource = "rival_mpi.c";
 

@@ -76,7 +76,7 @@ class Literals {
       text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
       if (text_.starts_with('L')) text_.remove_prefix(1);  // as Python 2 wrote numbers
       tuple_ =
-          text_.find_first_not_of(" ") != text_.npos && text_[text_.find_first_not_of(" ")] == ',';
+          text_.find_first_not_of(' ') != text_.npos && text_[text_.find_first_not_of(' ')] == ',';
     }
     return out->size() != 1 || tuple_;  // (3) is a number, (3,) is a tuple
   }
