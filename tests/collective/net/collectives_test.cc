@@ -110,7 +110,7 @@ class TreeSums : public ::testing::Test {
     });
   }
 
-  const SumBlocks blocks_;
+  const SumBlocks blocks_{};
   std::vector<Bytes> results_;  // by host
 };
 
