@@ -30,7 +30,7 @@ class Callbacks:
 
     def call(self, name: str, *arguments: Any) -> None:
         for one in self._listed:
-            if method := getattr(one, name, None):
+            if callable(method := getattr(one, name, None)):
                 method(*arguments)
 
 
@@ -38,7 +38,11 @@ def _check(number: int, one: Any) -> None:
     name = f"callbacks[{number}]"
     if isinstance(one, type):
         _arguments.refuse("join", f"{name}: expected an object, got {_arguments.kind(one)}")
-    found = [attribute for attribute in dir(one) if attribute.startswith("on_")]
+    found = [
+        attribute
+        for attribute in dir(one)
+        if attribute.startswith("on_") and callable(getattr(one, attribute))
+    ]
     unknown = [attribute for attribute in found if attribute not in _NAMES]
     if unknown or not found:
         got = f"got {unknown[0]}()" if unknown else f"got {_arguments.kind(one)} without"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from regroup import _arguments, _native
 
@@ -39,8 +40,14 @@ class Evaluation:
         batch_size: int,
         seed: Callable[[int], None],
     ):
-        _arguments.callable_or_none(_CALL, "metric", metric)
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        if not isinstance(model, torch.nn.Module):
+            _arguments.refuse(
+                _CALL, f"model: expected a torch.nn.Module, got {_arguments.kind(model)}"
+            )
+        if not callable(metric):
+            _arguments.refuse(_CALL, f"metric: expected a function, got {_arguments.kind(metric)}")
+        indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        if isinstance(dataset, IterableDataset) or not indexed:
             _arguments.refuse(
                 _CALL,
                 f"data set: expected len() and [index], got {_arguments.kind(dataset)} without",
@@ -60,13 +67,13 @@ class Evaluation:
         batches = range(communicator.rank, -(-samples // self._batch_size), communicator.size)
         with _evaluating(self._model), _keep_random_state():
             parts = {batch: self._values(batch) for batch in batches}
-        columns = _common_columns(communicator, next(iter(parts.values()), None))
+        columns = _common_columns(communicator, list(parts.values()))
         values = torch.zeros(samples, columns or 1, dtype=torch.float64)
         for batch, part in parts.items():
             begin = batch * self._batch_size
             values[begin : begin + len(part)] = part.reshape(len(part), -1)
         communicator.allreduce(values)  # to each row all members but one add zeros
-        means = [math.fsum(column.tolist()) / samples for column in values.T]
+        means = [_sum(column) / samples for column in values.T]
         return torch.tensor(means, dtype=torch.float64) if columns else means[0]
 
     def _values(self, number: int) -> torch.Tensor:
@@ -92,16 +99,23 @@ class Evaluation:
         return values.detach().to(torch.float64)
 
 
-def _common_columns(communicator: _native.Communicator, own: torch.Tensor | None) -> int:
+def _sum(values: torch.Tensor) -> float:
+    """Exact where all values are finite."""
+    return math.fsum(values.tolist()) if torch.isfinite(values).all() else values.sum().item()
+
+
+def _common_columns(communicator: _native.Communicator, parts: list[torch.Tensor]) -> int:
     """The number of columns of the metric's values, 0 for a vector. A member without a batch learns
     it from the others."""
+    own = {1 + (0 if part.ndim == 1 else part.shape[1]) for part in parts}
     rows = torch.zeros(communicator.size, dtype=torch.int64)
-    if own is not None:
-        rows[communicator.rank] = 1 + (0 if own.ndim == 1 else own.shape[1])
+    rows[communicator.rank] = -1 if len(own) > 1 else sum(own)
     communicator.allreduce(rows)
     found = set(rows.tolist()) - {0}
-    if len(found) != 1:
-        _arguments.refuse(_CALL, "metric: members return different numbers of values for a sample")
+    if len(found) != 1 or -1 in found:
+        _arguments.refuse(
+            _CALL, "metric: expected as many values for each sample, got other numbers by batch"
+        )
     return found.pop() - 1
 
 

@@ -32,9 +32,9 @@ def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[
         names = {type(one).__name__ for one in gc.get_objects() if _is_of(one, optimizer)}
         if names:  # otherwise the scheduler no longer exists
             tell(
-                f"a {' and a '.join(sorted(names))} refers to the optimizer and is neither in "
-                "schedulers=[...] nor in extra=[...] of join(): a new member and a resumed job "
-                "begin it anew"
+                f"a {' and a '.join(sorted(names))} refers to the optimizer and was not passed to "
+                "join() as schedulers=[...], epoch_schedulers=[...] or extra=[...]: a new member "
+                "and a resumed job begin it anew"
             )
 
 

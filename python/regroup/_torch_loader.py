@@ -348,14 +348,33 @@ def check(loader: DataLoader, batch_size: Any, collate: Any) -> int:
     return _arguments.whole("join", "batch_size of the DataLoader", size, least=1)
 
 
-def _check_sampler(loader: DataLoader) -> None:
+def check_evaluated(loader: DataLoader) -> None:
+    """Refuses a DataLoader whose samples or batches are not those of its data set."""
+    what = "" if loader.batch_size is not None else "batch_size=None or a batch_sampler"
+    what = what or _own_sampler(loader)
+    if what:
+        _arguments.refuse(
+            "evaluate",
+            "data set: expected a DataLoader with batch_size and without a sampler of its own, got "
+            f"{what}; pass the samples as a data set, such as torch.utils.data.Subset",
+        )
+
+
+def _own_sampler(loader: DataLoader) -> str:
+    """Describes a sampler that does not take each sample once; empty: it does."""
     sampler = loader.sampler
     what = _arguments.kind(sampler)
     if type(sampler) is RandomSampler and (
         sampler.replacement or sampler.num_samples != len(loader.dataset)  # type: ignore[arg-type]
     ):
-        what += " with replacement or num_samples"
-    elif type(sampler) in (RandomSampler, SequentialSampler, DistributedSampler):
+        return what + " with replacement or num_samples"
+    known = type(sampler) in (RandomSampler, SequentialSampler, DistributedSampler)
+    return "" if known else what
+
+
+def _check_sampler(loader: DataLoader) -> None:
+    what = _own_sampler(loader)
+    if not what:
         return
     _arguments.refuse(
         "join",

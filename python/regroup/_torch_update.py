@@ -18,7 +18,7 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
     """Returns the optimizers as a list; refuses what cannot train the model."""
     refuse = _arguments.refuse
     if isinstance(given, dict) or (isinstance(given, list | tuple) and not given):
-        got = _arguments.kind(given)
+        got = _arguments.kind(given) if given else "none"
         refuse(_CALL, f"optimizer: expected an optimizer or a list of them, got {got}")
     listed = list(given) if isinstance(given, list | tuple) else [given]
     own = {id(p) for p in model.parameters()}
@@ -28,7 +28,7 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
         if isinstance(one, type) or not all(hasattr(one, attribute) for attribute in wanted):
             refuse(_CALL, f"{name}: expected a torch.optim.Optimizer, got {_arguments.kind(one)}")
         if any(other is one for other in listed[:number]):
-            refuse(_CALL, f"{name}: given twice")
+            refuse(_CALL, f"{name}: expected each optimizer once, got one twice")
         if isinstance(one, torch.optim.LBFGS):
             refuse(
                 _CALL,
@@ -45,6 +45,9 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
             if any(id(p) not in own for p in group["params"]):
                 where = f"parameter group {index}" + (f" of {name}" if len(listed) > 1 else "")
                 refuse(_CALL, f"{where} has one that is not the model's")
+    parameters = [p for one in listed for p in _parameters_of(one)]
+    if len({id(p) for p in parameters}) != len(parameters):
+        refuse(_CALL, "optimizer: expected each parameter in one optimizer, got one in two")
     return listed
 
 
@@ -90,9 +93,11 @@ class Update:
         both = [one for one in self.schedulers if any(one is s for s in self.epoch_schedulers)]
         if both:
             name = type(both[0]).__name__
-            _arguments.refuse(_CALL, f"{name} is in schedulers and in epoch_schedulers")
+            where = "expected in schedulers or in epoch_schedulers, got in both"
+            _arguments.refuse(_CALL, f"{name}: {where}")
         if scaler is not None:
-            _arguments.has(_CALL, "scaler", scaler, "scale", "unscale_", "step", "update")
+            methods = ("scale", "unscale_", "step", "update", "state_dict", "load_state_dict")
+            _arguments.has(_CALL, "scaler", scaler, *methods)
         if ema is not None:
             methods = ("update_parameters", "state_dict", "load_state_dict")
             _arguments.has(_CALL, "ema", ema, *methods)
@@ -121,28 +126,43 @@ class Update:
             if _has_gradient(optimizer):
                 self.scaler.unscale_(optimizer)
 
-    def apply(self, loss: float | None, epoch_loss: float | None) -> None:
-        """Steps everything. epoch_loss: the mean loss of the epoch that ends with this step; None
-        in any other step."""
+    def clip(self, max_norm: float, norm_type: float) -> torch.Tensor:
+        """Clips the gradients of all optimizers together. Returns the norm before.
+
+        With a scaler, gradients whose norm is not finite stay as they are: the scaler skips the
+        optimizers that have them, and clipping would spread them to the others."""
         self.unscale()
+        parameters = [p for one in self.optimizers for p in _parameters_of(one)]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients, norm_type)
+        if self.scaler is None or torch.isfinite(norm):
+            torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
+
+    def apply(self, loss: float | None, epoch_loss: float | None, end_of_epoch: bool) -> None:
+        """Steps everything. epoch_loss: the mean loss of the epoch, for the last step of one."""
         for optimizer in self.optimizers:
             if self.scaler is None or not _has_gradient(optimizer):
                 optimizer.step()
             else:
-                self.scaler.step(optimizer)
+                self.scaler.step(optimizer)  # unscales, unless that is done
         if self.scaler is not None and any(map(_has_gradient, self.optimizers)):
             self.scaler.update()
         for scheduler in self.schedulers:
             _step(scheduler, loss)
-        if epoch_loss is not None:
+        if end_of_epoch:
             for scheduler in self.epoch_schedulers:
                 _step(scheduler, epoch_loss)
         if self.ema is not None:
             self.ema.update_parameters(self._model)
 
 
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
-    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
+    return any(p.grad is not None for p in _parameters_of(optimizer))
 
 
 def _step(scheduler: Any, loss: float | None) -> None:

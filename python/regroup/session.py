@@ -176,7 +176,7 @@ class Member:
         """Agrees with all members that training is over. A process that exits with status 0 before
         this call counts as failed."""
         leaving(self._native.finish)
-        _name_threads_at_exit()
+        name_threads_at_exit()
 
     def _end_of_loop(self, taken: int, more: str = "") -> None:
         """Called when a loop ends without `break`, after `taken` steps. Warns if this is the second
@@ -314,7 +314,7 @@ class Session(Member):
 _named_at_exit = False
 
 
-def _name_threads_at_exit() -> None:
+def name_threads_at_exit() -> None:
     """Passes the names of non-daemon threads to the kernel at exit. Python waits for these threads
     before it exits: the agent can then name the thread that keeps this member from exiting."""
     global _named_at_exit

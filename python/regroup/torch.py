@@ -29,6 +29,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
 from regroup import _arguments, _failure, _native, _torch_loader
+from regroup._errors import Left
 from regroup._torch_callbacks import Callbacks
 from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
@@ -37,7 +38,14 @@ from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_chan
 from regroup._torch_loader import Direct, Loader
 from regroup._torch_state import TrainingState
 from regroup._torch_update import Update, check_listed, check_optimizers
-from regroup.session import Member, Observer, T, leaving, list_of_tensors
+from regroup.session import (
+    Member,
+    Observer,
+    T,
+    leaving,
+    list_of_tensors,
+    name_threads_at_exit,
+)
 
 
 def join(
@@ -248,11 +256,15 @@ class Session(Member):
     def _unless_leaving(self, call: Callable[[], T]) -> T:
         """Returns the result of `call`. If this member is asked to leave, exits with status 0 after
         the callbacks."""
-        try:
-            return leaving(call)
-        except SystemExit:
-            self._callbacks.call("on_leave", self)
-            raise
+
+        def call_back() -> T:
+            try:
+                return call()
+            except Left:
+                self._callbacks.call("on_leave", self)
+                raise
+
+        return leaving(call_back)
 
     def _call_back_changes(self) -> None:
         """Reports a new World, and the contribution to a checkpoint, which is made between two
@@ -268,6 +280,7 @@ class Session(Member):
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
         self._fused.end()
         out = self._unless_leaving(lambda: self._native.collective(body))
+        self._call_back_changes()
         watches = self.rank == 0 and self.last_step > 0 and not self._told_late_change
         self._at_section = self._state.settings() if watches else None
         return out
@@ -275,7 +288,9 @@ class Session(Member):
     def finish(self) -> None:
         self._fused.end()
         self._source.close()
-        super().finish()
+        self._unless_leaving(self._native.finish)
+        self._call_back_changes()
+        name_threads_at_exit()
 
     def evaluate(
         self,
@@ -290,7 +305,9 @@ class Session(Member):
         by all members, between two steps.
 
         The result has the same bits for any members. The model is in evaluation mode meanwhile,
-        without gradients.
+        without gradients. This is a collective section: the checkpoint of this step, and members
+        that join at it, do not see what the script changes because of the result, such as a
+        learning rate. A learner, which catches up, evaluates alone.
 
         dataset: has len() and [index]; or a DataLoader, whose data set, batch_size and collate_fn
         are used, without workers.
@@ -301,23 +318,26 @@ class Session(Member):
         Returns a float, or a float64 tensor [k].
         """
         if isinstance(dataset, DataLoader):
-            collate = collate or dataset.collate_fn
-            batch_size = batch_size or dataset.batch_size
+            _torch_loader.check_evaluated(dataset)
+            collate = dataset.collate_fn if collate is None else collate
+            batch_size = dataset.batch_size if batch_size is None else batch_size
             dataset = dataset.dataset
+        batch_size = self._batch_size if batch_size is None else batch_size
         seed, step = self._native.job_seed, self.last_step
         evaluation = Evaluation(
             model,
             dataset,
             metric,
             collate or self._source.collate,
-            _arguments.whole("evaluate", "batch_size", batch_size or self._batch_size, least=1),
+            _arguments.whole("evaluate", "batch_size", batch_size, least=1),
             lambda batch: seed_all(_native.mix(seed, step, _EVALUATION + batch)),
         )
         return self.collective(evaluation.run)
 
     def stop_if(self, wish: bool) -> bool:
         """Returns whether rank 0 wishes to stop, on every member: `if session.stop_if(...): break`.
-        To be called by all members, between two steps."""
+        To be called by all members, between two steps. A learner, which catches up with the others,
+        returns its own wish: let it follow from the training, as an evaluation does."""
         own = float(bool(wish))
 
         def decide(communicator: _native.Communicator) -> bool:
@@ -366,16 +386,24 @@ class Step:
     def backward(self, loss: torch.Tensor) -> None:
         """Records the mean loss over the samples of the batch just computed and computes its
         gradients; join()'s scaler scales it."""
+        if self._over:
+            what = "the gradient of the step is complete: call it in the inner loop"
+            _arguments.refuse("step.backward()", what)
         self.record(loss)
         self._session._update.backward(loss)
 
+    def unscale_(self) -> None:
+        """Divides p.grad by the scale of join()'s scaler, for clipping of your own after the inner
+        loop."""
+        self._check_over("unscale_")
+        self._session._update.unscale()
+
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Clips p.grad, that of the whole batch, after the inner loop; join()'s scaler unscales it
-        before. Returns the norm before clipping."""
+        before. A norm that is not finite clips nothing with a scaler, which skips such a step.
+        Returns the norm before clipping."""
         self._check_over("clip_grad_norm_")
-        self._session._update.unscale()
-        parameters = self._session._gradient.parameters
-        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+        return self._session._update.clip(max_norm, norm_type)
 
     def apply(self) -> None:
         """Ends the step after the inner loop: unscales p.grad, steps the optimizers, the scaler and
@@ -385,8 +413,9 @@ class Step:
             _arguments.refuse("step.apply()", f"called twice in step {self.number}")
         self._applied = True
         state = self._session._state
-        mean = state.epoch_loss / len(self._session._dataset) if self.end_of_epoch else None
-        self._session._update.apply(self.loss, mean)
+        mean = state.epoch_loss / len(self._session._dataset)
+        known = self.loss is not None
+        self._session._update.apply(self.loss, mean if known else None, self.end_of_epoch)
 
     def _check_over(self, name: str) -> None:
         if not self._over:
@@ -431,11 +460,12 @@ class Step:
         session._update.begin()
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
+        if self.first_of_epoch:
+            session._state.epoch_loss = 0.0
         if self.loss is None:
             return
         session._native.report_loss(self.loss)
-        before = 0.0 if self.first_of_epoch else session._state.epoch_loss
-        session._state.epoch_loss = before + self.loss * self.samples
+        session._state.epoch_loss += self.loss * self.samples
         if session._progress and session.rank == 0 and session.is_last_of_epoch(self.number):
             self._print_epoch()
 

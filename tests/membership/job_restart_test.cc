@@ -221,7 +221,8 @@ TEST_F(RelaunchTest, ALaunchOfWhichSomeNeverHeardIsMadeAgain) {
   EXPECT_FALSE(job_->member(0).alive || job_->member(1).alive);
   EXPECT_EQ(job_->member(3).start,
             (proto::Start{3, 0, 3, 0}));  // no failure: all three, the first time
-  EXPECT_TRUE(job_->heard("the coordinator ended in the middle of a launch: it is made again"));
+  EXPECT_TRUE(job_->heard(
+      "the coordinator was restarted while members were being launched: they are launched again"));
 }
 
 TEST_F(JobTest, AReadyMemberThatDiedBeforeWorld1RelaunchesNobody) {

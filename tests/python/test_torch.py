@@ -355,7 +355,7 @@ def test_a_scheduler_that_is_not_in_extra_is_told(extra, told, capsys):
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     session = join(model, optimizer, extra=extra(schedule))
     train_all(model, session)
-    line = "regroup: a StepLR refers to the optimizer and is neither in schedulers=[...] nor in "
+    line = "regroup: a StepLR refers to the optimizer and was not passed to join() as schedulers="
     assert capsys.readouterr().err.count(line) == told
 
 

@@ -667,7 +667,7 @@ DATA = TensorDataset(torch.ones(4, 1))
             MODEL,
             [SGD, SGD],
             DATA,
-            r"optimizer\[1\]: given twice",
+            r"optimizer\[1\]: expected each optimizer once, got one twice",
         ),
         (
             MODEL,

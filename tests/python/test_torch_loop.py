@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 SAMPLES, BATCH, EPOCHS = 21, 8, 2  # 6 steps
 
@@ -171,15 +171,70 @@ def test_a_call_within_the_inner_loop_is_refused(call):
         break
 
 
-def test_a_plateau_without_a_loss_is_refused():
+@pytest.mark.parametrize("name", ["schedulers", "epoch_schedulers"])
+def test_a_plateau_without_a_loss_is_refused(name):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in join(model, optimizer, schedulers=[ReduceLROnPlateau(optimizer)]):
+    for step in join(model, optimizer, **{name: [ReduceLROnPlateau(optimizer)]}):
         for x, y in step:
             loss_of(model, x, y).backward()
-        with pytest.raises(regroup.Refused, match="ReduceLROnPlateau needs the loss"):
-            step.apply()
+        if name == "schedulers" or step.end_of_epoch:
+            with pytest.raises(regroup.Refused, match="ReduceLROnPlateau needs the loss"):
+                step.apply()
+            break
+        step.apply()
+
+
+def test_an_overflow_in_one_optimizer_leaves_the_other_alone():
+    """Clipping does not spread it. The gradients of both stay unscaled."""
+    model = network()
+    optimizers = [
+        torch.optim.SGD(model[0].parameters(), lr=0.1),
+        torch.optim.SGD(model[2].parameters(), lr=0.1),
+    ]
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    before = bits(model)
+    for step in join(model, optimizers, scaler=scaler):
+        for x, y in step:
+            step.backward(loss_of(model, x, y))
+        model[0].weight.grad[0, 0] = math.inf
+        assert step.clip_grad_norm_(1.0) == math.inf
+        step.apply()
+        assert_same(bits(model[0]), before[:2])
+        assert all(torch.isfinite(value).all() for value in bits(model[2]))
+        assert not torch.equal(model[2].weight, before[2])
+        assert scaler.get_scale() == 2.0
         break
+
+
+def test_gradients_without_an_optimizer_do_not_count_in_the_norm():
+    model = network()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+    for step in join(model, optimizer, scaler=scaler):
+        for x, y in step:
+            step.backward(loss_of(model, x, y))
+        norm = step.clip_grad_norm_(1e9)
+        own = torch.cat([p.grad.flatten() for p in model[2].parameters()])
+        assert norm == pytest.approx(torch.linalg.vector_norm(own).item())
+        break
+
+
+def test_a_script_may_unscale_and_clip_by_hand():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    for step in join(model, optimizer, scaler=scaler):
+        for x, y in step:
+            step.backward(loss_of(model, x, y))
+        if step.number == 1:
+            step.unscale_()
+        else:
+            scaler.unscale_(optimizer)
+        nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        step.apply()
+        with pytest.raises(regroup.Refused, match=r"step\.backward\(\): .*in the inner loop"):
+            step.backward(loss_of(model, torch.zeros(1, 6), torch.zeros(1, 2)))
 
 
 def refused(match, optimizer=None, **options):
@@ -194,15 +249,18 @@ def test_what_cannot_train_a_step_is_refused_by_name():
     refused("SparseAdam takes sparse", lambda m: torch.optim.SparseAdam(list(m.parameters())))
     refused(r"optimizer\[1\]: expected a torch.optim.Optimizer, got an int",
             lambda m: [torch.optim.SGD(m.parameters(), lr=1.0), 3])  # fmt: skip
-    refused("expected an optimizer or a list of them, got a list", lambda m: [])
-    refused(r"optimizer\[1\]: given twice", lambda m: [torch.optim.SGD(m.parameters(), lr=1.0)] * 2)
+    refused("expected an optimizer or a list of them, got none", lambda m: [])
+    refused(r"optimizer\[1\]: .* got one twice",
+            lambda m: [torch.optim.SGD(m.parameters(), lr=1.0)] * 2)  # fmt: skip
+    refused("each parameter in one optimizer, got one in two",
+            lambda m: [torch.optim.SGD(m.parameters(), lr=1.0) for _ in range(2)])  # fmt: skip
     foreign = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
     refused(r"parameter group 0 of optimizer\[1\] has one that is not the model's",
             lambda m: [torch.optim.SGD(m.parameters(), lr=1.0), foreign])  # fmt: skip
     refused("schedulers: expected a list such as", schedulers=ExponentialLR(foreign, 0.1))
     refused(r"schedulers\[0\]: expected step\(\)", schedulers=[nn.Linear(1, 1)])
     both = [ExponentialLR(foreign, 0.1)]
-    refused("ExponentialLR is in schedulers and", schedulers=both, epoch_schedulers=both)
+    refused("ExponentialLR: expected in schedulers or", schedulers=both, epoch_schedulers=both)
     refused(r"scaler: expected scale\(\)", scaler=1)
     refused(r"ema: expected update_parameters\(\)", ema=nn.Linear(1, 1))
 
@@ -289,6 +347,8 @@ def test_evaluate_leaves_modes_and_random_numbers_alone():
         (lambda out, y: (out - y).mean(), r"got \[\]: a loss takes reduction='none'"),
         (lambda out, y: (out - y).mean(0), r"expected a tensor \[8\] or \[8, k\].*got \[2\]"),
         (lambda out, y: 0.5, "got a float"),
+        (lambda out, y: torch.zeros(len(y), len(y)), "as many values for each sample"),
+        (None, "metric: expected a function, got None"),
     ],
 )
 def test_a_metric_without_a_row_for_each_sample_is_refused(metric, message):
@@ -306,6 +366,11 @@ def test_data_that_cannot_be_evaluated_is_refused():
         (iter([]), "expected len"),
         (TensorDataset(torch.zeros(0, 6)), "at least one sample"),
         (TensorDataset(torch.zeros(3, 6)), r"expected \(input, target\), got a list"),
+        (DataLoader(samples(), batch_size=None), "got batch_size=None"),
+        (
+            DataLoader(samples(), 8, sampler=SubsetRandomSampler([1, 2])),
+            "got a SubsetRandomSampler; pass the samples",
+        ),
     ):
         with pytest.raises(regroup.Refused, match=message):
             session.evaluate(model, data, metric)
@@ -346,4 +411,4 @@ def test_a_callback_hears_of_the_member_s_part_of_a_checkpoint(tmp_path, monkeyp
     )
     assert done.returncode == 0, done.stderr
     copied = [int(number) for number in re.findall(r"^copied (\d+)$", done.stdout, re.M)]
-    assert copied[:1] == [3] and set(copied) <= {3, 6}, done.stdout
+    assert copied[:1] == [3] and set(copied) <= {3, 6, 7}, done.stdout
