@@ -194,9 +194,8 @@ Shard Session::Impl::shard_of(Step step, std::uint32_t leaf) const {
 }
 
 std::vector<Shard> Session::Impl::planned_shards(Step step) const {
-  const bool ends = options_.epochs > 0 && sampler_ && describe(step).epoch >= options_.epochs;
-  if (!sampler_ || ends || learning_ || step <= last_step() || step <= world().resume.step())
-    return {};
+  if (!sampler_ || learning_ || step <= last_step() || step <= world().resume.step()) return {};
+  if (options_.epochs > 0 && describe(step).epoch >= options_.epochs) return {};
   const bool open = loop_state_ == LoopState::kComputing && step == applied_ + 1;
   const auto owners = open ? owners_ : proto::owners_of(world(), step);
   std::vector<Shard> out;

@@ -37,14 +37,18 @@ base::Result<Process> parse_process(const std::string& text, int rank) {
   return out;
 }
 
-// The tail is mapped, so a limit on address space would be met; 0: there is such a limit.
+// The tail is mapped and lengthens a file, so limits on address space and on files would be met; 0:
+// there is such a limit.
 std::uint64_t tail_bytes(std::uint64_t slots) {
-  constexpr std::uint64_t kMost = 1ULL << 40;  // of address space, for all ranks of a host
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return 0;
+  // Of address space, for all ranks of a host: a process may be in hundreds of groups.
+  constexpr std::uint64_t kMost = 1ULL << 38;
+  for (const auto resource : {RLIMIT_AS, RLIMIT_FSIZE}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return 0;
+  }
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
-  return std::min(memory, kMost / slots) / page * page * slots;
+  return std::min(memory, kMost) / slots / page * page * slots;
 }
 
 }  // namespace

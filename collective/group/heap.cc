@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/memory_limit.h"
+#include "shmem/arena_tail.h"
 
 namespace regroup::collective::group {
 namespace {
@@ -22,20 +23,22 @@ Heap::Heap(std::shared_ptr<const shmem::Arena> arena, std::span<std::byte> memor
     : arena_(std::move(arena)), memory_(memory) {
   if (memory_.empty()) return;
   free_.emplace(0, memory_.size());
-  // A core dump would walk through all of it, which is mostly empty.
-  ::madvise(memory_.data(), memory_.size(), MADV_DONTDUMP);
+  // A core dump would walk through all of it, which is mostly empty, and through the others' parts.
+  const std::span<std::byte> tail = shmem::tail_of(*arena_);
+  ::madvise(tail.data(), tail.size(), MADV_DONTDUMP);
 }
 
 std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
   if (bytes > memory_.size()) return nullptr;
   const std::size_t size = std::max<std::size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found =
       std::ranges::find_if(free_, [size](const auto& range) { return range.second >= size; });
   if (found == free_.end() || !grow(found->first + size)) return nullptr;
   const auto [at, had] = *found;
   free_.erase(found);
   if (had > size) free_.emplace(at + size, had - size);
+  lock.unlock();  // if no memory is left for the pointer's count, its deleter runs in here
   return {memory_.data() + at, [self = shared_from_this(), at = at, size](std::byte*) {
             const std::lock_guard give(self->mutex_);
             self->give_back(at, size);

@@ -10,9 +10,8 @@
 //    used, with as few sets on each as fit. If its links are the bottleneck, fewer hosts with more
 //    sets each are tried, and hosts behind faster links.
 // 5. The bandwidth of a class is first bounded from above, which is cheap, and computed exactly
-// only
-//    when a choice uses it. If the exact value is smaller, step 3 starts over at that threshold.
-//    So the result depends on exact values alone.
+//    only when a choice uses it. If the exact value is smaller, step 3 starts over at that
+//    threshold. So the result depends on exact values alone.
 // 6. Each candidate is predicted as a whole; the best prediction wins, by the rules of the packing.
 #include "launcher/placement/gang.h"
 

@@ -34,10 +34,7 @@ base::Result<Hwloc> load_hwloc() {
 class NoPlugins {
  public:
   NoPlugins() {
-    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-      if (std::string_view(*entry).starts_with("HWLOC_PLUGINS_PATH=")) return;
-    }
-    set_ = ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 0) == 0;
+    set_ = !has_plugins_path() && ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 0) == 0;
   }
   ~NoPlugins() {
     if (set_) ::unsetenv("HWLOC_PLUGINS_PATH");
@@ -88,6 +85,13 @@ void complete(Topology& topology) {
 }
 
 }  // namespace
+
+bool has_plugins_path() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    if (std::string_view(*entry).starts_with("HWLOC_PLUGINS_PATH=")) return true;
+  }
+  return false;
+}
 
 base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
                         const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,

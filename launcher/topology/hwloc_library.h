@@ -40,6 +40,9 @@ struct Hwloc {
 #undef REGROUP_HWLOC_DECLARE
 };
 
+// HWLOC_PLUGINS_PATH is set: hwloc would load plugins from there.
+[[nodiscard]] bool has_plugins_path();
+
 // Loads the topology that `prepare` has set up and passes it to `use`. Call it in a separate
 // process (read_in_child.h) unless it describes this machine, since libhwloc trusts its input. No
 // other thread may run: HWLOC_PLUGINS_PATH is set meanwhile. `prepare` returns 0 for success, as

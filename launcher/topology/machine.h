@@ -32,9 +32,8 @@ enum class PathClass : std::uint8_t {
 [[nodiscard]] std::string_view path_class_name(PathClass path);  // "NVL"
 
 struct MigSlice {
-  // "1g.10gb"
   std::string uuid;
-  std::string profile;
+  std::string profile;             // "1g.10gb"
   std::uint64_t memory_bytes = 0;  // 0: not known
   bool operator==(const MigSlice&) const = default;
 };
@@ -42,9 +41,8 @@ struct MigSlice {
 struct Gpu {
   int number = 0;      // the number in nvidia-smi, NCCL or the file
   std::string bus_id;  // "0000:34:00.0", lower case; "": unknown
-  // "Tesla V100-SXM3-32GB-H"
   std::string uuid;
-  std::string product;
+  std::string product;              // "Tesla V100-SXM3-32GB-H"
   std::string arch;                 // "sm70", "gfx942"; "": unknown
   std::uint32_t numa = kNoPart;     // index into Machine::numas
   std::uint64_t memory_bytes = 0;   // 0: unknown

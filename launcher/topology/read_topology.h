@@ -22,7 +22,8 @@ namespace regroup::topology {
 
 // Reads this machine, within the limits of its control groups, or the one that HWLOC_XMLFILE,
 // HWLOC_SYNTHETIC and hwloc's other variables name. Takes about 2 ms. `source`: machine_source(),
-// for errors; for "this machine", a process with one thread reads it without a child. kUnavailable:
+// for errors; for "this machine", a process with one thread and without
+// plugins of the user's own reads it without a child. kUnavailable:
 // there is no libhwloc.so.15. kInvalidArgument: hwloc failed or crashed.
 [[nodiscard]] base::Result<Topology> read_this_machine(const std::string& source);
 

@@ -65,6 +65,7 @@ TEST_F(SessionTest, PlansTheShardsThatItReturnsLater) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
   std::vector<std::vector<Shard>> planned;
+  EXPECT_TRUE((*session)->planned_shards(0).empty());
   for (proto::Step step = 1; step <= 7; ++step) planned.push_back((*session)->planned_shards(step));
   EXPECT_EQ(planned[0].size(), 4U);
   EXPECT_EQ(planned[2].size(), 2U);  // the last batch of the epoch has two samples

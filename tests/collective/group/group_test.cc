@@ -1,6 +1,7 @@
 // Groups that meet in a store: what they compute, messages with tags, and ranks that end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <memory>
@@ -186,6 +187,21 @@ TEST(GroupHeap, TakesBackWhatIsNotUsedAndHasNoOverlaps) {
     EXPECT_EQ(group.allocate(4 * 4096 + 1).get(), third.get() + 4096);
     EXPECT_EQ(group.allocate(1ULL << 50), nullptr);
   });
+}
+
+TEST(GroupHeap, UnderALimitOnFilesThereIsAGroupWithoutSharedMemory) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limited{1UL << 30, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limited), 0);
+  with_ranks(2, [](Group& group) {
+    EXPECT_FALSE(group.can_allocate());
+    EXPECT_EQ(group.allocate(4096), nullptr);
+    std::vector<std::int64_t> values{1};
+    ASSERT_TRUE(group.run(sum(values), in(30s)).ok());
+    EXPECT_EQ(values[0], 2);
+  });
+  ::setrlimit(RLIMIT_FSIZE, &before);
 }
 
 TEST(GroupHeap, MemoryOutlivesTheGroup) {
