@@ -20,6 +20,10 @@ EXPECTED_FAILURES = {
 }
 
 
+@pytest.mark.skipif(
+    not os.environ.get("REGROUP_TEST_FULL"),
+    reason="test_c10d_backend and test_c10d_peers have its operations: --full only",
+)
 @pytest.mark.parametrize("named", ["regroup", "gloo"])
 def test_all_that_is_not_skipped_passes(tmp_path, named):
     """`gloo`: what the suite takes for Gloo is replaced. The lists of what passes and of what is
