@@ -3,13 +3,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <string_view>
 
 namespace regroup::topology {
 namespace {
@@ -29,22 +27,6 @@ base::Result<Hwloc> load_hwloc() {
   if (missing == nullptr) return out;
   return base::unavailable(fmt::format("{}: function {} is missing", kLibrary, missing));
 }
-
-// Only hwloc reads the variable, when it loads a topology. A user's value stays.
-class NoPlugins {
- public:
-  NoPlugins() {
-    set_ = !has_plugins_path() && ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 0) == 0;
-  }
-  ~NoPlugins() {
-    if (set_) ::unsetenv("HWLOC_PLUGINS_PATH");
-  }
-  NoPlugins(const NoPlugins&) = delete;
-  NoPlugins& operator=(const NoPlugins&) = delete;
-
- private:
-  bool set_ = false;
-};
 
 constexpr std::pair<hwloc_obj_type_t, spec::Unit> kParts[] = {
     {HWLOC_OBJ_CORE, spec::Unit::kCore},
@@ -86,19 +68,13 @@ void complete(Topology& topology) {
 
 }  // namespace
 
-bool has_plugins_path() {
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    if (std::string_view(*entry).starts_with("HWLOC_PLUGINS_PATH=")) return true;
-  }
-  return false;
-}
-
 base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
                         const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
                         const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use) {
   auto hwloc = load_hwloc();
   if (!hwloc.ok()) return hwloc.status();
-  const NoPlugins no_plugins;
+  ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent",
+           0);  // only hwloc reads it, when it loads a topology
   hwloc_topology_t made = nullptr;
   if (hwloc->topology_init(&made) != 0)
     return base::system_error("hwloc_topology_init", what, errno);

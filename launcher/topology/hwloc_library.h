@@ -40,13 +40,9 @@ struct Hwloc {
 #undef REGROUP_HWLOC_DECLARE
 };
 
-// HWLOC_PLUGINS_PATH is set: hwloc would load plugins from there.
-[[nodiscard]] bool has_plugins_path();
-
-// Loads the topology that `prepare` has set up and passes it to `use`. Call it in a separate
-// process (read_in_child.h) unless it describes this machine, since libhwloc trusts its input. No
-// other thread may run: HWLOC_PLUGINS_PATH is set meanwhile. `prepare` returns 0 for success, as
-// hwloc's own calls do. `what` names the input in errors.
+// Loads the topology that `prepare` has set up and passes it to `use`. Call it only in a separate
+// process (read_in_child.h), since libhwloc trusts its input and this sets HWLOC_PLUGINS_PATH.
+// `prepare` returns 0 for success, as hwloc's own calls do. `what` names the input in errors.
 [[nodiscard]] base::Status with_hwloc(
     const std::string& what, hwloc_type_filter_e devices,
     const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/single_threaded.h>
 
 #include <cerrno>
 #include <cstring>
@@ -19,25 +18,16 @@
 namespace regroup::topology {
 namespace {
 
-constexpr const char* kThisMachine = "this machine";
-
-using Prepare = std::function<int(const Hwloc&, hwloc_topology_t)>;
-
-base::Result<Topology> read_here(const std::string& what, const Prepare& prepare) {
-  Topology out;
-  const base::Status status = with_hwloc(what, HWLOC_TYPE_FILTER_KEEP_NONE, prepare,
-                                         [&out](const Hwloc& hwloc, hwloc_topology_t from) {
-                                           out = hwloc_processors(hwloc, from);
-                                           return base::Status();
-                                         });
-  if (!status.ok()) return status;
-  return out;
-}
-
-base::Result<Topology> read_guarded(const std::string& what, const Prepare& prepare) {
+base::Result<Topology> read(const std::string& what,
+                            const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare) {
   const auto text = read_in_child(what, "libhwloc", [&]() -> base::Result<std::string> {
     Machine out;
-    REGROUP_ASSIGN_OR_RETURN(out.processors, read_here(what, prepare));
+    const base::Status status = with_hwloc(what, HWLOC_TYPE_FILTER_KEEP_NONE, prepare,
+                                           [&out](const Hwloc& hwloc, hwloc_topology_t from) {
+                                             out.processors = hwloc_processors(hwloc, from);
+                                             return base::Status();
+                                           });
+    if (!status.ok()) return status;
     return machine_to_json(out);
   });
   if (!text.ok()) return text.status();
@@ -62,7 +52,7 @@ std::string machine_source(const spec::Environment& own) {
     if (value.empty()) continue;
     out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, base::printable_word(value));
   }
-  return out.empty() ? kThisMachine : out;
+  return out.empty() ? "this machine" : out;
 }
 
 std::string passed_over_by_hwloc(const spec::Environment& own) {
@@ -88,16 +78,12 @@ std::string passed_over_by_hwloc(const spec::Environment& own) {
 }
 
 base::Result<Topology> read_this_machine(const std::string& source) {
-  const auto keep_defaults = [](const Hwloc&, hwloc_topology_t) { return 0; };
-  // The kernel's description is well formed, and a child costs a launch 0.5 ms. A plugin may crash.
-  if (source == kThisMachine && __libc_single_threaded && !has_plugins_path())
-    return read_here(source, keep_defaults);
-  return read_guarded(source, keep_defaults);
+  return read(source, [](const Hwloc&, hwloc_topology_t) { return 0; });
 }
 
 base::Result<Topology> parse_hwloc_xml(const std::string& text) {
   const std::string known = as_hwloc2_xml(text);
-  auto out = read_guarded("this XML", [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
+  auto out = read("this XML", [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
     return hwloc.topology_set_xmlbuffer(topology, known.c_str(),
                                         static_cast<int>(known.size()) + 1);
   });
@@ -106,10 +92,10 @@ base::Result<Topology> parse_hwloc_xml(const std::string& text) {
 }
 
 base::Result<Topology> synthetic_topology(const std::string& description) {
-  return read_guarded(fmt::format("'{}'", description),
-                      [&description](const Hwloc& hwloc, hwloc_topology_t topology) {
-                        return hwloc.topology_set_synthetic(topology, description.c_str());
-                      });
+  return read(fmt::format("'{}'", description),
+              [&description](const Hwloc& hwloc, hwloc_topology_t topology) {
+                return hwloc.topology_set_synthetic(topology, description.c_str());
+              });
 }
 
 }  // namespace regroup::topology

@@ -1,7 +1,6 @@
 // Reads the Topology of this machine, of a recorded one or of a synthetic one, by hwloc, which is
-// loaded at run time: a job that needs no topology does not pay for it. A description that somebody
-// wrote is read in a separate process (read_in_child.h): one on which libhwloc crashes gives an
-// error.
+// loaded at run time in a separate process (read_in_child.h): a job that needs no topology does not
+// pay for it, and a description on which libhwloc crashes gives an error.
 #pragma once
 
 #include <string>
@@ -22,9 +21,7 @@ namespace regroup::topology {
 
 // Reads this machine, within the limits of its control groups, or the one that HWLOC_XMLFILE,
 // HWLOC_SYNTHETIC and hwloc's other variables name. Takes about 2 ms. `source`: machine_source(),
-// for errors; for "this machine", a process with one thread and without
-// plugins of the user's own reads it without a child. kUnavailable:
-// there is no libhwloc.so.15. kInvalidArgument: hwloc failed or crashed.
+// for errors. kUnavailable: there is no libhwloc.so.15. kInvalidArgument: hwloc failed or crashed.
 [[nodiscard]] base::Result<Topology> read_this_machine(const std::string& source);
 
 // Parses hwloc's XML (2.x, or 3.x as far as libhwloc 2 understands it). kInvalidArgument:

@@ -3,13 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <sched.h>
-#include <sys/resource.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
-#include "launcher/topology/machine_json.h"
 #include "launcher/topology/read_topology.h"
 
 namespace regroup::topology {
@@ -91,27 +88,6 @@ TEST(Topology, ThisMachineHasTheProcessorsOfTheAffinityMask) {
     EXPECT_EQ(restricted(*read, {cpu}).threads.size(), 1U) << cpu;
   }
   for (const HwThread& thread : read->threads) EXPECT_NE(thread.part(spec::Unit::kCore), kNoPart);
-}
-
-long children_page_faults() {
-  rusage used{};
-  ::getrusage(RUSAGE_CHILDREN, &used);
-  return used.ru_minflt;
-}
-
-TEST(Topology, ThisMachineIsReadWithoutAChildAndAnyOtherSourceInOne) {
-  const long before = children_page_faults();
-  Machine here, in_child;
-  auto read = read_this_machine("this machine");
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  here.processors = *read;
-  EXPECT_EQ(children_page_faults(), before);
-  EXPECT_EQ(::getenv("HWLOC_PLUGINS_PATH"), nullptr) << "programs would inherit it";
-  read = read_this_machine("HWLOC_THISSYSTEM=1");
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  in_child.processors = *read;
-  EXPECT_GT(children_page_faults(), before);
-  EXPECT_EQ(machine_to_json(here), machine_to_json(in_child));
 }
 
 TEST(Topology, RestrictedKeepsTheNumbers) {
