@@ -166,7 +166,7 @@ class Member:
         A regroup runs `body` again from its start, so it must have no side effects. Before `body`
         runs, the state of the last step is copied for checkpoints and new members: the copy lacks
         what the script changes afterwards."""
-        return leaving(lambda: self._native.collective(body))
+        return self._unless_leaving(lambda: self._native.collective(body))
 
     def region(self, body: Callable[[native.Communicator], T]) -> T:
         """Deprecated name of collective(), kept for one release."""
@@ -175,8 +175,12 @@ class Member:
     def finish(self) -> None:
         """Agrees with all members that training is over. A process that exits with status 0 before
         this call counts as failed."""
-        leaving(self._native.finish)
-        name_threads_at_exit()
+        self._unless_leaving(self._native.finish)
+        _name_threads_at_exit()
+
+    def _unless_leaving(self, call: Callable[[], T]) -> T:
+        """Returns the result of `call`. If this member is asked to leave, exits with status 0."""
+        return leaving(call)
 
     def _end_of_loop(self, taken: int, more: str = "") -> None:
         """Called when a loop ends without `break`, after `taken` steps. Warns if this is the second
@@ -314,7 +318,7 @@ class Session(Member):
 _named_at_exit = False
 
 
-def name_threads_at_exit() -> None:
+def _name_threads_at_exit() -> None:
     """Passes the names of non-daemon threads to the kernel at exit. Python waits for these threads
     before it exits: the agent can then name the thread that keeps this member from exiting."""
     global _named_at_exit

@@ -38,14 +38,7 @@ from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_chan
 from regroup._torch_loader import Direct, Loader
 from regroup._torch_state import TrainingState
 from regroup._torch_update import Update, check_listed, check_optimizers
-from regroup.session import (
-    Member,
-    Observer,
-    T,
-    leaving,
-    list_of_tensors,
-    name_threads_at_exit,
-)
+from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
 
 def join(
@@ -279,7 +272,7 @@ class Session(Member):
 
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
         self._fused.end()
-        out = self._unless_leaving(lambda: self._native.collective(body))
+        out = super().collective(body)
         self._call_back_changes()
         watches = self.rank == 0 and self.last_step > 0 and not self._told_late_change
         self._at_section = self._state.settings() if watches else None
@@ -288,9 +281,8 @@ class Session(Member):
     def finish(self) -> None:
         self._fused.end()
         self._source.close()
-        self._unless_leaving(self._native.finish)
+        super().finish()
         self._call_back_changes()
-        name_threads_at_exit()
 
     def evaluate(
         self,
