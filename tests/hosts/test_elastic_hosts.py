@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hosts import ROOT, Host, Hosts, until
-from training import BIN, UNHURRIED, WHERE, Start, kill, left_on, processes
+from training import BIN, WHERE, Start, kill, left_on, processes
 
 PYTHON = str(ROOT / ".venv/bin/python")
 UNHEARD = "host {}: neither its agent nor its members are heard any more"
@@ -77,9 +77,9 @@ def slow_ssh(hosts: Hosts, host: Host, seconds: float) -> str:
 def test_a_coordinator_dies_twice_before_the_agents_have_come(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    """They have more than the usual 5 s."""
+    """They come after more than the usual 5 s."""
     slow = ("--ssh-command", slow_ssh(hosts, hosts[2], 6))
-    job = start(WHERE, "6:6", *slow, before=UNHURRIED)
+    job = start(WHERE, "6:6", *slow)
     first = until(lambda: processes(hosts[0], "regroup-coord"), "a coordinator", 10)
     kill(first)
     kill(

@@ -5,7 +5,7 @@ most. The weights are the same."""
 import pytest
 from attacks import Plan, names_of_node2
 from hosts import Hosts, until
-from training import BIN, UNHURRIED, Start, kill, processes
+from training import BIN, Start, kill, processes
 
 MIDDLE = BIN.parent / "tests/bin/hostile_middle"
 PACE_US = 50_000
@@ -36,7 +36,7 @@ def test_an_agent_above_another_harms_nobody_else(
     with names_of_node2(hosts) as names:
         where = f"node1:2,{names[0]}:1,node3:2"  # each below the one before it
         options = ("--prefix", str(plan.folder), "--tree-radix", "1")
-        job = start(where, "2:5", *options, pace_us=PACE_US, before=UNHURRIED)
+        job = start(where, "2:5", *options, pace_us=PACE_US)
         job.until_said("5 members", 60)
         job.reach(5)
         kill(processes(hosts[0], "chaos_member")[:1])  # a round

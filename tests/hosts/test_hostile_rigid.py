@@ -11,7 +11,7 @@ import pytest
 from attacks import Plan, names_of_node2
 from hosts import ROOT, Hosts, until
 from test_mpi import COMPILERS
-from training import BIN, UNHURRIED, left_on
+from training import BIN, left_on
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
 # reported once
@@ -43,7 +43,7 @@ def play(
     """What became of the link, and how the job ended."""
     plan = Plan(hosts, [(state, what)], [HOSTILE])
     command = [
-        *(*UNHURRIED, str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
+        *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
         *("--prefix", str(plan.folder), "--term-grace", str(GRACE_S), *members),
     ]
     began = time.monotonic()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hosts import Hosts
 from test_run import (  # noqa: F401
+    PROMPT,
     REGROUP,
     Done,
     fails,
@@ -88,7 +89,7 @@ def test_the_job_ends(hosts: Hosts, fault):
 def test_an_elastic_job_goes_on_without_it(hosts: Hosts, fault):
     options, line = fault
 
-    done = named_in_time(run(hosts, *options, *WHERE, "-np", "1:3", "hostname"))
+    done = named_in_time(run(hosts, *options, *WHERE, "-np", "1:3", "hostname", env=PROMPT))
     assert done.status == 0, done.err
     assert re.match(line, done.err), done.err
     assert sorted(done.out.split()) == ["node1", "node3"]
@@ -129,7 +130,7 @@ def test_an_elastic_job_goes_on_without_a_host_that_lacks(hosts: Hosts, lacking:
         assert hosts[index].run(["sh", "-c", f"rm -rf {ONLY}; {prepare}"]).returncode == 0
 
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    done = named_in_time(Done(hosts[0].popen(words, text=True, **pipes)))
+    done = named_in_time(Done(hosts[0].popen(words, text=True, env=PROMPT, **pipes)))
     assert done.status == 0, done.err
     # members may be started again without a host
     assert set(done.out.split()) == {"node1", "node3"}
@@ -144,7 +145,9 @@ def test_each_host_is_named_as_soon_as_it_is_known(hosts: Hosts, members: str):
     """What refuses at once does not wait for what is hung: that takes 4 s."""
     ssh = ssh_with_another_key(hosts, "node2")
     with hung(hosts, 2):
-        done = named_in_time(run(hosts, *ssh, *WHERE, "-np", members, "hostname"), "node3")
+        done = named_in_time(
+            run(hosts, *ssh, *WHERE, "-np", members, "hostname", env=PROMPT), "node3"
+        )
     refused, late = done.lines[:2]
     assert re.fullmatch(f"regroup: host node2: {REFUSED}\n", refused[1]), done.err
     assert re.fullmatch(f"regroup: host node3: {HUNG}\n", late[1]), done.err

@@ -25,6 +25,8 @@ DEADLINE_S = 60.0
 # test host.
 SOON_S = 5 + 0.5
 NAMED_S = 2 * SOON_S  # a deadline beside other tests; ./dev bench hosts measures how soon
+# The environment of launchers that shall name a host as soon as they do for users.
+PROMPT = {**os.environ, "REGROUP_TIME_LIMIT_FACTOR": "1"}
 
 
 class Done:
@@ -89,7 +91,7 @@ def named_in_time(done: Done, host: str = "") -> Done:
 
 def fails(hosts: Hosts, *args: str) -> Done:
     """One that ends then."""
-    done = named_in_time(run(hosts, *args))
+    done = named_in_time(run(hosts, *args, env=PROMPT))
     assert done.seconds < done.told + 5, done.err
     return done
 
@@ -441,7 +443,7 @@ def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
     ssh = ["--ssh-command", " ".join(hosts.ssh)]
     command = ["sh", "-c", there, "sh", *ssh, "-H", "node2", "true"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    done = named_in_time(Done(hosts[0].popen(command, **pipes)))
+    done = named_in_time(Done(hosts[0].popen(command, env=PROMPT, **pipes)))
     assert done.status == 1
     assert "host node2: cannot change to folder /tmp/only-here" in done.err
 
@@ -509,7 +511,7 @@ def test_a_host_that_takes_no_more_processes_is_named(own_hosts: Hosts):
         for more in range(2, 20):
             until(lambda: (group / "pids.current").read_text() == "1\n", "an end of all sessions")
             (group / "pids.max").write_text(str(1 + more))
-            rigid = run(own_hosts, "-H", "node1,node2", "true")
+            rigid = run(own_hosts, "-H", "node1,node2", "true", env=PROMPT)
             if rigid.status == 0:
                 break
             assert refused.search(rigid.err), rigid.err

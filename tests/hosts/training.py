@@ -25,8 +25,6 @@ SHARDS = 6
 EPOCHS = 6
 WHERE = "node1:2,node2:2,node3:2"
 JOB_DEADLINE_S = 120.0
-# Words in front of a command: where agents come late as the machine is busy, that is not the test.
-UNHURRIED = ("env", "REGROUP_TIME_LIMIT_FACTOR=4")
 
 
 def digits_csv(folder: Path) -> Path:
@@ -89,8 +87,7 @@ class Trails:
 
 class Training:
     """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry().
-    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's. `before`:
-    words in front of the command."""
+    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's."""
 
     def __init__(
         self,
@@ -103,7 +100,6 @@ class Training:
         pace_us: int = 2000,
         ballast: int = 0,
         gradient: int = 0,
-        before: Sequence[str] = (),
     ):
         self.hosts, self.epochs = hosts, epochs
         self.folder = Path(hosts.folder) / f"training-{time.monotonic_ns()}"
@@ -116,7 +112,7 @@ class Training:
         self.out = (self.folder / "output").open("w+")
         self.process = hosts[0].popen(
             [
-                *(*before, str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
+                *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
                 *(
                     "--shards",
                     str(SHARDS),

@@ -175,12 +175,12 @@ def check_messages() -> None:
         sources = set()
         for _ in range(SIZE - 1):
             data = torch.zeros(1)
-            source = dist.recv(data)
+            source = dist.recv(data, tag=2)
             assert data.item() == source
             sources.add(source)
         assert sources == set(range(1, SIZE))
     else:
-        dist.send(torch.tensor([float(RANK)]), 0)
+        dist.send(torch.tensor([float(RANK)]), 0, tag=2)  # with tag 0 the next one
     requests = dist.batch_isend_irecv(
         [
             dist.P2POp(dist.isend, torch.tensor([RANK]), right),
