@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 #include <utility>
 
@@ -78,6 +79,17 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   (*joined)->server_ = std::move(met.server);
   (*joined)->single_world_ = std::move(met.guard);
   return joined;
+}
+
+base::Result<std::uint32_t> Participant::expected_shards(const Environment& env) {
+  if (env.shards != 0) return env.shards;
+  if (env.alone) return 1U;
+  REGROUP_ASSIGN_OR_RETURN(const auto launch, read_launch());
+  if (launch.has_value()) return launch->rank_joined != 0 ? 1U : std::bit_ceil(launch->size);
+  if (env.agent_socket.empty() || (env.fixed && read_rank_above() != 0)) return 1U;
+  return base::unavailable(
+      "the number of shards of this job is not known before join(): the job takes it from the "
+      "checkpoint of one of its hosts; start it with --shards V");
 }
 
 base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,

@@ -25,6 +25,8 @@ namespace regroup::elastic {
 
 class Participant {
  public:
+  // The number of shards of the job that connect() would join. kUnavailable: only the agent knows.
+  [[nodiscard]] static base::Result<std::uint32_t> expected_shards(const Environment& env);
   // Joins through the agent of `env`, or through a rank of the launch that this process belongs to,
   // or makes a World of one. Returns once the slot is claimed, before any World.
   [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(const Environment& env,

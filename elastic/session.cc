@@ -416,6 +416,9 @@ Status Session::finish() {
 std::vector<Shard> Session::planned_shards(proto::Step step) const {
   return impl_->planned_shards(step);
 }
+Shard Session::shard_of(proto::Step step, std::uint32_t leaf) const {
+  return impl_->shard_of(step, leaf);
+}
 proto::Step Session::last_step() const { return impl_->last_step(); }
 std::uint64_t Session::job_seed() const { return impl_->seed(); }
 

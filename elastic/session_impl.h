@@ -46,6 +46,7 @@ class Session::Impl {
   [[nodiscard]] base::Status finish();
   void report_loss(double loss) { self_->own_slot().loss.store(loss, std::memory_order_relaxed); }
 
+  [[nodiscard]] Shard shard_of(proto::Step step, std::uint32_t leaf) const;  // no gradient
   [[nodiscard]] WorldInfo describe_world() const;
   [[nodiscard]] proto::Step last_step() const {
     return loop_state_ == LoopState::kCommitted ? applied_ + 1 : applied_;
@@ -103,7 +104,6 @@ class Session::Impl {
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard make_shard(std::uint32_t leaf);
-  [[nodiscard]] Shard shard_of(Step step, std::uint32_t leaf) const;  // without its gradient
   void seal_filled();
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);

@@ -189,6 +189,11 @@ Status check(const Options& options) {
 
 }  // namespace
 
+Result<std::uint32_t> Session::expected_shards() {
+  REGROUP_ASSIGN_OR_RETURN(const auto env, read_environment());
+  return Participant::expected_shards(env);
+}
+
 Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   REGROUP_RETURN_IF_ERROR(check(options));
   REGROUP_ASSIGN_OR_RETURN(auto env, read_environment());

@@ -87,6 +87,7 @@ void bind_session(nb::module_& module) {
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("planned_shards", &PythonSession::planned_shards, "step"_a)
+      .def("shard_of", &PythonSession::shard_of, "step"_a, "leaf"_a)
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
       .def("commit_into", &PythonSession::commit_into, "out"_a)
       .def("save_targets",
@@ -127,5 +128,6 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
       "kind"_a, "place"_a, "message"_a, "trace"_a = 0, "final"_a = false);
   module.def("collective_v1",
              [] { return reinterpret_cast<std::uintptr_t>(python::collective_v1()); });
+  module.def("expected_shards", [] { return python::value_of(elastic::Session::expected_shards()); });
   module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
 }

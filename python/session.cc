@@ -172,6 +172,14 @@ std::vector<PythonSession::Planned> PythonSession::planned_shards(proto::Step st
   return out;
 }
 
+PythonSession::Planned PythonSession::shard_of(proto::Step step, std::uint32_t leaf) const {
+  check_thread();
+  if (options_.samples == 0 || leaf >= session_->world().shards)
+    raise(base::invalid_argument(fmt::format("shard_of: there is no shard {}", leaf)));
+  elastic::Shard shard = session_->shard_of(step, leaf);
+  return {shard.leaf, shard.seed, std::move(shard.samples)};
+}
+
 nb::object PythonSession::commit(nb::handle self) {
   const Entered entered(this);
   return view_of(value_of(session_->commit()), false, self);

@@ -65,6 +65,7 @@ class PythonSession {
   // Leaf, seed and samples of each.
   using Planned = std::tuple<std::uint32_t, std::uint64_t, std::vector<std::uint64_t>>;
   [[nodiscard]] std::vector<Planned> planned_shards(proto::Step step);
+  [[nodiscard]] Planned shard_of(proto::Step step, std::uint32_t leaf) const;
   // `self`: this object in Python, which the returned memory keeps alive.
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
   [[nodiscard]] nb::object commit(nb::handle self);

@@ -121,6 +121,10 @@ class Session {
   // kInvalidArgument: wrong `options`, or refused, with the agent's reason. kLeft: the job has
   // ended. kDeadlineExceeded: without an agent, no World was formed within Options::deadline.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> join(const Options& options);
+  // The number of shards, WorldInfo::shards, of the job that join() would join. Does not block.
+  // kInvalidArgument: an environment variable is malformed. kUnavailable: only the agent knows,
+  // which reads it from a checkpoint.
+  [[nodiscard]] static base::Result<std::uint32_t> expected_shards();
   // Closes the connection to the agent, which then kills the process unless finish() has succeeded
   // or this member was excluded: other members wait for it.
   ~Session();
@@ -140,6 +144,9 @@ class Session {
   // regroup changes them. Empty without a sampler, for a step that is over, after the last epoch
   // and for a learner. Does not block.
   [[nodiscard]] std::vector<Shard> planned_shards(proto::Step step) const;
+  // Returns samples and seed of a shard, whichever member computes it, without its gradient. Does
+  // not block. `leaf` < WorldInfo::shards, and a sampler.
+  [[nodiscard]] Shard shard_of(proto::Step step, std::uint32_t leaf) const;
   // Hands out the sum of all leaves of the committed step, Options::elements values of
   // Options::dtype, equal bit for bit on all members. Changes nothing: the step was committed when
   // next_shard() returned nullopt, and counts as applied from the next call of next_step(),

@@ -254,8 +254,12 @@ LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job, const JobLa
   const HeldJobFiles files(std::move(*made));
   const auto attempt = count_attempt(attempts_in(spec, checkpoints), spec.environment);
   if (!attempt.ok()) return refuse(attempt.status());
-  for (process::App& app : job.apps)
+  for (process::App& app : job.apps) {
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+    app.environment.erase("REGROUP_SHARDS");  // of an outer job, for one
+    if (known || spec.shards != 0)
+      app.environment["REGROUP_SHARDS"] = std::to_string(world->shards);
+  }
   CoordinatorOptions coordinator = coordinator_options(
       spec, job.members, *world, *files, several ? std::nullopt : std::optional(job.slots));
   coordinator.job.attempt = *attempt;

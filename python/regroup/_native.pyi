@@ -9,6 +9,9 @@ _T = TypeVar("_T")
 
 __version__: str
 
+def expected_shards() -> int:
+    """The number of shards of the job that this process would join."""
+
 def default_fingerprint() -> str:
     """Instruction set, threads per member, version of libc, and a digest of the executable."""
 
@@ -110,6 +113,8 @@ class Session:
     def planned_shards(self, step: int) -> list[tuple[int, int, list[int]]]:
         """Leaf, seed and samples of each shard of `step` that this member is to compute if its
         world stays as it is."""
+    def shard_of(self, step: int, leaf: int) -> tuple[int, int, list[int]]:
+        """Leaf, seed and samples of a shard, whichever member computes it."""
     def commit(self) -> memoryview: ...
     def commit_into(self, out: Any) -> None: ...
     def save_targets(self) -> list[tuple[str, int, memoryview]]: ...

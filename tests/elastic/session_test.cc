@@ -78,6 +78,9 @@ TEST_F(SessionTest, PlansTheShardsThatItReturnsLater) {
       EXPECT_EQ((**shard).leaf, expected[at].leaf);
       EXPECT_EQ((**shard).samples, expected[at].samples);
       EXPECT_EQ((**shard).seed, expected[at].seed);
+      const Shard same = (*session)->shard_of((**step).step, (**shard).leaf);
+      EXPECT_EQ(same.samples, (**shard).samples);
+      EXPECT_EQ(same.seed, (**shard).seed);
       EXPECT_EQ((*session)->planned_shards((**step).step).size(), expected.size() - at);
     }
     EXPECT_EQ(at, expected.size());
@@ -171,6 +174,17 @@ TEST_F(SessionTest, RefusesVariablesThatAreNotNumbers) {
   ::setenv("REGROUP_SHARDS", "many", 1);
   EXPECT_EQ(Session::join(options_).status().message(),
             "REGROUP_SHARDS=many: expected a number from 1 to 16384");
+}
+
+TEST_F(SessionTest, KnowsTheNumberOfShardsBeforeItJoins) {
+  EXPECT_EQ(Session::expected_shards().value(), 4U);
+  ::unsetenv("REGROUP_SHARDS");
+  EXPECT_EQ(Session::expected_shards().value(), 1U);
+  ::setenv("REGROUP_AGENT", "/nonexistent/agent.sock", 1);
+  const auto unknown = Session::expected_shards();
+  ::unsetenv("REGROUP_AGENT");
+  EXPECT_EQ(unknown.code(), base::Code::kUnavailable);
+  EXPECT_NE(unknown.status().message().find("start it with --shards V"), std::string::npos);
 }
 
 TEST_F(SessionTest, NamesAMissingAgent) {
