@@ -105,6 +105,14 @@ class Gradient:
                     "invalid argument",
                 )
 
+    def discard(self) -> None:
+        """Undoes what a batch has changed since begin_shard()."""
+        for p in self.parameters:
+            p.grad = None
+        for b in self.buffers:
+            b.tensor.copy_(b.committed)
+            b.module._buffers[b.key] = b.tensor
+
     @property
     def is_none(self) -> bool:
         """Whether no parameter has a gradient. The first parameter usually decides."""

@@ -24,6 +24,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -67,17 +68,29 @@ class Direct:
 
     def batch_of(self, step: int, shard: _native.Shard) -> Any:
         """Returns the batch of a shard, with the generators seeded for what computes it."""
-        seed_all(shard.seed)
-        return self.collate([self._dataset[i] for i in shard.samples])
+        return self.stand_in(step, shard.leaf, shard.seed, shard.samples)
+
+    def stand_in(self, step: int, leaf: int, seed: int, samples: list[int]) -> Any:
+        """The same for a shard that another member computes."""
+        seed_all(seed)
+        return self.collate([self._dataset[i] for i in samples])
 
     def close(self) -> None:
         pass
 
 
+@dataclass
+class ShardLoader:
+    """A DataLoader whose batches are shards, of which a step has `shards`."""
+
+    loader: DataLoader
+    shards: int
+
+
 class Loader:
     """Fetches as the script's DataLoader would: with its collate_fn and its workers."""
 
-    def __init__(self, native: _native.Session, loader: DataLoader):
+    def __init__(self, native: _native.Session, loader: DataLoader, batch_size: int):
         with contextlib.suppress(ImportError):
             importlib.import_module("numpy.random")  # seeded from the first shard on
         self._native = native
@@ -97,13 +110,19 @@ class Loader:
         self._ahead: deque[tuple[int, int]] = deque()  # steps and leaves that the workers have
         self._processes: list[Any] = []
         if native.world.rank == 0:
-            _tell_once(loader)
+            _tell_once(loader, batch_size)
 
     def batch_of(self, step: int, shard: _native.Shard) -> Any:
         """Returns the batch of a shard, with the generators seeded for what computes it."""
         key = (step, shard.leaf, shard.seed, shard.samples)
         batch = self._from_workers(key) if self._workers else self._source.fetch(key)
         seed_all(_native.mix(shard.seed, _COMPUTE))
+        return batch
+
+    def stand_in(self, step: int, leaf: int, seed: int, samples: list[int]) -> Any:
+        """The same for a shard that another member computes, without workers."""
+        batch = self._source.fetch((step, leaf, seed, samples))
+        seed_all(_native.mix(seed, _COMPUTE))
         return batch
 
     def close(self) -> None:
@@ -313,8 +332,9 @@ def _ignore(number: int, frame: Any) -> None:
     """Not SIG_IGN, which programs that a worker starts would inherit."""
 
 
-def check(loader: DataLoader, batch_size: Any, collate: Any) -> int:
-    """Returns the batch size of a DataLoader that join() can take the place of; refuses others."""
+def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> int:
+    """Returns the samples of a step, of `shards` batches of a DataLoader that join() can take the
+    place of; refuses others."""
     refuse = partial(_arguments.refuse, "join")
     if type(loader).__iter__ is not DataLoader.__iter__:
         refuse(
@@ -330,6 +350,7 @@ def check(loader: DataLoader, batch_size: Any, collate: Any) -> int:
         )
     if size is None:
         refuse("data set: the DataLoader has batch_size=None; pass it the samples of a step")
+    size = shards * _arguments.whole("join", "batch_size of the DataLoader", size, least=1)
     _check_sampler(loader)
     if loader.drop_last and len(loader.dataset) % size != 0:  # type: ignore[arg-type]
         samples = len(loader.dataset)  # type: ignore[arg-type]
@@ -345,7 +366,7 @@ def check(loader: DataLoader, batch_size: Any, collate: Any) -> int:
         )
     if collate is not None and collate is not loader.collate_fn:
         refuse("collate: the DataLoader has a collate_fn; pass one of the two")
-    return _arguments.whole("join", "batch_size of the DataLoader", size, least=1)
+    return size
 
 
 def check_evaluated(loader: DataLoader) -> None:
@@ -383,14 +404,14 @@ def _check_sampler(loader: DataLoader) -> None:
     )
 
 
-def _tell_once(loader: DataLoader) -> None:
+def _tell_once(loader: DataLoader, batch_size: int) -> None:
     """Prints what a script may not expect of a loader that join() takes the place of."""
     if type(loader.sampler) is SequentialSampler:
         tell("the job's sampler shuffles the samples in each epoch, though the DataLoader does not")
     if type(loader.sampler) is DistributedSampler:
         tell(
-            "the job's sampler replaces the DataLoader's DistributedSampler: batch_size="
-            f"{loader.batch_size} is that of a step, over all members"
+            "the job's sampler replaces the DataLoader's DistributedSampler: a step has "
+            f"{batch_size} samples, over all members"
         )
     cores = len(os.sched_getaffinity(0))
     if loader.num_workers > cores - 1:

@@ -20,7 +20,7 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,8 @@ from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
-from regroup._torch_loader import Direct, Loader
+from regroup._torch_loader import Direct, Loader, ShardLoader
+from regroup._torch_prepare import ElasticDDP, ElasticLoader, Given
 from regroup._torch_state import TrainingState
 from regroup._torch_update import Update, check_listed, check_optimizers
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
@@ -84,11 +85,13 @@ def join(
     observer: called at each event of a step (see regroup.session.Observer); must be quick.
     """
     _failure.install()
+    shards = dataset.shards if isinstance(dataset, ShardLoader) else 1
+    dataset = dataset.loader if isinstance(dataset, ShardLoader) else dataset
     loader = dataset if isinstance(dataset, DataLoader) else None
     dataset = dataset if loader is None else loader.dataset
     samples = _check_arguments(model, dataset)
     if loader is not None:
-        batch_size = _torch_loader.check(loader, batch_size, collate)
+        batch_size = _torch_loader.check(loader, batch_size, collate, shards)
     batch_size = _arguments.whole("join", "batch_size", batch_size, least=1)
     epochs = 0 if epochs == math.inf else _arguments.whole("join", "epochs", epochs, least=1)
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
@@ -128,8 +131,75 @@ def join(
         if isinstance(one, torch.amp.GradScaler):
             # It makes its tensors in the first scale(), which a member without a shard never calls.
             one.scale(torch.zeros(()))
-    source = Direct(dataset, collate) if loader is None else Loader(native, loader)
+    source = Direct(dataset, collate) if loader is None else Loader(native, loader, batch_size)
     return Session(native, gradient, state, update, called, dataset, source, batch_size, progress)
+
+
+def prepare(
+    *objects: Any,
+    epochs: int,
+    callbacks: Sequence[Any] = (),
+    extra: Sequence[Any] = (),
+    state_bytes: int | None = None,
+    progress: bool = False,
+    deadline: int = 600,
+    observer: Observer | None = None,
+) -> tuple[Any, ...]:
+    """Makes a script of DistributedDataParallel elastic, whose loop stays as it is:
+
+        model, optimizer, loader = regroup.torch.prepare(model, optimizer, loader, epochs=15)
+        for epoch in loader.epochs():
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss_of(model(x), y).backward()
+                optimizer.step()
+
+    Joins the job as join() does. Each iteration computes a shard of loader.batch_size samples; a
+    step has V shards (--shards), whoever computes them. backward() waits, after the last shard of
+    this member, for those of the others; p.grad is then the mean over the whole batch. Until then
+    the methods of the prepared objects that change something (step(), update(), unscale_(),
+    update_parameters()) do nothing.
+
+    objects: in any order a model, its optimizers, a DataLoader, and the schedulers, GradScaler and
+    averaged weights that there are; all of their state is the job's.
+    The other arguments are those of join().
+    Returns the objects in their order, the model as an ElasticDDP and the DataLoader as an
+    ElasticLoader, whose `session` is this process as a member.
+    """
+    given = Given(objects)
+    (model,), (loader,) = given.models, given.loaders
+    shards = _native.expected_shards()
+    stateful = [*given.schedulers, *given.scalers, *given.averages]
+    session = join(
+        model,
+        given.optimizers,
+        ShardLoader(loader, shards),
+        epochs=_arguments.whole("prepare", "epochs", epochs, least=1),
+        callbacks=callbacks,
+        extra=[*stateful, *extra],
+        state_bytes=state_bytes,
+        progress=progress,
+        deadline=deadline,
+        observer=observer,
+    )
+    if session.world.shards != shards:
+        _arguments.refuse(
+            "prepare", f"expected a job of {shards} shards, got one of {session.world.shards}"
+        )
+    elastic = ElasticDDP(model)
+    wrapped = ElasticLoader(loader, elastic, [*given.optimizers, *stateful], session)
+    return tuple(elastic if one is model else wrapped if one is loader else one for one in objects)
+
+
+def steps_per_epoch(loader: DataLoader) -> int:
+    """Returns the number of steps of an epoch after prepare() with this DataLoader, for schedulers
+    that are made before. A step takes loader.batch_size samples for each of the job's shards."""
+    if not isinstance(loader, DataLoader) or loader.batch_size is None:
+        got = _arguments.kind(loader)
+        got += " without" if isinstance(loader, DataLoader) else ""
+        _arguments.refuse("steps_per_epoch", f"expected a DataLoader with batch_size, got {got}")
+    samples = _check_dataset(loader.dataset)
+    return -(-samples // (loader.batch_size * _native.expected_shards()))
 
 
 def _without_repeats(objects: list[Any]) -> list[Any]:
@@ -207,7 +277,7 @@ class Session(Member):
         # settings, as the last collective section left them
         self._at_section: dict[str, str] | None = None
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Generator[Step, None, None]:
         """Yields the remaining steps. Exits the process with status 0 if this member is asked to
         leave."""
         taken = 0
@@ -430,18 +500,39 @@ class Step:
         """
         if self._over:
             return
-        session = self._session
-        while (shard := session._unless_leaving(session._native.next_shard)) is not None:
-            session._gradient.begin_shard()
-            self._recorded = None
-            yield session._source.batch_of(self.number, shard)
-            last = shard.leaf == session._shards - 1
-            weight = len(shard.samples) / self.samples
-            session._gradient.harvest(shard.gradient, weight, last, self._recorded)
-        self._over = True
+        while (shard := self._next_shard()) is not None:
+            yield self._begin_shard(shard)
+            self._harvest(shard)
         self._take_sum()
 
+    def _next_shard(self) -> _native.Shard | None:
+        return self._session._unless_leaving(self._session._native.next_shard)
+
+    def _begin_shard(self, shard: _native.Shard) -> Any:
+        """Returns its batch, with the generators seeded for what computes it."""
+        self._session._gradient.begin_shard()
+        self._recorded = None
+        return self._session._source.batch_of(self.number, shard)
+
+    def _harvest(self, shard: _native.Shard) -> None:
+        session = self._session
+        last = shard.leaf == session._shards - 1
+        weight = len(shard.samples) / self.samples
+        session._gradient.harvest(shard.gradient, weight, last, self._recorded)
+
+    def _begin_stand_in(self) -> Any:
+        """Returns the batch of a shard that another member computes."""
+        self._session._gradient.begin_shard()
+        self._recorded = None
+        # the last one always has samples
+        key = self._session._native.shard_of(self.number, self._session._shards - 1)
+        return self._session._source.stand_in(self.number, *key)
+
+    def _discard_stand_in(self) -> None:
+        self._session._gradient.discard()
+
     def _take_sum(self) -> None:
+        self._over = True
         session = self._session
         self.loss = session._gradient.take_sum(session._native)
         if not session._told_no_gradient and session._gradient.is_none:
