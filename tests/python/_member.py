@@ -4,6 +4,7 @@ moments.
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
 loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
+prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
@@ -65,7 +66,7 @@ def grow(members):
         ["regroup", "resize", str(members)], check=True, timeout=60, stdout=subprocess.DEVNULL
     )
     end = time.monotonic() + 120
-    while status()["generation"] == session.generation:
+    while status()["generation"] == now["session"].generation:
         assert time.monotonic() < end, "no new member in 120 s"
         time.sleep(0.02)
 
@@ -131,6 +132,55 @@ def join_loop():
     return session, average, scheduler
 
 
+def train_prepared():
+    """Returns the session and what else has state."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    workers, batch = faults["prepare"]
+    data = DataLoader(Samples(), batch, shuffle=True, num_workers=workers)
+    total = 10 * regroup.torch.steps_per_epoch(data)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=total)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", 0.5, 0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7)
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    )
+    ddp, optimizer, cycle, plateau, scaler, average, loader = regroup.torch.prepare(
+        model, optimizer, cycle, plateau, scaler, average, data, epochs=10, callbacks=[Events()]
+    )
+    now["session"] = loader.session
+    for epoch in loader.epochs():
+        for x, y in loader:
+            now["step"] = loader.step
+            die()
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(ddp(x)[:, 0], y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            cycle.step()
+            average.update_parameters(model)
+            if loader.sync_gradients:
+                after(loader.session, loader.step)
+        model.eval()
+        with torch.no_grad():
+            held = torch.stack([x for x, _ in map(Held().__getitem__, range(10))])
+            plateau.step(model(held).mean().item())
+        model.train()
+        print(f"member {member}: epoch {epoch} over", flush=True)
+    return loader.session, [average, cycle]
+
+
+def after(session, step):
+    """What happens after a step."""
+    if session.rank == 0 and step == faults.get("grow", (0,))[0]:
+        grow(faults["grow"][1])
+    if faults.get("leave") == (member, step):
+        group = "loader" in faults or "prepare" in faults  # with the workers
+        os.killpg(0, signal.SIGTERM) if group else os.kill(trainer, signal.SIGTERM)
+
+
 def absolute_error(output, target):
     return (output[:, 0] - target).abs()
 
@@ -142,8 +192,21 @@ class Held(Samples):
         return torch.full((4,), index / 61), torch.tensor(index / 61)
 
 
+def tell_weights(session, values):
+    digest = hashlib.sha256(b"".join(v.numpy().tobytes() for v in values)).hexdigest()
+    print(
+        f"weights sha256 {digest} size {session.size} generation {session.generation}", flush=True
+    )
+
+
+if "prepare" in faults:
+    session, (average, cycle) = train_prepared()
+    values = [*average.state_dict().values(), *model.state_dict().values()]
+    tell_weights(session, [*values, torch.tensor(cycle.get_last_lr())])
+    sys.exit()
 loop = "loop" in faults
 session, other, scheduler = join_loop() if loop else join_plain()
+now["session"] = session
 errors = []
 for step in session:
     now.update(step=step.number, fetched=0)
@@ -167,10 +230,7 @@ for step in session:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         other.step()
         scheduler.step()
-    if session.rank == 0 and step.number == faults.get("grow", (0,))[0]:
-        grow(faults["grow"][1])
-    if faults.get("leave") == (member, step.number):
-        os.killpg(0, signal.SIGTERM) if "loader" in faults else os.kill(trainer, signal.SIGTERM)
+    after(session, step.number)
 total = torch.tensor([float(step.number)])
 session.collective(lambda communicator: communicator.allreduce(total))
 assert total.item() == step.number * session.size
@@ -178,5 +238,4 @@ session.finish()
 values = [*model.state_dict().values(), torch.tensor(scheduler.get_last_lr())]
 if loop:
     values += [*other.state_dict().values(), torch.tensor(errors[-1])]
-digest = hashlib.sha256(b"".join(v.numpy().tobytes() for v in values)).hexdigest()
-print(f"weights sha256 {digest} size {session.size} generation {session.generation}", flush=True)
+tell_weights(session, values)

@@ -1,9 +1,12 @@
-"""The PyTorch example and its plain twin."""
+"""The PyTorch examples and their plain twins."""
 
 import os
 import pathlib
 import re
 import subprocess
+import sys
+
+import pytest
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples/pytorch"
 
@@ -16,15 +19,18 @@ def digest_in(output: str) -> str:
     return re.search(r"weights sha256 ([0-9a-f]{64})", output)[1]
 
 
-def test_at_most_eight_lines_are_added_and_eight_removed():
+@pytest.mark.parametrize(
+    ("plain", "elastic", "most_added", "most_removed"),
+    [("digits_plain.py", "digits.py", 8, 8), ("digits_ddp.py", "digits_ddp_elastic.py", 12, 14)],
+)
+def test_few_lines_are_added_and_removed(plain, elastic, most_added, most_removed):
+    """Of the second pair three are of the text at the head."""
     output = subprocess.run(
-        ["diff", EXAMPLES / "digits_plain.py", EXAMPLES / "digits.py"],
-        stdout=subprocess.PIPE,
-        text=True,
+        ["diff", EXAMPLES / plain, EXAMPLES / elastic], stdout=subprocess.PIPE, text=True
     ).stdout
     added, removed = (sum(line.startswith(sign) for line in output.splitlines()) for sign in "><")
-    assert 0 < added <= 8, output
-    assert 0 < removed <= 8, output
+    assert 0 < added <= most_added, output
+    assert 0 < removed <= most_removed, output
 
 
 def test_the_plain_script_runs_without_regroup(run_python, tmp_path):
@@ -43,3 +49,20 @@ def test_the_elastic_script_alone_trains_with_reproducible_weights(run_python):
         assert run_python(script, "--epochs", "5") == first
     other = run_python(script, "--epochs", "5", REGROUP_SHARDS="3")
     assert digest_in(other) != digest_in(first)  # the number of shards is part of the promise
+
+
+@pytest.mark.parametrize(
+    ("options", "script"),
+    [("-np 2", "digits_ddp.py"), ("-np 1:2 --initial-size 2", "digits_ddp_elastic.py")],
+)
+def test_the_ddp_scripts_train_on_two(options, script):
+    done = subprocess.run(
+        ["regroup", "--oversubscribe", *options.split(), sys.executable, EXAMPLES / script]
+        + ["--epochs", "8"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert accuracy_in(done.stdout) >= 90
+    assert done.stdout.count("epoch ") == 8

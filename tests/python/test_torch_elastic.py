@@ -186,3 +186,38 @@ def test_all_that_join_takes_survives_a_kill_a_leave_and_a_join(train, tmp_path)
     assert "member 0: world of 2\n" in outcome.text  # after the kill
     assert "member 0: world of 1\n" in outcome.text  # after the leave
     assert "member 0: epoch 7 over\n" in outcome.text
+
+
+@pytest.fixture(scope="module")
+def undisturbed_prepared(tmp_path_factory):
+    """A loop of DistributedDataParallel, on one member."""
+    return alone(tmp_path_factory.mktemp("prepared"), "prepare=0,5")
+
+
+@pytest.mark.parametrize(
+    ("members", "faults", "left", "generation"),
+    [
+        (3, ["prepare=0,5", "kill=1,7", "leave=2,12", "grow=15,2"], 2, 4),
+        (3, ["prepare=2,5", "kill=0,1", "leave=2,3"], 1, 3),
+    ],
+    ids=["kill and leave and grow", "with workers"],
+)
+def test_a_prepared_loop_gives_equal_weights_whatever_happens(
+    train, undisturbed_prepared, members, faults, left, generation
+):
+    outcome = train(members, *faults)
+    assert outcome.status == 0, outcome.text
+    assert (outcome.members, outcome.generation) == (left, generation), outcome.text
+    assert outcome.digests == undisturbed_prepared.digests
+    assert outcome.left == []
+
+
+def test_a_member_without_a_shard_runs_a_prepared_loop_too(train, tmp_path, monkeypatch):
+    """Of three members, two have shards."""
+    monkeypatch.setattr(sys.modules[__name__], "SHARDS", 2)
+    one = alone(tmp_path, "prepare=0,7")
+    outcome = train(3, "prepare=0,7", "kill=0,5")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    for epoch in range(EPOCHS):
+        assert outcome.text.count(f": epoch {epoch} over") >= 2

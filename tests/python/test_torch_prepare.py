@@ -1,0 +1,301 @@
+"""Loops of DistributedDataParallel that regroup.torch.prepare() makes elastic, in a world of one
+with four shards: their weights are those of the loop over steps; and what is refused."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import regroup
+import regroup.torch
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import DataLoader, TensorDataset
+
+SAMPLES, BATCH, EPOCHS, SHARDS = 44, 3, 2, 4  # 4 steps in an epoch; the last one has 8 samples
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.2), nn.Tanh(), nn.Linear(5, 2)
+    )
+
+
+def loader(batch_size=BATCH, **options):
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(SAMPLES, 6, generator=generator)
+    y = torch.randn(SAMPLES, 2, generator=generator)
+    return DataLoader(TensorDataset(x, y), batch_size=batch_size, shuffle=True, **options)
+
+
+def loss_of(model, x, y):
+    return nn.functional.mse_loss(model(x), y)
+
+
+def bits(*modules):
+    return [value.clone() for module in modules for value in module.state_dict().values()]
+
+
+def assert_same(a, b):
+    assert len(a) == len(b)
+    assert all(torch.equal(left, right) for left, right in zip(a, b, strict=True))
+
+
+class Objects:
+    """Everything that has state in the two trainings that are compared."""
+
+    def __init__(self, scale=2.0**10):
+        self.model = network()
+        self.optimizers = [
+            torch.optim.SGD(self.model[0].parameters(), lr=0.1, momentum=0.9),
+            torch.optim.AdamW(self.model[1:].parameters(), lr=0.01),
+        ]
+        steps = EPOCHS * regroup.torch.steps_per_epoch(loader())
+        self.cycle = OneCycleLR(self.optimizers[0], 0.1, total_steps=steps)
+        self.decay = ExponentialLR(self.optimizers[1], 0.5)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3)
+        self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+
+    def bits(self):
+        rates = [one.param_groups[0]["lr"] for one in self.optimizers]
+        numbers = torch.tensor([*rates, self.scaler.get_scale()])
+        return [*bits(self.model, self.average), numbers]
+
+
+def train_steps(objects):
+    """As a loop over steps."""
+    session = regroup.torch.join(
+        objects.model,
+        objects.optimizers,
+        loader(batch_size=BATCH * SHARDS),
+        epochs=EPOCHS,
+        schedulers=[objects.cycle],
+        epoch_schedulers=[objects.decay],
+        scaler=objects.scaler,
+        ema=objects.average,
+    )
+    for step in session:
+        for x, y in step:
+            step.backward(loss_of(objects.model, x, y))
+        if objects.scaler.get_scale() < 1e30:  # torch's own spreads an overflow to all parameters
+            step.clip_grad_norm_(0.5)
+        step.apply()
+    session.finish()
+    return objects.bits()
+
+
+def prepare(objects, data=None, **options):
+    given = (objects.model, *objects.optimizers, objects.cycle, objects.decay, objects.scaler)
+    options.setdefault("epochs", EPOCHS)
+    return regroup.torch.prepare(*given, objects.average, data or loader(), **options)
+
+
+def train_prepared(objects, data=None):
+    """As a loop of a script for DistributedDataParallel."""
+    ddp, first, second, cycle, decay, scaler, average, batches = prepare(objects, data)
+    numbers, computed = [], 0
+    for epoch in batches.epochs():
+        for x, y in batches:
+            computed += 1
+            first.zero_grad()
+            second.zero_grad()
+            scaler.scale(loss_of(ddp, x, y)).backward()
+            scaler.unscale_(first)
+            scaler.unscale_(second)
+            if scaler.get_scale() < 1e30:
+                nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
+            scaler.step(first)
+            scaler.step(second)
+            scaler.update()
+            cycle.step()
+            average.update_parameters(ddp.module)
+            if batches.sync_gradients:
+                numbers.append((epoch, batches.step))
+        decay.step()
+    per_epoch = len(batches)
+    assert numbers == [((n - 1) // per_epoch, n) for n in range(1, EPOCHS * per_epoch + 1)]
+    assert computed == SHARDS * len(numbers)
+    return objects.bits()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("scale", [2.0**10, 1e38], ids=["usual", "overflow"])
+def test_the_weights_are_those_of_a_loop_over_steps(workers, scale):
+    expected = train_steps(Objects(scale=scale))
+    untrained = Objects(scale=scale).bits()
+    data = loader(num_workers=workers)
+    found = train_prepared(Objects(scale=scale), data)
+    assert not torch.equal(found[0], untrained[0])
+    assert_same(found, expected)
+
+
+def test_what_is_returned_has_the_order_and_the_attributes_of_what_was_given():
+    objects, data = Objects(), loader()
+    returned = prepare(objects, data)
+    assert isinstance(returned[0], regroup.torch.ElasticDDP)
+    assert returned[0].module is objects.model
+    assert list(returned[0].state_dict()) == ["module." + n for n in objects.model.state_dict()]
+    assert returned[1] is objects.optimizers[0] and returned[3] is objects.cycle
+    batches = returned[-1]
+    assert len(batches) == regroup.torch.steps_per_epoch(data) == 4
+    assert (batches.dataset, batches.batch_size) == (data.dataset, BATCH)
+    assert (batches.session.rank, batches.session.size, batches.step) == (0, 1, 0)
+
+
+def test_gradients_are_accumulated_in_no_sync():
+    """Two calls of backward() in an iteration."""
+    one, other = network(), network()
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    session = regroup.torch.join(one, optimizer, loader(batch_size=BATCH * SHARDS), epochs=1)
+    for step in session:
+        for x, y in step:
+            loss_of(one, x, y).backward()
+            loss_of(one, x, y).backward()
+        optimizer.step()
+    session.finish()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    ddp, optimizer, batches = regroup.torch.prepare(other, optimizer, loader(), epochs=1)
+    for _ in batches.epochs():
+        for x, y in batches:
+            with ddp.no_sync():
+                loss_of(ddp, x, y).backward()
+            loss_of(ddp, x, y).backward()
+            optimizer.step()
+    assert_same(bits(other), bits(one))
+
+
+def test_a_backward_outside_the_loop_is_the_scripts_own():
+    ddp, optimizer, batches = regroup.torch.prepare(
+        model := network(), torch.optim.SGD(model.parameters(), lr=0.1), loader(), epochs=2
+    )
+    loss_of(ddp, torch.ones(3, 6), torch.ones(3, 2)).backward()
+    seen = []
+    for _ in batches.epochs():
+        for x, y in batches:
+            loss_of(ddp, x, y).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+        loss_of(ddp, torch.ones(3, 6), torch.ones(3, 2)).backward()
+        seen.append(all(p.grad is not None for p in model.parameters()))
+    assert seen == [True, True]
+
+
+def test_a_script_stops_early_by_break():
+    ddp, optimizer, batches = regroup.torch.prepare(
+        model := network(), torch.optim.SGD(model.parameters(), lr=0.1), loader(), epochs=9
+    )
+    for epoch in batches.epochs():
+        for x, y in batches:
+            loss_of(ddp, x, y).backward()
+            optimizer.step()
+        if batches.session.stop_if(epoch == 2):
+            break
+    batches.session.finish()
+    assert (epoch, batches.session.last_step) == (2, 12)
+
+
+def twice(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+        loss_of(model, x, y).backward()
+
+
+def never(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y)
+
+
+def without_step(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+
+
+def with_closure(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+        optimizer.step(lambda: None)
+
+
+def left(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+        break
+
+
+def again(model, optimizer, batches):
+    next(batches.epochs())
+
+
+WRONG = {
+    twice: r"loss.backward\(\) was called twice in one iteration; call all but the last inside "
+    r"`with model.no_sync\(\):`",
+    never: r"step 1: the loop went on without loss.backward\(\)",
+    without_step: r"step 1: optimizer.step\(\) was not called after its last batch",
+    with_closure: r"SGD.step\(closure\): the batch of a step is computed once",
+    left: r"epoch 0 was left before its end, in step 1: all members end it together",
+    again: r"loader.epochs\(\) was called twice",
+}
+
+
+@pytest.mark.parametrize("body", WRONG, ids=lambda body: body.__name__)
+def test_a_wrong_loop_is_refused(body):
+    ddp, optimizer, batches = regroup.torch.prepare(
+        model := network(), torch.optim.SGD(model.parameters(), lr=0.1), loader(), epochs=2
+    )
+    with pytest.raises(regroup.Refused, match=f"prepare: {WRONG[body]}"):
+        for _ in batches.epochs():
+            body(ddp, optimizer, batches)
+
+
+def test_the_loader_alone_is_no_loop():
+    *_, batches = regroup.torch.prepare(
+        model := network(), torch.optim.SGD(model.parameters(), lr=0.1), loader(), epochs=2
+    )
+    with pytest.raises(regroup.Refused, match=r"loop over loader.epochs\(\), and over the loader"):
+        next(iter(batches))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m, o, d: (m, o), "expected a DataLoader, got none"),
+        (lambda m, o, d: (m, o, d, d), "expected a DataLoader, got 2"),
+        (lambda m, o, d: (o, d), "expected a model, got none"),
+        (lambda m, o, d: (m, d), "expected an optimizer, got none"),
+        (lambda m, o, d: (m, o, d, 5), "argument 4: expected a model, .* got an int"),
+        (lambda m, o, d: (m, o, d, None), "argument 4: expected a model, .* got None"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    model = network()
+    given = change(model, torch.optim.SGD(model.parameters(), lr=0.1), loader())
+    with pytest.raises(regroup.Refused, match=f"prepare: {message}"):
+        regroup.torch.prepare(*given, epochs=1)
+
+
+def test_a_distributed_data_parallel_model_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, regroup.torch\n"
+        "torch.distributed.init_process_group('gloo', rank=0, world_size=1, store="
+        "torch.distributed.HashStore())\n"
+        "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+        "regroup.torch.prepare(m, torch.optim.SGD(m.parameters(), lr=0.1), epochs=1)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], text=True, capture_output=True, timeout=120, env=os.environ
+    )
+    assert done.returncode == 1
+    assert "expected the model itself, got a DistributedDataParallel of it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "got"),
+    [([1], "a list"), (DataLoader([1], batch_size=None), "a DataLoader without")],
+)
+def test_steps_per_epoch_needs_a_loader_of_batches(data, got):
+    with pytest.raises(regroup.Refused, match=f"expected a DataLoader with batch_size, got {got}"):
+        regroup.torch.steps_per_epoch(data)
