@@ -301,7 +301,7 @@ class Plan:
 
 def test_a_regroup_begins_the_plan_anew():
     native, dataset = Plan(), Counted(24)
-    loader = Loader(native, DataLoader(dataset, 4, num_workers=1, collate_fn=len))
+    loader = Loader(native, DataLoader(dataset, 4, num_workers=1, collate_fn=len), 4)
     begun = []
     begin = loader._begin_plan
     loader._begin_plan = lambda key: (begun.append(key[:2]), begin(key))
@@ -387,7 +387,7 @@ def test_loaders_that_a_job_cannot_take_the_place_of_are_refused(loader, options
         ({"shuffle": True, "drop_last": True, "batch_size": 7}, []),
         (
             {"sampler": DistributedSampler(DATA, 2, 0)},
-            ["the job's sampler replaces the DataLoader's DistributedSampler: batch_size=4"],
+            ["the job's sampler replaces the DataLoader's DistributedSampler: a step has 4 "],
         ),
         (
             {"shuffle": True, "num_workers": 1},
