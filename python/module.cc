@@ -128,6 +128,7 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
       "kind"_a, "place"_a, "message"_a, "trace"_a = 0, "final"_a = false);
   module.def("collective_v1",
              [] { return reinterpret_cast<std::uintptr_t>(python::collective_v1()); });
-  module.def("expected_shards", [] { return python::value_of(elastic::Session::expected_shards()); });
+  module.def("expected_shards",
+             [] { return python::value_of(elastic::Session::expected_shards()); });
   module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
 }
