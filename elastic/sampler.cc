@@ -48,17 +48,20 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t n, std::uint64_t key) 
 }
 
 Sampler::Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch,
-                 std::uint32_t shards)
-    : seed_(seed), samples_(samples), batch_(batch), shards_(shards) {
-  assert(samples >= 1 && batch >= 1 && shards >= 1);
+                 std::uint32_t shards, std::uint32_t substeps)
+    : seed_(seed), samples_(samples), batch_(batch), shards_(shards), substeps_(substeps) {
+  assert(samples >= 1 && batch >= 1 && shards >= 1 && substeps >= 1);
 }
 
-std::uint64_t Sampler::steps_per_epoch() const { return (samples_ + batch_ - 1) / batch_; }
+std::uint64_t Sampler::batches_per_epoch() const { return (samples_ + batch_ - 1) / batch_; }
+
+std::uint64_t Sampler::batch_number(proto::Step step) const { return (step - 1) / substeps_ + 1; }
 
 Batch Sampler::batch_of(proto::Step step) const {
   assert(step >= 1);
-  const std::uint64_t epoch = (step - 1) / steps_per_epoch();
-  const std::uint64_t begin = (step - 1) % steps_per_epoch() * batch_;
+  const std::uint64_t index = batch_number(step) - 1;
+  const std::uint64_t epoch = index / batches_per_epoch();
+  const std::uint64_t begin = index % batches_per_epoch() * batch_;
   return {epoch, begin, std::min(begin + batch_, samples_)};
 }
 

@@ -21,10 +21,14 @@ struct Batch {
 
 class Sampler {
  public:
-  // `samples` in the data set, `batch` per step, `shards` = V, all at least 1.
-  Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards);
+  // `samples` in the data set, `batch` per step, `shards` = V, `substeps` in a row take the same
+  // batch; all at least 1.
+  Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards,
+          std::uint32_t substeps = 1);
 
-  [[nodiscard]] std::uint64_t steps_per_epoch() const;
+  [[nodiscard]] std::uint64_t batches_per_epoch() const;
+  // The number of the batch that a step takes, over all epochs: 1, 2, ...
+  [[nodiscard]] std::uint64_t batch_number(proto::Step step) const;
   // Steps count from 1; only an epoch's last batch is short.
   [[nodiscard]] Batch batch_of(proto::Step step) const;
   // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n
@@ -36,6 +40,7 @@ class Sampler {
   std::uint64_t samples_;
   std::uint64_t batch_;
   std::uint32_t shards_;
+  std::uint32_t substeps_;
 };
 
 // A well-mixed 64-bit value of the given words (SplitMix64 finaliser): keys and seeds of everything

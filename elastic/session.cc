@@ -49,7 +49,8 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
       data_plane_(*self_),
       check_(checkpointing_.compared) {
   if (options_.samples > 0)
-    sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
+    sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards(),
+                     options_.substeps);
   self_->while_waiting(
       [this] {
         return has_state() &&
@@ -87,7 +88,8 @@ Status Session::Impl::open(Position next) {
 StepInfo Session::Impl::describe(Step step) const {
   if (!sampler_) return {step, 0, options_.batch, step == 1};
   const Batch batch = sampler_->batch_of(step);
-  return {step, batch.epoch, batch.end - batch.begin, batch.begin == 0};
+  const auto substep = static_cast<std::uint32_t>((step - 1) % options_.substeps);
+  return {step, batch.epoch, batch.end - batch.begin, batch.begin == 0 && substep == 0, substep};
 }
 
 bool Session::Impl::is_last(Step step) const {
@@ -189,7 +191,7 @@ Shard Session::Impl::shard_of(Step step, std::uint32_t leaf) const {
   Shard shard;
   shard.leaf = leaf;
   if (sampler_) shard.samples = sampler_->samples_of(step, leaf);
-  shard.seed = mix(seed(), step, leaf);
+  shard.seed = mix(seed(), sampler_ ? sampler_->batch_number(step) : step, leaf);
   return shard;
 }
 

@@ -184,6 +184,11 @@ Status check(const Options& options) {
   }
   if (options.samples > 0 && options.batch == 0)
     return base::invalid_argument("join: expected a batch of at least 1 sample, got 0");
+  if (options.substeps == 0 || (options.samples == 0 && options.substeps > 1)) {
+    return base::invalid_argument(fmt::format(
+        "join: expected {}, got {} substeps",
+        options.samples == 0 ? "1 substep without a sampler" : "at least 1", options.substeps));
+  }
   return {};
 }
 
@@ -205,7 +210,8 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   // checkpoint.
   const std::size_t list = std::min(options.model.find(membership::kTensors), options.model.size());
   const std::string model =
-      fmt::format("{} samples={} batch={}", std::string_view(options.model).substr(0, list),
+      fmt::format("{}{} samples={} batch={}", std::string_view(options.model).substr(0, list),
+                  options.substeps > 1 ? fmt::format(" substeps={}", options.substeps) : "",
                   options.samples, options.batch);
   declaration.model = fmt::format("{} epochs={}", model, options.epochs);
   declaration.model += std::string_view(options.model).substr(list, membership::kMostOfList);

@@ -36,7 +36,7 @@ collective::Dtype gradient_type(const std::string& name) {
 void construct(PythonSession* self, nb::object state, std::uint64_t elements,
                const std::string& dtype, std::string model, std::string fingerprint,
                std::uint64_t samples, std::uint64_t batch, std::uint64_t epochs,
-               std::uint64_t deadline, nb::object observer) {
+               std::uint64_t deadline, nb::object observer, std::uint32_t substeps) {
   elastic::Options options;
   options.elements = elements;
   options.dtype = gradient_type(dtype);
@@ -45,6 +45,7 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
   options.samples = samples;
   options.batch = batch;
   options.epochs = epochs;
+  options.substeps = substeps;
   options.deadline = std::chrono::seconds(deadline);
   new (self) PythonSession(std::move(options), std::move(state), std::move(observer));
 }
@@ -54,7 +55,8 @@ void bind_values(nb::module_& module) {
       .def_ro("number", &elastic::StepInfo::step)
       .def_ro("epoch", &elastic::StepInfo::epoch)
       .def_ro("samples", &elastic::StepInfo::samples)
-      .def_ro("first_of_epoch", &elastic::StepInfo::first_of_epoch);
+      .def_ro("first_of_epoch", &elastic::StepInfo::first_of_epoch)
+      .def_ro("substep", &elastic::StepInfo::substep);
   nb::class_<PythonShard>(module, "Shard")
       .def_ro("leaf", &PythonShard::leaf)
       .def_ro("samples", &PythonShard::samples)
@@ -82,7 +84,7 @@ void bind_session(nb::module_& module) {
   nb::class_<PythonSession>(module, "Session")
       .def("__init__", &construct, nb::kw_only(), "state"_a, "elements"_a, "dtype"_a = "float32",
            "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
-           "deadline"_a = 600, "observer"_a = nb::none())
+           "deadline"_a = 600, "observer"_a = nb::none(), "substeps"_a = 1)
       .def("next_step", &PythonSession::next_step)
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })

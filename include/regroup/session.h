@@ -54,6 +54,9 @@ struct Options {
   std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller picks the data itself
   std::uint64_t batch = 0;    // samples per step, at least 1 if `samples` is not 0
   std::uint64_t epochs = 0;   // next_step() returns nullopt after them; 0: no end
+  // Steps in a row that take the same batch, with the same seeds, such as one of each network of a
+  // GAN; at least 1, and 1 without a sampler.
+  std::uint32_t substeps = 1;
   // Called by the training thread inside the session's calls, with the open step or the next one.
   // Must return quickly. May be empty.
   std::function<void(StepEvent, proto::Step)> observer;
@@ -68,6 +71,7 @@ struct StepInfo {
   // Of the whole batch. The last batch of an epoch may be smaller than Options::batch.
   std::uint64_t samples = 0;
   bool first_of_epoch = false;
+  std::uint32_t substep = 0;  // 0 .. Options::substeps - 1
 };
 
 // One logical shard of the step, that is one of the WorldInfo::shards microbatches of its batch,

@@ -50,7 +50,7 @@ TEST(Permuted, SpreadsNeighbours) {
 TEST(Sampler, UsesEverySampleOncePerEpochWhateverTheShards) {
   for (const std::uint32_t shards : {1U, 4U, 6U, 16U, 100U}) {
     const Sampler sampler(7, 1797, 64, shards);
-    ASSERT_EQ(sampler.steps_per_epoch(), 29U);
+    ASSERT_EQ(sampler.batches_per_epoch(), 29U);
     for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
       std::set<std::uint64_t> seen;
       std::size_t count = 0;
@@ -80,6 +80,16 @@ TEST(Sampler, ShufflesEpochsDifferently) {
   EXPECT_NE(sampler.samples_of(1, 0), sampler.samples_of(30, 0));
   EXPECT_EQ(sampler.samples_of(1, 0), Sampler(7, 1797, 64, 1).samples_of(1, 0));
   EXPECT_NE(sampler.samples_of(1, 0), Sampler(8, 1797, 64, 1).samples_of(1, 0));
+}
+
+TEST(Sampler, SubstepsTakeTheSameBatch) {
+  const Sampler sampler(7, 1797, 64, 4, 3), plain(7, 1797, 64, 4);
+  for (proto::Step step = 1; step <= 3 * 58; ++step) {
+    const proto::Step batch = (step + 2) / 3;
+    ASSERT_EQ(sampler.batch_number(step), batch);
+    ASSERT_EQ(sampler.samples_of(step, 2), plain.samples_of(batch, 2));
+    ASSERT_EQ(sampler.batch_of(step).epoch, plain.batch_of(batch).epoch);
+  }
 }
 
 TEST(Sampler, ABatchDoesNotDependOnV) {

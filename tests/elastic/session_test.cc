@@ -168,12 +168,48 @@ TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
   options_.deadline = std::chrono::seconds(0);
   EXPECT_EQ(Session::join(options_).status().message(),
             "join: expected a deadline from 1 s to a year, got 0 s");
+  options_.deadline = std::chrono::seconds(60);
+  options_.substeps = 0;
+  EXPECT_EQ(Session::join(options_).status().message(),
+            "join: expected at least 1, got 0 substeps");
+  options_.samples = 0;
+  options_.substeps = 2;
+  EXPECT_EQ(Session::join(options_).status().message(),
+            "join: expected 1 substep without a sampler, got 2 substeps");
 }
 
 TEST_F(SessionTest, RefusesVariablesThatAreNotNumbers) {
   ::setenv("REGROUP_SHARDS", "many", 1);
   EXPECT_EQ(Session::join(options_).status().message(),
             "REGROUP_SHARDS=many: expected a number from 1 to 16384");
+}
+
+TEST_F(SessionTest, SubstepsTakeTheSameBatchAndSeeds) {
+  options_.substeps = 2;
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  std::vector<std::vector<std::uint64_t>> samples, seeds;
+  proto::Step steps = 0;
+  for (auto step = (*session)->next_step(); step.ok() && *step; step = (*session)->next_step()) {
+    EXPECT_EQ((**step).step, ++steps);
+    EXPECT_EQ((**step).substep, (steps - 1) % 2);
+    EXPECT_EQ((**step).epoch, (steps - 1) / 6);
+    EXPECT_EQ((**step).first_of_epoch, steps % 6 == 1);
+    samples.emplace_back(), seeds.emplace_back();
+    for (auto shard = (*session)->next_shard(); *shard; shard = (*session)->next_shard()) {
+      samples.back().insert(samples.back().end(), (**shard).samples.begin(),
+                            (**shard).samples.end());
+      seeds.back().push_back((**shard).seed);
+      std::ranges::fill((**shard).gradient, std::byte{});
+    }
+    if (steps % 2 == 0) {
+      EXPECT_EQ(samples[steps - 1], samples[steps - 2]);
+      EXPECT_EQ(seeds[steps - 1], seeds[steps - 2]);
+    }
+  }
+  EXPECT_EQ(steps, 12U);  // of two epochs of three batches
+  EXPECT_NE(seeds[2], seeds[1]);
+  EXPECT_TRUE((*session)->finish().ok());
 }
 
 TEST_F(SessionTest, KnowsTheNumberOfShardsBeforeItJoins) {
