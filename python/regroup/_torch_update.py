@@ -74,6 +74,7 @@ class Update:
 
     schedulers: stepped in each apply().  epoch_schedulers: in the last one of an epoch.
     scaler: a GradScaler, or None.  ema: an object with update_parameters(model), or None.
+    substeps: names and the optimizers of each, or empty: a batch has one step.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Update:
         epoch_schedulers: Any = (),
         scaler: Any = None,
         ema: Any = None,
+        substeps: Any = (),
     ):
         stateful = ("step", "state_dict", "load_state_dict")
         self._model = model
@@ -104,6 +106,9 @@ class Update:
         self.scaler = scaler
         self.ema = ema
         self._unscaled = False
+        self.substeps = _check_substeps(substeps, optimizers)
+        # what apply() steps, of the present substep
+        self._own = list(optimizers)
 
     def stateful(self) -> list[Any]:
         """The objects whose state belongs to that of the job, in a fixed order."""
@@ -113,41 +118,48 @@ class Update:
     def backward(self, loss: torch.Tensor) -> None:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def begin(self) -> None:
+    def begin(self, substep: str | None) -> None:
         """To be called when p.grad has become that of the whole batch."""
         self._unscaled = False
+        if substep is not None:
+            self._own = self.substeps[substep]
 
     def unscale(self) -> None:
         """Divides p.grad by the scale, once in a step."""
         if self.scaler is None or self._unscaled:
             return
         self._unscaled = True
-        for optimizer in self.optimizers:
+        for optimizer in self._own:
             if _has_gradient(optimizer):
                 self.scaler.unscale_(optimizer)
 
     def clip(self, max_norm: float, norm_type: float) -> torch.Tensor:
-        """Clips the gradients of all optimizers together. Returns the norm before.
+        """Clips the gradients of all optimizers of the substep together. Returns the norm before.
 
         With a scaler, gradients whose norm is not finite stay as they are: the scaler skips the
         optimizers that have them, and clipping would spread them to the others."""
         self.unscale()
-        parameters = [p for one in self.optimizers for p in _parameters_of(one)]
+        parameters = [p for one in self._own for p in _parameters_of(one)]
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients, norm_type)
         if self.scaler is None or torch.isfinite(norm):
             torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
-    def apply(self, loss: float | None, epoch_loss: float | None, end_of_epoch: bool) -> None:
-        """Steps everything. epoch_loss: the mean loss of the epoch, for the last step of one."""
-        for optimizer in self.optimizers:
+    def apply(
+        self, loss: float | None, epoch_loss: float | None, last: bool, end_of_epoch: bool
+    ) -> None:
+        """Steps everything. last: of the steps of its batch, after which schedulers are stepped.
+        epoch_loss: the mean loss of the epoch, for the last step of one."""
+        for optimizer in self._own:
             if self.scaler is None or not _has_gradient(optimizer):
                 optimizer.step()
             else:
                 self.scaler.step(optimizer)  # unscales, unless that is done
-        if self.scaler is not None and any(map(_has_gradient, self.optimizers)):
+        if self.scaler is not None and any(map(_has_gradient, self._own)):
             self.scaler.update()
+        if not last:
+            return
         for scheduler in self.schedulers:
             _step(scheduler, loss)
         if end_of_epoch:
@@ -155,6 +167,26 @@ class Update:
                 _step(scheduler, epoch_loss)
         if self.ema is not None:
             self.ema.update_parameters(self._model)
+
+
+def _check_substeps(
+    given: Any, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, list[torch.optim.Optimizer]]:
+    if not given:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        _arguments.refuse(
+            _CALL,
+            "substeps: expected names with optimizers, such as "
+            f'{{"d": optimizer_d, "g": optimizer_g}}, got {_arguments.kind(given)}',
+        )
+    substeps = {k: list(v) if isinstance(v, list | tuple) else [v] for k, v in given.items()}
+    named = [id(one) for listed in substeps.values() for one in listed]
+    if sorted(named) != sorted(map(id, optimizers)):
+        _arguments.refuse(
+            _CALL, "substeps: expected each optimizer of join() in one substep, and no other"
+        )
+    return substeps
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

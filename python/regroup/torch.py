@@ -54,6 +54,7 @@ def join(
     epoch_schedulers: Sequence[Any] = (),
     scaler: Any = None,
     ema: Any = None,
+    substeps: dict[str, Any] | None = None,
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
@@ -75,6 +76,9 @@ def join(
     or after the last one of an epoch; ReduceLROnPlateau gets the loss of the step or epoch.
     scaler: a torch.amp.GradScaler for step.backward() and step.apply().
     ema: averaged weights (torch.optim.swa_utils.AveragedModel), which step.apply() updates.
+    substeps: names, each with its optimizer or a list of them: every batch gets a step for each
+    name in turn, and step.apply() steps the optimizers of step.substep only (a GAN). Schedulers and
+    averaged weights follow the last one.
     callbacks: objects with some of on_step(session, step), on_epoch(session, step),
     on_regroup(session, world), on_checkpoint(session, number) and on_leave(session).
     extra: other objects that change with the steps; they have state_dict() and load_state_dict().
@@ -100,7 +104,7 @@ def join(
     _arguments.callable_or_none("join", "collate", collate)
     _arguments.callable_or_none("join", "observer", observer)
     optimizers = check_optimizers(optimizer, model)
-    update = Update(model, optimizers, schedulers, epoch_schedulers, scaler, ema)
+    update = Update(model, optimizers, schedulers, epoch_schedulers, scaler, ema, substeps)
     called = Callbacks(callbacks)
     stateful = _without_repeats(
         [*update.stateful(), *check_listed("extra", extra, "state_dict", "load_state_dict")]
@@ -125,6 +129,7 @@ def join(
             epochs=epochs,
             deadline=deadline,
             observer=observer,
+            substeps=max(1, len(update.substeps)),
         )
     )
     for one in stateful:
@@ -413,7 +418,8 @@ class Session(Member):
         """Whether an epoch ends with the given step. Call it as
         session.is_last_of_epoch(step.number) to step a scheduler that counts epochs, or to
         evaluate the model. The loop over the session continues after it."""
-        return step % -(-len(self._dataset) // self._batch_size) == 0
+        batches = -(-len(self._dataset) // self._batch_size)
+        return step % (batches * max(1, len(self._update.substeps))) == 0
 
 
 class Step:
@@ -421,6 +427,7 @@ class Step:
 
     number: 1, 2, ... over all epochs.  epoch: 0, 1, ...  first_of_epoch: an epoch begins with it.
     samples: in the whole batch, over all members; fewer in the last one of an epoch.
+    substep: one of the names of join()'s substeps, in their order; None without.
     loss: after the batches, the mean over the whole batch of what record() was given; None without.
     """
 
@@ -430,6 +437,9 @@ class Step:
         self.epoch: int = info.epoch  # 0, 1, ...
         self.samples: int = info.samples  # in the whole batch: fewer in the last one of an epoch
         self.first_of_epoch: bool = info.first_of_epoch
+        names = list(session._update.substeps)
+        self.substep: str | None = names[info.substep] if names else None
+        self._last_substep = info.substep == max(0, len(names) - 1)
         # after the shards: the mean over the batch of what was recorded
         self.loss: float | None = None
         self._recorded: float | None = None
@@ -477,7 +487,9 @@ class Step:
         state = self._session._state
         mean = state.epoch_loss / len(self._session._dataset)
         known = self.loss is not None
-        self._session._update.apply(self.loss, mean if known else None, self.end_of_epoch)
+        self._session._update.apply(
+            self.loss, mean if known else None, self._last_substep, self.end_of_epoch
+        )
 
     def _check_over(self, name: str) -> None:
         if not self._over:
@@ -540,7 +552,7 @@ class Step:
             if session.rank == 0:
                 what = "no parameter has a gradient in any shard; was loss.backward() called?"
                 tell(f"step {self.number}: {what}")
-        session._update.begin()
+        session._update.begin(self.substep)
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
         if self.first_of_epoch:
@@ -548,6 +560,8 @@ class Step:
         if self.loss is None:
             return
         session._native.report_loss(self.loss)
+        if not self._last_substep:
+            return
         session._state.epoch_loss += self.loss * self.samples
         if session._progress and session.rank == 0 and session.is_last_of_epoch(self.number):
             self._print_epoch()

@@ -5,6 +5,8 @@ usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
 loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
+gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
+class of torch.optim.
 loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
@@ -169,7 +171,69 @@ def train_prepared():
             plateau.step(model(held).mean().item())
         model.train()
         print(f"member {member}: epoch {epoch} over", flush=True)
-    return loader.session, [average, cycle]
+    return loader.session, [model, average, cycle]
+
+
+def train_gan():
+    """Returns the session and what has state."""
+    generator = nn.Linear(3, 4)
+    both = nn.ModuleDict({"d": model, "g": generator})
+    optimizers = {
+        "d": torch.optim.AdamW(model.parameters(), lr=0.01),
+        "g": torch.optim.SGD(generator.parameters(), lr=0.05, momentum=0.9),
+    }
+    decay = torch.optim.lr_scheduler.ExponentialLR(optimizers["g"], 0.95)
+    average = torch.optim.swa_utils.AveragedModel(both)
+    session = regroup.torch.join(
+        both,
+        list(optimizers.values()),
+        Samples(),
+        batch_size=24,
+        epochs=10,
+        substeps=optimizers,
+        schedulers=[decay],
+        ema=average,
+        progress=True,
+    )
+    now["session"] = session
+    for step in session:
+        now.update(step=step.number, fetched=0)
+        assert step.substep == "dg"[(step.number - 1) % 2]
+        for x, _ in step:
+            fake = generator(torch.randn(len(x), 3))
+            if step.substep == "d":
+                real = nn.functional.softplus(-model(x)).mean()
+                step.backward(real + nn.functional.softplus(model(fake.detach())).mean())
+            else:
+                step.backward(nn.functional.softplus(-model(fake)).mean())
+        step.clip_grad_norm_(0.5)
+        step.apply()
+        after(session, step.number)
+    session.finish()
+    return session, [both, average, decay]
+
+
+def train_with_each_optimizer():
+    kinds = [
+        one
+        for one in vars(torch.optim).values()
+        if isinstance(one, type) and issubclass(one, torch.optim.Optimizer)
+    ]
+    others = (torch.optim.Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
+    kinds = [one for one in kinds if one not in others]
+    assert len(kinds) >= 13, kinds
+    layers = nn.ModuleList([nn.Linear(4, 3, bias=False) for _ in kinds])
+    optimizers = [kind(layer.parameters()) for kind, layer in zip(kinds, layers, strict=True)]
+    session = regroup.torch.join(layers, optimizers, Samples(), batch_size=24, epochs=10)
+    now["session"] = session
+    for step in session:
+        now.update(step=step.number, fetched=0)
+        for x, y in step:
+            step.backward(sum(((one(x).sum(1) - y) ** 2).mean() for one in layers))
+        step.apply()
+        after(session, step.number)
+    session.finish()
+    return session, [layers, *optimizers]
 
 
 def after(session, step):
@@ -199,11 +263,25 @@ def tell_weights(session, values):
     )
 
 
-if "prepare" in faults:
-    session, (average, cycle) = train_prepared()
-    values = [*average.state_dict().values(), *model.state_dict().values()]
-    tell_weights(session, [*values, torch.tensor(cycle.get_last_lr())])
-    sys.exit()
+def tensors_of(one):
+    if isinstance(one, torch.optim.Optimizer):
+        states = one.state_dict()["state"].values()
+        named = (pair for state in states for pair in sorted(state.items()))
+        return [value for _, value in named if isinstance(value, torch.Tensor)]
+    if isinstance(one, nn.Module):
+        return list(one.state_dict().values())
+    return [torch.tensor(one.get_last_lr())]
+
+
+for name, train in (
+    ("prepare", train_prepared),
+    ("gan", train_gan),
+    ("optimizers", train_with_each_optimizer),
+):
+    if name in faults:
+        session, objects = train()
+        tell_weights(session, [tensor for one in objects for tensor in tensors_of(one)])
+        sys.exit()
 loop = "loop" in faults
 session, other, scheduler = join_loop() if loop else join_plain()
 now["session"] = session

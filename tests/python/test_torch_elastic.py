@@ -221,3 +221,13 @@ def test_a_member_without_a_shard_runs_a_prepared_loop_too(train, tmp_path, monk
     assert outcome.digests == one.digests
     for epoch in range(EPOCHS):
         assert outcome.text.count(f": epoch {epoch} over") >= 2
+
+
+@pytest.mark.parametrize("what", ["gan=1", "optimizers=1"])
+def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, what):
+    """Two networks with steps of their own; each optimizer of torch.optim."""
+    one = alone(tmp_path, what)
+    outcome = train(3, what, "kill=1,7", "leave=2,12", "grow=15,2")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    assert set(outcome.fetched) == set(one.fetched)

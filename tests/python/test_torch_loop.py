@@ -412,3 +412,47 @@ def test_a_callback_hears_of_the_member_s_part_of_a_checkpoint(tmp_path, monkeyp
     assert done.returncode == 0, done.stderr
     copied = [int(number) for number in re.findall(r"^copied (\d+)$", done.stdout, re.M)]
     assert copied[:1] == [3] and set(copied) <= {3, 6, 7}, done.stdout
+
+
+def test_substeps_step_their_own_optimizers():
+    model = network()
+    first, second = two_optimizers(model)
+    decay = ExponentialLR(second, 0.5)
+    session = join(model, [first, second], substeps={"a": first, "b": [second]}, schedulers=[decay])
+    seen = []
+    for step in session:
+        before = bits(model[0]), bits(model[2]), second.param_groups[0]["lr"]
+        batches = []
+        for x, y in step:
+            batches.append(x)
+            step.backward(loss_of(model, x, y))
+        step.apply()
+        seen.append((step.substep, step.epoch, step.first_of_epoch, step.end_of_epoch))
+        moved = [not torch.equal(a, b) for a, b in zip(before[0], bits(model[0]), strict=True)]
+        others = [not torch.equal(a, b) for a, b in zip(before[1], bits(model[2]), strict=True)]
+        rate = second.param_groups[0]["lr"]
+        if step.substep == "a":
+            assert all(moved) and not any(others) and rate == before[2]
+            of_a = batches
+        else:
+            assert all(others) and not any(moved) and rate == before[2] / 2
+            assert_same(batches, of_a)
+    session.finish()
+    epoch = [(n, 0, (n, i) == ("a", 0), (n, i) == ("b", 2)) for i in range(3) for n in "ab"]
+    assert seen == [*epoch, *((n, 1, first, end) for n, _, first, end in epoch)]
+
+
+@pytest.mark.parametrize(
+    ("substeps", "message"),
+    [
+        (lambda a, b: ["a"], "expected names with optimizers, such as .* got a list"),
+        (lambda a, b: {1: a, 2: b}, "expected names with optimizers, such as .* got a dict"),
+        (lambda a, b: {"a": a}, "expected each optimizer of join.. in one substep, and no other"),
+        (lambda a, b: {"a": [a, b], "b": a}, "expected each optimizer of join.. in one substep"),
+    ],
+)
+def test_wrong_substeps_are_refused(substeps, message):
+    model = network()
+    optimizers = two_optimizers(model)
+    with pytest.raises(regroup.Refused, match=f"join: substeps: {message}"):
+        join(model, optimizers, substeps=substeps(*optimizers))
