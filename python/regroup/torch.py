@@ -36,6 +36,7 @@ from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
 from regroup._torch_loader import Direct, Loader, ShardLoader
+from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, Given
 from regroup._torch_state import TrainingState
 from regroup._torch_update import Update, check_listed, check_optimizers
@@ -59,6 +60,7 @@ def join(
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     progress: bool = False,
+    log: str | os.PathLike[str] | None = None,
     deadline: int = 600,
     observer: Observer | None = None,
 ) -> Session:
@@ -85,6 +87,8 @@ def join(
     state_bytes: the most bytes that the whole state will need; the default allows the optimizer
     three values per parameter.
     progress: rank 0 prints a line per epoch.
+    log: a folder; rank 0 writes a row per step to metrics.jsonl, metrics.csv and a file of events
+    for TensorBoard there. session.log() adds values.
     deadline: the longest wait for other members, in seconds.
     observer: called at each event of a step (see regroup.session.Observer); must be quick.
     """
@@ -101,6 +105,8 @@ def join(
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
     if state_bytes is not None:
         state_bytes = _arguments.whole("join", "state_bytes", state_bytes)
+    if log is not None and not isinstance(log, str | os.PathLike):
+        _arguments.refuse("join", f"log: expected a folder, got {_arguments.kind(log)}")
     _arguments.callable_or_none("join", "collate", collate)
     _arguments.callable_or_none("join", "observer", observer)
     optimizers = check_optimizers(optimizer, model)
@@ -136,8 +142,11 @@ def join(
         if isinstance(one, torch.amp.GradScaler):
             # It makes its tensors in the first scale(), which a member without a shard never calls.
             one.scale(torch.zeros(()))
+    files = None if log is None else Log(log, native.last_step, native.world.rank)
     source = Direct(dataset, collate) if loader is None else Loader(native, loader, batch_size)
-    return Session(native, gradient, state, update, called, dataset, source, batch_size, progress)
+    return Session(
+        native, gradient, state, update, called, dataset, source, batch_size, progress, files
+    )
 
 
 def prepare(
@@ -147,6 +156,7 @@ def prepare(
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     progress: bool = False,
+    log: str | os.PathLike[str] | None = None,
     deadline: int = 600,
     observer: Observer | None = None,
 ) -> tuple[Any, ...]:
@@ -184,6 +194,7 @@ def prepare(
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
         progress=progress,
+        log=log,
         deadline=deadline,
         observer=observer,
     )
@@ -262,6 +273,7 @@ class Session(Member):
         source: Direct | Loader,
         batch_size: int,
         progress: bool,
+        log: Log | None,
     ):
         self._native = native
         self._shards = native.world.shards  # V: fixed for the job
@@ -275,6 +287,7 @@ class Session(Member):
         self._source = source
         self._batch_size = batch_size
         self._progress = progress
+        self._log = log
         self._fused = FusedSave(native, state)
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
@@ -302,6 +315,7 @@ class Session(Member):
                     self._state.check_size()  # before a new member needs it
         except GeneratorExit:  # `break`, for one
             self._fused.end()
+            self._end_row()
             self._leave_loop()
             raise
         finally:
@@ -310,8 +324,13 @@ class Session(Member):
             taken, ", session.is_last_of_epoch(step.number) whether it ends with this step"
         )
 
+    def _end_row(self) -> None:
+        if self._log is not None:
+            self._log.end_step(self.rank)
+
     def _next_step(self) -> _native.StepInfo | None:
         self._fused.end()
+        self._end_row()
         before, self._at_section = self._at_section, None
         if before is not None and not self._told_late_change:
             self._told_late_change = tell_late_change(
@@ -356,8 +375,20 @@ class Session(Member):
     def finish(self) -> None:
         self._fused.end()
         self._source.close()
+        self._end_row()
         super().finish()
         self._call_back_changes()
+
+    def log(self, **values: float | torch.Tensor) -> None:
+        """Adds values to the row of the step in the files of join(log=...), to be called by all
+        members in the body of the loop, after the inner loop. Does nothing without `log`."""
+        if self._log is not None:
+            self._log.add(values)
+
+    def print(self, *values: Any) -> None:
+        """As print(), by rank 0 only."""
+        if self.rank == 0:
+            print(*values, flush=True)
 
     def evaluate(
         self,
@@ -555,6 +586,10 @@ class Step:
         session._update.begin(self.substep)
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
+        if session._log is not None:
+            rate = session._state.optimizers[0].param_groups[0]["lr"]
+            numbers = (self.number, self.epoch, self.loss, float(rate), self.samples)
+            session._log.begin_step(row_of(*numbers, self.world))
         if self.first_of_epoch:
             session._state.epoch_loss = 0.0
         if self.loss is None:
