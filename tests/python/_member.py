@@ -6,7 +6,7 @@ FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,F
 loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
-class of torch.optim.
+class of torch.optim, and writes FOLDER/log.
 loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
@@ -224,13 +224,16 @@ def train_with_each_optimizer():
     assert len(kinds) >= 13, kinds
     layers = nn.ModuleList([nn.Linear(4, 3, bias=False) for _ in kinds])
     optimizers = [kind(layer.parameters()) for kind, layer in zip(kinds, layers, strict=True)]
-    session = regroup.torch.join(layers, optimizers, Samples(), batch_size=24, epochs=10)
+    session = regroup.torch.join(
+        layers, optimizers, Samples(), batch_size=24, epochs=10, log=folder / "log"
+    )
     now["session"] = session
     for step in session:
         now.update(step=step.number, fetched=0)
         for x, y in step:
             step.backward(sum(((one(x).sum(1) - y) ** 2).mean() for one in layers))
         step.apply()
+        session.log(norm=layers[0].weight.norm())
         after(session, step.number)
     session.finish()
     return session, [layers, *optimizers]

@@ -2,6 +2,7 @@
 run."""
 
 import collections
+import json
 import os
 import pathlib
 import re
@@ -37,6 +38,9 @@ class Outcome:
             p.name: [tuple(map(int, line.split())) for line in p.read_text().splitlines()]
             for p in folder.glob("asked-*")
         }
+        log = folder / "log/metrics.jsonl"
+        lines = log.read_text().splitlines() if log.exists() else []
+        self.rows = [json.loads(line) for line in lines]
 
     @property
     def fetched(self) -> collections.Counter:
@@ -225,9 +229,15 @@ def test_a_member_without_a_shard_runs_a_prepared_loop_too(train, tmp_path, monk
 
 @pytest.mark.parametrize("what", ["gan=1", "optimizers=1"])
 def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, what):
-    """Two networks with steps of their own; each optimizer of torch.optim."""
+    """Two networks with steps of their own; each optimizer of torch.optim, and a log."""
     one = alone(tmp_path, what)
-    outcome = train(3, what, "kill=1,7", "leave=2,12", "grow=15,2")
+    outcome = train(3, what, "kill=0,7", "leave=2,12", "grow=15,2")
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert outcome.digests == one.digests
     assert set(outcome.fetched) == set(one.fetched)
+    if what == "optimizers=1":  # rank 0 changed
+        rows, expected = outcome.rows, one.rows
+        assert [row["step"] for row in rows] == list(range(1, 31))
+        for name in ("loss", "norm", "epoch", "samples"):
+            assert [row[name] for row in rows] == [row[name] for row in expected]
+        assert len({row["generation"] for row in rows}) == outcome.generation == 4
