@@ -51,18 +51,48 @@ def test_the_elastic_script_alone_trains_with_reproducible_weights(run_python):
     assert digest_in(other) != digest_in(first)  # the number of shards is part of the promise
 
 
-@pytest.mark.parametrize(
-    ("options", "script"),
-    [("-np 2", "digits_ddp.py"), ("-np 1:2 --initial-size 2", "digits_ddp_elastic.py")],
-)
-def test_the_ddp_scripts_train_on_two(options, script):
+def run_two(options, script, *arguments):
     done = subprocess.run(
         ["regroup", "--oversubscribe", *options.split(), sys.executable, EXAMPLES / script]
-        + ["--epochs", "8"],
+        + [*arguments],
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert accuracy_in(done.stdout) >= 90
-    assert done.stdout.count("epoch ") == 8
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "script"),
+    [("-np 2", "digits_ddp.py"), ("-np 1:2 --initial-size 2", "digits_ddp_elastic.py")],
+)
+def test_the_ddp_scripts_train_on_two(options, script):
+    output = run_two(options, script, "--epochs", "8")
+    assert accuracy_in(output) >= 90
+    assert output.count("epoch ") == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "epochs", "pattern", "least"),
+    [
+        ("-np 1:2 --initial-size 2", "residual.py", 5, r"epoch  5 .* right ([\d.]+)%", 80),
+        ("-np 2", "fsdp2.py", None, r"test accuracy ([\d.]+)%", 85),
+    ],
+)
+def test_more_scripts_train_on_two(options, script, epochs, pattern, least):
+    output = run_two(options, script, *([] if epochs is None else ["--epochs", str(epochs)]))
+    assert float(re.search(pattern, output)[1]) >= least, output
+
+
+def test_the_transformer_learns_and_writes(tmp_path):
+    output = run_two(
+        "-np 1:2 --initial-size 2", "transformer.py", "--epochs", "8", "--log", str(tmp_path)
+    )
+    losses = [float(text) for text in re.findall(r"loss ([\d.]+)", output)]
+    assert len(losses) == 8
+    assert losses[-1] < 3.2 < losses[0]
+    assert len(output.splitlines()[-1]) <= 80
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert len(rows) % 8 == 0
+    assert len(rows) > 8
