@@ -21,21 +21,27 @@ def tell(text: str) -> None:
 
 def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> None:
     """Prints a hint if the optimizer has a scheduler that `extra` does not contain."""
+    if names := forgotten_schedulers(optimizer, extra):
+        tell(
+            f"a {names} refers to the optimizer and was not passed to "
+            "join() as schedulers=[...], epoch_schedulers=[...] or extra=[...]: a new member "
+            "and a resumed job begin it anew"
+        )
+
+
+def forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> str:
+    """Names the classes of the optimizer's schedulers if `extra` contains none; otherwise empty."""
     # set by every scheduler
     if not hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched"):
-        return
+        return ""
     with contextlib.suppress(Exception):  # reading attributes of foreign objects may raise
         if _has_scheduler(extra, optimizer):
-            return
-        # Walks all objects of the process, which takes tens of milliseconds: done only if a hint is
-        # likely.
+            return ""
+        # Walks all objects of the process, which takes tens of milliseconds: done only if a
+        # scheduler is likely. If there is none, it no longer exists.
         names = {type(one).__name__ for one in gc.get_objects() if _is_of(one, optimizer)}
-        if names:  # otherwise the scheduler no longer exists
-            tell(
-                f"a {' and a '.join(sorted(names))} refers to the optimizer and was not passed to "
-                "join() as schedulers=[...], epoch_schedulers=[...] or extra=[...]: a new member "
-                "and a resumed job begin it anew"
-            )
+        return " and a ".join(sorted(names))
+    return ""
 
 
 def tell_late_change(step: int, before: dict[str, str], now: dict[str, str]) -> bool:

@@ -5,21 +5,25 @@ An iteration of the script's loop computes one shard. backward() seals its gradi
 and, after the last shard of this member, waits until the step is committed; p.grad is then that of
 the whole batch. Until then optimizer.step() and what follows it in the loop do nothing.
 
-A member without a shard in a step, such as one that catches up, gets the batch of another member's
-shard, whose result is dropped: so the script's loop runs once in each step on every member.
+A member without a shard in a step, such as one that catches up, gets a stand-in: two samples of
+another member's shard, whose result is dropped. So the body runs at least once in each step on
+every member.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+import types
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader
 
 from regroup import _arguments
+from regroup._torch_hints import forgotten_schedulers
 
 if TYPE_CHECKING:
     from regroup._native import Shard
@@ -30,7 +34,8 @@ _UPDATES = ("step", "update", "unscale_", "update_parameters")
 
 
 class ElasticDDP(torch.nn.Module):
-    """The model in the place of torch.nn.parallel.DistributedDataParallel. module: the script's."""
+    """Wraps the script's model, its attribute `module`, as
+    torch.nn.parallel.DistributedDataParallel does."""
 
     def __init__(self, module: torch.nn.Module):
         super().__init__()
@@ -61,29 +66,33 @@ class ElasticLoader:
     len(loader) is the number of steps of an epoch. Other attributes are those of the DataLoader.
     """
 
-    def __init__(self, loader: DataLoader, model: ElasticDDP, updated: list[Any], session: Session):
+    def __init__(
+        self,
+        loader: DataLoader,
+        model: ElasticDDP,
+        updated: list[Any],
+        session: Session,
+        epochs: int,
+    ):
         self._loader = loader
         self._model = model
         self._session = session
+        self._epochs = epochs
         self._steps: Generator[Step, None, None] | None = None
+        self._running = False  # epochs() is in use
         self._step: Step | None = None  # open, or applied last
-        self._epoch: int | None = None  # that of epochs()
+        self._epoch: int | None = None  # whose batches are not over
         self._shard: Shard | None = None  # that the script computes; None: a stand-in
+        self._has_computed = True  # this member has had a shard in the step
         self._computing = False  # a batch was handed out, whose backward() has not ended
         self._in_loop = False  # in the body of the loop over the batches
         self._summed = True  # p.grad is that of the whole batch, or no step is open
-        self._updated = True  # an update was called since then
-        self._queued = False  # _end_backward() will be called
+        self._stepped = True  # an optimizer was stepped since then
+        self._task = -1  # the call of backward() that _end_backward() ends
         for parameter in session._gradient.parameters:
-            parameter.register_post_accumulate_grad_hook(self._hear_gradient)
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
         for one in updated:
-            names = [name for name in _UPDATES if callable(getattr(one, name, None))]
-            guarded = {name: self._guarded(one, getattr(one, name)) for name in names}
-            if isinstance(one, torch.optim.Optimizer):
-                vars(one).update(guarded)  # where schedulers have put a step() already
-            else:  # state_dict() of a scheduler has all its attributes
-                methods = {name: staticmethod(call) for name, call in guarded.items()}
-                one.__class__ = type(type(one).__name__, (type(one),), methods)
+            self._guard(one)
 
     @property
     def session(self) -> Session:
@@ -96,62 +105,88 @@ class ElasticLoader:
         return 0 if self._step is None else self._step.number
 
     @property
+    def stand_in(self) -> bool:
+        """Whether the last batch is a stand-in, which counts nowhere."""
+        return self._step is not None and self._shard is None and not self._has_computed
+
+    @property
     def sync_gradients(self) -> bool:
         """Whether p.grad is that of the whole batch: after backward() of the last batch of this
-        member in a step. Code that is to run once in a step asks for it."""
+        member in a step. Test it in code that must run once per step."""
         return self._summed
 
+    def record(self, loss: torch.Tensor | float) -> None:
+        """Records the mean loss over the samples of the last batch, before backward(): for
+        callbacks, progress, log and `regroup status`."""
+        if self._step is None or not self._computing:
+            self._refuse("loader.record() was called without a batch; call it before backward()")
+        self._step.record(loss)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_loader"], name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
     def __len__(self) -> int:
         return -(-len(self._session._dataset) // self._session._batch_size)
 
     def epochs(self) -> Iterator[int]:
         """Yields the numbers of the epochs that are left: a member that joins late begins with the
-        one of the others. Ends with session.finish(). A script that leaves it by break calls that
-        itself."""
+        one of the others. Calls session.finish() at the end. A script that leaves it by break calls
+        that itself."""
         if self._steps is not None:
             self._refuse("loader.epochs() was called twice: one loop goes over all epochs")
         self._steps = iter(self._session)
-        with contextlib.closing(self._steps):
-            while not self._summed or self._begin_step():
-                assert self._step is not None
-                self._epoch = self._step.epoch
-                yield self._epoch
+        self._running = True
+        try:
+            while (epoch := self._session.last_step // len(self)) < self._epochs:
+                self._epoch = epoch
+                yield epoch
                 if self._epoch is not None:
                     self._refuse(
                         f"epoch {self._epoch} was left before its end, in step "
-                        f"{self._step.number}: all members end it together; to stop early, leave "
+                        f"{self.step}: all members end it together; to stop early, leave "
                         "the loop over loader.epochs() by break after session.stop_if(...) and "
                         "call session.finish()"
                     )
+            self._begin_step()  # there is none: the session ends its loop
+        finally:
+            self._steps.close()
+            self._running = self._computing = self._in_loop = False
+            self._summed = True
         self._session.finish()
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the batches of this member in the rest of the epoch, one shard each."""
-        if self._epoch is None:
+        if not self._running:
             self._refuse("loop over loader.epochs(), and over the loader in that loop's body")
-        while True:
+        if self._epoch is None:
+            self._refuse(
+                "the batches of this epoch are over: for another pass over the data take a "
+                "DataLoader of your own"
+            )
+        # A member that catches up may continue in a later epoch.
+        while self._begin_step():
             assert self._step is not None
+            self._has_computed = self._shard is not None
             while not self._summed:
                 yield self._next_batch()
                 self._in_loop = False
                 self._check_computed()
-            self._check_updated()
-            # A member that catches up may continue in a later epoch.
-            if self._step.end_of_epoch or not self._begin_step() or self._step.epoch != self._epoch:
-                self._epoch = None
-                return
+            self._check_stepped()
+            if self._step.end_of_epoch:
+                break
+        self._epoch = None
 
     def _begin_step(self) -> bool:
         """False: there is none any more."""
         assert self._steps is not None
-        self._step = next(self._steps, None)
-        if self._step is None:
+        step = next(self._steps, None)
+        if step is None:
             return False
-        self._shard = self._step._next_shard()
-        self._summed = self._updated = False
+        self._step = step
+        self._shard = step._next_shard()
+        self._summed = self._stepped = False
         return True
 
     def _next_batch(self) -> Any:
@@ -161,21 +196,22 @@ class ElasticLoader:
             return self._step._begin_stand_in()
         return self._step._begin_shard(self._shard)
 
-    def _hear_gradient(self, parameter: torch.Tensor) -> None:
-        if self._queued or self._model._without_sync:
-            return
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
         if not self._computing:
             if not self._in_loop:
                 return  # not of the training loop
             self._refuse(
                 "loss.backward() was called twice in one iteration; call all but the last inside "
-                "`with model.no_sync():`"
+                "`with model.no_sync():` (torch.utils.checkpoint needs use_reentrant=False)"
             )
-        self._queued = True
+        task = torch._C._current_graph_task_id()
+        if self._model._without_sync or task == self._task:
+            return
+        self._task = task
         torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
 
     def _end_backward(self) -> None:
-        self._queued = self._computing = False
+        self._computing = False
         step = self._step
         assert step is not None
         if self._shard is None:
@@ -187,48 +223,76 @@ class ElasticLoader:
             step._take_sum()
             self._summed = True
 
-    def _guarded(self, one: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-        """A method that does nothing while p.grad is not that of the whole batch."""
+    def _guard(self, one: Any) -> None:
+        """Makes methods of the object do nothing while p.grad is not that of the whole batch."""
+        base = type(one)
+        if isinstance(one, torch.optim.Optimizer):
+            # Schedulers, also later ones, put a step() into the optimizer itself.
+            one.step = types.MethodType(self._guarded(one, one.step, "step"), one)  # type: ignore
+            return
+
+        def reduced(object: Any, protocol: Any) -> Any:
+            """Copies and pickles are of the class that the script knows."""
+            function, arguments, *more = base.__reduce_ex__(object, protocol)
+            arguments = tuple(base if argument is made else argument for argument in arguments)
+            return (_make if function is copyreg.__newobj__ else function, arguments, *more)  # type: ignore
+
+        names = [name for name in _UPDATES if callable(getattr(one, name, None))]
+        methods = {name: self._guarded(one, getattr(one, name), name) for name in names}
+        made = type(base.__name__, (base,), {**methods, "__reduce_ex__": reduced})
+        one.__class__ = made
+
+    def _guarded(self, one: Any, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        steps = name == "step" and (hasattr(one, "param_groups") or hasattr(one, "scale"))
 
         @functools.wraps(call)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if isinstance(one, torch.optim.Optimizer) and (args or kwargs.get("closure")):
+        def guarded(_: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._running:
+                return call(*args, **kwargs)
+            what = f"{type(one).__name__}.{name}"
+            closure = args[0] if args else kwargs.get("closure")
+            if hasattr(one, "param_groups") and closure is not None:
                 self._refuse(
-                    f"{type(one).__name__}.step(closure): the batch of a step is computed once; "
-                    "call step() without a closure"
+                    f"{what}(closure): the batch of a step is computed once; call step() without "
+                    "a closure"
                 )
+            if self._computing:
+                self._refuse(f"{what}() was called before loss.backward(): call it after that")
             if not self._summed:
                 return None
-            self._updated = True
+            self._stepped |= steps
             return call(*args, **kwargs)
 
         return guarded
 
     def _check_computed(self) -> None:
         if self._computing:
-            assert self._step is not None
             self._refuse(
-                f"step {self._step.number}: the loop went on without loss.backward(), or left a "
-                "batch: every batch needs one backward() outside no_sync()"
+                f"step {self.step}: the loop went on without loss.backward(): every batch needs "
+                "one backward() outside no_sync()"
             )
 
-    def _check_updated(self) -> None:
-        if not self._updated:
-            assert self._step is not None
+    def _check_stepped(self) -> None:
+        if not self._stepped:
             self._refuse(
-                f"step {self._step.number}: optimizer.step() was not called after its last batch: "
+                f"step {self.step}: optimizer.step() was not called after its last batch: "
                 "call it in each iteration; it acts once in a step. To accumulate gradients, "
                 "give the DataLoader a larger batch_size"
             )
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str) -> NoReturn:
         _arguments.refuse("prepare", why)
 
 
-class Given:
-    """The arguments of prepare() by kind, and their order."""
+def _make(kind: type, *arguments: Any) -> Any:
+    """An object of an unpickled kind. (pickle wants __newobj__ for the object's own only.)"""
+    return kind.__new__(kind, *arguments)
 
-    def __init__(self, given: tuple[Any, ...]):
+
+class PreparedObjects:
+    """The arguments of prepare(), by kind."""
+
+    def __init__(self, given: tuple[Any, ...], extra: Sequence[Any]):
         self.models: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.loaders: list[DataLoader] = []
@@ -238,14 +302,21 @@ class Given:
         for number, one in enumerate(given):
             self._kind_of(number, one).append(one)
         for name, found in (
-            ("a model", self.models),
-            ("a DataLoader", self.loaders),
+            ("a model, the one that is trained", self.models),
+            ("a DataLoader, that of the training set", self.loaders),
         ):
             if len(found) != 1:
                 got = len(found) or "none"
                 _arguments.refuse("prepare", f"expected {name}, got {got}")
         if not self.optimizers:
             _arguments.refuse("prepare", "expected an optimizer, got none")
+        for optimizer in self.optimizers:
+            if names := forgotten_schedulers(optimizer, [*self.schedulers, *extra]):
+                _arguments.refuse(
+                    "prepare",
+                    f"a {names} refers to an optimizer and was not passed: it would step once per "
+                    "shard, and a new member would begin it anew",
+                )
 
     def _kind_of(self, number: int, one: Any) -> list[Any]:
         def has(*methods: str) -> bool:

@@ -37,7 +37,7 @@ from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
 from regroup._torch_loader import Direct, Loader, ShardLoader
 from regroup._torch_log import Log, row_of
-from regroup._torch_prepare import ElasticDDP, ElasticLoader, Given
+from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
 from regroup._torch_state import TrainingState
 from regroup._torch_update import Update, check_listed, check_optimizers
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
@@ -170,18 +170,19 @@ def prepare(
                 optimizer.step()
 
     Joins the job as join() does. Each iteration computes a shard of loader.batch_size samples; a
-    step has V shards (--shards), whoever computes them. backward() waits, after the last shard of
-    this member, for those of the others; p.grad is then the mean over the whole batch. Until then
-    the methods of the prepared objects that change something (step(), update(), unscale_(),
-    update_parameters()) do nothing.
+    step has V shards (--shards), whichever member computes them. backward() waits, after the last
+    shard of this member, for those of the others; p.grad is then the mean over the whole batch.
+    Until then the methods of the prepared objects that change something (step(), update(),
+    unscale_(), update_parameters()) do nothing.
 
-    objects: in any order a model, its optimizers, a DataLoader, and the schedulers, GradScaler and
-    averaged weights that there are; all of their state is the job's.
-    The other arguments are those of join().
+    objects: in any order a model, its optimizers, a DataLoader, and any schedulers, GradScaler and
+    averaged weights; all of their state is the job's.
+    epochs: at least 1. The other keywords are those of join().
     Returns the objects in their order, the model as an ElasticDDP and the DataLoader as an
     ElasticLoader, whose `session` is this process as a member.
     """
-    given = Given(objects)
+    given = PreparedObjects(objects, extra)
+    epochs = _arguments.whole("prepare", "epochs", epochs, least=1)
     (model,), (loader,) = given.models, given.loaders
     shards = _native.expected_shards()
     stateful = [*given.schedulers, *given.scalers, *given.averages]
@@ -189,7 +190,7 @@ def prepare(
         model,
         given.optimizers,
         ShardLoader(loader, shards),
-        epochs=_arguments.whole("prepare", "epochs", epochs, least=1),
+        epochs=epochs,
         callbacks=callbacks,
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
@@ -203,7 +204,8 @@ def prepare(
             "prepare", f"expected a job of {shards} shards, got one of {session.world.shards}"
         )
     elastic = ElasticDDP(model)
-    wrapped = ElasticLoader(loader, elastic, [*given.optimizers, *stateful], session)
+    updated = [*given.optimizers, *stateful]
+    wrapped = ElasticLoader(loader, elastic, updated, session, epochs)
     return tuple(elastic if one is model else wrapped if one is loader else one for one in objects)
 
 
@@ -564,12 +566,12 @@ class Step:
         session._gradient.harvest(shard.gradient, weight, last, self._recorded)
 
     def _begin_stand_in(self) -> Any:
-        """Returns the batch of a shard that another member computes."""
+        """Returns a small batch of samples that another member computes."""
         self._session._gradient.begin_shard()
         self._recorded = None
         # the last one always has samples
-        key = self._session._native.shard_of(self.number, self._session._shards - 1)
-        return self._session._source.stand_in(self.number, *key)
+        leaf, seed, samples = self._session._native.shard_of(self.number, self._session._shards - 1)
+        return self._session._source.stand_in(self.number, leaf, seed, samples[:_STAND_IN])
 
     def _discard_stand_in(self) -> None:
         self._session._gradient.discard()
@@ -611,6 +613,7 @@ class Step:
         print(line, flush=True)
 
 
+_STAND_IN = 2  # samples: BatchNorm refuses one
 _AFTER_SHARDS = 1 << 32  # no leaf has this number
 _EVALUATION = 1 << 33  # plus the number of a batch
 
