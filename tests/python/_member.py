@@ -10,6 +10,8 @@ class of torch.optim, and writes FOLDER/log.
 loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
+learner=STEP: rank 0 asks for a second member then and goes on, slowly until that has joined.
+epochs=N, of prepare only.
 """
 
 import hashlib
@@ -139,7 +141,8 @@ def train_prepared():
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     workers, batch = faults["prepare"]
     data = DataLoader(Samples(), batch, shuffle=True, num_workers=workers)
-    total = 10 * regroup.torch.steps_per_epoch(data)
+    (epochs,) = faults.get("epochs", (10,))
+    total = epochs * regroup.torch.steps_per_epoch(data)
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=total)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", 0.5, 0)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7)
@@ -147,12 +150,16 @@ def train_prepared():
         model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
     )
     ddp, optimizer, cycle, plateau, scaler, average, loader = regroup.torch.prepare(
-        model, optimizer, cycle, plateau, scaler, average, data, epochs=10, callbacks=[Events()]
+        *(model, optimizer, cycle, plateau, scaler, average, data),
+        epochs=epochs,
+        callbacks=[Events()],
     )
     now["session"] = loader.session
+    stand_ins = 0
     for epoch in loader.epochs():
         for x, y in loader:
             now["step"] = loader.step
+            stand_ins += loader.stand_in
             die()
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(ddp(x)[:, 0], y)
@@ -170,7 +177,9 @@ def train_prepared():
             held = torch.stack([x for x, _ in map(Held().__getitem__, range(10))])
             plateau.step(model(held).mean().item())
         model.train()
+        assert not loader.session.stop_if(False)
         print(f"member {member}: epoch {epoch} over", flush=True)
+    print(f"member {member}: {stand_ins} stand-ins", flush=True)
     return loader.session, [model, average, cycle]
 
 
@@ -243,6 +252,11 @@ def after(session, step):
     """What happens after a step."""
     if session.rank == 0 and step == faults.get("grow", (0,))[0]:
         grow(faults["grow"][1])
+    if "learner" in faults and step >= faults["learner"][0]:  # one joins meanwhile
+        if step == faults["learner"][0] and session.rank == 0:
+            subprocess.Popen(["regroup", "resize", "2"], stdout=subprocess.DEVNULL)
+        if session.size == 1:
+            time.sleep(0.3)
     if faults.get("leave") == (member, step):
         group = "loader" in faults or "prepare" in faults  # with the workers
         os.killpg(0, signal.SIGTERM) if group else os.kill(trainer, signal.SIGTERM)

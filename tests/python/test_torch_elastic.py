@@ -55,11 +55,11 @@ def train(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
 
-    def run(members: int, *faults: str) -> Outcome:
+    def run(members: int, *faults: str, options: tuple[str, ...] = ()) -> Outcome:
         folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path))
         launcher = f"regroup --oversubscribe --replace never --seed 3 --shards {SHARDS} -np 1:4"
         launcher += f" --initial-size {members}"
-        command = [*launcher.split(), sys.executable, str(MEMBER), str(folder), *faults]
+        command = [*launcher.split(), *options, sys.executable, str(MEMBER), str(folder), *faults]
         done = subprocess.run(
             command,
             stdout=subprocess.PIPE,
@@ -216,12 +216,25 @@ def test_a_prepared_loop_gives_equal_weights_whatever_happens(
     assert outcome.left == []
 
 
+def test_a_member_that_catches_up_runs_a_prepared_loop_too(train, tmp_path, monkeypatch):
+    """It applies steps that others have committed meanwhile; evaluation and stop_if() in the tail
+    of an epoch are its own."""
+    one = alone(tmp_path, "prepare=0,5", "epochs=40")
+    options = ("--learner-state", "1", "--learner-steps", "8")
+    outcome = train(1, "prepare=0,5", "epochs=40", "learner=8", options=options)
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    assert "member 0: 0 stand-ins\n" in outcome.text
+    assert re.search(r"member 1: [1-9]\d* stand-ins\n", outcome.text), outcome.text
+
+
 def test_a_member_without_a_shard_runs_a_prepared_loop_too(train, tmp_path, monkeypatch):
     """Of three members, two have shards."""
     monkeypatch.setattr(sys.modules[__name__], "SHARDS", 2)
     one = alone(tmp_path, "prepare=0,7")
-    outcome = train(3, "prepare=0,7", "kill=0,5")
+    outcome = train(3, "prepare=0,7", "kill=2,5")
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert re.search(r": [1-9]\d* stand-ins\n", outcome.text), outcome.text
     assert outcome.digests == one.digests
     for epoch in range(EPOCHS):
         assert outcome.text.count(f": epoch {epoch} over") >= 2

@@ -1,7 +1,10 @@
 """Loops of DistributedDataParallel that regroup.torch.prepare() makes elastic, in a world of one
 with four shards: their weights are those of the loop over steps; and what is refused."""
 
+import contextlib
+import copy
 import os
+import pickle
 import subprocess
 import sys
 
@@ -219,6 +222,31 @@ def with_closure(model, optimizer, batches):
         optimizer.step(lambda: None)
 
 
+def twice_without_sync(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+        with model.no_sync():
+            loss_of(model, x, y).backward()
+
+
+def too_early(model, optimizer, batches):
+    for _ in batches:
+        optimizer.step()
+
+
+def second_pass(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+        optimizer.step()
+    next(iter(batches))
+
+
+def recorded_late(model, optimizer, batches):
+    for x, y in batches:
+        loss_of(model, x, y).backward()
+        batches.record(1.0)
+
+
 def left(model, optimizer, batches):
     for x, y in batches:
         loss_of(model, x, y).backward()
@@ -235,6 +263,10 @@ WRONG = {
     never: r"step 1: the loop went on without loss.backward\(\)",
     without_step: r"step 1: optimizer.step\(\) was not called after its last batch",
     with_closure: r"SGD.step\(closure\): the batch of a step is computed once",
+    twice_without_sync: r"loss.backward\(\) was called twice in one iteration",
+    too_early: r"SGD.step\(\) was called before loss.backward\(\): call it after that",
+    second_pass: r"the batches of this epoch are over: for another pass over the data take a ",
+    recorded_late: r"loader.record\(\) was called without a batch; call it before backward\(\)",
     left: r"epoch 0 was left before its end, in step 1: all members end it together",
     again: r"loader.epochs\(\) was called twice",
 }
@@ -261,9 +293,9 @@ def test_the_loader_alone_is_no_loop():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m, o, d: (m, o), "expected a DataLoader, got none"),
-        (lambda m, o, d: (m, o, d, d), "expected a DataLoader, got 2"),
-        (lambda m, o, d: (o, d), "expected a model, got none"),
+        (lambda m, o, d: (m, o), "expected a DataLoader, that of the training set, got none"),
+        (lambda m, o, d: (m, o, d, d), "expected a DataLoader, that of the training set, got 2"),
+        (lambda m, o, d: (o, d), "expected a model, the one that is trained, got none"),
         (lambda m, o, d: (m, d), "expected an optimizer, got none"),
         (lambda m, o, d: (m, o, d, 5), "argument 4: expected a model, .* got an int"),
         (lambda m, o, d: (m, o, d, None), "argument 4: expected a model, .* got None"),
@@ -274,6 +306,106 @@ def test_wrong_arguments_are_named(change, message):
     given = change(model, torch.optim.SGD(model.parameters(), lr=0.1), loader())
     with pytest.raises(regroup.Refused, match=f"prepare: {message}"):
         regroup.torch.prepare(*given, epochs=1)
+
+
+def test_a_scheduler_that_was_not_passed_is_refused():
+    optimizer = torch.optim.SGD((model := network()).parameters(), lr=0.1)
+    forgotten = ExponentialLR(optimizer, 0.5)
+    with pytest.raises(regroup.Refused, match="prepare: a ExponentialLR refers to an optimizer"):
+        regroup.torch.prepare(model, optimizer, loader(), epochs=1)
+    assert len(regroup.torch.prepare(model, optimizer, forgotten, loader(), epochs=1)) == 4
+
+
+def test_a_scheduler_is_stepped_at_the_head_of_an_epoch_and_may_be_made_later():
+    optimizer = torch.optim.SGD((model := network()).parameters(), lr=0.1)
+    ddp, optimizer, batches = regroup.torch.prepare(model, optimizer, loader(), epochs=3)
+    later = ExponentialLR(optimizer, 0.5)
+    for epoch in batches.epochs():
+        if epoch:
+            later.step()
+        assert not batches.session.stop_if(False)  # between two steps
+        for x, y in batches:
+            loss = loss_of(ddp, x, y)
+            batches.record(loss)
+            loss.backward()
+            optimizer.step()
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    assert (batches.step, batches.stand_in) == (12, False)
+    optimizer.step(lambda: None)  # the training is over
+
+
+def test_the_loss_is_known_if_it_is_recorded(capsys):
+    seen = []
+
+    class Steps:
+        def on_step(self, session, step):
+            seen.append(step.loss)
+
+    optimizer = torch.optim.SGD((model := network()).parameters(), lr=0.1)
+    ddp, optimizer, batches = regroup.torch.prepare(
+        model, optimizer, loader(), epochs=1, callbacks=[Steps()], progress=True
+    )
+    for _ in batches.epochs():
+        for x, y in batches:
+            batches.record(loss := loss_of(ddp, x, y))
+            loss.backward()
+            optimizer.step()
+    assert len(seen) == 4
+    assert all(0 < loss < 9 for loss in seen)
+    assert capsys.readouterr().out.startswith("epoch  1  loss ")
+
+
+def test_copies_of_prepared_objects_are_the_scripts_own():
+    objects = Objects()
+    objects.average = AveragedModel(objects.model)  # pickle refuses the usual one's function
+    _, _, _, cycle, _, scaler, average, batches = prepare(objects)
+    for one in (cycle, scaler, average):
+        restored = pickle.loads(pickle.dumps(one))
+        assert type(restored) is type(copy.deepcopy(one)) is type(one).__mro__[1]
+    copied = copy.deepcopy(average)
+    next(batches.epochs())
+    copied.update_parameters(objects.model)
+    assert (copied.n_averaged.item(), average.n_averaged.item()) == (1, 0)
+    with pytest.raises(AttributeError):
+        copy.copy(batches)._missing  # noqa: B018
+
+
+def test_what_ends_the_loop_early_gives_the_objects_back():
+    optimizer = torch.optim.SGD((model := network()).parameters(), lr=0.1)
+    ddp, optimizer, batches = regroup.torch.prepare(model, optimizer, loader(), epochs=2)
+    with pytest.raises(KeyError):
+        for _ in batches.epochs():
+            for x, y in batches:
+                loss_of(ddp, x, y).backward()
+                raise KeyError
+    before = bits(model)
+    optimizer.zero_grad()
+    loss_of(model, torch.ones(3, 6), torch.ones(3, 2)).backward()
+    optimizer.step()
+    assert not torch.equal(before[0], bits(model)[0])
+
+
+def test_a_backward_that_raised_may_be_tried_again():
+    optimizer = torch.optim.SGD((model := network()).parameters(), lr=0.1)
+    ddp, optimizer, batches = regroup.torch.prepare(model, optimizer, loader(), epochs=1)
+
+    def once(gradient):
+        if not failed:
+            failed.append(True)
+            raise KeyError("once")
+
+    failed = []
+    for _ in batches.epochs():
+        for x, y in batches:
+            for _ in range(2):
+                output = model[:4](x)
+                output.register_hook(once)
+                with contextlib.suppress(KeyError):
+                    nn.functional.mse_loss(model[4](output), y).backward()
+                    break
+                optimizer.zero_grad()
+            optimizer.step()
+    assert failed and batches.step == 4
 
 
 def test_a_distributed_data_parallel_model_is_refused(tmp_path):
