@@ -68,7 +68,7 @@ model = nn.Sequential(
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
 )  # fmt: skip
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2)
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", 0.1, 2)
 average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
 loader = DataLoader(Digits(slice(360, None), True), 64, shuffle=True, num_workers=args.workers)
 held_out = Digits(slice(360), False)
