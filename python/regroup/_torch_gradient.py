@@ -39,6 +39,7 @@ class Gradient:
     def __init__(self, model: torch.nn.Module):
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.parameters = list(named.values())
+        self._names = list(named)
         self._frozen = [(name, p) for name, p in model.named_parameters() if not p.requires_grad]
         self.buffers = _buffers_of(model)
         everything = [*model.named_parameters(), *((b.name, b.tensor) for b in self.buffers)]
@@ -117,6 +118,11 @@ class Gradient:
     def is_none(self) -> bool:
         """Whether no parameter has a gradient. The first parameter usually decides."""
         return all(p.grad is None for p in self.parameters)
+
+    def missing(self) -> list[str]:
+        """The names of the parameters without a gradient."""
+        named = zip(self._names, self.parameters, strict=True)
+        return [name for name, p in named if p.grad is None]
 
     def _views_of(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Returns views of the parts of a leaf. They are cached: the arena has few leaf buffers."""

@@ -44,6 +44,25 @@ def forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any])
     return ""
 
 
+def tell_missing_gradients(step: int, missing: list[str], of: int) -> None:
+    """Prints a hint that parameters have no gradient after `step`, which may be meant."""
+    if len(missing) == of:
+        what = "no parameter has a gradient in any shard; was loss.backward() called?"
+        tell(f"step {step}: {what}")
+        return
+    tell(
+        f"step {step}: no gradient for {len(missing)} of {of} parameters in any shard "
+        f"({_short(missing)}): are they used in the loss?"
+    )
+
+
+def _short(names: list[str]) -> str:
+    """Their modules at the top of the model: "encoder.*, bias"; at most three of them."""
+    tops = [name.partition(".")[0] + ".*" if "." in name else name for name in names]
+    out = [names[tops.index(top)] if tops.count(top) == 1 else top for top in dict.fromkeys(tops)]
+    return ", ".join(out[:3]) + (", ..." if len(out) > 3 else "")
+
+
 def tell_late_change(step: int, before: dict[str, str], now: dict[str, str]) -> bool:
     """Prints a hint if the script has changed settings after the collective section of `step`, and
     returns whether it has."""

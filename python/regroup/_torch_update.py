@@ -42,9 +42,14 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
                 "dense: use Adam",
             )
         for index, group in enumerate(one.param_groups):
-            if any(id(p) not in own for p in group["params"]):
+            if foreign := sum(id(p) not in own for p in group["params"]):
                 where = f"parameter group {index}" + (f" of {name}" if len(listed) > 1 else "")
-                refuse(_CALL, f"{where} has one that is not the model's")
+                which = "1 parameter that is" if foreign == 1 else f"{foreign} parameters that are"
+                refuse(
+                    _CALL,
+                    f"{where} has {which} not the model's (was the optimizer made for another "
+                    "model, or before a layer was replaced?)",
+                )
     parameters = [p for one in listed for p in _parameters_of(one)]
     if len({id(p) for p in parameters}) != len(parameters):
         refuse(_CALL, "optimizer: expected each parameter in one optimizer, got one in two")

@@ -20,6 +20,7 @@ import hashlib
 import math
 import os
 import sys
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -34,7 +35,11 @@ from regroup._torch_callbacks import Callbacks
 from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
-from regroup._torch_hints import tell, tell_forgotten_schedulers, tell_late_change
+from regroup._torch_hints import (
+    tell_forgotten_schedulers,
+    tell_late_change,
+    tell_missing_gradients,
+)
 from regroup._torch_loader import Direct, Loader, ShardLoader
 from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
@@ -291,9 +296,13 @@ class Session(Member):
         self._progress = progress
         self._log = log
         self._fused = FusedSave(native, state)
+        _guard_steps(self, state.optimizers)
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
         self._told_late_change = False
+        self._summed = False  # this member has had the sum of a step
+        self._in_shard = False  # the script computes a shard in the inner loop
+        self._left: tuple[int, int] | None = None  # step and shard where it left that loop early
         # settings, as the last collective section left them
         self._at_section: dict[str, str] | None = None
 
@@ -331,6 +340,7 @@ class Session(Member):
             self._log.end_step(self.rank)
 
     def _next_step(self) -> _native.StepInfo | None:
+        self._check_inner_loop()
         self._fused.end()
         self._end_row()
         before, self._at_section = self._at_section, None
@@ -366,7 +376,18 @@ class Session(Member):
             self._seen_generation = world.generation
             self._callbacks.call("on_regroup", self, world)
 
+    def _check_inner_loop(self) -> None:
+        """Refuses to go on if the script left the inner loop before its end."""
+        if self._left is not None:
+            step, leaf = self._left
+            _arguments.refuse(
+                f"step {step}",
+                f"the inner loop was left by break at shard {leaf}: it goes over all "
+                "shards of this member; to stop early use session.stop_if(...) after the loop",
+            )
+
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
+        self._check_inner_loop()
         self._fused.end()
         out = super().collective(body)
         self._call_back_changes()
@@ -375,6 +396,7 @@ class Session(Member):
         return out
 
     def finish(self) -> None:
+        self._check_inner_loop()
         self._fused.end()
         self._source.close()
         self._end_row()
@@ -453,6 +475,32 @@ class Session(Member):
         evaluate the model. The loop over the session continues after it."""
         batches = -(-len(self._dataset) // self._batch_size)
         return step % (batches * max(1, len(self._update.substeps))) == 0
+
+
+# The hook of the last session on each optimizer.
+_guards: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _guard_steps(session: Session, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Makes optimizer.step() within the inner loop an error: each member would apply the gradient
+    of a shard of its own."""
+    known = weakref.ref(session)
+
+    def check(*_: Any) -> None:
+        if (session := known()) is None:
+            return
+        session._check_inner_loop()
+        if session._in_shard:
+            _arguments.refuse(
+                f"step {session.last_step + 1}",
+                "optimizer.step() was called between shards; it belongs after the inner loop",
+            )
+
+    for optimizer in optimizers:
+        if hasattr(optimizer, "register_step_pre_hook"):
+            if (before := _guards.pop(optimizer, None)) is not None:
+                before.remove()
+            _guards[optimizer] = optimizer.register_step_pre_hook(check)
 
 
 class Step:
@@ -546,7 +594,15 @@ class Step:
         if self._over:
             return
         while (shard := self._next_shard()) is not None:
-            yield self._begin_shard(shard)
+            batch = self._begin_shard(shard)
+            self._session._in_shard = True
+            try:
+                yield batch
+            except GeneratorExit:  # `break`, for one
+                self._session._left = (self.number, shard.leaf)
+                raise
+            finally:
+                self._session._in_shard = False
             self._harvest(shard)
         self._take_sum()
 
@@ -580,11 +636,7 @@ class Step:
         self._over = True
         session = self._session
         self.loss = session._gradient.take_sum(session._native)
-        if not session._told_no_gradient and session._gradient.is_none:
-            session._told_no_gradient = True
-            if session.rank == 0:
-                what = "no parameter has a gradient in any shard; was loss.backward() called?"
-                tell(f"step {self.number}: {what}")
+        self._tell_missing_gradients()
         session._update.begin(self.substep)
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
@@ -602,6 +654,19 @@ class Step:
         session._state.epoch_loss += self.loss * self.samples
         if session._progress and session.rank == 0 and session.is_last_of_epoch(self.number):
             self._print_epoch()
+
+    def _tell_missing_gradients(self) -> None:
+        """Tells once of a step without gradients, and of parameters without one in the first step
+        of this member."""
+        session = self._session
+        first, session._summed = not session._summed, True
+        first = first and self.substep is None  # others train other parameters
+        if session._told_no_gradient or not (first or session._gradient.is_none):
+            return
+        missing = session._gradient.missing()
+        session._told_no_gradient = bool(missing)
+        if missing and session.rank == 0:
+            tell_missing_gradients(self.number, missing, len(session._gradient.parameters))
 
     def _print_epoch(self) -> None:
         session, world = self._session, self.world

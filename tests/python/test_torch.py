@@ -285,11 +285,57 @@ def test_progress_is_a_line_per_epoch(capsys):
     ]
 
 
-def test_a_loop_that_is_left_early_is_told():
-    with pytest.raises(regroup.Refused, match="the previous step was committed"):
-        for step in join(linear()):
-            for _ in step:
+LEFT = r"step 2: the inner loop was left by break at shard 1: .* session.stop_if\(...\) after"
+
+
+@pytest.mark.parametrize("then", ["next step", "optimizer", "stop_if", "finish"])
+def test_an_inner_loop_that_is_left_by_break_is_told(then):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = join(model, optimizer)
+    with pytest.raises(regroup.Refused, match=LEFT):
+        for step in session:
+            for number, (x, y) in enumerate(step):
+                if step.number == 2 and number == 1:
+                    break
+                nn.functional.mse_loss(model(x), y).backward()
+            if then == "optimizer":
+                optimizer.step()
+            elif then == "stop_if":
+                session.stop_if(True)
+            elif then == "finish" and step.number == 2:
                 break
+        session.finish()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_step_of_the_optimizer_between_shards_is_refused(scaled):
+    model, scaler = linear(), torch.amp.GradScaler("cpu", enabled=scaled)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+    message = r"step 1: optimizer.step\(\) was called between shards; it belongs after the inner"
+    with pytest.raises(regroup.Refused, match=message):
+        for step in join(model, optimizer):
+            for x, y in step:
+                scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
+                scaler.step(optimizer)
+    assert torch.equal(model.weight, before)
+    train_all(model, join(model, optimizer))  # another session may use the optimizer again
+    optimizer.step()
+
+
+def test_parameters_without_a_gradient_are_told_once(capsys):
+    model = nn.ModuleDict({"encoder": nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))})
+    model["head"] = nn.Linear(6, 2)
+    model.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    for step in join(model):
+        for x, y in step:
+            nn.functional.mse_loss(model["head"](x), y).backward()
+    line = (
+        "regroup: step 1: no gradient for 5 of 7 parameters in any shard (scale, encoder.*): are "
+        "they used in the loss?\n"
+    )
+    assert capsys.readouterr().err == line
 
 
 def test_a_second_loop_over_all_steps_is_told_once(capsys):
@@ -441,7 +487,7 @@ class Complex(nn.Module):
         (
             linear(),
             torch.optim.SGD(linear().parameters()),
-            "parameter group 0 has one that is not the model's",
+            "parameter group 0 has 2 parameters that are not the model's ",
         ),
         (linear().requires_grad_(False), None, "no parameter of the model requires a gradient"),
         (Complex(), None, "weight is torch.complex64"),

@@ -255,7 +255,7 @@ def test_what_cannot_train_a_step_is_refused_by_name():
     refused("each parameter in one optimizer, got one in two",
             lambda m: [torch.optim.SGD(m.parameters(), lr=1.0) for _ in range(2)])  # fmt: skip
     foreign = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
-    refused(r"parameter group 0 of optimizer\[1\] has one that is not the model's",
+    refused(r"parameter group 0 of optimizer\[1\] has 2 parameters that are not the model's \(was ",
             lambda m: [torch.optim.SGD(m.parameters(), lr=1.0), foreign])  # fmt: skip
     refused("schedulers: expected a list such as", schedulers=ExponentialLR(foreign, 0.1))
     refused(r"schedulers\[0\]: expected step\(\)", schedulers=[nn.Linear(1, 1)])
