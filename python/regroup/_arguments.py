@@ -43,6 +43,12 @@ def text(call: str, name: str, value: Any) -> None:
         refuse(call, f"{name}: expected a string, got {kind(value)}")
 
 
+def one_of(call: str, name: str, value: Any, *choices: str) -> None:
+    if value not in choices:
+        got = repr(value) if isinstance(value, str) else kind(value)
+        refuse(call, f"{name}: expected {', '.join(choices[:-1])} or {choices[-1]}, got {got}")
+
+
 def callable_or_none(call: str, name: str, value: Any) -> None:
     if value is not None and not callable(value):
         refuse(call, f"{name}: expected a function, got {kind(value)}")

@@ -4,6 +4,7 @@ A leaf holds
 - the gradients, and the shard's changes of the model's buffers (BatchNorm's statistics), each
   starting on a new cache line,
 - for each parameter 1 if it had a gradient,
+- marks of a shard whose loss or gradient is not finite (_torch_nan.py),
 - the recorded loss, and 1 if there was one.
 Gradients, changes and loss are weighted with n_shard / n_batch, so that the sum over the leaves is
 the mean over the batch. Integer buffers take the change of the last shard only, unweighted: a
@@ -12,10 +13,13 @@ counter of batches grows by one per step. The last shard is never empty.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from regroup import _torch_nan
 from regroup._errors import Refused
 
 _LINE = 16  # elements: 64 bytes of float32
@@ -36,7 +40,13 @@ class Gradient:
     """Copies gradients and buffers between a model and the arena. p.grad stays in memory of this
     process."""
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(
+        self, model: torch.nn.Module, nan: _torch_nan.Policy = "ignore", scaled: bool = False
+    ):
+        """nan: what to do in a step whose loss or gradient is not finite. scaled: a GradScaler
+        scales the loss, and skips steps itself where the gradient is not finite."""
+        self._nan, self._scaled = nan, scaled
+        self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.parameters = list(named.values())
         self._names = list(named)
@@ -63,8 +73,8 @@ class Gradient:
             end = used + -used % _LINE
             gaps += range(used, end)
         self._gaps = torch.tensor(gaps, dtype=torch.int64)
-        self._flags = end  # one per parameter, then loss and "was recorded"
-        self.elements = end + len(self.parameters) + 2
+        self._flags = end  # one per parameter, then marks, loss and "was recorded"
+        self.elements = end + len(self.parameters) + _torch_nan.ELEMENTS + 2
 
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         return [flat[begin : begin + shape.numel()].view(shape) for begin, shape in self._places]
@@ -78,9 +88,11 @@ class Gradient:
             b.committed.copy_(b.tensor)
 
     @torch.no_grad()
-    def harvest(self, leaf: memoryview, weight: float, last: bool, loss: float | None) -> None:
-        """Fills `leaf` completely from p.grad and the buffers, then restores both to what they
-        were.
+    def harvest(
+        self, number: int, leaf: memoryview, weight: float, last: bool, loss: float | None
+    ) -> None:
+        """Fills `leaf`, that of shard `number`, completely from p.grad and the buffers, then
+        restores both to what they were.
 
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
         """
@@ -99,6 +111,10 @@ class Gradient:
             self._harvest_buffer(b, weight, last, view)
         if loss is not None:
             flags[-2:] = torch.tensor([loss * weight, 1.0], dtype=self.dtype)
+        watched = self._nan != "ignore" and not self._scaled  # takes a pass over the gradient
+        bad = loss is not None and not math.isfinite(loss)
+        if bad or (watched and not _torch_nan.is_finite(flat[: self._flags])):
+            _torch_nan.mark(self._marks_in(flags), number, self._nan)
         for name, p in self._frozen:
             if p.requires_grad:
                 raise Refused(
@@ -123,6 +139,10 @@ class Gradient:
         """The names of the parameters without a gradient."""
         named = zip(self._names, self.parameters, strict=True)
         return [name for name, p in named if p.grad is None]
+
+    def _marks_in(self, flags: Any) -> Any:
+        begin = len(self.parameters)
+        return flags[begin : begin + _torch_nan.ELEMENTS]
 
     def _views_of(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Returns views of the parts of a leaf. They are cached: the arena has few leaf buffers."""
@@ -156,11 +176,20 @@ class Gradient:
     def take_sum(self, native) -> float | None:
         """Fills p.grad and the buffers from the sum of all leaves and returns the loss. Changes no
         parameter: the caller's optimizer does. The step is committed before, when
-        native.next_shard() has returned None."""
+        native.next_shard() has returned None.
+
+        A step that `nan` leaves out keeps the buffers and has no gradients, so that optimizers
+        change nothing; for a GradScaler all are NaN, so that it skips every optimizer."""
         native.commit_into(self._sum)
         flags = self._sum[self._flags :].tolist()
+        self.not_finite = _torch_nan.read(self._marks_in(flags))
+        skip = self.not_finite is not None and (self.not_finite.skip or self.not_finite.stop)
         for p, total, present in zip(self.parameters, self._sums, flags, strict=False):
-            p.grad = total.to(p.dtype) if present else None
+            p.grad = total.to(p.dtype) if present and (self._scaled or not skip) else None
+            if skip and p.grad is not None:
+                p.grad.fill_(math.nan)
+        if skip:
+            return flags[-2] if flags[-1] else None
         for b, total in zip(self.buffers, self._sums[len(self.parameters) :], strict=True):
             if b.tensor.is_floating_point():
                 b.tensor.copy_(b.tensor.to(self.dtype).add_(total))

@@ -23,19 +23,20 @@ import sys
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
 from regroup import _arguments, _failure, _native, _torch_loader
-from regroup._errors import Left
+from regroup._errors import Error, Left
 from regroup._torch_callbacks import Callbacks
 from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import (
+    tell,
     tell_forgotten_schedulers,
     tell_late_change,
     tell_missing_gradients,
@@ -64,6 +65,7 @@ def join(
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
+    nan: Literal["ignore", "skip", "stop"] = "ignore",
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
     deadline: int = 600,
@@ -91,6 +93,9 @@ def join(
     extra: other objects that change with the steps; they have state_dict() and load_state_dict().
     state_bytes: the most bytes that the whole state will need; the default allows the optimizer
     three values per parameter.
+    nan: what every member does in a step with a shard whose loss or gradient is not finite.
+    "stop": raises an error, before the step changes anything. "skip": the step changes neither
+    parameters nor buffers, p.grad is None. "ignore": tells once if it is the loss.
     progress: rank 0 prints a line per epoch.
     log: a folder; rank 0 writes a row per step to metrics.jsonl, metrics.csv and a file of events
     for TensorBoard there. session.log() adds values.
@@ -112,6 +117,7 @@ def join(
         state_bytes = _arguments.whole("join", "state_bytes", state_bytes)
     if log is not None and not isinstance(log, str | os.PathLike):
         _arguments.refuse("join", f"log: expected a folder, got {_arguments.kind(log)}")
+    _arguments.one_of("join", "nan", nan, "ignore", "skip", "stop")
     _arguments.callable_or_none("join", "collate", collate)
     _arguments.callable_or_none("join", "observer", observer)
     optimizers = check_optimizers(optimizer, model)
@@ -122,7 +128,8 @@ def join(
     )
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
-    gradient = Gradient(model)
+    scalers = [one for one in stateful if isinstance(one, torch.amp.GradScaler)]
+    gradient = Gradient(model, nan, scaled=any(one.is_enabled() for one in scalers))
     if not gradient.parameters:
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     state = TrainingState(model, optimizers, stateful, state_bytes)
@@ -143,10 +150,9 @@ def join(
             substeps=max(1, len(update.substeps)),
         )
     )
-    for one in stateful:
-        if isinstance(one, torch.amp.GradScaler):
-            # It makes its tensors in the first scale(), which a member without a shard never calls.
-            one.scale(torch.zeros(()))
+    for one in scalers:
+        # It makes its tensors in the first scale(), which a member without a shard never calls.
+        one.scale(torch.zeros(()))
     files = None if log is None else Log(log, native.last_step, native.world.rank)
     source = Direct(dataset, collate) if loader is None else Loader(native, loader, batch_size)
     return Session(
@@ -160,6 +166,7 @@ def prepare(
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
+    nan: Literal["ignore", "skip", "stop"] = "ignore",
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
     deadline: int = 600,
@@ -199,6 +206,7 @@ def prepare(
         callbacks=callbacks,
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
+        nan=nan,
         progress=progress,
         log=log,
         deadline=deadline,
@@ -300,6 +308,7 @@ class Session(Member):
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
         self._told_late_change = False
+        self._told_nan = False
         self._summed = False  # this member has had the sum of a step
         self._in_shard = False  # the script computes a shard in the inner loop
         self._left: tuple[int, int] | None = None  # step and shard where it left that loop early
@@ -619,7 +628,7 @@ class Step:
         session = self._session
         last = shard.leaf == session._shards - 1
         weight = len(shard.samples) / self.samples
-        session._gradient.harvest(shard.gradient, weight, last, self._recorded)
+        session._gradient.harvest(shard.leaf, shard.gradient, weight, last, self._recorded)
 
     def _begin_stand_in(self) -> Any:
         """Returns a small batch of samples that another member computes."""
@@ -636,7 +645,9 @@ class Step:
         self._over = True
         session = self._session
         self.loss = session._gradient.take_sum(session._native)
-        self._tell_missing_gradients()
+        skip = self._heed_not_finite()
+        if not skip:
+            self._tell_missing_gradients()
         session._update.begin(self.substep)
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
@@ -648,12 +659,36 @@ class Step:
             session._state.epoch_loss = 0.0
         if self.loss is None:
             return
-        session._native.report_loss(self.loss)
+        if not skip:
+            session._native.report_loss(self.loss)
         if not self._last_substep:
             return
-        session._state.epoch_loss += self.loss * self.samples
+        if not skip:
+            session._state.epoch_loss += self.loss * self.samples
         if session._progress and session.rank == 0 and session.is_last_of_epoch(self.number):
             self._print_epoch()
+
+    def _heed_not_finite(self) -> bool:
+        """Does what `nan` of join() says. Returns whether the step is skipped."""
+        session, found = self._session, self._session._gradient.not_finite
+        if found is None:
+            return False
+        loss = None if self.loss is None or math.isfinite(self.loss) else self.loss
+        what = f"step {self.number}: {found.describe(loss)}"
+        if found.stop:
+            error = Error(f'{what}; the training ends, nan="skip" leaves such a step out')
+            error.final = True
+            raise error
+        if found.skip:
+            what += "; the step is skipped"
+        elif not session._told_nan:
+            session._told_nan = True
+            what += '; nan="skip" of join() leaves such a step out, nan="stop" ends the training'
+        else:
+            return False
+        if session.rank == 0:
+            tell(what)
+        return found.skip
 
     def _tell_missing_gradients(self) -> None:
         """Tells once of a step without gradients, and of parameters without one in the first step

@@ -7,6 +7,8 @@ loader=WORKERS passes a DataLoader, with so many workers, instead of the data se
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
 class of torch.optim, and writes FOLDER/log.
+nan=INDEX gives a loss that is NaN for that sample: such steps are skipped; with stop=1 the first
+one ends the training.
 loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
@@ -16,6 +18,7 @@ epochs=N, of prepare only.
 
 import hashlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -49,7 +52,7 @@ class Samples(torch.utils.data.Dataset):
         if now["fetched"] >= 3 and os.getpid() == trainer:
             die()  # within a shard, after a finished one
         x = torch.full((4,), index / 61) + 0.1 * torch.randn(4) + 0.01 * random.random()
-        return x, x.sum().sin()
+        return x, x.sum().sin() + (math.nan if index == faults.get("nan", (-1,))[0] else 0.0)
 
 
 def die():
@@ -105,7 +108,14 @@ def join_plain():
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
     session = regroup.torch.join(
-        model, optimizer, data, batch_size=batch_size, epochs=10, extra=[scheduler], progress=True
+        model,
+        optimizer,
+        data,
+        batch_size=batch_size,
+        epochs=10,
+        extra=[scheduler],
+        nan="stop" if "stop" in faults else "skip" if "nan" in faults else "ignore",
+        progress=True,
     )
     return session, optimizer, scheduler
 

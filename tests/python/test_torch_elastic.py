@@ -149,6 +149,31 @@ def test_a_new_member_takes_over_all_state(train, undisturbed):
     assert {step for step, _ in newcomer} == set(range(newcomer[0][0], 31))
 
 
+def test_steps_with_a_loss_that_is_nan_are_skipped_by_all_members(train, undisturbed, tmp_path):
+    """One in each epoch; a member that joins late skips those that it catches up with."""
+    skipping = alone(tmp_path, "nan=17")
+    assert skipping.text.count("; the step is skipped") == 0  # that is on standard error
+    outcome = train(3, "nan=17", "kill=1,7", "leave=2,12", "grow=15,2")
+    assert_equal(outcome, skipping, 2)
+    assert outcome.digests != undisturbed.digests
+    told = r"^regroup: step \d+: the loss is nan in shard \d; the step is skipped$"
+    assert len(re.findall(told, outcome.text, re.M)) >= EPOCHS - 1, (
+        outcome.text
+    )  # or rank 0 changed
+
+
+def test_a_loss_that_is_nan_stops_all_members_with_one_message(train):
+    outcome = train(2, "nan=17", "stop=1")
+    assert (outcome.status, outcome.members) == (1, 0), outcome.text
+    found = re.findall(
+        r"^.*Error: step (\d): the loss is nan in shard (\d); the", outcome.text, re.M
+    )
+    (step, shard), *more = found
+    assert not more and int(step) <= 3, outcome.text
+    how = f"the job failed: .*step {step}: the loss is nan in shard {shard}"
+    assert re.search(how, outcome.text), outcome.text
+
+
 def test_another_model_is_refused(train):
     outcome = train(2, "width=1,9")
     assert re.search(
