@@ -4,19 +4,69 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import re
 import sys
 from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch.optim.lr_scheduler import LRScheduler
 
+from regroup._errors import Refused
+
+T = TypeVar("T")
 _MOST = 10_000  # objects of `extra` that are searched
 
 
 def tell(text: str) -> None:
     print(f"regroup: {text}", file=sys.stderr, flush=True)
+
+
+def explained(call: Callable[[], T]) -> T:
+    """Returns the result of `call`, which joins; adds to a refusal what to do about it."""
+    try:
+        return call()
+    except Refused as error:
+        if not (more := _explanation(str(error))):
+            raise
+        told = Refused(f"{error}; {more}", error.code)
+        told.final = error.final
+        raise told from None
+
+
+def _explanation(refusal: str) -> str:
+    if " model differs from that of member " in refusal:
+        return "start all members from the same code and config"
+    if len(samples := re.findall(r" (\d+) samples in batches of ", refusal)) == 2:
+        own, other = map(int, samples)
+        if own != other:
+            return (
+                f"the data set has {own:,} samples, the job's {other:,}: samples are drawn by "
+                "index, so it must be the same on every member"
+            )
+    threads = re.findall(r" torch-threads=(\d+) ", refusal)
+    if len(set(threads)) == 2:
+        other = "checkpoint" if " the checkpoint's is " in refusal else "job"
+        return (
+            f"threads: {threads[0]} here, {threads[1]} in the {other}, so that sums "
+            "would differ; leave OMP_NUM_THREADS unset or set it for all members with -x "
+            f"OMP_NUM_THREADS={threads[1]}"
+        )
+    return ""
+
+
+def tell_process_group(size: int) -> None:
+    """Prints a hint if the script has a process group in a job whose members may change."""
+    elastic = "REGROUP_AGENT" in os.environ and "REGROUP_WORLD" not in os.environ
+    if elastic and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        tell(
+            "this script calls init_process_group in an elastic job: a process group keeps its "
+            "ranks, and fails when a member dies, leaves or joins; use session.collective() or "
+            f"regroup.torch.prepare(), or a job of fixed size: regroup -np {size}"
+        )
 
 
 def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> None:

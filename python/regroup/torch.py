@@ -36,10 +36,12 @@ from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import (
+    explained,
     tell,
     tell_forgotten_schedulers,
     tell_late_change,
     tell_missing_gradients,
+    tell_process_group,
 )
 from regroup._torch_loader import Direct, Loader, ShardLoader
 from regroup._torch_log import Log, row_of
@@ -134,22 +136,22 @@ def join(
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     state = TrainingState(model, optimizers, stateful, state_bytes)
     state.check_size()
-    native = leaving(
-        lambda: _native.Session(
-            state=state,
-            elements=gradient.elements,
-            dtype="float64" if gradient.dtype == torch.float64 else "float32",
-            model=_digest(model, optimizers, samples, batch_size) + _list(model),
-            # with a loader other random numbers are drawn
-            fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
-            samples=samples,
-            batch=batch_size,
-            epochs=epochs,
-            deadline=deadline,
-            observer=observer,
-            substeps=max(1, len(update.substeps)),
-        )
+    make = partial(
+        _native.Session,
+        state=state,
+        elements=gradient.elements,
+        dtype="float64" if gradient.dtype == torch.float64 else "float32",
+        model=_digest(model, optimizers, samples, batch_size) + _list(model),
+        # with a loader other random numbers are drawn
+        fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
+        samples=samples,
+        batch=batch_size,
+        epochs=epochs,
+        deadline=deadline,
+        observer=observer,
+        substeps=max(1, len(update.substeps)),
     )
+    native = leaving(lambda: explained(make))
     for one in scalers:
         # It makes its tensors in the first scale(), which a member without a shard never calls.
         one.scale(torch.zeros(()))
@@ -324,6 +326,7 @@ class Session(Member):
                 taken += 1
                 step = Step(self, info)
                 if not self._begun and self.rank == 0:
+                    tell_process_group(self.size)
                     for optimizer in self._state.optimizers:
                         tell_forgotten_schedulers(optimizer, self._state.extra)
                 self._begun = True

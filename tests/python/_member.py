@@ -3,6 +3,8 @@ moments.
 
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
+samples=MEMBER,SAMPLES | threads=MEMBER,THREADS: what one member has otherwise than the others.
+group=1 makes a process group of torch.distributed after join().
 loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
@@ -42,9 +44,15 @@ trainer = os.getpid()
 asked = open(folder / f"asked-{member}", "w", buffering=1)  # noqa: SIM115
 
 
+def differing(name, usual):
+    """What this member has as `name`."""
+    one, value = faults.get(name, (member, usual))
+    return value if one == member else usual
+
+
 class Samples(torch.utils.data.Dataset):
     def __len__(self):
-        return 61
+        return differing("samples", 61)
 
     def __getitem__(self, index):
         print(now["step"], index, file=asked)
@@ -79,8 +87,10 @@ def grow(members):
 
 
 torch.manual_seed(1)
-width = faults.get("width", (member, 8))
-hidden = width[1] if width[0] == member else 8
+if threads := differing("threads", 0):
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
+hidden = differing("width", 8)
 model = nn.Sequential(
     nn.Linear(4, hidden), nn.BatchNorm1d(hidden), nn.Dropout(0.2), nn.Linear(hidden, 1)
 )
@@ -311,6 +321,8 @@ for name, train in (
         sys.exit()
 loop = "loop" in faults
 session, other, scheduler = join_loop() if loop else join_plain()
+if "group" in faults:
+    torch.distributed.init_process_group("gloo")
 now["session"] = session
 errors = []
 for step in session:

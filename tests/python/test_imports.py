@@ -64,3 +64,14 @@ def orders():
 def test_any_order_works_and_trains(order, run_python):
     output = run_python("-c", PROGRAM, order, TF_CPP_MIN_LOG_LEVEL="3")
     assert output.splitlines()[-1] == "all of them work"
+
+
+LAZY = """
+import sys, regroup
+assert "torch" not in sys.modules
+print(callable(regroup.torch.join), "torch" in sys.modules)
+"""
+
+
+def test_a_submodule_needs_no_import_of_its_own(run_python):
+    assert run_python("-c", LAZY) == "True True\n"

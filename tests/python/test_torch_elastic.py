@@ -174,13 +174,36 @@ def test_a_loss_that_is_nan_stops_all_members_with_one_message(train):
     assert re.search(how, outcome.text), outcome.text
 
 
-def test_another_model_is_refused(train):
-    outcome = train(2, "width=1,9")
-    assert re.search(
-        r"Refused: .*tensor 0\.weight is float32 \[[89], 4\] in member \d, float32 \[[89], 4\]",
-        outcome.text,
-    ), outcome.text
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            "width=1,9",
+            r"tensor 0\.weight is float32 \[[89], 4\] in member \d, float32 \[[89], 4\] .*"
+            "; start all members from the same code and config",
+        ),
+        (
+            "samples=1,60",
+            r"; the data set has 6[01] samples, the job's 6[01]: samples are drawn by",
+        ),
+        (
+            "threads=1,3",
+            r"; threads: ([13]) here, ([13]) in the job, so that sums would differ; .*"
+            r" with -x OMP_NUM_THREADS=\2",
+        ),
+    ],
+)
+def test_a_member_that_differs_is_refused(train, fault, message):
+    outcome = train(2, fault)
+    assert re.search(f"Refused: .*{message}", outcome.text), outcome.text
     assert (outcome.status, outcome.members) == (0, 1)  # the one that joined first trains alone
+
+
+def test_a_process_group_in_an_elastic_job_is_told(train, undisturbed):
+    outcome = train(2, "group=1")
+    assert_equal(outcome, undisturbed, 2)
+    line = "this script calls init_process_group in an elastic job: a process group keeps its ranks"
+    assert outcome.text.count(line) == 1
 
 
 @pytest.mark.parametrize("workers", [0, 2])
