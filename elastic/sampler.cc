@@ -47,32 +47,38 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t n, std::uint64_t key) 
   return value;
 }
 
-Sampler::Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch,
-                 std::uint32_t shards, std::uint32_t substeps)
-    : seed_(seed), samples_(samples), batch_(batch), shards_(shards), substeps_(substeps) {
-  assert(samples >= 1 && batch >= 1 && shards >= 1 && substeps >= 1);
+Sampler::Sampler(std::uint64_t seed, const SamplerOptions& options)
+    : seed_(seed), options_(options) {
+  assert(options.samples >= 1 && options.batch >= 1 && options.shards >= 1 &&
+         options.substeps >= 1);
 }
 
-std::uint64_t Sampler::batches_per_epoch() const { return (samples_ + batch_ - 1) / batch_; }
+std::uint64_t Sampler::batches_per_epoch() const {
+  const std::uint64_t whole = options_.samples / options_.batch;
+  return whole + (!options_.drop_last && options_.samples % options_.batch != 0 ? 1 : 0);
+}
 
-std::uint64_t Sampler::batch_number(proto::Step step) const { return (step - 1) / substeps_ + 1; }
+std::uint64_t Sampler::batch_number(proto::Step step) const {
+  return (step - 1) / options_.substeps + 1;
+}
 
 Batch Sampler::batch_of(proto::Step step) const {
   assert(step >= 1);
   const std::uint64_t index = batch_number(step) - 1;
   const std::uint64_t epoch = index / batches_per_epoch();
-  const std::uint64_t begin = index % batches_per_epoch() * batch_;
-  return {epoch, begin, std::min(begin + batch_, samples_)};
+  const std::uint64_t begin = index % batches_per_epoch() * options_.batch;
+  return {epoch, begin, std::min(begin + options_.batch, options_.samples)};
 }
 
 std::vector<std::uint64_t> Sampler::samples_of(proto::Step step, std::uint32_t leaf) const {
-  assert(leaf < shards_);
+  assert(leaf < options_.shards);
   const Batch batch = batch_of(step);
   const std::uint64_t n = batch.end - batch.begin;
   const std::uint64_t key = mix(seed_, batch.epoch, 0x5a3b1e);
   std::vector<std::uint64_t> samples;
-  for (std::uint64_t i = leaf * n / shards_; i < (leaf + 1ULL) * n / shards_; ++i) {
-    samples.push_back(permuted(batch.begin + i, samples_, key));
+  for (std::uint64_t i = leaf * n / options_.shards; i < (leaf + 1ULL) * n / options_.shards; ++i) {
+    const std::uint64_t at = batch.begin + i;
+    samples.push_back(options_.shuffle ? permuted(at, options_.samples, key) : at);
   }
   return samples;
 }

@@ -19,17 +19,25 @@ struct Batch {
   std::uint64_t end = 0;
 };
 
+// All numbers at least 1.
+struct SamplerOptions {
+  std::uint64_t samples = 1;   // of the data set
+  std::uint64_t batch = 1;     // samples per step
+  std::uint32_t shards = 1;    // V
+  std::uint32_t substeps = 1;  // steps in a row that take the same batch
+  bool shuffle = true;         // false: each epoch takes the samples in their order
+  bool drop_last = false;      // an epoch leaves out a last batch that would be short
+};
+
 class Sampler {
  public:
-  // `samples` in the data set, `batch` per step, `shards` = V, `substeps` in a row take the same
-  // batch; all at least 1.
-  Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards,
-          std::uint32_t substeps = 1);
+  Sampler(std::uint64_t seed, const SamplerOptions& options);
 
+  // At least 1, but for drop_last with fewer samples than a batch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const;
   // The number of the batch that a step takes, over all epochs: 1, 2, ...
   [[nodiscard]] std::uint64_t batch_number(proto::Step step) const;
-  // Steps count from 1; only an epoch's last batch is short.
+  // Steps count from 1; only an epoch's last batch may be short.
   [[nodiscard]] Batch batch_of(proto::Step step) const;
   // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n
   // samples.
@@ -37,10 +45,7 @@ class Sampler {
 
  private:
   std::uint64_t seed_;
-  std::uint64_t samples_;
-  std::uint64_t batch_;
-  std::uint32_t shards_;
-  std::uint32_t substeps_;
+  SamplerOptions options_;
 };
 
 // A well-mixed 64-bit value of the given words (SplitMix64 finaliser): keys and seeds of everything

@@ -49,8 +49,12 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
       data_plane_(*self_),
       check_(checkpointing_.compared) {
   if (options_.samples > 0)
-    sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards(),
-                     options_.substeps);
+    sampler_.emplace(self_->seed(), SamplerOptions{.samples = options_.samples,
+                                                   .batch = options_.batch,
+                                                   .shards = self_->shards(),
+                                                   .substeps = options_.substeps,
+                                                   .shuffle = options_.shuffle,
+                                                   .drop_last = options_.drop_last});
   self_->while_waiting(
       [this] {
         return has_state() &&

@@ -184,6 +184,11 @@ Status check(const Options& options) {
   }
   if (options.samples > 0 && options.batch == 0)
     return base::invalid_argument("join: expected a batch of at least 1 sample, got 0");
+  if (options.drop_last && options.samples < options.batch) {
+    return base::invalid_argument(
+        fmt::format("join: drop_last leaves no batch: expected at least {} samples, got {}",
+                    options.batch, options.samples));
+  }
   if (options.substeps == 0 || (options.samples == 0 && options.substeps > 1)) {
     return base::invalid_argument(fmt::format(
         "join: expected {}, got {} substeps",
@@ -210,8 +215,9 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   // checkpoint.
   const std::size_t list = std::min(options.model.find(membership::kTensors), options.model.size());
   const std::string model =
-      fmt::format("{}{} samples={} batch={}", std::string_view(options.model).substr(0, list),
+      fmt::format("{}{}{}{} samples={} batch={}", std::string_view(options.model).substr(0, list),
                   options.substeps > 1 ? fmt::format(" substeps={}", options.substeps) : "",
+                  options.shuffle ? "" : " shuffle=no", options.drop_last ? " drop_last=yes" : "",
                   options.samples, options.batch);
   declaration.model = fmt::format("{} epochs={}", model, options.epochs);
   declaration.model += std::string_view(options.model).substr(list, membership::kMostOfList);

@@ -57,6 +57,8 @@ struct Options {
   // Steps in a row that take the same batch, with the same seeds, such as one of each network of a
   // GAN; at least 1, and 1 without a sampler.
   std::uint32_t substeps = 1;
+  bool shuffle = true;     // false: each epoch takes the samples in their order
+  bool drop_last = false;  // an epoch leaves out a last batch that would be short
   // Called by the training thread inside the session's calls, with the open step or the next one.
   // Must return quickly. May be empty.
   std::function<void(StepEvent, proto::Step)> observer;

@@ -49,7 +49,7 @@ TEST(Permuted, SpreadsNeighbours) {
 
 TEST(Sampler, UsesEverySampleOncePerEpochWhateverTheShards) {
   for (const std::uint32_t shards : {1U, 4U, 6U, 16U, 100U}) {
-    const Sampler sampler(7, 1797, 64, shards);
+    const Sampler sampler(7, {1797, 64, shards});
     ASSERT_EQ(sampler.batches_per_epoch(), 29U);
     for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
       std::set<std::uint64_t> seen;
@@ -68,7 +68,7 @@ TEST(Sampler, UsesEverySampleOncePerEpochWhateverTheShards) {
 }
 
 TEST(Sampler, OnlyTheLastBatchIsShort) {
-  const Sampler sampler(7, 1797, 64, 4);
+  const Sampler sampler(7, {1797, 64, 4});
   for (proto::Step step = 1; step <= 58; ++step) {
     const Batch batch = sampler.batch_of(step);
     EXPECT_EQ(batch.end - batch.begin, step % 29 == 0 ? 5U : 64U) << step;
@@ -76,14 +76,39 @@ TEST(Sampler, OnlyTheLastBatchIsShort) {
 }
 
 TEST(Sampler, ShufflesEpochsDifferently) {
-  const Sampler sampler(7, 1797, 64, 1);
+  const Sampler sampler(7, {1797, 64, 1});
   EXPECT_NE(sampler.samples_of(1, 0), sampler.samples_of(30, 0));
-  EXPECT_EQ(sampler.samples_of(1, 0), Sampler(7, 1797, 64, 1).samples_of(1, 0));
-  EXPECT_NE(sampler.samples_of(1, 0), Sampler(8, 1797, 64, 1).samples_of(1, 0));
+  EXPECT_EQ(sampler.samples_of(1, 0), Sampler(7, {1797, 64, 1}).samples_of(1, 0));
+  EXPECT_NE(sampler.samples_of(1, 0), Sampler(8, {1797, 64, 1}).samples_of(1, 0));
+}
+
+TEST(Sampler, WithoutShufflingAnEpochHasTheOrderOfTheDataSet) {
+  const Sampler sampler(7, {.samples = 10, .batch = 4, .shards = 2, .shuffle = false});
+  const auto samples = [&](proto::Step step) {
+    std::vector<std::uint64_t> all = sampler.samples_of(step, 0);
+    for (const std::uint64_t sample : sampler.samples_of(step, 1)) all.push_back(sample);
+    return all;
+  };
+  for (const proto::Step first : {1U, 4U}) {  // of an epoch
+    EXPECT_EQ(samples(first), (std::vector<std::uint64_t>{0, 1, 2, 3}));
+    EXPECT_EQ(samples(first + 2), (std::vector<std::uint64_t>{8, 9}));
+  }
+}
+
+TEST(Sampler, AShortLastBatchMayBeLeftOut) {
+  const Sampler sampler(7, {.samples = 11, .batch = 4, .drop_last = true});
+  EXPECT_EQ(sampler.batches_per_epoch(), 2U);
+  std::set<std::uint64_t> seen;
+  for (proto::Step step = 1; step <= 40; ++step) {
+    EXPECT_EQ(sampler.batch_of(step).epoch, (step - 1) / 2);
+    EXPECT_EQ(sampler.samples_of(step, 0).size(), 4U);
+    for (const std::uint64_t sample : sampler.samples_of(step, 0)) seen.insert(sample);
+  }
+  EXPECT_EQ(seen.size(), 11U);  // each epoch leaves out other ones
 }
 
 TEST(Sampler, SubstepsTakeTheSameBatch) {
-  const Sampler sampler(7, 1797, 64, 4, 3), plain(7, 1797, 64, 4);
+  const Sampler sampler(7, {1797, 64, 4, 3}), plain(7, {1797, 64, 4});
   for (proto::Step step = 1; step <= 3 * 58; ++step) {
     const proto::Step batch = (step + 2) / 3;
     ASSERT_EQ(sampler.batch_number(step), batch);
@@ -93,10 +118,10 @@ TEST(Sampler, SubstepsTakeTheSameBatch) {
 }
 
 TEST(Sampler, ABatchDoesNotDependOnV) {
-  std::vector<std::uint64_t> whole = Sampler(7, 1797, 64, 1).samples_of(3, 0);
+  std::vector<std::uint64_t> whole = Sampler(7, {1797, 64, 1}).samples_of(3, 0);
   std::vector<std::uint64_t> parts;
   for (std::uint32_t leaf = 0; leaf < 6; ++leaf) {
-    for (const std::uint64_t sample : Sampler(7, 1797, 64, 6).samples_of(3, leaf))
+    for (const std::uint64_t sample : Sampler(7, {1797, 64, 6}).samples_of(3, leaf))
       parts.push_back(sample);
   }
   EXPECT_EQ(whole, parts);
