@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import ctypes
 import importlib
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -43,8 +44,9 @@ from torch.utils.data import (
 from regroup import _arguments, _native
 from regroup._torch_hints import tell
 
-Key = tuple[int, int, int, list[int]]  # of a shard: step, leaf, seed, samples
+Key = tuple[int, int, int, list[Any]]  # of a shard: step, leaf, seed, indices of the data set
 
+_ORDER = 1 << 34  # no leaf or batch has this number
 _COMPUTE = 1  # the model's random numbers are other ones than those of the samples
 _MOST = 8  # sample indices in a message
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -57,6 +59,69 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(seed & 0xFFFFFFFF)
+
+
+@dataclass
+class Epochs:
+    """What the steps of an epoch take of a data set.
+
+    samples: positions of an epoch.  batch_size: of them per step.  shuffle: in an order of the job.
+    sampler: gives the index of each position, anew for each epoch; None: the positions are indices.
+    """
+
+    samples: int
+    batch_size: int
+    shuffle: bool = True
+    drop_last: bool = False
+    sampler: Any = None
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of an epoch."""
+        whole, rest = divmod(self.samples, self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    @property
+    def used(self) -> int:
+        """The number of samples that an epoch uses."""
+        return min(self.samples, self.batches * self.batch_size)
+
+
+class Order:
+    """The indices that a sampler of the script gives, the same on every member: it is asked under
+    a seed of the job and the epoch, for at most two epochs at a time."""
+
+    def __init__(self, sampler: Any, samples: int, seed: int, steps: int):
+        """steps: of an epoch."""
+        self._sampler, self._samples = sampler, samples
+        self._seed, self._steps = seed, steps
+        self._lists: dict[int, list[Any]] = {}
+
+    def indices(self, step: int, positions: list[int]) -> list[Any]:
+        if self._sampler is None:
+            return positions
+        epoch = (step - 1) // self._steps
+        if epoch not in self._lists:
+            self._lists = {n: one for n, one in self._lists.items() if n == epoch - 1}
+            self._lists[epoch] = self._ask(epoch)
+        return [self._lists[epoch][at] for at in positions]
+
+    def _ask(self, epoch: int) -> list[Any]:
+        seed = _native.mix(self._seed, epoch, _ORDER)
+        seed_all(seed)
+        generator = getattr(self._sampler, "generator", None)
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(seed)
+        if callable(getattr(self._sampler, "set_epoch", None)):
+            self._sampler.set_epoch(epoch)
+        found = list(itertools.islice(self._sampler, self._samples))
+        if len(found) != self._samples:
+            _arguments.refuse(
+                "data set",
+                f"the sampler ({_arguments.kind(self._sampler)}) gave {len(found)} indices in "
+                f"epoch {epoch}, expected its len(), {self._samples}",
+            )
+        return found
 
 
 class Direct:
@@ -90,13 +155,15 @@ class ShardLoader:
 class Loader:
     """Fetches as the script's DataLoader would: with its collate_fn and its workers."""
 
-    def __init__(self, native: _native.Session, loader: DataLoader, batch_size: int):
+    def __init__(self, native: _native.Session, loader: DataLoader, epochs: Epochs, steps: int):
+        """steps: of an epoch."""
         with contextlib.suppress(ImportError):
             importlib.import_module("numpy.random")  # seeded from the first shard on
         self._native = native
         self.collate = loader.collate_fn
         self._source = _Source(loader.dataset, loader.collate_fn)
         self._workers = loader.num_workers
+        self._order = Order(epochs.sampler, epochs.samples, native.job_seed, steps)
         self._options = {
             "num_workers": loader.num_workers,
             "prefetch_factor": loader.prefetch_factor,
@@ -110,18 +177,18 @@ class Loader:
         self._ahead: deque[tuple[int, int]] = deque()  # steps and leaves that the workers have
         self._processes: list[Any] = []
         if native.world.rank == 0:
-            _tell_once(loader, batch_size)
+            _tell_once(loader, epochs.batch_size)
 
     def batch_of(self, step: int, shard: _native.Shard) -> Any:
         """Returns the batch of a shard, with the generators seeded for what computes it."""
-        key = (step, shard.leaf, shard.seed, shard.samples)
+        key = self._key(step, shard.leaf, shard.seed, shard.samples)
         batch = self._from_workers(key) if self._workers else self._source.fetch(key)
         seed_all(_native.mix(shard.seed, _COMPUTE))
         return batch
 
     def stand_in(self, step: int, leaf: int, seed: int, samples: list[int]) -> Any:
         """The same for a shard that another member computes, without workers."""
-        batch = self._source.fetch((step, leaf, seed, samples))
+        batch = self._source.fetch(self._key(step, leaf, seed, samples))
         seed_all(_native.mix(seed, _COMPUTE))
         return batch
 
@@ -218,7 +285,10 @@ class Loader:
             empty = 0 if keys else empty + 1
 
     def _planned(self, step: int) -> list[Key]:
-        return [(step, *shard) for shard in self._native.planned_shards(step)]
+        return [self._key(step, *shard) for shard in self._native.planned_shards(step)]
+
+    def _key(self, step: int, leaf: int, seed: int, positions: list[int]) -> Key:
+        return (step, leaf, seed, self._order.indices(step, positions))
 
 
 class _Sampler:
@@ -332,9 +402,9 @@ def _ignore(number: int, frame: Any) -> None:
     """Not SIG_IGN, which programs that a worker starts would inherit."""
 
 
-def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> int:
-    """Returns the samples of a step, of `shards` batches of a DataLoader that join() can take the
-    place of; refuses others."""
+def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> Epochs:
+    """Returns the epochs of a DataLoader that join() can take the place of, whose step has `shards`
+    of its batches; refuses others."""
     refuse = partial(_arguments.refuse, "join")
     if type(loader).__iter__ is not DataLoader.__iter__:
         refuse(
@@ -351,14 +421,6 @@ def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> int
     if size is None:
         refuse("data set: the DataLoader has batch_size=None; pass it the samples of a step")
     size = shards * _arguments.whole("join", "batch_size of the DataLoader", size, least=1)
-    _check_sampler(loader)
-    if loader.drop_last and len(loader.dataset) % size != 0:  # type: ignore[arg-type]
-        samples = len(loader.dataset)  # type: ignore[arg-type]
-        refuse(
-            f"data set: the DataLoader has drop_last=True, and an epoch of {samples} samples ends "
-            f"with a batch of {samples % size}, which a job trains on; pass drop_last=False, or a "
-            f"data set of {samples - samples % size} samples"
-        )
     if batch_size is not None and batch_size != size:
         refuse(
             f"batch_size: expected {size}, that of the DataLoader, or no batch_size, got "
@@ -366,7 +428,34 @@ def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> int
         )
     if collate is not None and collate is not loader.collate_fn:
         refuse("collate: the DataLoader has a collate_fn; pass one of the two")
-    return size
+    epochs = _epochs_of(loader, size)
+    if epochs.batches == 0:
+        refuse(
+            f"data set: drop_last=True leaves no batch of {size} samples: an epoch has "
+            f"{epochs.samples}"
+        )
+    return epochs
+
+
+def _epochs_of(loader: DataLoader, batch_size: int) -> Epochs:
+    sampler: Any = loader.sampler
+    samples = len(loader.dataset)  # type: ignore[arg-type]
+    if not _own_sampler(loader):
+        shuffle = type(sampler) is not SequentialSampler and getattr(sampler, "shuffle", True)
+        return Epochs(samples, batch_size, shuffle, loader.drop_last)
+    try:
+        taken = len(sampler)
+    except Exception as error:
+        _arguments.refuse(
+            "join",
+            f"data set: the DataLoader's sampler ({_arguments.kind(sampler)}) has no len(), which "
+            f"is that of an epoch: {type(error).__name__}: {error}",
+        )
+    if taken == 0:
+        _arguments.refuse(
+            "join", f"data set: the DataLoader's sampler ({_arguments.kind(sampler)}) is empty"
+        )
+    return Epochs(taken, batch_size, False, loader.drop_last, sampler)
 
 
 def check_evaluated(loader: DataLoader) -> None:
@@ -393,21 +482,8 @@ def _own_sampler(loader: DataLoader) -> str:
     return "" if known else what
 
 
-def _check_sampler(loader: DataLoader) -> None:
-    what = _own_sampler(loader)
-    if not what:
-        return
-    _arguments.refuse(
-        "join",
-        f"data set: the DataLoader has a sampler of its own ({what}); pass shuffle=True instead: "
-        "the job has its own sampler, which takes each sample once per epoch",
-    )
-
-
 def _tell_once(loader: DataLoader, batch_size: int) -> None:
     """Prints what a script may not expect of a loader that join() takes the place of."""
-    if type(loader.sampler) is SequentialSampler:
-        tell("the job's sampler shuffles the samples in each epoch, though the DataLoader does not")
     if type(loader.sampler) is DistributedSampler:
         tell(
             "the job's sampler replaces the DataLoader's DistributedSampler: a step has "

@@ -128,7 +128,7 @@ class ElasticLoader:
         return getattr(self._loader, name)
 
     def __len__(self) -> int:
-        return -(-len(self._session._dataset) // self._session._batch_size)
+        return self._session._steps_per_epoch
 
     def epochs(self) -> Iterator[int]:
         """Yields the numbers of the epochs that are left: a member that joins late begins with the

@@ -43,7 +43,7 @@ from regroup._torch_hints import (
     tell_missing_gradients,
     tell_process_group,
 )
-from regroup._torch_loader import Direct, Loader, ShardLoader
+from regroup._torch_loader import Direct, Epochs, Loader, ShardLoader
 from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
 from regroup._torch_state import TrainingState
@@ -111,8 +111,9 @@ def join(
     dataset = dataset if loader is None else loader.dataset
     samples = _check_arguments(model, dataset)
     if loader is not None:
-        batch_size = _torch_loader.check(loader, batch_size, collate, shards)
-    batch_size = _arguments.whole("join", "batch_size", batch_size, least=1)
+        epoch = _torch_loader.check(loader, batch_size, collate, shards)
+    else:
+        epoch = Epochs(samples, _arguments.whole("join", "batch_size", batch_size, least=1))
     epochs = 0 if epochs == math.inf else _arguments.whole("join", "epochs", epochs, least=1)
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
     if state_bytes is not None:
@@ -141,11 +142,13 @@ def join(
         state=state,
         elements=gradient.elements,
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
-        model=_digest(model, optimizers, samples, batch_size) + _list(model),
+        model=_digest(model, optimizers, epoch.samples, epoch.batch_size) + _list(model),
         # with a loader other random numbers are drawn
         fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
-        samples=samples,
-        batch=batch_size,
+        samples=epoch.samples,
+        batch=epoch.batch_size,
+        shuffle=epoch.shuffle,
+        drop_last=epoch.drop_last,
         epochs=epochs,
         deadline=deadline,
         observer=observer,
@@ -156,10 +159,9 @@ def join(
         # It makes its tensors in the first scale(), which a member without a shard never calls.
         one.scale(torch.zeros(()))
     files = None if log is None else Log(log, native.last_step, native.world.rank)
-    source = Direct(dataset, collate) if loader is None else Loader(native, loader, batch_size)
-    return Session(
-        native, gradient, state, update, called, dataset, source, batch_size, progress, files
-    )
+    steps = epoch.batches * max(1, len(update.substeps))
+    source = Direct(dataset, collate) if loader is None else Loader(native, loader, epoch, steps)
+    return Session(native, gradient, state, update, called, source, epoch, steps, progress, files)
 
 
 def prepare(
@@ -231,8 +233,8 @@ def steps_per_epoch(loader: DataLoader) -> int:
         got = _arguments.kind(loader)
         got += " without" if isinstance(loader, DataLoader) else ""
         _arguments.refuse("steps_per_epoch", f"expected a DataLoader with batch_size, got {got}")
-    samples = _check_dataset(loader.dataset)
-    return -(-samples // (loader.batch_size * _native.expected_shards()))
+    _check_dataset(loader.dataset)
+    return _torch_loader.check(loader, None, None, _native.expected_shards()).batches
 
 
 def _without_repeats(objects: list[Any]) -> list[Any]:
@@ -286,9 +288,9 @@ class Session(Member):
         state: TrainingState,
         update: Update,
         callbacks: Callbacks,
-        dataset: Any,
         source: Direct | Loader,
-        batch_size: int,
+        epoch: Epochs,
+        steps_per_epoch: int,
         progress: bool,
         log: Log | None,
     ):
@@ -300,9 +302,9 @@ class Session(Member):
         self._callbacks = callbacks
         self._seen_generation = native.world.generation
         self._seen_saves = native.save_counts.snapshots
-        self._dataset = dataset
         self._source = source
-        self._batch_size = batch_size
+        self._epoch = epoch
+        self._steps_per_epoch = steps_per_epoch
         self._progress = progress
         self._log = log
         self._fused = FusedSave(native, state)
@@ -456,7 +458,7 @@ class Session(Member):
             collate = dataset.collate_fn if collate is None else collate
             batch_size = dataset.batch_size if batch_size is None else batch_size
             dataset = dataset.dataset
-        batch_size = self._batch_size if batch_size is None else batch_size
+        batch_size = self._epoch.batch_size if batch_size is None else batch_size
         seed, step = self._native.job_seed, self.last_step
         evaluation = Evaluation(
             model,
@@ -485,8 +487,7 @@ class Session(Member):
         """Whether an epoch ends with the given step. Call it as
         session.is_last_of_epoch(step.number) to step a scheduler that counts epochs, or to
         evaluate the model. The loop over the session continues after it."""
-        batches = -(-len(self._dataset) // self._batch_size)
-        return step % (batches * max(1, len(self._update.substeps))) == 0
+        return step % self._steps_per_epoch == 0
 
 
 # The hook of the last session on each optimizer.
@@ -578,7 +579,7 @@ class Step:
             _arguments.refuse("step.apply()", f"called twice in step {self.number}")
         self._applied = True
         state = self._session._state
-        mean = state.epoch_loss / len(self._session._dataset)
+        mean = state.epoch_loss / self._session._epoch.used
         known = self.loss is not None
         self._session._update.apply(
             self.loss, mean if known else None, self._last_substep, self.end_of_epoch
@@ -708,7 +709,7 @@ class Step:
 
     def _print_epoch(self) -> None:
         session, world = self._session, self.world
-        mean = session._state.epoch_loss / len(session._dataset)
+        mean = session._state.epoch_loss / session._epoch.used
         line = (
             f"epoch {self.epoch + 1:2}  loss {mean:.4f}  members {world.size}  generation "
             f"{world.generation}"
