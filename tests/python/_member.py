@@ -5,7 +5,8 @@ usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
 samples=MEMBER,SAMPLES | threads=MEMBER,THREADS: what one member has otherwise than the others.
 group=1 makes a process group of torch.distributed after join().
-loader=WORKERS passes a DataLoader, with so many workers, instead of the data set.
+loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
+sampler draws some samples more often than others.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
 class of torch.optim, and writes FOLDER/log.
@@ -32,7 +33,7 @@ import time
 import regroup.torch
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 folder = pathlib.Path(sys.argv[1])
 faults = {
@@ -111,7 +112,9 @@ class Events:
 
 def join_plain():
     if "loader" in faults:
-        data = DataLoader(Samples(), 24, shuffle=True, num_workers=faults["loader"][0])
+        workers, *weighted = faults["loader"]
+        sampler = WeightedRandomSampler(range(61), 61) if weighted else None
+        data = DataLoader(Samples(), 24, sampler is None, sampler, num_workers=workers)
         batch_size = None
     else:
         data, batch_size = Samples(), 24

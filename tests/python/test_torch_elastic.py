@@ -227,6 +227,13 @@ def test_a_data_loader_gives_equal_weights_whatever_happens(
     assert outcome.left == []
 
 
+def test_a_sampler_of_the_scripts_own_gives_equal_weights_whatever_happens(train, tmp_path):
+    one = alone(tmp_path, "loader=0,1")
+    outcome = train(3, "loader=0,1", "kill=1,7", "leave=2,12", "grow=15,2")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+
+
 def test_all_that_join_takes_survives_a_kill_a_leave_and_a_join(train, tmp_path):
     """Two optimizers, schedulers, a scaler, averaged weights and the result of an evaluation have
     the bits of the undisturbed run; rank 0 stops all after epoch 9; callbacks hear of changes."""

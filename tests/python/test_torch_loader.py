@@ -17,7 +17,7 @@ import pytest
 import regroup
 import regroup.torch
 import torch
-from regroup._torch_loader import Loader
+from regroup._torch_loader import Epochs, Loader
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -26,6 +26,7 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     Subset,
     TensorDataset,
@@ -293,6 +294,7 @@ class Plan:
     regroup, the leaves 0 to 3."""
 
     world = types.SimpleNamespace(rank=1)
+    job_seed = 3
     leaves = (0, 2, 3)
 
     def planned_shards(self, step):
@@ -301,7 +303,7 @@ class Plan:
 
 def test_a_regroup_begins_the_plan_anew():
     native, dataset = Plan(), Counted(24)
-    loader = Loader(native, DataLoader(dataset, 4, num_workers=1, collate_fn=len), 4)
+    loader = Loader(native, DataLoader(dataset, 4, num_workers=1, collate_fn=len), Epochs(24, 4), 6)
     begun = []
     begin = loader._begin_plan
     loader._begin_plan = lambda key: (begun.append(key[:2]), begin(key))
@@ -328,6 +330,104 @@ class Endless(IterableDataset):
         yield torch.ones(1)
 
 
+class Numbered(Dataset):
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index)] * 6), torch.zeros(2)
+
+
+def taken(epochs=2, workers=0, batch_size=4, **options):
+    """Returns the indices of each step's samples, by step."""
+    loader = DataLoader(Numbered(), batch_size, num_workers=workers, **options)
+    return [
+        [int(number) for x, _ in step for number in x[:, 0]] for step in join(loader, epochs=epochs)
+    ]
+
+
+class Halves(Sampler):
+    """The first half of the samples, then the second, each in an order of its own."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __len__(self):
+        return SAMPLES
+
+    def __iter__(self):
+        self.seen.append(torch.initial_seed())
+        yield from torch.randperm(10).tolist()
+        yield from (torch.randperm(11) + 10).tolist()
+
+
+def test_a_loader_that_does_not_shuffle_keeps_the_order():
+    steps = taken(shuffle=False)
+    epoch = [list(range(at, min(at + 4, SAMPLES))) for at in range(0, SAMPLES, 4)]
+    assert steps == epoch + epoch
+    ordered = DistributedSampler(Numbered(), 2, 0, shuffle=False)
+    assert taken(sampler=ordered) == steps
+
+
+def test_a_short_last_batch_may_be_left_out():
+    steps = taken(shuffle=True, drop_last=True, epochs=30)
+    assert [len(step) for step in steps] == [4] * 5 * 30
+    seen = [sorted(sum(steps[5 * epoch : 5 * epoch + 5], [])) for epoch in range(30)]
+    assert all(len(set(epoch)) == 20 for epoch in seen)
+    assert set().union(*seen) == set(range(SAMPLES))  # each epoch leaves out another one
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_of_the_scripts_own_gives_the_order(workers):
+    steps = taken(sampler=Halves(), workers=workers)
+    for epoch in (steps[:6], steps[6:]):
+        order = sum(epoch, [])
+        assert sorted(order[:10]) == list(range(10))
+        assert sorted(order[10:]) == list(range(10, SAMPLES))
+        assert order[:10] != list(range(10))
+    assert steps[:6] != steps[6:]
+    assert taken(sampler=Halves()) == steps  # by another member, with or without workers
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator()])
+def test_samplers_of_torch_that_draw_are_the_same_on_every_member(generator):
+    weights = [0.0] * 15 + [1.0] * 6
+
+    def drawn():
+        sampler = WeightedRandomSampler(weights, 30, generator=generator)
+        return taken(sampler=sampler)
+
+    first = drawn()
+    assert [len(step) for step in first] == [4, 4, 4, 4, 4, 4, 4, 2] * 2
+    assert min(min(step) for step in first) >= 15
+    torch.manual_seed(5)
+    assert drawn() == first
+    some = taken(sampler=RandomSampler(Numbered(), num_samples=5, generator=generator))
+    assert [len(step) for step in some] == [4, 1, 4, 1]
+
+
+def test_a_sampler_that_gives_too_few_is_named():
+    class Short(Halves):
+        def __iter__(self):
+            yield from range(7)
+
+    with pytest.raises(regroup.Refused, match=r"\(a Short\) gave 7 indices in epoch 0, .* 21"):
+        taken(sampler=Short())
+
+
+def test_the_length_of_an_epoch_is_that_of_the_sampler():
+    loader = DataLoader(Numbered(), 4, sampler=[5, 1, 5, 3, 2, 0, 9])
+    session = join(loader, epochs=2)
+    model = nn.Linear(6, 2)
+    ends = []
+    for step in session:
+        for x, y in step:
+            step.backward(nn.functional.mse_loss(model(x), y))
+        ends.append((step.end_of_epoch, step.samples))
+    assert ends == [(False, 4), (True, 3)] * 2
+    assert regroup.torch.steps_per_epoch(DataLoader(Numbered(), 1, sampler=range(9))) == 3
+
+
 class Own(DataLoader):
     def __iter__(self):
         return iter([])
@@ -347,20 +447,15 @@ SEQUENTIAL = SequentialSampler(DATA)
         ),
         (DataLoader(DATA, batch_size=None), {}, "the DataLoader has batch_size=None"),
         (
-            DataLoader(DATA, 4, sampler=WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)),
+            DataLoader(DATA, 4, sampler=(n for n in range(9))),
             {},
-            r"the DataLoader has a sampler of its own \(a WeightedRandomSampler\); pass shuffle",
+            r"the DataLoader's sampler \(a generator\) has no len\(\), which is that of an epoch",
         ),
+        (DataLoader(DATA, 4, sampler=[]), {}, r"the DataLoader's sampler \(a list\) is empty"),
         (
-            DataLoader(DATA, 4, sampler=RandomSampler(DATA, replacement=True)),
+            DataLoader(DATA, 22, drop_last=True),
             {},
-            r"sampler of its own \(a RandomSampler with replacement or num_samples\)",
-        ),
-        (DataLoader(DATA, 4, sampler=[1, 2]), {}, r"sampler of its own \(a list\)"),
-        (
-            DataLoader(DATA, 4, drop_last=True),
-            {},
-            "an epoch of 21 samples ends with a batch of 1, .* or a data set of 20 samples",
+            "drop_last=True leaves no batch of 22 samples: an epoch has 21",
         ),
         (DataLoader(Endless(), 4), {}, r"expected len\(\) and \[index\], .*, got an Endless"),
         (Own(DATA, 4), {}, "expected a torch.utils.data.DataLoader, got an Own with batches of"),
@@ -383,7 +478,7 @@ def test_loaders_that_a_job_cannot_take_the_place_of_are_refused(loader, options
     ("options", "lines"),
     [
         ({"shuffle": True}, []),
-        ({}, ["the job's sampler shuffles the samples"]),
+        ({}, []),
         ({"shuffle": True, "drop_last": True, "batch_size": 7}, []),
         (
             {"sampler": DistributedSampler(DATA, 2, 0)},
