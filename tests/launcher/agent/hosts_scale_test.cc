@@ -34,7 +34,9 @@ using transport::SecureChannel;
 constexpr std::size_t kTimes = 8, kFewFlat = 125, kFewInTree = 375;
 constexpr double kMostGrowth = 20;  // 8, and what caches hold of few; 64 would be the square
 constexpr double kNothing = 2e-3;   // seconds: less is not compared
-constexpr int kSamples = 2;         // of which the smaller counts
+// Of which the smallest counts: other programs on the same cores empty the caches, and only add to
+// it. A square would be one in each of them.
+constexpr int kSamples = 2, kMostSamples = 8;
 constexpr std::size_t kRounds = 8;
 constexpr std::size_t kAtOnce = 64;  // are lost together
 // Agents from here on are leaves of the tree.
@@ -377,15 +379,15 @@ TEST_P(NodeHostsMany, CostTheControllerConstantTimeEach) {
   many.fill(kScaleLimit.count());
   const auto grew = [&](std::size_t i) { return many[i] / std::max(few[i], kNothing); };
   std::size_t worst = 0;
-  for (int sample = 0; sample < kSamples; ++sample) {
+  for (int sample = 0; sample < kMostSamples; ++sample) {
     few = least(few, costs_of(count, radix));
     many = least(many, costs_of(kTimes * count, radix));
     ASSERT_FALSE(HasFatalFailure());
+    for (std::size_t i = 0; i < kChanges.size(); ++i) worst = grew(i) > grew(worst) ? i : worst;
+    if (sample + 1 >= kSamples && grew(worst) < kMostGrowth) break;
   }
-  for (std::size_t i = 0; i < kChanges.size(); ++i) {
-    worst = grew(i) > grew(worst) ? i : worst;
+  for (std::size_t i = 0; i < kChanges.size(); ++i)
     fmt::print("{:28}{:8.2f} ms{:8.2f} ms\n", kChanges[i].what, 1e3 * few[i], 1e3 * many[i]);
-  }
   EXPECT_LT(grew(worst), kMostGrowth) << kChanges[worst].what;
 }
 
