@@ -396,12 +396,18 @@ class Session(Member):
             step, leaf = self._left
             _arguments.refuse(
                 f"step {step}",
-                f"the inner loop was left by break at shard {leaf}: it goes over all "
-                "shards of this member; to stop early use session.stop_if(...) after the loop",
+                f"the inner loop was left at shard {leaf}, by break or an exception: it goes over "
+                "all shards of this member; to stop early use session.stop_if(...) after the loop",
             )
 
     def collective(self, body: Callable[[_native.Communicator], T]) -> T:
         self._check_inner_loop()
+        if self._in_shard:
+            _arguments.refuse(
+                f"step {self.last_step + 1}",
+                "session.collective() was called between shards, whose number differs between "
+                "members: call it, evaluate() and stop_if() after the inner loop",
+            )
         self._fused.end()
         out = super().collective(body)
         self._call_back_changes()

@@ -285,7 +285,7 @@ def test_progress_is_a_line_per_epoch(capsys):
     ]
 
 
-LEFT = r"step 2: the inner loop was left by break at shard 1: .* session.stop_if\(...\) after"
+LEFT = r"step 2: the inner loop was left at shard 1, by break or .* session.stop_if\(...\) after"
 
 
 @pytest.mark.parametrize("then", ["next step", "optimizer", "stop_if", "finish"])
@@ -306,6 +306,15 @@ def test_an_inner_loop_that_is_left_by_break_is_told(then):
             elif then == "finish" and step.number == 2:
                 break
         session.finish()
+
+
+def test_a_collective_section_between_shards_is_refused():
+    session = join(linear())
+    for step in session:
+        with pytest.raises(regroup.Refused, match=r"step 1: session.collective\(\) was called"):
+            for _ in step:
+                session.stop_if(True)
+        break
 
 
 @pytest.mark.parametrize("scaled", [False, True])
