@@ -23,7 +23,10 @@ class EventFile:
 
     def __init__(self, folder: Path, first: int):
         now = time.time()
-        name = f"events.out.tfevents.{int(now * 1000)}.{os.uname().nodename}.{os.getpid()}"
+        # TensorBoard reads files by name: this one after those of hosts whose clock is ahead.
+        others = [int(p.name.split(".")[3]) for p in folder.glob("events.out.tfevents.[0-9]*.*")]
+        stamp = max([int(now * 1000), *(one + 1 for one in others)])
+        name = f"events.out.tfevents.{stamp}.{os.uname().nodename}.{os.getpid()}"
         self._path = folder / name
         session = _number(1, _START)
         self._append(

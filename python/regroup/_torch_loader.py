@@ -163,6 +163,7 @@ class Loader:
         self.collate = loader.collate_fn
         self._source = _Source(loader.dataset, loader.collate_fn)
         self._workers = loader.num_workers
+        self._substeps = steps // epochs.batches
         self._order = Order(epochs.sampler, epochs.samples, native.job_seed, steps)
         self._options = {
             "num_workers": loader.num_workers,
@@ -271,12 +272,12 @@ class Loader:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _plan(self) -> Iterator[Key]:
-        """Yields what this member computes next. Stops after two steps without a shard of it: only
-        the last batch of an epoch is too small for all members, so no more will come."""
+        """Yields what this member computes next. Stops after two batches without a shard of it:
+        only the last one of an epoch is too small for all members, so no more will come."""
         key = self._first
         step, empty = key[0], 0
         keys = [key, *(k for k in self._planned(step) if k[1] != key[1])]
-        while empty < 2:
+        while empty < 2 * self._substeps:
             for one in keys:
                 self._ahead.append(one[:2])
                 yield one

@@ -257,7 +257,10 @@ class ElasticLoader:
                     "a closure"
                 )
             if self._computing:
-                self._refuse(f"{what}() was called before loss.backward(): call it after that")
+                self._refuse(
+                    f"{what}() was called before loss.backward() outside no_sync(): call it after "
+                    "that"
+                )
             if not self._summed:
                 return None
             self._stepped |= steps

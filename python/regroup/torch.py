@@ -142,7 +142,7 @@ def join(
         state=state,
         elements=gradient.elements,
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
-        model=_digest(model, optimizers, epoch.samples, epoch.batch_size) + _list(model),
+        model=_digest(model, optimizers, update, epoch) + _list(model),
         # with a loader other random numbers are drawn
         fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
         samples=epoch.samples,
@@ -409,6 +409,8 @@ class Session(Member):
                 "members: call it, evaluate() and stop_if() after the inner loop",
             )
         self._fused.end()
+        if self._log is not None:
+            self._log.write(self.rank)
         out = super().collective(body)
         self._call_back_changes()
         watches = self.rank == 0 and self.last_step > 0 and not self._told_late_change
@@ -425,9 +427,10 @@ class Session(Member):
 
     def log(self, **values: float | torch.Tensor) -> None:
         """Adds values to the row of the step in the files of join(log=...), to be called by all
-        members in the body of the loop, after the inner loop. Does nothing without `log`."""
+        members in the body of the loop, after the inner loop, or to the last row after the loop.
+        Does nothing without `log`."""
         if self._log is not None:
-            self._log.add(values)
+            self._log.add(values, self.rank)
 
     def print(self, *values: Any) -> None:
         """As print(), by rank 0 only."""
@@ -662,9 +665,10 @@ class Step:
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
         if session._log is not None:
-            rate = session._state.optimizers[0].param_groups[0]["lr"]
-            numbers = (self.number, self.epoch, self.loss, float(rate), self.samples)
-            session._log.begin_step(row_of(*numbers, self.world))
+            rate = session._state.optimizers[0].param_groups[0].get("lr")
+            rate = None if rate is None else float(rate)
+            numbers = (self.number, self.epoch, self.loss, rate, self.samples)
+            session._log.begin_step(row_of(*numbers, self.world, self.substep))
         if self.first_of_epoch:
             session._state.epoch_loss = 0.0
         if self.loss is None:
@@ -760,7 +764,10 @@ def _list(model: torch.nn.Module) -> str:
 
 
 def _digest(
-    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], samples: int, batch: int
+    model: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    update: Update,
+    epoch: Epochs,
 ) -> str:
     """Returns a short text that differs if two members would not train the same model."""
     lines = [
@@ -770,5 +777,10 @@ def _digest(
     lines += [f"{name} {tuple(b.shape)} {b.dtype}" for name, b in model.named_buffers()]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     names = " and ".join(type(one).__name__ for one in optimizers)
-    what = f"{type(model).__name__} {digest}, {names}"
-    return f"{what}, {samples} samples in batches of {batch}"
+    number = {id(one): index for index, one in enumerate(optimizers)}
+    steps = "".join(
+        f", substep {name} of optimizer {' and '.join(str(number[id(one)]) for one in listed)}"
+        for name, listed in update.substeps.items()
+    )
+    what = f"{type(model).__name__} {digest}, {names}{steps}"
+    return f"{what}, {epoch.samples} samples in batches of {epoch.batch_size}"
