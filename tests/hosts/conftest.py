@@ -16,8 +16,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "no_wire(reason): the test is not about hosts that talk to each other; why it is not",
     )
-    # An agent whose login takes more than 5 s is done without. Busy cores are not what is tested:
-    # launchers of tests about that time get PROMPT of test_run.py.
+    # A job goes on without a host whose agent needs more than 5 s to start, and on busy cores one
+    # does. The factor also lengthens the limits of hung members and of checkpoint directories.
+    # Tests about these times give their launchers a factor of their own.
     os.environ.setdefault("REGROUP_TIME_LIMIT_FACTOR", "4")
 
 

@@ -142,7 +142,7 @@ def test_an_elastic_job_goes_on_without_a_host_that_lacks(hosts: Hosts, lacking:
 @pytest.mark.no_wire("one host refuses, another is hung")
 @pytest.mark.parametrize("members", ["3", "1:3"])
 def test_each_host_is_named_as_soon_as_it_is_known(hosts: Hosts, members: str):
-    """What refuses at once does not wait for what is hung: that takes 9 s."""
+    """What refuses at once does not wait for a host that is hung."""
     ssh = ssh_with_another_key(hosts, "node2")
     with hung(hosts, 2):
         done = named_in_time(

@@ -76,7 +76,7 @@ def test_the_ddp_scripts_train_on_two(options, script):
 @pytest.mark.parametrize(
     ("options", "script", "epochs", "pattern", "least"),
     [
-        ("-np 1:2 --initial-size 2", "residual.py", 5, r"epoch  5 .* right ([\d.]+)%", 80),
+        ("-np 1:2 --initial-size 2", "residual.py", 5, r"epoch  5 .* accuracy ([\d.]+)%", 80),
         ("-np 2", "fsdp2.py", None, r"test accuracy ([\d.]+)%", 85),
     ],
 )

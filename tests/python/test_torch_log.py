@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import time
 
 import pytest
 import regroup
@@ -118,15 +119,91 @@ def test_a_job_that_resumes_cuts_later_rows(tmp_path):
     write(Log(tmp_path, 0, 0), *range(1, 8))
     write(Log(tmp_path, 5, 0), 6)
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5, 6]
-    assert not (tmp_path / "metrics.jsonl.before").exists()
+    assert not (tmp_path / "metrics.jsonl.1").exists()
 
 
 def test_a_job_that_begins_anew_keeps_the_old_rows_in_another_file(tmp_path):
     write(Log(tmp_path, 0, 0), 1, 2, 3)
     write(Log(tmp_path, 0, 0), 1)
-    assert steps_in(tmp_path) == [1]
-    assert len((tmp_path / "metrics.jsonl.before").read_text().splitlines()) == 3
-    assert len((tmp_path / "metrics.csv.before").read_text().splitlines()) == 4
+    Log(tmp_path, 0, 0)
+    assert steps_in(tmp_path) == []
+    assert len((tmp_path / "metrics.jsonl.1").read_text().splitlines()) == 3
+    assert len((tmp_path / "metrics.csv.1").read_text().splitlines()) == 4
+    assert len((tmp_path / "metrics.jsonl.2").read_text().splitlines()) == 1
+
+
+def test_files_of_other_programs_are_kept(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"iter": 1}\n')
+    (tmp_path / "metrics.csv").write_text("a,b\n1,2\n")
+    write(Log(tmp_path, 5, 0), 6)
+    assert steps_in(tmp_path) == [6]
+    assert (tmp_path / "metrics.jsonl.1").read_text() == '{"iter": 1}\n'
+    assert (tmp_path / "metrics.csv.1").read_text() == "a,b\n1,2\n"
+
+
+def test_a_new_rank_0_whose_folder_has_another_run_begins_its_own_files(tmp_path):
+    """Hosts do not share the folder."""
+    write(Log(tmp_path, 0, 0), *range(1, 100))
+    heir = Log(tmp_path, 0, 1)
+    heir.begin_step(row(3, 0.25))
+    heir.end_step(1)
+    write(heir, 4)
+    assert steps_in(tmp_path) == [3, 4]
+    assert len((tmp_path / "metrics.jsonl.1").read_text().splitlines()) == 99
+
+
+def test_values_are_added_to_a_row_that_is_written_already(tmp_path):
+    """The row is written before a collective section, which may end the job."""
+    log = Log(tmp_path, 0, 0)
+    write(log, 1, 2)
+    log.begin_step(row(3))
+    log.write(0)
+    assert steps_in(tmp_path) == [1, 2, 3]
+    log.add({"accuracy": 0.5}, 0)
+    assert "accuracy" not in rows_in(tmp_path)[-1]
+    log.end_step(0)
+    log.add({"test": 0.25, "a,b": 1}, 0)  # after the loop
+    assert [row.get("accuracy") for row in rows_in(tmp_path)] == [None, None, 0.5]
+    assert rows_in(tmp_path)[-1]["test"] == 0.25
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        table = list(csv.reader(file))
+    assert table[0] == [*NAMES, "accuracy", "test", "a,b"]
+    assert [line[-3:] for line in table[1:]] == [["", "", ""]] * 2 + [["0.5", "0.25", "1.0"]]
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in read.Scalars("accuracy")] == [(3, 0.5)]
+
+
+def test_a_heir_adds_values_to_the_last_row_of_a_dead_rank_0(tmp_path):
+    dead, heir = Log(tmp_path, 0, 0), Log(tmp_path, 0, 1)
+    for log, rank in ((dead, 0), (heir, 1)):
+        write(log, 1, 2, rank=rank)
+        log.begin_step(row(3))
+    dead.write(0)
+    heir.add({"accuracy": 0.5}, 0)
+    heir.end_step(0)
+    write(heir, 4)
+    assert steps_in(tmp_path) == [1, 2, 3, 4]
+    assert rows_in(tmp_path)[2]["accuracy"] == 0.5
+
+
+def test_each_substep_has_a_curve_of_its_own(tmp_path):
+    log = Log(tmp_path, 0, 0)
+    for step, substep in ((1, "d"), (2, "g")):
+        log.begin_step(row_of(step, 0, step / 2, None, 8, World, substep))
+        log.end_step(0)
+    assert [(row["substep"], row["lr"]) for row in rows_in(tmp_path)] == [("d", None), ("g", None)]
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.value for event in read.Scalars("loss/g")] == [1.0]
+    assert "lr" not in read.Tags()["scalars"]
+
+
+def test_a_clock_that_is_behind_hides_no_event(tmp_path, monkeypatch):
+    write(Log(tmp_path, 0, 0), 1, 2, 3)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 60)
+    write(Log(tmp_path, 3, 0), 4, 5)
+    read = EventAccumulator(str(tmp_path), purge_orphaned_data=True).Reload()
+    assert sorted({event.step for event in read.Scalars("loss")}) == [1, 2, 3, 4, 5]
 
 
 def test_numbers_that_json_does_not_have_are_text(tmp_path):
@@ -134,7 +211,7 @@ def test_numbers_that_json_does_not_have_are_text(tmp_path):
     log.begin_step(row(1, math.nan))
     log.end_step(0)
     log.begin_step(row(2, None))
-    log.add({"a": -math.inf})
+    log.add({"a": -math.inf}, 0)
     log.end_step(0)
     assert [(r["loss"], r.get("a")) for r in rows_in(tmp_path)] == [("nan", None), (None, "-inf")]
 
@@ -159,6 +236,9 @@ def test_without_a_log_values_are_dropped():
     [
         ({"a": "x"}, r"session.log\(\): a: expected a number, got a str"),
         ({"a": torch.ones(2)}, r"session.log\(\): a: expected a number, got a Tensor"),
+        ({"a": "3.5"}, r"session.log\(\): a: expected a number, got a str"),
+        ({"a": 10**400}, r"session.log\(\): a: expected a number, got an int"),
+        ({"substep": 1}, r"session.log\(\): substep: this column is the session's own"),
         ({"loss": 1}, r"session.log\(\): loss: this column is the session's own"),
     ],
 )
@@ -173,5 +253,5 @@ def test_a_folder_is_expected():
 
 
 def test_a_value_before_the_first_step_is_refused(tmp_path):
-    with pytest.raises(regroup.Refused, match="a: no step is open"):
-        Log(tmp_path, 0, 0).add({"a": 1})
+    with pytest.raises(regroup.Refused, match="a: no step is complete yet"):
+        Log(tmp_path, 0, 0).add({"a": 1}, 0)
