@@ -12,7 +12,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=20, help="at most; 99 %% right ends it before")
+parser.add_argument(
+    "--epochs", type=int, default=20, help="at most; an accuracy of 99 %% ends it before"
+)
 parser.add_argument("--workers", type=int, default=0, help="of each member's DataLoader")
 args = parser.parse_args()
 torch.manual_seed(0)
@@ -40,7 +42,7 @@ class Digits(Dataset):
 
 
 class Block(nn.Module):
-    """Two convolutions beside the input."""
+    """Two convolutions and a shortcut."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -52,13 +54,13 @@ class Block(nn.Module):
             nn.BatchNorm2d(outputs),
         )
         same = inputs == outputs and stride == 1
-        self.beside = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride)
+        self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride)
 
     def forward(self, x):
-        return nn.functional.relu(self.body(x) + self.beside(x))
+        return nn.functional.relu(self.body(x) + self.shortcut(x))
 
 
-def wrong(output, label):
+def error_of(output, label):
     """1 for each sample whose digit is not recognized."""
     return (output.argmax(dim=1) != label).float()
 
@@ -81,8 +83,8 @@ for step in session:
         step.backward(nn.functional.cross_entropy(model(images), labels))
     step.apply()
     if step.end_of_epoch:
-        error = session.evaluate(average, held_out, wrong)
-        session.print(f"epoch {step.epoch + 1:2}  loss {step.loss:.3f}  right {1 - error:.1%}")
+        error = session.evaluate(average, held_out, error_of)
+        session.print(f"epoch {step.epoch + 1:2}  loss {step.loss:.3f}  accuracy {1 - error:.1%}")
         if session.stop_if(error <= 0.01):
             break
 session.finish()

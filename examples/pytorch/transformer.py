@@ -32,7 +32,7 @@ class Characters(Dataset):
         self.codes = torch.tensor([code[character] for character in text])
 
     def __len__(self):
-        return (len(self.codes) - CONTEXT - 1) // (CONTEXT // 2)
+        return max(0, (len(self.codes) - CONTEXT - 1) // (CONTEXT // 2))
 
     def __getitem__(self, index):
         window = self.codes[index * CONTEXT // 2 :][: CONTEXT + 1]
@@ -43,7 +43,7 @@ class Transformer(nn.Module):
     def __init__(self, characters):
         super().__init__()
         self.characters = nn.Embedding(characters, WIDTH)
-        self.places = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
+        self.positions = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
         layer = nn.TransformerEncoderLayer(
             WIDTH,
             HEADS,
@@ -61,7 +61,7 @@ class Transformer(nn.Module):
     def forward(self, codes):
         length = codes.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length)
-        hidden = self.characters(codes) + self.places[:length]
+        hidden = self.characters(codes) + self.positions[:length]
         return self.out(self.layers(hidden, mask=mask, is_causal=True))
 
 
@@ -81,11 +81,11 @@ session = regroup.torch.join(
 )
 
 for step in session:
-    for codes, following in step:
+    for codes, targets in step:
         with torch.autocast("cpu", torch.bfloat16):
             predicted = model(codes)
         step.backward(
-            nn.functional.cross_entropy(predicted.float().flatten(0, 1), following.flatten())
+            nn.functional.cross_entropy(predicted.float().flatten(0, 1), targets.flatten())
         )
     step.clip_grad_norm_(1.0)
     step.apply()
