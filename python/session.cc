@@ -88,7 +88,7 @@ class PythonSession::Entered {
       raise(base::invalid_argument("session: called from inside one of its own calls"));
     if (session->broken_)
       raise(base::invalid_argument(
-          "session: a collective section failed; the session cannot continue"));
+          "session: a collective section failed before, by another error; the session cannot continue"));
     session->inside_ = true;
   }
   ~Entered() { session_->inside_ = false; }

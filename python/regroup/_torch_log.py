@@ -42,6 +42,7 @@ class Log:
         self._folder = Path(folder)
         self._rows: deque[Row] = deque(maxlen=_KEPT)  # the last one may still get values
         self._open = False  # the script has not ended its step
+        self._between = False  # the last row is that of the step that the script has applied
         self._written: int | None = None  # the last step in the files; None: they are not open
         self._as_written: Row = {}  # the row of that step
         self._at: tuple[int, int] = (0, 0)  # where its lines begin
@@ -51,18 +52,22 @@ class Log:
         if rank == 0:
             self._attempt(lambda: self._open_at_join(first))
 
+    def begin_shards(self) -> None:
+        """The next step has begun, and its row does not exist yet."""
+        self._between = False
+
     def begin_step(self, row: Row) -> None:
         self._rows.append(row)
-        self._open = True
+        self._open = self._between = True
 
     def add(self, values: dict[str, Any], rank: int) -> None:
         """Adds values to the row of the step that the script applies or, after its loop, of the
         last one."""
-        if not self._rows:
+        if not self._between:
             _arguments.refuse(
                 "session.log()",
-                f"{', '.join(values)}: no step is complete yet; call it after the inner loop, or "
-                "in a prepared loop under `if loader.sync_gradients:`",
+                f"{', '.join(values)}: the step is not complete yet; call it after the inner loop, "
+                "or in a prepared loop under `if loader.sync_gradients:`",
             )
         for name, value in values.items():
             if name in _OWN:
@@ -253,7 +258,9 @@ def _line(row: Row) -> str:
 
 def _is_same(read: Row, own: Row) -> bool:
     return bool(own) and all(
-        read.get(name) == value for name, value in json.loads(_line(own)).items() if name in _OWN
+        read.get(name) == value
+        for name, value in json.loads(_line(own)).items()
+        if name in _OWN and name != "time"  # each member has read its own clock
     )
 
 

@@ -363,6 +363,8 @@ class Session(Member):
                 self.last_step, before, self._state.settings()
             )
         info = self._unless_leaving(self._native.next_step)
+        if self._log is not None and info is not None:
+            self._log.begin_shards()
         self._call_back_changes()
         return info
 

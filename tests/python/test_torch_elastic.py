@@ -40,6 +40,7 @@ class Outcome:
         }
         log = folder / "log/metrics.jsonl"
         lines = log.read_text().splitlines() if log.exists() else []
+        assert not log.with_name("metrics.jsonl.1").exists()  # no member found another run's
         self.rows = [json.loads(line) for line in lines]
 
     @property

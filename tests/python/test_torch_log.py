@@ -106,6 +106,26 @@ def test_the_next_rank_0_adds_what_a_dead_one_did_not_write(tmp_path):
     assert steps_in(tmp_path) == [1, 2, 3, 4]
 
 
+def test_members_whose_clocks_differ_have_the_same_rows(tmp_path):
+    dead, heir = Log(tmp_path, 0, 0), Log(tmp_path, 0, 1)
+    write(dead, 1, 2)
+    for step in (1, 2):
+        heir.begin_step(row(step) | {"time": 5.0})
+        heir.end_step(1)
+    write(heir, 3)
+    assert steps_in(tmp_path) == [1, 2, 3]
+    assert not (tmp_path / "metrics.jsonl.1").exists()
+
+
+def test_a_value_of_a_step_that_is_not_complete_is_refused(tmp_path):
+    log = Log(tmp_path, 0, 0)
+    write(log, 1)
+    log.add({"a": 1}, 0)
+    log.begin_shards()
+    with pytest.raises(regroup.Refused, match="b: the step is not complete yet"):
+        log.add({"b": 1}, 0)
+
+
 def test_a_row_that_was_written_already_is_not_added(tmp_path):
     """The dead rank 0 was a step ahead."""
     dead, heir = Log(tmp_path, 0, 0), Log(tmp_path, 0, 1)
@@ -253,5 +273,5 @@ def test_a_folder_is_expected():
 
 
 def test_a_value_before_the_first_step_is_refused(tmp_path):
-    with pytest.raises(regroup.Refused, match="a: no step is complete yet"):
+    with pytest.raises(regroup.Refused, match="a: the step is not complete yet"):
         Log(tmp_path, 0, 0).add({"a": 1}, 0)
