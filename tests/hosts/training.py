@@ -87,7 +87,8 @@ class Trails:
 
 class Training:
     """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry().
-    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's."""
+    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's. `before`:
+    words in front of the command."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class Training:
         pace_us: int = 2000,
         ballast: int = 0,
         gradient: int = 0,
+        before: Sequence[str] = (),
     ):
         self.hosts, self.epochs = hosts, epochs
         self.folder = Path(hosts.folder) / f"training-{time.monotonic_ns()}"
@@ -112,7 +114,7 @@ class Training:
         self.out = (self.folder / "output").open("w+")
         self.process = hosts[0].popen(
             [
-                *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
+                *(*before, str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
                 *(
                     "--shards",
                     str(SHARDS),

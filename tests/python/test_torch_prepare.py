@@ -264,7 +264,7 @@ WRONG = {
     without_step: r"step 1: optimizer.step\(\) was not called after its last batch",
     with_closure: r"SGD.step\(closure\): the batch of a step is computed once",
     twice_without_sync: r"loss.backward\(\) was called twice in one iteration",
-    too_early: r"SGD.step\(\) was called before loss.backward\(\): call it after that",
+    too_early: r"SGD.step\(\) was called before loss.backward\(\) outside no_sync\(\): ",
     second_pass: r"the batches of this epoch are over: for another pass over the data take a ",
     recorded_late: r"loader.record\(\) was called without a batch; call it before backward\(\)",
     left: r"epoch 0 was left before its end, in step 1: all members end it together",
