@@ -87,8 +87,9 @@ class PythonSession::Entered {
     if (session->inside_)
       raise(base::invalid_argument("session: called from inside one of its own calls"));
     if (session->broken_)
-      raise(base::invalid_argument(
-          "session: a collective section failed before, by another error; the session cannot continue"));
+      raise(
+          base::invalid_argument("session: a collective section failed before, by another error; "
+                                 "the session cannot continue"));
     session->inside_ = true;
   }
   ~Entered() { session_->inside_ = false; }

@@ -217,7 +217,8 @@ base::Status ElasticAgent::adopt(Link& link, proto::MemberId member) {
   if (const auto owned = watched_.find(member); options_.fixed && owned != watched_.end())
     REGROUP_RETURN_IF_ERROR(check_first_world(core_.arena(), owned->second, member));
   if (link_of(member) != nullptr)
-    return base::invalid_argument(fmt::format("member {} has joined already: a process joins a job once", member));
+    return base::invalid_argument(
+        fmt::format("member {} has joined already: a process joins a job once", member));
   const pid_t started = agent_.processes().pid_of(member);
   if (started != 0 && link.peer != 0 && link.peer != started)
     REGROUP_RETURN_IF_ERROR(watch_joined(member, link.peer));
