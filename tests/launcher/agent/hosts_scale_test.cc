@@ -32,8 +32,10 @@ using transport::run_until;
 using transport::SecureChannel;
 
 constexpr std::size_t kTimes = 8, kFewFlat = 125, kFewInTree = 375;
-constexpr double kMostGrowth = 20;  // 8, and what caches hold of few; 64 would be the square
-constexpr double kNothing = 2e-3;   // seconds: less is not compared
+// 8, and what caches hold of few: 15 alone, 21 in the best of 8 samples beside other tests (2 cores
+// of a Xeon). 64 would be the square.
+constexpr double kMostGrowth = 32;
+constexpr double kNothing = 2e-3;  // seconds: less is not compared
 // Of which the smallest counts: other programs on the same cores empty the caches, and only add to
 // it. A square would be one in each of them.
 constexpr int kSamples = 2, kMostSamples = 8;
