@@ -140,8 +140,7 @@ std::vector<Spec> elastic_options() {
       {{"checkpoint-keep"},
        "K",
        "number of newest checkpoints to keep, so that one damaged file does not lose all: 1 keeps "
-       "2 "
-       "(default: 3)",
+       "2 (default: 3)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.checkpoint.keep); }},
       {{"checkpoint-keep-every"},
        "N",

@@ -35,6 +35,10 @@ class Buffer:
     tensor: torch.Tensor
     committed: torch.Tensor
 
+    def restore(self) -> None:
+        self.tensor.copy_(self.committed)
+        self.module._buffers[self.key] = self.tensor
+
 
 class Gradient:
     """Copies gradients and buffers between a model and the arena. p.grad stays in memory of this
@@ -127,8 +131,7 @@ class Gradient:
         for p in self.parameters:
             p.grad = None
         for b in self.buffers:
-            b.tensor.copy_(b.committed)
-            b.module._buffers[b.key] = b.tensor
+            b.restore()
 
     @property
     def is_none(self) -> bool:
@@ -169,8 +172,7 @@ class Gradient:
                 )
         else:
             out.zero_()
-        b.tensor.copy_(b.committed)
-        b.module._buffers[b.key] = b.tensor
+        b.restore()
 
     @torch.no_grad()
     def take_sum(self, native) -> float | None:

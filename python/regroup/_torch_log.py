@@ -152,13 +152,13 @@ class Log:
             self._keep_old_files()  # of another run, in a folder that hosts do not share
             _replace(self._jsonl, "")
             return self._begin([])
-        _truncate(self._jsonl, at + len(row.encode()))
+        os.truncate(self._jsonl, at + len(row.encode()))
         kept = last["step"]
         row, at_csv = _find(self._csv, lambda text: _first_number(text) <= kept)
         names = next(csv.reader([_first_line(self._csv)]), [])
         if row is None or _first_number(row) != kept or names[: len(_COLUMNS)] != [*_COLUMNS]:
             return self._begin(_read(self._jsonl)[0])
-        _truncate(self._csv, at_csv + len(row.encode()))
+        os.truncate(self._csv, at_csv + len(row.encode()))
         self._csv_names, self._at = names, (at, at_csv)
         self._begin_events(last)
         return None
@@ -197,7 +197,7 @@ class Log:
         _replace(self._csv, "".join(lines))
         end = sum(len(line.encode()) for line in lines)
         last = len(lines[-1].encode()) if rows else 0
-        self._at = (_begin_of_last_line(self._jsonl), end - last)
+        self._at = (_find(self._jsonl, lambda _: True)[1], end - last)
 
     def _csv_line(self, row: Row) -> str:
         values = [row.get(name) for name in self._csv_names]
@@ -300,10 +300,6 @@ def _find(path: Path, is_wanted: Callable[[str], bool]) -> tuple[str | None, int
     return None, 0
 
 
-def _truncate(path: Path, size: int) -> None:
-    os.truncate(path, size)
-
-
 def _step_of(row: Row | None) -> float:
     return math.inf if row is None else row["step"]
 
@@ -327,11 +323,6 @@ def _csv_line(values: list[Any]) -> str:
     return out.getvalue()
 
 
-def _begin_of_last_line(path: Path) -> int:
-    data = path.read_bytes()
-    return data.rfind(b"\n", 0, max(0, len(data) - 1)) + 1
-
-
 def _append(path: Path, text: str) -> int:
     """Returns where the text begins."""
     with path.open("ab") as file:
@@ -341,7 +332,7 @@ def _append(path: Path, text: str) -> int:
 
 
 def _overwrite(path: Path, at: int, text: str) -> None:
-    """Replaces what follows `at`, which is not longer than the text."""
+    """Replaces what follows `at`."""
     with path.open("r+b") as file:
         file.seek(at)
         file.write(text.encode())

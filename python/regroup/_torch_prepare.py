@@ -82,8 +82,8 @@ class ElasticLoader:
         self._running = False  # epochs() is in use
         self._step: Step | None = None  # open, or applied last
         self._epoch: int | None = None  # whose batches are not over
-        self._shard: Shard | None = None  # that the script computes; None: a stand-in
-        self._has_computed = True  # this member has had a shard in the step
+        self._shard: Shard | None = None  # that the script computes; None: a stand-in, or none
+        self._stand_in = False  # this member has no shard in the step
         self._computing = False  # a batch was handed out, whose backward() has not ended
         self._in_loop = False  # in the body of the loop over the batches
         self._summed = True  # p.grad is that of the whole batch, or no step is open
@@ -107,7 +107,7 @@ class ElasticLoader:
     @property
     def stand_in(self) -> bool:
         """Whether the last batch is a stand-in, which counts nowhere."""
-        return self._step is not None and self._shard is None and not self._has_computed
+        return self._stand_in
 
     @property
     def sync_gradients(self) -> bool:
@@ -168,7 +168,7 @@ class ElasticLoader:
         # A member that catches up may continue in a later epoch.
         while self._begin_step():
             assert self._step is not None
-            self._has_computed = self._shard is not None
+            self._stand_in = self._shard is None
             while not self._summed:
                 yield self._next_batch()
                 self._in_loop = False

@@ -137,6 +137,7 @@ def join(
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     state = TrainingState(model, optimizers, stateful, state_bytes)
     state.check_size()
+    substeps_of_batch = max(1, len(update.substeps))
     make = partial(
         _native.Session,
         state=state,
@@ -152,14 +153,14 @@ def join(
         epochs=epochs,
         deadline=deadline,
         observer=observer,
-        substeps=max(1, len(update.substeps)),
+        substeps=substeps_of_batch,
     )
     native = leaving(lambda: explained(make))
     for one in scalers:
         # It makes its tensors in the first scale(), which a member without a shard never calls.
         one.scale(torch.zeros(()))
     files = None if log is None else Log(log, native.last_step, native.world.rank)
-    steps = epoch.batches * max(1, len(update.substeps))
+    steps = epoch.batches * substeps_of_batch
     source = Direct(dataset, collate) if loader is None else Loader(native, loader, epoch, steps)
     return Session(native, gradient, state, update, called, source, epoch, steps, progress, files)
 

@@ -1,4 +1,4 @@
-"""The files of join(log=...): a row per step, written once, whoever is rank 0."""
+"""The files of join(log=...): a row per step, written once, whichever member is rank 0."""
 
 import csv
 import json
