@@ -2,8 +2,12 @@
 #include "elastic/leaves.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <utility>
 
+#include "collective/reduce/kernels.h"
+#include "collective/reduce/publish.h"
 #include "collective/reduce/standard_arithmetic.h"
 #include "proto/canonical.h"
 
@@ -16,6 +20,67 @@ void add_into(std::span<std::byte> into, std::span<const std::byte> from) {
   const auto* b = reinterpret_cast<const T*>(from.data());
   for (std::size_t i = 0; i < into.size() / sizeof(T); ++i) a[i] = b[i] + a[i];
 }
+
+constexpr std::size_t kFoldBlock = 4096;  // bytes: stays in the L1 cache
+// A leaf of this size has left the cache before it is read again.
+constexpr std::size_t kPastCache = 16 << 20;
+
+// to = below[n-1] + (... + (below[0] + weight * values)), each operation rounded once.
+class WeightedSum {
+ public:
+  WeightedSum(std::byte* to, std::vector<const std::byte*> below, bool wide, bool past)
+      : to_(to),
+        below_(std::move(below)),
+        size_(wide ? sizeof(double) : sizeof(float)),
+        past_(past),
+        scale_(kernels_.scale[wide ? 1 : 0]),
+        combine_(kernels_.combine[accumulator(wide)][kSum]),
+        close_(kernels_.close[accumulator(wide)][kSum]) {}
+
+  // The elements from `first` on. `values` may be null: zeros.
+  void run(std::size_t first, std::size_t count, const void* values, double weight) {
+    if (below_.empty() && values != nullptr)
+      return scale_(to_ + first * size_, values, count, weight, past_);
+    const auto* from = static_cast<const std::byte*>(values);
+    for (std::size_t done = 0; done < count;) {
+      const std::size_t now = std::min(kFoldBlock / size_, count - done);
+      if (from == nullptr) {
+        std::fill_n(block_.begin(), now * size_, std::byte{0});
+      } else {
+        scale_(block_.data(), from + done * size_, now, weight, false);
+      }
+      add((first + done) * size_, now);
+      done += now;
+    }
+  }
+
+ private:
+  using Kernels = collective::reduce::Kernels;
+  static constexpr auto kSum = static_cast<std::size_t>(collective::Op::kSum);
+  static std::size_t accumulator(bool wide) {
+    using collective::reduce::Accumulator;
+    return static_cast<std::size_t>(wide ? Accumulator::kFloat64 : Accumulator::kFloat32);
+  }
+
+  // Stores the block at byte `at`, plus the sums below.
+  void add(std::size_t at, std::size_t count) {
+    std::byte* const block = block_.data();
+    if (below_.empty()) return std::copy_n(block, count * size_, to_ + at), void();
+    for (std::size_t i = 0; i + 1 < below_.size(); ++i)
+      combine_(block, below_[i] + at, block, count);
+    close_(to_ + at, below_.back() + at, block, count, 1, past_);
+  }
+
+  const Kernels& kernels_ = collective::reduce::kernels_of(collective::reduce::best_simd());
+  std::byte* const to_;
+  const std::vector<const std::byte*> below_;
+  const std::size_t size_;
+  const bool past_;
+  const Kernels::Scale scale_;
+  const Kernels::Combine combine_;
+  const Kernels::Close close_;
+  alignas(collective::reduce::kCacheLine) std::array<std::byte, kFoldBlock> block_;
+};
 
 }  // namespace
 
@@ -31,6 +96,7 @@ void Leaves::begin(proto::Step step) {
     seal_word(b).store(0, std::memory_order_release);
   tree_nodes_.clear();
   filling_.reset();
+  filled_.clear();
   step_ = step;
 }
 
@@ -71,10 +137,50 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
   return arena_->buffer(slot_, filling_->buffer);
 }
 
+std::vector<Leaves::TreeNode> Leaves::siblings_of(proto::Interval* node) const {
+  std::vector<TreeNode> out;
+  for (auto left = tree_nodes_.rbegin(); left != tree_nodes_.rend(); ++left) {
+    if (left->leaves.begin >= node->begin) continue;
+    const proto::Interval parent{left->leaves.begin, node->end};
+    if (left->leaves.end != node->begin ||
+        proto::canonical_parent(arena_->spec().shards, left->leaves) != parent)
+      break;
+    out.push_back(*left);
+    *node = parent;
+  }
+  return out;
+}
+
+void Leaves::fill(std::span<const GradientPart> parts) {
+  assert(filling_ && filled_.empty());
+  filled_ = siblings_of(&filling_->leaves);
+  std::vector<const std::byte*> below;
+  for (const TreeNode& node : filled_) below.push_back(arena_->buffer(slot_, node.buffer).data());
+  const std::span<std::byte> out = arena_->buffer(slot_, filling_->buffer);
+  const bool past = collective::reduce::passes_cache(collective::reduce::Stores::kStream) &&
+                    out.size() >= kPastCache;
+  const collective::reduce::StandardArithmetic arithmetic;
+  WeightedSum sum(out.data(), std::move(below), dtype_ == collective::Dtype::kFloat64, past);
+  std::uint64_t at = 0;
+  for (const GradientPart& part : parts) {
+    sum.run(at, part.begin - at, nullptr, 1);
+    sum.run(part.begin, part.count, part.values, part.weight);
+    at = part.begin + part.count;
+  }
+  sum.run(at, arena_->spec().elements - at, nullptr, 1);
+  if (past) collective::reduce::complete_stores();
+}
+
+void Leaves::withdraw(const TreeNode& node) {
+  seal_word(node.buffer).store(0, std::memory_order_release);
+  std::erase_if(tree_nodes_, [&](const TreeNode& each) { return each.buffer == node.buffer; });
+}
+
 void Leaves::seal() {
   assert(filling_);
   seal_word(filling_->buffer)
       .store(proto::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
+  for (const TreeNode& node : std::exchange(filled_, {})) withdraw(node);
   tree_nodes_.insert(
       std::find_if(tree_nodes_.begin(), tree_nodes_.end(),
                    [&](const TreeNode& n) { return n.leaves.begin > filling_->leaves.begin; }),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective/tree_reducer.h"
+#include "regroup/session.h"
 #include "shmem/arena.h"
 
 namespace regroup::elastic {
@@ -24,6 +25,10 @@ class Leaves {
   // Returns a buffer for `leaf`. May fold two siblings or, if none can be folded, drop a sealed
   // sum, whose leaves must then be computed again.
   [[nodiscard]] std::span<std::byte> acquire(std::uint32_t leaf);
+  // Fills the buffer acquired last with the parts, which ascend and do not overlap, and zeros
+  // elsewhere; adds the sealed sums of this member that, one after the other, are its siblings.
+  // These stay sealed until seal(), so that nothing is lost if the member is killed meanwhile.
+  void fill(std::span<const GradientPart> parts);
   // Seals the buffer acquired last, which is complete. The caller then rings the doorbells.
   void seal();
 
@@ -33,9 +38,13 @@ class Leaves {
     std::uint32_t buffer;
   };
   [[nodiscard]] std::optional<std::uint32_t> free_buffer() const;
+  // The sealed nodes that end where `node` begins and are its sibling, that of their parent, and so
+  // on; the node over all of them.
+  [[nodiscard]] std::vector<TreeNode> siblings_of(proto::Interval* node) const;
   [[nodiscard]] bool fold_one();
   void drop_last();
   void add(std::uint32_t into, std::uint32_t from);
+  void withdraw(const TreeNode& node);
   [[nodiscard]] std::atomic<std::uint64_t>& seal_word(std::uint32_t buffer) const;
 
   shmem::Arena* const arena_;
@@ -44,6 +53,7 @@ class Leaves {
   proto::Step step_ = 0;
   std::vector<TreeNode> tree_nodes_;  // sealed, by first leaf
   std::optional<TreeNode> filling_;
+  std::vector<TreeNode> filled_;  // what fill() has added to it
 };
 
 // The largest sealed sums of `step` that together cover every leaf owned on this host, each in its

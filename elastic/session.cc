@@ -188,6 +188,7 @@ Shard Session::Impl::make_shard(std::uint32_t leaf) {
   Shard shard = shard_of(applied_ + 1, leaf);
   shard.gradient = leaves_.acquire(leaf);
   filling_ = true;
+  filled_ = false;
   return shard;
 }
 
@@ -211,6 +212,24 @@ std::vector<Shard> Session::Impl::planned_shards(Step step) const {
     if (!shard.samples.empty()) out.push_back(std::move(shard));
   }
   return out;
+}
+
+Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
+  if (!filling_ || filled_)
+    return base::invalid_argument("fill_gradient() called without a shard that is to be filled");
+  std::uint64_t end = 0;
+  for (const GradientPart& part : parts) {
+    if (part.begin < end || part.begin > options_.elements ||
+        part.count > options_.elements - part.begin)
+      return base::invalid_argument(
+          fmt::format("fill_gradient: expected ascending parts of {} elements, got {} from {} on "
+                      "after {}",
+                      options_.elements, part.count, part.begin, end));
+    end = part.begin + part.count;
+  }
+  leaves_.fill(parts);
+  filled_ = true;
+  return {};
 }
 
 void Session::Impl::seal_filled() {
@@ -392,6 +411,11 @@ Result<std::optional<StepInfo>> Session::next_step() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("next_step"));
   return impl_->next_step();
 }
+Status Session::fill_gradient(std::span<const GradientPart> parts) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("fill_gradient"));
+  return impl_->fill_gradient(parts);
+}
+
 Result<std::optional<Shard>> Session::next_shard() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("next_shard"));
   return impl_->next_shard();

@@ -32,6 +32,7 @@ class Session::Impl {
   [[nodiscard]] base::Status enter();
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
+  [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
   [[nodiscard]] std::vector<Shard> planned_shards(proto::Step step) const;
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
@@ -140,6 +141,7 @@ class Session::Impl {
   std::optional<Step> last_state_step_;  // argument of keep_last_state()
   bool loop_left_ = false;               // leave_loop() was called
   bool filling_ = false;                 // the caller fills a leaf
+  bool filled_ = false;                  // fill_gradient() has
   Step applied_ = 0;                     // last step applied to the caller's state
   Step begun_ = 0;                       // applied_ when this member entered its first World
   unsigned sections_ = 0;                // number of sections committed after applied_

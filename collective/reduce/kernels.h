@@ -32,6 +32,8 @@ struct Kernels {
   // Between a 16-bit float and float32; narrow() rounds to nearest even. No overlap.
   using Widen = void (*)(float* to, const void* from, std::size_t count);
   using Narrow = void (*)(void* to, const float* from, std::size_t count);
+  // to = values * factor, which is rounded to the type first. No overlap. `past` as in Close.
+  using Scale = void (*)(void* to, const void* values, std::size_t count, double factor, bool past);
   // memcpy() of data that another core has just written, by loads and stores: `rep movsb`, which C
   // libraries use for large sizes, leaves such lines in the other core's cache
   // (docs/design/bounce_buffers.md).
@@ -43,6 +45,7 @@ struct Kernels {
   Finish finish[kAccumulators];
   Widen widen[2];  // float16, bfloat16
   Narrow narrow[2];
+  Scale scale[2];  // float32, float64
   Copy copy;
 };
 

@@ -92,6 +92,14 @@ struct Shard {
   std::uint64_t seed = 0;
 };
 
+// A run of elements of a shard's gradient, in Session::fill_gradient(): `values` times `weight`.
+struct GradientPart {
+  std::uint64_t begin = 0;       // first element of Shard::gradient
+  std::uint64_t count = 0;       // elements
+  const void* values = nullptr;  // `count` values of Options::dtype, of any alignment; null: zeros
+  double weight = 1;             // rounded to Options::dtype
+};
+
 // The World of this process. For a learner that is not yet in a World: the newest World of the
 // other members, with `rank` equal to `size`; generation 0 if there is none.
 struct WorldInfo {
@@ -144,6 +152,13 @@ class Session {
   // all members have voted and this one has committed the step: every later World keeps it. Waits
   // for other members; regroups if one is lost.
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
+  // Fills the gradient of the shard that next_shard() returned last, instead of the caller. Each
+  // element is its value times the weight, rounded once; it is 0 where no part is. It costs less
+  // than filling Shard::gradient, since it adds this member's sums of the shards before in the same
+  // pass. Shard::gradient is undefined afterwards; no values may be in it. Does not block.
+  // kInvalidArgument: no shard is to be filled, or it has been; the parts overlap, do not ascend or
+  // end after Options::elements. Nothing has changed then.
+  [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
   // Returns the shards of `step` that this member is to compute if its World stays as it is, by
   // leaf and without their gradients, so that the caller can load data in advance. Of the open
   // step: those that are not sealed yet, which include the one that next_shard() returned last. A
@@ -220,8 +235,8 @@ class Session {
 
 namespace regroup {
 
-using elastic::default_fingerprint, elastic::Session, elastic::Shard, elastic::StepEvent,
-    elastic::StepInfo, elastic::WorldInfo;
+using elastic::default_fingerprint, elastic::GradientPart, elastic::Session, elastic::Shard,
+    elastic::StepEvent, elastic::StepInfo, elastic::WorldInfo;
 using SessionOptions = elastic::Options;
 
 }  // namespace regroup

@@ -88,6 +88,35 @@ TEST_F(SessionTest, PlansTheShardsThatItReturnsLater) {
   }
 }
 
+TEST_F(SessionTest, FillsAGradientFromWeightedParts) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  const std::vector<float> values(weights_.size(), 3.0F);
+  const std::vector<GradientPart> parts = {{1, 2, values.data(), 0.25}, {5, 3, values.data(), 1}};
+  ASSERT_TRUE((*session)->next_step().ok());
+  EXPECT_EQ((*session)->fill_gradient(parts).message(),
+            "fill_gradient() called without a shard that is to be filled");
+  for (auto shard = (*session)->next_shard(); *shard; shard = (*session)->next_shard()) {
+    const std::vector<std::vector<GradientPart>> wrong = {
+        {{0, 9, values.data(), 1}},
+        {{9, 0, values.data(), 1}},
+        {{1, ~0ULL, values.data(), 1}},
+        {{4, 2, values.data(), 1}, {5, 1, values.data(), 1}},
+    };
+    for (const auto& each : wrong)
+      EXPECT_EQ((*session)->fill_gradient(each).code(), base::Code::kInvalidArgument);
+    ASSERT_TRUE((*session)->fill_gradient(parts).ok());
+    EXPECT_EQ((*session)->fill_gradient(parts).message(),
+              "fill_gradient() called without a shard that is to be filled");
+  }
+  EXPECT_FALSE((*session)->fill_gradient(parts).ok());
+  auto sum = (*session)->commit();
+  ASSERT_TRUE(sum.ok());
+  const std::span got(reinterpret_cast<const float*>(sum->data()), weights_.size());
+  EXPECT_EQ(std::vector<float>(got.begin(), got.end()),
+            (std::vector<float>{0, 3, 3, 0, 0, 12, 12, 12}));  // of four shards
+}
+
 TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());

@@ -115,6 +115,33 @@ TEST_P(Kernel, ConvertsEveryFloat16) {
   }
 }
 
+template <class T>
+void expect_scaled(reduce::Kernels::Scale scale) {
+  constexpr double kFactor = 1.0 / 3;
+  constexpr std::size_t kCount = 400;
+  alignas(64) T values[kCount + 1];
+  for (std::size_t i = 0; i <= kCount; ++i) values[i] = static_cast<T>(i) * T{0.7} - T{90};
+  for (const bool past : {false, true}) {
+    for (const std::size_t skew : {0, 1}) {
+      for (const std::size_t count : {0, 1, 63, 64, 65, 399}) {
+        alignas(64) T to[kCount + 1];
+        std::fill(std::begin(to), std::end(to), T{-1});
+        scale(to + skew, values + 1 - skew, count, kFactor, past);
+        if (past) reduce::complete_stores();
+        for (std::size_t i = 0; i < count; ++i)
+          ASSERT_EQ(to[skew + i], values[1 - skew + i] * static_cast<T>(kFactor));
+        ASSERT_EQ(to[skew + count], T{-1});
+      }
+    }
+  }
+}
+
+TEST_P(Kernel, ScalesAnyLengthByTheRoundedFactorAndNothingBeyond) {
+  const reduce::Kernels& kernels = reduce::kernels_of(GetParam());
+  expect_scaled<float>(kernels.scale[0]);
+  expect_scaled<double>(kernels.scale[1]);
+}
+
 TEST_P(Kernel, CopiesAnyLengthAtAnyAlignmentAndNothingBeyond) {
   const reduce::Kernels& kernels = reduce::kernels_of(GetParam());
   const Bytes from = make_leaf(Dtype::kUint8, 2000, 5, true);
