@@ -92,6 +92,7 @@ void bind_session(nb::module_& module) {
       .def("next_step", &PythonSession::next_step)
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
+      .def("fill_gradient", &PythonSession::fill_gradient, "parts"_a)
       .def("planned_shards", &PythonSession::planned_shards, "step"_a)
       .def("shard_of", &PythonSession::shard_of, "step"_a, "leaf"_a)
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })

@@ -165,6 +165,14 @@ std::optional<PythonShard> PythonSession::next_shard(nb::handle self) {
                      shard->seed};
 }
 
+void PythonSession::fill_gradient(const std::vector<Part>& parts) {
+  std::vector<elastic::GradientPart> own;
+  own.reserve(parts.size());
+  for (const auto& [begin, count, address, weight] : parts)
+    own.push_back({begin, count, reinterpret_cast<const void*>(address), weight});
+  check(blocking([&] { return session_->fill_gradient(own); }));
+}
+
 std::vector<PythonSession::Planned> PythonSession::planned_shards(proto::Step step) {
   check_thread();
   std::vector<Planned> out;

@@ -68,6 +68,9 @@ class PythonSession {
   [[nodiscard]] Planned shard_of(proto::Step step, std::uint32_t leaf) const;
   // `self`: this object in Python, which the returned memory keeps alive.
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
+  // First element, number of elements, address (0: zeros), weight.
+  using Part = std::tuple<std::uint64_t, std::uint64_t, std::uintptr_t, double>;
+  void fill_gradient(const std::vector<Part>& parts);
   [[nodiscard]] nb::object commit(nb::handle self);
   void commit_into(nb::handle object);
   // Returns tuples (name, first byte, memory).

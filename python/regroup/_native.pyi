@@ -115,6 +115,10 @@ class Session:
     ) -> None: ...
     def next_step(self) -> StepInfo | None: ...
     def next_shard(self) -> Shard | None: ...
+    def fill_gradient(self, parts: list[tuple[int, int, int, float]]) -> None:
+        """Fills the gradient of the shard that next_shard() returned last. parts: first element,
+        number of elements, address of as many contiguous values of the session's dtype (0: zeros),
+        which are multiplied by weight. Ascending; elements of no part are 0."""
     def planned_shards(self, step: int) -> list[tuple[int, int, list[int]]]:
         """Leaf, seed and samples of each shard of `step` that this member is to compute if its
         world stays as it is."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from regroup import _torch_nan
+from regroup import _native, _torch_nan
 from regroup._errors import Refused
 
 _LINE = 16  # elements: 64 bytes of float32
@@ -42,7 +42,8 @@ class Buffer:
 
 class Gradient:
     """Copies gradients and buffers between a model and the arena. p.grad stays in memory of this
-    process."""
+    process. A leaf is written by one call of the session, which sums it with the leaves before in
+    the same pass over the memory."""
 
     def __init__(
         self, model: torch.nn.Module, nan: _torch_nan.Policy = "ignore", scaled: bool = False
@@ -64,24 +65,35 @@ class Gradient:
         self._layout()
         self._sum = torch.zeros(self.elements, dtype=self.dtype)
         self._sums = self._split(self._sum)
-        self._leaves: dict[int, tuple[list[torch.Tensor], torch.Tensor]] = {}
-        self._scale = 1.0
+        # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
+        self._rest = torch.zeros(self.elements - self._gradients, dtype=self.dtype)
+        self._changes = self._split(self._rest, self._gradients)
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
-        gaps: list[int] = []
         end = 0
-        for tensor in [*self.parameters, *(b.tensor for b in self.buffers)]:
+
+        def place(tensor: torch.Tensor) -> None:
+            nonlocal end
             self._places.append((end, tensor.shape))
-            used = end + tensor.numel()
-            end = used + -used % _LINE
-            gaps += range(used, end)
-        self._gaps = torch.tensor(gaps, dtype=torch.int64)
+            end += tensor.numel()
+            end += -end % _LINE
+
+        for p in self.parameters:
+            place(p)
+        self._gradients = end
+        for b in self.buffers:
+            place(b.tensor)
         self._flags = end  # one per parameter, then marks, loss and "was recorded"
         self.elements = end + len(self.parameters) + _torch_nan.ELEMENTS + 2
 
-    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        return [flat[begin : begin + shape.numel()].view(shape) for begin, shape in self._places]
+    def _split(self, flat: torch.Tensor, first: int = 0) -> list[torch.Tensor]:
+        """Returns views of the gradients and buffers in `flat`, the elements from `first` on."""
+        return [
+            flat[begin - first : begin - first + shape.numel()].view(shape)
+            for begin, shape in self._places
+            if begin >= first
+        ]
 
     def begin_shard(self) -> None:
         """To be called before user code computes a shard: clears the gradients and remembers the
@@ -93,38 +105,58 @@ class Gradient:
 
     @torch.no_grad()
     def harvest(
-        self, number: int, leaf: memoryview, weight: float, last: bool, loss: float | None
+        self,
+        native: _native.Session,
+        number: int,
+        weight: float,
+        last: bool,
+        loss: float | None,
     ) -> None:
-        """Fills `leaf`, that of shard `number`, completely from p.grad and the buffers, then
-        restores both to what they were.
+        """Fills the leaf of shard `number`, which the session has handed out last, from p.grad and
+        the buffers, then restores both to what they were.
 
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
         """
-        flat = torch.frombuffer(leaf, dtype=self.dtype)
-        views, flags = self._views_of(flat)
-        flat.index_fill_(0, self._gaps, 0)
-        flags.zero_()
-        for i, p in enumerate(self.parameters):
+        rest, flags = self._rest, self._rest[self._flags - self._gradients :]
+        gradients, parts, present = [], [], []
+        for p, (begin, shape) in zip(self.parameters, self._places, strict=False):
+            present.append(0.0 if p.grad is None else 1.0)
             if p.grad is None:
-                views[i].zero_()
                 continue
-            flags[i] = 1
-            _weighted(p.grad.detach(), weight, views[i])
+            gradient = self._packed(p.grad.detach())
+            gradients.append(gradient)
+            parts.append((begin, shape.numel(), gradient.data_ptr(), weight))
             p.grad = None
-        for b, view in zip(self.buffers, views[len(self.parameters) :], strict=True):
-            self._harvest_buffer(b, weight, last, view)
-        if loss is not None:
-            flags[-2:] = torch.tensor([loss * weight, 1.0], dtype=self.dtype)
-        watched = self._nan != "ignore" and not self._scaled  # takes a pass over the gradient
-        bad = loss is not None and not math.isfinite(loss)
-        if bad or (watched and not _torch_nan.is_finite(flat[: self._flags])):
-            _torch_nan.mark(self._marks_in(flags), number, self._nan)
+        for b, change in zip(self.buffers, self._changes, strict=True):
+            self._harvest_buffer(b, weight, last, change)
+        section = [0.0] * _torch_nan.ELEMENTS
+        if self._is_bad(gradients, loss):
+            _torch_nan.mark(section, number, self._nan)
+        recorded = [0.0, 0.0] if loss is None else [loss * weight, 1.0]
+        flags.copy_(torch.tensor([*present, *section, *recorded], dtype=self.dtype))
         for name, p in self._frozen:
             if p.requires_grad:
                 raise Refused(
                     f"{name} requires a gradient now, but did not when join() was called",
                     "invalid argument",
                 )
+        parts.append((self._gradients, rest.numel(), rest.data_ptr(), 1.0))
+        native.fill_gradient(parts)
+
+    def _packed(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Returns the gradient in the order of its elements and in the dtype of a leaf."""
+        if gradient.layout != torch.strided:
+            gradient = gradient.to_dense()
+        return gradient.to(self.dtype).contiguous()
+
+    def _is_bad(self, gradients: list[torch.Tensor], loss: float | None) -> bool:
+        """Whether the loss or a value of the shard is not finite. Looks at the values only if
+        `nan` asks for it, since that takes a pass over them."""
+        if loss is not None and not math.isfinite(loss):
+            return True
+        if self._nan == "ignore" or self._scaled:
+            return False
+        return not all(map(_torch_nan.is_finite, [*gradients, *self._changes]))
 
     def discard(self) -> None:
         """Undoes what a batch has changed since begin_shard()."""
@@ -147,13 +179,6 @@ class Gradient:
         begin = len(self.parameters)
         return flags[begin : begin + _torch_nan.ELEMENTS]
 
-    def _views_of(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Returns views of the parts of a leaf. They are cached: the arena has few leaf buffers."""
-        at = flat.data_ptr()
-        if at not in self._leaves:
-            self._leaves[at] = (self._split(flat), flat[self._flags :])
-        return self._leaves[at]
-
     def _harvest_buffer(self, b: Buffer, weight: float, last: bool, out: torch.Tensor) -> None:
         now = b.module._buffers[b.key]
         if now is None or now.shape != b.tensor.shape or now.dtype != b.tensor.dtype:
@@ -175,7 +200,7 @@ class Gradient:
         b.restore()
 
     @torch.no_grad()
-    def take_sum(self, native) -> float | None:
+    def take_sum(self, native: _native.Session) -> float | None:
         """Fills p.grad and the buffers from the sum of all leaves and returns the loss. Changes no
         parameter: the caller's optimizer does. The step is committed before, when
         native.next_shard() has returned None.
@@ -198,15 +223,6 @@ class Gradient:
             else:
                 b.tensor.copy_(b.tensor.to(torch.int64).add_(total.to(torch.int64)))
         return flags[-2] if flags[-1] else None
-
-
-def _weighted(gradient: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-    if gradient.layout != torch.strided:
-        gradient = gradient.to_dense()
-    if gradient.dtype == out.dtype:
-        torch.mul(gradient, weight, out=out)
-    else:
-        out.copy_(gradient).mul_(weight)
 
 
 def _buffers_of(model: torch.nn.Module) -> list[Buffer]:

@@ -39,7 +39,7 @@ class NotFinite:
         return f"the {what} in shards {where}" if known else f"the {what} in {self.count} shards"
 
 
-def mark(section: torch.Tensor, leaf: int, policy: Policy) -> None:
+def mark(section: list[float], leaf: int, policy: Policy) -> None:
     """Marks the shard in the section of its leaf, which holds zeros."""
     section[leaf % _SLOTS] = 1
     section[_SLOTS + leaf % _SLOTS] = leaf // _SLOTS

@@ -644,7 +644,7 @@ class Step:
         session = self._session
         last = shard.leaf == session._shards - 1
         weight = len(shard.samples) / self.samples
-        session._gradient.harvest(shard.leaf, shard.gradient, weight, last, self._recorded)
+        session._gradient.harvest(session._native, shard.leaf, weight, last, self._recorded)
 
     def _begin_stand_in(self) -> Any:
         """Returns a small batch of samples that another member computes."""
