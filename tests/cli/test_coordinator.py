@@ -17,11 +17,22 @@ def wait_for_members(regroup, count: int, without: int | None = None) -> list[in
     return until(there, f"{count} members")
 
 
+def wait_until_it_trains_in(regroup, generation: int) -> None:
+    """A step that was begun in that generation is committed, so all members and agents have it."""
+
+    def trains() -> bool:
+        now = status(regroup)
+        return now.get("generation") == generation and now["step"] > now["resume_step"] + 1
+
+    until(trains, f"a step of generation {generation}")
+
+
 def test_target_and_sentences_survive_the_coordinator(regroup, member):
     job = regroup.start(*QUICK, "--initial-size", "2", member, "1000000", "5")
     job.wait_out("^step 5 ")
     assert regroup.control("resize", "3").returncode == 0
     wait_for_members(regroup, 3)
+    wait_until_it_trains_in(regroup, 2)
     before = status(regroup)
     os.kill(job.coordinator, signal.SIGKILL)
     job.wait_err("incarnation 2 of the coordinator continues with generation 2")
@@ -74,6 +85,7 @@ def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(
     job.wait_err("generation 1: 4 members")
     assert regroup.control("resize", "3").returncode == 0
     wait_for_members(regroup, 3)
+    wait_until_it_trains_in(regroup, 2)
     os.kill(job.coordinator, signal.SIGKILL)
     job.wait_err("incarnation 2 of the coordinator continues")
     assert status(regroup)["target"] == 3
