@@ -17,7 +17,8 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::chrono::seconds kLinger(2);
+// From the end of a session to SIGKILL: as membership::kExitGrace, an interpreter may need seconds.
+constexpr std::chrono::seconds kLinger(10);
 constexpr std::chrono::seconds kTeardown(1);  // most killed processes end sooner
 constexpr std::size_t kMostLinks = 4 * proto::kMaxSlots;
 constexpr int kNotStarted = 127;

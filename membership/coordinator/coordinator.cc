@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "membership/coordinator/loss.h"
+
 namespace regroup::membership {
 
 Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation,
@@ -149,7 +151,7 @@ MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool al
   if (launched || (alive && world_.generation > 0)) return r;
   r.move_to(MemberState::kGone);
   r.set_ended_by(EndedBy::kCoordinator);
-  r.kill_at = now_ + std::chrono::seconds(1);  // unless it is reaped before
+  r.kill_at = now_ + kExitGrace;  // unless it is reaped before
   return r;
 }
 

@@ -31,6 +31,7 @@
 
 #include "membership/coordinator/coordinator.h"
 #include "membership/coordinator/job_end.h"
+#include "membership/coordinator/loss.h"
 #include "membership/coordinator/next_world.h"
 
 namespace regroup::membership {
@@ -97,7 +98,7 @@ void Coordinator::end_hello() {
   launch_.adopt_joined(now_, size_.target());
   for (auto& [id, r] : members_.edit_all()) {
     const bool ending = r.state == MemberState::kLost && !r.reaped() && !r.finished;
-    if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
+    if (ending && !r.kill_at) r.kill_at = now_ + kExitGrace;
     // The incarnation that journaled this may have died before it sent the Notice.
     if (r.state == MemberState::kDraining && !r.drained)
       outbox_.send(r.slot_id.node, proto::Notice{id});

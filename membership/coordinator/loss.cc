@@ -79,7 +79,7 @@ bool mark_dead(base::TimePoint now, MemberInfo* member) {
   const bool counted_on = member->counted_on();
   member->move_to(member->in_world() ? MemberState::kLost : MemberState::kGone);
   member->since = now;
-  if (!member->reaped() && !member->finished) member->kill_at = now + std::chrono::seconds(1);
+  if (!member->reaped() && !member->finished) member->kill_at = now + kExitGrace;
   return counted_on;
 }
 

@@ -93,7 +93,7 @@ TEST(Loss, ADeadMemberStaysInItsWorldAndItsProcessIsKilled) {
   EXPECT_TRUE(mark_dead(kLossTime, &active));
   EXPECT_EQ(active.state, MemberState::kLost);
   EXPECT_EQ(active.since, kLossTime);
-  EXPECT_EQ(active.kill_at, kLossTime + seconds(1));
+  EXPECT_EQ(active.kill_at, kLossTime + kExitGrace);
   MemberInfo warm = member_in(MemberState::kWarm);
   warm.status = 1;
   EXPECT_TRUE(mark_dead(kLossTime, &warm));
