@@ -11,8 +11,8 @@ from pathlib import Path
 from hosts import Host, Hosts
 from training import BIN, Training, kill, processes
 
-EPOCHS = 12
-LIMIT_S = 180
+EPOCHS = 36  # more than all attacks take, on slow cores too; then the members hurry
+LIMIT_S = 420
 WRAPPER = """#!/bin/sh
 cd {folder} || exit 1
 if [ "$(hostname)" = node2 ]; then
@@ -68,6 +68,15 @@ class Plan:
         regroup = shlex.quote(str(BIN / "regroup"))
         wrapper.write_text(WRAPPER.format(folder=self.folder, program=words, regroup=regroup))
         wrapper.chmod(0o755)
+
+    def hold(self, ranks: Sequence[int]) -> Path:
+        """A folder with a file for each of these ranks: who attacks first stays until they are
+        gone."""
+        folder = self.folder / "done" / f"{self.names[0]}.hold"
+        folder.mkdir()
+        for rank in ranks:
+            (folder / str(rank)).touch()
+        return folder
 
     def answers(self) -> dict[str, str]:
         """Of those that came to their state; the others get another life."""

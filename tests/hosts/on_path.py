@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LIMIT_S = 12.0
+LIMIT_S = 60.0
 LATER_S = 3.0
 
 
@@ -122,9 +122,9 @@ def stand_between(
 ) -> str:
     """The answer."""
     kind, direction = what.split(".")
-    listener.settimeout(20)
+    listener.settimeout(60)
     try:
-        between = Between(listener.accept()[0], socket.create_connection(controller, 5))
+        between = Between(listener.accept()[0], socket.create_connection(controller, 20))
         if state == "tape":
             return tape(between, foreign)
         if not come_to(state, between):

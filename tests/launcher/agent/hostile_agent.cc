@@ -9,13 +9,14 @@
 //          were)
 //   WHAT   an attack (hostile_attacks.cc)
 //   RESULT a file: "closed", "open", or "never" if STATE was not reached; in RESULT.gathered how
-//   many
-//          fences it was in, and the bytes that came of the first
+//          many fences it was in, and the bytes that came of the first; while the folder
+//          RESULT.hold has files, the link stays open
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -100,16 +101,22 @@ bool has_come(Until what, const Wire& wire) {
   return wire.taken && (what == Until::kTaken || !wire.gathered.empty());
 }
 
-std::string attack(std::string_view state, std::string_view what, Wire& wire) {
+bool is_held(const std::filesystem::path& hold) {
+  std::error_code none;
+  return std::filesystem::directory_iterator(hold, none) != std::filesystem::directory_iterator();
+}
+
+std::string attack(std::string_view state, std::string_view what, Wire& wire,
+                   const std::filesystem::path& hold) {
   if (!come_to(state, wire)) return "never";
   const Attack* const row = find_attack(what);
   if (row == nullptr) return "unknown";
   row->say(wire);
   if (row->until != Until::kClosed) wire.say(StreamData{1, false, Bytes(1, std::byte{'\n'})});
   auto end = Clock::now() + kAnswer;
-  for (bool settling = false; wire.open() && Clock::now() < end;) {
+  for (bool settling = false; wire.open() && (Clock::now() < end || is_held(hold));) {
     wire.say(Heartbeat{});
-    const auto heard = wire.hear(std::min(end, Clock::now() + kHeartbeatInterval));
+    const auto heard = wire.hear(Clock::now() + kHeartbeatInterval);
     if (heard && std::holds_alternative<EndHost>(*heard))
       wire.say(Done{});  // the job was not harmed
     if (!settling && has_come(row->until, wire)) {
@@ -127,8 +134,8 @@ int main(int argc, char** argv) {
   using namespace regroup::agent;
   if (argc != 11) return 2;
   auto wire = connect(argv + 6);  // behind STATE WHAT RESULT REGROUP --node-agent
-  const std::string result = wire ? attack(argv[1], argv[2], *wire) : "never";
   const std::string path = argv[3];
+  const std::string result = wire ? attack(argv[1], argv[2], *wire, path + ".hold") : "never";
   if (wire && !wire->gathered.empty())
     std::ofstream(path + ".gathered")
         << wire->gathered.size() << ' ' << wire->gathered.front().size();

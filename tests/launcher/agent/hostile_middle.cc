@@ -5,7 +5,7 @@
 //   STATE  heard (the agent below has said something), round (a Revoke)
 //   WHAT   the rows of kAttacks
 //   RESULT a file: what became of the link to the controller, "closed", or "open" three seconds
-//   later, and after twenty where it should be closed
+//   later, and after sixty where it should be closed
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@
 namespace regroup::agent {
 namespace {
 
-constexpr std::chrono::seconds kFirst{10}, kOpen{3}, kClosed{20};
+constexpr std::chrono::seconds kFirst{20}, kOpen{3}, kClosed{60};
 
 // How it was called.
 struct Call {

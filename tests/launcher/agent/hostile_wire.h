@@ -22,7 +22,7 @@ namespace regroup::agent {
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
-inline constexpr std::chrono::seconds kTimeout{20}, kAnswer{20}, kFirst{10};
+inline constexpr std::chrono::seconds kTimeout{60}, kAnswer{60}, kFirst{20};
 inline constexpr std::size_t kPart = 512 << 10;
 
 // One link, without any of the limits of SecureChannel.

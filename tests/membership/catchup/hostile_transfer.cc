@@ -23,7 +23,7 @@
 namespace regroup::catchup {
 namespace {
 
-constexpr std::chrono::seconds kFirst{10}, kAnswer{20};
+constexpr std::chrono::seconds kFirst{20}, kAnswer{60};
 constexpr std::chrono::seconds kStays{12};  // beyond what an agent waits for a request
 
 using transport::SecureChannel;
