@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from hosts import ROOT, Host, Hosts, until
-from training import BIN, WHERE, Start, kill, left_on, processes
+from training import BIN, WHERE, Start, agent_of, kill, left_on, processes
 
 PYTHON = str(ROOT / ".venv/bin/python")
 UNHEARD = "host {}: neither its agent nor its members are heard any more"
+# Of a shard, so that what a test does meets a job that trains, however late it is; each hurries
+# once it has seen what it waits for. The others wait for hosts that come back.
+PACE_US = 50_000
+LONG_PACE_US = 300_000
 
 
 def test_six_members_on_three_hosts(hosts: Hosts, start: Start, undisturbed: str):
@@ -27,17 +31,20 @@ def test_six_members_on_three_hosts(hosts: Hosts, start: Start, undisturbed: str
 
 
 def test_a_member_dies_and_is_replaced(hosts: Hosts, start: Start, undisturbed: str):
-    job = start()
-    job.reach(20)
+    job = start(pace_us=PACE_US)
+    job.reach(10)
     kill(processes(hosts[1], "chaos_member")[:1])
+    job.until_lost(6, 5)
+    job.until_said("-> 6 members", 60)
+    job.hurry()
     job.expect_weights(undisturbed)
-    assert "6 -> 5 members" in job.text()
 
 
 def test_all_members_of_a_host_die_at_once(hosts: Hosts, start: Start, undisturbed: str):
-    job = start()
-    job.reach(20)
+    job = start(pace_us=PACE_US)
+    job.reach(10)
     kill(processes(hosts[2], "chaos_member"))
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
@@ -45,10 +52,10 @@ def test_all_members_of_a_host_die_at_once(hosts: Hosts, start: Start, undisturb
 def test_an_agent_dies_and_its_host_comes_back(
     hosts: Hosts, start: Start, undisturbed: str, host: int
 ):
-    job = start(pace_us=100_000)
-    job.reach(10)
-    kill(processes(hosts[host], "regroup-agent")[-1:])
-    job.until_said("its host was lost): 6 -> 4 members", 20)
+    job = start(pace_us=LONG_PACE_US)
+    job.reach(5)
+    kill(agent_of(hosts[host]))
+    job.until_said("its host was lost): 6 -> 4 members", 60)
     job.until_said("-> 6 members", 60)
     job.hurry()
     job.expect_weights(undisturbed)
@@ -58,11 +65,12 @@ def test_an_agent_dies_and_its_host_comes_back(
 def test_a_coordinator_dies_and_the_job_goes_on_in_its_generation(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start()
-    job.reach(20)
+    job = start(pace_us=PACE_US)
+    job.reach(10)
     kill(processes(hosts[0], "regroup-coord"))
+    job.until_said("incarnation 2 of the coordinator continues with generation 1", 60)
+    job.hurry()
     job.expect_weights(undisturbed)
-    assert "incarnation 2 of the coordinator continues with generation 1" in job.text()
 
 
 def slow_ssh(hosts: Hosts, host: Host, seconds: float) -> str:
@@ -80,13 +88,12 @@ def test_a_coordinator_dies_twice_before_the_agents_have_come(
     """They come after more than the usual 5 s."""
     slow = ("--ssh-command", slow_ssh(hosts, hosts[2], 6))
     job = start(WHERE, "6:6", *slow)
-    first = until(lambda: processes(hosts[0], "regroup-coord"), "a coordinator", 10)
+    first = until(lambda: processes(hosts[0], "regroup-coord"), "a coordinator")
     kill(first)
     kill(
         until(
             lambda: sorted({*processes(hosts[0], "regroup-coord")} - {*first}),
             "another coordinator",
-            10,
         )
     )
     assert not processes(hosts[2], "regroup-agent"), "it has come already"
@@ -95,16 +102,18 @@ def test_a_coordinator_dies_twice_before_the_agents_have_come(
 
 
 def test_a_member_and_the_coordinator_die_together(hosts: Hosts, start: Start, undisturbed: str):
-    job = start()
-    job.reach(20)
+    job = start(pace_us=PACE_US)
+    job.reach(10)
     kill(processes(hosts[0], "regroup-coord") + processes(hosts[2], "chaos_member")[:1])
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
 def test_a_host_loses_its_power(start_own: Start, undisturbed: str):
-    job = start_own()
-    job.reach(20)
+    job = start_own(pace_us=PACE_US)
+    job.reach(10)
     job.hosts[2].kill()
+    job.hurry()
     job.expect_weights(undisturbed)
     assert UNHEARD.format("node3") in job.text()
 
@@ -115,11 +124,11 @@ def test_a_host_that_members_wait_for_is_lost_by_their_word(
 ):
     """Its agent alone would be waited for longer, and the job would give another reason: in the
     chain node2's agent is the one that does not hear it, and not the controller."""
-    job = start_own(WHERE, "2:6", *tree)
-    job.reach(20)
+    job = start_own(WHERE, "2:6", *tree, pace_us=LONG_PACE_US)
+    job.reach(5)
     away = [member["id"] for member in job.status()["members"] if member["node"] == 3]
     job.hosts[2].link(up=False)
-    job.until_said("6 -> 4 members", 20)
+    job.until_said("6 -> 4 members", 60)
     assert UNHEARD.format("node3") in job.text()
     said = [sentence["why"] for sentence in job.status()["history"]]
     lost = said.index(UNHEARD.format("node3"))
@@ -127,19 +136,19 @@ def test_a_host_that_members_wait_for_is_lost_by_their_word(
     assert missed and missed[0] < lost, said
     assert all(int(said[i].split()[1]) in away for i in missed), said
     job.hosts[2].link(up=True)  # so that its agent need not look for the controller for long
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
 def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str):
-    job = start_own(pace_us=100_000)
-    job.reach(10)
+    job = start_own(pace_us=LONG_PACE_US)
+    job.reach(5)
     job.hosts[1].link(up=False)
-    job.until_said("6 -> 4 members", 20)
+    job.until_said("6 -> 4 members", 60)
     assert UNHEARD.format("node2") in job.text()
     until(
         lambda: not processes(job.hosts[1], "chaos_member"),
         "the end of members that nobody hears",
-        20,
     )
     job.until_said("; trying again", 60)
     job.hosts[1].link(up=True)
@@ -151,24 +160,24 @@ def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str
 
 
 def test_a_job_ends_while_a_host_comes_back(start_own: Start, undisturbed: str):
-    job = start_own(pace_us=4000)
-    job.reach(20)
+    job = start_own(pace_us=PACE_US)
+    job.reach(10)
     job.hosts[2].slow("30kbit")  # its ssh takes a while
     kill(processes(job.hosts[2], "regroup-agent"))
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
 def test_a_host_that_stood_still_is_fenced_and_joins_again(start_own: Start, undisturbed: str):
-    job = start_own(pace_us=100_000)
-    job.reach(10)
+    job = start_own(pace_us=LONG_PACE_US)
+    job.reach(5)
     old = processes(job.hosts[2], "chaos_member")
     job.hosts[2].stop()
-    job.until_said("6 -> 4 members", 20)
+    job.until_said("6 -> 4 members", 60)
     job.hosts[2].resume()
     until(
         lambda: not set(old) & set(processes(job.hosts[2], "chaos_member")),
         "the end of the old members",
-        20,
     )
     job.until_said("-> 6 members", 60)
     job.hurry()
@@ -176,12 +185,12 @@ def test_a_host_that_stood_still_is_fenced_and_joins_again(start_own: Start, und
 
 
 def test_without_the_guardian_the_job_holds_then_ends(hosts: Hosts, start: Start):
-    job = start("node1:2,node2:2", "2:4", "--orphan-timeout", "2", pace_us=20_000)
+    job = start("node1:2,node2:2", "2:4", "--orphan-timeout", "2", pace_us=LONG_PACE_US)
     job.reach(5)
     began = time.monotonic()
     os.kill(hosts[0].inner(job.process), signal.SIGKILL)
-    job.process.wait(10)
-    until(lambda: not left_on(hosts), "an end of all processes", 15)
+    job.process.wait(30)
+    until(lambda: not left_on(hosts), "an end of all processes", 60)
     assert time.monotonic() - began > 1.5, "it did not hold"
 
 
@@ -204,7 +213,7 @@ def test_without_the_program_on_any_host_the_job_ends_at_once(hosts: Hosts):
         "-np",
         "1:2",
     ]
-    done = hosts[0].run([*job, "no-such-program"], timeout=20)
+    done = hosts[0].run([*job, "no-such-program"], timeout=60)
     assert done.returncode == 1
     for host in ("node1", "node2"):
         assert f"host {host}: program no-such-program was not found" in done.stderr
@@ -222,7 +231,7 @@ def test_without_any_host_the_job_ends_at_once(hosts: Hosts):
         "-np",
         "1:2",
     ]
-    done = hosts[0].run([*job, "true"], timeout=20)
+    done = hosts[0].run([*job, "true"], timeout=60)
     assert done.returncode == 1
     assert "the hosts that came up have 0 slots for at least 1 member" in done.stderr
 
@@ -262,8 +271,8 @@ def test_without_libucp_several_hosts_say_so_and_name_the_package(own_hosts: Hos
 
 
 def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: str):
-    job = start(WHERE, "2:6", "--initial-size", "2", pace_us=10_000)
-    job.reach(10)
+    job = start(WHERE, "2:6", "--initial-size", "2", pace_us=100_000)
+    job.reach(5)
     assert {m["node"] for m in job.status()["members"]} == {1}
     job.control("resize", "6")
     job.until_size(6)
@@ -284,7 +293,7 @@ def test_pytorch_members_on_two_hosts(hosts: Hosts):
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     where = ["-H", "node1:1,node2:1", "-np", "1:2"]
     job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), *where, *script]
@@ -297,8 +306,9 @@ def test_pytorch_members_on_two_hosts(hosts: Hosts):
         if line.startswith("epoch  1"):
             kill(processes(hosts[1], Path(PYTHON).name)[:1])
     text = "".join(lines)
-    assert process.wait(60) == 0, text
-    assert "was lost: 2 -> 1 member" in text, text
+    assert process.wait(120) == 0, text
+    # in the same generation where the other one is slow
+    assert re.search(r"was lost.*: 2 -> [12] member", text), text
 
     def sums(output: str) -> set[str]:
         return {line for line in output.splitlines() if line.startswith("weights sha256")}

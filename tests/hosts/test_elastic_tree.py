@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import started
 from hosts import Host, Hosts, until
-from training import Start, kill, left_on, processes, starter
+from training import Start, agent_of, kill, left_on, processes, starter
 
 THREE = "node1:2,node2:2,node3:2"
-PACE_US = 100_000  # longer than what a test waits for takes; each hurries once it has seen that
+PACE_US = 200_000  # longer than what a test waits for takes; each hurries once it has seen that
 FIVE = "node1:1,node2:1,node3:1,node4:1,node5:1"
 
 
@@ -25,12 +25,8 @@ def five_hosts() -> Iterator[Hosts]:
 
 @pytest.fixture
 def start(five_hosts: Hosts) -> Iterator[Start]:
-    with starter(five_hosts, gone_within_s=20) as begin:
+    with starter(five_hosts) as begin:
         yield begin
-
-
-def agent_of(host) -> list[int]:
-    return processes(host, "regroup-agent")[-1:]
 
 
 @pytest.mark.parametrize("radix", ["1", "2"])
@@ -50,11 +46,11 @@ def test_an_inner_agent_dies_and_those_below_it_go_on(
     """With radix 2 node4 and node5 are below node2; with radix 1 node3, below it node4, then
     node5."""
     job = start(FIVE, "2:5", "--tree-radix", radix, pace_us=PACE_US)
-    job.reach(10)
+    job.reach(5)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[2:]]
     assert all(below)
     kill(agent_of(five_hosts[1]))
-    job.until_said("5 -> 4 members", 20)
+    job.until_said("5 -> 4 members", 60)
     job.until_said("-> 5 members", 60)
     assert [processes(host, "chaos_member") for host in list(five_hosts)[2:]] == below
     job.hurry()
@@ -65,12 +61,12 @@ def test_an_inner_agent_dies_and_those_below_it_go_on(
 
 def test_two_inner_agents_of_a_chain_die_at_once(five_hosts: Hosts, start: Start, undisturbed: str):
     job = start(FIVE, "2:5", "--tree-radix", "1", pace_us=PACE_US)
-    job.reach(10)
+    job.reach(5)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[3:]]
     kill(agent_of(five_hosts[1]) + agent_of(five_hosts[2]))
     # As one that had come to the controller before it died, that has not come, or that others miss,
     # too.
-    job.until_said("host node3: ", 20)
+    job.until_said("host node3: ", 60)
     job.until_said("-> 5 members", 60)
     assert [processes(host, "chaos_member") for host in list(five_hosts)[3:]] == below
     job.hurry()
@@ -81,12 +77,12 @@ def test_those_that_were_taken_in_are_lost_like_others(
     five_hosts: Hosts, start: Start, undisturbed: str
 ):
     job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=PACE_US)
-    job.reach(10)
+    job.reach(5)
     kill(agent_of(five_hosts[1]))
-    job.until_said("5 -> 4 members", 20)
+    job.until_said("5 -> 4 members", 60)
     job.until_said("4 -> 5 members", 60)
     kill(agent_of(five_hosts[4]))
-    until(lambda: job.text().count("5 -> 4 members") == 2, "the loss of one that was taken in", 20)
+    until(lambda: job.text().count("5 -> 4 members") == 2, "the loss of one that was taken in")
     job.hurry()
     job.expect_weights(undisturbed)
 
@@ -94,18 +90,20 @@ def test_those_that_were_taken_in_are_lost_like_others(
 def test_an_inner_agent_and_the_coordinator_die_together(
     five_hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=4000)
-    job.reach(20)
+    job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=PACE_US)
+    job.reach(5)
     kill(processes(five_hosts[0], "regroup-coord") + agent_of(five_hosts[1]))
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
 def test_a_member_below_dies_together_with_the_inner_agent(
     five_hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start(FIVE, "2:5", "--tree-radix", "1", pace_us=4000)
-    job.reach(20)
+    job = start(FIVE, "2:5", "--tree-radix", "1", pace_us=PACE_US)
+    job.reach(5)
     kill(processes(five_hosts[3], "chaos_member") + agent_of(five_hosts[1]))
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
@@ -113,13 +111,13 @@ def test_an_inner_agent_that_stops_is_left(five_hosts: Hosts, start: Start, undi
     """Those below it notice, and come to the controller; once it goes on it finds that it is not
     wanted."""
     job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=PACE_US)
-    job.reach(10)
+    job.reach(5)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[3:]]
     (agent,) = agent_of(five_hosts[1])
     os.kill(agent, signal.SIGSTOP)
     try:
-        job.until_said("member 1 was lost", 30)
-        assert "host node2: no message from its agent for 5 s" in job.text()
+        job.until_said("member 1 was lost", 60)
+        job.until_said("host node2: no message from its agent for 5 s", 60)
         reached = job.trails.furthest()
         job.reach(reached + 5)
         assert [processes(host, "chaos_member") for host in list(five_hosts)[3:]] == below
@@ -132,17 +130,16 @@ def test_an_inner_agent_that_stops_is_left(five_hosts: Hosts, start: Start, undi
 
 def test_an_inner_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str):
     job = start_own(THREE, "2:6", "--tree-radix", "1", pace_us=PACE_US)
-    job.reach(10)
+    job.reach(5)
     below = processes(job.hosts[2], "chaos_member")
     job.hosts[1].link(up=False)
-    job.until_said("6 -> 4 members", 30)
+    job.until_said("6 -> 4 members", 60)
     reached = job.trails.furthest()
     job.reach(reached + 3)
     assert processes(job.hosts[2], "chaos_member") == below
     until(
         lambda: not processes(job.hosts[1], "chaos_member"),
         "the end of members that nobody hears",
-        30,
     )
     job.hosts[1].link(up=True)
     job.until_said("-> 6 members", 60)
@@ -192,7 +189,7 @@ def test_seventy_agents_are_a_tree_of_the_usual_radix(
         "5",
         pace_us=PACE_US,
     )
-    job.reach(10)
+    job.reach(5)
     (inner,) = agent_of(five_hosts[1])
     started = Counter(
         parent(ssh) for host in list(five_hosts)[:2] for ssh in processes(host, "ssh")
@@ -201,7 +198,7 @@ def test_seventy_agents_are_a_tree_of_the_usual_radix(
     agents, members = all_of(five_hosts, "regroup-agent"), all_of(five_hosts, "chaos_member")
     assert len(agents) == 70
     kill([inner])
-    job.until_said("member 0 was lost", 20)
+    job.until_said("member 0 was lost", 60)
     step = job.trails.furthest()
     job.reach(step + 5)
     assert all_of(five_hosts, "regroup-agent") >= agents - {inner}
@@ -213,11 +210,11 @@ def test_seventy_agents_are_a_tree_of_the_usual_radix(
 
 
 def test_nothing_is_left_when_the_launcher_dies(five_hosts: Hosts, start: Start):
-    job = start(FIVE, "2:5", "--tree-radix", "1", "--orphan-timeout", "2", pace_us=20_000)
+    job = start(FIVE, "2:5", "--tree-radix", "1", "--orphan-timeout", "2", pace_us=PACE_US)
     job.reach(5)
     launcher = five_hosts[0].inner(job.process)
     kill(processes(five_hosts[0], "regroup-control"))
     with contextlib.suppress(ProcessLookupError):  # it may have noticed, and ended
         os.kill(launcher, signal.SIGKILL)
-    job.process.wait(10)
-    until(lambda: not left_on(five_hosts), "an end of all processes", 15)
+    job.process.wait(30)
+    until(lambda: not left_on(five_hosts), "an end of all processes", 60)

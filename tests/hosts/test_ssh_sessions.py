@@ -3,7 +3,6 @@ When it ends, its host is lost; when nothing comes through it any more, nobody m
 
 import contextlib
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from test_run import Done, nothing_is_left  # noqa: F401
 from test_run import start as start_rigid
 from training import WHERE, Start, kill, processes
 
+PACE_US, LONG_PACE_US = 50_000, 300_000  # of a shard, until a test has done what it is about
 LOST = "host node2: the connection to its agent is lost: "
 
 
@@ -43,10 +43,10 @@ def forgotten(host: Host) -> Iterator[None]:
 
 
 def test_a_session_ends_and_its_host_comes_back(hosts: Hosts, start: Start, undisturbed: str):
-    job = start(pace_us=100_000)
-    job.reach(10)
+    job = start(pace_us=LONG_PACE_US)
+    job.reach(5)
     kill([session(hosts[0], "node2")])
-    job.until_said("its host was lost): 6 -> 4 members", 20)
+    job.until_said("its host was lost): 6 -> 4 members", 60)
     job.until_said("-> 6 members", 60)
     session(hosts[0], "node2")  # another one
     job.hurry()
@@ -57,9 +57,11 @@ def test_a_session_ends_and_its_host_comes_back(hosts: Hosts, start: Start, undi
 def test_a_session_from_another_host_is_needed_no_more(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start(WHERE, "2:6", "--tree-radix", "1", pace_us=4000)
+    job = start(WHERE, "2:6", "--tree-radix", "1", pace_us=PACE_US)
     job.reach(10)
     kill([session(hosts[1], "node3")])
+    job.reach(job.trails.furthest() + 10)
+    job.hurry()
     job.expect_weights(undisturbed)
     assert "lost" not in job.text()
 
@@ -75,17 +77,18 @@ def test_a_session_ends_and_a_job_of_n_members_with_it(hosts: Hosts, tree: tuple
     done = Done(job)
     assert done.status == 1
     assert done.err.startswith(f"regroup: {LOST}") and done.err.count("\n") == 1, done.err
-    until(lambda: not any(processes(host, "sleep") for host in hosts), "an end of all members", 10)
+    until(lambda: not any(processes(host, "sleep") for host in hosts), "an end of all members")
 
 
 def test_a_session_that_a_firewall_has_forgotten_costs_nothing(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start(pace_us=4000)
+    job = start(pace_us=PACE_US)
     job.reach(10)
     with forgotten(hosts[1]):
+        job.reach(job.trails.furthest() + 10)
+        job.hurry()
         job.expect_weights(undisturbed)
-        over = time.monotonic()
         assert "lost" not in job.text()
-        until(lambda: not processes(hosts[0], "ssh"), "an end of the sessions", 10)
-        assert time.monotonic() - over < 5
+        # TCP would give up after minutes
+        until(lambda: not processes(hosts[0], "ssh"), "an end of the sessions", 30)

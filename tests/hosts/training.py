@@ -161,10 +161,20 @@ class Training:
         until(lambda: self.status()["size"] == size, f"{size} members", 60)
 
     def until_said(self, text: str, deadline_s: float) -> None:
+        self.until_found(re.escape(text), deadline_s)
+
+    def until_found(self, pattern: str, deadline_s: float) -> None:
         until(
-            lambda: text in self.text() or self.process.poll() is not None, f"'{text}'", deadline_s
+            lambda: re.search(pattern, self.text()) or self.process.poll() is not None,
+            f"'{pattern}'",
+            deadline_s,
         )
-        assert text in self.text(), "the job is over"
+        assert re.search(pattern, self.text()), f"the job is over before '{pattern}'"
+
+    def until_lost(self, before: int, after: int) -> None:
+        """The World goes on with `after` of its `before` members. Where the survivors are slow,
+        those who replace the lost ones come in the same generation."""
+        self.until_found(f"was lost.*: {before} -> [{after}-{before}] members?\\b", 60)
 
     def hurry(self) -> None:
         """Members no longer take their time: what was to be seen has been."""
@@ -198,7 +208,7 @@ Start = Callable[..., Training]
 
 
 @contextlib.contextmanager
-def starter(hosts: Hosts, gone_within_s: float = 15) -> Iterator[Start]:
+def starter(hosts: Hosts) -> Iterator[Start]:
     """Begins jobs of EPOCHS epochs, and ends those that are left; then nothing of them may be."""
     jobs = []
 
@@ -211,7 +221,7 @@ def starter(hosts: Hosts, gone_within_s: float = 15) -> Iterator[Start]:
     finally:
         for job in jobs:
             job.close()
-    until(lambda: not left_on(hosts), "an end of all processes of regroup", gone_within_s)
+    until(lambda: not left_on(hosts), "an end of all processes of regroup")
 
 
 def processes(host: Host, name: str) -> list[int]:
@@ -229,9 +239,20 @@ def processes(host: Host, name: str) -> list[int]:
     return sorted(found)
 
 
+def _started_by(pid: int) -> str:
+    """The command name of the process's parent; "" where it has ended."""
+    try:
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        return Path(f"/proc/{parent}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def agent_of(host: Host) -> list[int]:
-    """The process whose end is that of the agent, where the host has one."""
-    return processes(host, "regroup-agent")[-1:]
+    """The process whose end is that of the agent, where the host has one. What it starts just now
+    has its name, too."""
+    agents = processes(host, "regroup-agent")
+    return [pid for pid in agents if _started_by(pid) == "regroup-reaper"][-1:]
 
 
 def ports(pid: int) -> list[int]:
