@@ -10,16 +10,16 @@ import socket, ssl, sys
 address, port = sys.argv[1], int(sys.argv[2])
 kept = []
 for i in range(300):                                    # that say nothing, or a byte now and then
-    s = socket.create_connection((address, port), 5)
+    s = socket.create_connection((address, port), 60)
     if i % 2: s.send(b"\x16")
     kept.append(s)
 print("300 connected", flush=True)
 hello = b"\x16\x03\x01\xff\xff" + b"A" * 65535
 for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\0" * 70000, bytes(range(256)) * 300, hello):
-    s = socket.create_connection((address, port), 5)
+    s = socket.create_connection((address, port), 60)
+    s.settimeout(10)
     try:
         s.sendall(junk)
-        s.settimeout(10)
         answer = s.recv(4096)
         print("junk answered with", len(answer), "bytes", answer[:1])
     except (ConnectionError, TimeoutError) as refused:
@@ -28,8 +28,10 @@ context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 context.check_hostname = False
 context.verify_mode = ssl.CERT_NONE
 try:
-    with socket.create_connection((address, port), 5) as s, context.wrap_socket(s) as t:
-        t.recv(1)
+    with socket.create_connection((address, port), 60) as s:
+        s.settimeout(10)
+        with context.wrap_socket(s) as t:
+            t.recv(1)
     print("LET IN")
 except (ssl.SSLError, ConnectionError, TimeoutError) as refused:
     print("TLS refused:", type(refused).__name__)
@@ -53,7 +55,7 @@ def heard(strangers: subprocess.Popen) -> str:
     """What they say of their answers, once all have one."""
     with strangers:
         try:
-            out, err = strangers.communicate(timeout=60)
+            out, err = strangers.communicate(timeout=180)
         except subprocess.TimeoutExpired:
             strangers.kill()
             raise

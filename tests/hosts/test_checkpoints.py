@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 import training
 from hosts import ROOT, Host, Hosts, until
-from training import BIN, EPOCHS, Start, Training, kill, left_on, processes, weights_alone
+from training import BIN, EPOCHS, Start, Training, agent_of, kill, left_on, processes, weights_alone
 
 BALLAST = 16 << 20  # bytes more of state, so that writing takes a while
+# Of a shard, so that what a test does meets a job that trains, however late it is: it hurries once
+# it has seen that.
+PACE_US = 50_000
 COMMITTED = re.compile(r"checkpoint of step (\d+): in \S+ after .* MiB/s, by host (\S+)\)")
 
 
@@ -97,7 +100,7 @@ def lose_members(host: Host) -> None:
 
 
 def lose_agent(host: Host) -> None:
-    kill(processes(host, "regroup-agent")[-1:])
+    kill(agent_of(host))
 
 
 def lose_power(host: Host) -> None:
@@ -114,7 +117,7 @@ def test_who_makes_checkpoints_is_lost_and_others_make_them(
 ):
     # The controller stays: without it the job is over. So no member is on its host.
     folder = Path(own_trio.folder) / "ckpt"
-    job = start_own("node2:2,node3:2", "2:4", *keep(folder), pace_us=20_000)
+    job = start_own("node2:2,node3:2", "2:4", *keep(folder), pace_us=PACE_US)
     until_newer(job, 10)
     promised, name = committed(job)[-1]
     loss(by_name(job, name))
@@ -133,20 +136,22 @@ def test_who_makes_checkpoints_is_lost_and_others_make_them(
 
 
 def test_a_folder_that_is_not_shared_is_told(hosts: Hosts, start: Start, undisturbed: str):
-    job = start("node1:1,node2:1", "2:2", *keep(Path("/tmp/private")), pace_us=4000)
-    job.expect_weights(undisturbed)
-    assert re.search(
+    job = start("node1:1,node2:1", "2:2", *keep(Path("/tmp/private")), pace_us=PACE_US)
+    job.until_found(
         r"host node2: no checkpoints are written or read here: /tmp/private: not the directory "
         r"that job \S+ has locked: LOCK is missing",
-        job.text(),
+        60,
     )
+    until_newer(job, 0)
+    job.hurry()
+    job.expect_weights(undisturbed)
     assert {host for _, host in committed(job)} == {"node1"}
 
 
 def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Start, tmp_path: Path):
     undisturbed = weights_alone(tmp_path, EPOCHS, BALLAST)
     folder = Path(hosts.folder) / "ckpt-fence"
-    job = start("node2:1,node3:1", "2:2", *keep(folder, 20), pace_us=2000, ballast=BALLAST)
+    job = start("node2:1,node3:1", "2:2", *keep(folder, 20), pace_us=PACE_US, ballast=BALLAST)
     until_newer(job, 0)
     writer = until(lambda: processes(hosts[1], "regroup-persist"), "a writer", 60)[0]
     os.kill(writer, signal.SIGSTOP)
@@ -205,7 +210,7 @@ def test_hosts_keep_their_own_checkpoints_and_all_of_them_are_in_the_shared_dire
     own_trio: Hosts, start_own: Start, undisturbed: str
 ):
     own, shared = Path("/tmp/own"), Path(own_trio.folder) / "shared"
-    job = start_own("node2:2,node3:2", "2:4", *tiers(own, shared), pace_us=20_000)
+    job = start_own("node2:2,node3:2", "2:4", *tiers(own, shared), pace_us=2 * PACE_US)
     until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
     name = committed(job)[-1][1]
     lose_power(by_name(job, name))
@@ -402,7 +407,7 @@ def test_a_directory_that_hangs_holds_up_nobody(
     late = rf"no checkpoints are made here yet: {own}: no answer for \d+ s"
     # It waits as long as the other: beside it.
     over = start("node3:2", "1:2", *tiers(own, folder / "shared-over"), pace_us=2000)
-    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
+    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=2 * PACE_US)
     over.expect_weights(undisturbed, status=1)  # what was due at the end is not there
     assert re.search(f"host node3: {late}", over.text()) and not committed(over), over.text()
     assert "is lost: /tmp/hangs: no answer" in over.text()
@@ -439,7 +444,7 @@ def test_a_directory_that_the_job_before_has_not_given_back_yet_is_taken_later(
     words = ["python3", "-c", f"import os, sys{HOLD}", str(own), str(go)]
     with hosts[1].popen(words, stdout=subprocess.PIPE, text=True) as before:
         assert before.stdout.readline() == "held\n"
-        job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
+        job = start("node2:2", "1:2", *tiers(own, shared), pace_us=2 * PACE_US)
         told = (
             rf'host node2: no checkpoints are made here yet: {own}/LOCK: "job before .*" has it, '
             rf"not job"
@@ -545,9 +550,10 @@ def test_all_members_are_lost_and_the_job_goes_on_from_its_newest_checkpoint(
     hosts: Hosts, start: Start, undisturbed: str
 ):
     folder = Path(hosts.folder) / "ckpt-all-lost"
-    job = start("node2:2,node3:2", "2:4", *keep(folder), pace_us=4000)
+    job = start("node2:2,node3:2", "2:4", *keep(folder), pace_us=PACE_US)
     until_newer(job, 20)
     kill([pid for host in job.hosts for pid in processes(host, "chaos_member")])
+    job.hurry()
     assert job.wait() == 0, job.text()
     assert "all members of generation" in job.text(), job.text()
     assert "the job resumes from its newest checkpoint in 1 s (restart 1 of 3)" in job.text()
@@ -560,10 +566,11 @@ def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
     own_trio: Hosts, start_own: Start, undisturbed: str
 ):
     folder = Path(own_trio.folder) / "ckpt"
-    job = start_own("node2:2,node3:2", "1:2", *keep(folder), pace_us=4000)
+    job = start_own("node2:2,node3:2", "1:2", *keep(folder), pace_us=PACE_US)
     until_newer(job, 10)
     assert {host for _, host in committed(job)} == {"node2"}
     by_name(job, "node2").kill()
+    job.hurry()
     assert job.wait() == 0, job.text()
     # Nobody saw its members die: so long they may live on.
     assert "the job resumes from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), (
@@ -577,9 +584,10 @@ def test_the_controller_is_killed_and_the_job_goes_on_from_its_newest_checkpoint
     hosts: Hosts, start: Start, undisturbed: str
 ):
     folder = Path(hosts.folder) / "ckpt-no-controller"
-    job = start("node2:2,node3:2", "2:4", *keep(folder), "--orphan-timeout", "2", pace_us=4000)
+    job = start("node2:2,node3:2", "2:4", *keep(folder), "--orphan-timeout", "2", pace_us=PACE_US)
     until_newer(job, 20)
     kill(processes(hosts[0], "regroup-control"))
+    job.hurry()
     assert job.wait() == 0, job.text()
     # Nobody is left who has seen the end of its agents: they have all the time that they take.
     assert "the job resumes from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), (
@@ -595,7 +603,7 @@ def test_a_job_whose_last_checkpoint_another_host_cannot_write_fails(
     hosts: Hosts, start: Start, members: str
 ):
     folder = Path(hosts.folder) / f"full-{members[1:]}"
-    job = start("node2:1,node3:1", members, *keep(folder, 20), pace_us=4000)
+    job = start("node2:1,node3:1", members, *keep(folder, 20), pace_us=20_000)
     until_newer(job, 0)
     folder.rename(f"{folder}.gone")  # seen by all hosts
     folder.write_text("a file now")

@@ -15,9 +15,9 @@ LEARN = ("--learner-steps", "8", "--learner-state", "1", "--initial-size", "2")
 # A transfer takes seconds: the state is large for the learner's link; the ring holds the steps
 # meanwhile.
 BALLAST = 3_000_000
-RATE = "4mbit"
-RATE_OF_TWO = "2mbit"
-LONG = {"pace_us": 100_000, "ballast": BALLAST}
+RATE = "3mbit"
+RATE_OF_TWO = "1500kbit"
+LONG = {"pace_us": 300_000, "ballast": BALLAST}
 LONG_LEARN = ("--learner-steps", "64", "--learner-state", "1", "--initial-size")
 
 
@@ -36,9 +36,13 @@ def listening(hosts: Hosts) -> list[int]:
     ]
 
 
-def learners(job: Training) -> list[str]:
+def learners_of(said: str) -> list[str]:
     """The last learner of each state transfer so far."""
-    return re.findall(r"state transfer \d+ for members? (?:\d+, )*(\d+)", sentences(job))
+    return re.findall(r"state transfer \d+ for members? (?:\d+, )*(\d+)", said)
+
+
+def learners(job: Training) -> list[str]:
+    return learners_of(sentences(job))
 
 
 def in_transfer(job: Training, count: int, host: Host, share: float) -> str:
@@ -48,9 +52,10 @@ def in_transfer(job: Training, count: int, host: Host, share: float) -> str:
     here = host.received() + share * BALLAST
     until(lambda: host.received() > here, f"{share} of the state")
     said = sentences(job)
-    assert len(learners(job)) == count, said
-    assert f"member {learners(job)[-1]} has caught up" not in said, said
-    return learners(job)[-1]
+    found = learners_of(said)
+    assert len(found) == count, said
+    assert f"member {found[-1]} has caught up" not in said, said
+    return found[-1]
 
 
 def expect_learned(job: Training, size: int, lost: list[str], undisturbed: str) -> None:
@@ -64,8 +69,8 @@ def expect_learned(job: Training, size: int, lost: list[str], undisturbed: str) 
 
 
 def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: str):
-    job = start(WHERE, "2:6", *LEARN, pace_us=10_000)
-    job.reach(10)
+    job = start(WHERE, "2:6", *LEARN, pace_us=200_000)
+    job.reach(3)
     before = hosts[0].sent()
     assert listening(hosts) == []
     job.control("resize", "4")
@@ -80,7 +85,7 @@ def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: 
 
 def test_learners_are_killed_one_after_another(hosts: Hosts, start: Start, undisturbed_large: str):
     job = start("node1:2,node2:1", "2:3", *LONG_LEARN, "2", **LONG)
-    job.reach(5)
+    job.reach(3)
     hosts[1].slow(RATE)
     try:
         job.control("resize", "3")
@@ -103,7 +108,7 @@ def test_learners_are_killed_one_after_another(hosts: Hosts, start: Start, undis
 
 def test_a_learners_host_loses_its_power(start_own: Start, undisturbed_large: str):
     job = start_own("node1:2,node2:1,node3:1", "2:3", *LONG_LEARN, "2", **LONG)
-    job.reach(5)
+    job.reach(3)
     job.hosts[1].slow(RATE)
     job.control("resize", "3")
     lost = in_transfer(job, 1, job.hosts[1], 0.5)
@@ -114,7 +119,7 @@ def test_a_learners_host_loses_its_power(start_own: Start, undisturbed_large: st
 
 def test_a_spare_is_killed_while_it_learns(hosts: Hosts, start: Start, undisturbed_large: str):
     job = start("node1:2,node2:2", "1:4", *LONG_LEARN, "2", "--spares", "1", **LONG)
-    job.reach(5)
+    job.reach(3)
     (spare,) = until(lambda: processes(hosts[1], "chaos_member"), "a spare")
     hosts[1].slow(RATE)
     try:
@@ -175,7 +180,7 @@ def lose_a_source(job: Training, index: int, strike: Callable[[], None], undistu
             strike()
             half = [now - then for now, then in zip(heard(), before, strict=True)]
             assert all(BALLAST * 0.1 < given < BALLAST * 0.45 for given in half), f"halfway: {half}"
-            until(lambda: len(learners(job)) >= 2, "another transfer", 30)
+            until(lambda: len(learners(job)) >= 2, "another transfer")
             before = heard()
         finally:
             for source in sources:
@@ -183,7 +188,6 @@ def lose_a_source(job: Training, index: int, strike: Callable[[], None], undistu
         until(
             lambda: f"member {learner_id} has caught up" in sentences(job),
             "the end of the transfer",
-            30,
         )
         after = [now - then for now, then in zip(heard(), before, strict=True)]
         assert after[1 - index] > BALLAST / 2 > BALLAST / 10 > after[index], (

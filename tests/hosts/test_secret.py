@@ -17,7 +17,7 @@ import pytest
 from hosts import ROOT, Hosts, until
 from leftovers import files
 from tapping import tap
-from training import BIN, Training, kill, left_on, ports, processes
+from training import BIN, Training, agent_of, kill, left_on, ports, processes
 
 PIECE, OVERLAP = 64 << 20, 256  # overlap: more than the secret in any form takes
 CHAIN = ("--tree-radix", "1")
@@ -103,16 +103,16 @@ def test_the_secret_is_nowhere(hosts: Hosts, tree: Sequence[str], tapped: str, v
     tap = Tap(hosts, tapped)
     learn = ("--learner-steps", "8", "--learner-state", "1")
     options = ("--prefix", str(tap.folder), "-v", *learn, *tree)
-    job = Training(hosts, "node1:2,node2:2,node3:2", "2:6", options, epochs=6, pace_us=20_000)
+    job = Training(hosts, "node1:2,node2:2,node3:2", "2:6", options, epochs=6, pace_us=300_000)
     try:
-        job.reach(5)
+        job.reach(3)
         expect_tree(hosts, bool(tree))
         tap.expect_it_nowhere_else(with_arenas=True)
-        kill(processes(hosts[victim], "regroup-agent")[-1:])
-        job.until_said("6 -> 4 members", 20)
-        job.until_said("-> 6 members", 30)
+        kill(agent_of(hosts[victim]))
+        job.until_said("6 -> 4 members", 60)
+        job.until_said("-> 6 members", 60)
         kill(processes(hosts[0], "regroup-coord"))
-        job.until_said("incarnation 2", 20)
+        job.until_said("incarnation 2", 60)
         tap.expect_it_nowhere_else(with_arenas=True)
         job.hurry()
         assert job.wait() == 0, job.text()
@@ -187,13 +187,13 @@ def test_the_secret_of_a_job_that_is_lent_hosts_is_nowhere(hosts: Hosts, index: 
     tap = Tap(hosts, "node3")
     relay = ("--through", *hosts.ssh, "node1", BIN / "regroup", "join", "--relay") if index else ()
     job = Training(
-        hosts, "node1:2,node2:2", "2:6", ("--prefix", str(tap.folder), "-v"), pace_us=100_000
+        hosts, "node1:2,node2:2", "2:6", ("--prefix", str(tap.folder), "-v"), pace_us=300_000
     )
     lent = None
     try:
-        job.reach(5)
+        job.reach(3)
         lent = lend(hosts, tap.folder, index, relay)
-        job.until_said("-> 6 members", 30)
+        job.until_said("-> 6 members", 60)
         assert (tap.folder / "launched").read_text() == "node3 /bin/sh\n", (
             "it has started the agent"
         )

@@ -18,8 +18,8 @@ def undisturbed(tmp_path_factory) -> str:
 
 @pytest.fixture
 def job(hosts: Hosts) -> Iterator[Training]:
-    training = Training(hosts, WHERE, "2:4", epochs=EPOCHS, pace_us=10_000)
-    training.reach(5)
+    training = Training(hosts, WHERE, "2:4", epochs=EPOCHS, pace_us=200_000)
+    training.reach(3)
     yield training
     training.close()
 
@@ -36,7 +36,7 @@ def test_strangers_at_the_controller_get_nowhere(hosts: Hosts, job: Training, un
 
 def test_strangers_at_a_members_data_port_do_no_harm(hosts: Hosts, job: Training, undisturbed: str):
     member = processes(hosts[1], "chaos_member")[0]
-    found = until(lambda: ports(member), "a port of the data plane", 20)
+    found = until(lambda: ports(member), "a port of the data plane")
     for port in found:
         heard(send(hosts[0], hosts[1].address, port))
     job.hurry()
