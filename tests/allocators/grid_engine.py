@@ -16,13 +16,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from commands import DEADLINE_S, run
+from commands import DEADLINE_S, PATIENT, run
 from slurm import until
 
 ROOT = Path("/var/lib/gridengine")
 LIB = Path("/usr/lib/gridengine")
 TOOLS = ("qconf", "qsub", "qstat", "qdel", "qrsh", "qhost")
 
+NOTIFY = "00:01:00"  # from the notice to the end: what is slow has all that time
 TURN_S = 900  # that another file of tests may have it
 
 PE = """\
@@ -120,6 +121,7 @@ class GridEngine:
             self.command("qconf", "-Ahgrp", str(self._file("group", group)))
         if "all.q" not in self.command("qconf", "-sql", check=False).stdout.split():
             self.command("qconf", "-Aq", str(self._file("queue", self._queue())))
+        self.command("qconf", "-rattr", "queue", "notify", NOTIFY, "all.q")  # an earlier run's
 
     def _change(self, show: str, modify: str, name: str, own: dict[str, str]) -> None:
         text = self._with(self.command("qconf", show).stdout, own)
@@ -140,7 +142,7 @@ class GridEngine:
             "hostlist": "@allhosts",
             "pe_list": "rg",
             "slots": "8",
-            "notify": "00:00:05",
+            "notify": NOTIFY,
             "shell": "/bin/bash",
             "shell_start_mode": "posix_compliant",
             "load_thresholds": "NONE",
@@ -164,7 +166,8 @@ class GridEngine:
     def submit(self, *options: str, script: str) -> int:
         path = self._file(f"script-{time.monotonic_ns()}", f"{script}\n")
         output = ["-terse", "-j", "y", "-o", str(self.folder), "-S", "/bin/bash", "-cwd"]
-        done = self.command("qsub", *output, *options, str(path))
+        patient = [word for name, value in PATIENT.items() for word in ("-v", f"{name}={value}")]
+        done = self.command("qsub", *output, *patient, *options, str(path))
         return int(done.stdout.split(".")[0])
 
     def out(self, job: int) -> str:
@@ -194,7 +197,7 @@ class GridEngine:
             f"the end of job {job}",
             deadline_s,
         )
-        until(lambda: self.out(job), f"the output of job {job}", 10)
+        until(lambda: self.out(job), f"the output of job {job}")
         return self.out(job)
 
     def __exit__(self, *_) -> None:
@@ -216,5 +219,5 @@ class GridEngine:
         until(
             lambda: not pids_of("sge_execd") and not pids_of("sge_qmaster"),
             "the end of Grid Engine",
-            30,
+            60,
         )

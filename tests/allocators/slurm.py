@@ -9,7 +9,6 @@ All of it lies in a private folder and on private ports, and is gone with the `w
 """
 
 import contextlib
-import functools
 import os
 import re
 import shutil
@@ -18,15 +17,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 import waiting  # noqa: E402
-from commands import DEADLINE_S, run  # noqa: E402
+from commands import DEADLINE_S, PATIENT, run  # noqa: E402
 
 NODES = 4
-until = functools.partial(waiting.until, pause_s=0.05)  # mostly of a daemon
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
 
 CONF = """\
@@ -64,6 +63,11 @@ PartitionName=high Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF
 """
 
 
+def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S):
+    """Asks mostly a daemon."""
+    return waiting.until(condition, what, deadline_s, pause_s=0.05)
+
+
 def missing() -> str | None:
     """What this machine lacks, as a sentence."""
     for tool in TOOLS:
@@ -78,8 +82,9 @@ def missing() -> str | None:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many neighbours that nobody listens at now."""
-    for first in range(20100 + os.getpid() % 2000, 60000, count + 1):
+    """The first of so many neighbours that nobody listens at now, and that no other process that
+    asks at the same time is given."""
+    for first in range(20100 + os.getpid() % 2000 * count, 60000, count):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
@@ -104,7 +109,7 @@ class Slurm:
         self.environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_"))
         }
-        self.environment["SLURM_CONF"] = str(folder / "slurm.conf")
+        self.environment |= {"SLURM_CONF": str(folder / "slurm.conf"), **PATIENT}
 
     def __enter__(self) -> "Slurm":
         try:
@@ -192,7 +197,6 @@ class Slurm:
         until(
             lambda: not self.command("squeue", "-h", check=False).stdout.strip(),
             "an empty queue",
-            60,
         )
 
     def __exit__(self, *_) -> None:

@@ -47,7 +47,7 @@ def undisturbed(bin_folder: Path, folder: Path, epochs: int) -> str:
     alone.mkdir()
     job = [bin_folder / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
     member = [bin_folder / "chaos_member", digits_csv(folder), alone, str(epochs), "0"]
-    subprocess.run([*job, *member], check=True, timeout=60, capture_output=True)
+    subprocess.run([*job, *member], check=True, timeout=300, capture_output=True)
     (weights,) = alone.glob("weights.*")
     return weights.read_text()
 

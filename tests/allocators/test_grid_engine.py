@@ -12,6 +12,7 @@ from story import check_trained, digits_csv, undisturbed
 from test_scripts import python, ranks, scripts
 
 BIN = Path(__file__).resolve().parents[2] / "build/bin"
+EPOCHS = 16  # more than a slow Grid Engine takes; then members hurry
 SAY = "sh -c 'echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE'"
 
 
@@ -118,9 +119,11 @@ def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(
     trail = tmp_path / "trail"
     trail.mkdir()
     digits = digits_csv(tmp_path)
-    weights = undisturbed(BIN, tmp_path, 4)
+    weights = undisturbed(BIN, tmp_path, EPOCHS)
     setting = f"export PATH={BIN}:$PATH XDG_RUNTIME_DIR={tmp_path}\n"
-    train = f"exec regroup --shards 4 --seed 7 -np 1:4 chaos_member {digits} {trail} 4 200000"
+    train = (
+        f"exec regroup --shards 4 --seed 7 -np 1:4 chaos_member {digits} {trail} {EPOCHS} 200000"
+    )
     first = engine.submit("-pe", "rg", "2", script=setting + train)
     engine.until_said(first, r"generation 1: 2 members", 1)
     other = "sed 's/^[^ ]*/localhost/' $PE_HOSTFILE > hosts; export PE_HOSTFILE=$PWD/hosts\n"
@@ -139,4 +142,4 @@ def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(
     (tmp_path / "hurry").touch()
     text = engine.wait(first, 180)
     assert "was lost" not in text, text
-    check_trained(trail, weights, 4)
+    check_trained(trail, weights, EPOCHS)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import DEADLINE_S, PATIENT
 from resizing import resize
 from story import check_trained, digits_csv, undisturbed
 
@@ -20,7 +21,7 @@ import waiting  # noqa: E402
 
 BIN = ROOT / "build/bin"
 STAND_IN = Path(__file__).with_name("stand_in.py")
-SHARDS, EPOCHS = 4, 4
+SHARDS, EPOCHS = 4, 16
 PACE_US = 250_000  # of a shard, until all has been seen that was to be
 
 
@@ -37,6 +38,7 @@ class Job:
             shutil.copy(STAND_IN, folder / command)
         self.environment = {
             **{k: v for k, v in os.environ.items() if k in ("HOME", "LANG")},
+            **PATIENT,
             "PATH": f"{folder}:{BIN}:/usr/bin:/bin",
             "STAND_IN_LOG": str(self.log),
             "XDG_RUNTIME_DIR": str(folder),
@@ -71,7 +73,7 @@ class Job:
         found = waiting.until(
             lambda: (path.exists() and text in path.read_text()) or self.process.poll() is not None,
             text,
-            60,
+            DEADLINE_S,
         )
         assert found
         assert text in path.read_text(), self.output.read_text()
@@ -84,7 +86,9 @@ class Job:
             return self.output.read_text().count(text) >= count
 
         waiting.until(
-            lambda: said() or self.process.poll() is not None, f"{count} times '{text}'", 60
+            lambda: said() or self.process.poll() is not None,
+            f"{count} times '{text}'",
+            DEADLINE_S,
         )
         assert said(), self.output.read_text()
 

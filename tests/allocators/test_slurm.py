@@ -14,7 +14,7 @@ from story import undisturbed as weights_alone
 
 BIN = ROOT / "build/bin"
 SAY = "sh -c 'echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $SLURMD_NODENAME'"
-SHARDS, EPOCHS = 4, 4
+SHARDS, EPOCHS = 4, 16  # more than a slow Slurm takes; then members hurry
 
 
 def said(slurm: Slurm, *options: str, script: str) -> str:
@@ -185,7 +185,7 @@ def test_a_second_job_joins_and_is_preempted_without_a_lost_step(slurm: Slurm, t
     """The grace is what Slurm says of the partition: 10 s, less what it takes to hand over. The
     figures are for the bench: here the machine may be busy, and a pace of time is enough. Until the
     hurry that takes more than two minutes, so that a slow Slurm does not come after the end."""
-    Story(slurm, tmp_path, BIN, epochs=4 * EPOCHS, pace="60000").run()
+    Story(slurm, tmp_path, BIN, epochs=2 * EPOCHS, pace="60000").run()
 
 
 def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
@@ -210,9 +210,9 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
     command = ("scontrol", "update", f"JobId={first}", "StartTime=now")
     until(lambda: slurm.state(first) == "PENDING", "the requeued job")
     slurm.command(*command, check=False)
-    slurm.until_said(first, "the job resumes after step", 180)
+    slurm.until_said(first, "the job resumes after step")
     (tmp_path / "hurry").touch()
-    assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
+    assert slurm.wait(first) == "COMPLETED", slurm.out(first)
     trained(trail, weights)
     assert json.loads((kept / "ATTEMPTS").read_text())["attempts"] == 2
 
@@ -221,13 +221,13 @@ def test_a_job_that_joined_ends_with_the_job(slurm: Slurm, tmp_path: Path, digit
     trail = tmp_path / "trail"
     trail.mkdir()
     os.chmod(tmp_path, 0o700)
-    first = slurm.submit("-N1", "-n2", "-w", "n1", script=training(trail, digits, 10_000))
+    first = slurm.submit("-N1", "-n2", "-w", "n1", script=training(trail, digits, 150_000))
     slurm.until_said(first, "generation 1: 2 members")
     join = f"export PATH={BIN}:$PATH XDG_RUNTIME_DIR={tmp_path}\nexec regroup join"
     second = slurm.submit("-N1", "-n2", "-w", "n2", script=join)
     slurm.until_said(first, ": 4 members")
     (tmp_path / "hurry").touch()
-    assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
+    assert slurm.wait(first) == "COMPLETED", slurm.out(first)
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     assert "the job is over" in slurm.out(second)
     until(lambda: not slurm.command("squeue", "-h").stdout.strip(), "an empty queue")
@@ -254,6 +254,6 @@ def test_hosts_that_are_suspended_leave_and_come_again(slurm: Slurm, tmp_path: P
     slurm.until_said(second, "SIGCONT: offering the hosts again")
     until(lambda: slurm.out(first).count(": 4 members") == 2, "four members again")
     (tmp_path / "hurry").touch()
-    assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
+    assert slurm.wait(first) == "COMPLETED", slurm.out(first)
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     trained(trail, weights)

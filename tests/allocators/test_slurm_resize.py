@@ -8,7 +8,7 @@ from slurm import ROOT, Slurm, until
 from story import check_trained, digits_csv, undisturbed
 
 BIN = ROOT / "build/bin"
-SHARDS, EPOCHS = 4, 4
+SHARDS, EPOCHS = 4, 16
 PACE_US = 250_000  # of a shard, until all has been seen that was to be
 
 
@@ -37,7 +37,7 @@ class Training:
 
     def until_trained(self) -> None:
         (self.folder / "hurry").touch()
-        assert self.slurm.wait(self.job, 180) == "COMPLETED", self.slurm.out(self.job)
+        assert self.slurm.wait(self.job) == "COMPLETED", self.slurm.out(self.job)
         assert "was lost" not in self.slurm.out(self.job)
         check_trained(self.trail, self.weights, EPOCHS)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import DEADLINE_S
+from commands import DEADLINE_S, PATIENT
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -74,6 +74,7 @@ class Job:
         kept = {k: v for k, v in os.environ.items() if k in ("HOME", "LANG")}
         self.environment = {
             **kept,
+            **PATIENT,
             **variables,
             **files,
             "PATH": f"{folder}:{BIN}:/usr/bin:/bin",
