@@ -17,7 +17,7 @@ BIN = Path(
     or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
 )
 VENV_BIN = ROOT / ".venv/bin"
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 
 
@@ -107,7 +107,7 @@ class Runner:
         assert not left, f"left behind: {left}"
         return Done(process.returncode, out, err)
 
-    def living(self, mark: str, deadline_s: float = 2.0) -> dict[int, str]:
+    def living(self, mark: str, deadline_s: float = 30.0) -> dict[int, str]:
         end = time.monotonic() + deadline_s
         while (found := with_mark(mark)) and time.monotonic() < end:
             time.sleep(0.005)

@@ -121,11 +121,15 @@ static int spawn(char* self) {
 // spawn that fails.
 static int one_child(char* self, const char* how) {
   MPI_Comm parent, child;
+  long self_id = getpid(), child_id = 0;
   MPI_Comm_get_parent(&parent);
   if (parent != MPI_COMM_NULL) {
     printf("child\n");
     fflush(stdout);
-    if (!strncmp(how, "part-", 5)) MPI_Comm_disconnect(&parent), how += 5;
+    if (!strncmp(how, "part-", 5)) {
+      MPI_Send(&self_id, 1, MPI_LONG, 0, 0, parent);
+      MPI_Comm_disconnect(&parent), how += 5;
+    }
     if (!strcmp(how, "kill")) raise(SIGKILL);
     if (!strcmp(how, "abort")) MPI_Abort(MPI_COMM_WORLD, 5);
     if (!strcmp(how, "wait")) pause();
@@ -138,8 +142,9 @@ static int one_child(char* self, const char* how) {
                      &child, MPI_ERRCODES_IGNORE)) {
     printf("refused\n");
   } else if (!strncmp(how, "part-", 5)) {
+    MPI_Recv(&child_id, 1, MPI_LONG, 0, 0, child, MPI_STATUS_IGNORE);
     MPI_Comm_disconnect(&child);
-    sleep(1);  // its end comes first
+    while (kill(child_id, 0) == 0) usleep(10000);  // its end comes first
     printf("parent goes on\n");
   } else {
     MPI_Barrier(child);
