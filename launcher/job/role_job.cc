@@ -15,8 +15,8 @@
 namespace regroup::job {
 namespace {
 
-// The report of a death on another host arrives so much later.
-constexpr std::chrono::milliseconds kNews(300);
+// The report of a death on another host arrives so much later, where its cores are busy.
+constexpr std::chrono::seconds kNews(2);
 
 }  // namespace
 

@@ -87,7 +87,7 @@ def test_a_worker_comes_back_on_its_host_at_its_address(hosts: Hosts):
     for rank in ("0", "1", "2"):
         host, _, pid, _ = first[rank]
         assert hosts[int(host[-1]) - 1].run(["kill", "-9", str(pid)]).returncode == 0
-    _, err = job.communicate(timeout=60)
+    _, err = job.communicate(timeout=120)
     assert job.returncode == 0
     killed = f"rank 3 (worker 3) (pid {first['3'][2]} on node3) was killed by signal 9 (SIGKILL)"
     assert f"{killed}: restarting it (restart 1 of 3)" in err
@@ -98,7 +98,7 @@ def test_a_host_that_is_lost_ends_the_job(own_hosts: Hosts):
     for _ in range(2):
         assert job.stdout.readline()
     own_hosts[1].kill()
-    _, err = job.communicate(timeout=60)
+    _, err = job.communicate(timeout=120)
     assert job.returncode == 1
     assert "host node2" in err and "ending the job" in err
 
@@ -106,7 +106,7 @@ def test_a_host_that_is_lost_ends_the_job(own_hosts: Hosts):
 def test_a_port_that_is_taken_there_is_named(hosts: Hosts):
     program = (
         "import socket, time\ns = socket.create_server(('', 7071))\nprint('up', "
-        "flush=True)\ntime.sleep(60)"
+        "flush=True)\ntime.sleep(600)"
     )
     with hosts[1].popen(
         ["/usr/bin/python3", "-c", program], stdout=subprocess.PIPE, text=True
