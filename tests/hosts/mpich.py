@@ -15,7 +15,7 @@ from hosts import Host, Hosts
 
 QUESTION_BYTES = 25  # uct_tcp's header and an empty put, by which it asks whether all has arrived
 SEEN_S = 4.0  # a job of some ranks takes one second
-STUCK_S = 2.0
+STUCK_S, LOOKS = 2.0, 3
 READ = "0"  # the number of read() on x86-64
 
 
@@ -39,8 +39,8 @@ def _unanswered(host: Host) -> set[int]:
     return found
 
 
-def stuck_in_finalize(hosts: Hosts) -> bool:
-    return any(_unanswered(host) for host in hosts)
+def stuck_in_finalize(hosts: Hosts) -> set[int]:
+    return {pid for host in hosts for pid in _unanswered(host)}
 
 
 def run(
@@ -53,7 +53,8 @@ def run(
     with hosts[0].popen(
         command, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
     ) as process:
-        wait, stuck = SEEN_S, 0
+        wait = SEEN_S
+        seen: list[set[int]] = []  # what was stuck at each look; on a busy core it goes on
         while True:
             try:
                 out, err = process.communicate(timeout=wait)
@@ -61,11 +62,12 @@ def run(
                     process.args, process.returncode, out, err
                 ), False
             except subprocess.TimeoutExpired:
-                stuck = stuck + 1 if stuck_in_finalize(hosts) else 0
+                seen.append(stuck_in_finalize(hosts))
                 wait = STUCK_S
-            if stuck < 2 and time.monotonic() < end:
+            stuck = len(seen) >= LOOKS and set.intersection(*seen[-LOOKS:])
+            if not stuck and time.monotonic() < end:
                 continue
             process.kill()
             out, err = process.communicate()
-            assert stuck >= 2, f"{command} hangs, and not as MPICH does: {out} {err}"
+            assert stuck, f"{command} hangs, and not as MPICH does: {out} {err}"
             return subprocess.CompletedProcess(process.args, process.returncode, out, err), True

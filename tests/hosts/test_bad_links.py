@@ -23,13 +23,14 @@ def lost_hosts(job: Training) -> set[str]:
     return named
 
 
-def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(
-    start_own: Start, undisturbed: str
-):
-    """It may be done without, once or several times."""
-    job = start_own(pace_us=20_000)
-    job.reach(job.steps - 40)
+def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Start, tmp_path: Path):
+    """It may be done without, once or several times. Some 50 steps meet the loss."""
+    epochs = 2
+    undisturbed = weights_alone(tmp_path, epochs)
+    job = start_own(pace_us=200_000, epochs=epochs)
+    job.reach(3)
     job.hosts[2].lose(0.3)
+    job.hurry()
     job.expect_weights(undisturbed)
     assert job.hosts[2].lost() > 10
     assert lost_hosts(job) <= {"node3"}
@@ -38,13 +39,13 @@ def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(
 def test_a_host_that_loses_nearly_all_packets_is_dropped_and_comes_back(
     start_own: Start, undisturbed: str
 ):
-    job = start_own(pace_us=100_000)
-    job.reach(10)
+    job = start_own(pace_us=300_000)
+    job.reach(5)
     job.hosts[2].lose(0.97)
-    job.until_said("6 -> 4 members", 30)
+    job.until_said("6 -> 4 members", 60)
     assert lost_hosts(job) == {"node3"}
     job.hosts[2].lose(0)
-    job.until_said("-> 6 members", 60)
+    job.until_said("-> 6 members", 90)
     job.hurry()
     job.expect_weights(undisturbed)
 
@@ -54,11 +55,11 @@ def test_a_slow_link_is_waited_for(start_own: Start, own_trio: Hosts, tmp_path: 
     ballast = 1_000_000
     alone = weights_alone(tmp_path, EPOCHS, ballast)
     own_trio[1].slow("4mbit")
-    job = start_own(pace_us=100_000, ballast=ballast)
-    job.reach(10)
+    job = start_own(pace_us=300_000, ballast=ballast)
+    job.reach(5)
     before, began = own_trio[1].received(), time.monotonic()
     kill(processes(own_trio[1], "chaos_member"))
-    job.until_said("-> 6 members", 60)
+    job.until_said("-> 6 members", 90)
     job.hurry()
     job.expect_weights(alone)
     taken, carried = time.monotonic() - began, own_trio[1].received() - before

@@ -15,9 +15,10 @@ def test_a_freeze_of_seconds_breaks_no_connection_of_ucx(
     hosts: Hosts, start: Start, undisturbed: str, seconds: str | None
 ):
     before = ["env", f"UCX_KEEPALIVE_INTERVAL={seconds}"] if seconds else []
-    job = start("node1:1,node2:1", "2:2", pace_us=2000, before=before)
-    job.reach(20)
+    job = start("node1:1,node2:1", "2:2", pace_us=50_000, before=before)
+    job.reach(5)
     frozen = processes(hosts[1], "chaos_member")
+    assert frozen
     try:
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)

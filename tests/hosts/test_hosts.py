@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -16,25 +15,27 @@ from hosts import CAPABILITIES, ROOT, Host, Hosts, missing_rights, until
 
 pytestmark = pytest.mark.no_wire("hosts themselves, without a job")
 SETPRIV = shutil.which("setpriv")
-# Sends PIECES datagrams of SIZE bytes to HOST, slowly enough for the other's buffer.
+# Sends PIECES datagrams of SIZE bytes to HOST, slowly enough for the kernel, and then that this was
+# all, so often that it comes through.
 SENDER = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for i in range(int(sys.argv[2])):
     s.sendto(bytes(int(sys.argv[3])), (sys.argv[1], 5000))
     if i % 50 == 49: time.sleep(0.001)
+for _ in range(100): s.sendto(b"end", (sys.argv[1], 5000))
 """
+# Its buffer takes them all (SO_RCVBUFFORCE: beyond what the kernel gives to users), as it may be
+# late.
 RECEIVER = """
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+s.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)
 s.bind(("0.0.0.0", 5000))
 print("bound", flush=True)
 count = 0
-s.settimeout(10)
-try:
-    while s.recv(65536) != b"end": count += 1; s.settimeout(0.5)
-except TimeoutError: pass
+s.settimeout(30)
+while s.recv(65536) != b"end": count += 1
 print(count)
 """
 # Sends 1 MB to whoever connects, after the other's first byte.
@@ -58,7 +59,7 @@ print(time.monotonic() - begin)
 """
 KNOCK = """
 import socket, sys
-try: socket.create_connection((sys.argv[1], 5001), 0.2)
+try: socket.create_connection((sys.argv[1], 5001), 0.5)
 except TimeoutError: print("no answer")
 """
 
@@ -76,20 +77,20 @@ def bound(host: Host, code: str) -> subprocess.Popen:
 
 def arrived(sender: Host, receiver: Host, pieces: int = 1000) -> int:
     process = bound(receiver, RECEIVER)
-    assert python(sender, SENDER, receiver.name, pieces, 100).wait(30) == 0
-    return int(process.communicate(timeout=30)[0])
+    assert python(sender, SENDER, receiver.name, pieces, 100).wait(60) == 0
+    return int(process.communicate(timeout=60)[0])
 
 
 def megabyte(sender: Host, receiver: Host) -> float:
     """Seconds that 1 MB takes."""
     with bound(sender, SERVER) as server:
         seconds = float(python(receiver, CLIENT, sender.name).communicate(timeout=60)[0])
-        server.wait(30)
+        server.wait(60)
     return seconds
 
 
 def reaches(sender: Host, receiver: Host) -> bool:
-    command = ["timeout", "2", "bash", "-c", f"exec 3<>/dev/tcp/{receiver.name}/22"]
+    command = ["timeout", "10", "bash", "-c", f"exec 3<>/dev/tcp/{receiver.name}/22"]
     return sender.run(command).returncode == 0
 
 
@@ -158,7 +159,7 @@ def test_what_is_lost_has_crossed_the_wire_and_what_meets_no_link_has_not(hosts:
     def crossed() -> int:
         """Bytes of node2 to node1, in vain."""
         before = hosts.heard()
-        assert python(hosts[1], KNOCK, hosts[0].name).communicate(timeout=30)[0] == "no answer\n"
+        assert python(hosts[1], KNOCK, hosts[0].name).communicate(timeout=60)[0] == "no answer\n"
         assert hosts.heard()[1:] == before[1:]
         return hosts.heard()[0] - before[0]
 
@@ -210,11 +211,11 @@ def test_packets_are_lost_both_ways(hosts: Hosts):
 
 
 def test_a_link_can_be_slow(hosts: Hosts):
-    hosts[1].slow("8mbit")
-    assert 0.8 < megabyte(hosts[0], hosts[1]) < 5
-    assert 0.8 < megabyte(hosts[1], hosts[0]) < 5
+    hosts[1].slow("2mbit")  # 4 s
+    assert 3.2 < megabyte(hosts[0], hosts[1]) < 20
+    assert 3.2 < megabyte(hosts[1], hosts[0]) < 20
     hosts[1].slow(None)
-    assert megabyte(hosts[0], hosts[1]) < 0.5
+    assert megabyte(hosts[0], hosts[1]) < 3
 
 
 def test_a_stopped_host_stands_still_and_goes_on(hosts: Hosts):
@@ -233,9 +234,9 @@ def test_a_stopped_host_stands_still_and_goes_on(hosts: Hosts):
         hosts[0].resume()
         until(lambda: os.fstat(file.fileno()).st_size > size, "the next number")
         counter.kill()
-        counter.wait(10)
-    assert talk.communicate(b"still here", timeout=10)[0] == b"still here"
-    assert "SSH" in banner(hosts[1], hosts[0])
+        counter.wait(60)
+    assert talk.communicate(b"still here", timeout=60)[0] == b"still here"
+    assert "SSH" in banner(hosts[1], hosts[0], within_s=20)
 
 
 # SIGSTOP stops it when its child goes on only.
@@ -266,15 +267,15 @@ def test_a_host_stands_still_where_one_waits_for_a_child_that_does(hosts: Hosts)
         until(Path(f"/proc/{parent}/task/{parent}/children").read_text, "vfork() has been called")
     )
     until(lambda: state_of(child) == "T", "the child has stopped itself")
-    assert state_of(parent) == "D"
+    until(lambda: state_of(parent) == "D", "the parent waits for it")
     hosts[0].stop()
     hosts[0].resume()
-    assert waits.communicate(timeout=10)[0] == "goes on\n"
+    assert waits.communicate(timeout=60)[0] == "goes on\n"
 
 
-def banner(sender: Host, receiver: Host) -> str:
-    """What an sshd says first, within a second."""
-    script = f"exec 3<>/dev/tcp/{receiver.name}/22; read -t 1 line <&3; echo $line"
+def banner(sender: Host, receiver: Host, within_s: int = 1) -> str:
+    """What an sshd says first, by then."""
+    script = f"exec 3<>/dev/tcp/{receiver.name}/22; read -t {within_s} line <&3; echo $line"
     return sender.run(["bash", "-c", script]).stdout
 
 
@@ -288,8 +289,8 @@ def test_a_killed_host_falls_silent(own_hosts: Hosts):
     client = python(own_hosts[1], wait, own_hosts[0].name)
     assert client.stdout.readline() == "bound\n"
     own_hosts[0].kill()
-    assert client.communicate(timeout=10)[0] == "silence\n"
-    assert server.wait(10) == -signal.SIGKILL
+    assert client.communicate(timeout=60)[0] == "silence\n"
+    assert server.wait(60) == -signal.SIGKILL
     assert own_hosts[1].run(["hostname"]).stdout == "node2\n"
 
 
@@ -311,14 +312,18 @@ def test_nothing_is_left_after_a_crash():
         until(
             lambda: not [pid for pid in family if Path(f"/proc/{pid}/exe").exists()],
             "the end of all",
-            10,
         )
-    until(lambda: not folder.exists(), "the keys are removed", 10)
+    until(lambda: not folder.exists(), "the keys are removed")
 
 
 def descendants(pid: int) -> list[int]:
+    """Those of sshd come and go."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
     found = []
-    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+    for child in map(int, children.split()):
         found += [child, *descendants(child)]
     return found
 
@@ -335,7 +340,7 @@ def ask_for_rights(*prefix: str, path: str | None = None) -> str:
         env=environment | ({"PATH": path} if path else {}),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     return done.stdout.strip() or done.stderr
 
@@ -358,8 +363,7 @@ def test_a_missing_tool_is_named_with_its_package():
 def test_without_rights_the_tests_fail_and_say_why():
     command = [SETPRIV, "--bounding-set=-sys_admin", sys.executable, "-m", "pytest", "-q", "-p"]
     command += ["no:cacheprovider", f"{__file__}::test_the_repository_is_shared"]
-    began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "test hosts need the capabilities CAP_SYS_ADMIN" in done.stdout
-    assert "skipped" not in done.stdout and time.monotonic() - began < 60
+    assert "skipped" not in done.stdout

@@ -61,8 +61,8 @@ def test_members_call_again_when_a_firewall_is_mended(
         for interface in ("eth0", "eth1"):
             filter_ports(host, interface, UCX_PORTS, "REJECT")
     job = begin(MEMBERS, "6:6", "-x", f"UCX_TCP_PORT_RANGE={UCX_PORTS}")
-    job.until_said("generation 1: 6 members", 30)
-    until(lambda: any(dropped(host) for host in two_networks_of_hosts), "a call", 30)
+    job.until_said("generation 1: 6 members", 60)
+    until(lambda: any(dropped(host) for host in two_networks_of_hosts), "a call")
     for host in two_networks_of_hosts:
         host.network("iptables", "-F", "INPUT")
     job.expect_weights(undisturbed)

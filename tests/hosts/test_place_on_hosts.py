@@ -45,7 +45,7 @@ def machines(hosts: Hosts) -> str:
             ]
         write = ["sh", "-c", "cat > /tmp/machine.topo"]
         with host.popen(write, text=True, stdin=-1) as process:
-            process.communicate("\n".join(lines) + "\n", timeout=30)
+            process.communicate("\n".join(lines) + "\n", timeout=60)
     return "/tmp/machine.topo"
 
 
@@ -266,9 +266,10 @@ def test_a_job_of_a_fixed_number_tells_of_all_hosts(hosts: Hosts):
 
 
 def test_usage_of_all_hosts_is_logged(hosts: Hosts):
-    log = "/tmp/usage.csv"
-    job = run(hosts, "-H", "node1,node2", "--usage-log", log, "sleep", "6")
+    log = hosts.folder / "usage.csv"  # which the members see, and end once they are in it
+    script = f"until grep -q node1, {log} && grep -q node2, {log}; do sleep 0.1; done"
+    job = run(hosts, "-H", "node1,node2", "--usage-log", str(log), "sh", "-c", script)
     assert job.status == 0, job.err
-    rows = hosts[0].run(["cat", log]).stdout.splitlines()
+    rows = log.read_text().splitlines()
     assert rows[0].startswith("time,host,member,rank")
     assert {row.split(",")[1] for row in rows[1:]} == {"node1", "node2"}

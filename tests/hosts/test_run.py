@@ -20,7 +20,7 @@ from leftovers import Leftovers
 from training import Training
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 # In which a host that fails is named: what is promised, and what it takes to get a command onto a
 # test host.
 SOON_S = 2 * 5 + 0.5
@@ -91,9 +91,9 @@ def named_in_time(done: Done, host: str = "") -> Done:
 
 
 def fails(hosts: Hosts, *args: str, **popen) -> Done:
-    """One that ends then."""
+    """One that ends then, and waits for nobody."""
     done = named_in_time(run(hosts, *args, **popen))
-    assert done.seconds < done.told + 5, done.err
+    assert done.seconds < done.told + SOON_S, done.err
     return done
 
 
@@ -113,7 +113,7 @@ def nothing_is_left(hosts: Hosts) -> Iterator[None]:
     yield
     while started:
         started.pop().kill()
-    until(lambda: not left_on(hosts), "an end of all processes of regroup", 10)
+    until(lambda: not left_on(hosts), "an end of all processes of regroup")
 
 
 SAY = [
@@ -345,22 +345,25 @@ def test_the_ssh_command_can_be_told_as_to_mpirun(hosts: Hosts, by: str):
 @pytest.mark.no_wire("no ssh gets as far as the wire")
 @pytest.mark.parametrize("members", ["2", "1:2"])
 def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
-    ssh = hosts.folder / "slow_ssh"
-    ssh.write_text("#!/bin/sh\nexec sleep 20\n")
-    ssh.chmod(0o755)
-    slow = ("--ssh-command", str(ssh), "-H", "node2,node3", "-np", members)
-    done = run(hosts, *slow, "--timeout", "1", "true")
+    called = hosts.folder / f"called-{members[0]}"
+
+    def slow(name: str, first: str = "") -> tuple[str, ...]:
+        ssh = hosts.folder / name
+        ssh.write_text(f"#!/bin/sh\n{first}\nexec sleep 60\n")
+        ssh.chmod(0o755)
+        return ("--ssh-command", str(ssh), "-H", "node2,node3", "-np", members)
+
+    done = run(hosts, *slow("slow_ssh"), "--timeout", "1", "true")
     assert done.status == 241, done.err
     assert done.err == "regroup: the job ran longer than --timeout 1 allows: ending it\n"
-    assert done.seconds < 3
-    job = start(hosts, *slow, "true")
-    until(lambda: left_on(hosts), "agents are on their way")
-    time.sleep(0.3)
+    assert done.seconds < 15, "it waited for the agents"
+    job = start(hosts, *slow("slow_ssh_that_tells", f"echo >> {called}"), "true")
+    until(lambda: called.exists() and called.read_text() == "\n\n", "agents are on their way")
     os.kill(hosts[0].inner(job), signal.SIGINT)
     done = Done(job)
     assert done.status == 1
     assert done.err == "regroup: the job was stopped while its agents started\n"
-    assert done.seconds < 3
+    assert done.seconds < 15, "it waited for the agents"
 
 
 def test_hosts_are_reached_as_the_user_who_is_named(hosts: Hosts, tmp_path: Path):
@@ -476,7 +479,7 @@ def test_a_host_without_room_for_a_byte_takes_part(own_hosts: Hosts):
         done = run(own_hosts, "-H", "node1,node2", "-np", members, "--quiet", "hostname")
         assert (done.status, done.err) == (0, "")
         assert sorted(done.out.split()) == ["node1", "node2"]
-    until(lambda: not before.new(), "an end of all files", 10)
+    until(lambda: not before.new(), "an end of all files")
 
 
 @contextlib.contextmanager
@@ -536,7 +539,7 @@ def test_memory_that_a_host_does_not_have_is_named(own_hosts: Hosts, members: st
         options = ["--tag-output", "--min-members-timeout", "5"]
         job = Training(own_hosts, "node1:1,node2:1", members, options, epochs=1, ballast=state)
         try:
-            until(lambda: wanted.search(job.text()), "the reason", NAMED_S)
+            until(lambda: wanted.search(job.text()), "the reason")
             done_without = job.process.wait(4 * DEADLINE_S) == 0  # steps of 150 MiB
             assert done_without == (members == "1:2"), job.text()
         finally:
@@ -554,7 +557,7 @@ def test_nothing_is_left_when_the_launcher_dies(hosts: Hosts, victim):
     assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
     hosts[0].run(["pkill", "-KILL", "-x", "-o", victim])
     Done(job)
-    until(lambda: not left_on(hosts), "an end of all processes", 10)
+    until(lambda: not left_on(hosts), "an end of all processes")
     for host in hosts:
         assert host.run(["pgrep", "-x", "sleep"]).returncode == 1
 
@@ -566,6 +569,8 @@ def test_an_agent_that_dies_ends_the_job(hosts: Hosts):
     done = Done(job)
     assert done.status == 1
     assert "host node2: the connection to its agent is lost" in done.err
+    # its reaper ends its member, which the launcher does not see
+    until(lambda: not left_on(hosts), "an end of all processes")
     assert hosts[1].run(["pgrep", "-x", "sleep"]).returncode == 1
 
 
