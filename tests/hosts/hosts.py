@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from waiting import until  # noqa: E402
 
 INIT = Path(__file__).with_name("host_init.py")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 TOOLS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",

@@ -55,8 +55,8 @@ def kill_everything(job: Training) -> None:
             with contextlib.suppress(OSError):
                 if name.read_text().startswith(("regroup", "chaos_member")):
                     os.kill(pid, signal.SIGKILL)
-    job.process.wait(30)
-    until(lambda: not left_on(job.hosts), "an end of all processes", 30)
+    job.process.wait(60)
+    until(lambda: not left_on(job.hosts), "an end of all processes", 60)
     until(
         lambda: not any(processes(host, "regroup-persist") for host in job.hosts),
         "an end of writers",
@@ -166,7 +166,7 @@ def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Sta
     with contextlib.suppress(ProcessLookupError):  # on busy cores its agent has ended it by now
         os.kill(writer, signal.SIGCONT)
     expect_resumed(again, promised, undisturbed)
-    until(lambda: not processes(hosts[1], "regroup-persist"), "an end of the old writer", 30)
+    until(lambda: not processes(hosts[1], "regroup-persist"), "an end of the old writer", 60)
     done = hosts[0].run([BIN / "regroup", "checkpoint", "verify", folder])
     assert done.returncode == 0, done.stderr
     assert not list(folder.glob(".stage*"))
@@ -460,7 +460,7 @@ def test_a_directory_that_the_job_before_has_not_given_back_yet_is_taken_later(
         job.hurry()
         job.expect_weights(undisturbed)
         assert len(re.findall(told, job.text())) == 1  # however often it was tried
-        assert before.wait(30) == 0
+        assert before.wait(60) == 0
 
 
 @contextlib.contextmanager
@@ -472,7 +472,7 @@ def served(host: Host, own: Path, real: Path) -> Iterator[subprocess.Popen]:
     with host.popen([sys.executable, server, real, own, "0"]) as file_system:
         try:
             there = "print(os.path.ismount(sys.argv[1]))"
-            until(lambda: python_on(host, there, own) == "True\n", "the file system", 30)
+            until(lambda: python_on(host, there, own) == "True\n", "the file system", 60)
             yield file_system
         finally:
             file_system.kill()

@@ -15,7 +15,7 @@ from hosts import ROOT, Host, Hosts, missing_rights, until
 
 BIN = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve().parent
 PROGRAM = BIN.parent / "tests/bin/ucx_host"
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -189,7 +189,7 @@ def test_without_the_guardian_the_job_holds_then_ends(hosts: Hosts, start: Start
     job.reach(5)
     began = time.monotonic()
     os.kill(hosts[0].inner(job.process), signal.SIGKILL)
-    job.process.wait(30)
+    job.process.wait(60)
     until(lambda: not left_on(hosts), "an end of all processes", 60)
     assert time.monotonic() - began > 1.5, "it did not hold"
 

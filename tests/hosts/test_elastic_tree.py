@@ -216,5 +216,5 @@ def test_nothing_is_left_when_the_launcher_dies(five_hosts: Hosts, start: Start)
     kill(processes(five_hosts[0], "regroup-control"))
     with contextlib.suppress(ProcessLookupError):  # it may have noticed, and ended
         os.kill(launcher, signal.SIGKILL)
-    job.process.wait(30)
+    job.process.wait(60)
     until(lambda: not left_on(five_hosts), "an end of all processes", 60)

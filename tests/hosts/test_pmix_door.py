@@ -35,7 +35,7 @@ def stranger(hosts: Hosts) -> None:
     """Where another user finds it."""
     flags = ["pkg-config", "--cflags", "--libs", "pmix"]
     libpmix = subprocess.run(
-        flags, check=True, capture_output=True, text=True, timeout=30
+        flags, check=True, capture_output=True, text=True, timeout=60
     ).stdout.split()
     built = hosts.folder / "pmix_stranger"
     source = ROOT / "tests/pmi/pmix_stranger.c"
@@ -94,4 +94,4 @@ def test_this_user_gets_in(hosts: Hosts, job: subprocess.Popen):
     """So the refusals are not for another reason; and that is what it could do."""
     assert "get 0 " in attempt(hosts[1], [], "get")
     assert "abort 0 " in attempt(hosts[1], [], "abort")
-    assert job.wait(30) != 0
+    assert job.wait(60) != 0

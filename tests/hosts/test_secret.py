@@ -158,12 +158,12 @@ def test_the_secret_of_a_job_of_ranks_is_nowhere(hosts: Hosts, tree: Sequence[st
         assert all(processes(host, "regroup-pmi") for host in hosts)
         tap.expect_it_nowhere_else()
         os.kill(hosts[0].inner(job), signal.SIGINT)
-        job.wait(30)
+        job.wait(60)
         until(lambda: not left_on(hosts), "an end of all processes")
         tap.expect_it_nowhere_else()
     finally:
         job.kill()
-        job.wait(30)
+        job.wait(60)
 
 
 def lend(hosts: Hosts, folder: Path, index: int, through: Sequence[str]) -> subprocess.Popen:
@@ -199,7 +199,7 @@ def test_the_secret_of_a_job_that_is_lent_hosts_is_nowhere(hosts: Hosts, index: 
         )
         tap.expect_it_nowhere_else()
         os.kill(hosts[index].inner(lent), signal.SIGTERM)
-        assert lent.wait(30) == 0, (tap.folder / "output-join").read_text()
+        assert lent.wait(60) == 0, (tap.folder / "output-join").read_text()
         tap.expect_it_nowhere_else()
         job.hurry()
         assert job.wait() == 0, job.text()
@@ -207,5 +207,5 @@ def test_the_secret_of_a_job_that_is_lent_hosts_is_nowhere(hosts: Hosts, index: 
     finally:
         if lent:
             lent.kill()
-            lent.wait(30)
+            lent.wait(60)
         job.close()

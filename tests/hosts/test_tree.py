@@ -13,7 +13,7 @@ from strangers import expect_refused, send
 from training import ports, processes
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 # With radix 2 node2 and node3 are of the controller, node4 and node5 of node2; with radix 1 they
 # are a chain.
 ALL = "node1,node2,node3,node4,node5"

@@ -123,7 +123,7 @@ def expect_hold_and_end(job: Training, began: float, who_hold: list[int]) -> Non
     """`who_hold`, on node1, live for a while; then nothing does. Shards begun twice had the same
     samples."""
     hosts = job.hosts
-    job.process.wait(30)
+    job.process.wait(60)
 
     def holding() -> bool:
         return set(who_hold) <= set(processes(hosts[0], "chaos_member"))

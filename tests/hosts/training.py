@@ -24,7 +24,7 @@ BIN = ROOT / "build/bin"
 SHARDS = 6
 EPOCHS = 6
 WHERE = "node1:2,node2:2,node3:2"
-JOB_DEADLINE_S = 120.0
+JOB_DEADLINE_S = 240.0
 
 
 def digits_csv(folder: Path) -> Path:
