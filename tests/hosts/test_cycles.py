@@ -128,14 +128,15 @@ def test_nothing_grows(four_hosts: Hosts):
                 settle()
                 before = usage(hosts, who)
         settle()
-        # A member that changes from one generation to the next has threads of both.
+        after: Usage = {}
+
+        def released() -> bool:
+            """A member that changes from one generation to the next has threads of both."""
+            after.update(usage(hosts, who))
+            return not growth(before, after)
+
         with contextlib.suppress(TimeoutError):
-            until(
-                lambda: not growth(before, usage(hosts, who)),
-                "the release of the generation before",
-                20,
-            )
-        after = usage(hosts, who)
+            until(released, "the release of the generation before")
         print(
             "\n".join(
                 f"{name}, {what}: {n}, {after[name, what]}" for (name, what), n in before.items()
