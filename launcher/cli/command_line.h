@@ -23,6 +23,7 @@ enum class Verb : std::uint8_t {
   kPlace,
   kTopo,
   kAllocation,
+  kDoctor,
   kJoin
 };
 
@@ -40,7 +41,7 @@ struct CommandLine {
   spec::JobSpec job;       // kRun
   ControlRequest control;  // the four control commands
   std::string topic;       // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
-  std::vector<std::string> words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kJoin
+  std::vector<std::string> words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kDoctor, kJoin
   spec::Environment environment;   // of this process, unchanged; kRun: `job` has it
 };
 

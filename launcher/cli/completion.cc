@@ -84,7 +84,7 @@ std::string bash_completion() {
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W '{}' -- \"$word\"))\n"
       "  elif ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint join status resize notice "
+      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint doctor join status resize notice "
       "kill-member topo "
       "help' -- "
       "\"$word\") "
@@ -112,7 +112,8 @@ std::string zsh_completion() {
     }
   }
   return out +
-         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint join status resize "
+         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint doctor join status "
+         "resize "
          "notice "
          "kill-member topo "
          "help)\" "

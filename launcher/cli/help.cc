@@ -100,6 +100,7 @@ constexpr Command kCommands[] = {
      "status`.\n"},
     {"join", "[JOB]", "lend the hosts of this allocation to a job", ""},
     {"allocation", "", "show what the allocator granted", ""},
+    {"doctor", "", "examine this machine and its Python packages", ""},
     {"checkpoint", "VERB ...", "list, verify, compare and export checkpoints", ""},
     {"bench", "OPERATION", "measure collectives, under regroup -np N", ""},
     {"place", "", "show where ranks would run, and why", ""},

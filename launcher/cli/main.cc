@@ -11,6 +11,7 @@
 #include "launcher/cli/allocation.h"
 #include "launcher/cli/bench.h"
 #include "launcher/cli/control.h"
+#include "launcher/cli/doctor.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/helper.h"
 #include "launcher/cli/join.h"
@@ -73,6 +74,8 @@ int main(int argc, char** argv) {
       return regroup::cli::run_topo(command->words, command->environment);
     case regroup::cli::Verb::kAllocation:
       return regroup::cli::run_allocation(*command);
+    case regroup::cli::Verb::kDoctor:
+      return regroup::cli::run_doctor(*command);
     case regroup::cli::Verb::kJoin:
       regroup::process::block_signals();
       return regroup::cli::run_join(*command);

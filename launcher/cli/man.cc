@@ -65,6 +65,9 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 .B regroup allocation
 [\-\-json]
 .br
+.B regroup doctor
+[\-\-json] [\-\-python \fIPROGRAM\fR]
+.br
 .B regroup notice
 \fIMEMBER\fR [\fIJOB\fR]
 .br

@@ -41,7 +41,7 @@ def test_help(words):
 
 
 @pytest.mark.parametrize(
-    "verb", ["status", "resize", "notice", "kill-member", "join", "allocation"]
+    "verb", ["status", "resize", "notice", "kill-member", "join", "allocation", "doctor"]
 )
 def test_help_of_a_command(verb):
     answer = call(verb, "--help")
@@ -372,6 +372,7 @@ RED = "\x1b[31m\x9b"
         ["kill-member", RED],
         ["topo", f"--{RED}"],
         ["allocation", RED],
+        ["doctor", RED],
         ["checkpoint", "ls", RED],
         ["bench", RED],
     ],

@@ -33,7 +33,7 @@ SCHEMAS = {
     "launcher/pmi/wire.fbs": "An agent and regroup-pmi",
 }
 COMMANDS = (
-    "status", "resize", "notice", "kill-member", "join", "allocation", "checkpoint", "bench",
+    "status", "resize", "notice", "kill-member", "join", "allocation", "doctor", "checkpoint", "bench",
     "place", "topo",
 )  # fmt: skip
 MODULES = (

@@ -1,0 +1,352 @@
+"""`regroup doctor`: examines this machine and its Python packages, then trains on it for a moment.
+
+Each line says what is well, or what to do. `regroup doctor` runs this module with the python3 of
+the user: python3 -m regroup._doctor LAUNCHER [--json].
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+Level = Literal["ok", "note", "bad"]
+
+_LIMIT_S = 120.0  # of a job; a backend that is built first has _BUILD_LIMIT_S
+_BUILD_LIMIT_S = 1800.0
+_FUTEX_WAITV = 449
+_FILES = 1024  # descriptors that the launcher of a large host needs
+_FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy", "h5py", "tensorboard")
+
+
+@dataclass
+class Finding:
+    """One line. `bad`: something does not work; `note`: something is slower or missing, which may
+    be as the user wants it. advice: what to do; empty if nothing."""
+
+    level: Level
+    subject: str
+    text: str
+    advice: str = ""
+
+    def line(self) -> str:
+        return f"{self.level:4}  {self.subject}: {self.text}" + (
+            f"; {self.advice}" if self.advice else ""
+        )
+
+
+@dataclass
+class Launcher:
+    """The command `regroup` that is examined."""
+
+    path: str
+
+    def run(self, *words: str, limit_s: float = _LIMIT_S) -> subprocess.CompletedProcess[str]:
+        """Runs it with these arguments. Raises TimeoutExpired."""
+        # A child of mpirun or of a job is not to be taken for one of its ranks.
+        process = subprocess.Popen(
+            [self.path, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except BaseException:
+            process.send_signal(signal.SIGTERM)  # it ends its members
+            try:
+                process.communicate(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the findings as they are made. Returns 1 if one is bad, 2 for wrong arguments."""
+    launcher, *words = arguments or [""]
+    if not launcher or words not in ([], ["--json"]):
+        print("usage: python3 -m regroup._doctor LAUNCHER [--json]", file=sys.stderr)
+        return 2
+    found: list[Finding] = []
+    try:
+        for finding in examine(Launcher(launcher)):
+            found.append(finding)
+            if not words:
+                print(finding.line(), flush=True)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    if words:
+        print(json.dumps([asdict(each) for each in found], indent=1))
+    bad = sum(each.level == "bad" for each in found)
+    if not words:
+        print(f"\n{bad} of {len(found)} lines need attention" if bad else "\nnothing is wrong")
+    return 1 if bad else 0
+
+
+def examine(launcher: Launcher) -> Iterator[Finding]:
+    """Yields a finding for each subject. An examination that fails itself is a bad one."""
+    checks: tuple[tuple[str, Callable[[Launcher], Iterator[Finding]]], ...] = (
+        ("regroup", check_versions),
+        ("allocation", check_allocation),
+        ("kernel", check_kernel),
+        ("limits", check_limits),
+        ("GPUs", check_gpus),
+        ("packages", check_packages),
+        ("torch", check_torch),
+        ("threads", check_threads),
+        ("ranks", check_ranks),
+        ("training", check_training),
+    )
+    for subject, check in checks:
+        try:
+            yield from check(launcher)
+        except subprocess.TimeoutExpired as error:
+            yield Finding("bad", subject, f"no result within {error.timeout:g} s: {error.cmd[-1]}")
+        except Exception as error:
+            yield Finding("bad", subject, f"{type(error).__name__}: {error}")
+
+
+def check_versions(launcher: Launcher) -> Iterator[Finding]:
+    from regroup import _native
+
+    done = launcher.run("--version", limit_s=20)
+    command = done.stdout.strip().rpartition(" ")[2]
+    python = f"Python {platform.python_version()}, {sys.executable}"
+    if done.returncode != 0 or command != _native.__version__:
+        text = f"the command {launcher.path} is {command or 'broken'}, the package in {python} is "
+        yield Finding(
+            "bad", "regroup", text + _native.__version__, "install both from the same release"
+        )
+        return
+    yield Finding("ok", "regroup", f"command and package are {command} ({python})")
+
+
+def check_allocation(launcher: Launcher) -> Iterator[Finding]:
+    done = launcher.run("allocation", limit_s=60)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        yield Finding("bad", "allocation", _last_line(done.stderr) or "nothing was printed")
+        return
+    detected = json.loads(launcher.run("allocation", "--json", limit_s=60).stdout)
+    for warning in detected["warnings"]:
+        yield Finding("note", "allocation", str(warning))
+    if detected["allocator"] == "none":
+        yield Finding("ok", "allocation", f"no allocator; {lines[-1]}")
+        return
+    hosts, slots = len(detected["hosts"]), detected["slots"]
+    text = f"{detected['allocator']} job {detected['job']}: {slots} slots on {hosts} hosts"
+    yield Finding("ok", "allocation", text)
+
+
+def check_kernel(_: Launcher) -> Iterator[Finding]:
+    release = platform.release()
+    if _watches_deaths():
+        yield Finding("ok", "kernel", f"{release} tells of a member's death at once")
+    else:
+        text = f"{release} has no futex_waitv (Linux 5.16): deaths are noticed some ms later"
+        yield Finding("note", "kernel", text)
+    if _reads_children():
+        yield Finding("ok", "large messages", "are copied once, from process to process")
+    else:
+        text = "are copied twice: process_vm_readv() is forbidden here"
+        advice = "allow the system call ptrace in the container, or set kernel.yama.ptrace_scope=0"
+        yield Finding("note", "large messages", text, advice)
+
+
+def check_limits(_: Launcher) -> Iterator[Finding]:
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < _FILES:
+        text = f"at most {files} open files, {_FILES} expected"
+        yield Finding("note", "limits", text, "raise ulimit -Hn")
+    memory, where = _memory()
+    yield Finding("ok", "memory", f"{memory / 2**30:.1f} GiB ({where})")
+    for folder in (os.environ.get("XDG_RUNTIME_DIR") or "", tempfile.gettempdir()):
+        if folder and not os.access(folder, os.W_OK | os.X_OK):
+            advice = "set XDG_RUNTIME_DIR or TMPDIR to a folder of your own"
+            yield Finding("bad", "folders", f"{folder} cannot be written", advice)
+
+
+def check_gpus(_: Launcher) -> Iterator[Finding]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        yield Finding("ok", "GPUs", "none (nvidia-smi is not installed)")
+        return
+    done = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
+    if done.returncode != 0:
+        text = _last_line(done.stderr) or _last_line(done.stdout)
+        yield Finding("bad", "GPUs", f"nvidia-smi: {text}", "ask who administers the driver")
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}"
+    yield Finding("ok", "GPUs", f"{len(lines)}{hidden}")
+
+
+def check_packages(_: Launcher) -> Iterator[Finding]:
+    versions = []
+    for name in _FRAMEWORKS:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    yield Finding("ok", "packages", ", ".join(versions) or "no framework is installed")
+
+
+def check_torch(_: Launcher) -> Iterator[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        return
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        text = "TORCH_DEVICE_BACKEND_AUTOLOAD=0: torch does not know the backend regroup"
+        advice = "unset it, or import regroup_torch and call regroup_torch.register()"
+        yield Finding("note", "torch backend", text, advice)
+    from regroup import _torch_backend
+
+    state, path = _torch_backend.binary_state()
+    if state == "missing":
+        advice = "install g++ 12 or newer, or set CXX"
+        yield Finding("bad", "torch backend", "not built, and there is no C++ compiler", advice)
+    elif state == "to build":
+        yield Finding("ok", "torch backend", "is built by the first process group, in 20 s")
+    else:
+        yield Finding("ok", "torch backend", f"{path}")
+
+
+def check_threads(launcher: Launcher) -> Iterator[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        return
+    program = "import torch; print('threads', torch.get_num_threads())"
+    done = launcher.run("-np", "1", sys.executable, "-c", program)
+    word, _, count = done.stdout.strip().rpartition(" ")
+    if done.returncode != 0 or word != "threads":
+        yield Finding("bad", "threads", f"a job of one rank failed: {_last_line(done.stderr)}")
+        return
+    set_by = os.environ.get("OMP_NUM_THREADS")
+    how = "as OMP_NUM_THREADS says" if set_by else "the cores it is bound to"
+    yield Finding("ok", "threads", f"a rank computes with {count} of torch ({how})")
+
+
+def check_ranks(launcher: Launcher) -> Iterator[Finding]:
+    """Times an all-reduce of two ranks over each backend, and compares the results."""
+    if importlib.util.find_spec("torch") is None:
+        done = launcher.run("--oversubscribe", "-np", "2", "true")
+        level: Level = "ok" if done.returncode == 0 else "bad"
+        yield Finding(level, "ranks", _last_line(done.stderr) or "a job of two ranks runs")
+        return
+    words = ("--oversubscribe", "-np", "2", sys.executable, "-m", "regroup._doctor_job", "ranks")
+    done = launcher.run(*words, limit_s=_BUILD_LIMIT_S)
+    result = _result_of(done)
+    if result is None:
+        yield Finding("bad", "ranks", f"two ranks of torch failed: {_last_line(done.stderr)}")
+        return
+    for size, ours, gloo in result["all_reduce"]:
+        text = f"all_reduce of {size} in {ours:.0f} us (median), Gloo {gloo:.0f} us"
+        yield Finding("ok", "ranks", text)
+    if not result["equal"]:
+        yield Finding("bad", "ranks", "the sums of regroup and Gloo differ")
+
+
+def check_training(launcher: Launcher) -> Iterator[Finding]:
+    """Trains a small model with one member, and with two of which one is killed."""
+    if importlib.util.find_spec("torch") is None:
+        return
+    digests = []
+    for members, fault in ((1, ""), (2, "kill")):
+        words = ["--oversubscribe", "-np", "1:2", "--initial-size", str(members)]
+        words += ["--shards", "4", "--seed", "1", "--replace", "never"]
+        words += [sys.executable, "-m", "regroup._doctor_job", "training", fault]
+        done = launcher.run(*words)
+        result = _result_of(done)
+        if result is None:
+            what = f"a job of {members} failed with {done.returncode}: {_last_line(done.stderr)}"
+            yield Finding("bad", "training", what)
+            return
+        digests.append(result["weights"])
+    if digests[0] != digests[1]:
+        text = f"the weights of one member and of two differ ({digests[0]}, {digests[1]})"
+        yield Finding("bad", "training", text, "please report this with the lines above")
+        return
+    text = "one member, and two of which one is killed, give bit-identical weights"
+    yield Finding("ok", "training", text)
+
+
+def _result_of(done: subprocess.CompletedProcess[str]) -> dict | None:
+    """The line of JSON that a rank of _doctor_job has printed."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if done.returncode == 0 and lines else None
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _watches_deaths() -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(_FUTEX_WAITV, None, 0, 0, None, 0)  # EINVAL: it exists
+    return ctypes.get_errno() != errno.ENOSYS
+
+
+def _reads_children() -> bool:
+    """Whether a process may read another one of the same user, as ranks of a host do."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("address", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+
+    word, room = ctypes.c_uint64(7), ctypes.c_uint64(0)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        # The address may not exist there: EFAULT says that the call itself is allowed.
+        here = Memory(ctypes.addressof(room), 8)
+        there = Memory(ctypes.addressof(word), 8)
+        got = libc.process_vm_readv(
+            ctypes.c_int(child.pid),
+            ctypes.byref(here),
+            ctypes.c_ulong(1),
+            ctypes.byref(there),
+            ctypes.c_ulong(1),
+            ctypes.c_ulong(0),
+        )
+        return got >= 0 or ctypes.get_errno() == errno.EFAULT
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _memory() -> tuple[int, str]:
+    """Bytes that a job may use here, and which limit that is."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    files = (
+        Path("/sys/fs/cgroup/memory.max"),
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    )
+    for path in files:
+        try:
+            limit = path.read_text().strip()
+        except OSError:
+            continue
+        if limit.isdigit() and int(limit) < total:
+            return int(limit), f"limit of the control group, of {total / 2**30:.1f} GiB"
+    return total, "of this machine"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
