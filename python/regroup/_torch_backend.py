@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import regroup_torch
 import torch
@@ -62,14 +62,31 @@ def _load() -> None:
 def find_binary() -> Path:
     """Finds the binary for the imported torch: in the package, or one that was built before for
     this user; otherwise builds it."""
+    path = _path()
+    if not path.exists():
+        _build(path)
+    return path
+
+
+def binary_state() -> tuple[Literal["there", "to build", "missing"], Path]:
+    """Says what find_binary() would do, and where the binary is or will be. "missing": it would
+    raise, since no compiler is here."""
+    path = _path()
+    if path.exists():
+        return "there", path
+    return ("missing" if _compiler() is None else "to build"), path
+
+
+def _path() -> Path:
     minor = ".".join(torch.__version__.split("+")[0].split(".")[:2])
     packaged = _SOURCES / f"torch-{minor}.so"
     if packaged.exists():
         return packaged
-    built = _cache() / f"torch-{minor}-{_fingerprint(torch.__version__)}.so"
-    if not built.exists():
-        _build(built)
-    return built
+    return _cache() / f"torch-{minor}-{_fingerprint(torch.__version__)}.so"
+
+
+def _compiler() -> str | None:
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
 
 
 def _cache() -> Path:
@@ -87,7 +104,7 @@ def _fingerprint(version: str) -> str:
 
 def _build(target: Path) -> None:
     """Compiles the backend. Other processes of this user that need it wait for the first."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    compiler = _compiler()
     if compiler is None:
         raise RuntimeError(
             f"regroup: the package has no backend for torch {torch.__version__}, and there is no "
