@@ -41,7 +41,7 @@ struct CommandLine {
   spec::JobSpec job;       // kRun
   ControlRequest control;  // the four control commands
   std::string topic;       // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
-  std::vector<std::string> words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kDoctor, kJoin
+  std::vector<std::string> words;  // of the verbs that read theirs elsewhere: kBench, kDoctor ...
   spec::Environment environment;   // of this process, unchanged; kRun: `job` has it
 };
 
