@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 from regroup import _doctor, _native
@@ -80,7 +79,7 @@ def test_a_job_that_hangs_is_ended(tmp_path):
     hangs = script(tmp_path / "regroup", f"echo $$ > {tmp_path}/pid; exec sleep 600\n")
     launcher = _doctor.Launcher(hangs)
     with pytest.raises(subprocess.TimeoutExpired):
-        launcher.run("allocation", limit_s=0.5)
+        launcher.run("allocation", limit_s=5)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -142,16 +141,18 @@ def test_an_interrupt_ends_it_and_its_job():
         text=True,
     )
     assert process.stdout is not None
-    while not process.stdout.readline().startswith("ok    threads"):
-        pass
+    assert any(line.startswith("ok    threads") for line in process.stdout)
     process.send_signal(signal.SIGINT)
-    began = time.monotonic()
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err == "", (out, err)
-    assert "ranks" not in out and time.monotonic() - began < 30
+    assert "ranks" not in out
 
 
 def test_arguments_that_cannot_be():
     done = doctor("--jso")
+    assert done.returncode == 1
+    assert done.stderr.startswith("regroup doctor: unexpected argument '--jso'\nusage: ")
+    command = [REGROUP, "doctor", "--python", "nix"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("regroup doctor: Python nix cannot be started: No such file")
