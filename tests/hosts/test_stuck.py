@@ -28,6 +28,8 @@ def test_the_others_go_on_and_end(hosts: Hosts):
     python_on(hosts[2], "os.mkdir(sys.argv[1])", place)
     output = Path(hosts.folder) / "stuck-output"
     words = [MEMBER, str(STEPS), "30", "", "sum", "0", "64", f"gates={gates}"]
+    # twice the 10 s after which a member is left behind, rather than four times
+    prompt = {**os.environ, "REGROUP_TIME_LIMIT_FACTOR": "2"}
     with served(hosts[2], place, real) as file_system, output.open("w") as out:
         server = Host.inner(file_system)
         job = hosts[0].popen(
@@ -35,6 +37,7 @@ def test_the_others_go_on_and_end(hosts: Hosts):
                 *(BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", "node2:2,node3:2"),
                 *("-np", "2:4", "--replace", "never", *words),
             ],
+            env=prompt,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

@@ -113,7 +113,7 @@ std::string attack(std::string_view state, std::string_view what, Wire& wire,
   if (row == nullptr) return "unknown";
   row->say(wire);
   if (row->until != Until::kClosed) wire.say(StreamData{1, false, Bytes(1, std::byte{'\n'})});
-  auto end = Clock::now() + kAnswer;
+  auto end = Clock::now() + row->at_most;
   for (bool settling = false; wire.open() && (Clock::now() < end || is_held(hold));) {
     wire.say(Heartbeat{});
     const auto heard = wire.hear(Clock::now() + kHeartbeatInterval);

@@ -245,7 +245,7 @@ constexpr Attack kAttacks[] = {
        w.say(Services{pmi::GroupsConnected{{0, 1}}});
        for (int i = 0; i < 3; ++i) w.say(Services{pmi::GroupsDisconnected{{0, 1}}});
      },
-     Until::kClosed},
+     Until::kClosed, std::chrono::seconds(20)},
     // What the others' MPI is about to say to each other, said before them and to other hosts.
     {"fences",
      [](Wire& w) {

@@ -1,6 +1,7 @@
 // The messages of a malicious agent to the controller.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -20,6 +21,7 @@ struct Attack {
   std::string_view name;
   void (*say)(Wire& wire);
   Until until = Until::kTaken;
+  std::chrono::seconds at_most = kAnswer;
 };
 
 // Null: there is none of this name.
