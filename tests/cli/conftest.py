@@ -70,6 +70,13 @@ def until(
     return answer
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Who reads the file again and again sees what was there before, or all of the text."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.replace(path)
+
+
 def rss_kib(pid: int) -> int:
     """0 for a process that has ended: who reads its last output may come too late."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -128,14 +135,14 @@ class Job:
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                if f"REGROUP_TEST_MARK={self.mark}".encode() in (
-                    path / "environ"
-                ).read_bytes().split(b"\0"):
-                    found[int(path.name)] = (
-                        (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    )
+                entries = (path / "environ").read_bytes().split(b"\0")
+                if f"REGROUP_TEST_MARK={self.mark}".encode() not in entries:
+                    continue
+                words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
+            if words:  # else it has ended meanwhile
+                found[int(path.name)] = words
         return found
 
     def launcher_children(self) -> list[int]:

@@ -73,7 +73,7 @@ def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
 def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
     """The round stays open: it waits for an agent that is stopped once it has reported the
     death."""
-    job = regroup.start(*QUICK, "--initial-size", "3", member, STEPS, "20")
+    job = regroup.start(*QUICK, "--initial-size", "3", member, STEPS, "60")
     job.wait_out("^step 5 ")
     agent, coordinator = job.launcher_children()
     victim = pid_of(job, 1)
@@ -99,18 +99,18 @@ def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
 
 def test_joiner_that_never_becomes_ready_is_given_up(regroup, member):
     script = 'if [ "$REGROUP_MEMBER" -ge 2 ]; then exec sleep 1000; fi; exec "$0" "$1" "$2"'
-    options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "1"]
-    job = regroup.start(*QUICK, *options, "sh", "-c", script, member, STEPS, "20")
+    options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "3"]
+    job = regroup.start(*QUICK, *options, "sh", "-c", script, member, STEPS, "100")
     job.wait_out("^step 5 ")
     assert regroup.control("resize", "3").returncode == 0
-    job.wait_err("member 2 was not ready within 1 s")
+    job.wait_err("member 2 was not ready within 3 s")
     assert members(regroup) == [0, 1]
     assert_finished(job, 2)
     assert "generation 2" not in job.err
 
 
 def test_resize_outside_the_range_names_it(regroup, member):
-    job = regroup.start(*QUICK, "--initial-size", "2", member, STEPS, "20")
+    job = regroup.start(*QUICK, "--initial-size", "2", member, STEPS, "60")
     job.wait_out("^step 5 ")
     done = regroup.control("resize", "9")
     assert done.returncode != 0

@@ -2,8 +2,10 @@
 watched."""
 
 import os
+import re
 import resource
 import signal
+from pathlib import Path
 
 from conftest import until
 from test_elastic import QUICK, STEPS, assert_finished, members, pid_of, status
@@ -128,6 +130,20 @@ def test_coordinator_that_dies_too_often_ends_the_job(regroup, member):
     job.assert_nothing_left()
 
 
+def descriptors_at_rest(pid: int) -> set[int]:
+    """Of a process that has opened and closed nothing meanwhile, as it slept; else none."""
+
+    def turns() -> list[str]:
+        tasks = sorted(Path(f"/proc/{pid}/task").iterdir())
+        return [
+            re.sub("(?s).*State:.(.).*?switches", r"\1", (t / "status").read_text()) for t in tasks
+        ]
+
+    before = turns()
+    found = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return found if turns() == before and all(one[0] == "S" for one in before) else set()
+
+
 def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_path):
     """It is a child of the one that was started, and the agent has no descriptor left for it."""
     go = tmp_path / "go"
@@ -143,7 +159,7 @@ def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_p
         "member 0 is warm",
     )
     agent = job.agent
-    taken = {int(name) for name in os.listdir(f"/proc/{agent}/fd")}
+    taken = until(lambda: descriptors_at_rest(agent), "the agent rests")
     free = min(set(range(len(taken) + 1)) - taken)  # what the connection gets, and nothing after it
     limits = resource.prlimit(agent, resource.RLIMIT_NOFILE)
     resource.prlimit(agent, resource.RLIMIT_NOFILE, (free + 1, limits[1]))

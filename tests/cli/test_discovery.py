@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import TENTH, until
+from conftest import TENTH, until, write_whole
 from test_elastic import STEPS, assert_finished, members
 
 FORK = ["--launcher", "fork"]
@@ -17,9 +17,10 @@ def hosts(tmp_path):
     return path
 
 
-def start(regroup, member, hosts, *options: str, pause_ms: str = "40"):
+def start(regroup, member, hosts, *options: str):
+    """Its steps are there for as long as hosts come and go on any machine."""
     script = ["--host-discovery-script", f"cat {hosts}"]
-    words = [*FORK, *script, "--shards", "4", *options, "-np", "1:4", member, STEPS, pause_ms]
+    words = [*FORK, *script, "--shards", "4", *options, "-np", "1:4", member, STEPS, "150"]
     job = regroup.start(*words)
     job.wait_err("generation 1: 2 members")
     return job
@@ -27,14 +28,14 @@ def start(regroup, member, hosts, *options: str, pause_ms: str = "40"):
 
 def test_hosts_that_are_named_come_and_those_that_are_not_leave(regroup, member, hosts):
     job = start(regroup, member, hosts)
-    hosts.write_text("a:2\nb:2\n")
+    write_whole(hosts, "a:2\nb:2\n")
     job.wait_err("host b is listed: starting an agent there")
     until(lambda: len(members(regroup)) == 4, "four members")
-    hosts.write_text("b:2\n")
+    write_whole(hosts, "b:2\n")
     job.wait_err("host a must be returned within 30 s")
     job.wait_err("host a was returned")
     until(lambda: len(members(regroup)) == 2, "two members")
-    hosts.write_text("b:2\na:1\n")
+    write_whole(hosts, "b:2\na:1\n")
     until(lambda: len(members(regroup)) == 3, "three members")
     assert_finished(job, 3)
     assert "was lost" not in job.err, job.err
@@ -42,13 +43,13 @@ def test_hosts_that_are_named_come_and_those_that_are_not_leave(regroup, member,
 
 def test_a_host_with_other_slots_keeps_no_more_members_than_those(regroup, member, hosts):
     job = start(regroup, member, hosts)
-    hosts.write_text("a:1\n")
+    write_whole(hosts, "a:1\n")
     until(lambda: len(members(regroup)) == 1, "one member")
     assert_finished(job)
 
 
 def test_a_job_below_min_holds_its_state_and_goes_on_when_there_is_room(regroup, member, hosts):
-    hosts.write_text("a:2\nb:2\n")
+    write_whole(hosts, "a:2\nb:2\n")
     words = [
         *FORK,
         "--host-discovery-script",
@@ -60,12 +61,12 @@ def test_a_job_below_min_holds_its_state_and_goes_on_when_there_is_room(regroup,
         "--initial-size",
         "4",
     ]
-    job = regroup.start(*words, member, STEPS, "20")
+    job = regroup.start(*words, member, STEPS, "100")
     job.wait_err("generation 1: 4 members")
     job.wait_out("^step 5 ")
-    hosts.write_text("a:2\n")
+    write_whole(hosts, "a:2\n")
     job.wait_err("2 of at least 3 members: holding the state")
-    hosts.write_text("a:2\nc:1\n")
+    write_whole(hosts, "a:2\nc:1\n")
     job.wait_err(": 3 members")
     assert_finished(job, 3)
 
@@ -76,9 +77,9 @@ def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, host
     job.wait_err(
         r"--host-discovery-script cat \S+: ended with status 1: cat: .*; the hosts stay unchanged"
     )
-    hosts.write_text("a:2\nnot one name\n")
+    write_whole(hosts, "a:2\nnot one name\n")
     job.wait_err(r"line 2: 'not one name': expected HOST or HOST:SLOTS; the hosts stay unchanged")
-    hosts.write_text("a:2\nb:1\n")
+    write_whole(hosts, "a:2\nb:1\n")
     until(lambda: len(members(regroup)) == 3, "three members")
     assert_finished(job, 3)
 
@@ -93,7 +94,8 @@ def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, host
     ],
 )
 def test_a_script_that_fails_at_first_ends_the_job(regroup, script, expected):
-    job = regroup.run(*FORK, "--host-discovery-script", script, "-np", "1:2", "true", env=TENTH)
+    soon = TENTH if script.startswith("sleep") else {}
+    job = regroup.run(*FORK, "--host-discovery-script", script, "-np", "1:2", "true", env=soon)
     assert job.wait() == 1
     assert expected in job.err, job.err
 

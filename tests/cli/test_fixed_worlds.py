@@ -233,7 +233,7 @@ def test_seed_and_shards_are_those_of_the_command_line(regroup, digits_csv, tmp_
 
 def start_kept(regroup, member, directory: Path, *words: str):
     keep = ["--checkpoint", str(directory), "--checkpoint-interval", "5"]
-    return regroup.start("--oversubscribe", "-np", "2", *keep, *words, member, "60", "10")
+    return regroup.start("--oversubscribe", "-np", "2", *keep, *words, member, "60", "100")
 
 
 def test_a_lost_job_goes_on_from_its_checkpoint(regroup, member, tmp_path):

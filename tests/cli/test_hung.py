@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from conftest import BIN, Launcher, elastic
+from conftest import BIN, Launcher, elastic, until
 from test_elastic import assert_finished
 
 STEPS = "150"
@@ -46,12 +46,20 @@ def hanging(tmp_path_factory):
         words = [member, STEPS, STEP_MS, "", "sum", "0", "64", f"gates={folder}"]
         job = launchers[-1].start(*JOB, "--on-hang", answer, *words)
         jobs[answer] = (launchers[-1], job, folder / "leaf.1")
-    for _, job, _ in jobs.values():
-        # A step takes 80 ms or more, so these 70 take over 5 s: the agent, which asks once a
-        # second, has measured the three steps without which nothing is certain.
-        job.wait_out("^step 70 ")
-    for _, _, gate in jobs.values():
-        gate.touch()
+    waiting = list(jobs.values())
+
+    def all_stopped() -> bool:
+        """Each at its own time: one may be done before another is there."""
+        for one in list(waiting):
+            _, job, gate = one
+            # A step takes 80 ms or more, so these 70 take over 5 s: the agent, which asks once a
+            # second, has measured the three steps without which nothing is certain.
+            if re.search("^step 70 ", job.out, re.MULTILINE):
+                gate.touch()
+                waiting.remove(one)
+        return not waiting
+
+    until(all_stopped, lambda: f"70 steps: {[job.err for _, job, _ in waiting]}")
     yield jobs
     for launcher in launchers:
         launcher.close()
@@ -108,7 +116,7 @@ if s.rank == 1:
 
 
 def test_one_that_has_finished_and_does_not_end_is_named_with_its_threads(regroup):
-    words = elastic("2:2", "--term-grace", "0.5", "--hang-timeout", "1", initial=2)
+    words = elastic("2:2", "--term-grace", "0.5", "--hang-timeout", "2", initial=2)
     job = regroup.start(*words, sys.executable, "-c", FINISHES)
     job.wait_err(
         r"member 1 \(pid \d+\) has finished, but its process has not ended for \d+ s: its threads "

@@ -9,7 +9,7 @@ import signal
 import time
 
 import pytest
-from conftest import elastic, until
+from conftest import elastic, until, write_whole
 from test_elastic import STEPS, assert_finished, members, pid_of, status
 
 FAST = ["--notice-every", "0.05"]
@@ -31,10 +31,10 @@ def test_a_notice_ends_a_job_of_this_host(regroup, tmp_path, count):
     ]
     job = regroup.start(*words, "sh", "-c", member)
     until(lambda: job.out.count("up") == 2, "members")
-    notice.write_text("rubbish")
+    write_whole(notice, "rubbish")
     job.wait_err(r"--notice-file \S+: malformed notice 'rubbish'")
     assert job.process.poll() is None
-    notice.write_text("kill within=10\n")
+    write_whole(notice, "kill within=10\n")
     assert job.wait() == 75, job.err
     assert f"--notice-file {notice}: kill within 10 s: the job ends" in job.err
     assert job.out.count("told") == 2
@@ -54,9 +54,11 @@ def test_a_freeze_of_seconds_ends_no_job(regroup, tmp_path, count):
     member = f"echo up; until [ -e {gate} ]; do sleep 0.05; done"
     job = regroup.start("--notice-file", str(notice), *FAST, "-np", count, "sh", "-c", member)
     job.wait_out("up")
-    notice.write_text(azure("Freeze", 600, DurationInSeconds=9))
+    write_whole(notice, azure("Freeze", 600, DurationInSeconds=9))
     job.wait_err(r"Freeze of this host in \d+ s, for 9 s: the job continues")
-    notice.write_text(azure("Freeze", 0, DurationInSeconds=9, EventStatus="Started", NotBefore=""))
+    write_whole(
+        notice, azure("Freeze", 0, DurationInSeconds=9, EventStatus="Started", NotBefore="")
+    )
     time.sleep(0.2)  # nothing is to happen
     gate.touch()
     assert job.wait() == 0, job.err
@@ -70,7 +72,7 @@ def test_a_host_that_stands_still_for_a_moment_is_not_lost(regroup, tmp_path):
     words = ["--launcher", "fork", "-H", "a:1,b:1", "--notice-file", str(notice), *FAST, "-np", "2"]
     job = regroup.start(*words, "sh", "-c", member)
     agent = int(until(lambda: re.search(r"^up 1 (\d+)$", job.out, re.MULTILINE), "rank 1")[1])
-    notice.write_text("pause within=0 for=20 hosts=b\n")
+    write_whole(notice, "pause within=0 for=20 hosts=b\n")
     job.wait_err(
         r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job continues"
     )
@@ -89,9 +91,9 @@ def test_members_have_the_usual_time_when_an_event_has_begun(regroup, tmp_path):
     member = f"trap '{told}' TERM; echo up; while sleep 0.05; do :; done"
     job = regroup.start("--notice-file", str(notice), *FAST, "-np", "1", "sh", "-c", member)
     job.wait_out("up")
-    notice.write_text(azure("Terminate", 300, Resources=[os.uname().nodename.upper()]))
-    job.wait_err(r"kill within (300|299) s: the job ends")
-    notice.write_text(azure("Terminate", 0, EventStatus="Started", NotBefore=""))
+    write_whole(notice, azure("Terminate", 300, Resources=[os.uname().nodename.upper()]))
+    job.wait_err(r"kill within (300|29\d) s: the job ends")
+    write_whole(notice, azure("Terminate", 0, EventStatus="Started", NotBefore=""))
     job.wait_err(r"kill within 30 s: the job has less time")
     gate.touch()
     assert job.wait() == 1, job.err
@@ -101,12 +103,13 @@ def test_members_have_the_usual_time_when_an_event_has_begun(regroup, tmp_path):
 def test_members_that_do_not_leave_in_time_are_killed(regroup, tmp_path):
     member = "trap '' TERM; echo up; while sleep 0.05; do :; done"
     command = f"test -e {tmp_path}/go && echo kill within=1.5 || true"
-    job = regroup.start("--notice-command", command, *FAST, "-np", "1", "sh", "-c", member)
+    words = ["--notice-command", command, *FAST, "--term-grace", "100"]
+    job = regroup.start(*words, "-np", "1", "sh", "-c", member)
     job.wait_out("up")
     (tmp_path / "go").touch()
     began = time.monotonic()
     assert job.wait() == 1
-    assert time.monotonic() - began < 4, job.err
+    assert time.monotonic() - began < 30, job.err
     job.assert_nothing_left()
 
 
@@ -153,14 +156,14 @@ def two_hosts(regroup, member, tmp_path):
         *FAST,
     ]
     words += ["--notice-status", "75"]
-    job = regroup.start(*words, "--shards", "4", "-np", "1:4", member, STEPS, "20")
+    job = regroup.start(*words, "--shards", "4", "-np", "1:4", member, STEPS, "100")
     job.wait_err("generation 1: 4 members")
     job.wait_out("^step 5 ")
     return job
 
 
 def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
-    (tmp_path / "notice").write_text("shrink within=20 hosts=b\n")
+    write_whole(tmp_path / "notice", "shrink within=20 hosts=b\n")
     two_hosts.wait_err(r"host b must be returned within 20 s \(shrink of --notice-file \S+\)")
     two_hosts.wait_err("host b was returned")
     until(lambda: len(members(regroup)) == 2, "two members")
@@ -189,9 +192,9 @@ def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
     job.wait_out("^step 1 ")
     for each in range(4):
         (gates / f"leaf.{each}").touch()
-    (tmp_path / "notice").write_text("shrink within=60 hosts=b\n")
+    write_whole(tmp_path / "notice", "shrink within=60 hosts=b\n")
     job.wait_err(r"host b must be returned within 60 s")
-    second.write_text("kill within=30 hosts=b\n")
+    write_whole(second, "kill within=30 hosts=b\n")
     job.wait_err(r"host b must be returned sooner, within 30 s")
     for each in range(4):
         (gates / f"leaf.{each}").unlink()
@@ -211,15 +214,15 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(
         *words, "--shards", "4", "-np", "1:4", "--initial-size", "4", member, STEPS, "100"
     )
     two_hosts.wait_err("generation 1: 4 members")
-    notice.write_text("suspend within=20 hosts=b\n")
+    write_whole(notice, "suspend within=20 hosts=b\n")
     two_hosts.wait_err(r"host b must be returned within 20 s \(suspend of --notice-file \S+\)")
     until(lambda: len(members(regroup)) == 2, "two members")
     notice.unlink()
     two_hosts.wait_err(r"host b may be used again \(--notice-file \S+\)")
     until(lambda: len(members(regroup)) == 4, "four members")
-    notice.write_text("suspend within=20 hosts=b\n")
+    write_whole(notice, "suspend within=20 hosts=b\n")
     until(lambda: len(members(regroup)) == 2, "two members again")
-    notice.write_text("shrink within=20 hosts=b\n")
+    write_whole(notice, "shrink within=20 hosts=b\n")
     two_hosts.wait_err("host b was returned")
     assert_finished(two_hosts, 2)
     assert "was lost" not in two_hosts.err, two_hosts.err
@@ -239,7 +242,7 @@ def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspende
     job.wait_err("generation 1: 4 members")
     for pid in [pid_of(job, 2), pid_of(job, 3)]:
         os.kill(pid, signal.SIGSTOP)  # their agent kills them when it is given up
-    notice.write_text("suspend within=0 hosts=b\n")
+    write_whole(notice, "suspend within=0 hosts=b\n")
     job.wait_err("host b: 2 of its members did not leave in time")
     came = r"host b has come, with (\d+) slots"
 
@@ -262,7 +265,7 @@ def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):
     words = ["--notice-file", str(tmp_path / "notice"), *FAST, "--term-grace", "1", "-np", "1"]
     job = regroup.start(*words, "sh", "-c", member)
     job.wait_out("up")
-    (tmp_path / "notice").write_text("kill within=300\n")
+    write_whole(tmp_path / "notice", "kill within=300\n")
     job.wait_err("kill within 300 s: the job ends")
     began = time.monotonic()
     job.process.send_signal(signal.SIGTERM)
@@ -272,14 +275,14 @@ def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):
 
 
 def test_a_notice_that_comes_too_late_costs_no_step(regroup, tmp_path, two_hosts):
-    (tmp_path / "notice").write_text("kill within=0 hosts=b\n")
+    write_whole(tmp_path / "notice", "kill within=0 hosts=b\n")
     two_hosts.wait_err("host b")
     until(lambda: len(members(regroup)) == 2, "two members")
     assert_finished(two_hosts, 2)
 
 
 def test_a_notice_for_all_hosts_is_the_end_of_the_job(tmp_path, two_hosts):
-    (tmp_path / "notice").write_text("kill within=20\n")
+    write_whole(tmp_path / "notice", "kill within=20\n")
     two_hosts.wait_err("no host is left: the job ends")
     assert two_hosts.wait() == 75, two_hosts.err
     assert two_hosts.err.count("must be returned within 20 s") == 2
@@ -299,7 +302,7 @@ def test_a_stopped_job_goes_on_where_it_was(regroup, two_hosts):
     before = status(regroup)["generation"]
     steps = two_hosts.out.count("step ")
     until(
-        lambda: two_hosts.out.count("step ") > steps + 40, "further steps"
+        lambda: two_hosts.out.count("step ") > steps + 20, "further steps"
     )  # whoever is given up is by then
     assert_finished(two_hosts, 4)
     assert before == 1
@@ -331,12 +334,12 @@ def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
         )
         return job
 
-    first = start(member, STEPS, "10")
-    first.wait_err(r"checkpoint of step [1-9]\d: in")
+    first = start(member, STEPS, "40")
+    first.wait_err(r"checkpoint of step [1-9]\d+: in")
     assert attempt_of(regroup) == [1, 0, 0, 0]
     first.process.send_signal(signal.SIGTERM)
     assert first.wait() == 99, first.err
-    second = start(member, STEPS, "10")
+    second = start(member, STEPS, "40")
     assert attempt_of(regroup) == [2, 1, 0, 0]
     assert "attempt 2; before it, 1 ended on a notice" in regroup.control("status").stdout
     assert second.out.count("attempt 2") == 2
@@ -350,7 +353,7 @@ def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
     second.assert_nothing_left(30)
     third = regroup.start(*words, "sh", "-c", "exit 3")
     assert third.wait() not in (0, 99), third.err
-    fourth = start(member, STEPS, "10")
+    fourth = start(member, STEPS, "40")
     assert attempt_of(regroup) == [4, 1, 1, 1]
     assert_finished_late(fourth)
 
@@ -371,7 +374,7 @@ def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, 
     """Slurm sends SIGTERM to all processes of a job: members may be gone before their agent has
     heard it."""
     words = elastic("1:2", *KEPT, "--replace", "never", initial=2, checkpoint=tmp_path, interval=5)
-    job = regroup.start(*words, member, STEPS, "10")
+    job = regroup.start(*words, member, STEPS, "60")
     until(lambda: status(regroup).get("step", 0) > 5, "five steps")
     for pid in [pid_of(job, each) for each in members(regroup)]:
         os.kill(pid, signal.SIGTERM)
@@ -412,7 +415,7 @@ def test_a_second_signal_soon_after_the_first_is_the_same_notice(regroup, member
 def test_the_last_member_waits_for_nobody_when_the_job_ends(regroup, member, where):
     """Who has the state stays until another has it, unless nobody can come."""
     words = [*where, "--shards", "4", "-np", "1:2", "--initial-size", "2", "--term-grace", "120"]
-    job = regroup.start(*words, member, STEPS, "20")
+    job = regroup.start(*words, member, STEPS, "60")
     job.wait_out("^step 5 ")
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 1, job.err
@@ -455,8 +458,8 @@ def test_attempts_of_a_job_on_two_hosts_are_counted_beside_their_checkpoints(
         "2",
     ]
     words += ["--checkpoint-interval", "5", "--notice-status", "99", "--checkpoint", str(tmp_path)]
-    first = regroup.start(*words, member, STEPS, "10")
-    first.wait_err(r"checkpoint of step [1-9]\d: in")
+    first = regroup.start(*words, member, STEPS, "40")
+    first.wait_err(r"checkpoint of step [1-9]\d+: in")
     first.process.send_signal(signal.SIGTERM)
     assert first.wait() == 99, first.err
     assert kept(tmp_path) == (1, 0, 0)

@@ -13,6 +13,7 @@ import pytest
 from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, rival, stdin_for, until
 
 OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
+LONGER = {"regroup": ["--term-grace", "3"]}  # until SIGKILL: ranks have noted what they got by then
 MPICH = ("regroup-mpich", "hydra")
 
 # Notes each signal that it gets, without handlers: one that interrupts the write of another raises.
@@ -147,14 +148,14 @@ def test_stop_and_continue(run, launcher):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("launcher", OPEN_MPI)
 def test_end(run, launcher, name):
-    job = run(launcher)
+    job = run(launcher, *LONGER.get(launcher, []))
     job.send(name)
     job.assert_ends_by_term()
     until(lambda: {state_or_none(pid) for pid in job.pids} <= {None, "Z"}, "the ranks are killed")
 
 
 def test_end_of_stopped_ranks(run):
-    job = run("regroup")
+    job = run("regroup", *LONGER["regroup"])
     for pid in job.pids:
         os.kill(pid, signal.SIGSTOP)
     job.wait_states("T")
@@ -194,7 +195,7 @@ def test_signals_within_a_moment_are_one(run, names):
 
 @pytest.mark.parametrize("launcher", ["regroup", "openmpi-5"])
 def test_list_replaces_the_usual_ones(run, launcher):
-    job = run(launcher, "--forward-signals", "SIGURG,SIGSYS")
+    job = run(launcher, *LONGER.get(launcher, []), "--forward-signals", "SIGURG,SIGSYS")
     job.send("SIGURG")
     job.wait_got("SIGURG")
     job.send("SIGSYS")
@@ -207,7 +208,7 @@ def test_list_replaces_the_usual_ones(run, launcher):
 
 def test_none_are_forwarded(run):
     """mpirun dies of them and leaves its ranks; we go on."""
-    job = run("regroup", "--forward-signals", "none")
+    job = run("regroup", *LONGER["regroup"], "--forward-signals", "none")
     for name in ("SIGUSR1", "SIGUSR2", "SIGABRT", "SIGALRM"):
         job.send(name)
     job.send("SIGTSTP")

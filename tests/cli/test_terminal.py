@@ -2,6 +2,7 @@
 beside."""
 
 import collections
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -16,6 +17,7 @@ import pytest
 from conftest import DEADLINE_S, rival, until
 
 TWO = ["-np", "2"]
+MARK = b"<the end>"
 STREAMS = """
 import fcntl, os, sys, termios
 rank = next(os.environ[n] for n in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK") if n in os.environ)
@@ -29,20 +31,30 @@ for fd in range(3):
 
 
 def read_all(terminal, process: subprocess.Popen) -> bytes:
-    """What comes until the program at the terminal has ended; its last words are there by then."""
+    """What comes until the program at the terminal has ended. The kernel hands over what is written
+    at one side some time later, in order: behind the program's last words comes our own mark."""
     os.set_blocking(terminal.master, False)
     parts: list[bytes] = []
 
-    def over() -> bool:
-        ended = process.poll() is not None
-        try:
+    def take() -> None:
+        with contextlib.suppress(BlockingIOError):
             while True:
                 parts.append(os.read(terminal.master, 1 << 20))
-        except BlockingIOError:
-            return ended
+
+    def over() -> bool:
+        ended = process.poll() is not None
+        take()
+        return ended
+
+    def marked() -> bool:
+        take()
+        parts[:] = [b"".join(parts)]
+        return parts[0].endswith(MARK)
 
     until(over, "the job ends", 4 * DEADLINE_S)
-    return b"".join(parts)
+    os.write(terminal.slave, MARK)
+    until(marked, "the mark behind the last words")
+    return parts[0].removesuffix(MARK)
 
 
 def streams_under(terminal, launcher: str) -> list[str]:

@@ -2,10 +2,10 @@
 
 import csv
 import json
-import threading
+import subprocess
 from pathlib import Path
 
-from conftest import until
+from conftest import BIN, DEADLINE_S, until
 
 
 def test_usage_is_told_and_logged(regroup, member, tmp_path):
@@ -83,11 +83,11 @@ def test_following_a_job_of_a_fixed_number_ends_with_it(regroup, tmp_path):
     job = regroup.start("-np", "1", "sh", "-c", f"while [ ! -e {end} ]; do sleep 0.1; done")
     job.the("regroup-agent")
     until(lambda: regroup.control("status").returncode == 0, "a job that can be asked")
-    followed = threading.Timer(1, end.touch)
-    followed.start()
-    done = regroup.control("status", "--follow")
-    followed.join()
-    assert done.returncode == 0 and "members 0  running" in done.stdout
+    words = [str(BIN / "regroup"), "status", "--follow"]
+    with subprocess.Popen(words, env=regroup.env, stdout=subprocess.PIPE, text=True) as follow:
+        assert any("members 0  running" in line for line in iter(follow.stdout.readline, ""))
+        end.touch()
+        assert follow.wait(DEADLINE_S) == 0
     assert job.wait() == 0
 
 

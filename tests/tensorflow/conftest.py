@@ -48,7 +48,10 @@ class TensorFlowJob:
 
         def find():
             for pid in self.job.living():
-                lines = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+                try:
+                    lines = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+                except OSError:  # it has ended meanwhile
+                    continue
                 env = dict(line.split("=", 1) for line in lines if "=" in line)
                 place = (
                     env.get("PAI_CURRENT_TASK_ROLE_NAME"),
