@@ -10,7 +10,8 @@ With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a f
 read from
 there on, but for single bytes; with an OFFSET of -1, as soon as it is looked at. With them in
 FOLDER.broken
-such a read fails (EIO). Each write takes the seconds that are in FOLDER.slow.
+such a read fails (EIO). Each write takes the seconds that are in FOLDER.slow. With text in
+FOLDER.stop the server stops itself before the first change whose line begins with it.
 """
 
 import contextlib
@@ -30,6 +31,13 @@ class LateFs(Operations):
         self.folder, self.late_s = folder, late_s
         self.closed: dict[str, float] = {}  # when it will be visible
         self.log = open(folder + ".log", "a", buffering=1)  # noqa: SIM115
+
+    def note(self, line: str) -> None:
+        self.log.write(line + "\n")
+        with contextlib.suppress(FileNotFoundError):
+            text = Path(f"{self.folder}.stop").read_text()
+            if text and line.startswith(text):
+                os.kill(os.getpid(), signal.SIGSTOP)
 
     def real(self, path: str) -> str:
         return self.folder + path
@@ -54,26 +62,26 @@ class LateFs(Operations):
         return [".", "..", *os.listdir(self.real(path))]
 
     def mkdir(self, path, mode):
-        self.log.write(f"mkdir {path}\n")
+        self.note(f"mkdir {path}")
         os.mkdir(self.real(path), mode)
 
     def rmdir(self, path):
-        self.log.write(f"rmdir {path}\n")
+        self.note(f"rmdir {path}")
         os.rmdir(self.real(path))
 
     def unlink(self, path):
-        self.log.write(f"unlink {path}\n")
+        self.note(f"unlink {path}")
         os.unlink(self.real(path))
         self.closed.pop(path, None)
 
     def rename(self, old, new):
-        self.log.write(f"rename {old} {new}\n")
+        self.note(f"rename {old} {new}")
         if os.path.isdir(self.real(old)):
             raise FuseOSError(errno.EXDEV)
         os.rename(self.real(old), self.real(new))
 
     def create(self, path, mode, fi=None):
-        self.log.write(f"create {path}\n")
+        self.note(f"create {path}")
         return os.open(self.real(path), os.O_RDWR | os.O_CREAT, mode)
 
     def open(self, path, flags):
@@ -106,11 +114,11 @@ class LateFs(Operations):
         os.truncate(self.real(path), length)
 
     def fsync(self, path, datasync, fh):
-        self.log.write(f"fsync {path}\n")
+        self.note(f"fsync {path}")
         os.fsync(fh)
 
     def fsyncdir(self, path, datasync, fh):
-        self.log.write(f"fsyncdir {path}\n")
+        self.note(f"fsyncdir {path}")
 
     def release(self, path, fh):
         if fcntl.fcntl(fh, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:

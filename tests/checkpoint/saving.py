@@ -106,13 +106,20 @@ def tool(*words) -> subprocess.CompletedProcess:
     )
 
 
-def newest(directory) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [str(BIN / "regroup-persist"), "newest", str(directory)],
+def persist(*words) -> subprocess.CompletedProcess:
+    """`regroup-persist WORDS`, without its signs of life: an empty line each second."""
+    done = subprocess.run(
+        [str(BIN / "regroup-persist"), *map(str, words)],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
     )
+    done.stdout = done.stdout.lstrip("\n")
+    return done
+
+
+def newest(directory) -> subprocess.CompletedProcess:
+    return persist("newest", directory)
 
 
 def sample_tensors(seed=1) -> dict:

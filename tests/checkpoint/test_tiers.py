@@ -3,7 +3,9 @@ late."""
 
 import fcntl
 import json
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from late_mount import mounted, needs_fuse
-from saving import BIN, Save
+from saving import BIN, Save, persist
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from waiting import until  # noqa: E402
 
 PERSIST = str(BIN / "regroup-persist")
 LATE_S = 0.5
@@ -25,18 +31,15 @@ def save(directory: Path, step: int) -> None:
 
 
 def copy_words(local: Path, shared: Path, keep: int = 3) -> list[str]:
-    return [PERSIST, "copy", str(local), str(shared), "test", str(keep), "0"]
+    return ["copy", str(local), str(shared), "test", str(keep), "0"]
 
 
 def copy(local: Path, shared: Path, keep: int = 3) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        copy_words(local, shared, keep), capture_output=True, text=True, timeout=60
-    )
+    return persist(*copy_words(local, shared, keep))
 
 
 def newest(shared: Path) -> dict:
-    words = [PERSIST, "newest", str(shared), "pass-over"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = persist("newest", shared, "pass-over")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -47,12 +50,17 @@ def take(directory: Path) -> None:
 
 
 @pytest.fixture
-def late(tmp_path: Path) -> Iterator[Path]:
+def server(tmp_path: Path) -> Iterator[subprocess.Popen]:
     (tmp_path / "real").mkdir()
     (tmp_path / "late").mkdir()
-    with mounted(tmp_path / "real", tmp_path / "late", LATE_S):
+    with mounted(tmp_path / "real", tmp_path / "late", LATE_S) as process:
         take(tmp_path / "real")
-        yield tmp_path / "late"
+        yield process
+
+
+@pytest.fixture
+def late(tmp_path: Path, server: subprocess.Popen) -> Path:
+    return tmp_path / "late"
 
 
 def log_of(late: Path) -> list[str]:
@@ -80,15 +88,23 @@ def test_the_manifest_commits_where_no_folder_can_be_renamed(late: Path, tmp_pat
 @pytest.mark.parametrize(
     "moment", ["mkdir /step-2", "create /step-2/shard", "create /step-2/model"]
 )
-def test_a_copy_that_is_killed_is_no_checkpoint(late: Path, tmp_path: Path, moment: str):
+def test_a_copy_that_is_killed_is_no_checkpoint(
+    late: Path, server: subprocess.Popen, tmp_path: Path, moment: str
+):
+    def stopped() -> bool:
+        stat = Path(f"/proc/{server.pid}/stat").read_text()
+        return stat.rsplit(")", 1)[1].split()[0] == "T"
+
     save(tmp_path / "local", 1)
     assert copy(tmp_path / "local", late).returncode == 0
     save(tmp_path / "local", 2)
-    with subprocess.Popen(copy_words(tmp_path / "local", late)) as process:
-        end = time.monotonic() + 20
-        while not any(line.startswith(moment.replace("-2", "-00000002")) for line in log_of(late)):
-            assert time.monotonic() < end
-        process.kill()
+    stop = late.parent / "real.stop"
+    stop.write_text(moment.replace("-2", "-00000002"))
+    with subprocess.Popen([PERSIST, *copy_words(tmp_path / "local", late)]) as process:
+        until(stopped, moment)
+        process.kill()  # it ends when its call is answered
+        stop.unlink()
+        server.send_signal(signal.SIGCONT)
     assert newest(late)["step"] == 1
     assert copy(tmp_path / "local", late).stdout == "2\n"
     assert newest(late)["step"] == 2
@@ -148,16 +164,15 @@ def test_the_checkpoint_that_the_caller_has_verified_is_copied(tmp_path: Path):
     for step in (1, 2):
         save(tmp_path / "local", step)
     words = copy_words(tmp_path / "local", tmp_path / "shared")
-    done = subprocess.run([*words, "1"], capture_output=True, text=True, timeout=60)
+    done = persist(*words, "1")
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert newest(tmp_path / "shared")["step"] == 1
-    again = subprocess.run([*words, "1"], capture_output=True, text=True, timeout=60)
+    again = persist(*words, "1")
     assert (again.returncode, again.stdout) == (0, ""), again.stderr  # it is there
 
 
 def newer(local: Path, *words: object) -> subprocess.CompletedProcess:
-    words = [PERSIST, "newer", str(local), *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return persist("newer", local, *words)
 
 
 def test_the_newest_good_one_after_a_step_is_found_and_nothing_moved(tmp_path: Path):
@@ -194,7 +209,7 @@ def test_what_is_newer_in_another_training_or_in_use_is_not_gone_on_from(tmp_pat
     with open(local / "LOCK", "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = newer(local, 1, 7, 4)
-        assert (done.returncode, done.stdout.strip()) == (1, "")
+        assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == f"{local}/LOCK: job test (process 1 on here) has it\n"
         with subprocess.Popen(
             [PERSIST, "newer", str(local), "1"], stdout=subprocess.PIPE, text=True
@@ -207,14 +222,13 @@ def test_what_is_newer_in_another_training_or_in_use_is_not_gone_on_from(tmp_pat
 
 
 def await_copy(shared: Path, step: int, seconds: float) -> subprocess.CompletedProcess:
-    words = [PERSIST, "await", str(shared), str(step), str(seconds)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return persist("await", shared, step, seconds)
 
 
 @needs_fuse
 def test_a_copy_is_awaited_until_it_is_seen(late: Path, tmp_path: Path):
     save(tmp_path / "local", 1)
-    with subprocess.Popen(copy_words(tmp_path / "local", late)) as process:
+    with subprocess.Popen([PERSIST, *copy_words(tmp_path / "local", late)]) as process:
         done = await_copy(late, 1, 30)
     assert process.wait(30) == 0
     assert done.returncode == 0, done.stderr
@@ -251,7 +265,8 @@ class Holder:
         assert self.process.stdout is not None
         out = []
         for line in self.process.stdout:
-            out.append(line.rstrip("\n"))
+            if line != "\n":  # a sign of life
+                out.append(line.rstrip("\n"))
             if line == "held\n":
                 break
         return out
