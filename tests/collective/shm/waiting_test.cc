@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <ctime>
@@ -198,14 +199,19 @@ std::chrono::nanoseconds time_of(clockid_t clock) {
 }
 
 // Of a core, what the thread with this clock, which `waits` or is about to, uses once it has slept.
+// The least of several spans: where the machine itself is taken away in its turn, that counts too.
 double share_of(const shmem::Arena& arena, const std::atomic<bool>& waits, const clockid_t& clock) {
   EXPECT_TRUE(eventually([&] { return waits && arena.member_slot(0).bell.sleeping.load() != 0; }));
   std::this_thread::sleep_for(50ms);
-  const auto used = time_of(clock);
-  const auto begin = base::SystemClock().now();
-  std::this_thread::sleep_for(400ms);
-  return std::chrono::duration<double>(time_of(clock) - used) /
-         std::chrono::duration<double>(base::SystemClock().now() - begin);
+  double least = 1;
+  for (int span = 0; span < 4; ++span) {
+    const auto used = time_of(clock);
+    const auto begin = base::SystemClock().now();
+    std::this_thread::sleep_for(100ms);
+    least = std::min(least, std::chrono::duration<double>(time_of(clock) - used) /
+                                std::chrono::duration<double>(base::SystemClock().now() - begin));
+  }
+  return least;
 }
 
 // In the middle of an all-reduce, and with a message pending: rank 1 stops after a few chunks.

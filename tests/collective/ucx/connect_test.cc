@@ -161,6 +161,8 @@ TEST_P(UcxConnect, EndsAtTheDeadlineIfNoAddressReachesTheMember) {
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    for (int other = 0; other < kRanks; ++other)
+      ASSERT_TRUE(eventually([&] { return address_in(*mine, 1, other).has_value(); }));
     const base::Status status = (*comm)->barrier(base::SystemClock().now() + 1s);
     EXPECT_EQ(status.code(), base::Code::kDeadlineExceeded) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("did not arrive after"));
