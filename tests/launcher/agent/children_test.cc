@@ -101,12 +101,12 @@ class NodeChildren : public testing::Test {
 };
 
 TEST_F(NodeChildren, BothDirectionsShareOneTimeLimit) {
-  delays_["node1"] = milliseconds(1200);
+  delays_["node1"] = milliseconds(1700);
   make(seconds(2));
   start(1);
   const auto after = lost_after(1);
   EXPECT_GE(after, seconds(2) - kEarly);
-  EXPECT_LT(after, milliseconds(2700));
+  EXPECT_LT(after, milliseconds(3500));
   EXPECT_EQ(lost_.at(1).why.code(), base::Code::kDeadlineExceeded);
   EXPECT_THAT(lost_.at(1).why.message(),
               testing::MatchesRegex(
@@ -120,16 +120,16 @@ TEST_F(NodeChildren, ASilentConnectionHasTheSameTimeLimit) {
   link(1, std::nullopt);
   const auto after = lost_after(1);
   EXPECT_GE(after, seconds(2) - kEarly);
-  EXPECT_LT(after, milliseconds(2700));
+  EXPECT_LT(after, milliseconds(3800));
   EXPECT_EQ(lost_.at(1).why.message(),
             "host node1: its agent connected, but sent no message within 2 s");
 }
 
 TEST_F(NodeChildren, ALateChildDoesNotWaitForTheOthers) {
-  for (int i = 2; i <= 5; ++i) delays_[fmt::format("node{}", i)] = milliseconds(180 * i);
-  make(seconds(1));
+  for (int i = 2; i <= 5; ++i) delays_[fmt::format("node{}", i)] = milliseconds(380 * i);
+  make(seconds(2));
   for (proto::NodeId node = 1; node <= 5; ++node) start(node);
-  EXPECT_LT(lost_after(1), milliseconds(1700));
+  EXPECT_LT(lost_after(1), milliseconds(3800));
 }
 
 TEST_F(NodeChildren, ManyLateChildrenHaveTwiceTheTimeWhileOthersConnect) {

@@ -173,7 +173,7 @@ TEST_F(NodeRelay, AChildThatDoesNotStartIsReportedWithItsParent) {
 }
 
 TEST_F(NodeRelay, AChildThatSendsNothingIsReportedWithWhatItDid) {
-  start({kRelayChild, kOther}, 2'000);
+  start({kRelayChild, kOther}, 4'000);
   link(kOther);
   for (const proto::NodeId node : {kRelayChild, kOther})
     ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kLost, node) != nullptr; }));

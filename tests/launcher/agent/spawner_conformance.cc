@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::StartsWith;
 
-constexpr std::chrono::milliseconds kShort{400};
+constexpr std::chrono::milliseconds kShort{1500};   // in which an agent comes up on any machine
 constexpr std::chrono::seconds kGrace{2};           // as spawner.h has it
 constexpr std::chrono::milliseconds kClockSkew{5};  // clocks are read one after the other
 constexpr std::chrono::seconds kMargin{4};          // of a machine that is busy

@@ -62,6 +62,7 @@ class SpawnerTest : public testing::Test {
     char name[] = "/tmp/spawner-XXXXXX";
     folder_ = ::mkdtemp(name);
     options_.environment = {{"PATH", "/usr/bin:/bin"}};
+    options_.limit = transport::kDeadline;
   }
   ~SpawnerTest() override { fs::remove_all(folder_); }
   AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
@@ -191,14 +192,14 @@ TEST_F(SpawnerTest, SaysOnceWhyTheToolFailed) {
 }
 
 TEST_F(SpawnerTest, EndsWhatDoesNotReachAShellInTime) {
-  options_.limit = std::chrono::milliseconds(200);
+  options_.limit = std::chrono::milliseconds(1500);
   const auto spawner = by_tool("echo connecting >&2; exec sleep 100");
   const auto begin = std::chrono::steady_clock::now();
   const base::Status why = failure(*spawner, order(1));
   EXPECT_EQ(why.code(), base::Code::kDeadlineExceeded);
   EXPECT_THAT(why.message(), HasSubstr("node1: sh did not reach a shell within"));
   EXPECT_THAT(why.message(), HasSubstr(": connecting"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, transport::kDeadline);
 }
 
 TEST_F(SpawnerTest, HearsTheShellThroughItsChatter) {
@@ -211,7 +212,7 @@ TEST_F(SpawnerTest, HearsTheShellThroughItsChatter) {
 }
 
 TEST_F(SpawnerTest, GivesNoSecretToAShellThatDoesNotAnswer) {
-  options_.limit = std::chrono::milliseconds(300);
+  options_.limit = std::chrono::milliseconds(1500);
   const std::string got = folder_ + "/got";
   const auto spawner = by_tool("exec cat > " + got);
   EXPECT_EQ(failure(*spawner, order(1)).code(), base::Code::kDeadlineExceeded);

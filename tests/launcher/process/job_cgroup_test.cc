@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <vector>
 
@@ -120,13 +121,15 @@ class RealGroup {
   RealGroup(const RealGroup&) = delete;
   RealGroup& operator=(const RealGroup&) = delete;
 
-  // Not ended otherwise.
+  // Not ended otherwise. The kernel takes a process out of its group a moment before its end.
   bool killed() {
     bool all = true;
     for (const pid_t pid : children_) {
       int status = 0;
-      all = ::waitpid(pid, &status, WNOHANG) == pid && WIFSIGNALED(status) &&
-            WTERMSIG(status) == SIGKILL && all;
+      const auto end = std::chrono::steady_clock::now() + kEndLimit;
+      while (::waitpid(pid, &status, WNOHANG) == 0 && std::chrono::steady_clock::now() < end)
+        ::usleep(1000);
+      all = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && all;
       ::kill(pid, SIGKILL);
     }
     children_.clear();

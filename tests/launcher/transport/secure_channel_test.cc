@@ -252,7 +252,7 @@ TEST_F(SecureChannelTest, SaysAtOnceThatAPeerWasKilled) {
   server_.closed.clear();
   ::kill(child, SIGKILL);
   EXPECT_TRUE(run_until(
-      loop_, [&] { return !server_.closed.empty(); }, std::chrono::seconds(2)));
+      loop_, [&] { return !server_.closed.empty(); }, std::chrono::seconds(4)));
   EXPECT_EQ(server_.closed.at(0).code(), base::Code::kPeerLost) << server_.closed[0].to_string();
   ::waitpid(child, nullptr, 0);
 }
