@@ -57,10 +57,10 @@ def kill_everything(job: Training) -> None:
                     os.kill(pid, signal.SIGKILL)
     job.process.wait(60)
     until(lambda: not left_on(job.hosts), "an end of all processes", 60)
+    # and of launchers and writers: until then the directory is that job's
     until(
-        lambda: not any(processes(host, "regroup-persist") for host in job.hosts),
-        "an end of writers",
-        30,
+        lambda: not any(name.startswith("regroup") for host in job.hosts for name in host.names()),
+        "an end of all other processes",
     )
 
 
@@ -156,13 +156,16 @@ def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Sta
     writer = until(lambda: processes(hosts[1], "regroup-persist"), "a writer", 60)[0]
     os.kill(writer, signal.SIGSTOP)
     job.process.kill()
-    for name in ("regroup", "regroup-control", "regroup-coord"):
+    names = ("regroup", "regroup-control", "regroup-coord")
+    for name in names:
         for pid in processes(hosts[0], name):
             with contextlib.suppress(ProcessLookupError):  # the first may have ended the others
                 os.kill(pid, signal.SIGKILL)
+    # While the launcher lives the directory is its job's, and the next one is refused.
+    until(lambda: not set(names) & set(hosts[0].names()), "the end of the launcher")
     promised = newest(job)
     again = start("node1:1", "1:1", *keep(folder, 20), pace_us=0, ballast=BALLAST)
-    until(lambda: "the job resumes after step" in again.text(), "a resumed job", 60)
+    again.until_said("the job resumes after step", 60)
     with contextlib.suppress(ProcessLookupError):  # on busy cores its agent has ended it by now
         os.kill(writer, signal.SIGCONT)
     expect_resumed(again, promised, undisturbed)
