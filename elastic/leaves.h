@@ -1,5 +1,5 @@
-// This member's gradient buffers in the arena: their contents and seals. Siblings are folded only
-// when no buffer is free (docs/design/interfaces.md, Buffers). Training thread only.
+// This member's gradient buffers in the arena: their contents and seals. Siblings are folded by
+// fill(), or when no buffer is free (docs/design/interfaces.md, Buffers). Training thread only.
 #pragma once
 
 #include <cstdint>

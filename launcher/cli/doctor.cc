@@ -16,7 +16,7 @@
 namespace regroup::cli {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kDoctorHelp =
     "usage: regroup doctor [--json] [--python PROGRAM]\n"
     "Examine this machine: versions, allocator, kernel, limits, GPUs, Python packages, the\n"
     "torch.distributed backend; time an all-reduce of two ranks beside Gloo; and train with one\n"
@@ -27,7 +27,7 @@ constexpr const char* kHelp =
     "  --python PROGRAM  the Python to examine (default: python3 beside regroup, or in PATH)\n"
     "  -h, --help        print this help\n";
 
-constexpr const char* kRun =
+constexpr const char* kModule =
     "import importlib.util, runpy, sys\n"
     "if importlib.util.find_spec('regroup') is None:\n"
     "    sys.exit(f'regroup doctor: {sys.executable} has no package regroup: install it there "
@@ -56,12 +56,12 @@ int run_doctor(const CommandLine& command) {
       const bool help = words[i] == "--help" || words[i] == "-h";
       if (!help)
         fmt::print(stderr, "regroup doctor: unexpected argument '{}'\n", base::escaped(words[i]));
-      fmt::print(help ? stdout : stderr, "{}", kHelp);
+      fmt::print(help ? stdout : stderr, "{}", kDoctorHelp);
       return help ? 0 : 1;
     }
   }
   if (python.empty()) python = default_python();
-  std::vector<std::string> line = {python, "-c", kRun, process::own_program()};
+  std::vector<std::string> line = {python, "-c", kModule, process::own_program()};
   if (json) line.emplace_back("--json");
   std::vector<char*> arguments;
   for (std::string& word : line) arguments.push_back(word.data());

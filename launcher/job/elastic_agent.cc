@@ -17,8 +17,9 @@
 namespace regroup::job {
 namespace {
 
-// From the end of a session to SIGKILL: as membership::kExitGrace, an interpreter may need seconds.
-constexpr std::chrono::seconds kLinger(10);
+// From the end of a session to SIGKILL. An interpreter that has failed takes seconds to end on a
+// busy machine, and its exit status is that of the failure; but others wait for the member.
+constexpr std::chrono::seconds kLinger(5);
 constexpr std::chrono::seconds kTeardown(1);  // most killed processes end sooner
 constexpr std::size_t kMostLinks = 4 * proto::kMaxSlots;
 constexpr int kNotStarted = 127;
