@@ -6,6 +6,7 @@ the user: python3 -m regroup._doctor LAUNCHER [--json].
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import importlib.metadata
@@ -13,12 +14,13 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ Level = Literal["ok", "note", "bad"]
 _LIMIT_S = 120.0  # of a job; a backend that is built first has _BUILD_LIMIT_S
 _BUILD_LIMIT_S = 1800.0
 _FUTEX_WAITV = 449
+_PR_SET_PDEATHSIG = 1
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FILES = 1024  # descriptors that the launcher of a large host needs
 _FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy", "h5py", "tensorboard")
 
@@ -57,26 +61,56 @@ class Launcher:
 
     def run(self, *words: str, limit_s: float = _LIMIT_S) -> subprocess.CompletedProcess[str]:
         """Runs it with these arguments. Raises TimeoutExpired."""
-        # A child of mpirun or of a job is not to be taken for one of its ranks.
+        return _run([self.path, *words], limit_s)
+
+
+def _run(command: list[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a session of its own, so that only this process gets Ctrl-C; it ends with
+    this process. Raises TimeoutExpired."""
+    libc = ctypes.CDLL(None)
+    # A signal that came within Popen() would leave a process that nobody knows.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+    def prepare() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
         process = subprocess.Popen(
-            [self.path, *words],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=prepare,
         )
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             out, err = process.communicate(timeout=limit_s)
         except BaseException:
-            process.send_signal(signal.SIGTERM)  # it ends its members
-            try:
-                process.communicate(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
+            _end(process)
             raise
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a launcher, which ends its members. Waits no longer than 20 s, as for a program that
+    hangs in a driver."""
+    process.send_signal(signal.SIGTERM)
+    for last, limit_s in ((False, 15), (True, 5)):
+        try:
+            process.wait(timeout=limit_s)
+            return
+        except subprocess.TimeoutExpired:
+            if not last:
+                process.kill()
+
+
+def _interrupt(number: int, _: object) -> None:
+    raise KeyboardInterrupt(number)
 
 
 def main(arguments: list[str]) -> int:
@@ -85,14 +119,16 @@ def main(arguments: list[str]) -> int:
     if not launcher or words not in ([], ["--json"]):
         print("usage: python3 -m regroup._doctor LAUNCHER [--json]", file=sys.stderr)
         return 2
+    for number in _ENDING:
+        signal.signal(number, _interrupt)
     found: list[Finding] = []
     try:
         for finding in examine(Launcher(launcher)):
             found.append(finding)
             if not words:
                 print(finding.line(), flush=True)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    except KeyboardInterrupt as interrupt:
+        return 128 + int(interrupt.args[0])
     if words:
         print(json.dumps([asdict(each) for each in found], indent=1))
     bad = sum(each.level == "bad" for each in found)
@@ -119,7 +155,8 @@ def examine(launcher: Launcher) -> Iterator[Finding]:
         try:
             yield from check(launcher)
         except subprocess.TimeoutExpired as error:
-            yield Finding("bad", subject, f"no result within {error.timeout:g} s: {error.cmd[-1]}")
+            command = shlex.join(map(str, error.cmd))
+            yield Finding("bad", subject, f"no result within {error.timeout:g} s: {command}")
         except Exception as error:
             yield Finding("bad", subject, f"{type(error).__name__}: {error}")
 
@@ -163,7 +200,7 @@ def check_kernel(_: Launcher) -> Iterator[Finding]:
     else:
         text = f"{release} has no futex_waitv (Linux 5.16): deaths are noticed some ms later"
         yield Finding("note", "kernel", text)
-    if _reads_children():
+    if _reads_others():
         yield Finding("ok", "large messages", "are copied once, from process to process")
     else:
         text = "are copied twice: process_vm_readv() is forbidden here"
@@ -178,10 +215,10 @@ def check_limits(_: Launcher) -> Iterator[Finding]:
         yield Finding("note", "limits", text, "raise ulimit -Hn")
     memory, where = _memory()
     yield Finding("ok", "memory", f"{memory / 2**30:.1f} GiB ({where})")
-    for folder in (os.environ.get("XDG_RUNTIME_DIR") or "", tempfile.gettempdir()):
-        if folder and not os.access(folder, os.W_OK | os.X_OK):
-            advice = "set XDG_RUNTIME_DIR or TMPDIR to a folder of your own"
-            yield Finding("bad", "folders", f"{folder} cannot be written", advice)
+    own = os.environ.get("XDG_RUNTIME_DIR") or ""  # passed over if it is no folder
+    if os.path.isdir(own) and not os.access(own, os.W_OK | os.X_OK):
+        text = f"XDG_RUNTIME_DIR={own} cannot be written"
+        yield Finding("note", "folders", text, "unset it, or set it to a folder of your own")
 
 
 def check_gpus(_: Launcher) -> Iterator[Finding]:
@@ -189,7 +226,7 @@ def check_gpus(_: Launcher) -> Iterator[Finding]:
     if program is None:
         yield Finding("ok", "GPUs", "none (nvidia-smi is not installed)")
         return
-    done = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60, check=False)
+    done = _run([program, "-L"], limit_s=60)
     lines = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
     if done.returncode != 0:
         text = _last_line(done.stderr) or _last_line(done.stdout)
@@ -234,10 +271,11 @@ def check_threads(launcher: Launcher) -> Iterator[Finding]:
         return
     program = "import torch; print('threads', torch.get_num_threads())"
     done = launcher.run("-np", "1", sys.executable, "-c", program)
-    word, _, count = done.stdout.strip().rpartition(" ")
-    if done.returncode != 0 or word != "threads":
-        yield Finding("bad", "threads", f"a job of one rank failed: {_last_line(done.stderr)}")
+    found = re.search(r"threads (\d+)", done.stdout)  # other text may stand before it
+    if done.returncode != 0 or found is None:
+        yield Finding("bad", "threads", f"a job of one rank failed: {_cause(done.stderr)}")
         return
+    count = found[1]
     set_by = os.environ.get("OMP_NUM_THREADS")
     how = "as OMP_NUM_THREADS says" if set_by else "the cores it is bound to"
     yield Finding("ok", "threads", f"a rank computes with {count} of torch ({how})")
@@ -251,10 +289,13 @@ def check_ranks(launcher: Launcher) -> Iterator[Finding]:
         yield Finding(level, "ranks", _last_line(done.stderr) or "a job of two ranks runs")
         return
     words = ("--oversubscribe", "-np", "2", sys.executable, "-m", "regroup._doctor_job", "ranks")
-    done = launcher.run(*words, limit_s=_BUILD_LIMIT_S)
+    from regroup import _torch_backend
+
+    built = _torch_backend.binary_state()[0] == "there"
+    done = launcher.run(*words, limit_s=_LIMIT_S if built else _BUILD_LIMIT_S)
     result = _result_of(done)
     if result is None:
-        yield Finding("bad", "ranks", f"two ranks of torch failed: {_last_line(done.stderr)}")
+        yield Finding("bad", "ranks", f"two ranks of torch failed: {_cause(done.stderr)}")
         return
     for size, ours, gloo in result["all_reduce"]:
         text = f"all_reduce of {size} in {ours:.0f} us (median), Gloo {gloo:.0f} us"
@@ -275,10 +316,13 @@ def check_training(launcher: Launcher) -> Iterator[Finding]:
         done = launcher.run(*words)
         result = _result_of(done)
         if result is None:
-            what = f"a job of {members} failed with {done.returncode}: {_last_line(done.stderr)}"
+            what = f"a job of {members} failed with {done.returncode}: {_cause(done.stderr)}"
             yield Finding("bad", "training", what)
             return
         digests.append(result["weights"])
+        if fault and (result["generation"] < 2 or result["members"] != 1):
+            yield Finding("bad", "training", f"no member was lost: {_cause(done.stderr)}")
+            return
     if digests[0] != digests[1]:
         text = f"the weights of one member and of two differ ({digests[0]}, {digests[1]})"
         yield Finding("bad", "training", text, "please report this with the lines above")
@@ -289,8 +333,8 @@ def check_training(launcher: Launcher) -> Iterator[Finding]:
 
 def _result_of(done: subprocess.CompletedProcess[str]) -> dict | None:
     """The line of JSON that a rank of _doctor_job has printed."""
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return json.loads(lines[-1]) if done.returncode == 0 and lines else None
+    found = re.findall(r"\{.*\}", done.stdout)  # a tag or a time may stand before it
+    return json.loads(found[-1]) if done.returncode == 0 and found else None
 
 
 def _last_line(text: str) -> str:
@@ -298,53 +342,70 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
+def _cause(errors: str) -> str:
+    """The last exception of a rank, if there is one, and what the launcher said last."""
+    raised = re.findall(r"^.*?(\w+(?:Error|Exception|Refused)\b.*)$", errors, re.M)
+    last = _last_line(errors)
+    return f"{raised[-1].strip()}; {last}" if raised and raised[-1].strip() not in last else last
+
+
 def _watches_deaths() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall(_FUTEX_WAITV, None, 0, 0, None, 0)  # EINVAL: it exists
-    return ctypes.get_errno() != errno.ENOSYS
+    libc.syscall(_FUTEX_WAITV, None, 0, 0, None, 0)
+    return ctypes.get_errno() == errno.EINVAL  # it exists; ENOSYS or, in containers, EPERM: not
 
 
-def _reads_children() -> bool:
-    """Whether a process may read another one of the same user, as ranks of a host do."""
-    libc = ctypes.CDLL(None, use_errno=True)
+# The child reads its parent: Yama lets a process read its own children, which ranks are not.
+_READS_PARENT = """
+import ctypes, os
+class Memory(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+libc = ctypes.CDLL(None, use_errno=True)
+room = ctypes.c_uint64(0)
+here = Memory(ctypes.addressof(room), 8)
+there = Memory(int(os.environ["ADDRESS"]), 8)
+one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+libc.process_vm_readv(os.getppid(), ctypes.byref(here), one, ctypes.byref(there), one, none)
+print("read", room.value)
+"""
 
-    class Memory(ctypes.Structure):
-        _fields_ = [("address", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
 
-    word, room = ctypes.c_uint64(7), ctypes.c_uint64(0)
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        # The address may not exist there: EFAULT says that the call itself is allowed.
-        here = Memory(ctypes.addressof(room), 8)
-        there = Memory(ctypes.addressof(word), 8)
-        got = libc.process_vm_readv(
-            ctypes.c_int(child.pid),
-            ctypes.byref(here),
-            ctypes.c_ulong(1),
-            ctypes.byref(there),
-            ctypes.c_ulong(1),
-            ctypes.c_ulong(0),
-        )
-        return got >= 0 or ctypes.get_errno() == errno.EFAULT
-    finally:
-        child.kill()
-        child.communicate()
+def _reads_others() -> bool:
+    """Whether a process may read another one of the same user that is not its child."""
+    word = ctypes.c_uint64(4711)
+    done = subprocess.run(
+        [sys.executable, "-c", _READS_PARENT],
+        env={**os.environ, "ADDRESS": str(ctypes.addressof(word))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout.split() == ["read", str(word.value)]
 
 
 def _memory() -> tuple[int, str]:
-    """Bytes that a job may use here, and which limit that is."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    files = (
-        Path("/sys/fs/cgroup/memory.max"),
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    )
-    for path in files:
-        try:
-            limit = path.read_text().strip()
-        except OSError:
+    """Bytes that a job may use here, and which limit that is: the lowest of the control groups that
+    this process is in."""
+    least = total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        entries = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        entries = []
+    for entry in entries:
+        _, controllers, path = entry.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
             continue
-        if limit.isdigit() and int(limit) < total:
-            return int(limit), f"limit of the control group, of {total / 2**30:.1f} GiB"
+        root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        folder = root / path.strip("/")
+        for group in (folder, *folder.parents):
+            if root not in (group, *group.parents):
+                break
+            with contextlib.suppress(OSError, ValueError):
+                least = min(least, int((group / name).read_text()))
+    if least < total:
+        return least, f"limit of the control group, of {total / 2**30:.1f} GiB"
     return total, "of this machine"
 
 

@@ -67,7 +67,7 @@ class Gradient:
         self._sums = self._split(self._sum)
         # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
         self._rest = torch.zeros(self.elements - self._gradients, dtype=self.dtype)
-        self._changes = self._split(self._rest, self._gradients)
+        self._changes = self._split(self._rest, self._gradients, len(self.parameters))
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
@@ -87,12 +87,12 @@ class Gradient:
         self._flags = end  # one per parameter, then marks, loss and "was recorded"
         self.elements = end + len(self.parameters) + _torch_nan.ELEMENTS + 2
 
-    def _split(self, flat: torch.Tensor, first: int = 0) -> list[torch.Tensor]:
-        """Returns views of the gradients and buffers in `flat`, the elements from `first` on."""
+    def _split(self, flat: torch.Tensor, first: int = 0, skip: int = 0) -> list[torch.Tensor]:
+        """Returns views of the gradients and buffers, without the first `skip`, in `flat`, which
+        begins with element `first` of a leaf."""
         return [
             flat[begin - first : begin - first + shape.numel()].view(shape)
-            for begin, shape in self._places
-            if begin >= first
+            for begin, shape in self._places[skip:]
         ]
 
     def begin_shard(self) -> None:
@@ -119,11 +119,18 @@ class Gradient:
         """
         rest, flags = self._rest, self._rest[self._flags - self._gradients :]
         gradients, parts, present = [], [], []
-        for p, (begin, shape) in zip(self.parameters, self._places, strict=False):
+        named = zip(self._names, self.parameters, self._places, strict=False)
+        for name, p, (begin, shape) in named:
             present.append(0.0 if p.grad is None else 1.0)
             if p.grad is None:
                 continue
             gradient = self._packed(p.grad.detach())
+            if gradient.shape != shape:
+                raise Refused(
+                    f"{name} has a gradient of {tuple(gradient.shape)}, but was {tuple(shape)} "
+                    "when join() was called",
+                    "invalid argument",
+                )
             gradients.append(gradient)
             parts.append((begin, shape.numel(), gradient.data_ptr(), weight))
             p.grad = None
@@ -147,7 +154,7 @@ class Gradient:
         """Returns the gradient in the order of its elements and in the dtype of a leaf."""
         if gradient.layout != torch.strided:
             gradient = gradient.to_dense()
-        return gradient.to(self.dtype).contiguous()
+        return gradient.to(self.dtype).resolve_neg().contiguous()
 
     def _is_bad(self, gradients: list[torch.Tensor], loss: float | None) -> bool:
         """Whether the loss or a value of the shard is not finite. Looks at the values only if

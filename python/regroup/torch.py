@@ -628,7 +628,9 @@ class Step:
                 raise
             finally:
                 self._session._in_shard = False
+            self._session._left = (self.number, shard.leaf)  # unless its gradient is taken
             self._harvest(shard)
+            self._session._left = None
         self._take_sum()
 
     def _next_shard(self) -> _native.Shard | None:

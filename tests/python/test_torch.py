@@ -120,6 +120,50 @@ def test_a_parameter_has_a_gradient_if_any_shard_gave_it_one():
     assert second is not None
 
 
+class Empty(nn.Module):
+    """Its last parameter has no elements, as one that only tells the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(6, 2)
+        self.norm = nn.BatchNorm1d(2)
+        self.device = nn.Parameter(torch.empty(0))
+
+    def forward(self, x):
+        return self.norm(self.main(x)) + self.device.sum()
+
+
+def test_a_parameter_without_elements_is_like_any_other():
+    model = Empty()
+    for step in join(model, dataset=samples(n=16)):
+        for x, y in step:
+            nn.functional.mse_loss(model(x), y).backward()
+        assert model.device.grad is not None and model.device.grad.shape == (0,)
+        assert model.norm.running_mean.abs().max() > 0
+
+
+def test_a_parameter_that_changed_its_shape_is_refused_by_name():
+    model = linear()
+    with pytest.raises(regroup.Refused, match=r"^bias has a gradient of \(1,\), but was \(2,\) "):
+        for step in join(model):
+            model.bias.data = model.bias.data[:1]
+            for x, _ in step:
+                model(x).mean().backward()
+
+
+def test_a_gradient_in_another_order_of_memory_is_taken_as_it_is():
+    """Channels last, transposed, and one that torch negates when it is read."""
+    model = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
+    data = TensorDataset(torch.randn(4, 2, 5, 5), torch.zeros(4))
+    for step in join(model, dataset=data, batch_size=4):
+        for _ in step:
+            weight = torch.arange(54.0).view(3, 2, 3, 3).to(memory_format=torch.channels_last)
+            model.weight.grad = weight
+            model.bias.grad = torch._neg_view(torch.tensor([1.0, 2.0, 3.0]))
+        assert torch.equal(model.weight.grad, torch.arange(54.0).view(3, 2, 3, 3))
+        assert torch.equal(model.bias.grad, torch.tensor([-1.0, -2.0, -3.0]))
+
+
 def test_unfreezing_after_join_is_refused():
     model = Partial()
     with pytest.raises(regroup.Refused, match="frozen requires a gradient now"):
