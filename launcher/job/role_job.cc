@@ -119,7 +119,7 @@ void RoleJob::on_exit(const process::MemberExit& exit) {
 
 // A member that loses its peer in MPI ends, too, and its end on this host may be seen before the
 // end of the peer is reported by another host. So ends that may be such consequences wait for
-// kNews. A member that was killed by a signal is a cause, and is handled before the waiting ends.
+// kNews. A member that was killed from outside is a cause, and is handled before the waiting ends.
 void RoleJob::hold_back(const MemberEnd& end) {
   held_back_.push_back(end);
   if (held_back_.size() > 1) return;
@@ -147,8 +147,8 @@ MemberEnd RoleJob::end_of(const process::MemberExit& exit) const {
                            abort->message.empty() ? "" : ": ", abort->message);
     return end;
   }
-  end.killed = exit.signal != 0;
-  if (end.mpi != MemberEnd::Mpi::kInside || end.killed) return end;
+  end.killed = exit.signal != 0 && !is_own_fault(exit.signal);
+  if (end.mpi != MemberEnd::Mpi::kInside || exit.signal != 0) return end;
   end.what += " before it called MPI_Finalize";
   if (end.status == 0) end.status = 1;
   return end;

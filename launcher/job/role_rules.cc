@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 
 #include "base/printable.h"
 
@@ -40,6 +42,12 @@ std::vector<RoleAction> RoleRules::on_end(const MemberEnd& end) {
   members_[end.rank].state = State::kWaits;
   when_stopped(out);
   return out;
+}
+
+bool is_own_fault(int signal) {
+  constexpr std::array kFaults = {SIGABRT, SIGBUS,  SIGFPE, SIGILL,
+                                  SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP};
+  return std::ranges::find(kFaults, signal) != kFaults.end();
 }
 
 bool RoleRules::may_follow_another(const MemberEnd& end) const {

@@ -31,8 +31,13 @@ struct MemberEnd {
   // Its state in MPI_COMM_WORLD, which admits no new member and waits for all members that have
   // called MPI_Init.
   enum class Mpi : std::uint8_t { kNever, kInside, kLeft } mpi = Mpi::kNever;
-  bool killed = false;  // by a signal, which it did not ask for by MPI_Abort
+  // By a signal from outside, so that no other member's end is its cause.
+  bool killed = false;
 };
+
+// Whether a process that ends by this signal may have failed because it lost its peer in MPI: MPICH
+// over UCX then ends by SIGSEGV or SIGABRT. 0: no signal.
+[[nodiscard]] bool is_own_fault(int signal);
 
 struct StartMember {
   std::uint32_t rank = 0;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 namespace regroup::job {
 
 void PrintTo(const RoleAction& action, std::ostream* out) {
@@ -119,6 +121,14 @@ TEST(RoleRules, WhoFailsInMpiMayHaveLostOneWhoIsNotHeardOfYet) {
   EXPECT_THAT(rules.on_end(killed(2)), ElementsAre(start(0, 1), start(1, 1), start(2, 1)));
   EXPECT_THAT(without_words(rules.on_end(aborted(0))), ElementsAre(end(15)));
   EXPECT_FALSE(rules.may_follow_another(aborted(1))) << "it is over";
+}
+
+// MPICH over UCX ends so when it loses its peer.
+TEST(RoleRules, WhoEndsByAFaultOfItsOwnMayFollowAnother) {
+  for (const int fault : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSYS, SIGTRAP})
+    EXPECT_TRUE(is_own_fault(fault)) << fault;
+  for (const int other : {0, SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGXCPU})
+    EXPECT_FALSE(is_own_fault(other)) << other;
 }
 
 TEST(RoleRules, WhoIsLeftAloneHasLostNobody) {
