@@ -14,11 +14,16 @@
 namespace regroup::elastic {
 namespace {
 
-template <class T>
-void add_into(std::span<std::byte> into, std::span<const std::byte> from) {
-  auto* a = reinterpret_cast<T*>(into.data());
-  const auto* b = reinterpret_cast<const T*>(from.data());
-  for (std::size_t i = 0; i < into.size() / sizeof(T); ++i) a[i] = b[i] + a[i];
+using SumKernels = collective::reduce::Kernels;
+constexpr auto kSumOp = static_cast<std::size_t>(collective::Op::kSum);
+
+const SumKernels& sum_kernels() {
+  return collective::reduce::kernels_of(collective::reduce::best_simd());
+}
+
+std::size_t accumulator_of(bool wide) {
+  using collective::reduce::Accumulator;
+  return static_cast<std::size_t>(wide ? Accumulator::kFloat64 : Accumulator::kFloat32);
 }
 
 constexpr std::size_t kFoldBlock = 4096;  // bytes: stays in the L1 cache
@@ -33,9 +38,9 @@ class WeightedSum {
         below_(std::move(below)),
         size_(wide ? sizeof(double) : sizeof(float)),
         past_(past),
-        scale_(kernels_.scale[wide ? 1 : 0]),
-        combine_(kernels_.combine[accumulator(wide)][kSum]),
-        close_(kernels_.close[accumulator(wide)][kSum]) {}
+        scale_(sum_kernels().scale[wide ? 1 : 0]),
+        combine_(sum_kernels().combine[accumulator_of(wide)][kSumOp]),
+        close_(sum_kernels().close[accumulator_of(wide)][kSumOp]) {}
 
   // The elements from `first` on. `values` may be null: zeros.
   void run(std::size_t first, std::size_t count, const void* values, double weight) {
@@ -55,13 +60,6 @@ class WeightedSum {
   }
 
  private:
-  using Kernels = collective::reduce::Kernels;
-  static constexpr auto kSum = static_cast<std::size_t>(collective::Op::kSum);
-  static std::size_t accumulator(bool wide) {
-    using collective::reduce::Accumulator;
-    return static_cast<std::size_t>(wide ? Accumulator::kFloat64 : Accumulator::kFloat32);
-  }
-
   // Stores the block at byte `at`, plus the sums below.
   void add(std::size_t at, std::size_t count) {
     std::byte* const block = block_.data();
@@ -71,14 +69,13 @@ class WeightedSum {
     close_(to_ + at, below_.back() + at, block, count, 1, past_);
   }
 
-  const Kernels& kernels_ = collective::reduce::kernels_of(collective::reduce::best_simd());
   std::byte* const to_;
   const std::vector<const std::byte*> below_;
   const std::size_t size_;
   const bool past_;
-  const Kernels::Scale scale_;
-  const Kernels::Combine combine_;
-  const Kernels::Close close_;
+  const SumKernels::Scale scale_;
+  const SumKernels::Combine combine_;
+  const SumKernels::Close close_;
   alignas(collective::reduce::kCacheLine) std::array<std::byte, kFoldBlock> block_;
 };
 
@@ -171,7 +168,7 @@ void Leaves::fill(std::span<const GradientPart> parts) {
   if (past) collective::reduce::complete_stores();
 }
 
-void Leaves::withdraw(const TreeNode& node) {
+void Leaves::withdraw(TreeNode node) {
   seal_word(node.buffer).store(0, std::memory_order_release);
   std::erase_if(tree_nodes_, [&](const TreeNode& each) { return each.buffer == node.buffer; });
 }
@@ -210,8 +207,7 @@ bool Leaves::fold_one() {
 }
 
 void Leaves::drop_last() {
-  seal_word(tree_nodes_.back().buffer).store(0, std::memory_order_release);
-  tree_nodes_.pop_back();
+  withdraw(tree_nodes_.back());
 }
 
 void Leaves::add(std::uint32_t into, std::uint32_t from) {
@@ -220,11 +216,9 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
   // Standard rounding as in TreeFold: how many leaves are folded here depends on the number of
   // members, but the bits must not.
   const collective::reduce::StandardArithmetic arithmetic;
-  if (dtype_ == collective::Dtype::kFloat64) {
-    add_into<double>(a, b);
-  } else {
-    add_into<float>(a, b);
-  }
+  const bool wide = dtype_ == collective::Dtype::kFloat64;
+  sum_kernels().combine[accumulator_of(wide)][kSumOp](a.data(), b.data(), a.data(),
+                                                      a.size() / collective::size_of(dtype_));
 }
 
 std::optional<std::vector<collective::Partial>> sealed_partials(

@@ -44,7 +44,7 @@ class Leaves {
   [[nodiscard]] bool fold_one();
   void drop_last();
   void add(std::uint32_t into, std::uint32_t from);
-  void withdraw(const TreeNode& node);
+  void withdraw(TreeNode node);
   [[nodiscard]] std::atomic<std::uint64_t>& seal_word(std::uint32_t buffer) const;
 
   shmem::Arena* const arena_;
