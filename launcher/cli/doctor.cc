@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/printable.h"
+#include "launcher/cli/helper.h"
 #include "launcher/process/environment.h"
 
 namespace regroup::cli {
@@ -63,16 +64,9 @@ int run_doctor(const CommandLine& command) {
   if (python.empty()) python = default_python();
   std::vector<std::string> line = {python, "-c", kModule, process::own_program()};
   if (json) line.emplace_back("--json");
-  std::vector<char*> arguments;
-  for (std::string& word : line) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::vector<std::string> variables = process::to_strings(command.environment);
-  std::vector<char*> environment;
-  for (std::string& variable : variables) environment.push_back(variable.data());
-  environment.push_back(nullptr);
-  ::execvpe(python.c_str(), arguments.data(), environment.data());
+  const int error = execute(python, std::move(line), command.environment);
   fmt::print(stderr, "regroup doctor: Python {} cannot be started: {}\n", base::escaped(python),
-             std::strerror(errno));
+             std::strerror(error));
   return 1;
 }
 

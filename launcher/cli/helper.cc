@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/printable.h"
 #include "launcher/process/environment.h"
@@ -23,15 +24,21 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 
 }  // namespace
 
+int execute(const std::string& program, std::vector<std::string> words,
+            const spec::Environment& environment) {
+  std::vector<std::string> variables = process::to_strings(environment);
+  ::execvpe(program.c_str(), pointers_to(words).data(), pointers_to(variables).data());
+  return errno;
+}
+
 int become_helper(const std::string& verb, std::vector<std::string> words,
                   const spec::Environment& environment) {
   const std::string name = "regroup-" + verb;
   const std::string program = process::find_helper(name);
   words.insert(words.begin(), name);
-  std::vector<std::string> variables = process::to_strings(environment);
-  ::execve(program.c_str(), pointers_to(words).data(), pointers_to(variables).data());
+  const int error = execute(program, std::move(words), environment);
   fmt::print(stderr, "regroup {}: program {} cannot be started: {}\n", verb, base::escaped(program),
-             std::strerror(errno));
+             std::strerror(error));
   return 1;
 }
 
