@@ -28,8 +28,7 @@ from typing import Literal
 
 Level = Literal["ok", "note", "bad"]
 
-_LIMIT_S = 120.0  # of a job; a backend that is built first has _BUILD_LIMIT_S
-_BUILD_LIMIT_S = 1800.0
+_LIMIT_S = 120.0  # of a job; a backend that is built first has BUILD_LIMIT_S
 _FUTEX_WAITV = 449
 _PR_SET_PDEATHSIG = 1
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -292,7 +291,7 @@ def check_ranks(launcher: Launcher) -> Iterator[Finding]:
     from regroup import _torch_backend
 
     built = _torch_backend.binary_state()[0] == "there"
-    done = launcher.run(*words, limit_s=_LIMIT_S if built else _BUILD_LIMIT_S)
+    done = launcher.run(*words, limit_s=_LIMIT_S if built else _torch_backend.BUILD_LIMIT_S)
     result = _result_of(done)
     if result is None:
         yield Finding("bad", "ranks", f"two ranks of torch failed: {_cause(done.stderr)}")

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from regroup import _native
 
 _SOURCES = Path(__file__).parent / "_torch"
-_BUILD_LIMIT_S = 1800  # it takes 20 s where nothing else runs
+BUILD_LIMIT_S = 1800  # it takes 20 s where nothing else runs
 # How often this process has formed a group of each name. A store may outlive a process group, and
 # torch gives the next group the same name, so that keys need this count. It is equal in all ranks.
 _formed: collections.Counter[str] = collections.Counter()
@@ -133,7 +133,7 @@ def _build(target: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=_BUILD_LIMIT_S,
+                timeout=BUILD_LIMIT_S,
                 check=False,
             )
             if done.returncode != 0:

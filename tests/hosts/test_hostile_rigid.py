@@ -29,7 +29,7 @@ ATTACKS = (
     ),
 )
 DEADLINE_S = 180.0
-GRACE_S = 150  # longer than a job may take: who is told to end at once, as it starts, does
+GRACE_S = 150  # longer than a job may take, whose members end as soon as they are told to
 # HOLD: as of Plan.hold(), where the job shall not be over before the member is up
 MEMBER = ["sh", "-c", "echo up; ${HOLD:+rm $HOLD/$OMPI_COMM_WORLD_RANK}; exec sleep 600"]
 
