@@ -206,9 +206,7 @@ bool Leaves::fold_one() {
   return false;
 }
 
-void Leaves::drop_last() {
-  withdraw(tree_nodes_.back());
-}
+void Leaves::drop_last() { withdraw(tree_nodes_.back()); }
 
 void Leaves::add(std::uint32_t into, std::uint32_t from) {
   const std::span<std::byte> a = arena_->buffer(slot_, into);
