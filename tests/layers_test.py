@@ -17,6 +17,7 @@ MEMBERSHIP = ["membership", "membership/agent", "membership/coordinator"]
 COLLECTIVE = [
     "collective",
     "collective/backends",
+    "collective/cuda",
     "collective/group",
     "collective/net",
     "collective/reduce",
@@ -53,6 +54,7 @@ MAY_INCLUDE = {  # besides itself
     "shmem": ["base", "proto"],
     "collective": [*BOTTOM],
     "collective/reduce": [*BOTTOM, "collective"],
+    "collective/cuda": [*BOTTOM, "collective", "collective/reduce"],
     "collective/shm": [*BOTTOM, "collective", "collective/reduce"],
     "collective/net": [*BOTTOM, "collective", "collective/reduce"],
     "collective/ucx": [*BOTTOM, "collective", "collective/net", "collective/reduce"],
