@@ -1,5 +1,5 @@
 // Asks a GPU and its driver what the design of device memory assumes about them
-// (docs/design/gpu_truths.md). Each question is asked in a process of its own, within a limit, by
+// (docs/results/gpu.md). Each question is asked in a process of its own, within a limit, by
 // processes that may be killed. Prints a line for each answer.
 //
 //   gpu_truths [--library libcuda.so.1] [--json FILE] [--only NAME]...
