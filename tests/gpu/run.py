@@ -1,10 +1,11 @@
 """What needs a GPU: `./dev gpu-test [--programs FOLDER] [--json FILE]`, or this file alone with the
-programs of `./dev gpu-test --pack` on a machine without compilers and packages.
+programs of `./dev gpu-test --pack` on a machine without Regroup's packages.
 
-Looks whether Regroup finds what nvidia-smi finds, gives it out and gives it up as promised, and
-whether a job whose gradients come from a GPU survives the loss of members with the bits of an
-undisturbed one. Prints a line for each check and writes the figures with the versions of all that
-took part.
+Asks the driver what the design assumes about it, compares the kernels' bits with those of the CPU
+and measures them, looks whether Regroup finds what nvidia-smi finds, gives it out and gives it up
+as promised, and whether jobs whose gradients come from a GPU survive the loss of members with the
+bits of an undisturbed one. Prints a line for each check, and after each writes the figures of all
+with the versions of what took part.
 """
 
 import argparse
@@ -48,7 +49,7 @@ Timelines = dict[int, list[ours_recovery.Moment]]  # by process
 
 
 class Failure(Exception):
-    """What a check saw instead of what was promised."""
+    """What a check saw instead of what was promised, and the figures that it has all the same."""
 
 
 def want(seen: bool, what: str) -> None:
@@ -79,6 +80,30 @@ class Bench:
             "LD_LIBRARY_PATH": f"{programs}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":"),
         }
         self.uuids = [uuid for (uuid,) in ask_driver("uuid")]
+        # Compiles the packed Python module for this machine's Python, beside the first checks.
+        build = programs / "build_module.sh"
+        self.building: subprocess.Popen | None = None
+        if build.exists():
+            with (folder / "module.log").open("wb") as out:
+                self.building = subprocess.Popen(
+                    ["bash", str(build), str(programs), str(folder / "module")],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+
+    def module(self) -> Path:
+        """A folder to import regroup from."""
+        if self.building is None:
+            return self.programs.parent / "python"
+        want(self.building.wait(240) == 0, f"build_module.sh: {tail(self.folder / 'module.log')}")
+        return self.folder / "module"
+
+    def close(self) -> None:
+        if self.building is not None and self.building.poll() is None:
+            os.killpg(self.building.pid, signal.SIGKILL)
+            self.building.wait()
 
     def run(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -384,16 +409,76 @@ def versions(bench: Bench) -> dict:
     }
 
 
-CHECKS: dict[str, Callable[[Bench], dict]] = {
-    "topology": topology,
-    "placement": placement,
-    "claims": claims,
-    "usage": usage,
-    "recovery": lambda bench: recovery(bench, kills=20, held=0),
-    "recovery, a seventh of the memory held by each": lambda b: recovery(
-        b, kills=12, held=held_gib(1 / 7)
+def reported(bench: Bench, command: list[str], limit: float, env: dict | None = None) -> dict:
+    """Runs a program that takes `--json FILE`, and returns what it wrote there, also if it did not
+    end in time or failed."""
+    report = bench.folder / f"{Path(command[-1]).stem}.json"
+    log = bench.folder / f"{report.stem}.log"
+    ended: int | str
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "--json", str(report)],
+            env={**bench.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            ended = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            ended = f"not within {limit:.0f} s"
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+    written = json.loads(report.read_text()) if report.exists() else None
+    found = {"report": written, "ended": ended}
+    if ended != 0 or written is None:
+        raise Failure(f"{Path(command[-1]).name} ended with {ended}: {tail(log)}", found)
+    return found
+
+
+def tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-3000:]
+
+
+def truths(bench: Bench) -> dict:
+    """What the driver and the device do, of what the design assumes."""
+    return reported(bench, [str(bench.programs / "gpu_truths")], 200)
+
+
+def kernels(bench: Bench) -> dict:
+    """The kernels' bits against the CPU's, and their speed against a copy on the device."""
+    return reported(bench, [str(bench.programs / "gpu_kernels")], 70)
+
+
+def nccl(bench: Bench) -> dict:
+    """What the NCCL of this machine's torch has and does on one GPU."""
+    return reported(bench, [sys.executable, str(ROOT / "tests/gpu/nccl_phase.py")], 60)
+
+
+def pytorch(bench: Bench) -> dict:
+    """regroup.torch on CUDA: equal weights after kills and joins, overhead, torchrun beside it."""
+    script = str(ROOT / "tests/gpu/torch_phase.py")
+    found = {"PYTHONPATH": str(bench.module())}
+    return reported(bench, [sys.executable, script], 180, found)
+
+
+# In this order: what nobody has seen comes first. The last number: seconds that it may take.
+CHECKS: dict[str, tuple[Callable[[Bench], dict], float]] = {
+    "truths": (truths, 120),
+    "kernels": (kernels, 70),
+    "pytorch": (pytorch, 180),
+    "nccl": (nccl, 60),
+    "recovery": (lambda bench: recovery(bench, kills=20, held=0), 60),
+    "topology": (topology, 10),
+    "placement": (placement, 20),
+    "claims": (claims, 20),
+    "usage": (usage, 20),
+    "recovery, a seventh of the memory held by each": (
+        lambda b: recovery(b, kills=12, held=held_gib(1 / 7)),
+        60,
     ),
-    "recordings": recordings,
+    "recordings": (recordings, 10),
 }
 
 
@@ -407,8 +492,16 @@ def main() -> int:
         "--programs", type=Path, default=ROOT / "build-gpu/bin", help="regroup and gpu_member"
     )
     parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument(
+        "--only", action="append", metavar="CHECK", help=f"one of: {', '.join(CHECKS)}"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=3600, metavar="S", help="begin no check that may take more"
+    )
     args = parser.parse_args()
-    failed = []
+    if unknown := set(args.only or []) - set(CHECKS):
+        parser.error(f"--only: no check is called {unknown.pop()!r}")
+    end = time.monotonic() + args.budget
     with tempfile.TemporaryDirectory(prefix="regroup-gpu-") as folder:
         bench = Bench(args.programs.resolve(), Path(folder))
         results: dict = {
@@ -416,34 +509,44 @@ def main() -> int:
             "machine": versions(bench),
             "checks": {},
         }
-        for name, check in CHECKS.items():
-            began = time.monotonic()
-            try:
-                results["checks"][name] = {"passed": True, **check(bench)}
-            # whatever it is, the other checks are made and the figures written
-            except Exception as error:
-                failed.append(name)
-                results["checks"][name] = {
-                    "passed": False,
-                    "why": f"{type(error).__name__}: {error}",
-                }
-            told = results["checks"][name]
-            verdict = "ok    " if told["passed"] else "FAILED"
-            print(
-                f"{verdict} {name} ({time.monotonic() - began:.1f} s) {told.get('why', '')}",
-                flush=True,
-            )
-    for name, check in results["checks"].items():
-        for row, told in check.get("rows", {}).items():
-            figures = f"min {told['min']:.2f}, p50 {told['p50']:.2f}, p99 {told['p99']:.2f}"
-            print(f"{name}: {row}: {figures} ms, {told['samples']} samples")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
+        try:
+            for name, (check, limit) in CHECKS.items():
+                if args.only and name not in args.only:
+                    continue
+                results["checks"][name] = perform(bench, check, end - time.monotonic() - limit)
+                show(name, results["checks"][name])
+                if args.json:
+                    args.json.write_text(json.dumps(results, indent=1) + "\n")
+        finally:
+            bench.close()
+    checks = results["checks"]
+    failed = [name for name, told in checks.items() if not told["passed"]]
     print(
-        f"{len(CHECKS) - len(failed)} passed, {len(failed)} failed"
+        f"{len(checks) - len(failed)} passed, {len(failed)} failed"
         + "".join(f"; failed: {name}" for name in failed)
     )
     return 1 if failed else 0
+
+
+def perform(bench: Bench, check: Callable[[Bench], dict], left: float) -> dict:
+    began = time.monotonic()
+    try:
+        want(left > 0, "not begun: the budget may not suffice")
+        told = {"passed": True, **check(bench)}
+    # whatever it is, the other checks are made and the figures written
+    except Exception as error:
+        more = error.args[1] if isinstance(error, Failure) and len(error.args) > 1 else {}
+        text = error.args[0] if isinstance(error, Failure) else error
+        told = {"passed": False, "why": f"{type(error).__name__}: {text}", **more}
+    return {"seconds": round(time.monotonic() - began, 1), **told}
+
+
+def show(name: str, told: dict) -> None:
+    verdict = "ok    " if told["passed"] else "FAILED"
+    print(f"{verdict} {name} ({told['seconds']} s) {told.get('why', '')}", flush=True)
+    for row, of in told.get("rows", {}).items():
+        figures = f"min {of['min']:.2f}, p50 {of['p50']:.2f}, p99 {of['p99']:.2f}"
+        print(f"{name}: {row}: {figures} ms, {of['samples']} samples", flush=True)
 
 
 if __name__ == "__main__":
