@@ -78,12 +78,17 @@ process::ProcessTableOptions process_table_options(const spec::JobSpec& spec,
 // member.
 metrics::UsageMeter::GpuReader gpu_reader() {
   auto nvml = std::make_shared<std::optional<base::Result<topology::Nvml>>>();
-  return [nvml](const std::string& uuid) -> base::Result<metrics::GpuUse> {
+  return [nvml](const std::string& uuid) -> base::Result<metrics::GpuReading> {
     if (!*nvml) *nvml = topology::Nvml::open();
     if (!(*nvml)->ok()) return (*nvml)->status();
     REGROUP_ASSIGN_OR_RETURN(auto sample, (**nvml)->sample(uuid));
-    return metrics::GpuUse{sample.uuid, sample.busy_percent, sample.memory_used,
-                           sample.memory_total, sample.watts};
+    metrics::GpuReading out{
+        {sample.uuid, sample.busy_percent, sample.memory_used, sample.memory_total, sample.watts},
+        {}};
+    for (const topology::GpuProcess& process : sample.processes)
+      out.processes.push_back(
+          {static_cast<pid_t>(process.pid), process.memory_used, process.busy_percent});
+    return out;
   };
 }
 

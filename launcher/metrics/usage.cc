@@ -92,6 +92,11 @@ std::map<pid_t, Usage> usage_of_process_groups(const std::string& root) {
   return out;
 }
 
+std::optional<pid_t> process_group_of(pid_t pid, const std::string& root) {
+  const auto stat = parse_stat(read_small(fmt::format("{}/proc/{}/stat", root, pid)));
+  return stat ? std::optional(stat->group) : std::nullopt;
+}
+
 GroupUsage usage_of_control_groups(const std::vector<std::string>& folders) {
   GroupUsage out;
   for (const std::string& folder : folders) {

@@ -23,6 +23,9 @@ struct Usage {
 // "/" in tests.
 [[nodiscard]] std::map<pid_t, Usage> usage_of_process_groups(const std::string& root = "");
 
+// The process group of a living process; empty if there is no process `pid`.
+[[nodiscard]] std::optional<pid_t> process_group_of(pid_t pid, const std::string& root = "");
+
 // The usage of one member by its control groups; empty values are not accounted by these groups.
 struct GroupUsage {
   std::optional<double> cpu_seconds;

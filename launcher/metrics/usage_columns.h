@@ -17,8 +17,11 @@ inline std::string usage_columns(const nlohmann::json& member) {
   const nlohmann::json gpus = member.value("gpus", nlohmann::json::array());
   if (gpus.empty()) out += " -";
   for (const nlohmann::json& gpu : gpus) {
-    out += fmt::format(" {}% {:.1f}/{:.1f} GiB", gpu.value("busy_percent", 0),
-                       gpu.value("memory_used", 0.0) / kGiB, gpu.value("memory_total", 0.0) / kGiB);
+    // Of the rank, or of the whole GPU where the driver does not tell the rank's.
+    const int busy = gpu.value("rank_busy_percent", gpu.value("busy_percent", 0));
+    const double used = gpu.value("rank_memory_used", gpu.value("memory_used", 0.0));
+    out += fmt::format(" {}% {:.1f}/{:.1f} GiB", busy, used / kGiB,
+                       gpu.value("memory_total", 0.0) / kGiB);
   }
   return out;
 }

@@ -16,6 +16,26 @@ Usage usage_of(const UsageTarget& target, const std::map<pid_t, Usage>& groups) 
   return out;
 }
 
+// Adds what the process group of a rank uses, if the driver lists processes of this pid namespace.
+GpuUse use_by_rank(GpuReading gpu, pid_t group, const std::string& root) {
+  int busy = 0;
+  std::optional<std::uint64_t> memory = 0;  // empty: of one of the processes it is unknown
+  bool has_pids_of_ours = false;
+  for (const GpuProcess& process : gpu.processes) {
+    const auto found = process_group_of(process.pid, root);
+    has_pids_of_ours = has_pids_of_ours || found.has_value();
+    if (found != group) continue;
+    busy += process.busy_percent;
+    memory = memory && process.memory_used ? std::optional(*memory + *process.memory_used)
+                                           : std::nullopt;
+  }
+  if (has_pids_of_ours) {
+    gpu.use.rank_busy_percent = std::min(busy, 100);
+    gpu.use.rank_memory_used = memory;
+  }
+  return std::move(gpu.use);
+}
+
 }  // namespace
 
 std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targets,
@@ -34,7 +54,8 @@ std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targ
     }
     for (const std::string& uuid : target.gpus) {
       if (!read_gpu_) break;
-      if (auto gpu = read_gpu_(uuid); gpu.ok()) one.gpus.push_back(std::move(*gpu));
+      if (auto gpu = read_gpu_(uuid); gpu.ok())
+        one.gpus.push_back(use_by_rank(std::move(*gpu), target.pid, root_));
     }
   }
   return out;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct UsageTarget {
   std::vector<std::string> gpus;     // uuids of its GPUs
 };
 
+// The use of a GPU, by all of its processes and by those of one rank.
 struct GpuUse {
   std::string uuid;
   int busy_percent = 0;
@@ -31,6 +33,22 @@ struct GpuUse {
   std::uint64_t memory_used = 0;
   std::uint64_t memory_total = 0;
   double watts = 0;
+  // By the rank's own processes. Empty: the driver does not list its processes, or lists them with
+  // pids of another pid namespace.
+  std::optional<int> rank_busy_percent = {};
+  std::optional<std::uint64_t> rank_memory_used = {};  // bytes
+};
+
+// A process on a GPU, as the driver lists it.
+struct GpuProcess {
+  pid_t pid = 0;
+  std::optional<std::uint64_t> memory_used;  // bytes; empty: unknown
+  int busy_percent = 0;
+};
+
+struct GpuReading {
+  GpuUse use;
+  std::vector<GpuProcess> processes;
 };
 
 struct UsageSample {
@@ -43,7 +61,7 @@ struct UsageSample {
 
 class UsageMeter {
  public:
-  using GpuReader = std::function<base::Result<GpuUse>(const std::string& uuid)>;
+  using GpuReader = std::function<base::Result<GpuReading>(const std::string& uuid)>;
   // `read_gpu`: empty on machines without GPUs. `root` replaces "/" in tests.
   explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
       : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}

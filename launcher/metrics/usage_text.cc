@@ -55,7 +55,11 @@ constexpr MemberMetric kGpuMetrics[] = {
      "busy_percent"},
     {"regroup_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", "memory_used"},
     {"regroup_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", "memory_total"},
-    {"regroup_gpu_power_watts", "gauge", "Power that the GPU draws.", "watts"}};
+    {"regroup_gpu_power_watts", "gauge", "Power that the GPU draws.", "watts"},
+    {"regroup_rank_gpu_busy_percent", "gauge",
+     "Part of the time in which the GPU ran something of the rank.", "rank_busy_percent"},
+    {"regroup_rank_gpu_memory_used_bytes", "gauge", "Memory of the GPU that the rank uses.",
+     "rank_memory_used"}};
 constexpr MemberMetric kJobMetrics[] = {
     {"regroup_generation", "gauge", "Current generation of the membership.", "generation"},
     {"regroup_members", "gauge", "Number of members of the World.", "size"},
@@ -68,6 +72,17 @@ std::string member_labels(const std::string& job, const json& member) {
                      rank.is_null() ? "" : rank.dump());
 }
 
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : std::string();
+}
+
+// Reports of older agents lack it.
+template <class T>
+void read_optional(const json& from, const char* name, std::optional<T>& to) {
+  if (from.contains(name)) to = from.at(name).get<T>();
+}
+
 // It goes into a line of the log as it is.
 bool is_uuid(const std::string& text) {
   return std::all_of(text.begin(), text.end(),
@@ -78,9 +93,7 @@ bool is_uuid(const std::string& text) {
 
 std::string usage_csv_header() {
   return "time,host,member,rank,pid,cpu_seconds,cpus,memory_bytes,processes,gpu,gpu_busy_percent,"
-         "gpu_memory_"
-         "bytes,"
-         "gpu_watts\n";
+         "gpu_memory_bytes,gpu_watts,rank_gpu_busy_percent,rank_gpu_memory_bytes\n";
 }
 
 std::string usage_csv(double seconds, const std::vector<UsageSample>& samples) {
@@ -89,10 +102,11 @@ std::string usage_csv(double seconds, const std::vector<UsageSample>& samples) {
     const std::string left = fmt::format(
         "{:.3f},{},{},{},{},{:.2f},{:.2f},{},{}", seconds, one.host, one.of.member, one.of.rank,
         one.of.pid, one.usage.cpu_seconds, one.cpus, one.usage.memory_bytes, one.usage.processes);
-    if (one.gpus.empty()) out += left + ",,,,\n";
+    if (one.gpus.empty()) out += left + ",,,,,,\n";
     for (const GpuUse& gpu : one.gpus)
-      out += fmt::format("{},{},{},{},{:.1f}\n", left, gpu.uuid, gpu.busy_percent, gpu.memory_used,
-                         gpu.watts);
+      out += fmt::format("{},{},{},{},{:.1f},{},{}\n", left, gpu.uuid, gpu.busy_percent,
+                         gpu.memory_used, gpu.watts, text_of(gpu.rank_busy_percent),
+                         text_of(gpu.rank_memory_used));
   }
   return out;
 }
@@ -107,6 +121,8 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
                       {"memory_used", gpu.memory_used},
                       {"memory_total", gpu.memory_total},
                       {"watts", gpu.watts}});
+      if (gpu.rank_busy_percent) gpus.back()["rank_busy_percent"] = *gpu.rank_busy_percent;
+      if (gpu.rank_memory_used) gpus.back()["rank_memory_used"] = *gpu.rank_memory_used;
     }
     members.push_back({{"id", one.of.member},
                        {"rank", one.of.rank},
@@ -142,9 +158,12 @@ base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) 
       member.at("cpus").get_to(one.cpus);
       member.at("memory_bytes").get_to(one.usage.memory_bytes);
       member.at("processes").get_to(one.usage.processes);
-      for (const json& gpu : member.at("gpus"))
+      for (const json& gpu : member.at("gpus")) {
         one.gpus.push_back({gpu.at("uuid"), gpu.at("busy_percent"), gpu.at("memory_used"),
                             gpu.at("memory_total"), gpu.at("watts")});
+        read_optional(gpu, "rank_busy_percent", one.gpus.back().rank_busy_percent);
+        read_optional(gpu, "rank_memory_used", one.gpus.back().rank_memory_used);
+      }
       for (const GpuUse& gpu : one.gpus) {
         if (!is_uuid(gpu.uuid)) return refused;
       }

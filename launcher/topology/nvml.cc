@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 
 #include "launcher/topology/text_input.h"
 
@@ -25,6 +26,16 @@ struct Memory {
 };
 struct Utilization {
   unsigned gpu, memory;
+};
+struct ProcessInfo {  // nvmlProcessInfo_v2_t
+  unsigned pid;
+  unsigned long long used_memory;
+  unsigned gpu_instance, compute_instance;
+};
+struct ProcessUtilization {  // nvmlProcessUtilizationSample_t
+  unsigned pid;
+  unsigned long long microseconds;
+  unsigned sm, memory, encoder, decoder;
 };
 
 enum RemoteType : unsigned { kToGpu = 0, kToNpu = 1, kToSwitch = 2 };
@@ -50,6 +61,9 @@ struct Functions {
   Return (*mig_by_index)(Device, unsigned, Device*) = nullptr;
   Return (*utilization)(Device, Utilization*) = nullptr;
   Return (*power)(Device, unsigned*) = nullptr;
+  Return (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+  Return (*process_utilization)(Device, ProcessUtilization*, unsigned*,
+                                unsigned long long) = nullptr;
 };
 
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS of the newest version
@@ -84,6 +98,8 @@ const char* find_all(void* handle, Functions& f) {
   find(handle, "nvmlDeviceGetMigDeviceHandleByIndex", f.mig_by_index);
   find(handle, "nvmlDeviceGetUtilizationRates", f.utilization);
   find(handle, "nvmlDeviceGetPowerUsage", f.power);
+  find(handle, "nvmlDeviceGetComputeRunningProcesses_v3", f.processes);
+  find(handle, "nvmlDeviceGetProcessUtilization", f.process_utilization);
   return nullptr;
 }
 
@@ -142,6 +158,41 @@ void add_links(const Functions& f, Device device, const std::string& from,
     link.target = bus_id(remote.bus_id).value_or("");
     out.push_back(std::move(link));
   }
+}
+
+// The processes that compute on `device`, with how busy each kept it in the last second.
+std::vector<GpuProcess> processes_on(const Functions& f, Device device) {
+  constexpr unsigned long long kNotAvailable = ~0ull;
+  constexpr unsigned kMost = 1024;
+  std::vector<ProcessInfo> infos(kMost);
+  unsigned count = kMost;
+  if (f.processes == nullptr || f.processes(device, &count, infos.data()) != 0) return {};
+  std::vector<GpuProcess> out;
+  for (unsigned i = 0; i < count && i < kMost; ++i) {
+    GpuProcess& process = out.emplace_back();
+    process.pid = infos[i].pid;
+    if (infos[i].used_memory != kNotAvailable) process.memory_used = infos[i].used_memory;
+  }
+  std::vector<ProcessUtilization> samples(kMost);
+  count = kMost;
+  const auto second_ago =
+      std::chrono::system_clock::now().time_since_epoch() - std::chrono::seconds(1);
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(second_ago).count();
+  if (f.process_utilization == nullptr ||
+      f.process_utilization(device, samples.data(), &count,
+                            static_cast<unsigned long long>(since)) != 0)
+    return out;  // NVML_ERROR_NOT_FOUND: nothing ran
+  for (GpuProcess& process : out) {
+    unsigned total = 0;
+    unsigned found = 0;
+    for (unsigned i = 0; i < count && i < kMost; ++i) {
+      if (samples[i].pid != process.pid || samples[i].sm > 100) continue;
+      total += samples[i].sm;
+      ++found;
+    }
+    if (found > 0) process.busy_percent = static_cast<int>(total / found);
+  }
+  return out;
 }
 
 }  // namespace
@@ -221,6 +272,7 @@ base::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
   }
   if (unsigned milliwatts = 0; f.power != nullptr && f.power(device, &milliwatts) == 0)
     out.watts = milliwatts / 1000.0;
+  out.processes = processes_on(f, device);
   return out;
 }
 

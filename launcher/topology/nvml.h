@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,21 @@
 
 namespace regroup::topology {
 
+// A process on a GPU, with the pid that the driver's own pid namespace gives it.
+struct GpuProcess {
+  unsigned pid = 0;
+  std::optional<std::uint64_t> memory_used;  // bytes; empty: the driver does not say
+  int busy_percent = 0;                      // of the last second
+};
+
 struct GpuSample {
   std::string uuid;
   int busy_percent = 0;
   // Bytes.
   std::uint64_t memory_used = 0;
   std::uint64_t memory_total = 0;
-  double watts = 0;  // 0: unknown
+  double watts = 0;                   // 0: unknown
+  std::vector<GpuProcess> processes;  // that compute; empty if the driver does not list them
 };
 
 class Nvml {

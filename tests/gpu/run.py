@@ -259,7 +259,24 @@ def usage(bench: Bench) -> dict:
             abs(gpu["memory_used"] / 2**20 - int(mib)) < 2048, f"{gpu}: nvidia-smi tells {mib} MiB"
         )
         want(gpu["watts"] > 10, f"{gpu}")
-        return {**gpu, "table": bench.output("status")}
+        other = ["--oversubscribe", "--shards", "4", "-np", "1:1", "--placement", "best"]
+        with bench.job(*other, *member(bench, FOREVER, 2 * held)) as second:
+
+            def shared() -> list[dict] | None:
+                jobs = re.findall(r"\b[0-9a-f]{8}\b", bench.run("status").stderr)
+                told = [
+                    json.loads(bench.run("status", "--json", job).stdout or "{}") for job in jobs
+                ]
+                gpus = [gpu for one in told for m in one.get("members", []) for gpu in m["gpus"]]
+                known = [gpu for gpu in gpus if gpu.get("rank_memory_used", 0) > held * 2**30]
+                return sorted(known, key=lambda gpu: gpu["rank_memory_used"]) if known[1:] else None
+
+            two = second.until(shared, "two jobs on one GPU, each with its own memory")
+        want(
+            two[1]["rank_memory_used"] - two[0]["rank_memory_used"] > held * 2**30 * 0.9,
+            f"ranks that hold {held} and {2 * held} GiB: {two}",
+        )
+        return {**gpu, "table": bench.output("status"), "two jobs": two}
 
 
 def held_gib(share: float) -> float:

@@ -78,9 +78,9 @@ TEST_F(UsageTest, ReadsControlGroupsOfBothVersions) {
 TEST_F(UsageTest, MeterReportsRatesAndGpus) {
   process(10, 10, "python", 100, 0, 10);
   UsageMeter meter(
-      [](const std::string& uuid) -> base::Result<GpuUse> {
+      [](const std::string& uuid) -> base::Result<GpuReading> {
         if (uuid == "GPU-gone") return base::not_found("no such GPU");
-        return GpuUse{uuid, 93, 5, 40, 250};
+        return GpuReading{{uuid, 93, 5, 40, 250}, {}};
       },
       root_);
   const std::vector<UsageTarget> targets = {{3, 1, 10, {}, {"GPU-a", "GPU-gone"}},
@@ -93,6 +93,33 @@ TEST_F(UsageTest, MeterReportsRatesAndGpus) {
   EXPECT_DOUBLE_EQ(samples[0].cpus, 300 * tick_ / 2);
   ASSERT_THAT(samples[0].gpus, SizeIs(1));
   EXPECT_EQ(samples[0].gpus[0].busy_percent, 93);
+}
+
+// Two ranks on one GPU, one of them with two processes there.
+TEST_F(UsageTest, EachRankHasItsOwnShareOfAGpu) {
+  for (const auto& [pid, group] : {std::pair(10, 10), {11, 10}, {20, 20}, {30, 30}})
+    process(pid, group, "python", 1, 1, 1);
+  std::vector<GpuProcess> listed = {{10, 3, 20}, {11, 1, 5}, {20, 7, 60}};
+  UsageMeter meter(
+      [&](const std::string& uuid) -> base::Result<GpuReading> {
+        return GpuReading{{uuid, 85, 12, 40, 250}, listed};
+      },
+      root_);
+  const std::vector<UsageTarget> targets = {
+      {1, 0, 10, {}, {"GPU-a"}}, {2, 1, 20, {}, {"GPU-a"}}, {3, 2, 30, {}, {"GPU-a"}}};
+  const auto samples = meter.sample(targets, {});
+  ASSERT_THAT(samples, SizeIs(3));
+  EXPECT_EQ(samples[0].gpus.at(0).rank_memory_used, 4U);
+  EXPECT_EQ(samples[0].gpus.at(0).rank_busy_percent, 25);
+  EXPECT_EQ(samples[1].gpus.at(0).rank_memory_used, 7U);
+  EXPECT_EQ(samples[2].gpus.at(0).rank_memory_used, 0U);
+  EXPECT_EQ(samples[2].gpus.at(0).memory_used, 12U);
+  listed[1].memory_used.reset();
+  const auto unknown = meter.sample(targets, {});
+  EXPECT_FALSE(unknown.at(0).gpus.at(0).rank_memory_used);
+  EXPECT_EQ(unknown.at(1).gpus.at(0).rank_memory_used, 7U);
+  listed = {{4711, 9, 80}};  // of another pid namespace
+  EXPECT_FALSE(meter.sample(targets, {}).at(0).gpus.at(0).rank_memory_used);
 }
 
 TEST_F(UsageTest, PrefersControlGroupsToProcesses) {
@@ -109,12 +136,16 @@ TEST(UsageText, CsvHasAsManyFieldsAsItsHeader) {
       {3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}, "h"};
   UsageSample plain = sample;
   plain.gpus.clear();
-  EXPECT_EQ(usage_csv(12.5, {sample}), "12.500,h,3,1,10,1.50,0.75,4096,2,GPU-a,93,5,250.0\n");
+  EXPECT_EQ(usage_csv(12.5, {sample}), "12.500,h,3,1,10,1.50,0.75,4096,2,GPU-a,93,5,250.0,,\n");
   const auto commas = [](const std::string& text) {
     return std::count(text.begin(), text.end(), ',');
   };
   EXPECT_EQ(commas(usage_csv(1, {plain})), commas(usage_csv_header()));
   EXPECT_EQ(commas(usage_csv(1, {sample})), commas(usage_csv_header()));
+  UsageSample shared = sample;
+  shared.gpus[0].rank_busy_percent = 40;
+  shared.gpus[0].rank_memory_used = 3;
+  EXPECT_THAT(usage_csv(1, {shared}), testing::EndsWith(",GPU-a,93,5,250.0,40,3\n"));
 }
 
 TEST(UsageText, JsonSurvivesARoundTrip) {
@@ -122,6 +153,10 @@ TEST(UsageText, JsonSurvivesARoundTrip) {
   const auto read = usage_from_json(usage_json({sample}));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(usage_csv(1, *read), usage_csv(1, {sample}));
+  UsageSample shared = sample;
+  shared.gpus[0].rank_busy_percent = 40;
+  shared.gpus[0].rank_memory_used = 3;
+  EXPECT_EQ(usage_csv(1, *usage_from_json(usage_json({shared}))), usage_csv(1, {shared}));
   for (const char* text : {"", "[]", "{}", R"({"members": [{}]})", R"({"members": [{"id": "x"}]})"})
     EXPECT_FALSE(usage_from_json(text).ok()) << text;
 }

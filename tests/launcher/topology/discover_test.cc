@@ -347,6 +347,13 @@ TEST(Nvml, SamplesAGpuByItsUuid) {
   EXPECT_EQ(sample->memory_used, 3ULL << 30);
   EXPECT_EQ(sample->memory_total, 40ULL << 30);
   EXPECT_DOUBLE_EQ(sample->watts, 61.5);
+  ASSERT_EQ(sample->processes.size(), 2U);
+  EXPECT_EQ(sample->processes[0].pid, 4711U);
+  EXPECT_EQ(sample->processes[0].memory_used, 1ULL << 30);
+  EXPECT_EQ(sample->processes[0].busy_percent, 40);
+  EXPECT_FALSE(sample->processes[1].memory_used);
+  EXPECT_EQ(sample->processes[1].busy_percent, 0);
+  EXPECT_TRUE(nvml->sample("GPU-1")->processes.empty());
   EXPECT_EQ(nvml->sample("GPU-9").code(), base::Code::kNotFound);
 }
 

@@ -80,5 +80,32 @@ FAKE int nvmlDeviceGetMigDeviceHandleByIndex(void* gpu, unsigned index, void** d
 FAKE int nvmlDeviceGetUtilizationRates(void* device, Busy* busy) {
   return busy->gpu = 10U * static_cast<unsigned>(number(device)), 0;
 }
+// GPU 2 has two processes; of the second nothing is known. GPU 1 has more than fit.
+struct Process {
+  unsigned pid;
+  unsigned long long memory;
+  unsigned instance, compute_instance;
+};
+struct Sample {
+  unsigned pid;
+  unsigned long long time;
+  unsigned sm, memory, encoder, decoder;
+};
+FAKE int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* out) {
+  if (number(device) == 1) return 7;  // NVML_ERROR_INSUFFICIENT_SIZE
+  if (number(device) != 2) return *count = 0, 0;
+  if (*count < 2) return 7;
+  out[0] = {4711, 1ULL << 30, ~0U, ~0U};
+  out[1] = {4712, ~0ULL, ~0U, ~0U};
+  return *count = 2, 0;
+}
+FAKE int nvmlDeviceGetProcessUtilization(void* device, Sample* out, unsigned* count,
+                                         unsigned long long since) {
+  if (number(device) != 2 || since == 0) return 6;
+  out[0] = {4711, since + 1, 30, 0, 0, 0};
+  out[1] = {4711, since + 2, 50, 0, 0, 0};
+  out[2] = {4712, since + 2, 101, 0, 0, 0};  // an older driver's mark for unknown
+  return *count = 3, 0;
+}
 FAKE int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { return *milliwatts = 61500, 0; }
 }
