@@ -1,7 +1,6 @@
 // CUDA's driver library, libcuda.so.1, loaded at run time: programs start on hosts without it. The
 // part of its interface that is used, with its names and layouts (cuda.h of CUDA 13;
-// tests/collective/cuda/driver_test.cc compares them where cuda.h is installed). No CUDA
-// runtime library is needed.
+// tests/python/test_gpu_headers.py compares them). No CUDA runtime library is needed.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// The part of NVML's interface that is used, with its names and layouts (nvml.h of CUDA 12). Values
-// that an older driver does not have are left at their defaults.
+// Loads NVML and reads GPUs. Values that an older driver does not have are left at their defaults.
 #include "launcher/topology/nvml.h"
 
 #include <dlfcn.h>
@@ -8,63 +7,13 @@
 #include <array>
 #include <chrono>
 
+#include "launcher/topology/nvml_abi.h"
 #include "launcher/topology/text_input.h"
 
 namespace regroup::topology {
 namespace {
 
-using Device = struct nvmlDevice_st*;
-using Return = int;  // 0: success
-
-struct PciInfo {
-  char bus_id_legacy[16];
-  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-  char bus_id[32];
-};
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct Utilization {
-  unsigned gpu, memory;
-};
-struct ProcessInfo {  // nvmlProcessInfo_v2_t
-  unsigned pid;
-  unsigned long long used_memory;
-  unsigned gpu_instance, compute_instance;
-};
-struct ProcessUtilization {  // nvmlProcessUtilizationSample_t
-  unsigned pid;
-  unsigned long long microseconds;
-  unsigned sm, memory, encoder, decoder;
-};
-
-enum RemoteType : unsigned { kToGpu = 0, kToNpu = 1, kToSwitch = 2 };
-
-struct Functions {
-  Return (*init)() = nullptr;
-  Return (*shutdown)() = nullptr;
-  const char* (*error)(Return) = nullptr;
-  Return (*count)(unsigned*) = nullptr;
-  Return (*by_index)(unsigned, Device*) = nullptr;
-  Return (*by_uuid)(const char*, Device*) = nullptr;
-  Return (*pci)(Device, PciInfo*) = nullptr;
-  Return (*name)(Device, char*, unsigned) = nullptr;
-  Return (*uuid)(Device, char*, unsigned) = nullptr;
-  Return (*memory)(Device, Memory*) = nullptr;
-  Return (*capability)(Device, int*, int*) = nullptr;
-  Return (*link_state)(Device, unsigned, unsigned*) = nullptr;
-  Return (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
-  Return (*link_type)(Device, unsigned,
-                      unsigned*) = nullptr;  // an older driver may lack this and the following
-  Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
-  Return (*mig_count)(Device, unsigned*) = nullptr;
-  Return (*mig_by_index)(Device, unsigned, Device*) = nullptr;
-  Return (*utilization)(Device, Utilization*) = nullptr;
-  Return (*power)(Device, unsigned*) = nullptr;
-  Return (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
-  Return (*process_utilization)(Device, ProcessUtilization*, unsigned*,
-                                unsigned long long) = nullptr;
-};
+using namespace nvml_abi;  // NOLINT(google-build-using-namespace): a table of declarations
 
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS of the newest version
 
