@@ -37,7 +37,7 @@ fi
 
 # One source; of one that fails, the compiler's first lines are shown. FILE.words holds options.
 compile() {
-  local words=$1.words source=$2 object=$OBJECTS/${2##*/}.o
+  local words=$1.words source=$2 object=$OBJECTS/${2//\//_}.o
   "$CXX" "@$words" -isystem "$HEADERS" -c "$source" -o "$object" 2>"$object.log" && return
   printf 'build_module.sh: %s: %s failed:\n' "$source" "$CXX" >&2
   head -n 15 "$object.log" >&2
