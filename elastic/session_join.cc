@@ -197,6 +197,12 @@ Status check(const Options& options) {
   return {};
 }
 
+proto::TrainingPlan plan_of(const Options& options) {
+  if (options.samples == 0) return {};
+  const std::uint64_t short_batch = options.drop_last ? options.samples % options.batch : 0;
+  return {options.samples - short_batch, options.batch, options.substeps, options.epochs};
+}
+
 }  // namespace
 
 Result<std::uint32_t> Session::expected_shards() {
@@ -223,6 +229,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.model += std::string_view(options.model).substr(list, membership::kMostOfList);
   declaration.fingerprint =
       options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
+  declaration.plan = plan_of(options);
   Checkpointing checkpointing{env.checkpoint_every,    env.resume_from,  model,
                               declaration.fingerprint, env.resume_local, env.job,
                               env.check_state};

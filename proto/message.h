@@ -14,6 +14,7 @@
 #include "proto/failure.h"
 #include "proto/node_message.h"
 #include "proto/slot_report.h"
+#include "proto/training_plan.h"
 #include "proto/world.h"
 
 namespace regroup::proto {
@@ -26,6 +27,7 @@ struct Join {  // first message on the Unix socket
   std::uint64_t state_bytes = 0;    // greatest size of the member's state
   std::string model;                // digest of names, types and shapes
   std::string fingerprint;
+  TrainingPlan plan = {};  // for messages on progress; `model` has what members must agree on
   bool operator==(const Join&) const = default;
 };
 struct Ready {  // the member has mapped the arena and locked its slot: it may be admitted
@@ -69,9 +71,10 @@ struct MemberLost {
   std::int32_t signal = 0;  // 0 if it exited
   // False: only its robust mutex was released; a second message will have the exit status.
   bool reaped = false;
-  std::string why;       // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
-  Step step = 0;         // last step that the member applied
-  Failure failure = {};  // reported by the member or its agent; kind "": not known
+  std::string why;                  // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
+  Step step = 0;                    // last step that the member applied
+  Failure failure = {};             // reported by the member or its agent; kind "": not known
+  std::optional<double> loss = {};  // that the member recorded last; finite
   bool operator==(const MemberLost&) const = default;
 };
 struct Report {

@@ -94,10 +94,18 @@ fb::JoinT table(const Join& m) {
   t.member = m.member, t.elements = m.elements, t.element_bytes = m.element_bytes,
   t.state_bytes = m.state_bytes;
   t.model = m.model, t.fingerprint = m.fingerprint;
+  t.samples = m.plan.samples, t.batch = m.plan.batch, t.substeps = m.plan.substeps,
+  t.epochs = m.plan.epochs;
   return t;
 }
 Join plain(const fb::JoinT& t) {
-  return {t.member, t.elements, t.element_bytes, t.state_bytes, t.model, t.fingerprint};
+  return {t.member,
+          t.elements,
+          t.element_bytes,
+          t.state_bytes,
+          t.model,
+          t.fingerprint,
+          {t.samples, t.batch, t.substeps, t.epochs}};
 }
 fb::ReadyT table(const Ready&) { return {}; }
 Ready plain(const fb::ReadyT&) { return {}; }
@@ -151,12 +159,20 @@ fb::MemberLostT table(const MemberLost& m) {
   t.signal = m.signal;
   t.reaped = m.reaped, t.why = m.why, t.step = m.step;
   if (m.failure.known()) t.failure = std::make_unique<fb::FailureT>(table(m.failure));
+  if (m.loss) t.loss = *m.loss;
   return t;
 }
 MemberLost plain(const fb::MemberLostT& t) {
-  return {t.member,    t.joined, t.finished,
-          t.exit_code, t.signal, t.reaped,
-          t.why,       t.step,   t.failure ? plain(*t.failure) : Failure{}};
+  return {t.member,
+          t.joined,
+          t.finished,
+          t.exit_code,
+          t.signal,
+          t.reaped,
+          t.why,
+          t.step,
+          t.failure ? plain(*t.failure) : Failure{},
+          t.loss ? std::optional(*t.loss) : std::nullopt};
 }
 fb::ReportT table(const Report& m) {
   fb::ReportT t;

@@ -111,6 +111,19 @@ TEST(Wire, OfTheNodesItIsKeptWhatTheJobGoesOnFrom) {
   EXPECT_EQ(std::get<NodesKnown>(back->body), (NodesKnown{300, 8}));
 }
 
+TEST(Wire, OfATrainingItsLengthIsKeptAndOfALossTheLastLoss) {
+  const auto back = [](const Body& body) {
+    const Bytes frame = encode({7, body});
+    return decode(std::span(frame).subspan(kPrefix)).value().body;
+  };
+  const Join join{.member = 9, .model = "m", .fingerprint = "f", .plan = {50'000, 256, 2, 15}};
+  EXPECT_EQ(std::get<Join>(back(join)), join);
+  EXPECT_EQ(std::get<MemberReady>(back(MemberReady{1, join})).join.plan, join.plan);
+  for (const std::optional<double> loss : {std::optional<double>(), {0.0}, {0.25}}) {
+    EXPECT_EQ(std::get<MemberLost>(back(MemberLost{.member = 4, .loss = loss})).loss, loss);
+  }
+}
+
 TEST(Wire, OfASourceItsHostIsKept) {
   const StartTarget order{1, 12, {5}, {{2, "10.0.0.1:4711", "b"}}};
   const Bytes frame = encode({7, order});
