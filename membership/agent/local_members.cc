@@ -2,6 +2,7 @@
 #include "membership/agent/local_members.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace regroup::membership {
 
@@ -25,6 +26,8 @@ bool LocalMembers::mark_dead(proto::MemberId id, const shmem::Arena& arena) {
   shmem::MemberSlot& words = arena.member_slot(*member.slot);
   member.loss.finished = words.finished.load(std::memory_order_acquire) != 0;
   member.loss.step = words.step.load(std::memory_order_relaxed);
+  const double loss = words.loss.load(std::memory_order_relaxed);
+  if (std::isfinite(loss)) member.loss.loss = loss;
   words.dead.store(1, std::memory_order_release);
   shmem::ring_all(arena);
   return true;

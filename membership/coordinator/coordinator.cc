@@ -241,9 +241,14 @@ void Coordinator::take_reports(proto::NodeId node, const std::vector<proto::Slot
     MemberInfo* r = members_.edit(slot.member);
     if (r == nullptr || r->slot_id.node != node) continue;
     r->take_report(slot);
+    observe_step(r->step);
     if (!slot.alive && r->lives_in_world())
       on_lost(node, {.member = r->id, .joined = true, .finished = r->finished});
   }
+}
+
+void Coordinator::observe_step(proto::Step applied) {
+  if (world_.generation > 0) meter_.observe(now_, std::max(applied, world_.resume.step()));
 }
 
 proto::Body Coordinator::answer(const proto::Body& request) {

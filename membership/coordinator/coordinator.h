@@ -21,6 +21,7 @@
 #include "membership/coordinator/node_table.h"
 #include "membership/coordinator/outbox.h"
 #include "membership/coordinator/peer_address_exchange.h"
+#include "membership/coordinator/progress_meter.h"
 #include "membership/coordinator/progress_watch.h"
 #include "membership/coordinator/recovery.h"
 #include "membership/coordinator/report_round.h"
@@ -48,6 +49,10 @@ class Coordinator {
   // When to call tick() next, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<base::TimePoint> next_deadline() const;
   [[nodiscard]] std::string status_json(base::TimePoint now) const;
+  // What agents have reported; they are asked each second. nullopt before World 1 and, after a
+  // restart of the coordinator, before they have answered. Without a speed while no World can be
+  // formed.
+  [[nodiscard]] std::optional<TrainingProgress> progress(base::TimePoint now) const;
 
   [[nodiscard]] const proto::World& world() const { return world_; }  // generation 0: none yet
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
@@ -72,6 +77,7 @@ class Coordinator {
   void on_hello_reply(proto::NodeId node, const proto::HelloReply& reply);
   MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
   void take_reports(proto::NodeId node, const std::vector<proto::SlotReport>& slots);
+  void observe_step(proto::Step applied);  // by any member, so it is committed
   void settle_drained(MemberInfo* member);
   [[nodiscard]] proto::Body answer(const proto::Body& request);
   [[nodiscard]] proto::Reply resize(std::uint32_t members);
@@ -190,6 +196,7 @@ class Coordinator {
   ReportRound round_;  // of Hello, or of a regroup
   StateTransfers transfers_;
   ProgressWatch watch_;
+  ProgressMeter meter_;
   Limits limits_;
   std::string held_;  // why no World is formed, for status
   LastDecision decision_;

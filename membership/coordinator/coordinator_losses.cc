@@ -14,6 +14,7 @@ void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   if (loss == Loss::kNothingNew) return;
   if (loss == Loss::kUnseenJoin) lose_unseen(r);
   const auto unexpected = record_loss(lost, r);
+  observe_step(r->step);
   const bool of_launch = loss == Loss::kUnready && !launch_.joined() && stage_ != Stage::kHello;
   if (unexpected && !of_launch) outbox_.note(*unexpected);
   if (of_launch) {

@@ -196,6 +196,7 @@ void Coordinator::enter(const proto::World& world) {
   stage_ = Stage::kSteady;
   limits_.enter_world();
   watch_.begin(awake_);
+  observe_step(world_.resume.step());
   round_.clear();
   outbox_.note(world.why);
   for (auto& [id, r] : members_.edit_all()) r.rank = -1;

@@ -64,6 +64,7 @@ Loss meaning_of(const MemberInfo& member, const proto::MemberLost& lost) {
 std::optional<std::string> record_loss(const proto::MemberLost& lost, MemberInfo* member) {
   member->finished |= lost.finished;
   member->step = std::max(member->step, lost.step);
+  if (lost.loss) member->loss = *lost.loss;
   if (lost.failure.known()) member->failure = lost.failure;
   if (!lost.reaped) return std::nullopt;
   member->status = lost.signal != 0 ? 128 + lost.signal : lost.exit_code;

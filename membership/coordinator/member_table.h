@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -53,7 +54,7 @@ struct MemberInfo : Member {
   proto::Step caught_up_to = 0;            // what it may have applied, if has_caught_up(catch_up)
   std::uint32_t failed_transfers = 0;
   proto::Step step = 0;
-  double loss = 0.0;
+  double loss = std::numeric_limits<double>::quiet_NaN();  // none
   std::uint64_t reports = 0;  // number of reports, so that a reader can tell a new one
 
   // Takes over what its agent reports of its slot. What the member has once said stays true.

@@ -28,7 +28,41 @@ json member_json(const MemberInfo& r) {
   return out;
 }
 
+json progress_json(const TrainingProgress& progress) {
+  json out{
+      {"step", progress.step}, {"members", progress.members}, {"generation", progress.generation}};
+  const auto add = [&out](const char* name, const auto& value) {
+    if (value) out[name] = *value;
+  };
+  add("loss", progress.loss);
+  add("epoch", progress.epoch);
+  add("epochs", progress.epochs);
+  add("epoch_done", progress.epoch_done);
+  add("steps_per_second", progress.steps_per_second);
+  add("samples_per_second", progress.samples_per_second);
+  add("seconds_left", progress.seconds_left);
+  return out;
+}
+
 }  // namespace
+
+// The loss is that of the member with the highest step, among several of the lowest rank: all
+// report the same loss, or one does.
+std::optional<TrainingProgress> Coordinator::progress(base::TimePoint now) const {
+  if (stage_ == Stage::kHello || !meter_.has_seen_any()) return std::nullopt;
+  TrainingProgress out = meter_.progress(now, declared_ ? declared_->plan : proto::TrainingPlan());
+  out.members = world_.size();
+  out.generation = world_.generation;
+  const MemberInfo* best = nullptr;
+  for (const proto::WorldMember& member : world_.members) {
+    const MemberInfo* r = members_.find(member.id);
+    if (r == nullptr || !std::isfinite(r->loss)) continue;
+    if (best == nullptr || r->step > best->step) best = r;
+  }
+  if (best != nullptr) out.loss = best->loss;
+  if (!held_.empty()) out.steps_per_second = out.samples_per_second = out.seconds_left = {};
+  return out;
+}
 
 std::string Coordinator::status_json(base::TimePoint now) const {
   static constexpr const char* kStages[] = {
@@ -64,6 +98,7 @@ std::string Coordinator::status_json(base::TimePoint now) const {
     step = std::max(step, r.step);
   }
   out["step"] = step;
+  if (const auto training = progress(now)) out["progress"] = progress_json(*training);
   out["nodes"] = json::array();
   for (const auto& [id, node] : nodes_.all()) {
     out["nodes"].push_back({{"id", id},

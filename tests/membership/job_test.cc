@@ -41,6 +41,35 @@ TEST_F(JobTest, Fault2_AKilledMemberIsReplaced) {
   expect_success(job);
 }
 
+// Whatever is killed when, the shown step only grows, and a member has applied it.
+TEST_F(JobTest, ShownProgressNeverGoesBackNorBeyondWhatIsCommitted) {
+  for (int between = 7; between < 400; between += 39) {
+    SimOptions o;
+    o.policy.min = 1;
+    o.steps = 20;
+    SimJob job(o);
+    proto::Step shown = 0;
+    int moves = 0;
+    proto::MemberId victim = 0;
+    const auto check = [&] {
+      const bool due = job.generation() > 0 && ++moves % between == 0 && victim < 4;
+      if (due && job.members.contains(victim) && job.member(victim).alive) job.kill(victim++);
+      const auto progress = job.coordinator->progress(job.now);
+      if (!progress) return job.end.has_value();
+      EXPECT_GE(progress->step, shown);
+      shown = progress->step;
+      proto::Step applied = 0;
+      for (const auto& [id, member] : job.members) applied = std::max(applied, member.applied);
+      EXPECT_LE(shown, applied);
+      return job.end.has_value();
+    };
+    ASSERT_TRUE(job.run_until(check)) << job.coordinator->status_json(job.now);
+    if (job.end->exit_code == 0) {
+      EXPECT_EQ(shown, o.steps);
+    }
+  }
+}
+
 TEST_F(JobTest, Fault21_AKillAtEveryMomentOfTheJobAndAnotherInItsRound) {
   for (int first = 1; first < 160; first += 3) {
     for (int second : {1, 2, 3, 5, 8}) {

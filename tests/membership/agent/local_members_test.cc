@@ -33,6 +33,7 @@ TEST_F(LocalMembersTest, ADeathIsReadFromTheSlotAndMarkedThereOnce) {
   member.life = Life::kReady;
   shmem::MemberSlot& words = arena_.member_slot(1);
   words.step.store(9);
+  words.loss.store(0.25);
   words.finished.store(1);
   const auto rung = arena_.member_slot(0).bell.count.load();
   ASSERT_TRUE(members_.mark_dead(7, arena_));
@@ -40,6 +41,7 @@ TEST_F(LocalMembersTest, ADeathIsReadFromTheSlotAndMarkedThereOnce) {
   EXPECT_TRUE(member.loss.joined && member.loss.finished && !member.loss.reaped);
   EXPECT_EQ(member.loss.member, 7U);
   EXPECT_EQ(member.loss.step, 9U);
+  EXPECT_EQ(member.loss.loss, 0.25);
   EXPECT_EQ(words.dead.load(), 1U);
   EXPECT_GT(arena_.member_slot(0).bell.count.load(), rung) << "nobody needs to wait for it";
   words.step.store(10);
@@ -54,6 +56,7 @@ TEST_F(LocalMembersTest, WhatWasReadyWhenItDiedStillCountsWhenItIsReaped) {
   const LocalMember* ready = members_.mark_reaped(7, 3, 0, arena_);
   ASSERT_NE(ready, nullptr);
   EXPECT_TRUE(ready->loss.joined && ready->loss.reaped);
+  EXPECT_EQ(ready->loss.loss, std::nullopt);  // it has recorded none
   EXPECT_EQ(ready->loss.exit_code, 3);
   EXPECT_EQ(members_.mark_reaped(7, 4, 0, arena_), nullptr);
   EXPECT_EQ(ready->loss.exit_code, 3);
