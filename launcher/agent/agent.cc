@@ -53,7 +53,9 @@ Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guard
             on_control_message(message, value, std::move(fd));
           },
           [this] { on_guardian_lost(); }),
-      job_(job(*this)) {}
+      job_(job(*this)) {
+  if (options_.line) err_.share(options_.line.get());
+}
 
 base::Status Agent::report_usage() {
   if (!options_.usage.wanted()) return {};

@@ -43,6 +43,8 @@ struct AgentOptions {
   int timeout_status = kTimedOut;
   int start_failed_status = kStartFailed;
   metrics::UsageOptions usage = {};  // of the members on this host
+  // A progress line that is drawn on standard error by another process; or null.
+  std::shared_ptr<process::TerminalLine> line = {};
 };
 
 [[nodiscard]] std::string ran_too_long(base::Duration timeout);  // the message for the user

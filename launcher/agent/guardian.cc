@@ -74,7 +74,9 @@ struct Guardian::Watch {
               if (message == ControlMessage::kStateLost) guardian.on_state_lost(value);
               if (message == ControlMessage::kDone) guardian.on_done(value);
             },
-            [&guardian] { guardian.on_agent_lost(); }) {}
+            [&guardian] { guardian.on_agent_lost(); }) {
+    if (guardian.reaper_options_.line) err.share(guardian.reaper_options_.line.get());
+  }
 
   void say(const std::string& text) { err.write("regroup: " + base::escaped_lines(text) + "\n"); }
 
@@ -118,6 +120,7 @@ int Guardian::run() {
   end_helpers();
   if (reaper_options_.record) reaper_options_.record->clean(kGuardianKillLimit);
   drain_messages();
+  watch_->err.draw("");
   return exit_status_.value_or(kAgentLost);
 }
 

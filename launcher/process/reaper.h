@@ -15,13 +15,15 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "launcher/process/job_record.h"
+#include "launcher/process/terminal_line.h"
 
 namespace regroup::process {
 
 struct ReaperOptions {
-  std::shared_ptr<JobRecord> record;  // none: there are no files or control groups to remove
-  base::Duration orphan_timeout{};    // how long the agent may run after the guardian's death
-  bool quiet = false;                 // print only why the job ends
+  std::shared_ptr<JobRecord> record;        // none: there are no files or control groups to remove
+  base::Duration orphan_timeout{};          // how long the agent may run after the guardian's death
+  bool quiet = false;                       // print only why the job ends
+  std::shared_ptr<TerminalLine> line = {};  // a progress line that is drawn on standard error
 };
 
 // The guardian's handle of its reaper. The state that both processes share is in a mapped page, so

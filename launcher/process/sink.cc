@@ -73,6 +73,30 @@ void Sink::push() {
 
 // Writes as much as possible without blocking.
 std::size_t Sink::write_some(std::string_view bytes) {
+  if (line_ == nullptr || bytes.empty()) return write_bytes(bytes);
+  TerminalLine::Turn turn(*line_);
+  if (turn.drawn()) {
+    if (write_bytes(TerminalLine::kErase) < TerminalLine::kErase.size()) return 0;
+    turn.set_drawn(false);
+  }
+  const std::size_t done = write_bytes(bytes);
+  if (done > 0) turn.wrote(bytes[done - 1]);
+  return done;
+}
+
+void Sink::draw(std::string_view text) {
+  if (line_ == nullptr || congested() || !error_.ok()) return;
+  TerminalLine::Turn turn(*line_);
+  if (turn.line_is_open() || (text.empty() && !turn.drawn())) return;
+  const std::string all = std::string(TerminalLine::kErase) + std::string(text);
+  // Set before the line is drawn: if this process is killed in between, the next one erases it.
+  const bool before = turn.drawn();
+  turn.set_drawn(true);
+  const bool written = write_bytes(all) > 0;
+  turn.set_drawn(written ? !text.empty() : before);
+}
+
+std::size_t Sink::write_bytes(std::string_view bytes) {
   std::size_t done = 0;
   while (done < bytes.size() && error_.ok()) {
     const std::string_view rest = bytes.substr(done);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "launcher/process/readiness.h"
+#include "launcher/process/terminal_line.h"
 
 namespace regroup::process {
 
@@ -53,6 +54,17 @@ class Sink {
   // Ends the reservation: writes `lines`, then what others wrote meanwhile.
   void end_move(std::string_view lines);
 
+  // On a terminal only, else without effect. From now on bytes are written in turns of `line`,
+  // which outlives this sink: the drawn line is erased before them.
+  void share(TerminalLine* line) {
+    line_ = terminal_ && kind_ == Kind::kNonBlocking ? line : nullptr;
+  }
+  // True if draw() has an effect: lines are shared.
+  [[nodiscard]] bool draws() const { return line_ != nullptr; }
+  // Makes `text`, one line without its end, the last line on the terminal; "": none. Does nothing
+  // while another line is incomplete or the terminal takes no bytes.
+  void draw(std::string_view text);
+
   // Why the sink is broken: the reader is gone (kPeerLost) or the device refused; ok otherwise.
   [[nodiscard]] const base::Status& error() const { return error_; }
   // `broken` is called once, when error() is set.
@@ -65,6 +77,7 @@ class Sink {
   void append(std::string_view lines);
   void push();
   [[nodiscard]] std::size_t write_some(std::string_view bytes);
+  [[nodiscard]] std::size_t write_bytes(std::string_view bytes);
   void fail(int error, const char* call);
   void release_waiting();
 
@@ -80,6 +93,7 @@ class Sink {
   bool moves_ = false;
   bool terminal_ = false;
   bool grown_ = false;
+  TerminalLine* line_ = nullptr;
   std::vector<Resume> waiting_;
   std::function<void(const base::Status&)> broken_;
   base::Status error_;
