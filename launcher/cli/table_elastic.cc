@@ -170,6 +170,13 @@ std::vector<Spec> elastic_options() {
        "0: never "
        "(default: 60)",
        [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.hang.timeout); }},
+      {{"progress"},
+       "",
+       "show epoch, loss, speed and remaining time; on standard error, in one line that is redrawn "
+       "on a terminal, else in a line every 10 s (`regroup top`: of a running job)",
+       [](D& d, G&) { return d.out.progress = true, Status(); },
+       kJob,
+       kYes},
       {{"orphan-timeout"},
        "SECONDS",
        "time for which the job continues without its launcher (default: 10)",

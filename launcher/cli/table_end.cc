@@ -109,16 +109,12 @@ Status set_runtime(OptionsBuilder& builder, const ParsedArgument& argument) {
 }  // namespace
 
 std::vector<Spec> end_options() {
-  constexpr auto kJob = Scope::kJob;
-  constexpr auto kYes = Common::kYes;
   return {
       {{"timeout"},
        "SECONDS",
        "end the job after this time; also M:S, H:M:S or D:H:M:S (default: MPIEXEC_TIMEOUT, else no "
        "limit)",
-       set_timeout,
-       kJob,
-       kYes},
+       set_timeout},
       {{"term-grace", "shutdown-timeout"},
        "SECONDS",
        "time from SIGTERM to SIGKILL when a job ends (default: 5)",

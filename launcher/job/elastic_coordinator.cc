@@ -12,10 +12,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/printable.h"
 #include "launcher/job/journal.h"
+#include "launcher/job/progress_printer.h"
 #include "launcher/process/due.h"
 #include "launcher/process/priority.h"
 #include "launcher/process/sink.h"
@@ -49,7 +51,11 @@ class CoordinatorProcess {
               exit_status_ = 1;
               loop_.stop();
             })),
-        listener_(loop_, [this](base::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
+        listener_(loop_, [this](base::Fd socket, pid_t) { on_client(std::move(socket)); }) {
+    if (options.line) err_.share(options.line.get());
+    if (options.progress)
+      progress_.emplace(loop_, err_, [this] { return core_.progress(clock_.now()); });
+  }
 
   // Returns the exit status of the process; another one than 0 makes the guardian restart it.
   int run(const std::string& control_socket) {
@@ -57,6 +63,7 @@ class CoordinatorProcess {
       if (!quiet_) say(status.message());  // the job runs without control commands
     }
     agent_->start();
+    if (progress_) progress_->start();
     perform(core_.tick(clock_.now()));
     loop_.run();
     return exit_status_;
@@ -143,7 +150,9 @@ class CoordinatorProcess {
     if (!quiet_) say(of_world ? fmt::format("{} ({})", newest_, effect.sentence) : effect.sentence);
   }
   // The effect before this one made the agent end the job, which ends this process, too.
-  void perform_one(const membership::Done&) {}
+  void perform_one(const membership::Done&) {
+    if (progress_) progress_->end();
+  }
 
   void say(const std::string& text) { err_.write("regroup: " + base::escaped_lines(text) + "\n"); }
 
@@ -156,6 +165,7 @@ class CoordinatorProcess {
   boost::asio::io_context loop_{1};
   boost::asio::steady_timer timer_{loop_};
   process::Sink err_;
+  std::optional<ProgressPrinter> progress_;
   JournalFile journal_;
   membership::Coordinator core_;
   std::shared_ptr<transport::Channel> agent_;

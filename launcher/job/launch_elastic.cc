@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -107,6 +108,13 @@ const std::string& attempts_in(const spec::JobSpec& spec, const writer::Checkpoi
   return !spec.several_hosts() || plan.shared.empty() ? plan.directory : plan.shared;
 }
 
+// Whether a line on standard error can be drawn again.
+bool may_draw(const spec::JobSpec& spec) {
+  const auto terminal = spec.environment.find("TERM");
+  return ::isatty(STDERR_FILENO) == 1 &&
+         (terminal == spec.environment.end() || terminal->second != "dumb");
+}
+
 // What both kinds of agent's process need of the launch; made before the guardian forks.
 struct Prepared {
   const ResolvedJob& job;
@@ -114,6 +122,7 @@ struct Prepared {
   const JobLaunch& launch;
   WorldStart world;
   base::Duration term_grace;
+  std::shared_ptr<process::TerminalLine> line;
 
   [[nodiscard]] agent::ElasticSetup setup(const spec::JobSpec& spec) const {
     return elastic_setup(spec, arena_slots(job.members.max + spec.spares), world);
@@ -126,6 +135,7 @@ int serve(const spec::JobSpec& spec, boost::asio::io_context& loop, agent::Agent
           const agent::JobFactory& make_job) {
   agent.usage.status_file = prepared.files.usage();
   agent.term_grace = prepared.term_grace;
+  agent.line = prepared.line;
   agent.noticed = [&attempts] { attempts.noticed(); };
   agent::Agent self(loop, std::move(agent), std::move(guardian), make_job);
   std::unique_ptr<preempt::NoticeWatch> watch;  // on several hosts each agent watches its own
@@ -267,7 +277,9 @@ LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job, const JobLa
     processes.apps = job.apps;
     processes.agent_socket = files->agent_socket();
   }
-  const Prepared prepared{job, *files, launch, *world, term_grace(spec)};
+  coordinator.progress = spec.progress;
+  if (spec.progress && may_draw(spec)) coordinator.line = process::TerminalLine::make();
+  const Prepared prepared{job, *files, launch, *world, term_grace(spec), coordinator.line};
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   agent::Guardian guardian(
@@ -279,7 +291,8 @@ LaunchEnd launch_elastic(const spec::JobSpec& spec, ResolvedJob job, const JobLa
       [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
       },
-      {record, spec.orphan_timeout, spec.quiet}, forwarded_signals(spec), notice_signals(spec));
+      {record, spec.orphan_timeout, spec.quiet, coordinator.line}, forwarded_signals(spec),
+      notice_signals(spec));
   const int status = guardian.run();
   return end_of(guardian, status, checkpoints, journal);
 }

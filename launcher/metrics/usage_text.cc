@@ -65,6 +65,16 @@ constexpr MemberMetric kJobMetrics[] = {
     {"regroup_members", "gauge", "Number of members of the World.", "size"},
     {"regroup_target_members", "gauge", "Target number of members.", "target"},
     {"regroup_step", "gauge", "Last step that is committed.", "step"}};
+// Of `progress` in the status; what is unknown has no line.
+constexpr MemberMetric kProgressMetrics[] = {
+    {"regroup_epoch", "gauge", "Epoch of the next step, from 1 on.", "epoch"},
+    {"regroup_epochs", "gauge", "Number of epochs of the training.", "epochs"},
+    {"regroup_loss", "gauge", "Last loss of the training.", "loss"},
+    {"regroup_steps_per_second", "gauge", "Committed steps per second.", "steps_per_second"},
+    {"regroup_samples_per_second", "gauge", "Samples of committed steps per second.",
+     "samples_per_second"},
+    {"regroup_remaining_seconds", "gauge", "Time until the end of the training at this speed.",
+     "seconds_left"}};
 
 std::string member_labels(const std::string& job, const json& member) {
   const json id = member.value("id", json()), rank = member.value("rank", json());
@@ -182,6 +192,12 @@ std::string prometheus_text(const std::string& status_json) {
   for (const MemberMetric& one : kJobMetrics)
     Metric(out, one.name, one.type, one.help)
         .add(fmt::format("job=\"{}\"", job), status, one.field);
+  const json progress = status.value("progress", json::object());
+  for (const MemberMetric& one : kProgressMetrics) {
+    if (progress.is_object() && progress.contains(one.field))
+      Metric(out, one.name, one.type, one.help)
+          .add(fmt::format("job=\"{}\"", job), progress, one.field);
+  }
   const json members = status.value("members", json::array());
   for (const MemberMetric& one : kMemberMetrics) {
     Metric metric(out, one.name, one.type, one.help);

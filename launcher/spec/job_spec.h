@@ -86,7 +86,8 @@ struct JobSpec {
   std::string usage_log;            // CSV file of the members' resource usage; "": none
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and each rank sees the one GPU of its number
   bool quiet = false;
-  bool verbose = false;  // print each start of a member with its processors, and each end
+  bool progress = false;  // print the progress of an elastic job on standard error
+  bool verbose = false;   // print each start of a member with its processors, and each end
 
   // The end
   base::Duration timeout{};  // 0: none

@@ -199,6 +199,16 @@ TEST(UsageText, PrometheusNamesJobMemberAndGpu) {
   EXPECT_EQ(prometheus_text("no json"), "");
 }
 
+TEST(UsageText, PrometheusShowsTheProgressThatIsKnown) {
+  const nlohmann::json status = {{"job", "j"},
+                                 {"progress", {{"epoch", 3}, {"loss", 0.25}, {"step", 70}}}};
+  const std::string text = prometheus_text(status.dump());
+  EXPECT_THAT(text, HasSubstr("regroup_epoch{job=\"j\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_loss{job=\"j\"} 0.25\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("regroup_epochs")));
+  EXPECT_THAT(prometheus_text(R"({"progress": 3})"), testing::Not(HasSubstr("regroup_epoch")));
+}
+
 TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
   boost::asio::io_context loop(1);
   UsageOptions options;
