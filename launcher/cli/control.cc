@@ -1,4 +1,4 @@
-// The client's side of the coordinator's control socket.
+// `regroup status`, and the commands that change a running job.
 #include "launcher/cli/control.h"
 
 #include <fmt/format.h>
@@ -18,63 +18,22 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "launcher/cli/control_client.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/job_files.h"
 #include "launcher/lease/grant_lines.h"
 #include "launcher/metrics/usage_columns.h"
 #include "launcher/metrics/usage_text.h"
 #include "launcher/transport/unix_socket.h"
-#include "proto/wire.h"
 
 namespace regroup::cli {
 namespace {
 
 using nlohmann::json;
 
-constexpr base::Duration kDeadline = std::chrono::seconds(10);
 constexpr base::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
 constexpr base::Duration kAllocatorPause = std::chrono::seconds(5);  // until a message to the user
 constexpr std::chrono::milliseconds kFollow{250};
-
-// One request at a time, blocking.
-class Client {
- public:
-  explicit Client(base::Fd socket) : socket_(std::move(socket)) {}
-
-  base::Result<proto::Body> ask(const proto::Body& request) {
-    const std::vector<std::byte> frame = proto::encode({0, request});
-    if (::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(frame.size())) {
-      return base::system_error("send", "coordinator", errno);
-    }
-    const base::TimePoint deadline = clock_.now() + kDeadline;
-    for (;;) {
-      REGROUP_ASSIGN_OR_RETURN(auto message, reader_.next());
-      if (message.has_value()) return std::move(message->body);
-      REGROUP_RETURN_IF_ERROR(read_some(deadline));
-    }
-  }
-
- private:
-  base::Status read_some(base::TimePoint deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock_.now());
-    pollfd poll{socket_.get(), POLLIN, 0};
-    const int ready = left.count() > 0 ? ::poll(&poll, 1, static_cast<int>(left.count())) : 0;
-    if (ready < 0 && errno != EINTR) return base::system_error("poll", "coordinator", errno);
-    if (ready == 0) return base::deadline_exceeded("the coordinator did not answer within 10 s");
-    std::array<std::byte, 64 << 10> bytes;
-    const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (count < 0) return base::system_error("recv", "coordinator", errno);
-    if (count == 0) return base::peer_lost("the coordinator closed the connection");
-    reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
-    return {};
-  }
-
-  base::Fd socket_;
-  proto::FrameReader reader_;
-  base::SystemClock clock_;
-};
 
 std::string text_of(const json& value) {
   if (value.is_null()) return "-";
@@ -136,19 +95,6 @@ std::string one_line(const json& status) {
     return fmt::format("members {}  {}\n", members, status.value("stage", ""));
   return fmt::format("generation {}  step {}  members {}  {}\n", status.value("generation", 0),
                      status.value("step", 0), members, status.value("stage", ""));
-}
-
-int command_failed(const std::string& message) {
-  fmt::print(stderr, "regroup: {}\n", base::escaped_lines(message));
-  return 1;
-}
-
-base::Result<std::string> status_of(Client& client) {
-  REGROUP_ASSIGN_OR_RETURN(auto body, client.ask(proto::StatusRequest{}));
-  auto* reply = std::get_if<proto::StatusReply>(&body);
-  if (reply == nullptr) return base::internal_error("unexpected answer of the coordinator");
-  if (!json::accept(reply->json)) return base::data_loss("malformed status: expected JSON");
-  return std::move(reply->json);
 }
 
 using Source = std::function<base::Result<std::string>()>;  // of a job's status
@@ -253,8 +199,8 @@ int run_control(const CommandLine& command) {
     return tell_status(command.control, *files, [&files] { return job::fixed_job_status(*files); });
   auto socket = transport::connect_unix(files->control_socket());
   if (!socket.ok()) return command_failed(socket.status().message());
-  Client client(std::move(*socket));
-  if (status) return tell_status(command.control, *files, [&client] { return status_of(client); });
+  ControlClient client(std::move(*socket));
+  if (status) return tell_status(command.control, *files, [&client] { return client.status(); });
   auto body = client.ask(request_of(command));
   if (!body.ok()) return command_failed(body.status().message());
   const auto* reply = std::get_if<proto::Reply>(&*body);
