@@ -1,6 +1,8 @@
 // By which name we were called, and the commands that speak to a running job.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/nearest.h"
@@ -22,10 +24,13 @@ struct Control {
   std::string_view number;  // what its first argument means; "": it has none
 
   [[nodiscard]] Words options() const {
-    return verb == Verb::kStatus ? Words{"json", "prometheus", "follow", "help"} : Words{"help"};
+    if (verb == Verb::kStatus) return {"json", "prometheus", "follow", "help"};
+    if (verb == Verb::kTop) return {"interval", "once", "help"};
+    return {"help"};
   }
 };
 constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
+                                 {"top", Verb::kTop, ""},
                                  {"resize", Verb::kResize, "MEMBERS"},
                                  {"notice", Verb::kNotice, "MEMBER"},
                                  {"kill-member", Verb::kKillMember, "MEMBER"}};
@@ -43,6 +48,28 @@ Status unknown_option_of(const Control& control, const std::string& arg) {
                   near.empty() ? "" : fmt::format("; did you mean --{}?", near)));
 }
 
+constexpr base::Duration kLeastInterval = std::chrono::milliseconds(100);
+constexpr base::Duration kMostInterval = std::chrono::hours(24);
+
+// An option of `regroup top` at args[i]; leaves i at its last word. False: it is none.
+base::Result<bool> read_top_option(const Words& args, std::size_t& i, ControlRequest& out) {
+  const std::string& arg = args[i];
+  if (arg == "--once" || arg == "-once") return out.once = true;
+  const std::size_t equals = std::min(arg.find('='), arg.size());
+  const std::string_view name = std::string_view(arg).substr(0, equals);
+  if (name != "--interval" && name != "-interval") return false;
+  if (equals == arg.size() && i + 1 == args.size())
+    return invalid_argument("top: --interval: SECONDS is missing");
+  const std::string value = equals < arg.size() ? arg.substr(equals + 1) : args[++i];
+  base::Duration interval{};
+  if (!base::parse_seconds(name, value, interval).ok() || interval < kLeastInterval ||
+      interval > kMostInterval)
+    return invalid_argument(
+        fmt::format("top: --interval {}: expected 0.1 to 86400 seconds", value));
+  out.interval = interval;
+  return true;
+}
+
 // Options of a control command; the other words are returned.
 base::Result<Words> control_words(const Control& control, const Words& args, CommandLine& out) {
   Words words;
@@ -52,6 +79,10 @@ base::Result<Words> control_words(const Control& control, const Words& args, Com
       out.verb = Verb::kHelp;
       out.topic = control.name;
       return Words();
+    }
+    if (control.verb == Verb::kTop) {
+      REGROUP_ASSIGN_OR_RETURN(const bool read, read_top_option(args, i, out.control));
+      if (read) continue;
     }
     if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {
       out.control.json = true;

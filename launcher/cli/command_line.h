@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "launcher/spec/job_spec.h"
 
 namespace regroup::cli {
@@ -18,6 +20,7 @@ enum class Verb : std::uint8_t {
   kResize,
   kNotice,
   kKillMember,
+  kTop,
   kBench,
   kCheckpoint,
   kPlace,
@@ -27,19 +30,21 @@ enum class Verb : std::uint8_t {
   kJoin
 };
 
-// What `regroup status | resize | notice | kill-member` asks a running job.
+// What `regroup status | top | resize | notice | kill-member` asks a running job.
 struct ControlRequest {
   std::string job;           // "": the user's only one
   std::uint32_t number = 0;  // members of resize, or a member's id
   bool json = false;
   bool follow = false;
   bool prometheus = false;
+  bool once = false;                       // top
+  std::optional<base::Duration> interval;  // top; none: the default
 };
 
 struct CommandLine {
   Verb verb = Verb::kRun;
   spec::JobSpec job;       // kRun
-  ControlRequest control;  // the four control commands
+  ControlRequest control;  // the five control commands
   std::string topic;       // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
   std::vector<std::string> words;  // of the verbs that read theirs elsewhere: kBench, kDoctor ...
   spec::Environment environment;   // of this process, unchanged; kRun: `job` has it

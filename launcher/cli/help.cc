@@ -83,6 +83,14 @@ constexpr Command kCommands[] = {
      "  --json        print everything as one JSON object\n"
      "  --prometheus  print metrics in the text format of Prometheus\n"
      "  --follow      print a line for each change until the job ends\n"},
+    {"top", "[JOB]", "show how far the training of a job is",
+     "usage: regroup top [--once] [--interval SECONDS] [JOB]\n"
+     "Show epoch, step, loss, speed and remaining time of an elastic job until it\n"
+     "ends: on a terminal in one line that is redrawn, else in a line for each\n"
+     "interval. Ctrl-C ends this command, not the job. `regroup --progress` shows the\n"
+     "same line.\n"
+     "  --once              print one line and end\n"
+     "  --interval SECONDS  time between two lines (default: 1 on a terminal, else 10)\n"},
     {"resize", "MEMBERS [JOB]", "change the number of members of an elastic job",
      "usage: regroup resize MEMBERS [JOB]\n"
      "Set the number of members of a job of -np MIN:MAX, from MIN to MAX. Surplus\n"

@@ -18,6 +18,7 @@
 #include "launcher/cli/node_agent.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/place.h"
+#include "launcher/cli/top.h"
 #include "launcher/cli/topo.h"
 #include "launcher/job/run.h"
 #include "launcher/process/signals.h"
@@ -70,6 +71,8 @@ int main(int argc, char** argv) {
       return regroup::cli::become_helper("checkpoint", command->words, command->environment);
     case regroup::cli::Verb::kPlace:
       return regroup::cli::run_place(command->words);
+    case regroup::cli::Verb::kTop:
+      return regroup::cli::run_top(*command);
     case regroup::cli::Verb::kTopo:
       return regroup::cli::run_topo(command->words, command->environment);
     case regroup::cli::Verb::kAllocation:

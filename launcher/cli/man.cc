@@ -56,6 +56,9 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 .B regroup status
 [\-\-json|\-\-follow|\-\-prometheus] [\fIJOB\fR]
 .br
+.B regroup top
+[\-\-once] [\-\-interval \fISECONDS\fR] [\fIJOB\fR]
+.br
 .B regroup resize
 \fIMEMBERS\fR [\fIJOB\fR]
 .br

@@ -41,7 +41,7 @@ def test_help(words):
 
 
 @pytest.mark.parametrize(
-    "verb", ["status", "resize", "notice", "kill-member", "join", "allocation", "doctor"]
+    "verb", ["status", "top", "resize", "notice", "kill-member", "join", "allocation", "doctor"]
 )
 def test_help_of_a_command(verb):
     answer = call(verb, "--help")

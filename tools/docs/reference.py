@@ -33,8 +33,8 @@ SCHEMAS = {
     "launcher/pmi/wire.fbs": "An agent and regroup-pmi",
 }
 COMMANDS = (
-    "status", "resize", "notice", "kill-member", "join", "allocation", "doctor", "checkpoint",
-    "bench", "place", "topo",
+    "status", "top", "resize", "notice", "kill-member", "join", "allocation", "doctor",
+    "checkpoint", "bench", "place", "topo",
 )  # fmt: skip
 MODULES = (
     "session",

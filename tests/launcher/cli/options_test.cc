@@ -118,8 +118,9 @@ TEST(Options, TakesTheRest) {
                                      "drop",
                                      "--hang-timeout",
                                      "7",
+                                     "--progress",
                                      "p"});
-  EXPECT_TRUE(spec.oversubscribe && spec.quiet);
+  EXPECT_TRUE(spec.oversubscribe && spec.quiet && spec.progress);
   EXPECT_EQ(spec.output.tag, spec::OutputRequest::Tag::kJobRank);
   EXPECT_EQ(spec.timeout, 1500ms);
   EXPECT_EQ(spec.min_members_timeout, 2s);
@@ -179,6 +180,25 @@ TEST(Options, ControlCommands) {
   EXPECT_THAT(why_refused({"notice", "x"}), testing::HasSubstr("expected a whole number"));
   EXPECT_THAT(why_refused({"status", "--jsn"}), testing::HasSubstr("unknown option --jsn"));
   EXPECT_THAT(why_refused({"status", "a", "b"}), testing::HasSubstr("unexpected argument 'b'"));
+}
+
+TEST(Options, TopHasAnInterval) {
+  CommandLine command = parsed_line({"top", "--interval", "0.5", "abc"});
+  EXPECT_EQ(command.verb, Verb::kTop);
+  EXPECT_EQ(command.control.interval, 500ms);
+  EXPECT_EQ(command.control.job, "abc");
+  EXPECT_FALSE(command.control.once);
+  command = parsed_line({"top", "--once", "--interval=60"});
+  EXPECT_TRUE(command.control.once);
+  EXPECT_EQ(command.control.interval, 60s);
+  EXPECT_EQ(parsed_line({"top"}).control.interval, std::nullopt);
+  for (const char* wrong : {"0", "-1", "x", "", "1e9"})
+    EXPECT_THAT(why_refused({"top", "--interval", wrong}),
+                testing::HasSubstr("expected 0.1 to 86400 seconds"))
+        << wrong;
+  EXPECT_EQ(why_refused({"top", "--interval"}), "top: --interval: SECONDS is missing");
+  EXPECT_EQ(why_refused({"top", "--onec"}), "top: unknown option --onec; did you mean --once?");
+  EXPECT_THAT(why_refused({"status", "--once"}), testing::HasSubstr("unknown option --once"));
 }
 
 TEST(Options, AskForHelp) {

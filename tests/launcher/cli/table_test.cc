@@ -212,7 +212,7 @@ TEST(Table, HelpKnowsEveryOption) {
 }
 
 TEST(Table, HelpFitsATerminal) {
-  for (const char* topic : {"", "all", "status", "resize", "notice", "kill-member"}) {
+  for (const char* topic : {"", "all", "status", "top", "resize", "notice", "kill-member"}) {
     std::istringstream lines(help_text(topic));
     for (std::string line; std::getline(lines, line);) {
       const bool list_of_names = line.starts_with("  -");  // it is not broken
