@@ -7,10 +7,10 @@
 // region after LAST_STEP and goes on ("regions": after every step, without a word), but at each
 // PLACE says "PLACE ID" (ID: its REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there:
 // "body" within the region, before its vote, "finish" before finish(), "end" behind it; "leaf" in
-// the midst of each, without a word. Prints "step S size N" for each step at rank 0, "region SUM
-// runs N", and "finished W" with the weight at the end. Once there is the file
-// XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what it waited for need not wait
-// for the rest of the training.
+// the midst of each, without a word; "loss": it records 1/S as the loss of step S. Prints "step S
+// size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the
+// end. Once there is the file XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what
+// it waited for need not wait for the rest of the training.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -153,6 +153,7 @@ int main(int argc, char** argv) {
     const auto sum = must(session->commit());
     const auto* values = reinterpret_cast<const float*>(sum.data());
     for (std::size_t i = 0; i < kElements; ++i) weights[i] += values[i];
+    if (fault == "loss") session->report_loss(1.0 / static_cast<double>(step->step));
     if (session->world().rank == 0) {
       std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step),
                   session->world().size);

@@ -310,3 +310,14 @@ def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, wh
         for name in ("loss", "norm", "epoch", "samples"):
             assert [row[name] for row in rows] == [row[name] for row in expected]
         assert len({row["generation"] for row in rows}) == outcome.generation == 4
+
+
+@pytest.mark.parametrize("loop", [[], ["prepare=0,5"]], ids=["join", "prepare"])
+def test_the_launcher_shows_the_progress_when_rank_0_dies(train, loop):
+    outcome = train(3, *loop, "kill=0,7", options=("--progress",))
+    assert outcome.status == 0, outcome.text
+    shown = re.findall(r"^regroup: (epoch .*)", outcome.text, re.MULTILINE)
+    loss = "" if loop else r"  loss \d\.[\de-]+"  # the prepared loop records none
+    speed = r"(  [\d.]+ samples/s)?"
+    last = rf"epoch 10/10 100 %  step 30{loss}{speed}  2 members \(generation 2\)"
+    assert re.fullmatch(last, shown[-1]), outcome.text
