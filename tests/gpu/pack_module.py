@@ -211,7 +211,8 @@ def pack_archive(build: Path, module: Path) -> None:
 def pack_libraries(pack: Path) -> None:
     """The shared libraries of its programs and libraries that not every system has."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(pack)}
-    for file in [path for path in pack.iterdir() if path.read_bytes()[:4] == b"\x7fELF"]:
+    files = [path for path in pack.iterdir() if path.is_file()]
+    for file in [path for path in files if path.read_bytes()[:4] == b"\x7fELF"]:
         words = ["ldd", str(file)]
         for line in subprocess.run(
             words, env=environment, capture_output=True, text=True, timeout=60
