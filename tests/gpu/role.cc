@@ -148,9 +148,14 @@ Role::~Role() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-Channel::Received Role::wait() {
-  auto message = channel_->receive(kTimeout);
-  if (!message) fail("a role ended, or was silent for 10 s");
+Channel::Received Role::wait(std::chrono::seconds timeout) {
+  auto message = channel_->receive(timeout);
+  if (!message) {
+    int status = 0;
+    reaped_ = ::waitpid(pid_, &status, WNOHANG) == pid_;
+    fail(reaped_ ? fmt::format("a role ended with status {:#x}", status)
+                 : fmt::format("a role was silent for {} s, or is about to end", timeout.count()));
+  }
   if (message->text.starts_with("error: ")) fail(message->text.substr(7));
   return *message;
 }

@@ -64,9 +64,9 @@ class Role {
   ~Role();
 
   Channel& channel() { return *channel_; }
-  // The next message. Throws std::runtime_error if there is none within 10 s, or if the role
-  // reports an error.
-  Channel::Received wait();
+  // The next message. Throws std::runtime_error if there is none in time, or if the role reports
+  // an error.
+  Channel::Received wait(std::chrono::seconds timeout = std::chrono::seconds(10));
   // Sends SIGKILL. The destructor, or reap(), waits for the end.
   void kill() const;
   // Waits for the end for at most 20 s, and returns the wait status. Throws std::runtime_error.

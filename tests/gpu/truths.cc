@@ -57,7 +57,7 @@ constexpr Question kQuestions[] = {
     {"costs", "mapping 1 GiB takes less than 10 ms", milliseconds(30'000), ask_costs},
     {"event to host", "the host knows the end of a kernel within 20 us", milliseconds(20'000),
      ask_event_to_host},
-    {"pinning", "two processes can pin the same shared memory", milliseconds(30'000), ask_pinning},
+    {"pinning", "two processes can pin the same shared memory", milliseconds(45'000), ask_pinning},
 };
 
 std::string quoted(const std::string& text) {
