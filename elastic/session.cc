@@ -41,13 +41,31 @@ const char* name_of(StepEvent event) {
   return "?";
 }
 
-Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing)
+namespace {
+
+// Copies between the device and the arena then need no detour.
+void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex slot) {
+  const auto pin = [&](std::span<std::byte> first, std::span<std::byte> last) {
+    device.pin({first.data(), last.data() + last.size()});
+  };
+  pin(arena.buffer(slot, 0), arena.buffer(slot, arena.spec().buffers_per_slot - 1));
+  const auto even = arena.result(0);
+  const auto odd = arena.result(1);
+  even.data() < odd.data() ? pin(even, odd) : pin(odd, even);
+}
+
+}  // namespace
+
+Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
+                    std::unique_ptr<DeviceStaging> device)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       self_(std::move(self)),
       leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype),
+      device_(std::move(device)),
       data_plane_(*self_),
       check_(checkpointing_.compared) {
+  if (device_) pin_for(*device_, self_->arena(), self_->slot_id().slot);
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), SamplerOptions{.samples = options_.samples,
                                                    .batch = options_.batch,
@@ -186,7 +204,8 @@ std::optional<std::uint32_t> Session::Impl::next_leaf() const {
 
 Shard Session::Impl::make_shard(std::uint32_t leaf) {
   Shard shard = shard_of(applied_ + 1, leaf);
-  shard.gradient = leaves_.acquire(leaf);
+  host_leaf_ = leaves_.acquire(leaf);
+  shard.gradient = device_ ? device_->leaf() : host_leaf_;
   filling_ = true;
   filled_ = false;
   return shard;
@@ -215,6 +234,9 @@ std::vector<Shard> Session::Impl::planned_shards(Step step) const {
 }
 
 Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
+  if (device_)
+    return base::invalid_argument(
+        "fill_gradient: expected gradients in memory of the host, got Options::memory kDevice");
   if (!filling_ || filled_)
     return base::invalid_argument("fill_gradient() called without a shard that is to be filled");
   std::uint64_t end = 0;
@@ -232,8 +254,14 @@ Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
   return {};
 }
 
-void Session::Impl::seal_filled() {
-  if (!filling_) return;
+Status Session::Impl::seal_filled() {
+  if (!filling_) return {};
+  if (device_) REGROUP_RETURN_IF_ERROR(device_->copy_leaf_to(host_leaf_));
+  seal();
+  return {};
+}
+
+void Session::Impl::seal() {
   filling_ = false;
   leaves_.seal();
   observe(StepEvent::kSealed);
@@ -245,7 +273,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
   if (loop_state_ == LoopState::kIdle)
     return base::invalid_argument("next_shard() called without an open step");
   if (loop_state_ == LoopState::kCommitted) return std::optional<Shard>();
-  seal_filled();
+  REGROUP_RETURN_IF_ERROR(seal_filled());
   for (;;) {
     Status status = self_->revoked() ? base::revoked("revoked") : Status();
     while (status.ok()) {
@@ -258,8 +286,8 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       }
       Shard shard = make_shard(*leaf);
       if (!sampler_ || !shard.samples.empty()) return std::optional(std::move(shard));
-      std::fill(shard.gradient.begin(), shard.gradient.end(), std::byte{0});
-      seal_filled();
+      std::fill(host_leaf_.begin(), host_leaf_.end(), std::byte{0});
+      seal();
     }
     if (status.code() != Code::kRevoked) return status;
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
@@ -344,8 +372,10 @@ Result<std::span<const std::byte>> Session::Impl::commit() {
   if (loop_state_ != LoopState::kCommitted)
     return base::invalid_argument("commit() called before next_shard() returned no shard");
   shmem::Arena& arena = self_->arena();
-  return std::span<const std::byte>(learning_ ? arena.kept_result(applied_ + 1)
-                                              : arena.result(applied_ + 1));
+  const std::span<const std::byte> sum =
+      learning_ ? arena.kept_result(applied_ + 1) : arena.result(applied_ + 1);
+  if (device_) return device_->copy_sum(sum);
+  return sum;
 }
 
 Result<std::vector<SaveTarget>> Session::Impl::save_targets() {

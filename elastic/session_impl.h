@@ -12,6 +12,7 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
+#include "elastic/device_staging.h"
 #include "elastic/final_save.h"
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
@@ -24,7 +25,9 @@ namespace regroup::elastic {
 
 class Session::Impl {
  public:
-  Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing);
+  // `device`: null if gradients and sums are in memory of the host.
+  Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
+       std::unique_ptr<DeviceStaging> device);
 
   // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is
   // detected, so only it may store results.
@@ -105,7 +108,9 @@ class Session::Impl {
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard make_shard(std::uint32_t leaf);
-  void seal_filled();
+  // Completes and seals the leaf that was handed out last, if there is one.
+  [[nodiscard]] base::Status seal_filled();
+  void seal();  // the buffer of the leaf, which is complete
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);
   }
@@ -130,6 +135,8 @@ class Session::Impl {
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;
+  const std::unique_ptr<DeviceStaging> device_;
+  std::span<std::byte> host_leaf_;  // the buffer in the arena of the leaf that is being filled
   DataPlane data_plane_;
   // For each leaf of the open step, the slot that holds or computes it. A dead member's slot if
   // that member had sealed the leaf.

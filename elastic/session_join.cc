@@ -233,9 +233,16 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   Checkpointing checkpointing{env.checkpoint_every,    env.resume_from,  model,
                               declaration.fingerprint, env.resume_local, env.job,
                               env.check_state};
+  std::unique_ptr<DeviceStaging> device;
+  if (options.memory == Memory::kDevice) {
+    const std::size_t bytes = options.elements * collective::size_of(options.dtype);
+    REGROUP_ASSIGN_OR_RETURN(
+        device, DeviceStaging::open({options.device, options.stream}, bytes, options.deadline));
+  }
   REGROUP_ASSIGN_OR_RETURN(auto self,
                            Participant::connect(env, std::move(declaration), options.deadline));
-  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing));
+  auto impl =
+      std::make_unique<Impl>(options, std::move(self), std::move(checkpointing), std::move(device));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -41,6 +41,12 @@ enum class StepEvent : std::uint8_t {
 // The name of an event in lower case: "revoked". A static string; any thread.
 [[nodiscard]] const char* name_of(StepEvent event);
 
+// Where the gradients and sums of a session are.
+enum class Memory : std::uint8_t {
+  kHost,
+  kDevice,  // memory of a CUDA device
+};
+
 // How a process joins. The members of a job must pass equal elements, sizes of dtype, capacities of
 // state, models, samples, batches, epochs and fingerprints: join() refuses a member that differs.
 struct Options {
@@ -63,6 +69,13 @@ struct Options {
   // Must return quickly. May be empty.
   std::function<void(StepEvent, proto::Step)> observer;
   std::chrono::seconds deadline{600};  // of a single wait for other members, from 1 s to a year
+  // kDevice: Shard::gradient and the sum of commit() are in memory of the CUDA device `device`,
+  // which this process counts from 0. The caller fills gradients by work on `stream`, a CUstream of
+  // the device's primary context (null: its default stream), and reads sums by later work on it.
+  // The driver is loaded at run time.
+  Memory memory = Memory::kHost;
+  int device = 0;
+  void* stream = nullptr;
 };
 
 // The step that next_step() began. Without a sampler (Options::samples is 0) `epoch` is 0 and
@@ -86,8 +99,8 @@ struct Shard {
   // Indices into the data set. Empty only without a sampler: the session itself fills the leaves
   // that have no sample.
   std::vector<std::uint64_t> samples;
-  // Options::elements values of Options::dtype in shared memory, undefined at first. Valid until
-  // the next call of next_shard().
+  // Options::elements values of Options::dtype in shared memory, or with Options::memory kDevice in
+  // memory of the device, undefined at first. Valid until the next call of next_shard().
   std::span<std::byte> gradient;
   std::uint64_t seed = 0;
 };
@@ -156,8 +169,8 @@ class Session {
   // element is its value times the weight, rounded once; it is 0 where no part is. It costs less
   // than filling Shard::gradient, since it adds this member's sums of the shards before in the same
   // pass. Shard::gradient is undefined afterwards; no values may be in it. Does not block.
-  // kInvalidArgument: no shard is to be filled, or it has been; the parts overlap, do not ascend or
-  // end after Options::elements. Nothing has changed then.
+  // kInvalidArgument: gradients are on a device; no shard is to be filled, or it has been; the
+  // parts overlap, do not ascend or end after Options::elements. Nothing has changed then.
   [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
   // Returns the shards of `step` that this member is to compute if its World stays as it is, by
   // leaf and without their gradients, so that the caller can load data in advance. Of the open
@@ -171,7 +184,8 @@ class Session {
   // Hands out the sum of all leaves of the committed step, Options::elements values of
   // Options::dtype, equal bit for bit on all members. Changes nothing: the step was committed when
   // next_shard() returned nullopt, and counts as applied from the next call of next_step(),
-  // collective() or finish() on. Read-only, valid until next_step(). Does not block.
+  // collective() or finish() on. Read-only, valid until next_step(). Blocks only for the copy to a
+  // device, with Options::memory kDevice.
   // kInvalidArgument: next_shard() has not returned nullopt yet.
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   // Returns memory for this member's share of a checkpoint if one of the state after this step is
@@ -235,8 +249,8 @@ class Session {
 
 namespace regroup {
 
-using elastic::default_fingerprint, elastic::GradientPart, elastic::Session, elastic::Shard,
-    elastic::StepEvent, elastic::StepInfo, elastic::WorldInfo;
+using elastic::default_fingerprint, elastic::GradientPart, elastic::Memory, elastic::Session,
+    elastic::Shard, elastic::StepEvent, elastic::StepInfo, elastic::WorldInfo;
 using SessionOptions = elastic::Options;
 
 }  // namespace regroup
