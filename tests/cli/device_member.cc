@@ -1,0 +1,136 @@
+// A member whose gradients are in memory of a device, or of the host, for black-box tests:
+//   device_member host|device|join STEPS MILLISECONDS_PER_LEAF
+// join: as device, but the session loads the driver first; the program ends once it has joined.
+// Trains with pseudo-random gradients that depend on step, leaf and weights. Prints "step S size N"
+// for each step at rank 0, and "finished DIGEST" at the end: equal digests are equal weights. Once
+// there is the file XDG_RUNTIME_DIR/hurry, leaves take no time.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "collective/cuda/driver.h"
+#include "regroup/session.h"
+#include "regroup/state.h"
+
+namespace {
+
+using regroup::base::Code;
+using regroup::base::Status;
+using regroup::collective::cuda::DevicePointer;
+using regroup::collective::cuda::Driver;
+using regroup::collective::cuda::Stream;
+
+constexpr std::size_t kElements = 3001;
+
+[[noreturn]] void stop(const Status& status) {
+  if (status.code() == Code::kLeft) std::exit(0);
+  fmt::print(stderr, "device_member: {}\n", status.to_string());
+  std::exit(3);
+}
+
+template <class T>
+T must(regroup::base::Result<T> result) {
+  if (!result.ok()) stop(result.status());
+  return std::move(*result);
+}
+
+// The device, by calls that copy only: kernels need another compiler.
+class Device {
+ public:
+  Device() : driver_(must(regroup::collective::cuda::load_driver())) {
+    check(driver_.init(0), "cuInit");
+    regroup::collective::cuda::Context context = nullptr;
+    check(driver_.primary_context_retain(&context, 0), "cuDevicePrimaryCtxRetain");
+    check(driver_.context_set(context), "cuCtxSetCurrent");
+    check(driver_.stream_create(&stream_, regroup::collective::cuda::kNonBlockingStream, 0),
+          "cuStreamCreate");
+  }
+  [[nodiscard]] Stream stream() const { return stream_; }
+  void write(void* to, const std::vector<float>& values) const {
+    check(driver_.copy_to_device(reinterpret_cast<DevicePointer>(to), values.data(),
+                                 values.size() * sizeof(float), stream_),
+          "cuMemcpyHtoDAsync");
+  }
+  void read(std::vector<float>& values, const void* from) const {
+    check(driver_.copy_to_host(values.data(), reinterpret_cast<DevicePointer>(from),
+                               values.size() * sizeof(float), stream_),
+          "cuMemcpyDtoHAsync");
+    check(driver_.stream_synchronize(stream_), "cuStreamSynchronize");
+  }
+
+ private:
+  void check(regroup::collective::cuda::DriverResult result, const char* call) const {
+    if (const Status status = driver_.status(result, call); !status.ok()) stop(status);
+  }
+  const Driver driver_;
+  Stream stream_ = nullptr;
+};
+
+// Of the weights as they are, so that a wrong sum shows in all later steps.
+void compute(std::vector<float>& gradient, const std::vector<float>& weights, std::uint64_t seed) {
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    gradient[i] = static_cast<float>(state % 20011) / 10007.0F - 1.0F + 0.1F * weights[i];
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const auto steps = std::strtoull(argv[2], nullptr, 10);
+  const std::chrono::milliseconds pause(std::strtol(argv[3], nullptr, 10));
+  const char* folder = std::getenv("XDG_RUNTIME_DIR");
+  const std::filesystem::path hurry =
+      std::filesystem::path(folder == nullptr ? "/" : folder) / "hurry";
+  std::vector<float> weights(kElements, 0.0F);
+  std::vector<float> values(kElements);
+  std::unique_ptr<Device> device;
+  regroup::elastic::TrackedState state;
+  state.track("weights", std::span(weights));
+  regroup::elastic::Options options;
+  options.elements = kElements;
+  options.state = &state;
+  options.model = state.describe();
+  options.fingerprint = "equal on all";
+  if (std::string(argv[1]) == "device") {
+    device = std::make_unique<Device>();
+    options.memory = regroup::elastic::Memory::kDevice;
+    options.stream = device->stream();
+  }
+  if (std::string(argv[1]) == "join") options.memory = regroup::elastic::Memory::kDevice;
+  auto session = must(regroup::elastic::Session::join(options));
+  if (std::string(argv[1]) == "join") return 0;
+  while (session->last_step() < steps) {
+    const auto step = must(session->next_step());
+    while (const auto shard = must(session->next_shard())) {
+      if (!std::filesystem::exists(hurry)) std::this_thread::sleep_for(pause);
+      compute(values, weights, shard->seed);
+      if (device && session->fill_gradient({}).code() != Code::kInvalidArgument) return 4;
+      if (device)
+        device->write(shard->gradient.data(), values);
+      else
+        std::memcpy(shard->gradient.data(), values.data(), shard->gradient.size());
+    }
+    const auto sum = must(session->commit());
+    if (device)
+      device->read(values, sum.data());
+    else
+      std::memcpy(values.data(), sum.data(), sum.size());
+    for (std::size_t i = 0; i < kElements; ++i) weights[i] -= 0.01F * values[i];
+    if (session->world().rank == 0)
+      fmt::print("step {} size {}\n", step->step, session->world().size);
+  }
+  if (const Status done = session->finish(); !done.ok()) stop(done);
+  fmt::print("finished {:08x}\n", regroup::base::crc32c(std::as_bytes(std::span(weights))));
+}

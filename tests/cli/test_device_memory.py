@@ -1,0 +1,112 @@
+"""Sessions whose gradients are in memory of a CUDA device: the fake driver of tests/fakes/cuda."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+from conftest import BIN, DEADLINE_S, elastic, until
+
+FAKE = BIN.parent / "tests/fakes/cuda"
+STEPS = 300  # 9 s and more, unless the job is told to hurry
+
+
+@pytest.fixture
+def device_member() -> str:
+    path = BIN.parent / "tests/bin/device_member"
+    assert path.exists(), f"{path} is not built"
+    assert (FAKE / "libcuda.so.1").exists(), f"{FAKE}/libcuda.so.1 is not built"
+    return str(path)
+
+
+def env(**more: str) -> dict[str, str]:
+    return {"LD_LIBRARY_PATH": str(FAKE), **more}
+
+
+def digests(job) -> set[str]:
+    return set(re.findall(r"finished (\w+)", job.out))
+
+
+def alone(regroup, member: str, memory: str) -> str:
+    job = regroup.run(*elastic("1:1", "--shards", "6"), member, memory, str(STEPS), "0", env=env())
+    assert job.wait() == 0, job.err
+    (digest,) = digests(job)
+    return digest
+
+
+def test_gradients_on_a_device_give_the_bits_of_the_host(regroup, device_member):
+    assert alone(regroup, device_member, "device") == alone(regroup, device_member, "host")
+
+
+def test_kills_and_joins_change_no_bit_of_gradients_on_a_device(regroup, device_member):
+    words = elastic("2:3", "--shards", "6", initial=3)
+    job = regroup.start(*words, device_member, "device", str(STEPS), "30", env=env())
+    for step in (5, 15):
+        job.wait_out(rf"step {step} size \d")
+        members = until(lambda: job.named("device_member")[1:], "a member beside the first")
+        os.kill(members[-1], signal.SIGKILL)
+    job.hurry()
+    assert job.wait() == 0, job.err
+    assert digests(job) == {alone(regroup, device_member, "host")}
+
+
+def test_members_on_the_device_and_on_the_host_agree(regroup, device_member):
+    """The place of the gradients is no part of what members must agree on."""
+    words = elastic("2:2", "--shards", "6", initial=2)
+    script = 'exec "$0" $([ "$REGROUP_MEMBER" = 0 ] && echo device || echo host) "$@"'
+    job = regroup.run(*words, "sh", "-c", script, device_member, str(STEPS), "1", env=env())
+    assert job.wait() == 0, job.err
+    assert digests(job) == {alone(regroup, device_member, "host")}
+
+
+def test_an_error_of_the_device_is_told_with_its_call(regroup, device_member):
+    words = elastic("1:1", "--shards", "6", "--max-restarts", "0")
+    faults = env(REGROUP_FAKE_CUDA_FAULTS="at=20 illegal")
+    job = regroup.run(*words, device_member, "device", str(STEPS), "0", env=faults)
+    assert job.wait() != 0
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in job.err, job.err
+    assert "GPU 0: " in job.err, job.err
+
+
+def test_without_memory_on_the_device_the_size_is_told(regroup, device_member):
+    words = elastic("1:1", "--max-restarts", "0")
+    faults = env(REGROUP_FAKE_CUDA_FAULTS="at=1 oom")
+    job = regroup.run(*words, device_member, "device", str(STEPS), "0", env=faults)
+    assert job.wait() != 0
+    assert "GPU 0: cuMemAlloc of 12004 bytes for a gradient: CUDA_ERROR_OUT_OF_MEMORY" in job.err
+
+
+def test_a_driver_that_cannot_be_loaded_is_named(regroup, device_member, tmp_path):
+    (tmp_path / "libcuda.so.1").write_bytes(b"")
+    words = elastic("1:1", "--max-restarts", "0")
+    job = regroup.run(
+        *words, device_member, "join", "1", "0", env={"LD_LIBRARY_PATH": str(tmp_path)}
+    )
+    assert job.wait() != 0
+    assert "Options::memory kDevice: no libcuda.so.1: " in job.err, job.err
+    assert "file too short" in job.err, job.err
+
+
+def test_gpu_truths_has_an_answer_of_the_fake_to_each_question(tmp_path):
+    """Those that copy gigabytes are left to a GPU."""
+    asked = ["driver", "create without context", "context", "forked child", "read-only map"]
+    asked += ["killed kernel", "costs", "event to host"]
+    report = tmp_path / "truths.json"
+    words = [
+        str(BIN / "gpu_truths"),
+        "--library",
+        str(FAKE / "libcuda.so.1"),
+        "--json",
+        str(report),
+    ]
+    for name in asked:
+        words += ["--only", name]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout
+    rows = {row["name"]: row["seen"] for row in json.loads(report.read_text())}
+    assert list(rows) == asked
+    assert rows["forked child"].endswith("CUDA_ERROR_NOT_INITIALIZED")
+    assert rows["read-only map"].endswith("the owner goes on, its word is unchanged")
+    assert rows["killed kernel"] == "no store was seen after the reap"
