@@ -37,6 +37,16 @@ __global__ void gradient(const float* weights, float* out, std::size_t count, st
   out[i] = sum / kTerms;
 }
 
+// Rounded as on the host, where nothing is fused.
+__global__ void subtract(float* weights, const float* sum, float rate, std::size_t count) {
+  const std::size_t i = blockIdx.x * std::size_t{kThreads} + threadIdx.x;
+  if (i < count) weights[i] = __fsub_rn(weights[i], __fmul_rn(rate, sum[i]));
+}
+
+unsigned blocks_of(std::size_t count) {
+  return static_cast<unsigned>((count + kThreads - 1) / kThreads);
+}
+
 }  // namespace
 
 Gradient::Gradient(std::size_t weights, std::size_t held) : count_(weights) {
@@ -63,12 +73,23 @@ void Gradient::set_weights(const float* weights) {
 }
 
 void Gradient::compute(std::uint64_t step, std::uint32_t leaf, float* out) {
-  const auto blocks = static_cast<unsigned>((count_ + kThreads - 1) / kThreads);
-  gradient<<<blocks, kThreads>>>(weights_, out_, count_,
-                                 (step << 40) ^ (std::uint64_t{leaf} << 32));
-  check(cudaGetLastError(), "a kernel");
+  compute_there(step, leaf, out_);
   check(cudaMemcpy(pinned_, out_, count_ * sizeof(float), cudaMemcpyDeviceToHost), "cudaMemcpy");
   std::memcpy(out, pinned_, count_ * sizeof(float));
+}
+
+void Gradient::compute_there(std::uint64_t step, std::uint32_t leaf, float* out) {
+  gradient<<<blocks_of(count_), kThreads>>>(weights_, out, count_,
+                                            (step << 40) ^ (std::uint64_t{leaf} << 32));
+  check(cudaGetLastError(), "a kernel");
+}
+
+void Gradient::apply(const float* sum, float rate, float* weights) {
+  subtract<<<blocks_of(count_), kThreads>>>(weights_, sum, rate, count_);
+  check(cudaGetLastError(), "a kernel");
+  check(cudaMemcpy(pinned_, weights_, count_ * sizeof(float), cudaMemcpyDeviceToHost),
+        "cudaMemcpy");
+  std::memcpy(weights, pinned_, count_ * sizeof(float));
 }
 
 }  // namespace regroup::gpu

@@ -21,6 +21,11 @@ class Gradient {
   // Of the last weights set; the same bits for the same weights, step and leaf, on each GPU of one
   // kind.
   void compute(std::uint64_t step, std::uint32_t leaf, float* out);
+  // The same, to memory of the device, by work that this queues on the default stream.
+  void compute_there(std::uint64_t step, std::uint32_t leaf, float* out);
+  // Subtracts `rate` times `sum`, in memory of the device, from the weights there, behind the work
+  // on the default stream, and copies them to `weights`.
+  void apply(const float* sum, float rate, float* weights);
 
  private:
   float *weights_ = nullptr, *out_ = nullptr, *pinned_ = nullptr;

@@ -232,9 +232,10 @@ def claims(bench: Bench) -> dict:
     return {"refused": refused.stderr.strip(), "shared": shared.stderr.strip()}
 
 
-def member(bench: Bench, steps: int, held: float) -> list[str]:
+def member(bench: Bench, steps: int, held: float, *memory: str) -> list[str]:
     folder = Path(tempfile.mkdtemp(dir=bench.folder))
-    return [str(bench.programs / "gpu_member"), str(folder), str(steps), str(MEGABYTES), str(held)]
+    program = str(bench.programs / "gpu_member")
+    return [program, str(folder), str(steps), str(MEGABYTES), str(held), *memory]
 
 
 def usage(bench: Bench) -> dict:
@@ -325,10 +326,10 @@ def settled(timelines: Timelines) -> bool:
     return min(m.step for m in last) > max(joined) + SETTLED
 
 
-def recovery(bench: Bench, kills: int, held: float) -> dict:
+def recovery(bench: Bench, kills: int, held: float, *memory: str) -> dict:
     """Members are killed in the middle of steps; the weights are those of an undisturbed member
     alone."""
-    command = member(bench, FOREVER, held)
+    command = member(bench, FOREVER, held, *memory)
     folder = Path(command[1])
     gone: dict[int, float] = {}
     killed: list[ours_recovery.Kill] = []
@@ -487,6 +488,10 @@ CHECKS: dict[str, tuple[Callable[[Bench], dict], float]] = {
     "pytorch": (pytorch, 180),
     "nccl": (nccl, 60),
     "recovery": (lambda bench: recovery(bench, kills=20, held=0), 60),
+    "recovery, gradients in memory of the GPU": (
+        lambda bench: recovery(bench, 20, 0, "device"),
+        60,
+    ),
     "topology": (topology, 10),
     "placement": (placement, 20),
     "claims": (claims, 20),
