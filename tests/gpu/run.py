@@ -87,6 +87,7 @@ class Bench:
             with (folder / "module.log").open("wb") as out:
                 self.building = subprocess.Popen(
                     ["bash", str(build), str(programs), str(folder / "module")],
+                    env={**os.environ, "PYTHON": sys.executable},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
