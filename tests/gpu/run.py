@@ -449,11 +449,19 @@ def reported(bench: Bench, command: list[str], limit: float, env: dict | None = 
             ended = f"not within {limit:.0f} s"
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
-    written = json.loads(report.read_text()) if report.exists() else None
+    written = parsed(report.read_text()) if report.exists() else None
     found = {"report": written, "ended": ended}
     if ended != 0 or written is None:
         raise Failure(f"{Path(command[-1]).name} ended with {ended}: {tail(log)}", found)
     return found
+
+
+def parsed(text: str) -> object:
+    """One JSON value, or a list of those of all lines."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
 def tail(log: Path) -> str:
