@@ -1,4 +1,5 @@
 """Packs the result of a shard's computation into one flat array, a leaf, and unpacks the sum.
+_torch_device.py moves both between the host and the device of the parameters.
 
 A leaf holds
 - the gradients, and the shard's changes of the model's buffers (BatchNorm's statistics), each
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 
-from regroup import _native, _torch_nan
+from regroup import _native, _torch_device, _torch_nan
 from regroup._errors import Refused
 
 _LINE = 16  # elements: 64 bytes of float32
@@ -42,14 +43,19 @@ class Buffer:
 
 class Gradient:
     """Copies gradients and buffers between a model and the arena. p.grad stays in memory of this
-    process. A leaf is written by one call of the session, which sums it with the leaves before in
-    the same pass over the memory."""
+    process or on its device. A leaf is written by one call of the session, which sums it with the
+    leaves before in the same pass over the memory."""
 
     def __init__(
-        self, model: torch.nn.Module, nan: _torch_nan.Policy = "ignore", scaled: bool = False
+        self,
+        model: torch.nn.Module,
+        nan: _torch_nan.Policy = "ignore",
+        scaled: bool = False,
+        deadline: float = _torch_device.DEADLINE_S,
     ):
         """nan: what to do in a step whose loss or gradient is not finite. scaled: a GradScaler
-        scales the loss, and skips steps itself where the gradient is not finite."""
+        scales the loss, and skips steps itself where the gradient is not finite. deadline: the
+        longest wait for the parameters' device, in seconds."""
         self._nan, self._scaled = nan, scaled
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -63,11 +69,16 @@ class Gradient:
         wide = any(tensor.dtype == torch.float64 for _, tensor in everything)
         self.dtype = torch.float64 if wide else torch.float32
         self._layout()
-        self._sum = torch.zeros(self.elements, dtype=self.dtype)
-        self._sums = self._split(self._sum)
-        # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
-        self._rest = torch.zeros(self.elements - self._gradients, dtype=self.dtype)
-        self._changes = self._split(self._rest, self._gradients, len(self.parameters))
+        self.device = _torch_device.device_of(everything)
+        sizes = (self.elements, self._gradients, self._flags, self.dtype)
+        staging = _torch_device.staging(self.device)
+        self.transfer: _torch_device.Direct | _torch_device.Staged = (
+            _torch_device.Direct(*sizes)
+            if staging is None
+            else _torch_device.Staged(staging, *sizes, deadline)
+        )
+        self._sums = self._split(self.transfer.sum)
+        self._changes = self._changes_in(self.transfer.rest)
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
@@ -86,6 +97,9 @@ class Gradient:
             place(b.tensor)
         self._flags = end  # one per parameter, then marks, loss and "was recorded"
         self.elements = end + len(self.parameters) + _torch_nan.ELEMENTS + 2
+
+    def _changes_in(self, rest: torch.Tensor) -> list[torch.Tensor]:
+        return self._split(rest, self._gradients, len(self.parameters))
 
     def _split(self, flat: torch.Tensor, first: int = 0, skip: int = 0) -> list[torch.Tensor]:
         """Returns views of the gradients and buffers, without the first `skip`, in `flat`, which
@@ -110,36 +124,39 @@ class Gradient:
         number: int,
         weight: float,
         last: bool,
-        loss: float | None,
+        loss: Any,
     ) -> None:
         """Fills the leaf of shard `number`, which the session has handed out last, from p.grad and
         the buffers, then restores both to what they were.
 
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
+        loss: what transfer.recorded() has returned, or None.
         """
-        rest, flags = self._rest, self._rest[self._flags - self._gradients :]
         gradients, parts, present = [], [], []
         named = zip(self._names, self.parameters, self._places, strict=False)
         for name, p, (begin, shape) in named:
             present.append(0.0 if p.grad is None else 1.0)
             if p.grad is None:
                 continue
-            gradient = self._packed(p.grad.detach())
+            gradient = self._packed(name, p.grad.detach())
             if gradient.shape != shape:
                 raise Refused(
                     f"{name} has a gradient of {tuple(gradient.shape)}, but was {tuple(shape)} "
                     "when join() was called",
                     "invalid argument",
                 )
-            gradients.append(gradient)
-            parts.append((begin, shape.numel(), gradient.data_ptr(), weight))
+            gradients.append((begin, gradient))
             p.grad = None
         for b, change in zip(self.buffers, self._changes, strict=True):
             self._harvest_buffer(b, weight, last, change)
+        look = self._nan != "ignore" and not self._scaled  # takes a pass over the values
+        got = self.transfer.collect(gradients, loss, look)
+        self._check_counters(self._changes_in(got.rest))
         section = [0.0] * _torch_nan.ELEMENTS
-        if self._is_bad(gradients, loss):
+        if not got.finite or (got.loss is not None and not math.isfinite(got.loss)):
             _torch_nan.mark(section, number, self._nan)
-        recorded = [0.0, 0.0] if loss is None else [loss * weight, 1.0]
+        recorded = [0.0, 0.0] if got.loss is None else [got.loss * weight, 1.0]
+        flags = got.rest[self._flags - self._gradients :]
         flags.copy_(torch.tensor([*present, *section, *recorded], dtype=self.dtype))
         for name, p in self._frozen:
             if p.requires_grad:
@@ -147,23 +164,31 @@ class Gradient:
                     f"{name} requires a gradient now, but did not when join() was called",
                     "invalid argument",
                 )
-        parts.append((self._gradients, rest.numel(), rest.data_ptr(), 1.0))
+        for (begin, gradient), address in zip(gradients, got.addresses, strict=True):
+            parts.append((begin, gradient.numel(), address, weight))
+        parts.append((self._gradients, got.rest.numel(), got.rest.data_ptr(), 1.0))
         native.fill_gradient(parts)
 
-    def _packed(self, gradient: torch.Tensor) -> torch.Tensor:
+    def _packed(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """Returns the gradient in the order of its elements and in the dtype of a leaf."""
         if gradient.layout != torch.strided:
+            if gradient.device.type != "cpu":
+                raise Refused(
+                    f"{name} has a gradient of {gradient.layout} on {gradient.device}: expected a "
+                    "dense one; an Embedding takes sparse=False",
+                    "invalid argument",
+                )
             gradient = gradient.to_dense()
         return gradient.to(self.dtype).resolve_neg().contiguous()
 
-    def _is_bad(self, gradients: list[torch.Tensor], loss: float | None) -> bool:
-        """Whether the loss or a value of the shard is not finite. Looks at the values only if
-        `nan` asks for it, since that takes a pass over them."""
-        if loss is not None and not math.isfinite(loss):
-            return True
-        if self._nan == "ignore" or self._scaled:
-            return False
-        return not all(map(_torch_nan.is_finite, [*gradients, *self._changes]))
+    def _check_counters(self, changes: list[torch.Tensor]) -> None:
+        for b, change in zip(self.buffers, changes, strict=True):
+            counts = not b.tensor.is_floating_point() and change.numel() > 0
+            if counts and change.abs().max() > 1 << 24:
+                raise Refused(
+                    f"integer buffer {b.name} changed by more than 2**24 in a step",
+                    "invalid argument",
+                )
 
     def discard(self) -> None:
         """Undoes what a batch has changed since begin_shard()."""
@@ -197,11 +222,6 @@ class Gradient:
             out.masked_fill_(now == b.committed, 0).mul_(weight)  # infinite changes would give NaN
         elif last:
             out.copy_(now.to(torch.int64) - b.committed.to(torch.int64))
-            if out.numel() and out.abs().max() > 1 << 24:
-                raise Refused(
-                    f"integer buffer {b.name} changed by more than 2**24 in a step",
-                    "invalid argument",
-                )
         else:
             out.zero_()
         b.restore()
@@ -214,8 +234,7 @@ class Gradient:
 
         A step that `nan` leaves out keeps the buffers and has no gradients, so that optimizers
         change nothing; for a GradScaler all are NaN, so that it skips every optimizer."""
-        native.commit_into(self._sum)
-        flags = self._sum[self._flags :].tolist()
+        flags = self.transfer.take_sum(native)
         self.not_finite = _torch_nan.read(self._marks_in(flags))
         skip = self.not_finite is not None and (self.not_finite.skip or self.not_finite.stop)
         for p, total, present in zip(self.parameters, self._sums, flags, strict=False):
@@ -245,11 +264,6 @@ def _buffers_of(model: torch.nn.Module) -> list[Buffer]:
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu":
-        raise Refused(
-            f"join: {name} is on {tensor.device}; this version trains on the CPU only",
-            "invalid argument",
-        )
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise Refused(
             f"join: {name} is {tensor.dtype}, {tensor.layout}: only dense real tensors are "

@@ -1,0 +1,385 @@
+"""Gradients and sums between the device of the parameters and the host, where leaves are.
+
+Direct: the parameters are in memory of the host, and a leaf is filled from the gradients where they
+are. Staged: they are on a device. The gradients and the changes of buffers of a shard, its loss and
+whether all of it is finite are packed into one tensor there, which goes to pinned memory of the
+host in one asynchronous copy; the leaf is filled from that. So a leaf is weighted and added by the
+same code, and has the same bits, whatever the device. The sum goes back in one copy, behind which
+the optimizer reads it on the device: the host does not wait.
+
+docs/design/staged_plane.md says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from regroup import _arguments, _torch_nan
+from regroup._errors import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from regroup import _native
+
+DEADLINE_S = 600.0
+_SPIN_S = 200e-6  # a copy is awaited without sleeping for as long
+_SLEEP_S = 50e-6
+_TAIL = 3  # float64 values after the elements of a leaf: the loss, the least and the largest value
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+
+
+class Event(Protocol):
+    def query(self) -> bool:
+        """Whether what was queued before it is done."""
+
+
+class Cuda:
+    """A GPU as the host sees it. Makes no context before it is asked for memory."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def zeros(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(elements, dtype=dtype, device=self.device)
+
+    def pinned(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Returns memory of the host that copies reach without a detour; its values are
+        undefined."""
+        settings: Any = torch.utils.deterministic
+        before, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False
+        try:
+            return torch.empty(elements, dtype=dtype, pin_memory=True)
+        finally:
+            settings.fill_uninitialized_memory = before
+
+    def begin_copy(
+        self, to: torch.Tensor, source: torch.Tensor, after: Event | None = None
+    ) -> Event:
+        """Queues a copy between the device and pinned memory behind the work of the current stream,
+        and behind `after`, which may be of another one. Neither tensor's memory on the host may be
+        used before the event that it returns."""
+        stream = torch.cuda.current_stream(self.device)
+        if after is not None:
+            stream.wait_event(after)  # type: ignore[arg-type]
+        to.copy_(source, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(stream)
+        return event
+
+    def is_capturing(self) -> bool:
+        """Whether work of the current stream goes into a CUDA graph."""
+        with torch.cuda.device(self.device):
+            return torch.cuda.is_current_stream_capturing()
+
+    def make_deterministic(self) -> None:
+        """Lets torch choose only kernels whose results are the same in each run."""
+        os.environ.setdefault(_WORKSPACE, ":4096:8")  # the launcher has set it
+        torch.use_deterministic_algorithms(True, warn_only=False)
+        torch.backends.cudnn.benchmark = False
+
+    def fingerprint(self) -> str:
+        """What the bits of its kernels depend on."""
+        properties = torch.cuda.get_device_properties(self.device)
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        sdpa = [
+            name
+            for name in ("flash", "mem_efficient", "math", "cudnn")
+            if getattr(torch.backends.cuda, f"{name}_sdp_enabled", bool)()
+        ]
+        values = {
+            "gpu": properties.name.replace(" ", "-"),
+            "sms": properties.multi_processor_count,  # fewer in a part of a GPU (MIG)
+            "driver": _driver(),
+            "cuda": torch.version.cuda,
+            "cudnn": cudnn.version(),
+            "tf32": _precision(matmul, "allow_tf32"),
+            "cudnn-tf32": _precision(cudnn, "allow_tf32"),
+            "reduced": [
+                getattr(matmul, f"allow_{name}", None)
+                for name in (
+                    "fp16_reduced_precision_reduction",
+                    "bf16_reduced_precision_reduction",
+                    "fp16_accumulation",
+                )
+            ],
+            "sdpa": "+".join(sdpa),
+            "workspace": os.environ.get(_WORKSPACE, ""),
+        }
+        return "".join(f" {name}={value}" for name, value in values.items()).replace(", ", ",")
+
+
+def _driver() -> str:
+    """The version of the kernel's driver, such as 580.65.06; that of its CUDA if that is hidden."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().split()
+        return next(word for word in words if word[0].isdigit() and "." in word)
+    except (OSError, StopIteration):
+        return str(torch._C._cuda_getDriverVersion())
+
+
+def _precision(backend: Any, name: str) -> object:
+    """The setting by its name of torch 2.9 or newer, or by the old one: reading that raises if a
+    script has set the new one."""
+    for choice in ("fp32_precision", name):
+        try:
+            if (value := getattr(backend, choice)) != "none":
+                return value
+        except (AttributeError, RuntimeError):
+            continue
+    return None
+
+
+# What has a tensor on that type of device. Tensors on others than these and "cpu" are refused.
+DEVICES: dict[str, Callable[[torch.device], Any]] = {"cuda": Cuda}
+
+
+def is_supported(device: torch.device) -> bool:
+    return device.type == "cpu" or device.type in DEVICES
+
+
+def device_of(named: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
+    """Returns the device of all these tensors of a model; refuses several, or one that is not
+    supported."""
+    name, first = named[0]
+    for other, tensor in named:
+        if tensor.device.type == "meta":
+            _arguments.refuse(
+                "join", f"{other} is on meta, without values: call model.to_empty() and fill it"
+            )
+        if not is_supported(tensor.device):
+            _arguments.refuse(
+                "join",
+                f"{other}: expected a tensor on cpu or {' or '.join(DEVICES)}, got one on "
+                f"{tensor.device}",
+            )
+        if tensor.device != first.device:
+            _arguments.refuse(
+                "join",
+                "model: expected all parameters and buffers on one device, got "
+                f"{name} on {first.device} and {other} on {tensor.device}",
+            )
+    return first.device
+
+
+def refuse_wrapper(model: torch.nn.Module) -> None:
+    """Refuses a model that exchanges gradients or parameters by itself."""
+    found = {kind.__name__ for kind in type(model).__mro__ if kind.__module__.startswith("torch.")}
+    for name in _WRAPPERS:
+        if name in found:
+            _arguments.refuse(
+                "join", f"model: expected the model itself, got a {name} of it: pass it unwrapped"
+            )
+
+
+def staging(device: torch.device) -> Any:
+    """The device as an object of DEVICES; None: the host's memory."""
+    kind = DEVICES.get(device.type)
+    return None if kind is None else kind(device)
+
+
+def fingerprint(device: torch.device) -> str:
+    """What the bits of the device's kernels depend on; empty for the host."""
+    one = staging(device)
+    return "" if one is None else one.fingerprint()
+
+
+def wait(event: Event, what: str, deadline: float) -> None:
+    """Returns when the event has happened; raises after `deadline` seconds, or for an error of the
+    device."""
+    begin = time.monotonic()
+    while not event.query():
+        waited = time.monotonic() - begin
+        if waited > deadline:
+            raise DeadlineExceeded(
+                f"{what}: the device has not done it after {waited:.0f} s", "deadline exceeded"
+            )
+        if waited > _SPIN_S:
+            time.sleep(_SLEEP_S)
+
+
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous tensor in memory of the host. Some consumers of DLPack take pinned
+    memory for that of a device."""
+    size = tensor.numel() * tensor.element_size()
+    array = (ctypes.c_uint8 * size).from_address(tensor.data_ptr())
+    array.owner = tensor  # type: ignore[attr-defined]  # lives as long as a view of its memory
+    return memoryview(array).cast("B")
+
+
+def on_host(pieces: Sequence[torch.Tensor], deadline: float = DEADLINE_S) -> list[Any]:
+    """Returns contiguous tensors in memory of the host: themselves, or copies of their bytes."""
+    out: list[Any] = []
+    pending = None
+    for piece in pieces:
+        device = staging(piece.device) if piece.numel() else None
+        if device is None:
+            out.append(piece)
+            continue
+        copy = device.pinned(piece.numel(), piece.dtype)
+        pending = device.begin_copy(copy, piece, pending)
+        out.append(memory_of(copy))
+    if pending is not None:
+        wait(pending, "copy of the state to the host", deadline)
+    return out
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The batch with its tensors on `device`: itself, or in lists, tuples and dictionaries of them.
+    Other objects move themselves if they have a method to()."""
+    if callable(getattr(batch, "to", None)):
+        return batch.to(device)
+    if type(batch) is dict:
+        return {key: moved(one, device) for key, one in batch.items()}
+    if type(batch) in (list, tuple):
+        return type(batch)(moved(one, device) for one in batch)
+    return batch
+
+
+def placed(saved: Any, own: Any) -> Any:
+    """The saved state of an object with its tensors where the object's own state has those of the
+    same name."""
+    if isinstance(saved, torch.Tensor) and isinstance(own, torch.Tensor):
+        return saved.to(own.device)
+    if isinstance(saved, dict) and isinstance(own, dict):
+        for key in saved.keys() & own.keys():
+            saved[key] = placed(saved[key], own[key])
+    elif isinstance(saved, list | tuple) and isinstance(own, list | tuple):
+        return type(saved)(
+            placed(one, own[index]) if index < len(own) else one for index, one in enumerate(saved)
+        )
+    return saved
+
+
+@dataclass
+class Collected:
+    """What the host has of a shard. addresses: of the gradients, as they were passed. rest: what
+    the leaf holds after the gradients. finite: whether all values are, if that was asked for."""
+
+    addresses: list[int]
+    rest: torch.Tensor
+    loss: float | None
+    finite: bool
+
+
+class Direct:
+    """For parameters in memory of the host."""
+
+    def __init__(self, elements: int, gradients: int, flags: int, dtype: torch.dtype):
+        """elements: of a leaf: first `gradients` of them, then changes of buffers, which end before
+        element `flags`."""
+        self._changes, self._flags = flags - gradients, flags
+        self.sum = torch.zeros(elements, dtype=dtype)
+        # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
+        self.rest = torch.zeros(elements - gradients, dtype=dtype)
+
+    def recorded(self, loss: Any) -> Any:
+        """Takes the loss of a shard, for collect()."""
+        return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+
+    def collect(
+        self, gradients: Sequence[tuple[int, torch.Tensor]], loss: Any, look: bool
+    ) -> Collected:
+        """gradients: with the first element of each. look: at the values, whether they are
+        finite."""
+        values = [*(value for _, value in gradients), self.rest[: self._changes]]
+        finite = not look or all(map(_torch_nan.is_finite, values))
+        return Collected([value.data_ptr() for _, value in gradients], self.rest, loss, finite)
+
+    def take_sum(self, native: _native.Session) -> list[float]:
+        """Fills `sum` with the sum over all leaves. Returns its elements from `flags` on."""
+        native.commit_into(self.sum)
+        return self.sum[self._flags :].tolist()
+
+    def check_before_shards(self, step: int) -> None:
+        """Refuses to begin the shards of a step in a state that does not allow it."""
+
+    def make_deterministic(self) -> None:
+        """Lets torch choose only kernels whose results are the same in each run: on the CPU all
+        are."""
+
+
+class Staged:
+    """For parameters on a device. The same calls as of Direct, with `sum` and `rest` there.
+
+    One tensor on the device holds the gradients of a shard on their way to the host, and the sum,
+    until the next shard is collected. It has one of the same size in pinned memory, which holds the
+    gradients until the leaf is filled, and the sum until the device has read it.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        elements: int,
+        gradients: int,
+        flags: int,
+        dtype: torch.dtype,
+        deadline: float = DEADLINE_S,
+    ):
+        self._device, self._deadline = device, deadline
+        self._elements, self._gradients, self._flags = elements, gradients, flags
+        tail = elements + elements % 2
+        size = tail + _TAIL * (8 // dtype.itemsize)
+        self._packed, self._pinned = device.zeros(size, dtype), device.pinned(size, dtype)
+        self._tail, self._pinned_tail = (
+            whole[tail:].view(torch.float64) for whole in (self._packed, self._pinned)
+        )
+        self.sum = self._packed[:elements]
+        self.rest = self._packed[gradients:elements]
+        self._sent: Event | None = None  # the device has read the sum
+
+    def recorded(self, loss: Any) -> Any:
+        if not isinstance(loss, torch.Tensor) or loss.device != self._device.device:
+            return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        self._tail[0].copy_(loss.detach().reshape(()))
+        return self._tail  # the loss is in it
+
+    def collect(
+        self, gradients: Sequence[tuple[int, torch.Tensor]], loss: Any, look: bool
+    ) -> Collected:
+        if look:
+            self._packed[: self._gradients].zero_()  # of parameters without a gradient too
+        if gradients:
+            places = [self._packed[at : at + g.numel()].view(g.shape) for at, g in gradients]
+            torch._foreach_copy_(places, [gradient for _, gradient in gradients])
+        if look:
+            for at, value in enumerate(torch.aminmax(self._packed[: self._flags])):
+                self._tail[1 + at].copy_(value)
+        copied = self._device.begin_copy(self._pinned, self._packed, self._sent)
+        wait(copied, "copy of a gradient to the host", self._deadline)
+        begin, size = self._pinned.data_ptr(), self._pinned.element_size()
+        kept, *ends = self._pinned_tail.tolist()
+        return Collected(
+            [begin + at * size for at, _ in gradients],
+            self._pinned[self._gradients : self._elements],
+            kept if loss is self._tail else loss,
+            not look or all(map(math.isfinite, ends)),
+        )
+
+    def take_sum(self, native: _native.Session) -> list[float]:
+        if self._sent is not None:
+            wait(self._sent, "copy of a sum to the device", self._deadline)
+        total = self._pinned[: self._elements]
+        kind = "d" if total.dtype == torch.float64 else "f"
+        native.commit_into(memory_of(total).cast(kind))
+        self._sent = self._device.begin_copy(self.sum, total)
+        return total[self._flags :].tolist()
+
+    def check_before_shards(self, step: int) -> None:
+        if self._device.is_capturing():
+            _arguments.refuse(
+                f"step {step}",
+                "the loop over its shards was entered while the stream is captured in a CUDA "
+                "graph: capture forward and backward only",
+            )
+
+    def make_deterministic(self) -> None:
+        self._device.make_deterministic()
