@@ -8,6 +8,7 @@ sample are exchanged, not sums of them, and added exactly (math.fsum).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from regroup import _arguments, _native
+from regroup import _arguments, _native, _torch_device
 
 Metric = Callable[[Any, Any], torch.Tensor]
 _CALL = "evaluate"
@@ -60,6 +61,8 @@ class Evaluation:
         self._collate = collate
         self._batch_size = batch_size
         self._seed = seed
+        first = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0))
+        self._device = first.device
 
     def run(self, communicator: _native.Communicator) -> float | torch.Tensor:
         """The mean over the samples; a float64 tensor [k] if a sample has k values."""
@@ -87,7 +90,8 @@ class Evaluation:
                 f"batch: expected (input, target), got {_arguments.kind(batch)}: pass collate=... "
                 "that makes one",
             )
-        values = self._metric(self._model(batch[0]), batch[1])
+        inputs, targets = _torch_device.moved(batch, self._device)
+        values = self._metric(self._model(inputs), targets)
         wanted = (
             f"expected a tensor [{end - begin}] or [{end - begin}, k], with a row for each sample"
         )
@@ -96,7 +100,7 @@ class Evaluation:
         if values.ndim not in (1, 2) or len(values) != end - begin or values.numel() == 0:
             got = f"got {list(values.shape)}: a loss takes reduction='none'"
             _arguments.refuse(_CALL, f"metric: {wanted}, {got}")
-        return values.detach().to(torch.float64)
+        return values.detach().to("cpu", torch.float64)
 
 
 def _sum(values: torch.Tensor) -> float:
@@ -137,11 +141,13 @@ def _keep_random_state() -> Iterator[None]:
     """Members evaluate different batches, and continue with equal random numbers."""
     numpy = sys.modules.get("numpy.random")
     torch_state, own = torch.random.get_rng_state(), random.getstate()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     numpy_state = numpy.get_state() if numpy is not None else None
     try:
         yield
     finally:
         torch.random.set_rng_state(torch_state)
+        torch.cuda.set_rng_state_all(devices)
         random.setstate(own)
         if numpy is not None:
             numpy.set_state(numpy_state)

@@ -54,8 +54,11 @@ _IGNORED = (signal.SIGTERM, signal.SIGINT)  # by workers
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators of torch, random and, if the script has imported it, numpy."""
+    """Seeds the generators of torch, random and, if the script has imported it, numpy; those of
+    GPUs if the process uses them."""
     torch.random.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # not in a worker
+        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(seed & 0xFFFFFFFF)

@@ -89,6 +89,9 @@ class ElasticLoader:
         self._summed = True  # p.grad is that of the whole batch, or no step is open
         self._stepped = True  # an optimizer was stepped since then
         self._task = -1  # the call of backward() that _end_backward() ends
+        # The end of backward() calls the session, which belongs to this thread; torch would call it
+        # in a thread of the GPU.
+        torch.autograd.set_multithreading_enabled(False)
         for parameter in session._gradient.parameters:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)
         for one in updated:

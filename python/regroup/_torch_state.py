@@ -10,13 +10,13 @@ from __future__ import annotations
 import collections
 import json
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from regroup import _arguments, _native
+from regroup import _arguments, _native, _torch_device
 from regroup._errors import Error, Refused, shown
 
 STATE = "regroup.state"  # the tensor with the JSON text of everything but tensors
@@ -36,7 +36,10 @@ class TrainingState:
         optimizers: Sequence[torch.optim.Optimizer],
         extra: list,
         limit: int | None,
+        deadline: float = _torch_device.DEADLINE_S,
     ):
+        """deadline: the longest wait for a copy from a device, in seconds."""
+        self._deadline = deadline
         self.model = model
         self.optimizers = optimizers
         self.extra = extra
@@ -61,10 +64,10 @@ class TrainingState:
     def save(self) -> list[Any]:
         text, tensors = self._encoded()
         pieces: list[Any] = [text]
-        for tensor in tensors.values():
-            data = _bytes_of(tensor)
-            pieces.append(data if data.numel() else b"")
-            pieces += [bytes(-data.numel() % _ALIGN)] if data.numel() % _ALIGN else []
+        for data in self._on_host(tensors.values()):
+            size = len(data)
+            pieces.append(data if size else b"")
+            pieces += [bytes(-size % _ALIGN)] if size % _ALIGN else []
         self._check(sum(p.numel() if isinstance(p, torch.Tensor) else len(p) for p in pieces))
         return pieces
 
@@ -95,7 +98,13 @@ class TrainingState:
             for name in sorted(state, key=_key_order):
                 _flatten(state[name], f"{prefix}.{name}", values, tensors)
         yield from values
-        yield from ((name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor))
+        for name, tensor in tensors:
+            if _is_dense(tensor) and tensor.numel() > 0:
+                yield name, *self._on_host([tensor])
+
+    def _on_host(self, tensors: Iterable[torch.Tensor]) -> list[Any]:
+        """The bytes of each tensor, in memory of the host."""
+        return _torch_device.on_host(list(map(_bytes_of, tensors)), self._deadline)
 
     def settings(self) -> dict[str, str]:
         """The plain values of the optimizer's parameter groups and of `extra`, by names for
@@ -217,10 +226,10 @@ class TrainingState:
             optimizer.load_state_dict(saved)
             _undo_casts(optimizer, saved["state"])
         for one, saved in zip(self.extra, state["extra"], strict=True):
-            one.load_state_dict(saved)
+            one.load_state_dict(_torch_device.placed(saved, one.state_dict()))
         for key, kept in state.get("extra_state", {}).items():
-            if key in self._keepers:
-                self._keepers[key].set_extra_state(kept)
+            if (module := self._keepers.get(key)) is not None:
+                module.set_extra_state(_torch_device.placed(kept, module.get_extra_state()))
         self.epoch_loss = state["epoch_loss"]
 
 
@@ -237,7 +246,7 @@ def _undo_casts(optimizer: torch.optim.Optimizer, saved: dict) -> None:
         state = optimizer.state[parameters[index]]
         for key, value in values.items():
             if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
-                state[key] = value
+                state[key] = value.to(state[key].device)
 
 
 def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -322,6 +331,7 @@ def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """A key that is equal for tensors that view the same memory in the same way, such as a tensor
     and its detach()."""
     return (
+        tensor.device,
         tensor.data_ptr(),
         tensor.dtype,
         tensor.shape,
@@ -332,14 +342,15 @@ def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _is_copy(one: torch.Tensor, other: torch.Tensor) -> bool:
-    same = (
-        _is_dense(one) and _is_dense(other) and (one.dtype, one.shape) == (other.dtype, other.shape)
-    )
+    def kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+        return tensor.device, tensor.dtype, tensor.shape
+
+    same = _is_dense(one) and _is_dense(other) and kind(one) == kind(other)
     return same and torch.equal(_bytes_of(one), _bytes_of(other))
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
+    plain = _torch_device.is_supported(tensor.device) and tensor.layout == torch.strided
     return plain and not tensor.is_nested and not tensor.is_quantized
 
 
@@ -368,10 +379,6 @@ def _same_order(mapping: dict, path: str) -> list:
     """Returns the keys in an order that is equal in all members, in whatever order each member has
     set them."""
     return list(mapping) if path == "state.model" else sorted(mapping, key=_key_order)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0
 
 
 def _flatten(
@@ -434,9 +441,10 @@ def _why_not(tensor: torch.Tensor, name: str) -> str:
     if tensor.is_nested or tensor.is_quantized:
         how = "nested" if tensor.is_nested else "quantized"
         return f"{how} tensors are not supported: save the tensors of which it is made"
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+    if not _is_dense(tensor):
         return (
-            f"only dense tensors on the CPU are supported, not {tensor.layout} on {tensor.device}"
+            "only dense tensors on the CPU or a GPU are supported, not "
+            f"{tensor.layout} on {tensor.device}"
         )
     if _name(tensor.dtype) not in _native.DTYPES:
         return f"checkpoints have no type {_name(tensor.dtype)}: save it as {_view_of(tensor)}"

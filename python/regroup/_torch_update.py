@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from regroup import _arguments
+from regroup import _arguments, optim
 
 _CALL = "join"
 
@@ -40,6 +40,15 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
                 _CALL,
                 f"{name}: SparseAdam takes sparse gradients, and the sum over all members is "
                 "dense: use Adam",
+            )
+        if isinstance(one, optim._Fused) and any(
+            p.device.type != "cpu" for p in model.parameters()
+        ):
+            kind = type(one).__name__
+            refuse(
+                _CALL,
+                f"{name}: regroup.optim.{kind} steps parameters on the CPU only: use "
+                f"torch.optim.{kind}",
             )
         for index, group in enumerate(one.param_groups):
             if foreign := sum(id(p) not in own for p in group["params"]):

@@ -1,4 +1,4 @@
-"""Elastic PyTorch training, on the CPU.
+"""Elastic PyTorch training, on the CPU or on a GPU: where the parameters are.
 
     session = regroup.torch.join(model, optimizer, train_set, batch_size=64, epochs=15)
     for step in session:
@@ -29,7 +29,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
-from regroup import _arguments, _failure, _native, _torch_loader
+from regroup import _arguments, _failure, _native, _torch_device, _torch_loader
 from regroup._errors import Error, Left
 from regroup._torch_callbacks import Callbacks
 from regroup._torch_evaluate import Evaluation, Metric
@@ -68,6 +68,7 @@ def join(
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     nan: Literal["ignore", "skip", "stop"] = "ignore",
+    deterministic: bool = True,
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
     deadline: int = 600,
@@ -98,6 +99,8 @@ def join(
     nan: what every member does in a step with a shard whose loss or gradient is not finite.
     "stop": raises an error, before the step changes anything. "skip": the step changes neither
     parameters nor buffers, p.grad is None. "ignore": tells once if it is the loss.
+    deterministic: on a GPU, lets torch choose only kernels with the same result in each run, as the
+    bits of the weights depend on it. No effect on the CPU.
     progress: rank 0 prints a line per epoch.
     log: a folder; rank 0 writes a row per step to metrics.jsonl, metrics.csv and a file of events
     for TensorBoard there. session.log() adds values.
@@ -132,10 +135,13 @@ def join(
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
     scalers = [one for one in stateful if isinstance(one, torch.amp.GradScaler)]
-    gradient = Gradient(model, nan, scaled=any(one.is_enabled() for one in scalers))
+    scaled = any(one.is_enabled() for one in scalers)
+    gradient = Gradient(model, nan, scaled, deadline)
     if not gradient.parameters:
         _arguments.refuse("join", "no parameter of the model requires a gradient")
-    state = TrainingState(model, optimizers, stateful, state_bytes)
+    if deterministic:
+        gradient.transfer.make_deterministic()
+    state = TrainingState(model, optimizers, stateful, state_bytes, deadline)
     state.check_size()
     substeps_of_batch = max(1, len(update.substeps))
     make = partial(
@@ -145,7 +151,7 @@ def join(
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
         model=_digest(model, optimizers, update, epoch) + _list(model),
         # with a loader other random numbers are drawn
-        fingerprint=fingerprint() + ("" if loader is None else " data=loader"),
+        fingerprint=fingerprint(gradient.device) + ("" if loader is None else " data=loader"),
         samples=epoch.samples,
         batch=epoch.batch_size,
         shuffle=epoch.shuffle,
@@ -158,7 +164,7 @@ def join(
     native = leaving(lambda: explained(make))
     for one in scalers:
         # It makes its tensors in the first scale(), which a member without a shard never calls.
-        one.scale(torch.zeros(()))
+        one.scale(torch.zeros((), device=gradient.device))
     files = None if log is None else Log(log, native.last_step, native.world.rank)
     steps = epoch.batches * substeps_of_batch
     source = Direct(dataset, collate) if loader is None else Loader(native, loader, epoch, steps)
@@ -172,6 +178,7 @@ def prepare(
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     nan: Literal["ignore", "skip", "stop"] = "ignore",
+    deterministic: bool = True,
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
     deadline: int = 600,
@@ -212,6 +219,7 @@ def prepare(
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
         nan=nan,
+        deterministic=deterministic,
         progress=progress,
         log=log,
         deadline=deadline,
@@ -247,6 +255,7 @@ def _check_arguments(model: Any, dataset: Any) -> int:
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
         refuse(f"model: expected a torch.nn.Module, got {_arguments.kind(model)}")
+    _torch_device.refuse_wrapper(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             refuse(f"{name} of the model has no shape yet: call the model once before join()")
@@ -548,7 +557,7 @@ class Step:
         self._last_substep = info.substep == max(0, len(names) - 1)
         # after the shards: the mean over the batch of what was recorded
         self.loss: float | None = None
-        self._recorded: float | None = None
+        self._recorded: Any = None  # of the shard, as transfer.recorded() returned it
         self._over = False
         self._applied = False
 
@@ -607,7 +616,7 @@ class Step:
     def record(self, loss: torch.Tensor | float) -> None:
         """Records the mean loss over the samples of the batch just computed. Of several calls for a
         batch the last one counts."""
-        self._recorded = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        self._recorded = self._session._gradient.transfer.recorded(loss)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields batches of one shard each. After the last one p.grad and the buffers are those of
@@ -618,6 +627,7 @@ class Step:
         """
         if self._over:
             return
+        self._session._gradient.transfer.check_before_shards(self.number)
         while (shard := self._next_shard()) is not None:
             batch = self._begin_shard(shard)
             self._session._in_shard = True
@@ -738,13 +748,16 @@ _EVALUATION = 1 << 33  # plus the number of a batch
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators of torch, random and, if the script has imported it, numpy."""
+    """Seeds the generators of torch, random and, if the script has imported it, numpy; those of
+    GPUs if the process uses them."""
     _torch_loader.seed_all(seed)
 
 
-def fingerprint() -> str:
+def fingerprint(device: torch.device | None = None) -> str:
     """Returns the environment on which the weights' bits depend, apart from seed and number of
-    shards. Members with another fingerprint are refused."""
+    shards. Members with another fingerprint are refused.
+
+    device: of the parameters; default: the CPU."""
     python = ".".join(map(str, sys.version_info[:2]))
     capability = torch.backends.cpu.get_cpu_capability()
     cudnn = torch.backends.cudnn
@@ -755,7 +768,7 @@ def fingerprint() -> str:
         f"deterministic={torch.are_deterministic_algorithms_enabled()} "
         f"cudnn-deterministic={cudnn.deterministic} cudnn-benchmark={cudnn.benchmark} "
         f"matmul={torch.get_float32_matmul_precision()}"
-    )
+    ) + _torch_device.fingerprint(device or torch.device("cpu"))
 
 
 def _list(model: torch.nn.Module) -> str:

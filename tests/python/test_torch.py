@@ -521,9 +521,9 @@ def test_a_collective_section_takes_tensors():
     session.finish()
 
 
-def test_only_the_cpu_is_taken():
+def test_a_model_without_values_is_refused():
     with pytest.raises(
-        regroup.Refused, match="weight is on meta; this version trains on the CPU only"
+        regroup.Refused, match=r"weight is on meta, without values: call model\.to_"
     ):
         join(nn.Linear(2, 2, device="meta"))
 
