@@ -12,6 +12,7 @@ gan=1 trains two networks, each in a step of its own on every batch; optimizers=
 class of torch.optim, and writes FOLDER/log.
 nan=INDEX gives a loss that is NaN for that sample: such steps are skipped; with stop=1 the first
 one ends the training.
+device=1 takes the memory of the CPU for that of a device (_fake_device.py).
 loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import time
 
+import _fake_device
 import regroup.torch
 import torch
 from torch import nn
@@ -87,6 +89,8 @@ def grow(members):
         time.sleep(0.02)
 
 
+if "device" in faults:
+    _fake_device.install()
 torch.manual_seed(1)
 if threads := differing("threads", 0):
     os.environ["OMP_NUM_THREADS"] = str(threads)

@@ -321,3 +321,28 @@ def test_the_launcher_shows_the_progress_when_rank_0_dies(train, loop):
     speed = r"(  [\d.]+ samples/s)?"
     last = rf"epoch 10/10 100 %  step 30{loss}{speed}  2 members \(generation 2\)"
     assert re.fullmatch(last, shown[-1]), outcome.text
+
+
+@pytest.mark.parametrize(
+    ("members", "faults", "left"),
+    [
+        (3, ["kill=1,7", "leave=2,12", "grow=15,2"], 2),
+        (1, ["loader=2", "grow=11,2"], 2),
+        (3, ["loop=1", "kill=1,7", "leave=2,12", "grow=15,2"], 2),
+        (3, ["prepare=0,5", "kill=1,7", "leave=2,12", "grow=15,2"], 2),
+        (3, ["nan=17", "kill=1,7", "leave=2,12"], 1),
+    ],
+    ids=["plain", "with workers", "loop", "prepared", "nan"],
+)
+def test_a_job_on_devices_has_the_bits_of_one_member_on_the_cpu(
+    train,
+    tmp_path,
+    members,
+    faults,
+    left,
+):
+    undisturbed = [one for one in faults if not re.match("kill|leave|grow", one)]
+    expected = alone(tmp_path, *undisturbed)
+    outcome = train(members, "device=1", *faults)
+    assert (outcome.status, outcome.members) == (0, left), outcome.text
+    assert outcome.digests == expected.digests, outcome.text

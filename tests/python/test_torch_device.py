@@ -1,0 +1,263 @@
+"""The way of gradients, sums and state between a device and the host, without a device:
+_fake_device.py. test_torch_staged.py and test_torch_elastic.py train over it too."""
+
+import hashlib
+import re
+from types import SimpleNamespace
+
+import _fake_device
+import pytest
+import regroup
+import regroup.torch
+import test_torch
+import test_torch_state
+import torch
+from regroup import _torch_device, _torch_loader
+from regroup._torch_evaluate import _keep_random_state
+from regroup._torch_gradient import Gradient
+from regroup._torch_state import TrainingState
+from torch import nn
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setitem(_torch_device.DEVICES, "cpu", _fake_device.FakeDevice)
+    for name, value in vars(_fake_device).items():
+        if name in ("stuck", "capturing", "deterministic"):
+            monkeypatch.setattr(_fake_device, name, value)
+    return _fake_device
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.2), nn.Linear(5, 2))
+
+
+def digest_of(**options):
+    """Trains for 6 steps of 4 shards."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    data = test_torch.samples(48)
+    session = test_torch.join(model, optimizer, data, batch_size=16, epochs=2, **options)
+    for step in session:
+        for x, y in step:
+            step.backward(nn.functional.mse_loss(model(x), y))
+        optimizer.step()
+    session.finish()
+    values = [*model.state_dict().values(), torch.tensor(step.loss)]
+    return hashlib.sha256(b"".join(v.numpy().tobytes() for v in values)).hexdigest()
+
+
+def test_a_shard_takes_one_copy_and_so_does_a_sum(device):
+    before = dict(device.copies)
+    digest = digest_of()
+    shards, steps = 24, 6
+    assert device.copies["to the host"] - before["to the host"] == shards
+    assert device.copies["to the device"] - before["to the device"] == steps
+    _torch_device.DEVICES.pop("cpu")
+    assert digest_of() == digest
+    assert device.copies["to the host"] - before["to the host"] == shards
+
+
+def test_a_copy_to_the_host_that_is_not_awaited_is_seen(device, monkeypatch):
+    """So the other tests of this file would fail without the wait."""
+    monkeypatch.setattr(device, "DELAY_S", 0.2)
+    transfer = Gradient(network()).transfer
+    transfer.rest.fill_(3.0)
+    assert (transfer.collect([], None, False).rest == 3).all()
+    transfer.rest.fill_(4.0)
+    monkeypatch.setattr(_torch_device, "wait", lambda *_: None)
+    assert (transfer.collect([], None, False).rest != 4).all()
+
+
+def test_memory_that_a_copy_to_the_device_reads_is_kept(device, monkeypatch):
+    transfer = Gradient(network()).transfer
+    native = SimpleNamespace(commit_into=lambda out: out.__setitem__(0, out[0] + 1.0))
+    transfer._pinned.zero_()
+    for _ in range(3):
+        transfer.take_sum(native)
+    device.finish()
+    monkeypatch.setattr(_torch_device, "wait", lambda *_: None)
+    for _ in range(2):
+        transfer.take_sum(native)
+    with pytest.raises(RuntimeError, match="pinned memory was written while"):
+        device.finish()
+
+
+def test_a_device_that_does_not_answer_ends_the_training_after_the_deadline(device):
+    device.stuck = True
+    with pytest.raises(
+        regroup.DeadlineExceeded, match="copy of a gradient to the host: the device has not done it"
+    ):
+        digest_of(deadline=1)
+
+
+def test_shards_are_not_begun_within_a_captured_graph(device):
+    device.capturing = True
+    with pytest.raises(
+        regroup.Refused, match="step 1: .* captured in a CUDA graph: capture forwar"
+    ):
+        digest_of()
+
+
+def test_deterministic_kernels_are_the_default(device):
+    digest_of(deterministic=False)
+    assert device.deterministic == 0
+    digest_of()
+    assert device.deterministic == 1
+
+
+def test_a_gpu_is_asked_for_deterministic_kernels(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    try:
+        _torch_device.Cuda(torch.device("cuda:0")).make_deterministic()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.backends.cudnn.benchmark
+        assert _torch_device.os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        _torch_device.os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+def test_the_fingerprint_of_a_gpu_names_what_its_bits_depend_on(monkeypatch):
+    gpu = SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    monkeypatch.setattr(_torch_device, "_driver", lambda: "580.65.06")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    told = regroup.torch.fingerprint(torch.device("cuda:0"))
+    assert told.startswith(regroup.torch.fingerprint() + " ")
+    for one in ("gpu=NVIDIA-H200", "sms=132", "driver=580.65.06", "workspace=:4096:8"):
+        assert one in told.split()
+    before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not before
+    try:
+        assert regroup.torch.fingerprint(torch.device("cuda:0")) != told
+    finally:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = before
+
+
+def test_a_model_on_the_cpu_leaves_gpus_alone(monkeypatch):
+    def asked(*_):
+        raise AssertionError("CUDA was initialised")
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", asked)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", asked)
+    digest_of()
+    assert not torch.cuda.is_initialized()
+
+
+def test_generators_of_gpus_are_seeded_and_kept_with_those_of_the_cpu(monkeypatch):
+    states, seeds = ["a state"], []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: list(states))
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", states.__iadd__)
+    _torch_loader.seed_all(12)
+    assert seeds == [12]
+    with _keep_random_state():
+        states[:] = ["another"]
+    assert states == ["another", "a state"]
+
+
+def on(device):
+    return SimpleNamespace(device=torch.device(device))
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (["cpu", "cuda:0"], "one device, got 0.weight on cpu and 1.weight on cuda:0"),
+        (["cuda:0", "cuda:1"], "one device, got 0.weight on cuda:0 and 1.weight on cuda:1"),
+        (["cuda:0", "meta"], "1.weight is on meta, without values"),
+        (["mps"], "0.weight: expected a tensor on cpu or cuda, got one on mps"),
+        (["cpu", "xpu:0"], "1.weight: expected a tensor on cpu or cuda, got one on xpu:0"),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused_by_name(devices, message):
+    named = [(f"{number}.weight", on(kind)) for number, kind in enumerate(devices)]
+    with pytest.raises(regroup.Refused, match=re.escape(message)):
+        _torch_device.device_of(named)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("DistributedDataParallel", "torch.nn.parallel.distributed"),
+        ("FullyShardedDataParallel", "torch.distributed.fsdp.fully_sharded_data_parallel"),
+        ("FSDPModule", "torch.distributed.fsdp._fully_shard._fully_shard"),
+    ],
+)
+def test_a_model_that_exchanges_gradients_itself_is_refused(name, module):
+    wrapped = type(name, (nn.Linear,), {"__module__": module})(6, 2)
+    with pytest.raises(regroup.Refused, match=f"expected the model itself, got a {name} of it"):
+        test_torch.join(wrapped)
+
+
+def test_sparse_gradients_on_a_gpu_are_refused():
+    sparse = SimpleNamespace(layout=torch.sparse_coo, device=torch.device("cuda:0"))
+    with pytest.raises(
+        regroup.Refused, match=r"table\.weight has a gradient of torch\.sparse_coo on"
+    ):
+        Gradient(network())._packed("table.weight", sparse)
+
+
+def test_fused_optimizers_are_refused_elsewhere_than_on_the_cpu():
+    model = nn.Linear(6, 2, device="meta")
+    with pytest.raises(regroup.Refused, match=r"use torch\.optim\.SGD"):
+        test_torch.join(model, regroup.optim.SGD(model.parameters()))
+
+
+def states():
+    """Two of one kind: the first has a state to save, the other what it loads is written over."""
+    adam = test_torch_state.OPTIMIZERS["adam"]
+    found = [test_torch_state.make(adam, None, seed) for seed in (1, 2)]
+    test_torch_state.advance(found[0], 2)
+    return found
+
+
+def test_a_state_on_a_device_has_the_bytes_of_one_on_the_cpu(device):
+    """So a checkpoint is read wherever it was written."""
+    source, target = states()
+    before = device.copies["to the host"]
+    staged = b"".join(bytes(piece) for piece in source.save())
+    parts = {
+        name: bytes(part, "utf8") if isinstance(part, str) else bytes(part)
+        for name, part in source.replicated()
+    }
+    copied = device.copies["to the host"] - before
+    assert copied >= 2 * len(list(source.model.parameters()))
+    target.load(memoryview(staged))
+    assert b"".join(bytes(piece) for piece in target.save()) == staged
+    _torch_device.DEVICES.pop("cpu")
+    assert test_torch_state.bytes_of(source) == staged
+    plain = {
+        name: bytes(part, "utf8") if isinstance(part, str) else bytes(part.numpy())
+        for name, part in source.replicated()
+    }
+    assert parts == plain
+
+
+def test_a_copy_of_the_state_has_the_deadline_too(device):
+    source, _ = states()
+    late = TrainingState(source.model, source.optimizers, [], None, deadline=0.3)
+    device.stuck = True
+    with pytest.raises(regroup.DeadlineExceeded, match="copy of the state to the host"):
+        late.save()
+
+
+def test_states_of_other_objects_go_where_they_were():
+    own = {"mean": torch.zeros(2, device="meta"), "n": 3, "list": [torch.zeros(1, device="meta")]}
+    saved = {"mean": torch.ones(2), "n": 4, "list": [torch.ones(1), torch.ones(1)], "new": 1}
+    placed = _torch_device.placed(saved, own)
+    assert placed["mean"].device.type == placed["list"][0].device.type == "meta"
+    assert placed["list"][1].device.type == "cpu"
+    assert (placed["n"], placed["new"]) == (4, 1)
+
+
+def test_batches_of_an_evaluation_go_to_the_model():
+    x = torch.zeros(2)
+    moved = _torch_device.moved([{"x": x, "names": ["a"]}, (x, 3)], torch.device("meta"))
+    assert moved[0]["x"].device.type == moved[1][0].device.type == "meta"
+    assert (moved[0]["names"], moved[1][1]) == (["a"], 3)
