@@ -1,0 +1,29 @@
+// The kernels by name: kernels.cu makes entries of a GPU's program of them, host_kernels.cc
+// functions of a CPU.
+#pragma once
+
+#include "collective/cuda/harvest_kernel.h"
+#include "collective/cuda/tree_kernel.h"
+
+namespace regroup::collective::cuda {
+
+inline constexpr int kBlockThreads = 256;  // at most
+
+template <int kColumn, int kBatch>
+using AnyTree = TreeShape<kColumn, 1, kBatch, kMostPending, 0, true>;
+
+}  // namespace regroup::collective::cuda
+
+// KERNEL(name, parameters, what a thread does). Trees of 16-bit floats of which a launch takes a
+// part only: `partial` leaves float32, `whole` rounds partial sums.
+#define REGROUP_KERNELS_OF_CUDA(KERNEL)                                                   \
+  KERNEL(regroup_tree_float32, TreeArguments, Tree<Float32, Float32, AnyTree<4, 4>>)      \
+  KERNEL(regroup_tree_float64, TreeArguments, Tree<Float64, Float64, AnyTree<2, 2>>)      \
+  KERNEL(regroup_tree_float16, TreeArguments, Tree<Float16, Float16, AnyTree<4, 4>>)      \
+  KERNEL(regroup_tree_bfloat16, TreeArguments, Tree<Bfloat16, Bfloat16, AnyTree<4, 4>>)   \
+  KERNEL(regroup_partial_float16, TreeArguments, Tree<Float16, Float32, AnyTree<4, 4>>)   \
+  KERNEL(regroup_partial_bfloat16, TreeArguments, Tree<Bfloat16, Float32, AnyTree<4, 4>>) \
+  KERNEL(regroup_whole_float16, TreeArguments, Tree<Float32, Float16, AnyTree<4, 4>>)     \
+  KERNEL(regroup_whole_bfloat16, TreeArguments, Tree<Float32, Bfloat16, AnyTree<4, 4>>)   \
+  KERNEL(regroup_harvest_float32, HarvestArguments, Harvest<Float32, 4>)                  \
+  KERNEL(regroup_harvest_float64, HarvestArguments, Harvest<Float64, 4>)
