@@ -1,6 +1,6 @@
 // Compares the device kernels with the CPU's bit by bit, then measures them beside copies.
 // usage: gpu_kernels [--json FILE] [--seconds N] [--seed N] [--only bits|times] [--quick]
-//   --json FILE  a JSON object a line for each row
+//   --json FILE  gets an array of rows
 //   --seconds N  leaves out what would end later (default: 45)
 //   --quick      sizes that a try without a GPU can do
 // The exit status is 1 if bits are wrong, 2 after an error of CUDA.

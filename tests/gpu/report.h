@@ -1,11 +1,12 @@
-// What gpu_kernels found: lines for people on standard output, and a JSON object a line for
-// tests/gpu/run.py.
+// What gpu_kernels found: lines for people on standard output, and for tests/gpu/run.py a file with
+// a JSON array, a row a line, that is complete after each row.
 #pragma once
 
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "tests/gpu/device.h"
 
@@ -36,7 +37,8 @@ class Report {
   // A row that the lines for people leave out.
   void record(const nlohmann::json& row) {
     if (json_ == nullptr) return;
-    std::fprintf(json_, "%s\n", row.dump().c_str());
+    if (rows_++ > 0) std::fseek(json_, -static_cast<long>(kEnd.size()), SEEK_CUR);
+    std::fprintf(json_, "%s%s%s", rows_ == 1 ? "[\n" : ",\n", row.dump().c_str(), kEnd.data());
     std::fflush(json_);
   }
   // Counts results that are wrong: the program fails.
@@ -48,7 +50,9 @@ class Report {
 
  private:
   const std::chrono::steady_clock::time_point end_;
+  static constexpr std::string_view kEnd = "\n]\n";
   std::FILE* json_ = nullptr;
+  std::size_t rows_ = 0;
   std::size_t wrong_ = 0;
 };
 
