@@ -236,8 +236,10 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   std::unique_ptr<DeviceStaging> device;
   if (options.memory == Memory::kDevice) {
     const std::size_t bytes = options.elements * collective::size_of(options.dtype);
-    REGROUP_ASSIGN_OR_RETURN(
-        device, DeviceStaging::open({options.device, options.stream}, bytes, options.deadline));
+    auto stream = DeviceStream::open(options.device, options.stream, options.deadline);
+    if (!stream.ok())
+      return Status(stream.code(), "Options::memory kDevice: " + stream.status().message());
+    REGROUP_ASSIGN_OR_RETURN(device, DeviceStaging::open(std::move(*stream), bytes));
   }
   REGROUP_ASSIGN_OR_RETURN(auto self,
                            Participant::connect(env, std::move(declaration), options.deadline));

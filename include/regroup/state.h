@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -70,6 +71,8 @@ class State {
   [[nodiscard]] virtual base::Status replicated(const std::function<void(const StatePart&)>& take);
 };
 
+class DeviceTensor;  // of TrackedState
+
 // A state that is a fixed list of buffers of the caller, which must outlive it.
 class TrackedState final : public State {
  public:
@@ -81,14 +84,25 @@ class TrackedState final : public State {
   void track(std::string name, std::span<T> values) {
     track(std::move(name), std::as_writable_bytes(values), dtype_of<T>());
   }
+  // Adds a named tensor of `bytes` bytes in memory of the CUDA device whose context is current in
+  // the calling thread; if none is, the primary context of device 0 becomes so. save() copies it to
+  // the host, and load() to the device, on `stream`, a CUstream of that context (null: its default
+  // stream). A checkpoint of it can be
+  // loaded into memory of the host, and the other way round.
+  // kUnavailable: there is no driver. kInvalidArgument: `address` is not memory of a device.
+  // kResourceExhausted: no memory for the copy on the host.
+  [[nodiscard]] base::Status track_device(std::string name, void* address, std::size_t bytes,
+                                          std::string dtype, void* stream = nullptr);
   // The sum of the tracked lengths in bytes.
   [[nodiscard]] std::uint64_t capacity() const override;
-  // The tracked buffers themselves, in the order of track(); no copy. Never fails.
+  // The tracked buffers themselves, in the order of track(), and copies of those on a device. Fails
+  // only for a device: kInternal with its error, or kDeadlineExceeded after 600 s.
   [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
-  // Copies `bytes` into the buffers. kInvalidArgument: not capacity() bytes.
+  // Copies `bytes` into the buffers. kInvalidArgument: not capacity() bytes. Errors of a device as
+  // of save().
   [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
-  // The buffers, to be written. Nothing if `bytes` is not the tracked length: load() then returns
-  // the error.
+  // The buffers, to be written. Nothing if one is on a device, or if `bytes` is not the tracked
+  // length: load() then returns the error.
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(
       std::uint64_t bytes) override;
   // Name, type and number of elements of each tensor, in the order of track().
@@ -99,8 +113,9 @@ class TrackedState final : public State {
  private:
   struct Tensor {
     std::string name;
-    std::span<std::byte> bytes;
+    std::span<std::byte> bytes;  // of the copy on the host if it is on a device
     std::string dtype;
+    std::shared_ptr<DeviceTensor> device = {};
   };
   template <class T>
   static std::string dtype_of() {

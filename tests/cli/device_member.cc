@@ -52,6 +52,11 @@ class Device {
           "cuStreamCreate");
   }
   [[nodiscard]] Stream stream() const { return stream_; }
+  [[nodiscard]] void* allocate(std::size_t bytes) const {
+    DevicePointer pointer = 0;
+    check(driver_.memory_allocate(&pointer, bytes), "cuMemAlloc");
+    return reinterpret_cast<void*>(pointer);
+  }
   void write(void* to, const std::vector<float>& values) const {
     check(driver_.copy_to_device(reinterpret_cast<DevicePointer>(to), values.data(),
                                  values.size() * sizeof(float), stream_),
@@ -96,23 +101,34 @@ int main(int argc, char** argv) {
   std::vector<float> weights(kElements, 0.0F);
   std::vector<float> values(kElements);
   std::unique_ptr<Device> device;
+  void* there = nullptr;  // the weights on the device
   regroup::elastic::TrackedState state;
-  state.track("weights", std::span(weights));
   regroup::elastic::Options options;
   options.elements = kElements;
   options.state = &state;
-  options.model = state.describe();
   options.fingerprint = "equal on all";
   if (std::string(argv[1]) == "device") {
     device = std::make_unique<Device>();
     options.memory = regroup::elastic::Memory::kDevice;
     options.stream = device->stream();
+    there = device->allocate(kElements * sizeof(float));
+    device->write(there, weights);
+    if (state.track_device("host", weights.data(), 4, "float32").code() != Code::kInvalidArgument)
+      return 4;
+    if (const Status tracked = state.track_device("weights", there, kElements * sizeof(float),
+                                                  "float32", device->stream());
+        !tracked.ok())
+      stop(tracked);
+  } else {
+    state.track("weights", std::span(weights));
   }
+  options.model = state.describe();
   if (std::string(argv[1]) == "join") options.memory = regroup::elastic::Memory::kDevice;
   auto session = must(regroup::elastic::Session::join(options));
   if (std::string(argv[1]) == "join") return 0;
   while (session->last_step() < steps) {
     const auto step = must(session->next_step());
+    if (device) device->read(weights, there);
     while (const auto shard = must(session->next_shard())) {
       if (!std::filesystem::exists(hurry)) std::this_thread::sleep_for(pause);
       compute(values, weights, shard->seed);
@@ -128,6 +144,7 @@ int main(int argc, char** argv) {
     else
       std::memcpy(values.data(), sum.data(), sum.size());
     for (std::size_t i = 0; i < kElements; ++i) weights[i] -= 0.01F * values[i];
+    if (device) device->write(there, weights);
     if (session->world().rank == 0)
       fmt::print("step {} size {}\n", step->step, session->world().size);
   }

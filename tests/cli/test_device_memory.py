@@ -61,6 +61,19 @@ def test_members_on_the_device_and_on_the_host_agree(regroup, device_member):
     assert digests(job) == {alone(regroup, device_member, "host")}
 
 
+def test_a_checkpoint_of_weights_on_the_device_is_loaded_on_the_host(
+    regroup, device_member, tmp_path
+):
+    words = elastic("1:1", "--shards", "6", checkpoint=tmp_path, interval=10)
+    first = regroup.run(*words, device_member, "device", "40", "0", env=env())
+    assert first.wait() == 0, first.err
+    second = regroup.run(*words, device_member, "host", str(STEPS), "0", env=env())
+    assert second.wait() == 0, second.err
+    assert "step 41 " in second.out
+    assert "step 40 " not in second.out
+    assert digests(second) == {alone(regroup, device_member, "host")}
+
+
 def test_an_error_of_the_device_is_told_with_its_call(regroup, device_member):
     words = elastic("1:1", "--shards", "6", "--max-restarts", "0")
     faults = env(REGROUP_FAKE_CUDA_FAULTS="at=20 illegal")
@@ -72,7 +85,7 @@ def test_an_error_of_the_device_is_told_with_its_call(regroup, device_member):
 
 def test_without_memory_on_the_device_the_size_is_told(regroup, device_member):
     words = elastic("1:1", "--max-restarts", "0")
-    faults = env(REGROUP_FAKE_CUDA_FAULTS="at=1 oom")
+    faults = env(REGROUP_FAKE_CUDA_FAULTS="at=2 oom")
     job = regroup.run(*words, device_member, "device", str(STEPS), "0", env=faults)
     assert job.wait() != 0
     assert "GPU 0: cuMemAlloc of 12004 bytes for a gradient: CUDA_ERROR_OUT_OF_MEMORY" in job.err

@@ -1,0 +1,81 @@
+// A copy is awaited by polling: a blocking wait for a device that hangs would have no deadline.
+#include "elastic/device_stream.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+namespace regroup::elastic {
+
+using base::Result;
+using base::Status;
+using collective::cuda::DevicePointer;
+using collective::cuda::DriverResult;
+
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(200);  // polls without sleeping for as long
+constexpr auto kSleep = std::chrono::microseconds(50);
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceStream>> DeviceStream::open(int device, void* stream,
+                                                         base::Duration deadline) {
+  REGROUP_ASSIGN_OR_RETURN(const auto driver, collective::cuda::load_driver());
+  std::unique_ptr<DeviceStream> out(new DeviceStream(driver, device, stream, deadline));
+  REGROUP_RETURN_IF_ERROR(out->prepare());
+  return out;
+}
+
+// After an error of the device this call fails too, and the end of the process frees everything.
+DeviceStream::~DeviceStream() {
+  if (event_ != nullptr) (void)driver_.event_destroy(event_);
+}
+
+Status DeviceStream::check(DriverResult result, const std::string& call) const {
+  return driver_.status(result, fmt::format("GPU {}: {}", device_, call));
+}
+
+Status DeviceStream::prepare() {
+  REGROUP_RETURN_IF_ERROR(check(driver_.init(0), "cuInit"));
+  collective::cuda::Context context = nullptr;
+  REGROUP_RETURN_IF_ERROR(check(driver_.context_get(&context), "cuCtxGetCurrent"));
+  if (context == nullptr) {  // kept until the process ends: the caller's memory may be in it
+    collective::cuda::DeviceIndex device = 0;
+    REGROUP_RETURN_IF_ERROR(check(driver_.device_get(&device, device_), "cuDeviceGet"));
+    REGROUP_RETURN_IF_ERROR(
+        check(driver_.primary_context_retain(&context, device), "cuDevicePrimaryCtxRetain"));
+    REGROUP_RETURN_IF_ERROR(check(driver_.context_set(context), "cuCtxSetCurrent"));
+  }
+  return check(driver_.event_create(&event_, collective::cuda::kDisableTiming), "cuEventCreate");
+}
+
+Status DeviceStream::copy_to_host(std::span<std::byte> host, DevicePointer from) const {
+  REGROUP_RETURN_IF_ERROR(
+      check(driver_.copy_to_host(host.data(), from, host.size(), stream_), "cuMemcpyDtoHAsync"));
+  return wait("copy to the host");
+}
+
+Status DeviceStream::copy_to_device(DevicePointer to, std::span<const std::byte> host) const {
+  REGROUP_RETURN_IF_ERROR(
+      check(driver_.copy_to_device(to, host.data(), host.size(), stream_), "cuMemcpyHtoDAsync"));
+  return wait("copy to the device");
+}
+
+Status DeviceStream::wait(const char* what) const {
+  REGROUP_RETURN_IF_ERROR(check(driver_.event_record(event_, stream_), "cuEventRecord"));
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    const DriverResult result = driver_.event_query(event_);
+    if (result != DriverResult::kNotReady) return check(result, what);
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited > deadline_)
+      return base::deadline_exceeded(
+          fmt::format("GPU {}: {}: not done after {} s", device_, what,
+                      std::chrono::duration_cast<std::chrono::seconds>(waited).count()));
+    if (waited > kSpin) std::this_thread::sleep_for(kSleep);
+  }
+}
+
+}  // namespace regroup::elastic
