@@ -56,8 +56,9 @@ struct Kernel {
   std::size_t parameter_count;
 };
 
-template <auto kFunction, class... Parameters>
+template <auto Run, class... Parameters>
 struct KernelOf {
+  // NOLINTNEXTLINE(readability-identifier-naming,bugprone-sizeof-expression)
   static constexpr std::size_t kBytes[] = {sizeof(Parameters)..., 0};
 
   static void run(const Grid& grid, const void* const* parameters) {
@@ -65,24 +66,23 @@ struct KernelOf {
   }
 
  private:
-  template <std::size_t... kIndex>
-  static void call(const Grid& grid, const void* const* parameters,
-                   std::index_sequence<kIndex...>) {
-    kFunction(grid, *static_cast<const Parameters*>(parameters[kIndex])...);
+  template <std::size_t... Index>
+  static void call(const Grid& grid, const void* const* parameters, std::index_sequence<Index...>) {
+    Run(grid, *static_cast<const Parameters*>(parameters[Index])...);
   }
 };
 
 // The kernel `name` of `function(const Grid&, parameters...)`, whose parameters are passed by
 // value.
-template <auto kFunction, class... Parameters>
+template <auto Run, class... Parameters>
 constexpr Kernel kernel_of(const char* name, void (*)(const Grid&, Parameters...)) {
-  using Body = KernelOf<kFunction, Parameters...>;
+  using Body = KernelOf<Run, Parameters...>;
   return {name, Body::run, Body::kBytes, sizeof...(Parameters)};
 }
 
-template <auto kFunction>
+template <auto Run>
 constexpr Kernel kernel(const char* name) {
-  return kernel_of<kFunction>(name, kFunction);
+  return kernel_of<Run>(name, Run);
 }
 
 // The fake's functions that CUDA has not, by dlsym() of these names.
