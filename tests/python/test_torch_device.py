@@ -121,6 +121,45 @@ def test_a_gpu_is_asked_for_deterministic_kernels(monkeypatch):
         _torch_device.os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
+def test_a_copy_stands_in_the_current_stream_behind_the_one_before(monkeypatch):
+    done = []
+
+    class Target:
+        def copy_(self, source, non_blocking):
+            done.append(("copy", source, non_blocking))
+
+    class Event:
+        def record(self, stream):
+            done.append(("record", stream))
+
+    stream = SimpleNamespace(wait_event=lambda event: done.append(("wait", event)))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    gpu = _torch_device.Cuda(torch.device("cuda:0"))
+    first = gpu.begin_copy(Target(), "a")
+    gpu.begin_copy(Target(), "b", first)
+    recorded = ("record", stream)
+    assert done == [
+        ("copy", "a", True), recorded, ("wait", first), ("copy", "b", True), recorded,
+    ]  # fmt: skip
+
+
+def test_pinned_memory_is_not_filled(monkeypatch):
+    """torch fills new memory with NaN where deterministic algorithms are asked for."""
+    settings = torch.utils.deterministic
+    asked = []
+
+    def empty(elements, dtype, pin_memory):
+        asked.append((elements, dtype, pin_memory, settings.fill_uninitialized_memory))
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(torch, "empty", empty)
+    with pytest.raises(RuntimeError):
+        _torch_device.Cuda(torch.device("cuda:0")).pinned(3, torch.float32)
+    assert asked == [(3, torch.float32, True, False)]
+    assert settings.fill_uninitialized_memory
+
+
 def test_the_fingerprint_of_a_gpu_names_what_its_bits_depend_on(monkeypatch):
     gpu = SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
