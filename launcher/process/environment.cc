@@ -136,6 +136,7 @@ spec::Environment member_environment(spec::Environment base, const Place& place,
   if (!agent_socket.empty()) {
     base["REGROUP_AGENT"] = agent_socket;
     base["REGROUP_MEMBER"] = std::to_string(place.member);
+    base.emplace("CUBLAS_WORKSPACE_CONFIG", ":4096:8");  // else cuBLAS may choose by what is free
     return base;
   }
   base["OMPI_COMM_WORLD_RANK"] = rank;

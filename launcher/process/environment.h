@@ -52,11 +52,11 @@ struct Master {
 };
 
 // `base` plus RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-// OMP_NUM_THREADS
-// (`threads`) if it does not have them, REGROUP_JOB, and for an elastic job (`agent_socket` not
-// empty) REGROUP_AGENT and REGROUP_MEMBER. Members of a fixed-size job also get OMPI_COMM_WORLD_*
-// and OMPI_UNIVERSE_SIZE, which many scripts read. `base` has no variables of an outer launcher:
-// outer_place.h.
+// OMP_NUM_THREADS (`threads`) if it does not have them, REGROUP_JOB, and for an elastic job
+// (`agent_socket` not empty) REGROUP_AGENT and REGROUP_MEMBER, and CUBLAS_WORKSPACE_CONFIG if it
+// does not have it, so that a GPU repeats its results. Members of a fixed-size job also get
+// OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE, which many scripts read. `base` has no variables of an
+// outer launcher: outer_place.h.
 [[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
                                                    const std::string& job, const Master& master,
                                                    const std::string& agent_socket,

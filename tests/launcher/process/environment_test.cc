@@ -97,6 +97,17 @@ TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
   EXPECT_FALSE(elastic.contains("OMPI_COMM_WORLD_RANK"));  // its rank changes
 }
 
+// Members of an elastic job compute each other's shards, on whatever GPU they have.
+TEST(MemberEnvironment, LetsGpusRepeatTheirResultsInElasticJobsOnly) {
+  const std::string name = "CUBLAS_WORKSPACE_CONFIG";
+  const auto elastic = [](const spec::Environment& base) {
+    return member_environment(base, {9, 1, 2}, "job", {.port = 1}, "/s", 1);
+  };
+  EXPECT_EQ(elastic({}).at(name), ":4096:8");
+  EXPECT_EQ(elastic({{name, ":16:8"}}).at(name), ":16:8");
+  EXPECT_FALSE(member_environment({}, {9, 1, 2}, "job", {.port = 1}, "", 1).contains(name));
+}
+
 TEST(MemberEnvironment, KeepsVariablesThatTheUserHasSet) {
   const spec::Environment base{
       {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
