@@ -1,7 +1,8 @@
 // A libcuda.so.1 for machines without a GPU: every function of REGROUP_CUDA_FUNCTIONS over host
 // memory, loaded as the real library is (load_driver(path)). Device memory is memory of the host
 // at the same address, so that ThreadSanitizer sees who touches it; streams are threads; kernels
-// are functions of the host. Where CUDA's documentation leaves a choice, the stricter one is taken.
+// are functions of the host: the product's, store_word, store_time and what a test adds. Where
+// CUDA's documentation leaves a choice, the stricter one is taken.
 //
 // REGROUP_FAKE_CUDA: settings, separated by ';', read at cuInit():
 //   devices=N         number of devices, at most 16 (1)
@@ -54,6 +55,7 @@ struct Kernel {
   KernelBody run;
   const std::size_t* parameter_bytes;
   std::size_t parameter_count;
+  unsigned most_threads = 1024;  // of a block
 };
 
 template <auto Run, class... Parameters>

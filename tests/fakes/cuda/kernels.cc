@@ -8,6 +8,8 @@
 #include <deque>
 #include <string>
 
+#include "collective/cuda/host_kernels.h"
+#include "collective/cuda/kernel_list.h"
 #include "tests/fakes/cuda/exports.h"
 
 namespace regroup::fakes::cuda {
@@ -34,7 +36,20 @@ void store_time(const Grid&, DevicePointer at, std::uint64_t nanoseconds) {
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at)).store(time, std::memory_order_relaxed);
 }
 
-constexpr Kernel kBuiltIn[] = {kernel<store_word>("store_word"), kernel<store_time>("store_time")};
+template <class Arguments>
+constexpr std::size_t kBytesOf[] = {sizeof(Arguments)};
+
+// A kernel of the product, whose source is built for this processor, too.
+#define REGROUP_ROW(NAME, ARGUMENTS, ...)                                          \
+  {#NAME,                                                                          \
+   [](const Grid& grid, const void* const* parameters) {                           \
+     collective::cuda::find_host_kernel(#NAME)->run(parameters[0], grid.blocks[0], \
+                                                    grid.threads[0]);              \
+   },                                                                              \
+   kBytesOf<collective::cuda::ARGUMENTS>, 1, collective::cuda::kBlockThreads},
+constexpr Kernel kBuiltIn[] = {kernel<store_word>("store_word"), kernel<store_time>("store_time"),
+                               REGROUP_KERNELS_OF_CUDA(REGROUP_ROW)};
+#undef REGROUP_ROW
 
 struct Registry {
   Registry() {
@@ -65,8 +80,8 @@ const FunctionState* find_function(ModuleState& module, const char* name) {
   return nullptr;
 }
 
-bool fits(const Grid& grid, unsigned shared_bytes) {
-  constexpr unsigned kMostThreads = 1024, kMostShared = 48 << 10;
+bool fits(const Kernel& kernel, const Grid& grid, unsigned shared_bytes) {
+  constexpr unsigned kMostShared = 48 << 10;
   constexpr unsigned kMostBlocks[] = {0x7fffffff, 0xffff, 0xffff};
   constexpr unsigned kMostOfBlock[] = {1024, 1024, 64};
   std::uint64_t threads = 1;
@@ -75,7 +90,7 @@ bool fits(const Grid& grid, unsigned shared_bytes) {
     if (grid.threads[i] == 0 || grid.threads[i] > kMostOfBlock[i]) return false;
     threads *= grid.threads[i];
   }
-  return threads <= kMostThreads && shared_bytes <= kMostShared;
+  return threads <= kernel.most_threads && shared_bytes <= kMostShared;
 }
 
 Launch::Launch(const Kernel& kernel, const Grid& grid, void* const* parameters)

@@ -21,7 +21,7 @@ ModuleState* add_module(ContextState& context);
 const FunctionState* find_function(ModuleState& module, const char* name);
 
 // Whether an H100 would take the launch.
-[[nodiscard]] bool fits(const Grid& grid, unsigned shared_bytes);
+[[nodiscard]] bool fits(const Kernel& kernel, const Grid& grid, unsigned shared_bytes);
 
 // A kernel with copies of its parameters.
 class Launch {

@@ -373,7 +373,7 @@ DriverResult cuLaunchKernel(Function handle, unsigned blocks_x, unsigned blocks_
   if (extra != nullptr) return kNotSupported;
   const Grid grid{{blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}};
   const Kernel& kernel = *function->kernel;
-  if (!fits(grid, shared_bytes) || (parameters == nullptr && kernel.parameter_count != 0))
+  if (!fits(kernel, grid, shared_bytes) || (parameters == nullptr && kernel.parameter_count != 0))
     return kInvalidValue;
   if (submission.captured) return kSuccess;
   submit(submission, [launch = Launch(kernel, grid, parameters)] { launch.run(); });

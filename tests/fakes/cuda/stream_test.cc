@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "collective/cuda/tree_plan.h"
 #include "tests/fakes/cuda/fake.h"
 #include "tests/fakes/cuda/process.h"
 
@@ -267,6 +268,38 @@ TEST(FakeCudaStream, KernelsAreFunctionsOfTheHost) {
     EXPECT_EQ(launch(1, parameters, parameters), kNotSupported);
     function = nullptr;
     EXPECT_EQ(launch(1, parameters, nullptr), kInvalidHandle);
+  });
+}
+
+TEST(FakeCudaStream, TheProductsKernelsAreThere) {
+  in_process([] {
+    const Gpu gpu;
+    constexpr std::size_t kCount = 5;
+    const DevicePointer at = gpu.allocate(4 * 64);
+    const void* inputs[3];
+    for (int i = 0; i < 3; ++i) {
+      float values[kCount];
+      for (std::size_t k = 0; k < kCount; ++k) values[k] = float(100 * i + int(k));
+      EXPECT_EQ(gpu->copy_to_device(at + 64 * i, values, sizeof values, gpu.stream), kSuccess);
+      inputs[i] = reinterpret_cast<void*>(at + 64 * i);
+    }
+    const std::vector<proto::Interval> leaves{{0, 1}, {1, 2}, {2, 3}};
+    const auto plan = collective::cuda::TreePlan::compile(leaves, 3);
+    ASSERT_TRUE(plan.ok());
+    const auto launch_into = [&](DevicePointer result, unsigned threads) {
+      collective::cuda::TreeArguments arguments = plan->arguments_of(
+          0, {inputs, {}, reinterpret_cast<void*>(result), kCount}, collective::Op::kSum);
+      void* parameters[] = {&arguments};
+      return gpu->launch(gpu.function(plan->kernel_of(0, collective::Dtype::kFloat32)), 2, 1, 1,
+                         threads, 1, 1, 0, gpu.stream, parameters, nullptr);
+    };
+    EXPECT_EQ(launch_into(at + 192, 257), kInvalidValue);  // more than its launch bound
+    EXPECT_EQ(launch_into(at + 192, 256), kSuccess);
+    float sum[kCount] = {};
+    EXPECT_EQ(gpu->copy_to_host(sum, at + 192, sizeof sum, gpu.stream), kSuccess);
+    EXPECT_THAT(sum, ::testing::ElementsAre(300, 303, 306, 309, 312));
+    EXPECT_EQ(launch_into(at + 256, 32), kSuccess);  // past the end
+    EXPECT_EQ(gpu->stream_synchronize(gpu.stream), DriverResult::kIllegalAddress);
   });
 }
 
