@@ -70,16 +70,23 @@ Batch Sampler::batch_of(proto::Step step) const {
   return {epoch, begin, std::min(begin + options_.batch, options_.samples)};
 }
 
+Positions positions_of(const Batch& batch, std::uint32_t leaf, std::uint32_t shards) {
+  const std::uint64_t n = batch.end - batch.begin;
+  return {batch.begin + leaf * n / shards, batch.begin + (leaf + 1ULL) * n / shards};
+}
+
+std::uint64_t Sampler::sample_at(const Batch& batch, std::uint64_t position) const {
+  if (!options_.shuffle) return position;
+  return permuted(position, options_.samples, mix(seed_, batch.epoch, 0x5a3b1e));
+}
+
 std::vector<std::uint64_t> Sampler::samples_of(proto::Step step, std::uint32_t leaf) const {
   assert(leaf < options_.shards);
   const Batch batch = batch_of(step);
-  const std::uint64_t n = batch.end - batch.begin;
-  const std::uint64_t key = mix(seed_, batch.epoch, 0x5a3b1e);
+  const Positions positions = positions_of(batch, leaf, options_.shards);
   std::vector<std::uint64_t> samples;
-  for (std::uint64_t i = leaf * n / options_.shards; i < (leaf + 1ULL) * n / options_.shards; ++i) {
-    const std::uint64_t at = batch.begin + i;
-    samples.push_back(options_.shuffle ? permuted(at, options_.samples, key) : at);
-  }
+  for (std::uint64_t at = positions.begin; at < positions.end; ++at)
+    samples.push_back(sample_at(batch, at));
   return samples;
 }
 

@@ -19,6 +19,14 @@ struct Batch {
   std::uint64_t end = 0;
 };
 
+// The positions of shard `leaf` in the order of the batch's epoch: [floor(i n/V), floor((i+1) n/V))
+// of the batch of n samples.
+struct Positions {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+[[nodiscard]] Positions positions_of(const Batch& batch, std::uint32_t leaf, std::uint32_t shards);
+
 // All numbers at least 1.
 struct SamplerOptions {
   std::uint64_t samples = 1;   // of the data set
@@ -39,8 +47,9 @@ class Sampler {
   [[nodiscard]] std::uint64_t batch_number(proto::Step step) const;
   // Steps count from 1; only an epoch's last batch may be short.
   [[nodiscard]] Batch batch_of(proto::Step step) const;
-  // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n
-  // samples.
+  // The data set index at a position of the batch.
+  [[nodiscard]] std::uint64_t sample_at(const Batch& batch, std::uint64_t position) const;
+  // Data set indices of shard `leaf`.
   [[nodiscard]] std::vector<std::uint64_t> samples_of(proto::Step step, std::uint32_t leaf) const;
 
  private:
