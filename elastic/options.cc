@@ -89,6 +89,7 @@ base::Result<Environment> read_environment() {
   int check_state = 1;
   REGROUP_RETURN_IF_ERROR(parse("REGROUP_CHECK_STATE", 0, 1, &check_state));
   env.check_state = check_state != 0;
+  env.ledger = variable("REGROUP_LEDGER");
   return env;
 }
 

@@ -28,6 +28,7 @@ struct Environment {
   std::string resume_local;  // REGROUP_CHECKPOINT_LOCAL: folder where this host may have a copy
   // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared.
   bool check_state = true;
+  std::string ledger;  // REGROUP_LEDGER: folder of the ledger; empty: none is written
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();

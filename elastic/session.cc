@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 
+#include "elastic/ledger_marks.h"
 #include "elastic/session_impl.h"
 #include "elastic/state_donation.h"
 #include "proto/transfer_step.h"
@@ -57,7 +58,7 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 }  // namespace
 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-                    std::unique_ptr<DeviceStaging> device)
+                    std::unique_ptr<DeviceStaging> device, const std::string& ledger)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       self_(std::move(self)),
@@ -73,6 +74,17 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
                                                    .substeps = options_.substeps,
                                                    .shuffle = options_.shuffle,
                                                    .drop_last = options_.drop_last});
+  if (!ledger.empty())
+    ledger_.emplace(ledger, LedgerHeader{.job = checkpointing_.job,
+                                         .seed = self_->seed(),
+                                         .samples = options_.samples,
+                                         .batch = options_.batch,
+                                         .epochs = options_.epochs,
+                                         .shards = self_->shards(),
+                                         .substeps = options_.substeps,
+                                         .shuffle = options_.shuffle,
+                                         .drop_last = options_.drop_last,
+                                         .own_order = options_.own_order});
   self_->while_waiting(
       [this] {
         return has_state() &&
@@ -183,7 +195,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (auto caught_up = catch_up(); !caught_up.ok()) {
     return caught_up.status();
   } else if (*caught_up) {
-    loop_state_ = LoopState::kCommitted;
+    REGROUP_RETURN_IF_ERROR(set_committed());
     return std::optional(describe(applied_ + 1));
   }
   REGROUP_RETURN_IF_ERROR(donate_to_transfer(*self_, *options_.state, applied_));
@@ -204,11 +216,49 @@ std::optional<std::uint32_t> Session::Impl::next_leaf() const {
 
 Shard Session::Impl::make_shard(std::uint32_t leaf) {
   Shard shard = shard_of(applied_ + 1, leaf);
-  host_leaf_ = leaves_.acquire(leaf);
+  const std::span<std::byte> buffer = leaves_.acquire(leaf);
+  host_leaf_ = buffer.first(gradient_bytes());
+  marks_ = buffer.subspan(gradient_bytes());
   shard.gradient = device_ ? device_->leaf() : host_leaf_;
+  filling_leaf_ = leaf;
   filling_ = true;
   filled_ = false;
+  if (ledger_) (void)record_samples(shard.samples).ok();
   return shard;
+}
+
+Status Session::Impl::record_samples(std::span<const std::uint64_t> samples) {
+  if (!filling_ || filled_)  // fill_gradient() has added the marks to those of other leaves
+    return base::invalid_argument("record_samples() called while no shard is being computed");
+  if (ledger_)
+    write_marks(marks_, options_.dtype, applied_ + 1, filling_leaf_,
+                {.samples = samples.size(), .crc = samples_crc(samples)});
+  return {};
+}
+
+Status Session::Impl::set_committed() {
+  loop_state_ = LoopState::kCommitted;
+  if (!ledger_) return {};
+  keep_ledger_line(applied_ + 1, whole_sum());
+  return write_ledger(applied_ + 1);
+}
+
+void Session::Impl::keep_ledger_line(Step step, std::span<const std::byte> sum) {
+  StepMarks marks = read_marks(sum.subspan(gradient_bytes()), options_.dtype, self_->shards());
+  if (marks.step != step) return;
+  const StepInfo info = describe(step);
+  ledger_->keep({step, info.epoch, info.substep, info.samples, std::move(marks.leaves)});
+}
+
+// A member that joined after `last` does not know its line, but the arena may still hold the sum.
+Status Session::Impl::write_ledger(Step last) {
+  if (!ledger_) return {};
+  if (!in_world() || self_->rank() != 0 || learning_ || torn_) {
+    ledger_->close();
+    return {};
+  }
+  if (last > 0 && !ledger_->keeps(last)) keep_ledger_line(last, self_->arena().result(last));
+  return ledger_->write_through(last);
 }
 
 Shard Session::Impl::shard_of(Step step, std::uint32_t leaf) const {
@@ -249,7 +299,14 @@ Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
                       options_.elements, part.count, part.begin, end));
     end = part.begin + part.count;
   }
-  leaves_.fill(parts);
+  if (ledger_) {
+    const std::vector<std::byte> marks(marks_.begin(), marks_.end());
+    std::vector<GradientPart> all(parts.begin(), parts.end());
+    all.push_back({options_.elements, mark_elements(self_->shards()), marks.data(), 1});
+    leaves_.fill(all);
+  } else {
+    leaves_.fill(parts);
+  }
   filled_ = true;
   return {};
 }
@@ -281,7 +338,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       if (!leaf) {
         status = reduce_and_commit();
         if (!status.ok()) break;
-        loop_state_ = LoopState::kCommitted;
+        REGROUP_RETURN_IF_ERROR(set_committed());
         return std::optional<Shard>();
       }
       Shard shard = make_shard(*leaf);
@@ -292,8 +349,8 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
     if (status.code() != Code::kRevoked) return status;
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
     if (joined == Participant::Joined::kOpenIsCommitted) {
-      loop_state_ = LoopState::kCommitted;
       observe(StepEvent::kCommitted);
+      REGROUP_RETURN_IF_ERROR(set_committed());
       return std::optional<Shard>();
     }
     owners_ = proto::owners_of(world(), applied_ + 1);
@@ -323,6 +380,8 @@ Status Session::Impl::reduce_and_commit() {
     std::iota(ranks.begin(), ranks.end(), 0);
     REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.step_communicator(), ranks, deadline));
   }
+  // The ledger has the line of every step before this one: docs/design/ledger.md.
+  REGROUP_RETURN_IF_ERROR(write_ledger(applied_));
   // After this barrier every host has the whole result, so any member may commit. If a revoke comes
   // between barrier and commit(), the resume position of the next World decides.
   REGROUP_RETURN_IF_ERROR(vote(deadline));
@@ -371,11 +430,14 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
 Result<std::span<const std::byte>> Session::Impl::commit() {
   if (loop_state_ != LoopState::kCommitted)
     return base::invalid_argument("commit() called before next_shard() returned no shard");
-  shmem::Arena& arena = self_->arena();
-  const std::span<const std::byte> sum =
-      learning_ ? arena.kept_result(applied_ + 1) : arena.result(applied_ + 1);
+  const std::span<const std::byte> sum = whole_sum().first(gradient_bytes());
   if (device_) return device_->copy_sum(sum);
   return sum;
+}
+
+std::span<const std::byte> Session::Impl::whole_sum() const {
+  const shmem::Arena& arena = self_->arena();
+  return learning_ ? arena.kept_result(applied_ + 1) : arena.result(applied_ + 1);
 }
 
 Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
@@ -472,6 +534,10 @@ Status Session::leave_loop() {
 Status Session::finish() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("finish"));
   return impl_->finish();
+}
+Status Session::record_samples(std::span<const std::uint64_t> samples) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("record_samples"));
+  return impl_->record_samples(samples);
 }
 std::vector<Shard> Session::planned_shards(proto::Step step) const {
   return impl_->planned_shards(step);

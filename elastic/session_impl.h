@@ -15,6 +15,7 @@
 #include "elastic/device_staging.h"
 #include "elastic/final_save.h"
 #include "elastic/leaves.h"
+#include "elastic/ledger.h"
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
 #include "elastic/state_check.h"
@@ -25,9 +26,10 @@ namespace regroup::elastic {
 
 class Session::Impl {
  public:
-  // `device`: null if gradients and sums are in memory of the host.
+  // `device`: null if gradients and sums are in memory of the host. `ledger`: the folder of the
+  // ledger; empty: none.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-       std::unique_ptr<DeviceStaging> device);
+       std::unique_ptr<DeviceStaging> device, const std::string& ledger);
 
   // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is
   // detected, so only it may store results.
@@ -36,6 +38,7 @@ class Session::Impl {
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
   [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
+  [[nodiscard]] base::Status record_samples(std::span<const std::uint64_t> samples);
   [[nodiscard]] std::vector<Shard> planned_shards(proto::Step step) const;
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
@@ -111,6 +114,15 @@ class Session::Impl {
   // Completes and seals the leaf that was handed out last, if there is one.
   [[nodiscard]] base::Status seal_filled();
   void seal();  // the buffer of the leaf, which is complete
+  // The step after applied_ is committed: its sum is what commit() returns.
+  [[nodiscard]] base::Status set_committed();
+  [[nodiscard]] std::span<const std::byte> whole_sum() const;  // of that step, with the marks
+  // If this member is rank 0 and has the state of `last`, writes the ledger up to that step.
+  [[nodiscard]] base::Status write_ledger(Step last);
+  void keep_ledger_line(Step step, std::span<const std::byte> sum);
+  [[nodiscard]] std::size_t gradient_bytes() const {  // without the marks of a ledger
+    return options_.elements * collective::size_of(options_.dtype);
+  }
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);
   }
@@ -136,7 +148,8 @@ class Session::Impl {
   std::optional<Sampler> sampler_;
   Leaves leaves_;
   const std::unique_ptr<DeviceStaging> device_;
-  std::span<std::byte> host_leaf_;  // the buffer in the arena of the leaf that is being filled
+  std::span<std::byte> host_leaf_;  // in the arena, the gradient of the leaf that is being filled
+  std::optional<Ledger> ledger_;
   DataPlane data_plane_;
   // For each leaf of the open step, the slot that holds or computes it. A dead member's slot if
   // that member had sealed the leaf.
@@ -149,6 +162,8 @@ class Session::Impl {
   bool loop_left_ = false;               // leave_loop() was called
   bool filling_ = false;                 // the caller fills a leaf
   bool filled_ = false;                  // fill_gradient() has
+  std::uint32_t filling_leaf_ = 0;       // that leaf
+  std::span<std::byte> marks_;           // of that leaf, for the ledger
   Step applied_ = 0;                     // last step applied to the caller's state
   Step begun_ = 0;                       // applied_ when this member entered its first World
   unsigned sections_ = 0;                // number of sections committed after applied_

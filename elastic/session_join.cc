@@ -11,6 +11,7 @@
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
+#include "elastic/ledger_marks.h"
 #include "elastic/options.h"
 #include "elastic/session_impl.h"
 #include "elastic/state_donation.h"
@@ -111,9 +112,29 @@ void Session::Impl::refuse_result() {
   torn_ = true;
 }
 
+namespace {
+
+// Reports a checkpoint that cannot be loaded, without which no member has the state, or a ledger of
+// another run. Not if the caller's load() threw, which the caller reports.
+void tell_agent(const Status& failed, const std::string& what) {
+  if (failed.code() == Code::kInternal) return;
+  const bool other = failed.code() == Code::kInvalidArgument;  // every member finds it so
+  (void)report_failure({.kind = other ? "refused " + what : proto::kUnreadableKind,
+                        .message = failed.message(),
+                        .final = other});
+}
+
+}  // namespace
+
 Status Session::Impl::enter_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
   REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
+  // Before another member can have the state of a step whose line is missing.
+  if (!self_->own_member().needs_state && !self_->own_member().replays) {
+    const Status written = write_ledger(world().resume.step());
+    if (!written.ok()) tell_agent(written, "ledger");
+    REGROUP_RETURN_IF_ERROR(written);
+  }
   if (!has_joining_members(world()) || self_->own_member().replays) return {};
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   if (!self_->own_member().needs_state) {
@@ -128,21 +149,6 @@ Status Session::Impl::enter_world() {
   return {};
 }
 
-namespace {
-
-// Reports a checkpoint that cannot be loaded, without which no member has the state. Not if it is
-// of another training, which every member finds, or if the caller's load() threw, which the caller
-// reports.
-void tell_agent(const Status& failed) {
-  if (failed.code() == Code::kInternal) return;
-  const bool other = failed.code() == Code::kInvalidArgument;
-  (void)report_failure({.kind = other ? "refused checkpoint" : proto::kUnreadableKind,
-                        .message = failed.message(),
-                        .final = other});
-}
-
-}  // namespace
-
 // The member that must have the state of the first World loads it; the others copy it as joining
 // members do.
 Status Session::Impl::resume_from_checkpoint() {
@@ -151,7 +157,7 @@ Status Session::Impl::resume_from_checkpoint() {
   if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty())
     return {};
   const Status loaded = load_checkpoint(*self_, *options_.state, step, checkpointing_);
-  if (!loaded.ok()) tell_agent(loaded);
+  if (!loaded.ok()) tell_agent(loaded, "checkpoint");
   REGROUP_RETURN_IF_ERROR(loaded);
   applied_ = step;
   return {};
@@ -205,6 +211,21 @@ proto::TrainingPlan plan_of(const Options& options) {
 
 }  // namespace
 
+namespace {
+
+// The elements of a leaf: the gradient and, with a ledger, its marks.
+Result<std::uint64_t> leaf_elements(const Options& options, const Environment& env) {
+  if (env.ledger.empty()) return options.elements;
+  if (env.alone)
+    return base::invalid_argument(
+        "ledger: each rank trains alone, and a ledger has the steps of one training");
+  const auto shards = Participant::expected_shards(env);
+  if (!shards.ok()) return Status(shards.status().code(), "ledger: " + shards.status().message());
+  return options.elements + mark_elements(*shards);
+}
+
+}  // namespace
+
 Result<std::uint32_t> Session::expected_shards() {
   REGROUP_ASSIGN_OR_RETURN(const auto env, read_environment());
   return Participant::expected_shards(env);
@@ -214,7 +235,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   REGROUP_RETURN_IF_ERROR(check(options));
   REGROUP_ASSIGN_OR_RETURN(auto env, read_environment());
   proto::Join declaration;
-  declaration.elements = options.elements;
+  REGROUP_ASSIGN_OR_RETURN(declaration.elements, leaf_elements(options, env));
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();
   // Members of one job must agree on the epochs, but a job that resumes may have more than its
@@ -243,8 +264,12 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   }
   REGROUP_ASSIGN_OR_RETURN(auto self,
                            Participant::connect(env, std::move(declaration), options.deadline));
-  auto impl =
-      std::make_unique<Impl>(options, std::move(self), std::move(checkpointing), std::move(device));
+  if (!env.ledger.empty() &&
+      self->arena().spec().elements != options.elements + mark_elements(self->shards()))
+    return base::internal_error(fmt::format(
+        "ledger: the job has {} shards, this member expected another number", self->shards()));
+  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
+                                     std::move(device), env.ledger);
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

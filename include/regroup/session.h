@@ -65,6 +65,8 @@ struct Options {
   std::uint32_t substeps = 1;
   bool shuffle = true;     // false: each epoch takes the samples in their order
   bool drop_last = false;  // an epoch leaves out a last batch that would be short
+  // The caller takes other samples than Shard::samples, and tells them with record_samples().
+  bool own_order = false;
   // Called by the training thread inside the session's calls, with the open step or the next one.
   // Must return quickly. May be empty.
   std::function<void(StepEvent, proto::Step)> observer;
@@ -172,6 +174,10 @@ class Session {
   // kInvalidArgument: gradients are on a device; no shard is to be filled, or it has been; the
   // parts overlap, do not ascend or end after Options::elements. Nothing has changed then.
   [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
+  // Reports which samples the caller takes for the shard that next_shard() returned last, if not
+  // Shard::samples: for the ledger (--ledger), which names them. Does nothing without a ledger.
+  // kInvalidArgument: no shard is being computed, or fill_gradient() has filled it.
+  [[nodiscard]] base::Status record_samples(std::span<const std::uint64_t> samples);
   // Returns the shards of `step` that this member is to compute if its World stays as it is, by
   // leaf and without their gradients, so that the caller can load data in advance. Of the open
   // step: those that are not sealed yet, which include the one that next_shard() returned last. A

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_",
                                                        "REGROUP_ROLE"};
-constexpr std::array<std::string_view, 11> kNames = {
-    "RANK",           "WORLD_SIZE",    "LOCAL_RANK",        "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",    "MASTER_PORT",   "REGROUP_JOB",       "REGROUP_AGENT",
-    "REGROUP_MEMBER", "REGROUP_WORLD", "REGROUP_RANK_EXITS"};
+constexpr std::array<std::string_view, 12> kNames = {
+    "RANK",           "WORLD_SIZE",    "LOCAL_RANK",         "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",    "MASTER_PORT",   "REGROUP_JOB",        "REGROUP_AGENT",
+    "REGROUP_MEMBER", "REGROUP_WORLD", "REGROUP_RANK_EXITS", "REGROUP_LEDGER"};
 
 bool tells_place(std::string_view name) {
   if (name.starts_with("PMIX_MCA_")) return false;

@@ -5,13 +5,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "elastic/ledger_format.h"
 #include "elastic/options.h"
+#include "elastic/sampler.h"
 
 namespace regroup::elastic {
 namespace {
@@ -239,6 +245,67 @@ TEST_F(SessionTest, SubstepsTakeTheSameBatchAndSeeds) {
   EXPECT_EQ(steps, 12U);  // of two epochs of three batches
   EXPECT_NE(seeds[2], seeds[1]);
   EXPECT_TRUE((*session)->finish().ok());
+}
+
+// The lines of a ledger in `folder`, without the header.
+std::vector<LedgerLine> ledger_in(const std::string& folder) {
+  std::ifstream file(folder + "/" + kLedgerFile);
+  std::vector<LedgerLine> lines;
+  std::string text;
+  std::getline(file, text);
+  EXPECT_TRUE(parse_ledger_header(text).ok()) << text;
+  while (std::getline(file, text)) {
+    auto line = parse_ledger_line(text);
+    EXPECT_TRUE(line.ok()) << text;
+    if (line.ok()) lines.push_back(std::move(*line));
+  }
+  return lines;
+}
+
+TEST_F(SessionTest, TheLedgerNamesTheSamplesThatTheCallerTook) {
+  std::string folder = "/tmp/session_ledger_XXXXXX";
+  ::setenv("REGROUP_LEDGER", ::mkdtemp(folder.data()), 1);
+  const std::vector<std::uint64_t> own{7, 7, 1};
+  {
+    auto session = Session::join(options_);
+    ASSERT_TRUE(session.ok()) << session.status().to_string();
+    EXPECT_EQ((*session)->record_samples(own).code(), base::Code::kInvalidArgument);
+    for (auto step = (*session)->next_step(); step.ok() && *step; step = (*session)->next_step()) {
+      for (auto shard = (*session)->next_shard(); *shard; shard = (*session)->next_shard()) {
+        EXPECT_EQ((**shard).gradient.size(), weights_.size() * sizeof(float));
+        std::ranges::fill((**shard).gradient, std::byte{});
+        if ((**step).step != 2 || (**shard).leaf != 1) continue;
+        EXPECT_TRUE((*session)->record_samples(own).ok());
+      }
+      EXPECT_EQ(ledger_in(folder).size(), (**step).step) << "before the sum is applied";
+      EXPECT_EQ((*session)->commit()->size(), weights_.size() * sizeof(float));
+    }
+    EXPECT_TRUE((*session)->finish().ok());
+  }
+  ::unsetenv("REGROUP_LEDGER");
+  const auto lines = ledger_in(folder);
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(lines.size(), 6U);
+  const Sampler sampler(0, {.samples = 10, .batch = 4, .shards = 4});
+  for (const LedgerLine& line : lines) {
+    EXPECT_EQ(line.epoch, (line.step - 1) / 3);
+    EXPECT_EQ(line.samples, line.step % 3 == 0 ? 2U : 4U);
+    for (std::uint32_t leaf = 0; leaf < 4; ++leaf) {
+      auto samples = sampler.samples_of(line.step, leaf);
+      if (line.step == 2 && leaf == 1) samples = own;
+      EXPECT_EQ(line.leaves.at(leaf),
+                (LeafRecord{.samples = samples.size(), .crc = samples_crc(samples)}));
+    }
+  }
+}
+
+TEST_F(SessionTest, ARankThatTrainsAloneHasNoLedger) {
+  ::setenv("REGROUP_LEDGER", "/nonexistent", 1);
+  ::setenv("REGROUP_WORLD", "alone", 1);
+  EXPECT_EQ(Session::join(options_).status().message(),
+            "ledger: each rank trains alone, and a ledger has the steps of one training");
+  ::unsetenv("REGROUP_WORLD");
+  ::unsetenv("REGROUP_LEDGER");
 }
 
 TEST_F(SessionTest, KnowsTheNumberOfShardsBeforeItJoins) {
