@@ -37,9 +37,10 @@ constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
 
 // Verbs whose words are read elsewhere.
 constexpr std::pair<std::string_view, Verb> kOthers[] = {
-    {"bench", Verb::kBench}, {"checkpoint", Verb::kCheckpoint}, {"place", Verb::kPlace},
-    {"topo", Verb::kTopo},   {"allocation", Verb::kAllocation}, {"doctor", Verb::kDoctor},
-    {"join", Verb::kJoin}};
+    {"bench", Verb::kBench},   {"checkpoint", Verb::kCheckpoint},
+    {"ledger", Verb::kLedger}, {"place", Verb::kPlace},
+    {"topo", Verb::kTopo},     {"allocation", Verb::kAllocation},
+    {"doctor", Verb::kDoctor}, {"join", Verb::kJoin}};
 
 Status unknown_option_of(const Control& control, const std::string& arg) {
   const std::string near = base::nearest(arg.substr(arg.find_first_not_of('-')), control.options());

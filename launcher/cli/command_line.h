@@ -23,6 +23,7 @@ enum class Verb : std::uint8_t {
   kTop,
   kBench,
   kCheckpoint,
+  kLedger,
   kPlace,
   kTopo,
   kAllocation,

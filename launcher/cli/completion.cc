@@ -84,8 +84,8 @@ std::string bash_completion() {
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W '{}' -- \"$word\"))\n"
       "  elif ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint doctor join status top resize "
-      "notice kill-member topo "
+      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint doctor join ledger status top "
+      "resize notice kill-member topo "
       "help' -- "
       "\"$word\") "
       "$(compgen -c "
@@ -112,8 +112,8 @@ std::string zsh_completion() {
     }
   }
   return out +
-         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint doctor join status "
-         "top resize notice kill-member topo "
+         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint doctor join ledger "
+         "status top resize notice kill-member topo "
          "help)\" "
          "\"commands:program:_command_names -e\"' \\\n  '*::arguments:_normal'\n";
 }

@@ -110,6 +110,7 @@ constexpr Command kCommands[] = {
     {"allocation", "", "show what the allocator granted", ""},
     {"doctor", "", "examine this machine and its Python packages", ""},
     {"checkpoint", "VERB ...", "list, verify, compare and export checkpoints", ""},
+    {"ledger", "verify DIR", "check which samples the steps of a job used", ""},
     {"bench", "OPERATION", "measure collectives, under regroup -np N", ""},
     {"place", "", "show where ranks would run, and why", ""},
     {"topo", "", "show a machine's topology, text or picture", ""}};

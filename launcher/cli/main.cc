@@ -69,6 +69,8 @@ int main(int argc, char** argv) {
       return regroup::cli::run_bench(*command);
     case regroup::cli::Verb::kCheckpoint:
       return regroup::cli::become_helper("checkpoint", command->words, command->environment);
+    case regroup::cli::Verb::kLedger:
+      return regroup::cli::become_helper("ledger", command->words, command->environment);
     case regroup::cli::Verb::kPlace:
       return regroup::cli::run_place(command->words);
     case regroup::cli::Verb::kTop:

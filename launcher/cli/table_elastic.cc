@@ -1,6 +1,9 @@
 // What only an elastic job (-np MIN:MAX) has, and roles with the limits of their members.
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
@@ -41,6 +44,17 @@ Status set_policy(OptionsBuilder& builder, const ParsedArgument& argument) {
   Status status = base::parse_word(argument.name, argument.value(), "restart", "end", restart);
   builder.out.restart_policy = restart ? spec::RestartPolicy::kRestart : spec::RestartPolicy::kEnd;
   return status;
+}
+
+// The members write it (elastic/ledger.h). They may have another working directory.
+Status set_ledger(OptionsBuilder& builder, const ParsedArgument& argument) {
+  if (argument.value().empty())
+    return base::bad_value(argument.name, argument.value(), "expected a directory");
+  std::error_code error;
+  const auto path = std::filesystem::absolute(argument.value(), error).lexically_normal().string();
+  if (error) return base::bad_value(argument.name, argument.value(), error.message());
+  builder.changes.push_back({EnvironmentChange::Kind::kSet, "REGROUP_LEDGER", path, ""});
+  return {};
 }
 
 Status set_on_hang(OptionsBuilder& builder, const ParsedArgument& argument) {
@@ -148,6 +162,11 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) {
          return base::parse_count(g.name, g.value(), d.out.checkpoint.keep_every);
        }},
+      {{"ledger"},
+       "DIR",
+       "write to DIR/ledger.jsonl which samples each step used; regroup ledger verify DIR checks "
+       "it",
+       set_ledger},
       {{"min-members-timeout"},
        "SECONDS",
        "end the job after this time with fewer than MIN members (default: 60)",

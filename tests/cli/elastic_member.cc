@@ -7,12 +7,14 @@
 // region after LAST_STEP and goes on ("regions": after every step, without a word), but at each
 // PLACE says "PLACE ID" (ID: its REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there:
 // "body" within the region, before its vote, "finish" before finish(), "end" behind it; "leaf" in
-// the midst of each, without a word; "loss": it records 1/S as the loss of step S. Prints "step S
-// size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the
-// end. Once there is the file XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what
-// it waited for need not wait for the rest of the training.
+// the midst of each, without a word; "loss": it records 1/S as the loss of step S;
+// "die=EVENT@STEP": rank 0 kills itself there, the first one that comes to it. Prints "step S size
+// N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the end.
+// Once there is the file XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what it
+// waited for need not wait for the rest of the training.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -90,6 +92,16 @@ class Gates {
   std::string folder_;
 };
 
+// FAULT "die=EVENT@STEP".
+void die_at(const std::string& fault, regroup::elastic::Session* session,
+            regroup::elastic::StepEvent event, std::uint64_t step) {
+  const std::string here = "die=" + std::string(name_of(event)) + "@" + std::to_string(step);
+  if (session == nullptr || session->world().rank != 0 || fault != here) return;
+  // Fails if another member was here before.
+  if (std::filesystem::create_directory(std::string(std::getenv("XDG_RUNTIME_DIR")) + "/died"))
+    std::raise(SIGKILL);
+}
+
 // The work of a leaf.
 void compute_for(std::chrono::milliseconds time) {
   static const char* const kFolder = std::getenv("XDG_RUNTIME_DIR");
@@ -142,7 +154,12 @@ int main(int argc, char** argv) {
   options.samples = steps * kBatch;
   options.batch = kBatch;
   options.epochs = 1;
+  regroup::elastic::Session* joined = nullptr;
+  options.observer = [&](regroup::elastic::StepEvent event, std::uint64_t step) {
+    die_at(fault, joined, event, step);
+  };
   auto session = must(regroup::elastic::Session::join(options));
+  joined = session.get();
   while (const auto step = must(session->next_step())) {
     while (const auto shard = must(session->next_shard())) {
       compute_for(compute);

@@ -34,7 +34,7 @@ SCHEMAS = {
 }
 COMMANDS = (
     "status", "top", "resize", "notice", "kill-member", "join", "allocation", "doctor",
-    "checkpoint", "bench", "place", "topo",
+    "checkpoint", "ledger", "bench", "place", "topo",
 )  # fmt: skip
 MODULES = (
     "session",
