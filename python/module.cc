@@ -37,7 +37,7 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
                const std::string& dtype, std::string model, std::string fingerprint,
                std::uint64_t samples, std::uint64_t batch, std::uint64_t epochs,
                std::uint64_t deadline, nb::object observer, std::uint32_t substeps, bool shuffle,
-               bool drop_last) {
+               bool drop_last, bool own_order) {
   elastic::Options options;
   options.elements = elements;
   options.dtype = gradient_type(dtype);
@@ -49,6 +49,7 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
   options.substeps = substeps;
   options.shuffle = shuffle;
   options.drop_last = drop_last;
+  options.own_order = own_order;
   options.deadline = std::chrono::seconds(deadline);
   new (self) PythonSession(std::move(options), std::move(state), std::move(observer));
 }
@@ -88,11 +89,12 @@ void bind_session(nb::module_& module) {
       .def("__init__", &construct, nb::kw_only(), "state"_a, "elements"_a, "dtype"_a = "float32",
            "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
            "deadline"_a = 600, "observer"_a = nb::none(), "substeps"_a = 1, "shuffle"_a = true,
-           "drop_last"_a = false)
+           "drop_last"_a = false, "own_order"_a = false)
       .def("next_step", &PythonSession::next_step)
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("fill_gradient", &PythonSession::fill_gradient, "parts"_a)
+      .def("record_samples", &PythonSession::record_samples, "samples"_a)
       .def("planned_shards", &PythonSession::planned_shards, "step"_a)
       .def("shard_of", &PythonSession::shard_of, "step"_a, "leaf"_a)
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })

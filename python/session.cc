@@ -173,6 +173,11 @@ void PythonSession::fill_gradient(const std::vector<Part>& parts) {
   check(blocking([&] { return session_->fill_gradient(own); }));
 }
 
+void PythonSession::record_samples(const std::vector<std::uint64_t>& samples) {
+  const Entered entered(this);
+  check(session_->record_samples(samples));
+}
+
 std::vector<PythonSession::Planned> PythonSession::planned_shards(proto::Step step) {
   check_thread();
   std::vector<Planned> out;

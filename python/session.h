@@ -71,6 +71,7 @@ class PythonSession {
   // First element, number of elements, address (0: zeros), weight.
   using Part = std::tuple<std::uint64_t, std::uint64_t, std::uintptr_t, double>;
   void fill_gradient(const std::vector<Part>& parts);
+  void record_samples(const std::vector<std::uint64_t>& samples);
   [[nodiscard]] nb::object commit(nb::handle self);
   void commit_into(nb::handle object);
   // Returns tuples (name, first byte, memory).

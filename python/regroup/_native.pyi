@@ -112,6 +112,7 @@ class Session:
         substeps: int = 1,
         shuffle: bool = True,
         drop_last: bool = False,
+        own_order: bool = False,
     ) -> None: ...
     def next_step(self) -> StepInfo | None: ...
     def next_shard(self) -> Shard | None: ...
@@ -119,6 +120,9 @@ class Session:
         """Fills the gradient of the shard that next_shard() returned last. parts: first element,
         number of elements, address of as many contiguous values of the session's dtype (0: zeros),
         which are multiplied by weight. Ascending; elements of no part are 0."""
+    def record_samples(self, samples: Sequence[int]) -> None:
+        """Tells the ledger which samples the shard has that next_shard() returned last, if not its
+        own."""
     def planned_shards(self, step: int) -> list[tuple[int, int, list[int]]]:
         """Leaf, seed and samples of each shard of `step` that this member is to compute if its
         world stays as it is."""

@@ -16,6 +16,7 @@ import importlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
+import operator
 import os
 import pickle
 import random
@@ -23,6 +24,7 @@ import signal
 import sys
 import traceback
 import warnings
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -99,6 +101,11 @@ class Order:
         self._sampler, self._samples = sampler, samples
         self._seed, self._steps = seed, steps
         self._lists: dict[int, list[Any]] = {}
+
+    @property
+    def is_own(self) -> bool:
+        """The script's, not the job's."""
+        return self._sampler is not None
 
     def indices(self, step: int, positions: list[int]) -> list[Any]:
         if self._sampler is None:
@@ -186,6 +193,8 @@ class Loader:
     def batch_of(self, step: int, shard: _native.Shard) -> Any:
         """Returns the batch of a shard, with the generators seeded for what computes it."""
         key = self._key(step, shard.leaf, shard.seed, shard.samples)
+        if self._order.is_own:
+            self._native.record_samples(_numbers(key[3]))
         batch = self._from_workers(key) if self._workers else self._source.fetch(key)
         seed_all(_native.mix(shard.seed, _COMPUTE))
         return batch
@@ -358,6 +367,17 @@ def _end_of(status: int) -> str:
 def _list(samples: Sequence[int]) -> str:
     more = f" and {len(samples) - _MOST} more" if len(samples) > _MOST else ""
     return ", ".join(map(str, samples[:_MOST])) + more
+
+
+def _numbers(indices: list[Any]) -> list[int]:
+    """What a ledger tells of indices: of those that are not whole numbers, a checksum."""
+    found = []
+    for index in indices:
+        try:
+            found.append(operator.index(index) % (1 << 64))
+        except TypeError:
+            found.append(zlib.crc32(repr(index).encode()))
+    return found
 
 
 def _unchanged(batch: Any) -> Any:

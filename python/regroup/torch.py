@@ -156,6 +156,7 @@ def join(
         batch=epoch.batch_size,
         shuffle=epoch.shuffle,
         drop_last=epoch.drop_last,
+        own_order=epoch.sampler is not None,
         epochs=epochs,
         deadline=deadline,
         observer=observer,

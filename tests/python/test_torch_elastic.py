@@ -24,6 +24,16 @@ def has_argument(process: pathlib.Path, folder: pathlib.Path) -> bool:
         return False
 
 
+def ledger_in(folder: pathlib.Path) -> list[str]:
+    """Its lines, without the header, which has the job."""
+    verify = subprocess.run(
+        ["regroup", "ledger", "verify", folder], capture_output=True, text=True, timeout=60
+    )
+    assert verify.returncode == 0, verify.stdout + verify.stderr
+    assert [path.name for path in folder.iterdir()] == ["ledger.jsonl"]
+    return (folder / "ledger.jsonl").read_text().splitlines()[1:]
+
+
 class Outcome:
     def __init__(self, done: subprocess.CompletedProcess, folder: pathlib.Path):
         self.status, self.text = done.returncode, done.stdout
@@ -42,6 +52,7 @@ class Outcome:
         lines = log.read_text().splitlines() if log.exists() else []
         assert not log.with_name("metrics.jsonl.1").exists()  # no member found another run's
         self.rows = [json.loads(line) for line in lines]
+        self.ledger = ledger_in(folder / "ledger") if self.status == 0 else []
 
     @property
     def fetched(self) -> collections.Counter:
@@ -59,7 +70,7 @@ def train(tmp_path, monkeypatch):
     def run(members: int, *faults: str, options: tuple[str, ...] = ()) -> Outcome:
         folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path))
         launcher = f"regroup --oversubscribe --replace never --seed 3 --shards {SHARDS} -np 1:4"
-        launcher += f" --initial-size {members}"
+        launcher += f" --initial-size {members} --ledger {folder}/ledger"
         command = [*launcher.split(), *options, sys.executable, str(MEMBER), str(folder), *faults]
         done = subprocess.run(
             command,
@@ -91,6 +102,7 @@ def undisturbed_loader(tmp_path_factory):
 def alone(folder: pathlib.Path, *faults: str) -> Outcome:
     """A world of one, without a launcher."""
     environment = os.environ | {"REGROUP_SHARDS": str(SHARDS), "REGROUP_SEED": "3"}
+    environment["REGROUP_LEDGER"] = str(folder / "ledger")
     environment.pop("REGROUP_AGENT", None)
     done = subprocess.run(
         [sys.executable, str(MEMBER), str(folder), *faults],
@@ -109,6 +121,7 @@ def assert_equal(outcome: Outcome, undisturbed: Outcome, members: int) -> None:
     assert outcome.members == members, outcome.text
     assert outcome.digests == undisturbed.digests, outcome.text
     assert set(outcome.fetched) == set(undisturbed.fetched)  # each sample in its step
+    assert outcome.ledger == undisturbed.ledger
     if outcome.generation == 1:
         assert outcome.losses == undisturbed.losses
         assert set(outcome.fetched.values()) == {1}
@@ -225,14 +238,18 @@ def test_a_data_loader_gives_equal_weights_whatever_happens(
     assert outcome.status == 0, outcome.text
     assert (outcome.members, outcome.generation) == (left, generation), outcome.text
     assert outcome.digests == undisturbed_loader.digests != undisturbed.digests, outcome.text
+    assert outcome.ledger == undisturbed_loader.ledger == undisturbed.ledger
     assert outcome.left == []
 
 
-def test_a_sampler_of_the_scripts_own_gives_equal_weights_whatever_happens(train, tmp_path):
+def test_a_sampler_of_the_scripts_own_gives_equal_weights_whatever_happens(
+    train, undisturbed, tmp_path
+):
     one = alone(tmp_path, "loader=0,1")
     outcome = train(3, "loader=0,1", "kill=1,7", "leave=2,12", "grow=15,2")
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger != undisturbed.ledger  # the indices that it gave
 
 
 def test_all_that_join_takes_survives_a_kill_a_leave_and_a_join(train, tmp_path):
@@ -269,6 +286,7 @@ def test_a_prepared_loop_gives_equal_weights_whatever_happens(
     assert outcome.status == 0, outcome.text
     assert (outcome.members, outcome.generation) == (left, generation), outcome.text
     assert outcome.digests == undisturbed_prepared.digests
+    assert outcome.ledger == undisturbed_prepared.ledger
     assert outcome.left == []
 
 
@@ -280,6 +298,7 @@ def test_a_member_that_catches_up_runs_a_prepared_loop_too(train, tmp_path, monk
     outcome = train(1, "prepare=0,5", "epochs=40", "learner=8", options=options)
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger
     assert "member 0: 0 stand-ins\n" in outcome.text
     assert re.search(r"member 1: [1-9]\d* stand-ins\n", outcome.text), outcome.text
 
@@ -292,6 +311,7 @@ def test_a_member_without_a_shard_runs_a_prepared_loop_too(train, tmp_path, monk
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert re.search(r": [1-9]\d* stand-ins\n", outcome.text), outcome.text
     assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger
     for epoch in range(EPOCHS):
         assert outcome.text.count(f": epoch {epoch} over") >= 2
 
@@ -303,6 +323,7 @@ def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, wh
     outcome = train(3, what, "kill=0,7", "leave=2,12", "grow=15,2")
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger
     assert set(outcome.fetched) == set(one.fetched)
     if what == "optimizers=1":  # rank 0 changed
         rows, expected = outcome.rows, one.rows
