@@ -273,9 +273,15 @@ TEST_F(SessionTest, TheLedgerNamesTheSamplesThatTheCallerTook) {
     for (auto step = (*session)->next_step(); step.ok() && *step; step = (*session)->next_step()) {
       for (auto shard = (*session)->next_shard(); *shard; shard = (*session)->next_shard()) {
         EXPECT_EQ((**shard).gradient.size(), weights_.size() * sizeof(float));
-        std::ranges::fill((**shard).gradient, std::byte{});
-        if ((**step).step != 2 || (**shard).leaf != 1) continue;
-        EXPECT_TRUE((*session)->record_samples(own).ok());
+        if ((**step).step == 2 && (**shard).leaf == 1) {
+          ASSERT_TRUE((*session)->record_samples(own).ok());
+        }
+        if ((**step).step % 2 == 0) {  // which adds the leaves before it, with their marks
+          ASSERT_TRUE((*session)->fill_gradient({}).ok());
+          EXPECT_EQ((*session)->record_samples(own).code(), base::Code::kInvalidArgument);
+        } else {
+          std::ranges::fill((**shard).gradient, std::byte{});
+        }
       }
       EXPECT_EQ(ledger_in(folder).size(), (**step).step) << "before the sum is applied";
       EXPECT_EQ((*session)->commit()->size(), weights_.size() * sizeof(float));
