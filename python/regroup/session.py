@@ -116,13 +116,24 @@ def list_of_tensors(tensors: Iterable[tuple[str, str, Iterable[int]]]) -> str:
 class Shard:
     """One of the V parts of a step's batch, for this member to compute."""
 
-    def __init__(self, native: native.Shard):
+    _is_open = True  # it may still be filled
+
+    def __init__(self, session: native.Session, native: native.Shard):
         import numpy as np
 
+        self._session = session
         self.leaf: int = native.leaf
         self.samples: list[int] = native.samples  # indices into the data set
         self.seed: int = native.seed  # for every random number drawn while computing it
         self.gradient: np.ndarray = np.asarray(native.gradient)  # to be filled completely
+
+    def record_samples(self, samples: Iterable[int]) -> None:
+        """Reports the samples that this shard takes if they are not `samples`, for the ledger
+        (`regroup --ledger`). Call it in the loop's body. Does nothing without a ledger."""
+        if not self._is_open:
+            _arguments.refuse("record_samples", f"the loop has left shard {self.leaf}")
+        numbers = [_arguments.whole("record_samples", "samples", one) for one in samples]
+        self._session.record_samples(numbers)
 
 
 class Step:
@@ -143,7 +154,9 @@ class Step:
         """Yields the shards that this member is to compute, and more after a regroup. Waits for
         other members."""
         while (shard := leaving(self._native.next_shard)) is not None:
-            yield Shard(shard)
+            current = Shard(self._native, shard)
+            yield current
+            current._is_open = False
 
     @property
     def gradient(self) -> np.ndarray:

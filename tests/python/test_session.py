@@ -1,5 +1,6 @@
 """regroup.Session, the level without a framework, in a world of one."""
 
+import json
 import re
 import subprocess
 import sys
@@ -123,6 +124,28 @@ def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_ledger_names_what_a_shard_took(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROUP_SHARDS", "2")
+    monkeypatch.setenv("REGROUP_LEDGER", str(tmp_path))
+    weight = np.zeros(3, np.float32)
+    session = join(weight, batch=4)
+    for step in session:
+        for shard in step:
+            shard.gradient[:] = 1
+            if step.number == 1:
+                shard.record_samples(np.arange(10 * shard.leaf, 10 * shard.leaf + 2))
+        with pytest.raises(regroup.Refused, match="^record_samples: the loop has left shard 1$"):
+            shard.record_samples([1])
+        assert step.gradient.tolist() == [2, 2, 2]
+        if step.number == 2:
+            break
+    session.finish()
+    _, first, second = map(json.loads, (tmp_path / "ledger.jsonl").read_text().splitlines())
+    assert [count for count, _ in first["leaves"]] == [2, 2]
+    assert first["leaves"][0] != first["leaves"][1]
+    assert second["leaves"] == [[0, "00000000"]] * 2
+
+
 def test_an_observer_hears_each_moment_and_cannot_harm(capsys):
     heard = []
 

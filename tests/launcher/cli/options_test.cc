@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/nearest.h"
 #include "launcher/job/resolve.h"
 #include "launcher/job/start.h"
@@ -214,6 +216,22 @@ TEST(Options, BenchReadsItsOwnArguments) {
   EXPECT_EQ(command.verb, Verb::kBench);
   EXPECT_EQ(command.words, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
   EXPECT_EQ(parsed_line({"-np", "2", "bench"}).verb, Verb::kRun);
+}
+
+TEST(Options, ALedgerLiesWhereTheJobWasStarted) {
+  const auto ledger_of = [](const Words& words) -> std::string {
+    const spec::Environment environment = parsed(words).apps.at(0).environment;
+    const auto found = environment.find("REGROUP_LEDGER");
+    return found == environment.end() ? "none" : found->second;
+  };
+  EXPECT_EQ(ledger_of({"-np", "1:2", "p"}), "none");
+  EXPECT_EQ(ledger_of({"-np", "1:2", "--ledger", "/a/./b", "p"}), "/a/b");
+  EXPECT_EQ(ledger_of({"-np", "2", "--ledger=a", "p"}),
+            std::filesystem::current_path().string() + "/a");
+  EXPECT_EQ(why_refused({"--ledger", "", "p"}), "option --ledger: expected a directory");
+  EXPECT_EQ(job::unheeded_options(parsed({"-np", "2", "--ledger", "d", "-q", "p"})), "");
+  EXPECT_THAT(job::unheeded_options(parsed({"--role", "a=1", "--ledger", "d", "-q", "p"})),
+              testing::HasSubstr("--ledger: ignored"));
 }
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
