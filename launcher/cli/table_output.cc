@@ -141,14 +141,11 @@ std::vector<Spec> output_options() {
   using D = OptionsBuilder;
   using G = const ParsedArgument;
   constexpr auto kJob = Scope::kJob;
-  constexpr auto kYes = Common::kYes;
   return {
       {{"tag-output"},
        "",
        "prefix each line with [job,rank]<stream>:",
-       [](D& d, G&) { return d.out.output.tag = Tag::kJobRank, Status(); },
-       kJob,
-       kYes},
+       [](D& d, G&) { return d.out.output.tag = Tag::kJobRank, Status(); }},
       {{"prepend-rank", "l"},
        "",
        "prefix each line with [rank] (hydra)",
