@@ -35,7 +35,9 @@ def ledger_in(folder: pathlib.Path) -> list[str]:
 
 
 class Outcome:
-    def __init__(self, done: subprocess.CompletedProcess, folder: pathlib.Path):
+    def __init__(
+        self, done: subprocess.CompletedProcess, folder: pathlib.Path, *, ledger: bool = True
+    ):
         self.status, self.text = done.returncode, done.stdout
         found = re.findall(r"weights sha256 (\w+) size (\d+) generation (\d+)", done.stdout)
         self.digests = {digest for digest, _, _ in found}
@@ -52,7 +54,7 @@ class Outcome:
         lines = log.read_text().splitlines() if log.exists() else []
         assert not log.with_name("metrics.jsonl.1").exists()  # no member found another run's
         self.rows = [json.loads(line) for line in lines]
-        self.ledger = ledger_in(folder / "ledger") if self.status == 0 else []
+        self.ledger = ledger_in(folder / "ledger") if ledger and self.status == 0 else []
 
     @property
     def fetched(self) -> collections.Counter:
@@ -99,10 +101,11 @@ def undisturbed_loader(tmp_path_factory):
     return alone(tmp_path_factory.mktemp("loader"), "loader=0")
 
 
-def alone(folder: pathlib.Path, *faults: str) -> Outcome:
+def alone(folder: pathlib.Path, *faults: str, ledger: bool = True) -> Outcome:
     """A world of one, without a launcher."""
     environment = os.environ | {"REGROUP_SHARDS": str(SHARDS), "REGROUP_SEED": "3"}
-    environment["REGROUP_LEDGER"] = str(folder / "ledger")
+    if ledger:
+        environment["REGROUP_LEDGER"] = str(folder / "ledger")
     environment.pop("REGROUP_AGENT", None)
     done = subprocess.run(
         [sys.executable, str(MEMBER), str(folder), *faults],
@@ -111,7 +114,7 @@ def alone(folder: pathlib.Path, *faults: str) -> Outcome:
         timeout=300,
         env=environment,
     )
-    outcome = Outcome(done, folder)
+    outcome = Outcome(done, folder, ledger=ledger)
     assert outcome.status == 0 and len(outcome.digests) == 1, outcome.text
     return outcome
 
@@ -133,6 +136,11 @@ def test_alone_each_sample_is_fetched_once_per_epoch(undisturbed):
         ((step - 1) // steps, index) for step, index in undisturbed.fetched
     )
     assert epochs == {(epoch, index): 1 for epoch in range(EPOCHS) for index in range(SAMPLES)}
+
+
+def test_a_ledger_changes_no_bit_of_the_weights(undisturbed, tmp_path):
+    assert len(undisturbed.ledger) == -(-SAMPLES // BATCH) * EPOCHS
+    assert alone(tmp_path, ledger=False).digests == undisturbed.digests
     assert set(undisturbed.fetched.values()) == {1}
 
 
