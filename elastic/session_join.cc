@@ -209,10 +209,6 @@ proto::TrainingPlan plan_of(const Options& options) {
   return {options.samples - short_batch, options.batch, options.substeps, options.epochs};
 }
 
-}  // namespace
-
-namespace {
-
 // The elements of a leaf: the gradient and, with a ledger, its marks.
 Result<std::uint64_t> leaf_elements(const Options& options, const Environment& env) {
   if (env.ledger.empty()) return options.elements;

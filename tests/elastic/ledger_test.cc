@@ -94,7 +94,7 @@ TEST_F(LedgerTest, WritesALinePerStep) {
 
 TEST_F(LedgerTest, TheNextRank0WritesTheLineThatADeadOneDidNot) {
   run(3);
-  for (const proto::Step written : {3, 4}) {  // it died before its line of step 4, or behind it
+  for (const proto::Step written : {3, 4}) {  // it died before its line of step 4, or after it
     Ledger heir = ledger();
     commit(heir, 3, 4, /*writes=*/false);
     if (written == 4) append(text_of(line_of(4)));

@@ -81,10 +81,8 @@ void Verifier::check_order(Step step) {
   if (step == next_ + 1)
     differ(fmt::format("step {}: the line of step {} is missing", step, next_));
   if (step < next_)
-    return differ(
-        fmt::format("step {} comes after step {}: a line of it came before, or it is out "
-                    "of order",
-                    step, next_ - 1));
+    return differ(fmt::format("step {} comes after step {}: its line is doubled or out of order",
+                              step, next_ - 1));
   next_ = step + 1;
 }
 

@@ -159,8 +159,7 @@ TEST(VerifyLedger, NamesADoubledLine) {
     ASSERT_EQ(answer.count, 1U) << twice;
     EXPECT_EQ(
         answer.differences[0],
-        fmt::format("line {}: step {} comes after step {}: a line of it came before, or it is "
-                    "out of order",
+        fmt::format("line {}: step {} comes after step {}: its line is doubled or out of order",
                     twice + 2, twice, twice));
   }
 }
