@@ -88,6 +88,16 @@ def test_rank_0_dies_at_each_event_of_a_step(regroup, member, calm, tmp_path, ev
     assert_whole(tmp_path / "l", calm)
 
 
+def test_hosts_share_a_ledger_whose_writer_dies(regroup, member, calm, tmp_path):
+    hosts = ["--launcher", "fork", "-H", "a:2,b:2", "--replace", "never"]
+    job = start(regroup, tmp_path / "l", *hosts, member, STEPS, "20", size="4")
+    for victim, step in ((0, 5), (1, 20)):  # then rank 0 is on the other host
+        job.wait_out(f"^step {step} ")
+        os.kill(pid_of(job, victim), signal.SIGKILL)
+    assert_finished(job, 2, unsaid=2)
+    assert_whole(tmp_path / "l", calm)
+
+
 def test_all_but_a_new_member_die(regroup, member, calm, tmp_path):
     """The last one to join writes what it has not seen itself."""
     job = start(regroup, tmp_path / "l", "--learner-steps", "0", member, STEPS, "20", size="2")
