@@ -52,6 +52,17 @@ def test_kills_and_joins_change_no_bit_of_gradients_on_a_device(regroup, device_
     assert digests(job) == {alone(regroup, device_member, "host")}
 
 
+def test_a_ledger_has_no_place_on_the_device(regroup, device_member, tmp_path):
+    """Its marks are in the host's memory; the device has the gradient only."""
+    words = elastic("2:2", "--shards", "6", "--ledger", str(tmp_path), initial=2)
+    job = regroup.run(*words, device_member, "device", str(STEPS), "0", env=env())
+    assert job.wait() == 0, job.err
+    assert digests(job) == {alone(regroup, device_member, "host")}
+    verified = regroup.control("ledger", "verify", str(tmp_path))
+    assert verified.returncode == 0, verified.stdout
+    assert f"steps 1 to {STEPS}: {STEPS} lines" in verified.stdout
+
+
 def test_members_on_the_device_and_on_the_host_agree(regroup, device_member):
     """The place of the gradients is no part of what members must agree on."""
     words = elastic("2:2", "--shards", "6", initial=2)
