@@ -2,15 +2,11 @@
 #include "elastic/device_staging.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdint>
 
 namespace regroup::elastic {
 
 using base::Result;
 using collective::cuda::DevicePointer;
-using collective::cuda::DriverResult;
 
 namespace {
 
@@ -28,24 +24,17 @@ Result<std::unique_ptr<DeviceStaging>> DeviceStaging::open(std::unique_ptr<Devic
   return out;
 }
 
-// After an error of the device these calls fail too, and the end of the process frees everything.
+// After an error of the device these calls fail, and the end of the process frees everything.
 DeviceStaging::~DeviceStaging() {
+  if (!stream_->answers()) return;
   const collective::cuda::Driver& driver = stream_->driver();
   for (void* host : pinned_) (void)driver.host_unregister(host);
   if (leaf_ != 0) (void)driver.memory_free(leaf_);
   if (sum_ != 0) (void)driver.memory_free(sum_);
 }
 
-// Whole pages: a page that is pinned twice is refused.
 void DeviceStaging::pin(std::span<std::byte> host) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(host.data()) / page * page;
-  const auto end =
-      (reinterpret_cast<std::uintptr_t>(host.data() + host.size()) + page - 1) / page * page;
-  auto* const first = reinterpret_cast<void*>(begin);
-  if (stream_->driver().host_register(
-          first, end - begin, collective::cuda::kHostRegisterPortable) == DriverResult::kSuccess)
-    pinned_.push_back(first);
+  if (void* const pinned = stream_->pin(host); pinned != nullptr) pinned_.push_back(pinned);
 }
 
 std::span<std::byte> DeviceStaging::leaf() const { return {address_of(leaf_), bytes_}; }

@@ -2,8 +2,10 @@
 #include "elastic/device_stream.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 namespace regroup::elastic {
@@ -20,44 +22,63 @@ constexpr auto kSleep = std::chrono::microseconds(50);
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceStream>> DeviceStream::open(int device, void* stream,
+Result<std::unique_ptr<DeviceStream>> DeviceStream::open(std::optional<int> device, void* stream,
                                                          base::Duration deadline) {
   REGROUP_ASSIGN_OR_RETURN(const auto driver, collective::cuda::load_driver());
-  std::unique_ptr<DeviceStream> out(new DeviceStream(driver, device, stream, deadline));
-  REGROUP_RETURN_IF_ERROR(out->prepare());
+  std::unique_ptr<DeviceStream> out(new DeviceStream(driver, stream, deadline));
+  REGROUP_RETURN_IF_ERROR(out->prepare(device));
   return out;
 }
 
-// After an error of the device this call fails too, and the end of the process frees everything.
 DeviceStream::~DeviceStream() {
-  if (event_ != nullptr) (void)driver_.event_destroy(event_);
+  if (event_ != nullptr && answers_) (void)driver_.event_destroy(event_);
 }
 
 Status DeviceStream::check(DriverResult result, const std::string& call) const {
   return driver_.status(result, fmt::format("GPU {}: {}", device_, call));
 }
 
-Status DeviceStream::prepare() {
+Status DeviceStream::prepare(std::optional<int> device) {
+  device_ = device.value_or(0);
   REGROUP_RETURN_IF_ERROR(check(driver_.init(0), "cuInit"));
   collective::cuda::Context context = nullptr;
   REGROUP_RETURN_IF_ERROR(check(driver_.context_get(&context), "cuCtxGetCurrent"));
   if (context == nullptr) {  // kept until the process ends: the caller's memory may be in it
-    collective::cuda::DeviceIndex device = 0;
-    REGROUP_RETURN_IF_ERROR(check(driver_.device_get(&device, device_), "cuDeviceGet"));
+    collective::cuda::DeviceIndex index = 0;
+    REGROUP_RETURN_IF_ERROR(check(driver_.device_get(&index, device_), "cuDeviceGet"));
     REGROUP_RETURN_IF_ERROR(
-        check(driver_.primary_context_retain(&context, device), "cuDevicePrimaryCtxRetain"));
+        check(driver_.primary_context_retain(&context, index), "cuDevicePrimaryCtxRetain"));
     REGROUP_RETURN_IF_ERROR(check(driver_.context_set(context), "cuCtxSetCurrent"));
   }
+  REGROUP_RETURN_IF_ERROR(check(driver_.context_device(&device_), "cuCtxGetDevice"));
+  if (device && *device != device_)
+    return base::invalid_argument(fmt::format(
+        "expected a context of GPU {} in this thread, got one of GPU {}", *device, device_));
   return check(driver_.event_create(&event_, collective::cuda::kDisableTiming), "cuEventCreate");
 }
 
+// Whole pages: a page that is pinned twice is refused.
+void* DeviceStream::pin(std::span<std::byte> host) const {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(host.data()) / page * page;
+  const auto end =
+      (reinterpret_cast<std::uintptr_t>(host.data() + host.size()) + page - 1) / page * page;
+  auto* const first = reinterpret_cast<void*>(begin);
+  return driver_.host_register(first, end - begin, collective::cuda::kHostRegisterPortable) ==
+                 DriverResult::kSuccess
+             ? first
+             : nullptr;
+}
+
 Status DeviceStream::copy_to_host(std::span<std::byte> host, DevicePointer from) const {
+  REGROUP_RETURN_IF_ERROR(wait("work before a copy to the host"));
   REGROUP_RETURN_IF_ERROR(
       check(driver_.copy_to_host(host.data(), from, host.size(), stream_), "cuMemcpyDtoHAsync"));
   return wait("copy to the host");
 }
 
 Status DeviceStream::copy_to_device(DevicePointer to, std::span<const std::byte> host) const {
+  REGROUP_RETURN_IF_ERROR(wait("work before a copy to the device"));
   REGROUP_RETURN_IF_ERROR(
       check(driver_.copy_to_device(to, host.data(), host.size(), stream_), "cuMemcpyHtoDAsync"));
   return wait("copy to the device");
@@ -70,10 +91,12 @@ Status DeviceStream::wait(const char* what) const {
     const DriverResult result = driver_.event_query(event_);
     if (result != DriverResult::kNotReady) return check(result, what);
     const auto waited = std::chrono::steady_clock::now() - begin;
-    if (waited > deadline_)
+    if (waited > deadline_) {
+      answers_ = false;
       return base::deadline_exceeded(
           fmt::format("GPU {}: {}: not done after {} s", device_, what,
                       std::chrono::duration_cast<std::chrono::seconds>(waited).count()));
+    }
     if (waited > kSpin) std::this_thread::sleep_for(kSleep);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,40 +17,50 @@ namespace regroup::elastic {
 class DeviceStream {
  public:
   // Loads the driver and, in a calling thread without a current context, makes the primary context
-  // of `device` current. `stream`: a CUstream of the current context. `deadline`: of a single wait.
-  // kUnavailable: there is no driver, or no such device.
-  [[nodiscard]] static base::Result<std::unique_ptr<DeviceStream>> open(int device, void* stream,
+  // of `device` current (nullopt: that of device 0). `stream`: a CUstream of the current context.
+  // `deadline`: of a single wait. kUnavailable: there is no driver, or no device. kInvalidArgument:
+  // there is no device of this number, or the context of another one is current.
+  [[nodiscard]] static base::Result<std::unique_ptr<DeviceStream>> open(std::optional<int> device,
+                                                                        void* stream,
                                                                         base::Duration deadline);
   ~DeviceStream();
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
 
-  // Both copy behind the work on the stream, and wait for the copy. An error of earlier work on the
-  // device appears here: kInternal. kDeadlineExceeded. Thread: with the same context current.
+  // Pins the pages of host memory, so that copies to and from it need no detour and have a
+  // deadline. Returns what to pass to cuMemHostUnregister; null: they cannot be pinned, by the
+  // limit of locked memory, for example. They must stay mapped.
+  [[nodiscard]] void* pin(std::span<std::byte> host) const;
+  // Both wait for the work on the stream, copy, and wait for the copy. An error of earlier work on
+  // the device appears here: kInternal. kDeadlineExceeded: the device does not get on; everything
+  // of it is lost then. Thread: with the same context current. The driver itself copies host memory
+  // that is not pinned, without a deadline.
   [[nodiscard]] base::Status copy_to_host(std::span<std::byte> host,
                                           collective::cuda::DevicePointer from) const;
   [[nodiscard]] base::Status copy_to_device(collective::cuda::DevicePointer to,
                                             std::span<const std::byte> host) const;
   [[nodiscard]] const collective::cuda::Driver& driver() const { return driver_; }
+  // False after a wait that took too long: calls that free something would wait without a limit.
+  [[nodiscard]] bool answers() const { return answers_; }
   // Ok, or "GPU 0: CALL: NAME OF THE RESULT (...)".
   [[nodiscard]] base::Status check(collective::cuda::DriverResult result,
                                    const std::string& call) const;
 
  private:
-  DeviceStream(const collective::cuda::Driver& driver, int device, void* stream,
-               base::Duration deadline)
+  DeviceStream(const collective::cuda::Driver& driver, void* stream, base::Duration deadline)
       : driver_(driver),
-        device_(device),
         stream_(static_cast<collective::cuda::Stream>(stream)),
         deadline_(deadline) {}
-  [[nodiscard]] base::Status prepare();
+  [[nodiscard]] base::Status prepare(std::optional<int> device);
+  // Waits until what is on the stream now is done.
   [[nodiscard]] base::Status wait(const char* what) const;
 
   const collective::cuda::Driver driver_;
-  const int device_;
+  collective::cuda::DeviceIndex device_ = 0;
   const collective::cuda::Stream stream_;
   const base::Duration deadline_;
   collective::cuda::DriverEvent event_ = nullptr;
+  mutable bool answers_ = true;
 };
 
 }  // namespace regroup::elastic

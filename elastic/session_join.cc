@@ -188,6 +188,9 @@ Status check(const Options& options) {
     return base::invalid_argument(fmt::format(
         "join: expected a deadline from 1 s to a year, got {} s", options.deadline.count()));
   }
+  if (options.device < 0)
+    return base::invalid_argument(
+        fmt::format("join: expected a device of at least 0, got {}", options.device));
   if (options.samples > 0 && options.batch == 0)
     return base::invalid_argument("join: expected a batch of at least 1 sample, got 0");
   if (options.drop_last && options.samples < options.batch) {
@@ -255,7 +258,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
     const std::size_t bytes = options.elements * collective::size_of(options.dtype);
     auto stream = DeviceStream::open(options.device, options.stream, options.deadline);
     if (!stream.ok())
-      return Status(stream.code(), "Options::memory kDevice: " + stream.status().message());
+      return Status(stream.code(), "join: Options::memory kDevice: " + stream.status().message());
     REGROUP_ASSIGN_OR_RETURN(device, DeviceStaging::open(std::move(*stream), bytes));
   }
   REGROUP_ASSIGN_OR_RETURN(auto self,

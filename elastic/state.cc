@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/status.h"
@@ -20,13 +20,25 @@ using collective::cuda::DevicePointer;
 using collective::cuda::DriverResult;
 using collective::cuda::PointerAttribute;
 
-// A tensor in memory of a device, and its copy on the host.
+// A tensor in memory of a device, and its copy on the host, which has pages of its own.
 class DeviceTensor {
  public:
   DeviceTensor(std::unique_ptr<DeviceStream> stream, DevicePointer at, std::size_t bytes)
-      : stream_(std::move(stream)), at_(at), host_(new (std::nothrow) std::byte[bytes]) {}
+      : stream_(std::move(stream)), at_(at) {
+    const std::size_t pages = std::max<std::size_t>((bytes + kPage - 1) / kPage, 1);
+    host_ = static_cast<std::byte*>(std::aligned_alloc(kPage, pages * kPage));
+    if (host_ != nullptr) pinned_ = stream_->pin({host_, bytes});
+  }
+  // A device that did not answer in time may still write to the copy.
+  ~DeviceTensor() {
+    if (!stream_->answers()) return;
+    if (pinned_ != nullptr) (void)stream_->driver().host_unregister(pinned_);
+    std::free(host_);
+  }
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
 
-  [[nodiscard]] std::byte* host() const { return host_.get(); }
+  [[nodiscard]] std::byte* host() const { return host_; }
   [[nodiscard]] base::Status save(std::span<std::byte> host) const {
     return stream_->copy_to_host(host, at_);
   }
@@ -35,9 +47,11 @@ class DeviceTensor {
   }
 
  private:
+  static constexpr std::size_t kPage = 65536;  // a multiple of any processor's
   const std::unique_ptr<DeviceStream> stream_;
   const DevicePointer at_;
-  const std::unique_ptr<std::byte[]> host_;
+  std::byte* host_ = nullptr;
+  void* pinned_ = nullptr;
 };
 
 base::Status State::replicated(const std::function<void(const StatePart&)>& take) {
@@ -56,7 +70,7 @@ void TrackedState::track(std::string name, std::span<std::byte> bytes, std::stri
 base::Status TrackedState::track_device(std::string name, void* address, std::size_t bytes,
                                         std::string dtype, void* stream) {
   constexpr std::chrono::minutes kDeadline(10);
-  auto opened = DeviceStream::open(0, stream, kDeadline);
+  auto opened = DeviceStream::open(std::nullopt, stream, kDeadline);
   if (!opened.ok())
     return {opened.code(), fmt::format("track_device: {}: {}", name, opened.status().message())};
   const auto at = reinterpret_cast<DevicePointer>(address);

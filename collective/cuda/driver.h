@@ -117,6 +117,7 @@ inline constexpr unsigned kHostRegisterPortable = 1;
   X(primary_context_release, cuDevicePrimaryCtxRelease_v2, DeviceIndex)                            \
   X(context_set, cuCtxSetCurrent, Context)                                                         \
   X(context_get, cuCtxGetCurrent, Context*)                                                        \
+  X(context_device, cuCtxGetDevice, DeviceIndex*)                                                  \
   X(memory_info, cuMemGetInfo_v2, std::size_t*, std::size_t*)                                      \
   X(memory_allocate, cuMemAlloc_v2, DevicePointer*, std::size_t)                                   \
   X(memory_free, cuMemFree_v2, DevicePointer)                                                      \

@@ -70,7 +70,7 @@ struct Options {
   // Called by the training thread inside the session's calls, with the open step or the next one.
   // Must return quickly. May be empty.
   std::function<void(StepEvent, proto::Step)> observer;
-  std::chrono::seconds deadline{600};  // of a single wait for other members, from 1 s to a year
+  std::chrono::seconds deadline{600};  // of a single wait for others or a device: 1 s to a year
   // kDevice: Shard::gradient and the sum of commit() are in memory of the CUDA device `device`,
   // which this process counts from 0. The caller fills gradients by work on `stream`, a CUstream of
   // the device's primary context (null: its default stream), and reads sums by later work on it.
@@ -135,12 +135,14 @@ struct WorldInfo {
 // its World waits without a deadline for the next one (the launcher's --min-members-timeout ends
 // the job).
 //
-// Errors, besides those named at the calls: kDeadlineExceeded: other members took longer than
-// Options::deadline. kPeerLost: the agent of this host, or a World of fixed size, has ended. kLeft:
-// this member was excluded; end the process with exit status 0. kInvalidArgument: calls in an order
-// that the example does not have. kDataLoss: the members' states differ.
-// After an error other than kInvalidArgument end the process: the
-// session cannot go on, and the job replaces the member.
+// Errors, besides those named at the calls: kDeadlineExceeded: other members, or a device, took
+// longer than Options::deadline. kPeerLost: the agent of this host, or a World of fixed size, has
+// ended. kLeft: this member was excluded; end the process with exit status 0. kInvalidArgument:
+// calls in an order that the example does not have. kDataLoss: the members' states differ, or a
+// device found damaged memory. kInternal: work on a device failed (Options::memory kDevice), in
+// next_shard(), commit() or whatever copies the state.
+// After an error other than kInvalidArgument end the process: the session cannot go on, and the job
+// replaces the member.
 class Session {
  public:
   // Joins through the agent in the environment (`REGROUP_AGENT`), or with the other ranks that a

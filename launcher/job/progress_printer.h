@@ -14,7 +14,7 @@ namespace regroup::job {
 
 // On a sink that draws, one line that is redrawn twice a second while the launcher has the
 // terminal; otherwise a line every 10 s, unless the sink's reader is slow. Used by the loop's
-// thread; never blocks.
+// thread; a write waits for at most 100 ms for a stopped process that is about to draw.
 class ProgressPrinter {
  public:
   // `progress` is called by the loop; nullopt: nothing to show yet. `err` outlives this.

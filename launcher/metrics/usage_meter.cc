@@ -16,20 +16,24 @@ Usage usage_of(const UsageTarget& target, const std::map<pid_t, Usage>& groups) 
   return out;
 }
 
-// Adds what the process group of a rank uses, if the driver lists processes of this pid namespace.
-GpuUse use_by_rank(GpuReading gpu, pid_t group, const std::string& root) {
+// Adds what the process group of a rank uses. If no listed process is in a group of `targets`, the
+// driver may list pids of another pid namespace, of which some exist in ours by chance.
+GpuUse use_by_rank(GpuReading gpu, pid_t group, const std::vector<UsageTarget>& targets,
+                   const std::string& root) {
   int busy = 0;
   std::optional<std::uint64_t> memory = 0;  // empty: of one of the processes it is unknown
-  bool has_pids_of_ours = false;
+  bool has_ranks = false;
   for (const GpuProcess& process : gpu.processes) {
     const auto found = process_group_of(process.pid, root);
-    has_pids_of_ours = has_pids_of_ours || found.has_value();
+    has_ranks = has_ranks || std::ranges::any_of(targets, [&](const UsageTarget& target) {
+                  return found == target.pid;
+                });
     if (found != group) continue;
     busy += process.busy_percent;
     memory = memory && process.memory_used ? std::optional(*memory + *process.memory_used)
                                            : std::nullopt;
   }
-  if (has_pids_of_ours) {
+  if (has_ranks) {
     gpu.use.rank_busy_percent = std::min(busy, 100);
     gpu.use.rank_memory_used = memory;
   }
@@ -55,7 +59,7 @@ std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targ
     for (const std::string& uuid : target.gpus) {
       if (!read_gpu_) break;
       if (auto gpu = read_gpu_(uuid); gpu.ok())
-        one.gpus.push_back(use_by_rank(std::move(*gpu), target.pid, root_));
+        one.gpus.push_back(use_by_rank(std::move(*gpu), target.pid, targets, root_));
     }
   }
   return out;

@@ -1,5 +1,5 @@
 // A member whose gradients are in memory of a device, or of the host, for black-box tests:
-//   device_member host|device|join STEPS MILLISECONDS_PER_LEAF
+//   device_member host|device|join STEPS MILLISECONDS_PER_LEAF [DEADLINE_S [DEVICE]]
 // join: as device, but the session loads the driver first; the program ends once it has joined.
 // Trains with pseudo-random gradients that depend on step, leaf and weights. Prints "step S size N"
 // for each step at rank 0, and "finished DIGEST" at the end: equal digests are equal weights. Once
@@ -91,7 +91,7 @@ void compute(std::vector<float>& gradient, const std::vector<float>& weights, st
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc < 4 || argc > 6) return 2;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const auto steps = std::strtoull(argv[2], nullptr, 10);
   const std::chrono::milliseconds pause(std::strtol(argv[3], nullptr, 10));
@@ -107,6 +107,8 @@ int main(int argc, char** argv) {
   options.elements = kElements;
   options.state = &state;
   options.fingerprint = "equal on all";
+  if (argc > 4) options.deadline = std::chrono::seconds(std::strtol(argv[4], nullptr, 10));
+  if (argc > 5) options.device = static_cast<int>(std::strtol(argv[5], nullptr, 10));
   if (std::string(argv[1]) == "device") {
     device = std::make_unique<Device>();
     options.memory = regroup::elastic::Memory::kDevice;

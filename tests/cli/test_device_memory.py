@@ -43,10 +43,14 @@ def test_gradients_on_a_device_give_the_bits_of_the_host(regroup, device_member)
 def test_kills_and_joins_change_no_bit_of_gradients_on_a_device(regroup, device_member):
     words = elastic("2:3", "--shards", "6", initial=3)
     job = regroup.start(*words, device_member, "device", str(STEPS), "30", env=env())
-    for step in (5, 15):
-        job.wait_out(rf"step {step} size \d")
+    for _ in range(2):
+        seen = len(job.out)
+        until(lambda seen=seen: "size 3" in job.out[seen:], "a World of three")
         members = until(lambda: job.named("device_member")[1:], "a member beside the first")
         os.kill(members[-1], signal.SIGKILL)
+        seen = len(job.out)
+        until(lambda seen=seen: "size 2" in job.out[seen:], "a World without it")
+    until(lambda: job.out.rindex("size 3") > job.out.rindex("size 2"), "a World of three")
     job.hurry()
     assert job.wait() == 0, job.err
     assert digests(job) == {alone(regroup, device_member, "host")}
@@ -92,6 +96,24 @@ def test_an_error_of_the_device_is_told_with_its_call(regroup, device_member):
     assert job.wait() != 0
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in job.err, job.err
     assert "GPU 0: " in job.err, job.err
+
+
+def test_a_device_that_hangs_ends_the_member_within_the_deadline(regroup, device_member):
+    words = elastic("1:1", "--shards", "6", "--max-restarts", "0")
+    faults = env(REGROUP_FAKE_CUDA_FAULTS="at=30 hang")
+    job = regroup.run(*words, device_member, "device", str(STEPS), "0", "1", env=faults)
+    assert job.wait() != 0
+    assert re.search(r"GPU 0: .*: not done after 1 s", job.err), job.err
+
+
+def test_a_context_of_another_device_is_refused(regroup, device_member):
+    words = elastic("1:1", "--max-restarts", "0")
+    job = regroup.run(*words, device_member, "device", "1", "0", "60", "1", env=env())
+    assert job.wait() != 0
+    assert "expected a context of GPU 1 in this thread, got one of GPU 0" in job.err
+    job = regroup.run(*words, device_member, "join", "1", "0", "60", "1", env=env())
+    assert job.wait() != 0
+    assert "join: Options::memory kDevice: GPU 1: cuDeviceGet: CUDA_ERROR_INVALID_DEVICE" in job.err
 
 
 def test_without_memory_on_the_device_the_size_is_told(regroup, device_member):

@@ -1,4 +1,4 @@
-// The driver, its devices and contexts: cuInit to cuCtxGetCurrent.
+// The driver, its devices and contexts: cuInit to cuCtxGetDevice.
 #include <algorithm>
 #include <cstring>
 
@@ -203,6 +203,16 @@ DriverResult cuCtxGetCurrent(Context* context) {
   if (Machine::get(why) == nullptr) return why;
   if (context == nullptr) return kInvalidValue;
   *context = reinterpret_cast<Context>(current_context());
+  return kSuccess;
+}
+
+DriverResult cuCtxGetDevice(DeviceIndex* device) {
+  DriverResult why = kSuccess;
+  if (Machine::get(why) == nullptr) return why;
+  if (device == nullptr) return kInvalidValue;
+  const ContextState* context = current_context();
+  if (context == nullptr) return kInvalidContext;
+  *device = context->device;
   return kSuccess;
 }
 

@@ -118,7 +118,8 @@ TEST_F(UsageTest, EachRankHasItsOwnShareOfAGpu) {
   const auto unknown = meter.sample(targets, {});
   EXPECT_FALSE(unknown.at(0).gpus.at(0).rank_memory_used);
   EXPECT_EQ(unknown.at(1).gpus.at(0).rank_memory_used, 7U);
-  listed = {{4711, 9, 80}};  // of another pid namespace
+  process(4712, 4712, "other", 1, 1, 1);
+  listed = {{4711, 9, 80}, {4712, 1, 1}};  // of another pid namespace, one exists here too
   EXPECT_FALSE(meter.sample(targets, {}).at(0).gpus.at(0).rank_memory_used);
 }
 
