@@ -12,9 +12,11 @@
 #ifdef __CUDACC__
 #define REGROUP_DEVICE __host__ __device__ __forceinline__
 #define REGROUP_UNROLL _Pragma("unroll")  // the loop that follows, wholly
+#define REGROUP_UNSET                     // registers that are set before they are read
 #else
 #define REGROUP_DEVICE inline
 #define REGROUP_UNROLL
+#define REGROUP_UNSET = {}  // g++ cannot see that
 #endif
 
 namespace regroup::collective::cuda {

@@ -11,16 +11,23 @@ inline constexpr int kBlockThreads = 256;  // at most
 
 template <int kColumn, int kBatch>
 using AnyTree = TreeShape<kColumn, 1, kBatch, kMostPending, 0, true>;
+template <int kColumn, int kBatch>
+using FewTree = TreeShape<kColumn, 1, kBatch, kFewPending>;
 
 }  // namespace regroup::collective::cuda
 
-// KERNEL(name, parameters, what a thread does). Trees of 16-bit floats of which a launch takes a
-// part only: `partial` leaves float32, `whole` rounds partial sums.
+// KERNEL(name, parameters, what a thread does). `few`: sums of which at most kFewPending left
+// operands wait. Trees of 16-bit floats of which a launch takes a part only: `partial` leaves
+// float32, `whole` rounds partial sums.
 #define REGROUP_KERNELS_OF_CUDA(KERNEL)                                                   \
   KERNEL(regroup_tree_float32, TreeArguments, Tree<Float32, Float32, AnyTree<4, 4>>)      \
   KERNEL(regroup_tree_float64, TreeArguments, Tree<Float64, Float64, AnyTree<2, 2>>)      \
   KERNEL(regroup_tree_float16, TreeArguments, Tree<Float16, Float16, AnyTree<4, 4>>)      \
   KERNEL(regroup_tree_bfloat16, TreeArguments, Tree<Bfloat16, Bfloat16, AnyTree<4, 4>>)   \
+  KERNEL(regroup_few_float32, TreeArguments, Tree<Float32, Float32, FewTree<4, 4>>)       \
+  KERNEL(regroup_few_float64, TreeArguments, Tree<Float64, Float64, FewTree<2, 4>>)       \
+  KERNEL(regroup_few_float16, TreeArguments, Tree<Float16, Float16, FewTree<8, 2>>)       \
+  KERNEL(regroup_few_bfloat16, TreeArguments, Tree<Bfloat16, Bfloat16, FewTree<8, 2>>)    \
   KERNEL(regroup_partial_float16, TreeArguments, Tree<Float16, Float32, AnyTree<4, 4>>)   \
   KERNEL(regroup_partial_bfloat16, TreeArguments, Tree<Bfloat16, Float32, AnyTree<4, 4>>) \
   KERNEL(regroup_whole_float16, TreeArguments, Tree<Float32, Float16, AnyTree<4, 4>>)     \

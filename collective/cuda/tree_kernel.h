@@ -18,6 +18,7 @@ namespace regroup::collective::cuda {
 inline constexpr std::uint32_t kMostInputs = 240;  // so that the parameters fit into 4 KiB
 inline constexpr std::uint32_t kMostPending = 7;   // left operands that wait at the same time:
                                                    // enough for kMostInputs leaves
+inline constexpr std::uint32_t kFewPending = 4;    // enough for 31 leaves
 
 // What an input does: bit `l` is set where the sum at position `l` of the stack is added as its
 // left operand, from the highest position down; bit 16 + l where the result then waits at position
@@ -90,8 +91,8 @@ struct Tree {
   static REGROUP_DEVICE void add_columns(const TreeArguments& a, std::uint64_t first,
                                          std::uint32_t stride, std::uint64_t end) {
     constexpr int kBytes = S::kColumn * In::kBytes;
-    Sum waiting[S::kColumns][S::kPending][S::kColumn];
-    Sum sum[S::kColumns][S::kColumn];
+    Sum waiting[S::kColumns][S::kPending][S::kColumn] REGROUP_UNSET;
+    Sum sum[S::kColumns][S::kColumn] REGROUP_UNSET;
     const std::uint32_t inputs = S::kInputs != 0 ? S::kInputs : a.input_count;
     for (std::uint32_t from = 0; from < inputs; from += S::kBatch) {
       Chunk<kBytes> chunks[S::kBatch][S::kColumns];
@@ -129,13 +130,15 @@ struct Tree {
   static REGROUP_DEVICE void take(TreeStep step,
                                   Sum (&waiting)[S::kColumns][S::kPending][S::kColumn],
                                   Sum (&sum)[S::kColumns][S::kColumn]) {
-    REGROUP_UNROLL
-    for (int l = S::kPending - 1; l >= 0; --l) {
-      if ((step >> l & 1) == 0) continue;
+    if ((step & 0xffff) != 0) {  // half of the inputs jump over all positions
       REGROUP_UNROLL
-      for (int c = 0; c < S::kColumns; ++c) {
+      for (int l = S::kPending - 1; l >= 0; --l) {
+        if ((step >> l & 1) == 0) continue;
         REGROUP_UNROLL
-        for (int i = 0; i < S::kColumn; ++i) sum[c][i] = add(waiting[c][l][i], sum[c][i]);
+        for (int c = 0; c < S::kColumns; ++c) {
+          REGROUP_UNROLL
+          for (int i = 0; i < S::kColumn; ++i) sum[c][i] = add(waiting[c][l][i], sum[c][i]);
+        }
       }
     }
     REGROUP_UNROLL

@@ -55,7 +55,7 @@ struct TreePlan::Compiler {
 
   // Makes a launch of the list.
   List fold(const List& list) {
-    Launch launch{.of_partials = list.of_partials};
+    Launch launch{.of_partials = list.of_partials, .pending = list.pending};
     std::uint32_t waiting = 0;
     for (const Item& item : list.items) {
       assert(item.sums <= waiting && waiting - item.sums < kMostPending);
@@ -85,20 +85,23 @@ base::Result<TreePlan> TreePlan::compile(std::span<const proto::Interval> nodes,
 
 std::size_t TreePlan::partial_size(Dtype dtype) { return std::max(size_of(dtype), sizeof(float)); }
 
-const char* TreePlan::kernel_of(std::size_t number, Dtype dtype) const {
+const char* TreePlan::kernel_of(std::size_t number, Dtype dtype, Op op) const {
+  const Launch& launch = launches_[number];
   const bool last = number + 1 == launches_.size();
-  const bool of_partials = launches_[number].of_partials;
+  const bool few = launch.pending <= kFewPending && !(last && op == Op::kAvg);
   switch (dtype) {
     case Dtype::kFloat32:
-      return "regroup_tree_float32";
+      return few ? "regroup_few_float32" : "regroup_tree_float32";
     case Dtype::kFloat64:
-      return "regroup_tree_float64";
+      return few ? "regroup_few_float64" : "regroup_tree_float64";
     case Dtype::kFloat16:
-      if (of_partials) return last ? "regroup_whole_float16" : "regroup_tree_float32";
-      return last ? "regroup_tree_float16" : "regroup_partial_float16";
+      if (launch.of_partials) return last ? "regroup_whole_float16" : "regroup_tree_float32";
+      if (!last) return "regroup_partial_float16";
+      return few ? "regroup_few_float16" : "regroup_tree_float16";
     case Dtype::kBfloat16:
-      if (of_partials) return last ? "regroup_whole_bfloat16" : "regroup_tree_float32";
-      return last ? "regroup_tree_bfloat16" : "regroup_partial_bfloat16";
+      if (launch.of_partials) return last ? "regroup_whole_bfloat16" : "regroup_tree_float32";
+      if (!last) return "regroup_partial_bfloat16";
+      return few ? "regroup_few_bfloat16" : "regroup_tree_bfloat16";
     case Dtype::kInt32:
     case Dtype::kInt64:
     case Dtype::kInt8:

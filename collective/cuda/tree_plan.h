@@ -23,6 +23,7 @@ class TreePlan {
     std::vector<std::uint32_t> inputs;
     std::vector<TreeStep> steps;  // of each input
     bool of_partials = false;
+    std::uint32_t pending = 0;  // left operands that wait at the same time
   };
   // Memory of a sum. Pointers are those of the machine on which the kernels run, aligned to 16
   // bytes, and belong to the caller.
@@ -43,9 +44,9 @@ class TreePlan {
   [[nodiscard]] std::size_t partial_count() const { return launches_.size() - 1; }
   // Bytes of an element of a partial sum: 16-bit floats are summed in float32.
   [[nodiscard]] static std::size_t partial_size(Dtype dtype);
-  // The kernel of launch `number`; null for types that are no floats.
-  [[nodiscard]] const char* kernel_of(std::size_t number, Dtype dtype) const;
-  // Its parameters; `op` is kSum or kAvg.
+  // The kernel of launch `number`; null for types that are no floats. `op` is kSum or kAvg.
+  [[nodiscard]] const char* kernel_of(std::size_t number, Dtype dtype, Op op) const;
+  // Its parameters.
   [[nodiscard]] TreeArguments arguments_of(std::size_t number, const Memory& memory, Op op) const;
 
  private:

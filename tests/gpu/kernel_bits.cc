@@ -106,7 +106,7 @@ class Bench {
     const TreePlan::Memory memory{inputs, partials, result_.at(0),
                                   values[0].size() / size_of(dtype)};
     for (std::size_t i = 0; i < plan.launches().size(); ++i) {
-      const void* kernel = entry != nullptr ? entry : kernel_entry(plan.kernel_of(i, dtype));
+      const void* kernel = entry != nullptr ? entry : kernel_entry(plan.kernel_of(i, dtype, op));
       launch(kernel, static_cast<unsigned>(1 + random() % 40),
              static_cast<unsigned>(32 << random() % 4), plan.arguments_of(i, memory, op));
     }

@@ -126,13 +126,13 @@ class Measurement {
     return {16 * kMib, 64 * kMib, 256 * kMib, 1024 * kMib};
   }
 
-  // The kernel that TreePlan names.
+  // The kernel that TreePlan names for up to 31 inputs.
   static Way shipped(Dtype dtype) {
     const bool wide = dtype == Dtype::kFloat32;
-    const char* name = wide ? "regroup_tree_float32" : "regroup_tree_bfloat16";
-    return {
-        {name, wide ? 4 : 2, 4, collective::cuda::kMostPending, 0, 16, !wide, kernel_entry(name)},
-        {256, 0}};
+    const char* name = wide ? "regroup_few_float32" : "regroup_few_bfloat16";
+    return {{name, wide ? 4 : 2, wide ? 4U : 8U, collective::cuda::kFewPending, 0, 16, !wide,
+             kernel_entry(name)},
+            {256, 0}};
   }
 
   bool time_left(const std::string& what, double needed) {

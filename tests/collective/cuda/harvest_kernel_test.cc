@@ -51,6 +51,8 @@ Case random_case(std::mt19937_64& random) {
     const std::size_t count = std::min<std::size_t>(left, random() % (random() % 3 == 0 ? 300 : 9));
     const std::size_t skew = random() % 2;
     made.sources.push_back(make_leaf(Type<T>::kDtype, count + 1, random(), true));
+    const T nan = -std::numeric_limits<T>::quiet_NaN();  // keeps its sign in a product
+    if (random() % 4 == 0) std::memcpy(made.sources.back().data(), &nan, sizeof(T));
     const bool absent = random() % 5 == 0;
     const std::byte* source = made.sources.back().data() + skew * sizeof(T);
     made.pieces.push_back({absent ? nullptr : source, at, count});

@@ -67,7 +67,7 @@ Bytes launched(const Inputs& inputs, Dtype dtype, Op op, std::uint32_t blocks,
   const cuda::TreePlan::Memory memory{sums, partials, rooms.back().data(), count};
   for (std::size_t i = 0; i < plan->launches().size(); ++i) {
     const cuda::TreeArguments arguments = plan->arguments_of(i, memory, op);
-    cuda::find_host_kernel(plan->kernel_of(i, dtype))->run(&arguments, blocks, threads);
+    cuda::find_host_kernel(plan->kernel_of(i, dtype, op))->run(&arguments, blocks, threads);
   }
   for (const Bytes& room : rooms) {
     if (std::count(room.end() - kGuard, room.end(), kPoison) != kGuard) return {};
@@ -125,7 +125,7 @@ TEST(TreeKernel, WritesOverAnInput) {
   const void* sums[] = {inputs.sums[0].data(), inputs.sums[1].data()};
   const cuda::TreeArguments arguments =
       plan->arguments_of(0, {sums, {}, inputs.sums[0].data(), 103}, Op::kSum);
-  cuda::find_host_kernel(plan->kernel_of(0, Dtype::kFloat32))->run(&arguments, 2, 5);
+  cuda::find_host_kernel(plan->kernel_of(0, Dtype::kFloat32, Op::kSum))->run(&arguments, 2, 5);
   EXPECT_EQ(inputs.sums[0], want);
 }
 
@@ -160,6 +160,26 @@ TEST(TreePlan, FitsTheKernelForAnyNumberOfLeaves) {
         ASSERT_LT(step >> 16, 1U << cuda::kMostPending);
     }
   }
+}
+
+TEST(TreePlan, NamesTheKernelThatIsEnough) {
+  const struct {
+    std::uint32_t leaves;
+    Op op;
+    const char* kernel;
+  } rows[] = {{1, Op::kSum, "regroup_few_bfloat16"},
+              {31, Op::kSum, "regroup_few_bfloat16"},
+              {32, Op::kSum, "regroup_tree_bfloat16"},
+              {2, Op::kAvg, "regroup_tree_bfloat16"}};
+  for (const auto& row : rows) {
+    std::vector<Interval> nodes;
+    for (std::uint32_t i = 0; i < row.leaves; ++i) nodes.push_back({i, i + 1});
+    const auto plan = cuda::TreePlan::compile(nodes, row.leaves);
+    EXPECT_STREQ(plan->kernel_of(0, Dtype::kBfloat16, row.op), row.kernel) << row.leaves;
+  }
+  EXPECT_EQ(cuda::TreePlan::compile(std::vector<Interval>{{0, 1}}, 1)
+                ->kernel_of(0, Dtype::kInt32, Op::kSum),
+            nullptr);
 }
 
 TEST(TreePlan, RefusesWhatIsNoCover) {
