@@ -4,7 +4,7 @@ Direct: the parameters are in memory of the host, and a leaf is filled from the 
 are. Staged: they are on a device. The gradients and the changes of buffers of a shard, its loss and
 whether all of it is finite are packed into one tensor there, which goes to pinned memory of the
 host in one asynchronous copy; the leaf is filled from that. So a leaf is weighted and added by the
-same code, and has the same bits, whatever the device. The sum goes back in one copy, behind which
+same code, and has the same bits, whatever the device. The sum goes back in one copy, after which
 the optimizer reads it on the device: the host does not wait.
 
 docs/design/staged_plane.md says why.
@@ -64,16 +64,21 @@ class Cuda:
     def begin_copy(
         self, to: torch.Tensor, source: torch.Tensor, after: Event | None = None
     ) -> Event:
-        """Queues a copy between the device and pinned memory behind the work of the current stream,
-        and behind `after`, which may be of another one. Neither tensor's memory on the host may be
+        """Queues a copy between the device and pinned memory after the work of the current stream,
+        and after `after`, which may be of another one. Neither tensor's memory on the host may be
         used before the event that it returns."""
         stream = torch.cuda.current_stream(self.device)
         if after is not None:
-            stream.wait_event(after)  # type: ignore[arg-type]
+            self.order_after(after)
         to.copy_(source, non_blocking=True)
         event = torch.cuda.Event()
         event.record(stream)
         return event
+
+    def order_after(self, event: Event) -> None:
+        """Lets what is queued in the current stream from now on begin after the event, which may be
+        of another stream. The host does not wait."""
+        torch.cuda.current_stream(self.device).wait_event(event)  # type: ignore[arg-type]
 
     def is_capturing(self) -> bool:
         """Whether work of the current stream goes into a CUDA graph."""
@@ -261,11 +266,11 @@ def placed(saved: Any, own: Any) -> Any:
 
 @dataclass
 class Collected:
-    """What the host has of a shard. addresses: of the gradients, as they were passed. rest: what
-    the leaf holds after the gradients. finite: whether all values are, if that was asked for."""
+    """What the host has of a shard, with what the leaf holds after the gradients in `host_rest`.
+    addresses: of the gradients, as they were passed. finite: whether all values are, if that was
+    asked for."""
 
     addresses: list[int]
-    rest: torch.Tensor
     loss: float | None
     finite: bool
 
@@ -279,20 +284,23 @@ class Direct:
         self._changes, self._flags = flags - gradients, flags
         self.sum = torch.zeros(elements, dtype=dtype)
         # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
-        self.rest = torch.zeros(elements - gradients, dtype=dtype)
+        self.rest = self.host_rest = torch.zeros(elements - gradients, dtype=dtype)
 
     def recorded(self, loss: Any) -> Any:
         """Takes the loss of a shard, for collect()."""
         return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
+    def begin_leaf(self) -> None:
+        """To be called before `rest` is written for a shard."""
+
     def collect(
         self, gradients: Sequence[tuple[int, torch.Tensor]], loss: Any, look: bool
     ) -> Collected:
-        """gradients: with the first element of each. look: at the values, whether they are
-        finite."""
+        """To be called after begin_leaf() in the same stream. gradients: with the first element of
+        each. look: at the values, whether they are finite."""
         values = [*(value for _, value in gradients), self.rest[: self._changes]]
         finite = not look or all(map(_torch_nan.is_finite, values))
-        return Collected([value.data_ptr() for _, value in gradients], self.rest, loss, finite)
+        return Collected([value.data_ptr() for _, value in gradients], loss, finite)
 
     def take_sum(self, native: _native.Session) -> list[float]:
         """Fills `sum` with the sum over all leaves. Returns its elements from `flags` on."""
@@ -308,7 +316,8 @@ class Direct:
 
 
 class Staged:
-    """For parameters on a device. The same calls as of Direct, with `sum` and `rest` there.
+    """For parameters on a device. The same calls as of Direct, with `sum` and `rest` there, and
+    with a copy of `rest`, `host_rest`, in pinned memory.
 
     One tensor on the device holds the gradients of a shard on their way to the host, and the sum,
     until the next shard is collected. It has one of the same size in pinned memory, which holds the
@@ -334,13 +343,21 @@ class Staged:
         )
         self.sum = self._packed[:elements]
         self.rest = self._packed[gradients:elements]
+        self.host_rest = self._pinned[gradients:elements]
         self._sent: Event | None = None  # the device has read the sum
 
     def recorded(self, loss: Any) -> Any:
         if not isinstance(loss, torch.Tensor) or loss.device != self._device.device:
             return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        self.begin_leaf()
         self._tail[0].copy_(loss.detach().reshape(()))
         return self._tail  # the loss is in it
+
+    def begin_leaf(self) -> None:
+        # The script may have changed the stream since the copy of the last sum was queued: that
+        # copy writes the same memory, and would overwrite what is packed before it.
+        if self._sent is not None:
+            self._device.order_after(self._sent)
 
     def collect(
         self, gradients: Sequence[tuple[int, torch.Tensor]], loss: Any, look: bool
@@ -353,13 +370,12 @@ class Staged:
         if look:
             for at, value in enumerate(torch.aminmax(self._packed[: self._flags])):
                 self._tail[1 + at].copy_(value)
-        copied = self._device.begin_copy(self._pinned, self._packed, self._sent)
+        copied = self._device.begin_copy(self._pinned, self._packed)
         wait(copied, "copy of a gradient to the host", self._deadline)
         begin, size = self._pinned.data_ptr(), self._pinned.element_size()
         kept, *ends = self._pinned_tail.tolist()
         return Collected(
             [begin + at * size for at, _ in gradients],
-            self._pinned[self._gradients : self._elements],
             kept if loss is self._tail else loss,
             not look or all(map(math.isfinite, ends)),
         )

@@ -79,6 +79,8 @@ class Gradient:
         )
         self._sums = self._split(self.transfer.sum)
         self._changes = self._changes_in(self.transfer.rest)
+        self._rest = self.transfer.host_rest  # of a leaf, after the gradients
+        self._host_changes = self._changes_in(self._rest)
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
@@ -147,16 +149,18 @@ class Gradient:
                 )
             gradients.append((begin, gradient))
             p.grad = None
+        self.transfer.begin_leaf()
         for b, change in zip(self.buffers, self._changes, strict=True):
             self._harvest_buffer(b, weight, last, change)
         look = self._nan != "ignore" and not self._scaled  # takes a pass over the values
         got = self.transfer.collect(gradients, loss, look)
-        self._check_counters(self._changes_in(got.rest))
+        if last:  # the other leaves hold 0 for a counter
+            self._check_counters()
         section = [0.0] * _torch_nan.ELEMENTS
         if not got.finite or (got.loss is not None and not math.isfinite(got.loss)):
             _torch_nan.mark(section, number, self._nan)
         recorded = [0.0, 0.0] if got.loss is None else [got.loss * weight, 1.0]
-        flags = got.rest[self._flags - self._gradients :]
+        flags = self._rest[self._flags - self._gradients :]
         flags.copy_(torch.tensor([*present, *section, *recorded], dtype=self.dtype))
         for name, p in self._frozen:
             if p.requires_grad:
@@ -166,7 +170,7 @@ class Gradient:
                 )
         for (begin, gradient), address in zip(gradients, got.addresses, strict=True):
             parts.append((begin, gradient.numel(), address, weight))
-        parts.append((self._gradients, got.rest.numel(), got.rest.data_ptr(), 1.0))
+        parts.append((self._gradients, self._rest.numel(), self._rest.data_ptr(), 1.0))
         native.fill_gradient(parts)
 
     def _packed(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
@@ -181,8 +185,8 @@ class Gradient:
             gradient = gradient.to_dense()
         return gradient.to(self.dtype).resolve_neg().contiguous()
 
-    def _check_counters(self, changes: list[torch.Tensor]) -> None:
-        for b, change in zip(self.buffers, changes, strict=True):
+    def _check_counters(self) -> None:
+        for b, change in zip(self.buffers, self._host_changes, strict=True):
             counts = not b.tensor.is_floating_point() and change.numel() > 0
             if counts and change.abs().max() > 1 << 24:
                 raise Refused(

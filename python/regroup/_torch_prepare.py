@@ -188,6 +188,7 @@ class ElasticLoader:
         if step is None:
             return False
         self._step = step
+        self._session._gradient.transfer.check_before_shards(step.number)
         self._shard = step._next_shard()
         self._summed = self._stepped = False
         return True

@@ -223,7 +223,9 @@ class TrainingState:
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
         for optimizer, saved in zip(self.optimizers, _listed(state["optimizer"]), strict=True):
-            optimizer.load_state_dict(saved)
+            # load_state_dict() takes tensors of parameter groups as they are: a learning rate.
+            groups = _torch_device.placed(saved["param_groups"], optimizer.param_groups)
+            optimizer.load_state_dict({**saved, "param_groups": groups})
             _undo_casts(optimizer, saved["state"])
         for one, saved in zip(self.extra, state["extra"], strict=True):
             one.load_state_dict(_torch_device.placed(saved, one.state_dict()))

@@ -3,6 +3,7 @@ _fake_device.py. test_torch_staged.py and test_torch_elastic.py train over it to
 
 import hashlib
 import re
+import threading
 from types import SimpleNamespace
 
 import _fake_device
@@ -10,6 +11,7 @@ import pytest
 import regroup
 import regroup.torch
 import test_torch
+import test_torch_prepare
 import test_torch_state
 import torch
 from regroup import _torch_device, _torch_loader
@@ -23,7 +25,7 @@ from torch import nn
 def device(monkeypatch):
     monkeypatch.setitem(_torch_device.DEVICES, "cpu", _fake_device.FakeDevice)
     for name, value in vars(_fake_device).items():
-        if name in ("stuck", "capturing", "deterministic"):
+        if name in ("stuck", "late", "capturing", "deterministic"):
             monkeypatch.setattr(_fake_device, name, value)
     return _fake_device
 
@@ -64,10 +66,12 @@ def test_a_copy_to_the_host_that_is_not_awaited_is_seen(device, monkeypatch):
     monkeypatch.setattr(device, "DELAY_S", 0.2)
     transfer = Gradient(network()).transfer
     transfer.rest.fill_(3.0)
-    assert (transfer.collect([], None, False).rest == 3).all()
+    transfer.collect([], None, False)
+    assert (transfer.host_rest == 3).all()
     transfer.rest.fill_(4.0)
     monkeypatch.setattr(_torch_device, "wait", lambda *_: None)
-    assert (transfer.collect([], None, False).rest != 4).all()
+    transfer.collect([], None, False)
+    assert (transfer.host_rest != 4).all()
 
 
 def test_memory_that_a_copy_to_the_device_reads_is_kept(device, monkeypatch):
@@ -78,10 +82,45 @@ def test_memory_that_a_copy_to_the_device_reads_is_kept(device, monkeypatch):
         transfer.take_sum(native)
     device.finish()
     monkeypatch.setattr(_torch_device, "wait", lambda *_: None)
+    begun = threading.Event()
+    device.to_device.add(begun.wait)
     for _ in range(2):
         transfer.take_sum(native)
+    begun.set()
     with pytest.raises(RuntimeError, match="pinned memory was written while"):
         device.finish()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_the_sum_is_on_the_device_before_the_next_shard_is_packed(device, monkeypatch, recorded):
+    """The script may have changed the stream between the two."""
+    monkeypatch.setattr(device, "late", True)
+    transfer = Gradient(network()).transfer
+    native = SimpleNamespace(commit_into=lambda out: out.__setitem__(0, 1.0))
+    transfer._pinned.zero_()
+    transfer.take_sum(native)
+    loss = transfer.recorded(torch.tensor(2.0)) if recorded else None
+    assert recorded == (transfer.sum[0] == 1.0)
+    transfer.begin_leaf()
+    transfer.rest.fill_(3.0)
+    got = transfer.collect([], loss, False)
+    assert (transfer.host_rest == 3).all()
+    assert got.loss == (2.0 if recorded else None)
+    device.finish()
+
+
+def test_a_state_is_on_the_host_when_the_last_copy_of_several_is(device, monkeypatch):
+    monkeypatch.setattr(device, "DELAY_S", 0.02)
+    pieces = [torch.full((3,), float(number)) for number in range(4)]
+    for piece, copy in zip(pieces, _torch_device.on_host(pieces), strict=True):
+        assert bytes(copy) == piece.numpy().tobytes()
+
+
+def test_integer_buffers_are_looked_at_in_the_last_shard_only(monkeypatch):
+    looked = []
+    monkeypatch.setattr(Gradient, "_check_counters", lambda self: looked.append(self))
+    digest_of()
+    assert len(looked) == 6  # steps of 4 shards
 
 
 def test_a_device_that_does_not_answer_ends_the_training_after_the_deadline(device):
@@ -98,6 +137,13 @@ def test_shards_are_not_begun_within_a_captured_graph(device):
         regroup.Refused, match="step 1: .* captured in a CUDA graph: capture forwar"
     ):
         digest_of()
+
+
+def test_a_prepared_loop_is_not_captured_either(device):
+    device.capturing = True
+    objects = test_torch_prepare.Objects()
+    with pytest.raises(regroup.Refused, match="step 1: .* captured in a CUDA graph"):
+        test_torch_prepare.train_prepared(objects)
 
 
 def test_deterministic_kernels_are_the_default(device):
@@ -121,7 +167,7 @@ def test_a_gpu_is_asked_for_deterministic_kernels(monkeypatch):
         _torch_device.os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-def test_a_copy_stands_in_the_current_stream_behind_the_one_before(monkeypatch):
+def test_a_copy_stands_in_the_current_stream_after_the_one_before(monkeypatch):
     done = []
 
     class Target:
@@ -293,6 +339,20 @@ def test_states_of_other_objects_go_where_they_were():
     assert placed["mean"].device.type == placed["list"][0].device.type == "meta"
     assert placed["list"][1].device.type == "cpu"
     assert (placed["n"], placed["new"]) == (4, 1)
+
+
+def test_a_learning_rate_on_a_device_stays_there():
+    """load_state_dict() takes tensors of parameter groups as they are."""
+    found = []
+    for device in ("cpu", "meta"):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters())
+        optimizer.param_groups[0]["lr"] = torch.tensor(0.1, device=device)
+        found.append(TrainingState(model, [optimizer], [], None))
+    source, target = found
+    target.load(memoryview(b"".join(bytes(piece) for piece in source.save())))
+    (group,) = target.optimizers[0].param_groups
+    assert group["lr"].device.type == "meta"
 
 
 def test_batches_of_an_evaluation_go_to_the_model():
