@@ -290,8 +290,9 @@ TEST(FakeCudaStream, TheProductsKernelsAreThere) {
       collective::cuda::TreeArguments arguments = plan->arguments_of(
           0, {inputs, {}, reinterpret_cast<void*>(result), kCount}, collective::Op::kSum);
       void* parameters[] = {&arguments};
-      return gpu->launch(gpu.function(plan->kernel_of(0, collective::Dtype::kFloat32)), 2, 1, 1,
-                         threads, 1, 1, 0, gpu.stream, parameters, nullptr);
+      return gpu->launch(
+          gpu.function(plan->kernel_of(0, collective::Dtype::kFloat32, collective::Op::kSum)), 2, 1,
+          1, threads, 1, 1, 0, gpu.stream, parameters, nullptr);
     };
     EXPECT_EQ(launch_into(at + 192, 257), kInvalidValue);  // more than its launch bound
     EXPECT_EQ(launch_into(at + 192, 256), kSuccess);
