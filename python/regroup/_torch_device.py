@@ -12,11 +12,15 @@ docs/design/staged_plane.md says why.
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import dataclasses
 import math
 import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,8 +37,14 @@ DEADLINE_S = 600.0
 _SPIN_S = 200e-6  # a copy is awaited without sleeping for as long
 _SLEEP_S = 50e-6
 _TAIL = 3  # float64 values after the elements of a leaf: the loss, the least and the largest value
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+_TUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
+
+# torch reads it once, at the process's first call of cuBLAS. The launcher sets it for the members
+# of an elastic job; without one the import of this module is early enough for most scripts.
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+_workspace_is_late = _WORKSPACE not in os.environ and torch.cuda.is_initialized()
+os.environ.setdefault(_WORKSPACE, ":4096:8")
 
 
 class Event(Protocol):
@@ -87,7 +97,14 @@ class Cuda:
 
     def make_deterministic(self) -> None:
         """Lets torch choose only kernels whose results are the same in each run."""
-        os.environ.setdefault(_WORKSPACE, ":4096:8")  # the launcher has set it
+        if _workspace_is_late:
+            warnings.warn(
+                f"join: {_WORKSPACE} was not set before the process used a GPU, so cuBLAS may add "
+                "in another order from run to run: set it to :4096:8 for the program, or import "
+                "regroup.torch first",
+                stacklevel=4,
+            )
+        _make_inductor_deterministic()
         torch.use_deterministic_algorithms(True, warn_only=False)
         torch.backends.cudnn.benchmark = False
 
@@ -108,6 +125,9 @@ class Cuda:
             "cudnn": cudnn.version(),
             "tf32": _precision(matmul, "allow_tf32"),
             "cudnn-tf32": _precision(cudnn, "allow_tf32"),
+            "cudnn-operations": [
+                _precision(getattr(cudnn, name, None), "") for name in ("conv", "rnn")
+            ],
             "reduced": [
                 getattr(matmul, f"allow_{name}", None)
                 for name in (
@@ -118,6 +138,7 @@ class Cuda:
             ],
             "sdpa": "+".join(sdpa),
             "workspace": os.environ.get(_WORKSPACE, ""),
+            "inductor": [name for name in ("deterministic", *_TUNING) if _inductor_setting(name)],
         }
         return "".join(f" {name}={value}" for name, value in values.items()).replace(", ", ",")
 
@@ -129,6 +150,52 @@ def _driver() -> str:
         return next(word for word in words if word[0].isdigit() and "." in word)
     except (OSError, StopIteration):
         return str(torch._C._cuda_getDriverVersion())
+
+
+def _inductor() -> Any:
+    """The settings of the compiler of torch.compile(), if it is imported, which takes seconds."""
+    return sys.modules.get("torch._inductor.config")
+
+
+def _inductor_setting(name: str) -> bool:
+    if (config := _inductor()) is not None:
+        return bool(getattr(config, name, False))
+    return os.environ.get(f"TORCHINDUCTOR_{name.upper()}") == "1"  # read when it is imported
+
+
+def _make_inductor_deterministic() -> None:
+    """Lets it choose kernels without measuring them, if this torch can."""
+    os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"  # read by its import, in this process or others
+    if hasattr(config := _inductor(), "deterministic"):
+        config.deterministic = True
+
+
+def refuse_tuning(model: torch.nn.Module) -> None:
+    """Refuses a model that torch.compile() compiles with max-autotune: each member would choose
+    the kernels that are fastest as it measures them."""
+    tuned = any(map(_inductor_setting, _TUNING))
+    for module in model.modules():
+        backend = getattr(module.__dict__.get("dynamo_ctx"), "callback", None)
+        while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
+            backend = inner
+        settings = getattr(backend, "config", None)
+        if isinstance(settings, dict):
+            tuned |= any(settings.get(name) for name in _TUNING)
+    if tuned:
+        _arguments.refuse(
+            "join",
+            "model: expected torch.compile() without max-autotune, whose choice of kernels differs "
+            "between members: compile with another mode, or pass deterministic=False",
+        )
+
+
+def matmul_precision() -> str:
+    """torch.get_float32_matmul_precision(), which raises if the script has set that of a
+    backend."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return f"{_precision(torch.backends.cuda.matmul, 'allow_tf32')}".lower()
 
 
 def _precision(backend: Any, name: str) -> object:
@@ -176,13 +243,18 @@ def device_of(named: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
 
 
 def refuse_wrapper(model: torch.nn.Module) -> None:
-    """Refuses a model that exchanges gradients or parameters by itself."""
-    found = {kind.__name__ for kind in type(model).__mro__ if kind.__module__.startswith("torch.")}
-    for name in _WRAPPERS:
-        if name in found:
-            _arguments.refuse(
-                "join", f"model: expected the model itself, got a {name} of it: pass it unwrapped"
-            )
+    """Refuses a model that exchanges gradients or parameters by itself, or a module of which
+    does."""
+    for path, module in model.named_modules():
+        kinds = type(module).__mro__
+        found = {kind.__name__ for kind in kinds if kind.__module__.startswith("torch.")}
+        for name in _WRAPPERS:
+            if name in found:
+                where = f" in {path}" if path else " of it"
+                _arguments.refuse(
+                    "join",
+                    f"model: expected the model itself, got a {name}{where}: pass it unwrapped",
+                )
 
 
 def staging(device: torch.device) -> Any:
@@ -220,8 +292,11 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(array).cast("B")
 
 
-def on_host(pieces: Sequence[torch.Tensor], deadline: float = DEADLINE_S) -> list[Any]:
-    """Returns contiguous tensors in memory of the host: themselves, or copies of their bytes."""
+def on_host(
+    pieces: Sequence[torch.Tensor], deadline: float = DEADLINE_S, what: str = "the state"
+) -> list[Any]:
+    """Returns tensors of one dimension in memory of the host: themselves, or copies of their bytes.
+    what: they are, for a message."""
     out: list[Any] = []
     pending = None
     for piece in pieces:
@@ -229,24 +304,46 @@ def on_host(pieces: Sequence[torch.Tensor], deadline: float = DEADLINE_S) -> lis
         if device is None:
             out.append(piece)
             continue
-        copy = device.pinned(piece.numel(), piece.dtype)
-        pending = device.begin_copy(copy, piece, pending)
-        out.append(memory_of(copy))
+        pinned = device.pinned(piece.numel(), piece.dtype)
+        pending = device.begin_copy(pinned, piece, pending)
+        out.append(memory_of(pinned))
     if pending is not None:
-        wait(pending, "copy of the state to the host", deadline)
+        wait(pending, f"copy of {what} to the host", deadline)
     return out
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """The batch with its tensors on `device`: itself, or in lists, tuples and dictionaries of them.
-    Other objects move themselves if they have a method to()."""
+    """The batch with its tensors on `device`: itself, or in lists, tuples, mappings and dataclasses
+    of them. Other objects move themselves if they have a method to(). For the CPU the batch as it
+    is."""
+    if device.type == "cpu":
+        return batch
     if callable(getattr(batch, "to", None)):
         return batch.to(device)
-    if type(batch) is dict:
-        return {key: moved(one, device) for key, one in batch.items()}
+    if isinstance(batch, Mapping):
+        return _mapping_of({key: moved(one, device) for key, one in batch.items()}, batch)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(moved(one, device) for one in batch))
     if type(batch) in (list, tuple):
         return type(batch)(moved(one, device) for one in batch)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        out = copy.copy(batch)
+        for field in dataclasses.fields(batch):
+            object.__setattr__(out, field.name, moved(getattr(batch, field.name), device))
+        return out
     return batch
+
+
+def _mapping_of(values: dict, like: Mapping) -> Mapping:
+    """A mapping of these values of the class of another one with the same keys."""
+    if type(like) is dict:
+        return values
+    if not isinstance(like, MutableMapping):
+        return type(like)(values)  # type: ignore[call-arg]
+    out = copy.copy(like)
+    for key, value in values.items():
+        out[key] = value
+    return out
 
 
 def placed(saved: Any, own: Any) -> Any:
@@ -310,9 +407,9 @@ class Direct:
     def check_before_shards(self, step: int) -> None:
         """Refuses to begin the shards of a step in a state that does not allow it."""
 
-    def make_deterministic(self) -> None:
-        """Lets torch choose only kernels whose results are the same in each run: on the CPU all
-        are."""
+    def make_deterministic(self, model: torch.nn.Module) -> None:
+        """Lets torch choose only kernels whose results are the same in each run, or refuses the
+        model: on the CPU all are."""
 
 
 class Staged:
@@ -397,5 +494,6 @@ class Staged:
                 "graph: capture forward and backward only",
             )
 
-    def make_deterministic(self) -> None:
+    def make_deterministic(self, model: torch.nn.Module) -> None:
+        refuse_tuning(model)
         self._device.make_deterministic()

@@ -30,6 +30,7 @@ class Evaluation:
 
     metric: gets the outputs and targets of a batch, returns a value or several for each sample.
     seed: of the random numbers, with the number of a batch.
+    deadline: the longest wait for the values of a batch from a device, in seconds.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Evaluation:
         collate: Callable[[list], Any],
         batch_size: int,
         seed: Callable[[int], None],
+        deadline: float = _torch_device.DEADLINE_S,
     ):
         if not isinstance(model, torch.nn.Module):
             _arguments.refuse(
@@ -61,6 +63,7 @@ class Evaluation:
         self._collate = collate
         self._batch_size = batch_size
         self._seed = seed
+        self._deadline = deadline
         first = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0))
         self._device = first.device
 
@@ -100,7 +103,11 @@ class Evaluation:
         if values.ndim not in (1, 2) or len(values) != end - begin or values.numel() == 0:
             got = f"got {list(values.shape)}: a loss takes reduction='none'"
             _arguments.refuse(_CALL, f"metric: {wanted}, {got}")
-        return values.detach().to("cpu", torch.float64)
+        flat = values.detach().to(torch.float64).reshape(-1)
+        (data,) = _torch_device.on_host([flat], self._deadline, "an evaluation's values")
+        if not isinstance(data, torch.Tensor):
+            data = torch.frombuffer(data, dtype=torch.float64)
+        return data.view(values.shape)
 
 
 def _sum(values: torch.Tensor) -> float:

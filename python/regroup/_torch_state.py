@@ -39,7 +39,7 @@ class TrainingState:
         deadline: float = _torch_device.DEADLINE_S,
     ):
         """deadline: the longest wait for a copy from a device, in seconds."""
-        self._deadline = deadline
+        self.deadline = deadline
         self.model = model
         self.optimizers = optimizers
         self.extra = extra
@@ -104,7 +104,7 @@ class TrainingState:
 
     def _on_host(self, tensors: Iterable[torch.Tensor]) -> list[Any]:
         """The bytes of each tensor, in memory of the host."""
-        return _torch_device.on_host(list(map(_bytes_of, tensors)), self._deadline)
+        return _torch_device.on_host(list(map(_bytes_of, tensors)), self.deadline)
 
     def settings(self) -> dict[str, str]:
         """The plain values of the optimizer's parameter groups and of `extra`, by names for

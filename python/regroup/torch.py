@@ -140,7 +140,7 @@ def join(
     if not gradient.parameters:
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     if deterministic:
-        gradient.transfer.make_deterministic()
+        gradient.transfer.make_deterministic(model)
     state = TrainingState(model, optimizers, stateful, state_bytes, deadline)
     state.check_size()
     substeps_of_batch = max(1, len(update.substeps))
@@ -489,6 +489,7 @@ class Session(Member):
             collate or self._source.collate,
             _arguments.whole("evaluate", "batch_size", batch_size, least=1),
             lambda batch: seed_all(_native.mix(seed, step, _EVALUATION + batch)),
+            self._state.deadline,
         )
         return self.collective(evaluation.run)
 
@@ -768,7 +769,7 @@ def fingerprint(device: torch.device | None = None) -> str:
         f"torch-isa={capability} python={python} "
         f"deterministic={torch.are_deterministic_algorithms_enabled()} "
         f"cudnn-deterministic={cudnn.deterministic} cudnn-benchmark={cudnn.benchmark} "
-        f"matmul={torch.get_float32_matmul_precision()}"
+        f"matmul={_torch_device.matmul_precision()}"
     ) + _torch_device.fingerprint(device or torch.device("cpu"))
 
 

@@ -102,6 +102,7 @@ class FakeDevice:
     def begin_copy(self, to, source, after=None):
         reads, writes = (_is_pinned(one) for one in (source, to))
         assert reads != writes, "a copy is between pinned memory and the device"
+        assert to.shape == source.shape
         copies["to the host" if writes else "to the device"] += 1
         return _begin_to_host(to, source, after) if writes else _begin_to_device(to, source, after)
 

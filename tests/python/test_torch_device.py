@@ -3,7 +3,10 @@ _fake_device.py. test_torch_staged.py and test_torch_elastic.py train over it to
 
 import hashlib
 import re
+import sys
 import threading
+from collections import Counter, OrderedDict, namedtuple
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import _fake_device
@@ -154,7 +157,8 @@ def test_deterministic_kernels_are_the_default(device):
 
 
 def test_a_gpu_is_asked_for_deterministic_kernels(monkeypatch):
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(_torch_device, "_inductor", lambda: None)
+    monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     try:
         _torch_device.Cuda(torch.device("cuda:0")).make_deterministic()
@@ -164,7 +168,6 @@ def test_a_gpu_is_asked_for_deterministic_kernels(monkeypatch):
         assert _torch_device.os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     finally:
         torch.use_deterministic_algorithms(False)
-        _torch_device.os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
 def test_a_copy_stands_in_the_current_stream_after_the_one_before(monkeypatch):
@@ -213,6 +216,7 @@ def test_the_fingerprint_of_a_gpu_names_what_its_bits_depend_on(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     told = regroup.torch.fingerprint(torch.device("cuda:0"))
     assert told.startswith(regroup.torch.fingerprint() + " ")
+    assert " cudnn-operations=[" in told and " inductor=[" in told
     for one in ("gpu=NVIDIA-H200", "sms=132", "driver=580.65.06", "workspace=:4096:8"):
         assert one in told.split()
     before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
@@ -272,12 +276,64 @@ def test_devices_that_do_not_fit_are_refused_by_name(devices, message):
         ("DistributedDataParallel", "torch.nn.parallel.distributed"),
         ("FullyShardedDataParallel", "torch.distributed.fsdp.fully_sharded_data_parallel"),
         ("FSDPModule", "torch.distributed.fsdp._fully_shard._fully_shard"),
+        ("DataParallel", "torch.nn.parallel.data_parallel"),
     ],
 )
 def test_a_model_that_exchanges_gradients_itself_is_refused(name, module):
     wrapped = type(name, (nn.Linear,), {"__module__": module})(6, 2)
     with pytest.raises(regroup.Refused, match=f"expected the model itself, got a {name} of it"):
         test_torch.join(wrapped)
+
+
+def test_a_module_that_exchanges_gradients_itself_is_refused():
+    inner = torch.nn.DataParallel(nn.Linear(6, 2))
+    with pytest.raises(regroup.Refused, match=r"got a DataParallel in 1\.0: pass it unwrapped"):
+        test_torch.join(nn.Sequential(nn.Linear(6, 6), nn.Sequential(inner)))
+
+
+def compiled(**settings):
+    """As torch.compile() leaves it, whose import takes seconds."""
+    model = network()
+    backend = SimpleNamespace(_torchdynamo_orig_backend=SimpleNamespace(config=settings))
+    model.__dict__["dynamo_ctx"] = SimpleNamespace(callback=backend)
+    return model
+
+
+def test_a_model_that_is_tuned_by_measuring_is_refused(monkeypatch):
+    _torch_device.refuse_tuning(compiled(max_autotune=False))
+    with pytest.raises(regroup.Refused, match=r"torch\.compile\(\) without max-autotune"):
+        _torch_device.refuse_tuning(compiled(max_autotune=True))
+    monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")
+    config = SimpleNamespace(max_autotune=False, deterministic=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", config)
+    _torch_device._make_inductor_deterministic()
+    assert config.deterministic
+    _torch_device.refuse_tuning(network())
+    config.max_autotune = True
+    with pytest.raises(regroup.Refused, match="without max-autotune"):
+        _torch_device.refuse_tuning(network())
+
+
+def test_a_precision_that_is_set_for_a_backend_is_in_the_fingerprint(monkeypatch):
+    def mixed():
+        raise RuntimeError("mix of the legacy and new APIs")
+
+    before = regroup.torch.fingerprint()
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
+    monkeypatch.setattr(_torch_device, "_precision", lambda *_: "tf32")
+    assert "matmul=tf32" in regroup.torch.fingerprint().split()
+    assert "matmul=tf32" not in before.split()
+
+
+def test_cublas_that_was_used_before_its_setting_is_told(monkeypatch):
+    monkeypatch.setattr(_torch_device, "_workspace_is_late", True)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(_torch_device, "_inductor", lambda: None)
+    monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")
+    with pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG was not set before"):
+        _torch_device.Cuda(torch.device("cuda:0")).make_deterministic()
+    assert _torch_device.os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "1"
 
 
 def test_sparse_gradients_on_a_gpu_are_refused():
@@ -360,3 +416,28 @@ def test_batches_of_an_evaluation_go_to_the_model():
     moved = _torch_device.moved([{"x": x, "names": ["a"]}, (x, 3)], torch.device("meta"))
     assert moved[0]["x"].device.type == moved[1][0].device.type == "meta"
     assert (moved[0]["names"], moved[1][1]) == (["a"], 3)
+
+
+Pair = namedtuple("Pair", "x y")
+
+
+@dataclass(frozen=True)
+class Sample:
+    x: torch.Tensor
+    name: str
+
+
+def test_batches_of_other_containers_go_to_the_model():
+    x = torch.zeros(2)
+    given = [Pair(x, 3), OrderedDict(x=x), Sample(x, "a"), Counter(a=2)]
+    pair, ordered, sample, counter = _torch_device.moved(given, torch.device("meta"))
+    assert type(pair) is Pair and type(ordered) is OrderedDict and type(sample) is Sample
+    assert pair.x.device.type == ordered["x"].device.type == sample.x.device.type == "meta"
+    assert (pair.y, sample.name, counter) == (3, "a", Counter(a=2))
+    assert given[1]["x"] is given[2].x is x
+
+
+def test_a_batch_for_the_cpu_is_left_alone():
+    batch = SimpleNamespace(to=None)
+    batch.to = lambda device: pytest.fail("asked to move")
+    assert _torch_device.moved(batch, torch.device("cpu")) is batch
