@@ -114,6 +114,7 @@ def test_the_sum_is_on_the_device_before_the_next_shard_is_packed(device, monkey
 
 def test_a_state_is_on_the_host_when_the_last_copy_of_several_is(device, monkeypatch):
     monkeypatch.setattr(device, "DELAY_S", 0.02)
+    monkeypatch.setattr(device, "_turns", iter(2 * device._to_host))
     pieces = [torch.full((3,), float(number)) for number in range(4)]
     for piece, copy in zip(pieces, _torch_device.on_host(pieces), strict=True):
         assert bytes(copy) == piece.numpy().tobytes()
