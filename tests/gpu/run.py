@@ -496,10 +496,10 @@ CHECKS: dict[str, tuple[Callable[[Bench], dict], float]] = {
     "kernels": (kernels, 70),
     "pytorch": (pytorch, 180),
     "nccl": (nccl, 60),
-    "recovery": (lambda bench: recovery(bench, kills=20, held=0), 60),
+    "recovery": (lambda bench: recovery(bench, kills=20, held=0), 180),
     "recovery, gradients in memory of the GPU": (
-        lambda bench: recovery(bench, 20, 0, "device"),
-        60,
+        lambda bench: recovery(bench, 10, 0, "device"),
+        120,
     ),
     "topology": (topology, 10),
     "placement": (placement, 20),

@@ -320,7 +320,7 @@ def _summary(seconds: list[float]) -> dict[str, float]:
 
 PARTS: dict[str, tuple[float, Callable[[Phase], dict]]] = {
     "bits": (60, bits),
-    "prepared": (25, prepared),
+    "prepared": (90, prepared),
     "overhead": (35, overhead),
     "recovery": (35, recovery),
 }
