@@ -269,7 +269,9 @@ def usage(bench: Bench) -> dict:
                 told = [
                     json.loads(bench.run("status", "--json", job).stdout or "{}") for job in jobs
                 ]
-                gpus = [gpu for one in told for m in one.get("members", []) for gpu in m["gpus"]]
+                gpus = [
+                    gpu for one in told for m in one.get("members", []) for gpu in m.get("gpus", [])
+                ]
                 known = [gpu for gpu in gpus if gpu.get("rank_memory_used", 0) > held * 2**30]
                 return sorted(known, key=lambda gpu: gpu["rank_memory_used"]) if known[1:] else None
 
@@ -358,7 +360,7 @@ def recovery(bench: Bench, kills: int, held: float, *memory: str) -> dict:
             gone[pid] = gone_after(pid)
             killed.append(ours_recovery.kill_during(at, pid, last_of(pid)))
         last_kill = max(
-            moments[-1].step for moments in ours_recovery.read_timelines(folder).values()
+            moments[-1].step for moments in ours_recovery.read_timelines(folder).values() if moments
         )
 
         def compared() -> bool:
