@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests/bench"))
 import collectives_docs  # noqa: E402
 
 ABOUT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-OF_A_LOSS = {  # rows of gpu.json
+OF_A_LOSS = {  # rows of tests/gpu/results
     "added_delay": "added delay to the open step",
     "added_delay_both": "added delay to this step and the next",
     "detect": "kill to detected by a first survivor",
@@ -38,7 +38,7 @@ CHANGES = {  # of scale.json: the columns of its table
 
 
 def number(value: float) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def distribution(stats: dict) -> str:
@@ -151,7 +151,8 @@ def bars(rows: list[dict]) -> str:
 
 def page(name: str, body: str) -> str:
     said = ABOUT[name]
-    note = f"\n<!-- tools/docs/result_pages.py makes this page of {name}.json. -->\n"
+    source = "tests/gpu/results" if name == "gpu" else f"{name}.json"
+    note = f"\n<!-- tools/docs/result_pages.py makes this page of {source}. -->\n"
     about = wrapped(f"{said['about']} Command: `{said['command']}`.")
     return f"# {said['title']}\n\n{about}\n\n{body}{note}"
 
@@ -207,24 +208,101 @@ def of_gpu(text: str) -> dict[str, str]:
         f"{machine['driver']},"
         f" {machine['cores']} cores, {machine['model']}, load {machine['load']:.1f}. Checks passed:"
         f" {', '.join(name for name, check in checks.items() if check['passed'])}."
+        f" {found.get('note', '')}"
     )
-    runs = [check for name, check in checks.items() if name.startswith("recovery")]
-    lines = [["case, ms", *(f"{run['held_gib']:g} GiB of the GPU held by each" for run in runs)]]
+    parts = [wrapped(said.strip())]
+    runs = {name: check for name, check in checks.items() if name.startswith("recovery")}
+    lines = [["loss of a member, ms", *(_case(name, run) for name, run in runs.items())]]
     lines += [
-        [words, *(distribution(run["rows"][key]) for run in runs)]
+        [words, *(distribution(run["rows"][key]) for run in runs.values())]
         for key, words in OF_A_LOSS.items()
     ]
-    body = f"{wrapped(said)}\n\n{markdown_table(lines)}"
-    return {"gpu.md": page("gpu", body)}
+    parts.append(markdown_table(lines))
+    for name, tables in (
+        ("pytorch", _of_torch),
+        ("kernels", _of_kernels),
+        ("truths", _of_truths),
+        ("nccl", _of_nccl),
+    ):
+        if name in checks:
+            parts += tables(checks[name]["report"])
+    return {"gpu.md": page("gpu", "\n\n".join(part.strip() for part in parts))}
+
+
+def _case(name: str, run: dict) -> str:
+    where = "gradients stay on the GPU" if "in memory of" in name else "gradients copied by hand"
+    return f"{where}, {run['held_gib']:g} GiB held by each"
+
+
+def _of_torch(report: dict) -> list[str]:
+    parts = report["parts"]
+    bits, recovery, cost = parts["bits"], parts["recovery"], parts["overhead"]
+    step = cost["ms per step"]
+    ours = [value * 1e3 for value in recovery["ours"]["committed"]]
+    torchrun = recovery["torchrun"]["kill to next step"] * 1e3
+    lines = [
+        ["PyTorch " + report["machine"]["torch"], "ours", "rival"],
+        ["weights after kills and joins", f"{bits['kills']} kills: SHA-256 of one member", "-"],
+        [
+            "SIGKILL of one of three members to the next committed step, ms",
+            ", ".join(map(number, ours)),
+            f"torchrun, Gloo: {number(torchrun)}",
+        ],
+        [
+            f"step of a GPT of {cost['parameters'] / 1e6:.0f} M parameters, {cost['shards']} "
+            "shards of one member, ms",
+            distribution(step["elastic"]),
+            f"plain loop, deterministic: {distribution(step['plain, deterministic'])}",
+        ],
+    ]
+    return [markdown_table(lines)]
+
+
+def _of_kernels(report: list[dict]) -> list[str]:
+    cases = sum(row["cases"] for row in report if row["what"] == "bits")
+    wrong = sum(row["wrong"] for row in report if row["what"] == "bits")
+    trees = [row for row in report if row["what"] == "tree"]
+    sizes = sorted({row["bytes"] for row in trees})
+    lines = [["canonical tree, GB/s (part of a copy)", *(f"{size >> 20} MiB" for size in sizes)]]
+    for dtype in ("float32", "bfloat16"):
+        for inputs in sorted({row["inputs"] for row in trees}):
+            of = {
+                row["bytes"]: row
+                for row in trees
+                if (row["dtype"], row["inputs"]) == (dtype, inputs)
+            }
+            cells = [f"{number(of[size]['gbps'])} ({of[size]['ratio']:.2f})" for size in sizes]
+            lines.append([f"{inputs} inputs of {dtype}", *cells])
+    copies = {row["bytes"]: row["gbps"] for row in report if row["what"] == "copy"}
+    lines.append(["copy on the device", *(number(copies[size]) for size in sizes)])
+    said = f"Bits of the kernels against those of the CPU: {cases:,} cases, {wrong} wrong."
+    return [said, markdown_table(lines)]
+
+
+def _of_truths(report: list[dict]) -> list[str]:
+    lines = [["what the design assumes", "what was seen", "figures"]]
+    for row in report:
+        figures = [f"{name} {number(value)}" for name, value in row["figures"].items()]
+        lines.append([row["assumed"], row["seen"], ", ".join(figures) or "-"])
+    return [markdown_table(lines)]
+
+
+def _of_nccl(report: dict) -> list[str]:
+    have = [name for name, there in report["functions"].items() if there]
+    lines = [["NCCL " + str(report["version"]), "seen"], ["functions", ", ".join(have)]]
+    lines += [[name, distribution(of)] for name, of in report["one rank"].items()]
+    lines.append(["two ranks on one GPU", report["two ranks"][0][3]])
+    return [markdown_table(lines)]
 
 
 def files(folder: Path) -> dict[str, str]:
     """All generated files of docs/results, by name."""
     made: dict[str, str] = {}
     for path in sorted(folder.glob("*.json")):
-        special = {"collectives": of_collectives, "scale": of_scale, "gpu": of_gpu}.get(path.stem)
+        special = {"collectives": of_collectives, "scale": of_scale}.get(path.stem)
         made |= special(path.read_text()) if special else of_rows(path.stem, path.read_text())
-    return made
+    newest = max((ROOT / "tests/gpu/results").glob("*.json"))  # named by their dates
+    return made | of_gpu(newest.read_text())
 
 
 def main() -> None:
