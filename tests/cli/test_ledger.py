@@ -12,6 +12,7 @@ from conftest import BIN, until
 from test_elastic import QUICK, assert_finished, members, pid_of
 
 STEPS = "150"
+LEAF_MS = "100"  # 20 s and more of training, unless it is told to hurry
 
 
 def verify(folder) -> subprocess.CompletedProcess:
@@ -65,7 +66,7 @@ def test_the_ledger_of_one_member_verifies(calm):
 
 
 def test_kills_leaves_and_joins_leave_no_trace(regroup, member, calm, tmp_path):
-    job = start(regroup, tmp_path / "l", member, STEPS, "20")
+    job = start(regroup, tmp_path / "l", member, STEPS, LEAF_MS)
     job.wait_out("^step 5 ")
     os.kill(pid_of(job, 0), signal.SIGKILL)  # rank 0
     until(lambda: members(regroup) and 0 not in members(regroup), "member 0 is gone")
@@ -90,7 +91,7 @@ def test_rank_0_dies_at_each_event_of_a_step(regroup, member, calm, tmp_path, ev
 
 def test_hosts_share_a_ledger_whose_writer_dies(regroup, member, calm, tmp_path):
     hosts = ["--launcher", "fork", "-H", "a:2,b:2", "--replace", "never"]
-    job = start(regroup, tmp_path / "l", *hosts, member, STEPS, "20", size="4")
+    job = start(regroup, tmp_path / "l", *hosts, member, STEPS, LEAF_MS, size="4")
     for victim, step in ((0, 5), (1, 20)):  # then rank 0 is on the other host
         job.wait_out(f"^step {step} ")
         os.kill(pid_of(job, victim), signal.SIGKILL)
@@ -100,7 +101,7 @@ def test_hosts_share_a_ledger_whose_writer_dies(regroup, member, calm, tmp_path)
 
 def test_all_but_a_new_member_die(regroup, member, calm, tmp_path):
     """The last one to join writes what it has not seen itself."""
-    job = start(regroup, tmp_path / "l", "--learner-steps", "0", member, STEPS, "20", size="2")
+    job = start(regroup, tmp_path / "l", "--learner-steps", "0", member, STEPS, LEAF_MS, size="2")
     job.wait_out("^step 5 ")
     assert regroup.control("resize", "3").returncode == 0
     until(lambda: 2 in members(regroup), "member 2")
