@@ -156,7 +156,7 @@ def test_views_are_saved_with_the_values_that_they_show(tensor, tmp_path):
     [
         (
             lambda: torch.eye(2).to_sparse(),
-            "only dense tensors on the CPU are supported, not torch.sparse_coo",
+            "only dense tensors on the CPU or a GPU are supported, not torch.sparse_coo",
         ),
         (lambda: torch.empty(2, device="meta"), "only dense tensors on the CPU .* on meta"),
         (
