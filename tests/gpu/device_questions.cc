@@ -1,12 +1,9 @@
 // What a device can do, what its memory and contexts take, and how fast the host learns of it.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -16,18 +13,26 @@
 
 namespace regroup::gpu {
 
-using collective::cuda::AccessDescription;
 using collective::cuda::Allocation;
 using collective::cuda::AllocationProperties;
 using collective::cuda::DeviceAttribute;
 using collective::cuda::DevicePointer;
 using collective::cuda::DriverEvent;
 using collective::cuda::DriverResult;
-using collective::cuda::kReadOnly;
 using collective::cuda::kReadWrite;
 using std::chrono::milliseconds;
 
 void pause(milliseconds time) { std::this_thread::sleep_for(time); }
+
+void* map_shared(std::size_t bytes, int value) {
+  const int memory = ::memfd_create("truths", MFD_CLOEXEC);
+  if (memory < 0 || ::ftruncate(memory, off_t(bytes)) != 0)
+    throw std::runtime_error("memfd_create");
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  if (mapped == MAP_FAILED) throw std::runtime_error("mmap");
+  std::memset(mapped, value, bytes);
+  return mapped;
+}
 
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
@@ -270,11 +275,7 @@ Answer ask_event_to_host(const std::string& library) {
 // Pinning of shared host memory, by two processes at once, and the speed of copies.
 Answer ask_pinning(const std::string& library) {
   constexpr std::size_t kBytes = 256 * kMiB;
-  const int memory = ::memfd_create("truths", MFD_CLOEXEC);
-  if (memory < 0 || ::ftruncate(memory, kBytes) != 0) throw std::runtime_error("memfd_create");
-  void* mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-  if (mapped == MAP_FAILED) throw std::runtime_error("mmap");
-  std::memset(mapped, 3, kBytes);
+  void* mapped = map_shared(kBytes, 3);
   const auto body = [&](Channel& channel) {
     const Gpu gpu(channel, library, Gpu::With::kContext);
     const DevicePointer at = gpu.map(gpu.create(kBytes), kBytes, kReadWrite);

@@ -1,7 +1,6 @@
 // What of a process outlives it on the device, and what ends with it.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,11 +16,7 @@
 
 namespace regroup::gpu {
 
-using collective::cuda::Allocation;
-using collective::cuda::AllocationProperties;
-using collective::cuda::DeviceAttribute;
 using collective::cuda::DevicePointer;
-using collective::cuda::DriverEvent;
 using collective::cuda::DriverResult;
 using collective::cuda::kReadOnly;
 using collective::cuda::kReadWrite;
@@ -244,11 +239,7 @@ Answer ask_killed_kernel(const std::string& library) {
 // Copies from the device into shared host memory, queued by a process that is killed.
 Answer ask_killed_copies(const std::string& library) {
   constexpr std::size_t kBytes = 256 * kMiB;
-  const int memory = ::memfd_create("truths", MFD_CLOEXEC);
-  if (memory < 0 || ::ftruncate(memory, kBytes) != 0) throw std::runtime_error("memfd_create");
-  void* mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-  if (mapped == MAP_FAILED) throw std::runtime_error("mmap");
-  std::memset(mapped, 0, kBytes);
+  void* mapped = map_shared(kBytes, 0);
   const volatile unsigned char* last = static_cast<unsigned char*>(mapped) + kBytes - 1;
   Role writer([&](Channel& channel) {
     const Gpu gpu(channel, library, Gpu::With::kContext);

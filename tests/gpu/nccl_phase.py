@@ -13,6 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+from common import summarize  # noqa: E402
+
 # Functions by the version that has them first, as headers and symbol tables of the wheels say.
 FUNCTIONS = {
     "2.14": ["ncclCommInitRankConfig", "ncclCommGetAsyncError", "ncclCommAbort"],
@@ -73,14 +76,8 @@ def milliseconds_since(began: float) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def summary(values: list[float]) -> dict:
-    ordered = sorted(values)
-    return {
-        "min": ordered[0],
-        "p50": ordered[len(ordered) // 2],
-        "p99": ordered[int(0.99 * (len(ordered) - 1) + 0.5)],
-        "samples": len(ordered),
-    }
+def summary(milliseconds: list[float]) -> dict:
+    return summarize(milliseconds).to_json()
 
 
 def alone(nccl: Nccl) -> dict:

@@ -40,6 +40,9 @@ Answer ask_killed_copies(const std::string& library);
 Answer ask_held_by_child(const std::string& library);
 
 void pause(std::chrono::milliseconds time);
+// Memory that forked roles share, a memfd as the arena is, each byte of it `value`. Mapped until
+// the process ends. Throws std::runtime_error.
+void* map_shared(std::size_t bytes, int value);
 double percentile(std::vector<double> values, double share);
 // p50, p99, minimum and count, for a message of a role.
 std::vector<double> summary(const std::vector<double>& values);

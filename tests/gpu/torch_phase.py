@@ -28,6 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+from common import summarize  # noqa: E402
+
 MEMBER = Path(__file__).with_name("torch_member.py")
 SHARDS, KILLS = 6, 6
 NS = 1e9
@@ -304,18 +307,8 @@ def _torchrun(phase: Phase) -> dict:
 
 def _summary(seconds: list[float]) -> dict[str, float]:
     """In milliseconds."""
-    ordered = sorted(value * 1e3 for value in seconds)
-
-    def at(share: float) -> float:
-        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
-
-    return {
-        "min": at(0),
-        "p50": at(0.5),
-        "p99": at(0.99),
-        "max": at(1),
-        "samples": len(ordered),
-    }
+    stats = summarize([value * 1e3 for value in seconds])
+    return {**stats.to_json(), "max": stats.max}
 
 
 PARTS: dict[str, tuple[float, Callable[[Phase], dict]]] = {
