@@ -167,14 +167,14 @@ TEST(Checkpointing, AMissingShareVoidsTheSnapshotAndTheNextWorldTakesAnother) {
     const bool dies = self.slot_id().slot == 1;
     request_save(self, 1, kEach);
     ++wanted;
-    EXPECT_TRUE(eventually([&] { return wanted == 3; }));
+    EXPECT_TRUE(eventually([&] { return wanted >= 3; }));
     if (dies) return;  // after the commit, before its share
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());
     follow(self, 2);
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());  // of what another generation wanted: none
     request_save(self, 2, kEach);
     ++wanted;
-    EXPECT_TRUE(eventually([&] { return wanted == 5; }));
+    EXPECT_TRUE(eventually([&] { return wanted >= 5; }));
     EXPECT_TRUE(save_share(self, state, 3, kEach).ok());
   });
   await(members.agent, [&] {
