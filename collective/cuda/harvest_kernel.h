@@ -33,6 +33,7 @@ template <class Element, int kLoads>
 struct Harvest {
   using Value = typename Element::Sum;
   static constexpr int kWide = 16 / Element::kBytes;  // elements of the widest load
+  static constexpr int kElements = kWide * kLoads;    // of a thread at a time
 
   static REGROUP_DEVICE void run(const HarvestArguments& a, Place place) {
     const std::uint64_t chunks = (a.count + kWide - 1) / kWide;

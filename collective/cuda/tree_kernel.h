@@ -69,6 +69,7 @@ struct TreeShape {
 template <class In, class Out, class Shape>
 struct Tree {
   using Sum = typename In::Sum;
+  static constexpr int kElements = Shape::kColumn * Shape::kColumns;  // of a thread at a time
 
   // What the thread at `place` does. Any grid will do.
   static REGROUP_DEVICE void run(const TreeArguments& a, Place place) {
