@@ -77,6 +77,20 @@ def write_whole(path: Path, text: str) -> None:
     new.replace(path)
 
 
+def state(pid: int) -> str:
+    """The letter that the kernel has for it: "T" of one that was stopped, "Z" of a zombie."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def stops(pid: int) -> bool:
+    """Stops a process; false if it has ended first."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: state(pid) in "TZX", f"process {pid} to be stopped")
+        return state(pid) == "T"
+    return False
+
+
 def rss_kib(pid: int) -> int:
     """0 for a process that has ended: who reads its last output may come too late."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -157,13 +171,18 @@ class Job:
             with contextlib.suppress(OSError):
                 path = Path(f"/proc/{pid}")
                 todo += map(int, (path / f"task/{pid}/children").read_text().split())
-                state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                if (path / "comm").read_text().strip() == name and state not in "ZX":
+                if (path / "comm").read_text().strip() == name and state(pid) not in "ZX":
                     found.append(pid)
         return sorted(found)
 
     def the(self, name: str) -> int:
         return until(lambda: self.named(name), f"a process {name}")[0]
+
+    def stop_one(self, name: str) -> int:
+        """Stops a process of that name while it works: the first that has not ended by then."""
+        return until(
+            lambda: next(filter(stops, self.named(name)), None), f"a stopped process {name}"
+        )
 
     @property
     def agent(self) -> int:

@@ -14,8 +14,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import until
-from test_clean_end import state
+from conftest import state, until
 from test_elastic import QUICK, STEPS, assert_finished, members, pid_of
 
 REGION_STEP = "3"

@@ -6,8 +6,7 @@ import re
 import signal
 from pathlib import Path
 
-from conftest import until
-from test_clean_end import state
+from conftest import state, until
 from test_elastic import QUICK, STEPS, assert_finished, members, pid_of, status
 
 ODD = 'if [ "$RANK" = 1 ]; then exec "$0" "$1" "$2" "" {}; fi; exec "$0" "$1" "$2"'

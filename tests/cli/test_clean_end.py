@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from conftest import until
+from conftest import state, until
 
 # A member with a child in its own process group and one that has left it.
 FAMILY = "sleep 1000 & setsid sleep 1000 & echo up $$; wait"
@@ -150,11 +150,6 @@ def test_user_signals_are_forwarded(regroup, name):
     job.process.send_signal(getattr(signal, f"SIG{name}"))
     assert job.wait() == 0
     assert job.out.count(f"got {name}") == 2
-
-
-def state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()[0]
 
 
 def test_stop_and_continue(regroup):

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, rival, stdin_for, until
+from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, rival, state, stdin_for, until
 
 OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
 LONGER = {"regroup": ["--term-grace", "3"]}  # until SIGKILL: ranks have noted what they got by then
@@ -29,10 +29,6 @@ log.write(f"{os.getpid()}\\n")
 while True:
     log.write(signal.Signals(signal.sigwait(numbers)).name + "\\n")
 """
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 class Run:
