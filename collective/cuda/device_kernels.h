@@ -22,7 +22,7 @@ class DeviceKernels {
   // Loads `image` for the device of the current context. kUnavailable, with the reason: the image
   // is empty ("built without nvcc"), or the driver or the device cannot use it.
   [[nodiscard]] static base::Result<DeviceKernels> load(
-      const Driver& driver, std::span<const unsigned char> image = kernel_image());
+      const Driver& driver, std::span<const unsigned char> image = kernel_image().bytes);
 
   // Launches the sum of `plan` on `stream`: of memory that this device can read, into memory that
   // it can write. kInvalidArgument: `dtype` is no float, or `op` neither kSum nor kAvg. Other

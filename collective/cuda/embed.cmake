@@ -1,4 +1,5 @@
-# Writes OUTPUT, a source with the bytes of INPUT as kernel_image.h declares them; without INPUT, with none.
+# Writes OUTPUT, a source with the bytes of INPUT, made by the nvcc of CUDA TOOLKIT (13000), as kernel_image.h declares
+# them; without INPUT, with none.
 set(bytes "")
 if(INPUT)
   file(READ ${INPUT} bytes HEX)
@@ -16,7 +17,7 @@ ${bytes}0};
 
 }  // namespace
 
-std::span<const unsigned char> kernel_image() { return {kBytes, sizeof kBytes - 1}; }
+KernelImage kernel_image() { return {{kBytes, sizeof kBytes - 1}, ${TOOLKIT}}; }
 
 }  // namespace regroup::collective::cuda
 ")

@@ -5,7 +5,14 @@
 
 namespace regroup::collective::cuda {
 
-// Empty: built without nvcc. Static memory.
-[[nodiscard]] std::span<const unsigned char> kernel_image();
+struct KernelImage {
+  std::span<const unsigned char> bytes;  // static memory; empty: built without nvcc
+  int toolkit = 0;                       // version of nvcc, as of CUDA: 13000 is 13.0
+
+  // The chips of the image: compute capability at least this, in tenths.
+  static constexpr int kLeastCapability = 80;
+};
+
+[[nodiscard]] KernelImage kernel_image();
 
 }  // namespace regroup::collective::cuda

@@ -16,11 +16,12 @@ using fakes::cuda::in_process;
 using proto::Interval;
 
 TEST(DeviceKernels, TheImageIsAProgramForGpusOrNone) {
-  const auto image = cuda::kernel_image();
+  const auto [image, toolkit] = cuda::kernel_image();
   if (image.empty()) GTEST_SKIP() << "built without nvcc";
   constexpr unsigned char kFatbin[] = {0x50, 0xed, 0x55, 0xba};
   EXPECT_THAT(image.first(4), ::testing::ElementsAreArray(kFatbin));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(image.data()) % 8, 0U);
+  EXPECT_GE(toolkit, 11000);
 }
 
 TEST(DeviceKernels, AreMissingWithoutNvcc) {
