@@ -1,6 +1,6 @@
 // Processor-specific instructions of x86-64 and ARM64 that C++ has no name for. A third
 // architecture adds a branch here, and a row in each table of kernels (base/crc32c.cc,
-// collective/reduce/kernels.cc, elastic/optimizer_kernels.cc).
+// collective/reduce/kernels.cc, collective/reduce/optimizer_kernels.cc).
 //
 // Any thread; nothing blocks or fails. Everything is always inlined and calls no function, so that
 // a source compiled for one instruction set (collective/reduce/kernels.inc) may use it.

@@ -9,13 +9,15 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "collective/reduce/optimizer_kernels.h"
 #include "collective/reduce/publish.h"
-#include "elastic/optimizer_kernels.h"
 
 namespace regroup::elastic {
 namespace {
 
 using base::Status;
+using collective::reduce::AdamScalars, collective::reduce::best_optimizer_kernels,
+    collective::reduce::OptimizerKernels, collective::reduce::SgdScalars;
 
 constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
 // With a copy: small enough that the processor computes a block while it stores the previous
@@ -23,7 +25,8 @@ constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
 constexpr std::size_t kSavedBlock = 64;
 
 // Copies the part of elements [at, at + count) that belongs to the copy.
-void save(const Kernels& kernels, const Stepped& tensor, std::size_t at, std::size_t count) {
+void save(const OptimizerKernels& kernels, const Stepped& tensor, std::size_t at,
+          std::size_t count) {
   const std::size_t from = std::max(at, tensor.begin);
   const std::size_t to = std::min(at + count, tensor.begin + tensor.copy.size());
   if (from >= to) return;
@@ -62,7 +65,7 @@ Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped mome
                            static_cast<float>(options.weight_decay),
                            options.nesterov,
                            first};
-  const Kernels& kernels = best_kernels();
+  const OptimizerKernels& kernels = best_optimizer_kernels();
   const std::size_t block = block_of({&parameter, &momentum});
   for (std::size_t at = 0; at < elements; at += block) {
     const std::size_t count = std::min(block, elements - at);
@@ -95,7 +98,7 @@ Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped fir
       options.decoupled ? 0 : static_cast<float>(options.weight_decay),
       options.decoupled ? static_cast<float>(1 - options.lr * options.weight_decay) : 1,
   };
-  const Kernels& kernels = best_kernels();
+  const OptimizerKernels& kernels = best_optimizer_kernels();
   const std::size_t block = block_of({&parameter, &first, &second});
   for (std::size_t at = 0; at < elements; at += block) {
     const std::size_t count = std::min(block, elements - at);

@@ -144,13 +144,13 @@ WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
     (r"\b(secure_)?getenv\s*\(", ["launcher/cli/options.cc", "elastic/options.cc"],
      "the environment is read in two files"),
     (r"\b_mm\d*_(\w+_)?stream_\w+|__builtin_nontemporal_store|\bv?movnt\w+|\bstnp\b",
-     ["base/cpu.h", "elastic/optimizer_kernels.cc"],
+     ["base/cpu.h", "collective/reduce/optimizer_kernels.cc"],
      "non-temporal stores are those of base/cpu.h and of the optimizer's kernels"),
     (r"\bstream_line\s*\(", ["base/cpu.h", "collective/reduce/publish.h"],
      "stores past the cache go through publish.h, with a fence behind them"),
     (r"<\w*intrin\.h>|<arm_\w+\.h>|\b__(x86_64|aarch64)__\b|\b_mm_pause\b",
      ["base/cpu.h", "base/crc32c.cc", "collective/reduce/kernels.cc",
-      "elastic/optimizer_kernels.cc"],
+      "collective/reduce/optimizer_kernels.cc"],
      "what one processor has and another has not is in base/cpu.h, or in a table of kernels"),
 ]  # fmt: skip
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

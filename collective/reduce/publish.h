@@ -1,8 +1,8 @@
 // How bulk data becomes visible to other members of the host: write it with store_block(), then
 // publish() the word on which they wait. Non-temporal stores occur here, in the kernels' close()
-// and scale(), and in elastic/optimizer_kernels.cc only: a release store does not order them, so
-// publish() fences first. ThreadSanitizer sees neither such stores nor the fence; its build sets
-// REGROUP_PLAIN_STORES.
+// and scale(), and in collective/reduce/optimizer_kernels.cc only: a release store does not order
+// them, so publish() fences first. ThreadSanitizer sees neither such stores nor the fence; its
+// build sets REGROUP_PLAIN_STORES.
 #pragma once
 
 #include <algorithm>

@@ -10,12 +10,14 @@
 #include <random>
 #include <vector>
 
+#include "collective/reduce/optimizer_kernels.h"
 #include "collective/reduce/publish.h"
-#include "elastic/optimizer_kernels.h"
 
 namespace regroup::elastic {
 namespace {
 
+using collective::reduce::AdamScalars, collective::reduce::all_optimizer_kernels,
+    collective::reduce::OptimizerKernels, collective::reduce::SgdScalars;
 using Floats = std::vector<float>;
 
 Floats random_floats(std::size_t count, unsigned seed) {
@@ -48,7 +50,7 @@ struct Buffers {
 constexpr AdamScalars kAdam{0.1F, 0.999F, 0.001F, 0.5F, 1e-8F, -1e-3F, 0.01F, 0.9F};
 
 TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
-  for (const Kernels& kernels : all_kernels()) {
+  for (const OptimizerKernels& kernels : all_optimizer_kernels()) {
     if (!kernels.usable()) continue;
     for (const std::size_t count : {0UL, 1UL, 15UL, 16UL, 33UL, 1000UL}) {
       const Floats gradient = random_floats(count, 4);
@@ -58,17 +60,34 @@ TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
           Buffers one(count), other(count);
           kernels.sgd(one.parameter.data(), gradient.data(),
                       with_momentum ? one.first.data() : nullptr, count, by);
-          all_kernels().back().sgd(other.parameter.data(), gradient.data(),
-                                   with_momentum ? other.first.data() : nullptr, count, by);
+          all_optimizer_kernels().back().sgd(other.parameter.data(), gradient.data(),
+                                             with_momentum ? other.first.data() : nullptr, count,
+                                             by);
           EXPECT_EQ(one, other) << kernels.name << " sgd " << count;
         }
       }
       Buffers one(count), other(count);
       kernels.adam(one.parameter.data(), gradient.data(), one.first.data(), one.second.data(),
                    count, kAdam);
-      all_kernels().back().adam(other.parameter.data(), gradient.data(), other.first.data(),
-                                other.second.data(), count, kAdam);
+      all_optimizer_kernels().back().adam(other.parameter.data(), gradient.data(),
+                                          other.first.data(), other.second.data(), count, kAdam);
       EXPECT_EQ(one, other) << kernels.name << " adam " << count;
+
+      const OptimizerKernels& plain = all_optimizer_kernels().back();
+      const collective::reduce::AdagradScalars adagrad{-0.1F, 1e-8F};
+      const collective::reduce::FtrlScalars ftrl{0.1F, 1, 0.5F, 0.25F};
+      const auto run = [&](const OptimizerKernels& table, Buffers& into) {
+        table.adagrad(into.parameter.data(), gradient.data(), into.second.data(), count, adagrad);
+        if (count > 0) {
+          table.row_adagrad(into.parameter.data(), gradient.data(), into.second.data(), count,
+                            adagrad);
+        }
+        table.ftrl(into.parameter.data(), gradient.data(), into.second.data(), into.first.data(),
+                   count, ftrl);
+      };
+      run(kernels, one);
+      run(plain, other);
+      EXPECT_EQ(one, other) << kernels.name << " adagrad, ftrl " << count;
     }
   }
 }
@@ -76,7 +95,7 @@ TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
 TEST(OptimizerKernels, StreamsCopyWhateverIsAlignedOrNot) {
   constexpr std::size_t kMost = 200;
   const Floats from = random_floats(kMost + 16, 1);
-  for (const Kernels& kernels : all_kernels()) {
+  for (const OptimizerKernels& kernels : all_optimizer_kernels()) {
     if (!kernels.usable()) continue;
     for (std::size_t begin = 0; begin < 17; ++begin) {
       for (const std::size_t count : {0UL, 1UL, 15UL, 16UL, 17UL, 64UL, 129UL}) {
