@@ -1,0 +1,41 @@
+// The robust mutex of a store's header.
+#include "collective/ps/shard_lock.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "collective/ps/store_layout.h"
+
+namespace regroup::collective::ps {
+
+base::Result<ShardLock> ShardLock::acquire(const StoreMemory& memory, base::TimePoint deadline) {
+  pthread_mutex_t* const mutex = &reinterpret_cast<StoreHeader*>(memory.at(0))->writer;
+  const auto since = deadline.time_since_epoch().count();
+  const timespec until{.tv_sec = since / 1'000'000'000, .tv_nsec = since % 1'000'000'000};
+  const int error = ::pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+  if (error == ETIMEDOUT) {
+    return base::deadline_exceeded(
+        "store: its writer still lives; a successor takes over when that thread has ended");
+  }
+  if (error != 0 && error != EOWNERDEAD)
+    return base::system_error("pthread_mutex_clocklock", "store", error);
+  ShardLock lock(mutex);
+  if (error == EOWNERDEAD) {
+    ::pthread_mutex_consistent(mutex);
+    lock.inherited_ = Inherited::kFromTheDead;
+  }
+  return lock;
+}
+
+ShardLock::ShardLock(ShardLock&& other) noexcept
+    : mutex_(std::exchange(other.mutex_, nullptr)), inherited_(other.inherited_) {}
+
+ShardLock::~ShardLock() {
+  if (mutex_ != nullptr) ::pthread_mutex_unlock(mutex_);
+}
+
+}  // namespace regroup::collective::ps
