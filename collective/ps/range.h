@@ -1,0 +1,356 @@
+// One range of a table in a store: pushes are appended to the log, then applied, each at most once.
+// Every order of the words below matters: a push's rows, then its client's number, then `applied`.
+// A successor applies again whatever the log has behind `applied`; a row with the entry's LSN, or a
+// later one, is left alone. Only the holder of the ShardLock calls anything here.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "collective/ps/index.h"
+#include "collective/ps/reader.h"
+#include "collective/ps/ring.h"
+#include "collective/ps/slices.h"
+#include "collective/ps/slots.h"
+#include "collective/ps/update.h"
+
+namespace regroup::collective::ps {
+
+// A push, as far as it concerns one range.
+struct Push {
+  std::uint64_t client = 0;    // a MemberId
+  std::uint64_t number = 0;    // grows in its client, over all ranges; from 1
+  std::uint64_t previous = 0;  // the number of the client's push before in this range; 0: none
+  std::uint64_t epoch = 0;     // of the range, as the client knows it
+  std::span<const std::uint64_t> positions;  // ascending; empty for a dense range
+  std::span<const std::byte> gradients;  // of the compute dtype: a row each; dense: all elements
+  Scalars scalars;
+};
+struct Appended {
+  enum class Outcome {
+    kAppended,    // as LSN `lsn`
+    kDuplicate,   // it was appended before: acknowledge it again
+    kAfterGap,    // the client's push before it is not there yet: hold it
+    kOtherEpoch,  // the range has epoch `epoch`: the client needs a newer view
+  };
+  Outcome outcome = Outcome::kAppended;
+  std::uint64_t lsn = 0;
+  std::uint64_t epoch = 0;
+};
+
+template <class P>
+class BasicRange {
+ public:
+  // `block` has the header of a range; `spec` is spec_of() it.
+  BasicRange(BasicBlocks<P>& blocks, BasicRing<P>& ring, std::uint64_t block, TableSpec spec)
+      : blocks_(&blocks),
+        ring_(&ring),
+        header_(reinterpret_cast<RangeHeader*>(blocks.memory().at(block * kBlockBytes))),
+        spec_(std::move(spec)),
+        row_(spec_),
+        slice_(spec_, elements()),
+        initial_(reinterpret_cast<const StoreHeader*>(blocks.memory().at(0))->job_seed, spec_),
+        updater_(spec_),
+        index_(blocks, header_->root, header_->id),
+        slots_(blocks, row_, header_->id),
+        slices_(blocks, *header_, slice_) {
+    for (std::size_t i = 0; i < kMaxClients; ++i) {
+      const std::uint64_t id = client_words()[i].id.load(std::memory_order_acquire);
+      if (id == 0) continue;
+      clients_[id - 1] = {i, client_words()[i].last.load(std::memory_order_acquire)};
+    }
+  }
+  BasicRange(const BasicRange&) = delete;
+  BasicRange& operator=(const BasicRange&) = delete;
+
+  [[nodiscard]] std::uint32_t id() const { return header_->id; }
+  [[nodiscard]] const TableSpec& spec() const { return spec_; }
+  [[nodiscard]] const RangeHeader& header() const { return *header_; }
+  [[nodiscard]] std::uint64_t epoch() const { return header_->epoch.load(); }
+  [[nodiscard]] std::uint64_t applied() const {
+    return header_->applied.load(std::memory_order_acquire);
+  }
+  // The LSN of the newest push in the log, applied or not.
+  [[nodiscard]] std::uint64_t newest() const {
+    return pending_.empty() ? applied() : pending_.back().fields.lsn;
+  }
+  // The number of a client's newest push in the log or applied; 0: none.
+  [[nodiscard]] std::uint64_t last_of(std::uint64_t client) const {
+    const auto found = clients_.find(client);
+    return found == clients_.end() ? 0 : found->second.newest;
+  }
+
+  // Takes over the range with this epoch; an older one changes nothing.
+  void adopt_epoch(std::uint64_t epoch) {
+    if (epoch > this->epoch()) P::publish(header_->epoch, epoch);
+  }
+  // Forgets a client that the range's view does not have any more.
+  void drop_client(std::uint64_t client) {
+    const auto found = clients_.find(client);
+    if (found == clients_.end()) return;
+    if (found->second.at != kNowhere) P::publish(client_words()[found->second.at].id, 0);
+    clients_.erase(found);
+  }
+
+  // Appends a push to the log unless the outcome says otherwise. kInvalidArgument: it does not fit
+  // the range. kResourceExhausted: memory of the store or a client's word; nothing was changed.
+  // kUnavailable: the log ring is full until pushes are applied.
+  [[nodiscard]] base::Result<Appended> append(const Push& push) {
+    using Outcome = Appended::Outcome;
+    if (push.epoch != epoch()) return Appended{Outcome::kOtherEpoch, 0, epoch()};
+    const std::uint64_t last = last_of(push.client);
+    if (push.number <= last) return Appended{Outcome::kDuplicate, newest(), epoch()};
+    if (push.previous > last) return Appended{Outcome::kAfterGap, 0, epoch()};
+    REGROUP_RETURN_IF_ERROR(check_content(push));
+    REGROUP_RETURN_IF_ERROR(reserve(push));
+    const std::uint64_t lsn = newest() + 1;
+    REGROUP_ASSIGN_OR_RETURN(const LogEntry entry, ring_->append({id(), lsn, epoch(), push.client,
+                                                                  push.number, push.scalars.lr},
+                                                                 push.positions, push.gradients));
+    add_pending(entry);
+    return Appended{Outcome::kAppended, lsn, epoch()};
+  }
+
+  // An entry that a successor has found in the log.
+  void add_pending(const LogEntry& entry) {
+    if (entry.fields.lsn <= newest()) return;
+    pending_.push_back(entry);
+    Client& client = clients_[entry.fields.client];
+    client.newest = std::max(client.newest, entry.fields.number);
+  }
+
+  // Applies, in order, the pushes of the log up to LSN `committed`. kResourceExhausted: the store
+  // has no memory left; call again with more, what is applied already is skipped.
+  [[nodiscard]] base::Status apply(std::uint64_t committed) {
+    while (!pending_.empty() && pending_.front().fields.lsn <= committed) {
+      const LogEntry& entry = pending_.front();
+      REGROUP_RETURN_IF_ERROR(spec_.kind == TableKind::kDense ? apply_slice(entry)
+                                                              : apply_rows(entry));
+      REGROUP_RETURN_IF_ERROR(set_client(entry.fields.client, entry.fields.number));
+      P::publish(header_->applied, entry.fields.lsn);
+      pending_.pop_front();
+    }
+    return {};
+  }
+
+  [[nodiscard]] base::Result<RangeReader> reader() const {
+    return RangeReader::open(blocks_->memory(), *header_);
+  }
+  // Rows that the index has. Reads the whole index.
+  [[nodiscard]] std::uint64_t rows() {
+    rebuild();
+    return rows_;
+  }
+
+ private:
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
+  struct Client {
+    std::size_t at = kNowhere;  // of its words
+    std::uint64_t newest = 0;
+  };
+
+  [[nodiscard]] std::uint64_t elements() const {
+    return spec_.kind == TableKind::kDense ? header_->positions.last - header_->positions.first + 1
+                                           : 0;
+  }
+  [[nodiscard]] ClientWords* client_words() const {
+    return reinterpret_cast<ClientWords*>(reinterpret_cast<std::byte*>(header_) + kPageBytes);
+  }
+
+  [[nodiscard]] base::Status check_content(const Push& push) const {
+    const bool dense = spec_.kind == TableKind::kDense;
+    const std::size_t rows = dense ? elements() : push.positions.size();
+    const std::size_t bytes = rows * spec_.dim * size_of(spec_.compute_dtype());
+    if (push.gradients.size() != bytes || (dense && !push.positions.empty())) {
+      return base::invalid_argument(
+          fmt::format("push to table {}: expected {} bytes for {} rows of range {}, got {}",
+                      spec_.name, bytes, rows, id(), push.gradients.size()));
+    }
+    if (!ring_->can_ever_fit(push.positions.size(), bytes)) {
+      return base::invalid_argument(
+          fmt::format("push to table {}: {} rows do not fit into half of the log ring; push less "
+                      "at a time",
+                      spec_.name, rows));
+    }
+    for (std::size_t i = 0; i < push.positions.size(); ++i) {
+      const std::uint64_t position = push.positions[i];
+      if (header_->positions.has(position) && (i == 0 || push.positions[i - 1] < position))
+        continue;
+      return base::invalid_argument(
+          fmt::format("push to table {}: expected ascending positions from {} to {} in range {}, "
+                      "got {} after {}",
+                      spec_.name, header_->positions.first, header_->positions.last, id(), position,
+                      i == 0 ? std::string("nothing") : std::to_string(push.positions[i - 1])));
+    }
+    return {};
+  }
+
+  // Memory for a push, so that it is refused before it is logged. Splits of the index may still
+  // need more: then apply() stops and goes on later.
+  [[nodiscard]] base::Status reserve(const Push& push) {
+    if (const auto found = clients_.find(push.client);
+        found == clients_.end() && clients_.size() >= kMaxClients) {
+      return base::resource_exhausted(fmt::format("push to table {}: range {} has its {} clients",
+                                                  spec_.name, id(), kMaxClients));
+    }
+    if (spec_.kind == TableKind::kDense) {
+      if (!rebuilt_) rebuild();
+      return slices_.reserve();
+    }
+    if (!rebuilt_) rebuild();
+    // Each row of each push that is not applied takes a slot before it gives one back.
+    std::uint64_t rows = push.positions.size() + 1;
+    for (const LogEntry& entry : pending_) rows += entry.positions.size();
+    return slots_.reserve(rows);
+  }
+
+  // Makes what is not in shared memory: free slots, free pages.
+  void rebuild() {
+    std::unordered_set<std::uint32_t> live;
+    index_.rebuild([&](std::uint32_t slot) { live.insert(slot); });
+    slots_.rebuild(live);
+    slices_.rebuild();
+    rows_ = live.size();
+    rebuilt_ = true;
+  }
+
+  [[nodiscard]] base::Status apply_rows(const LogEntry& entry) {
+    if (!rebuilt_) rebuild();
+    const std::size_t gradient_bytes = spec_.dim * size_of(spec_.compute_dtype());
+    for (std::size_t i = 0; i < entry.positions.size(); ++i) {
+      REGROUP_RETURN_IF_ERROR(
+          apply_row(entry.positions[i], entry.fields, entry.gradients.data() + i * gradient_bytes));
+    }
+    return {};
+  }
+
+  [[nodiscard]] base::Status apply_row(std::uint64_t position, const EntryFields& by,
+                                       const std::byte* gradient) {
+    const StoreMemory& memory = blocks_->memory();
+    const IndexPlace place = index_.find(position);
+    const RowHeader* const old =
+        place.word == nullptr ? nullptr : row_at(memory, slot_of(place.value));
+    // It was applied by a writer that died before `applied` said so.
+    if (old != nullptr && old->lsn.load(std::memory_order_relaxed) >= by.lsn) return {};
+    REGROUP_ASSIGN_OR_RETURN(const std::uint32_t slot, slots_.take(by.lsn));
+    write_row(row_at(memory, slot), old, position, by, gradient);
+    if (old == nullptr) {
+      if (base::Status status = index_.insert(position, slot, by.lsn); !status.ok()) {
+        slots_.give_back(slot);
+        return status;
+      }
+      return {};
+    }
+    index_.update(place, position, slot, by.lsn);
+    slots_.give_back(slot_of(place.value));
+    return {};
+  }
+
+  void write_row(RowHeader* row, const RowHeader* old, std::uint64_t position,
+                 const EntryFields& by, const std::byte* gradient) {
+    auto* const bytes = reinterpret_cast<std::byte*>(row);
+    const auto* const from = reinterpret_cast<const std::byte*>(old);
+    const std::uint32_t updates = old == nullptr ? 1 : old->updates + 1;
+    P::write(&row->position, &position, sizeof position);
+    P::write(&row->updates, &updates, sizeof updates);
+    if (old != nullptr) {
+      P::write(bytes + RowShape::kValueAt, from + RowShape::kValueAt, row_.value_bytes);
+      P::write(bytes + row_.state_at, from + row_.state_at, row_.state_bytes);
+    } else {
+      P::point();
+      initial_.fill(position, 0, {bytes + RowShape::kValueAt, row_.value_bytes});
+      P::clear(bytes + row_.state_at, row_.state_bytes);
+    }
+    P::point();
+    auto* const state = reinterpret_cast<float*>(bytes + row_.state_at);
+    updater_.apply({bytes + RowShape::kValueAt, {state, state + spec_.dim}, gradient, spec_.dim},
+                   updates, {by.lr});
+    P::point();
+  }
+
+  [[nodiscard]] base::Status apply_slice(const LogEntry& entry) {
+    if (!rebuilt_) rebuild();
+    const SliceHeader* const old = slices_.current();
+    if (old != nullptr && old->lsn >= entry.fields.lsn) return {};
+    REGROUP_RETURN_IF_ERROR(slices_.reserve());
+    SliceHeader* const next = slices_.other();
+    const SliceHeader header{.lsn = entry.fields.lsn,
+                             .updates = old == nullptr ? 1 : old->updates + 1};
+    P::write(next, &header, sizeof header);
+    auto* const to = reinterpret_cast<std::byte*>(next);
+    const auto* const from = reinterpret_cast<const std::byte*>(old);
+    const std::size_t size = size_of(spec_.dtype), words = spec_.state_bytes() / sizeof(float);
+    const std::size_t wide = size_of(spec_.compute_dtype());
+    constexpr std::size_t kRun = 1024;  // elements: stay in the L1 cache
+    for (std::size_t at = 0; at < elements(); at += kRun) {
+      const std::size_t count = std::min<std::size_t>(kRun, elements() - at);
+      std::byte* const values = to + sizeof(SliceHeader) + at * size;
+      P::point();
+      if (old == nullptr) {
+        for (std::size_t i = 0; i < count; ++i)
+          initial_.fill(header_->positions.first + at + i, 0, {values + i * size, size});
+      } else {
+        P::write(values, from + sizeof(SliceHeader) + at * size, count * size);
+      }
+      float* states[2] = {};
+      for (std::size_t word = 0; word < words; ++word) {
+        const std::size_t offset = slice_.state_at + (word * elements() + at) * sizeof(float);
+        states[word] = reinterpret_cast<float*>(to + offset);
+        if (old == nullptr) {
+          P::clear(to + offset, count * sizeof(float));
+        } else {
+          P::write(to + offset, from + offset, count * sizeof(float));
+        }
+      }
+      updater_.apply({values, {states[0], states[1]}, entry.gradients.data() + at * wide, count},
+                     header.updates, {entry.fields.lr});
+    }
+    slices_.publish(next);
+    return {};
+  }
+
+  [[nodiscard]] base::Status set_client(std::uint64_t id, std::uint64_t number) {
+    Client& client = clients_[id];
+    if (client.at != kNowhere) {
+      P::publish(client_words()[client.at].last, number);
+      return {};
+    }
+    for (std::size_t i = 0; i < kMaxClients; ++i) {
+      if (client_words()[i].id.load(std::memory_order_relaxed) != 0) continue;
+      P::publish(client_words()[i].last, number);
+      P::publish(client_words()[i].id, id + 1);
+      client.at = i;
+      return {};
+    }
+    return base::resource_exhausted(fmt::format("push to table {}: range {} has its {} clients",
+                                                spec_.name, this->id(), kMaxClients));
+  }
+
+  BasicBlocks<P>* blocks_;
+  BasicRing<P>* ring_;
+  RangeHeader* header_;
+  TableSpec spec_;
+  RowShape row_;
+  SliceShape slice_;
+  InitialRows initial_;
+  Updater updater_;
+  BasicIndex<P> index_;
+  BasicSlots<P> slots_;
+  BasicSlices<P> slices_;
+  std::unordered_map<std::uint64_t, Client> clients_;
+  std::deque<LogEntry> pending_;  // in the log, not applied
+  std::uint64_t rows_ = 0;        // at the last rebuild()
+  bool rebuilt_ = false;
+};
+
+}  // namespace regroup::collective::ps
