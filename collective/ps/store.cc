@@ -1,0 +1,64 @@
+// The head of a store.
+#include "collective/ps/store.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <cstring>
+
+namespace regroup::collective::ps {
+
+template class BasicStore<RealAccess>;
+
+base::Status format_store(const StoreMemory& memory, const StoreSpec& spec) {
+  const HeadLayout layout(memory.segment_bytes(), spec.most_segments, spec.ring_bytes);
+  if (spec.ring_bytes < 4 * kPageBytes || spec.ring_bytes % kPageBytes != 0 ||
+      layout.end > memory.segment_bytes() || memory.most_segments() != spec.most_segments) {
+    return base::invalid_argument(
+        fmt::format("store: a head of {} bytes with a log ring of {} bytes, for {} segments, does "
+                    "not fit into a segment of {} bytes",
+                    layout.end, spec.ring_bytes, spec.most_segments, memory.segment_bytes()));
+  }
+  auto* const header = reinterpret_cast<StoreHeader*>(memory.at(0));
+  std::memset(memory.at(0), 0, layout.ring + kLineBytes);
+  header->version = kStoreVersion;
+  header->most_segments = spec.most_segments;
+  header->segment_bytes = memory.segment_bytes();
+  header->ring_bytes = spec.ring_bytes;
+  header->job_seed = spec.job_seed;
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutex_init(&header->writer, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
+  header->magic = kStoreMagic;
+  return {};
+}
+
+base::Status check_store(const StoreMemory& memory) {
+  const auto& header = *reinterpret_cast<const StoreHeader*>(memory.at(0));
+  if (header.magic != kStoreMagic || header.version != kStoreVersion) {
+    return base::data_loss(fmt::format("store: expected version {}, got {}{}", kStoreVersion,
+                                       header.version,
+                                       header.magic == kStoreMagic ? "" : " and a wrong magic"));
+  }
+  if (header.segment_bytes != memory.segment_bytes() ||
+      header.most_segments != memory.most_segments()) {
+    return base::data_loss(fmt::format(
+        "store: expected at most {} segments of {} bytes, got {} of {}", header.most_segments,
+        header.segment_bytes, memory.most_segments(), memory.segment_bytes()));
+  }
+  return {};
+}
+
+base::Result<std::vector<const RangeHeader*>> ranges_in(const StoreMemory& memory) {
+  REGROUP_RETURN_IF_ERROR(check_store(memory));
+  std::vector<const RangeHeader*> out;
+  BasicBlocks<RealAccess>(memory).each_range([&](std::uint64_t block) {
+    out.push_back(reinterpret_cast<const RangeHeader*>(memory.at(block * kBlockBytes)));
+  });
+  return out;
+}
+
+}  // namespace regroup::collective::ps

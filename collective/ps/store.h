@@ -1,0 +1,145 @@
+// A store: all ranges of one shard on one host, in segments that outlive the server. The agent
+// makes segments and calls format_store() once; a server locks the store, attaches, applies what
+// the log has, serves. When it dies, the next one does the same: docs/design/ps_store.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/status.h"
+#include "collective/ps/range.h"
+#include "collective/ps/shard_lock.h"
+#include "collective/ps/store_layout.h"
+
+namespace regroup::collective::ps {
+
+// Writes the head of an empty store into segment 0. kInvalidArgument: it does not fit.
+[[nodiscard]] base::Status format_store(const StoreMemory& memory, const StoreSpec& spec);
+// kDataLoss: segment 0 is not the head of a store of this version and this size.
+[[nodiscard]] base::Status check_store(const StoreMemory& memory);
+// The headers of all ranges of a store, for readers. kDataLoss as check_store().
+[[nodiscard]] base::Result<std::vector<const RangeHeader*>> ranges_in(const StoreMemory& memory);
+
+// The calling thread holds the ShardLock of `memory` as long as the store lives, and is the only
+// one that uses it. Errors of attach(), besides those of the functions it calls: kDataLoss, bytes
+// of the store are wrong.
+template <class P>
+class BasicStore {
+ public:
+  // Reads the log and the headers of all ranges. Nothing is applied yet: see BasicRange::apply().
+  [[nodiscard]] static base::Result<std::unique_ptr<BasicStore>> attach(const StoreMemory& memory) {
+    REGROUP_RETURN_IF_ERROR(check_store(memory));
+    std::unique_ptr<BasicStore> store(new BasicStore(memory));
+    REGROUP_RETURN_IF_ERROR(store->recover());
+    return store;
+  }
+
+  // The range of this number, made if it is not there. `spec` has passed check().
+  // kInvalidArgument: it is there with another spec or other positions. kResourceExhausted: no
+  // memory is left.
+  [[nodiscard]] base::Result<BasicRange<P>*> open_range(std::uint32_t id, const TableSpec& spec,
+                                                        PositionRange positions) {
+    if (BasicRange<P>* const found = range(id); found != nullptr) {
+      REGROUP_RETURN_IF_ERROR(check_same(spec, found->spec(), "the store"));
+      if (found->header().positions == positions) return found;
+      return base::invalid_argument(
+          fmt::format("table {}: expected range {} from {} to {} as the store has it, got {} to {}",
+                      spec.name, id, found->header().positions.first,
+                      found->header().positions.last, positions.first, positions.last));
+    }
+    REGROUP_ASSIGN_OR_RETURN(const std::uint64_t block, blocks_.find());
+    write_header(block, id, spec, positions);
+    blocks_.own(block, 1, BlockUse::kRange, id);
+    ranges_[id] = std::make_unique<BasicRange<P>>(blocks_, ring_, block, spec);
+    return range(id);
+  }
+  // Null if there is none.
+  [[nodiscard]] BasicRange<P>* range(std::uint32_t id) const {
+    const auto found = ranges_.find(id);
+    return found == ranges_.end() ? nullptr : found->second.get();
+  }
+  // Calls visit(range) for each range, by number.
+  template <class Visit>
+  void each(Visit visit) const {
+    for (const auto& [id, range] : ranges_) visit(*range);
+  }
+
+  // Gives the room of applied pushes back to the log ring.
+  void release_log() {
+    ring_.release([this](const LogEntry& entry) {
+      return range(entry.fields.range)->applied() >= entry.fields.lsn;
+    });
+  }
+  [[nodiscard]] std::uint64_t free_bytes() const { return blocks_.free_blocks() * kBlockBytes; }
+
+ private:
+  explicit BasicStore(const StoreMemory& memory) : blocks_(memory), ring_(memory) {}
+
+  [[nodiscard]] base::Status recover() {
+    base::Status status;
+    blocks_.each_range([&](std::uint64_t block) {
+      const auto* const header =
+          reinterpret_cast<const RangeHeader*>(blocks_.memory().at(block * kBlockBytes));
+      base::Result<TableSpec> spec = spec_of(*header);
+      if (!spec.ok()) {
+        status = spec.status();
+        return;
+      }
+      ranges_[header->id] =
+          std::make_unique<BasicRange<P>>(blocks_, ring_, block, std::move(*spec));
+    });
+    REGROUP_RETURN_IF_ERROR(status);
+    REGROUP_RETURN_IF_ERROR(ring_.recover());
+    ring_.each([&](const LogEntry& entry) {
+      if (BasicRange<P>* const its = range(entry.fields.range); its != nullptr) {
+        its->add_pending(entry);
+      } else {
+        status =
+            base::data_loss(fmt::format("store: the log has a push to range {}, which is not "
+                                        "there",
+                                        entry.fields.range));
+      }
+    });
+    return status;
+  }
+
+  void write_header(std::uint64_t block, std::uint32_t id, const TableSpec& spec,
+                    PositionRange positions) {
+    std::byte* const to = blocks_.memory().at(block * kBlockBytes);
+    P::clear(to, kBlockBytes);
+    RangeHeader header{.magic = RangeHeader::kMagic,
+                       .id = id,
+                       .crc = 0,
+                       .positions = positions,
+                       .rows = spec.rows,
+                       .init = spec.init,
+                       .optimizer = spec.optimizer,
+                       .dim = spec.dim,
+                       .evict_after = spec.evict_after,
+                       .kind = spec.kind,
+                       .dtype = spec.dtype,
+                       .name = {}};
+    std::ranges::copy(spec.name, header.name.begin());
+    const auto* const from = reinterpret_cast<const std::byte*>(&header);
+    const std::size_t begin = offsetof(RangeHeader, positions);
+    const std::size_t end = offsetof(RangeHeader, name) + sizeof header.name;
+    // The CRC is that of the bytes in the store, padding included.
+    P::write(to + begin, from + begin, end - begin);
+    header.crc = base::crc32c({to + begin, end - begin});
+    P::write(to, from, begin);
+  }
+
+  BasicBlocks<P> blocks_;
+  BasicRing<P> ring_;
+  std::map<std::uint32_t, std::unique_ptr<BasicRange<P>>> ranges_;
+};
+
+extern template class BasicStore<RealAccess>;
+using Store = BasicStore<RealAccess>;
+using Range = BasicRange<RealAccess>;
+
+}  // namespace regroup::collective::ps
