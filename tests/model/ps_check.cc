@@ -1,7 +1,8 @@
 // Searches the model of the parameter server's replication (ps_model.h) breadth first: no invariant
 // broken, no deadlock, and from every state a way to the end without a further fault (I11).
-//   usage: ps_check [-ranges N] [-replicas N] [-clients N] [-pushes N] [-touches LETTERS] [-F
-//   faults] [-f kinds] [-joins N] [-two] [-rows] [-reads] [-heals] [-off RULE]... [-max states]
+//   usage: ps_check [-ranges N] [-replicas N] [-hosts N] [-clients N] [-pushes N] [-touches
+//   LETTERS] [-F faults] [-f kinds] [-joins N] [-two] [-rows] [-reads] [-heals] [-off RULE]...
+//   [-max states]
 //   [-nolive] [-expect holds|INVARIANT] [-reach WORDS] [-full]
 // Kinds of faults: ps_faults.cc; rules and options: ps_rules.h. Exit status 0: as expected
 // (default: holds); -expect I4: the first thing found to be broken is I4. -reach: a move with these
@@ -38,6 +39,7 @@ std::string parse(int argc, char** argv, Arguments* out) {
   const std::map<std::string, std::function<bool(const std::string&)>> with_value = {
       {"-ranges", number(&o.ranges)},
       {"-replicas", number(&o.replicas)},
+      {"-hosts", number(&o.hosts)},
       {"-clients", number(&o.clients)},
       {"-pushes", number(&o.pushes)},
       {"-joins", number(&o.joins)},
@@ -72,8 +74,9 @@ std::string parse(int argc, char** argv, Arguments* out) {
     if (it == with_value.end() || i + 1 == argc || !it->second(argv[++i])) return name;
   }
   const auto between = [](int value, int low, int high) { return low <= value && value <= high; };
-  const bool fits = between(o.ranges, 1, kRanges) && between(o.replicas, 1, kHosts) &&
-                    between(o.clients, 1, kClients) && between(o.pushes, 1, kPushes);
+  const bool fits = between(o.ranges, 1, kRanges) && between(o.hosts, 1, kHosts) &&
+                    between(o.replicas, 1, o.hosts) && between(o.clients, 1, kClients) &&
+                    between(o.pushes, 1, kPushes);
   if (!fits) return "a number";
   const auto pushes = static_cast<std::size_t>(o.clients * o.pushes);
   return o.touches.empty() || o.touches.size() == pushes ? "" : "-touches";

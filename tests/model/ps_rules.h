@@ -48,7 +48,8 @@ inline constexpr const char* kRuleNames[kRules] = {
 struct Options {
   std::uint64_t off = 0;  // bits of rules
   int ranges = 1;
-  int replicas = 2;  // on hosts 0 .. replicas - 1 at the start; host 0 has the primaries
+  int replicas = 2;  // on hosts 0 .. replicas - 1 at the start; host r leads range r
+  int hosts = 3;
   int clients = 2;
   int pushes = 2;       // of each client
   std::string touches;  // ranges of each push, clients in order: a, b or c (both); empty: all

@@ -94,7 +94,8 @@ void take_replicate(const Moves& m, int range, int epoch, int h) {
   const Entries& sent = m.s.m.replicate[range][epoch];
   if (sent.length == 0 || host.up == 0 || host.server == 0 || host.fresh != 0) return;
   const RangeView& view = view_of(m.s, h, range);
-  if (view.epoch != r.epoch || view.primary == h || r.kind == kDropped) return;
+  if (view.epoch != r.epoch || view.primary == h) return;
+  if (r.kind != kMember && r.kind != kJoining) return;
   if (r.kind == kJoining && r.copied == 0) return;
   if (epoch > r.epoch || (m.has(kLower) && epoch < std::max(r.epoch, r.fence))) return;
   if (epoch == r.epoch && !connected(m.s, h, view.primary)) return;

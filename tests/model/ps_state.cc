@@ -202,9 +202,10 @@ State initial(const Options& o) {
   clear(&s);
   View& view = s.v[1];
   const auto replicas = static_cast<Byte>((1 << o.replicas) - 1);
-  for (int r = 0; r < o.ranges; ++r) view.r[r] = {1, 0, replicas, 0};
+  for (int r = 0; r < o.ranges; ++r)
+    view.r[r] = {1, static_cast<Byte>(r % o.replicas), replicas, 0};
   view.clients = static_cast<Byte>((1 << o.clients) - 1);
-  for (int h = 0; h < kHosts; ++h) {
+  for (int h = 0; h < o.hosts; ++h) {
     if (h >= o.replicas && o.joins == 0) continue;
     s.h[h].up = s.h[h].server = s.h[h].view = 1;
     for (int r = 0; r < o.ranges && h < o.replicas; ++r)
