@@ -39,7 +39,7 @@ struct Push {
 struct Appended {
   enum class Outcome {
     kAppended,    // as LSN `lsn`
-    kDuplicate,   // it was appended before: acknowledge it again
+    kDuplicate,   // it was appended before: acknowledge it again once `lsn` is applied
     kAfterGap,    // the client's push before it is not there yet: hold it
     kOtherEpoch,  // the range has epoch `epoch`: the client needs a newer view
   };
@@ -227,9 +227,15 @@ class BasicRange {
   [[nodiscard]] base::Status apply_rows(const LogEntry& entry) {
     if (!rebuilt_) rebuild();
     const std::size_t gradient_bytes = spec_.dim * size_of(spec_.compute_dtype());
-    for (std::size_t i = 0; i < entry.positions.size(); ++i) {
-      REGROUP_RETURN_IF_ERROR(
-          apply_row(entry.positions[i], entry.fields, entry.gradients.data() + i * gradient_bytes));
+    constexpr std::size_t kGroup = 32;  // rows that are on their way into the cache at a time
+    for (std::size_t first = 0; first < entry.positions.size(); first += kGroup) {
+      const std::size_t end = std::min(first + kGroup, entry.positions.size());
+      for (std::size_t i = first; i < end; ++i) index_.prefetch_word(entry.positions[i]);
+      for (std::size_t i = first; i < end; ++i) index_.prefetch_row(entry.positions[i], row_.bytes);
+      for (std::size_t i = first; i < end; ++i) {
+        REGROUP_RETURN_IF_ERROR(apply_row(entry.positions[i], entry.fields,
+                                          entry.gradients.data() + i * gradient_bytes));
+      }
     }
     return {};
   }

@@ -66,13 +66,16 @@ std::uint64_t RangeReader::copy_batch(std::span<const std::uint64_t> positions, 
   std::array<Copied, kBatch> copied;
   const std::uint64_t root = header_->root.load(std::memory_order_acquire);
   std::uint64_t again = 0;
+  const IndexRoot index = IndexRoot::of(root);
+  for (const std::uint64_t position : positions) prefetch_index(*memory_, index, position);
+  for (const std::uint64_t position : positions)
+    prefetch_row(*memory_, index, position, RowShape::kValueAt + row_.value_bytes);
   for (std::size_t i = 0; i < positions.size(); ++i) {
     if ((wanted >> i & 1) == 0) continue;
     IndexPlace& place = copied[i].place;
-    place = find_in_index(*memory_, IndexRoot::of(root), positions[i]);
+    place = find_in_index(*memory_, index, positions[i]);
     if (place.word == nullptr) continue;
     copied[i].row = row_at(*memory_, slot_of(place.value));
-    __builtin_prefetch(copied[i].row + 1);
     if (!memory_->has(slot_of(place.value) * kSlotUnit, row_.bytes)) place.sane = false;
   }
   for (std::size_t i = 0; i < positions.size(); ++i) {

@@ -1,11 +1,12 @@
 // The slots of a range's rows. A slot is free when no word of the index leads to it; the list of
-// free slots is in the writer's own memory and rebuilt by a successor. Slots are reused in the
-// order in which they were freed, so a slow reader seldom meets one that is written again.
+// free slots is in the writer's own memory and rebuilt by a successor. The slot that was freed last
+// is reused first, since its lines are still in the writer's cache; a reader that copies it
+// meanwhile notices that (reader.h) and copies again.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <unordered_set>
+#include <vector>
 
 #include "base/cpu.h"
 #include "base/status.h"
@@ -34,8 +35,8 @@ class BasicSlots {
   // was there finds another LSN, or another index word, before it can find other bytes.
   [[nodiscard]] base::Result<std::uint32_t> take(std::uint64_t lsn) {
     REGROUP_RETURN_IF_ERROR(reserve(1));
-    const std::uint32_t slot = free_.front();
-    free_.pop_front();
+    const std::uint32_t slot = free_.back();
+    free_.pop_back();
     P::point();
     row_at(blocks_->memory(), slot)->lsn.store(lsn, std::memory_order_relaxed);
     base::store_fence();
@@ -65,7 +66,7 @@ class BasicSlots {
   BasicBlocks<P>* blocks_;
   RowShape shape_;
   std::uint32_t range_;
-  std::deque<std::uint32_t> free_;
+  std::vector<std::uint32_t> free_;
 };
 
 }  // namespace regroup::collective::ps

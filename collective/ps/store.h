@@ -38,9 +38,8 @@ class BasicStore {
     return store;
   }
 
-  // The range of this number, made if it is not there. `spec` has passed check().
-  // kInvalidArgument: it is there with another spec or other positions. kResourceExhausted: no
-  // memory is left.
+  // The range of this number, made if it is not there. kInvalidArgument: `spec` fails check(), or
+  // it is there with another spec or other positions. kResourceExhausted: no memory is left.
   [[nodiscard]] base::Result<BasicRange<P>*> open_range(std::uint32_t id, const TableSpec& spec,
                                                         PositionRange positions) {
     if (BasicRange<P>* const found = range(id); found != nullptr) {
@@ -51,6 +50,7 @@ class BasicStore {
                       spec.name, id, found->header().positions.first,
                       found->header().positions.last, positions.first, positions.last));
     }
+    REGROUP_RETURN_IF_ERROR(check(spec));
     REGROUP_ASSIGN_OR_RETURN(const std::uint64_t block, blocks_.find());
     write_header(block, id, spec, positions);
     blocks_.own(block, 1, BlockUse::kRange, id);
