@@ -16,8 +16,11 @@ void take_view(const Moves& m, int c, int v) {
     return m.emit(t, "client {} learns from view {} that it was removed", c, v);
   }
   for (int r = 0; r < m.o.ranges; ++r) {
-    for (int n = client.got[r] + 1; n <= m.o.pushes; ++n) {
-      if (m.touches(c, n, r)) t.m.push[c][n - 1][r] |= bit(t.v[v].r[r].epoch);
+    const Byte epoch = t.v[v].r[r].epoch;
+    const int sent = m.o.clocks ? client.clock : m.o.pushes;
+    if (m.has(kClockAgain)) t.m.clock[c][r][epoch] = client.clock;
+    for (int n = std::max(client.got[r], client.start) + 1; n <= sent; ++n) {
+      if (m.touches(c, n, r)) t.m.push[c][n - 1][r] |= bit(epoch);
     }
   }
   m.emit(t, "client {} adopts view {}, sends again what is not acknowledged", c, v);

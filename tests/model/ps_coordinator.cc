@@ -227,12 +227,22 @@ void admit(const Moves& m, int range) {
 
 void remove_client(const Moves& m, int c) {
   const View& view = m.s.v[m.s.co.journaled];
-  if (!in(view.clients, c) || m.s.c[c].life == kLiving) return;
+  if (!in(view.clients, c) || m.s.c[c].life != kGone) return;
   State t = m.s;
   View next = view;
   next.clients &= static_cast<Byte>(~bit(c));
   journal(m, &t, next);
   m.emit(t, "the coordinator removes dead client {}", c);
+}
+
+void admit_client(const Moves& m, int c) {
+  const View& view = m.s.v[m.s.co.journaled];
+  if (m.s.c[c].life != kComing || in(view.clients, c)) return;
+  State t = m.s;
+  View next = view;
+  next.clients |= bit(c);
+  journal(m, &t, next);
+  m.emit(t, "the coordinator admits client {}", c);
 }
 
 }  // namespace
@@ -254,7 +264,10 @@ void coordinator_moves(const Moves& m) {
     add_replica(m, r);
     admit(m, r);
   }
-  for (int c = 0; c < m.o.clients; ++c) remove_client(m, c);
+  for (int c = 0; c < m.o.clients; ++c) {
+    remove_client(m, c);
+    admit_client(m, c);
+  }
 }
 
 }  // namespace regroup::model::ps

@@ -42,6 +42,7 @@ struct Host {
   Byte suspected;                        // the coordinator takes the process for dead, and it lives
   Byte late_at, late_entry, late_range;  // a store to the log that such a process has begun
   Byte stored[kRanges][kHosts];          // as primary: what each has stored in this epoch
+  Byte clock[kRanges][kClients];         // as primary: highest clock that the client has said
   Byte led[kRanges];                     // as primary: length of the log that it began with
   Byte copy_done[kRanges];               // as primary: CopyDone was sent in this epoch
   Replica r[kRanges];
@@ -55,11 +56,12 @@ struct View {
   Byte clients;  // bits
 };
 
-enum Life : Byte { kGone, kLiving };
+enum Life : Byte { kGone, kLiving, kComing };
 struct Client {
   Byte life, view;
-  Byte got[kRanges];   // number of the last push that is acknowledged
-  Byte seen[kRanges];  // LSN that the client has seen
+  Byte got[kRanges];          // number of the last push that is acknowledged
+  Byte seen[kRanges];         // LSN that the client has seen
+  Byte clock, start, pulled;  // completed clocks; those before it joined; bits of ranges
 };
 
 struct Coordinator {
@@ -84,6 +86,7 @@ struct Messages {
   Byte stored[kRanges][kEpochs][kHosts];  // cumulative LSN
   Byte pushed[kClients][kRanges];         // cumulative number
   Copy copy[kRanges][kEpochs];
+  Byte clock[kClients][kRanges][kEpochs];
   Byte caught[kRanges];  // bits of epochs
 };
 

@@ -65,6 +65,10 @@ void advance_primary(const Moves& m, State* t, int host, int range);
 void say_caught(const Moves& m, State* t, int host, int range);
 void count_last(State* t, int host, int range);  // last push numbers from the log
 
+// The highest number of the client's pushes that this primary has committed.
+int committed_number(const Replica& r, int client);
+
+void clock_moves(const Moves& m);
 void client_moves(const Moves& m);
 void server_moves(const Moves& m);
 void view_moves(const Moves& m);  // of servers

@@ -37,13 +37,19 @@ enum Rule : std::uint8_t {
   kTruncate,     // a store that comes back discards what was not committed
   kJoinEpoch,    // naming or dropping a joining replica begins a new epoch
   kNewest,       // a range goes on only from a replica of its newest epoch
+  kClockPushes,  // a clock counts in a range once the client's pushes there are committed
+  kClockAgain,   // a client says its clock again in a new epoch
+  kClockGone,    // the clock of a client that is not in the view does not count
+  kClockKnown,   // a joining client starts once all servers have adopted the view that names it
+  kOwnPushes,    // a pull waits for the client's own pushes
   kRules
 };
 inline constexpr const char* kRuleNames[kRules] = {
-    "stored",   "duplicate", "number",   "lower",   "previous", "last",       "longest",
-    "answers",  "fence",     "seen",     "journal", "shown",    "token",      "atonce",
-    "readall",  "readnew",   "removed",  "rows",    "mutex",    "copycounts", "caughtall",
-    "copylast", "copygap",   "promoted", "counted", "truncate", "joinepoch",  "newest"};
+    "stored",    "duplicate",  "number",    "lower",      "previous", "last",       "longest",
+    "answers",   "fence",      "seen",      "journal",    "shown",    "token",      "atonce",
+    "readall",   "readnew",    "removed",   "rows",       "mutex",    "copycounts", "caughtall",
+    "copylast",  "copygap",    "promoted",  "counted",    "truncate", "joinepoch",  "newest",
+    "clockpush", "clockagain", "clockgone", "clockknown", "ownpushes"};
 
 struct Options {
   std::uint64_t off = 0;  // bits of rules
@@ -54,12 +60,15 @@ struct Options {
   int pushes = 2;       // of each client
   std::string touches;  // ranges of each push, clients in order: a, b or c (both); empty: all
   int faults = 1;
-  std::string kinds = "k";   // of faults: ps_faults.cc
-  int joins = 0;             // replicas that join
-  bool two_servers = false;  // each host has a second server process, which takes over
-  bool rows = false;         // an entry is applied in two steps: its rows, then the LSN
-  bool reads = false;        // clients read from any replica and remember what they saw
-  bool heals = false;        // a partition ends
+  std::string kinds = "k";    // of faults: ps_faults.cc
+  int joins = 0;              // replicas that join
+  bool two_servers = false;   // each host has a second server process, which takes over
+  bool rows = false;          // an entry is applied in two steps: its rows, then the LSN
+  bool reads = false;         // clients read from any replica and remember what they saw
+  bool clocks = false;        // ssp: a client pulls from all ranges before each of its pushes
+  int bound = 0;              // of staleness
+  bool client_joins = false;  // the last client joins later
+  bool heals = false;         // a partition ends
   std::size_t max_states = 30'000'000;
   bool liveness = true;
 

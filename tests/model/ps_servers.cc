@@ -38,16 +38,6 @@ void publish(State* t, int h, int range) {
   t->m.replicate[range][r.epoch].committed = r.applied;
 }
 
-// The highest number of the client's pushes that this primary has committed.
-int committed_number(const Replica& r, int client) {
-  int number = 0;
-  for (int i = 0; i < r.applied; ++i) {
-    if (r.log[i] != kHole && client_of(r.log[i]) == client)
-      number = std::max(number, number_of(r.log[i]));
-  }
-  return number;
-}
-
 void take_again(const Moves& m, int c, int n, int range, int h) {
   const Replica& r = m.s.h[h].r[range];
   const int number = m.has(kDuplicate) ? committed_number(r, c) : n;
@@ -161,6 +151,15 @@ void apply_in_steps(const Moves& m, int range, int h) {
 }
 
 }  // namespace
+
+int committed_number(const Replica& r, int client) {
+  int number = 0;
+  for (int i = 0; i < r.applied; ++i) {
+    if (r.log[i] != kHole && client_of(r.log[i]) == client)
+      number = std::max(number, number_of(r.log[i]));
+  }
+  return number;
+}
 
 void commit(const Moves& m, State* t, int range, int lsn, Byte entry, int epoch) {
   Observer& log = t->committed[range];

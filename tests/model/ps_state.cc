@@ -24,7 +24,7 @@ void canonical_hosts(State* t) {
       continue;
     }
     if (host.server == 0 || host.fresh != 0)
-      clear(&host.stored), clear(&host.led), clear(&host.copy_done);
+      clear(&host.stored), clear(&host.led), clear(&host.clock), clear(&host.copy_done);
     if (host.suspected == 0) host.late_at = host.late_entry = host.late_range = 0;
     for (Replica& r : host.r) {
       if (r.fence <= r.epoch) r.fence = 0;
@@ -63,7 +63,10 @@ void canonical_messages(const Options& o, State* t) {
     }
     t->m.caught[r] &= static_cast<Byte>(usable);
     for (int e = 0; e < kEpochs; ++e) {
-      if (!in(usable, e)) clear(&t->m.copy[r][e]);
+      if (!in(usable, e)) {
+        clear(&t->m.copy[r][e]);
+        for (auto& clock : t->m.clock) clock[r][e] = 0;
+      }
       if (in(usable, e) || !o.has(kLower)) continue;
       clear(&t->m.replicate[r][e]);
       clear(&t->m.stored[r][e]);
@@ -75,7 +78,7 @@ void canonical_messages(const Options& o, State* t) {
 std::string lost_push(const Moves& m, const State& t, int range) {
   const RangeView& view = t.v[t.co.journaled].r[range];
   for (int c = 0; c < kClients; ++c) {
-    for (int n = 1; n <= t.m.pushed[c][range]; ++n) {
+    for (int n = t.c[c].start + 1; n <= t.m.pushed[c][range]; ++n) {
       if (!m.touches(c, n, range)) continue;
       for (int h = 0; h < kHosts; ++h) {
         if (!in(view.replicas, h) || t.h[h].up == 0) continue;
@@ -118,7 +121,7 @@ std::string stale_read(const Moves& m, const State& t, int h, int range) {
   if (!is_primary(t, h, range) || !read_confirmed(m, t, h, range)) return {};
   const Replica& r = t.h[h].r[range];
   for (int c = 0; c < kClients; ++c) {
-    for (int n = 1; n <= t.m.pushed[c][range]; ++n) {
+    for (int n = t.c[c].start + 1; n <= t.m.pushed[c][range]; ++n) {
       const Byte* end = r.log + shown(m.o, r);
       if (m.touches(c, n, range) && std::find(r.log, end, entry_of(c, n)) == end)
         return fmt::format("I7: a linearizable read at host {} misses push {} of client {}", h, n,
@@ -133,7 +136,7 @@ std::string stale_read(const Moves& m, const State& t, int h, int range) {
 void Moves::canonical(State* t) const {
   canonical_hosts(t);
   for (Client& client : t->c) {
-    if (client.life == kGone) clear(&client);
+    if (client.life == kGone) client = {.start = client.start};
   }
   const int oldest = oldest_view(*t);
   for (int v = 0; v < oldest; ++v) clear(&t->v[v]);
@@ -163,7 +166,7 @@ bool Moves::touches(int client, int number, int range) const {
 int Moves::previous(int client, int number, int range) const {
   while (--number > 0 && !touches(client, number, range)) {
   }
-  return number;
+  return number <= s.c[client].start ? 0 : number;
 }
 
 const RangeView& view_of(const State& s, int host, int range) {
@@ -204,7 +207,8 @@ State initial(const Options& o) {
   const auto replicas = static_cast<Byte>((1 << o.replicas) - 1);
   for (int r = 0; r < o.ranges; ++r)
     view.r[r] = {1, static_cast<Byte>(r % o.replicas), replicas, 0};
-  view.clients = static_cast<Byte>((1 << o.clients) - 1);
+  const int present = o.client_joins ? o.clients - 1 : o.clients;
+  view.clients = static_cast<Byte>((1 << present) - 1);
   for (int h = 0; h < o.hosts; ++h) {
     if (h >= o.replicas && o.joins == 0) continue;
     s.h[h].up = s.h[h].server = s.h[h].view = 1;
@@ -213,9 +217,9 @@ State initial(const Options& o) {
   }
   const Moves moves{o, s, false, nullptr, nullptr};
   for (int c = 0; c < o.clients; ++c) {
-    s.c[c].life = kLiving;
+    s.c[c].life = c < present ? kLiving : kComing;
     s.c[c].view = 1;
-    for (int n = 1; n <= o.pushes; ++n) {
+    for (int n = 1; n <= o.pushes && !o.clocks; ++n) {
       for (int r = 0; r < o.ranges; ++r)
         s.m.push[c][n - 1][r] = moves.touches(c, n, r) ? bit(1) : Byte{0};
     }
@@ -229,12 +233,18 @@ bool goal(const Options& o, const State& s) {
   if (s.lost != 0) return true;
   if (s.co.up == 0 || s.co.journaled != s.co.announced || s.co.known != 0) return false;
   const View& view = s.v[s.co.journaled];
+  for (const Client& client : s.c) {
+    if (client.life == kComing) return false;
+  }
   const Moves moves{o, s, false, nullptr, nullptr};
   for (int r = 0; r < o.ranges; ++r) {
     if (view.r[r].joining != 0) return false;
     for (int c = 0; c < o.clients; ++c) {
       if (!in(view.clients, c)) continue;
       if (s.c[c].life == kGone) return false;
+      if (o.clocks && s.c[c].clock != o.pushes) return false;
+      if (s.c[c].got[r] < s.c[c].start) return false;
+      if (moves.previous(c, o.pushes + 1, r) == 0) continue;
       if (s.c[c].got[r] != moves.previous(c, o.pushes + 1, r)) return false;
     }
   }
@@ -248,6 +258,7 @@ void successors(const Options& o, const State& s, bool labels, std::vector<Succe
   if (s.lost != 0) return;
   const Moves moves{o, s, labels, out, violation};
   client_moves(moves);
+  if (o.clocks) clock_moves(moves);
   server_moves(moves);
   copy_moves(moves);
   view_moves(moves);

@@ -28,6 +28,7 @@ void lead(const Moves& m, State* t, int h, int range, bool led) {
   std::copy(r.log, r.log + r.length, sent.log);
   sent.length = r.length;
   sent.committed = r.applied;
+  if (!led) std::fill(t->h[h].clock[range], t->h[h].clock[range] + kClients, Byte{0});
   if (m.o.reads) t->h[h].led[range] = r.length;
   advance_primary(m, t, h, range);
 }
