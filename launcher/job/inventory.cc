@@ -95,4 +95,24 @@ Inventory query_inventories(const spec::JobSpec& spec, const alloc::Allocation& 
   return out;
 }
 
+base::Result<Inventory> described_inventories(const spec::JobSpec& spec,
+                                              const alloc::Allocation& here) {
+  REGROUP_ASSIGN_OR_RETURN(const alloc::Allocation machine,
+                           placement::usable_allocation(spec, here));
+  Inventory out = without_hosts(spec);
+  out.here = here.hosts.at(0).name;
+  for (const spec::HostRequest& host : spec.hosts) {
+    const std::uint32_t slots = host.slots != 0 ? host.slots : machine.slots();
+    placement::ClusterHost copy = placement::this_machine(spec, machine, "");
+    if (copy.inventory.ok()) placement::keep_granted(host, *copy.inventory);
+    copy.name = host.name;
+    copy.slots = slots;
+    copy.max_slots = host.max_slots;
+    out.cores.push_back(machine.slots());
+    out.allocation.hosts.push_back({host.name, slots, machine.hosts.at(0).cores});
+    out.hosts.push_back(std::move(copy));
+  }
+  return out;
+}
+
 }  // namespace regroup::job

@@ -23,4 +23,9 @@ namespace regroup::job {
 [[nodiscard]] Inventory query_inventories(const spec::JobSpec& spec, const alloc::Allocation& here,
                                           agent::Hosts& hosts);
 
+// Of a job on several hosts with placement::is_described(): each host is a copy of the described
+// machine. Contacts no host.
+[[nodiscard]] base::Result<Inventory> described_inventories(const spec::JobSpec& spec,
+                                                            const alloc::Allocation& here);
+
 }  // namespace regroup::job

@@ -21,6 +21,7 @@
 #include "launcher/job/resolve.h"
 #include "launcher/job/restarts.h"
 #include "launcher/job/start.h"
+#include "launcher/placement/this_machine.h"
 
 namespace regroup::job {
 namespace {
@@ -62,15 +63,17 @@ LaunchEnd launch_job(const spec::JobSpec& spec, const JobLaunch& launch) {
   const auto here = alloc::make_this_machine()->allocation();
   if (!here.ok()) return refuse(here.status().message());
   const bool several = spec.several_hosts();
-  if (several && !spec.elastic) {
+  const bool described = several && !spec.elastic && placement::is_described(spec);
+  if (several && !spec.elastic && !described) {
     if (!spec.do_not_launch) {
       if (const base::Status told = tell_before(spec, launch); !told.ok())
         return refuse(told.message());
     }
     return {launch_fixed(spec, *here, std::nullopt)};
   }
-  const auto inventory =
-      several ? base::Result<Inventory>(without_hosts(spec)) : read_inventory(spec, *here);
+  const auto inventory = described ? described_inventories(spec, *here)
+                         : several ? base::Result<Inventory>(without_hosts(spec))
+                                   : read_inventory(spec, *here);
   if (!inventory.ok()) return refuse(inventory.status().message());
   auto resolved = resolve(spec, *inventory);
   const auto* refusal = std::get_if<Refusal>(&resolved);
@@ -78,7 +81,7 @@ LaunchEnd launch_job(const spec::JobSpec& spec, const JobLaunch& launch) {
   if (!notes.empty()) fail(notes, 0);
   if (refusal) return {fail(refusal->message, refusal->exit_status)};
   ResolvedJob& job = std::get<ResolvedJob>(resolved);
-  if (!several) {
+  if (!several || described) {
     show_placement(spec, inventory->allocation, job);
     if (spec.do_not_launch) return {0};
   }

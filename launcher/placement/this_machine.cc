@@ -13,11 +13,6 @@ namespace {
 using base::Result;
 using base::Status;
 
-bool described(const spec::JobSpec& spec) {
-  return spec.do_not_launch && (spec.environment.contains("HWLOC_XMLFILE") ||
-                                spec.environment.contains("HWLOC_SYNTHETIC"));
-}
-
 Result<HostInventory> described_inventory(const spec::JobSpec& spec, std::vector<int> cores) {
   REGROUP_ASSIGN_OR_RETURN(auto topology,
                            topology::read_this_machine(topology::machine_source(spec.environment)));
@@ -38,9 +33,14 @@ Status take_described_machine(const spec::Environment& own, alloc::Allocation& a
 
 }  // namespace
 
+bool is_described(const spec::JobSpec& spec) {
+  return spec.do_not_launch && (spec.environment.contains("HWLOC_XMLFILE") ||
+                                spec.environment.contains("HWLOC_SYNTHETIC"));
+}
+
 Result<alloc::Allocation> usable_allocation(const spec::JobSpec& spec, alloc::Allocation here) {
   alloc::Host& host = here.hosts.at(0);
-  if (described(spec)) {
+  if (is_described(spec)) {
     REGROUP_RETURN_IF_ERROR(take_described_machine(spec.environment, here));
     host.quota = 0;
   }
@@ -57,7 +57,7 @@ ClusterHost this_machine(const spec::JobSpec& spec, const alloc::Allocation& all
   const alloc::Host& host = allocation.hosts.at(0);
   const auto order = inventory_options(spec);
   ClusterHost out{host.name, 0, 0, HostInventory()};
-  if (order && !order->devices && described(spec)) {
+  if (order && !order->devices && is_described(spec)) {
     out.inventory = described_inventory(spec, host.cores);
   } else if (order) {
     out.inventory = take_inventory(*order, host.cores, spec.environment, cache_folder);

@@ -15,6 +15,10 @@ namespace regroup::placement {
 [[nodiscard]] base::Result<alloc::Allocation> usable_allocation(const spec::JobSpec& spec,
                                                                 alloc::Allocation here);
 
+// Whether a description replaces every host of the job, so that none is contacted: with
+// --do-not-launch and HWLOC_XMLFILE or HWLOC_SYNTHETIC.
+[[nodiscard]] bool is_described(const spec::JobSpec& spec);
+
 // This machine as the only host of a job, for any number of members. Takes its inventory only if
 // the options bind, map, count or display members by its parts, or give them GPUs. Caches detected
 // GPUs in `cache_folder` (discover.h).

@@ -177,6 +177,22 @@ def test_a_described_machine_is_shown_and_nothing_starts(regroup):
     assert rows[3] == ["3", "cat", "numa", "2", "8-9", "package[1][core:L4]"]
 
 
+def test_a_described_machine_is_that_of_all_hosts_and_none_is_contacted(regroup):
+    """As under mpirun, where the launcher's machine stands for all."""
+    env = {"HWLOC_XMLFILE": str(MACHINES / "numa.xml")}
+    words = ["-H", "nowhere1:2,nowhere2", "--map-by", "package", "--do-not-launch", "cat"]
+    job = regroup.start(*words, env=env)
+    assert (job.wait(), job.err) == (0, "")
+    rows = [line.split() for line in job.out.splitlines() if re.match(r"\s+\d+  cat ", line)]
+    assert [(row[2], row[5]) for row in rows] == [
+        ("nowhere1", "0-7"),
+        ("nowhere1", "8-15"),
+        ("nowhere2", "0-7"),
+    ]
+    refused = regroup.start("-np", "4", *words, env=env)
+    assert refused.wait() == 1 and "4 members requested, 3 slots available" in refused.err
+
+
 def test_without_a_count_ppr_says_how_many(regroup):
     job = regroup.start(
         *["--map-by", "ppr:1:numa", "--display", "map", "--do-not-launch", "cat"],
