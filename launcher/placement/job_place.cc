@@ -125,6 +125,7 @@ Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
 PlaceRequest on_host(const PlaceRequest& request, const std::vector<std::uint32_t>& ranks,
                      const std::vector<std::uint32_t>& program_of) {
   PlaceRequest out = request;
+  out.job_members = request.members();
   out.counts.assign(request.counts.size(), 0);
   out.mapping.ranks.clear();
   for (const std::uint32_t rank : ranks) {

@@ -21,9 +21,13 @@ struct PlaceRequest {
   std::vector<std::uint32_t> counts;
   bool oversubscribe = false;    // requested: members are bound only if that is requested too
   std::string why_unbound = {};  // no member is bound, for this reason; "": the mapping decides
+  std::uint32_t job_members = 0;  // members on all hosts; 0: all are on this one
 
   [[nodiscard]] std::uint32_t members() const {
     return std::accumulate(counts.begin(), counts.end(), 0U);
+  }
+  [[nodiscard]] std::uint32_t members_of_job() const {
+    return job_members == 0 ? members() : job_members;
   }
 };
 

@@ -28,7 +28,19 @@ void default_map(const spec::Mapping& mapping, Policy& out) {
   }
 }
 
+constexpr std::uint32_t kFewMembers = 2;  // are bound to cores where a mapping names no object
+
+spec::Unit cpu_unit(const Policy& policy) {
+  return policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
+}
+
 bool by_unit(const spec::MapBy& map) { return map.kind == Map::kUnit || map.kind == Map::kPerUnit; }
+
+// Members are counted on each host, and go to no object within it.
+bool by_host(const spec::MapBy& map) {
+  return map.cpus == 0 &&
+         (map.kind == Map::kSlot || (by_unit(map) && map.unit == spec::Unit::kNode));
+}
 
 void default_bind(const PlaceRequest& request, Policy& out) {
   const spec::BindTo& bind = request.mapping.bind;
@@ -36,13 +48,11 @@ void default_bind(const PlaceRequest& request, Policy& out) {
   out.bound = true;
   if (bind.kind == Bind::kUnit) {
     out.bind_unit = bind.unit;
-  } else if (out.map.cpus > 0 || !by_unit(out.map)) {
-    const bool wide = out.map.cpus == 0 && out.map.kind == Map::kSlot;
-    out.bind_unit = wide            ? spec::Unit::kNuma
-                    : out.hwthreads ? spec::Unit::kHwThread
-                                    : spec::Unit::kCore;
+  } else if (by_host(out.map)) {
+    const bool few = request.members_of_job() <= kFewMembers;
+    out.bind_unit = few ? cpu_unit(out) : spec::Unit::kNuma;
   } else {
-    out.bind_unit = out.map.unit == spec::Unit::kNode ? spec::Unit::kNuma : out.map.unit;
+    out.bind_unit = out.map.cpus > 0 || !by_unit(out.map) ? cpu_unit(out) : out.map.unit;
   }
   const bool exact =
       out.map.cpus > 0 || out.map.kind == Map::kRankFile || out.map.kind == Map::kCpuList;
