@@ -69,28 +69,47 @@ Result<Names> bracketed(std::string_view word, std::string_view text, std::size_
   return out;
 }
 
-// `most`: what brackets before `text` leave of `limit`, which `word` may stand for.
-Result<Names> expand_one(std::string_view word, std::string_view text, std::size_t most,
-                         std::size_t limit) {
-  const std::size_t open = text.find('['), close = text.find(']');
-  if (open == std::string_view::npos && close == std::string_view::npos)
-    return Names{std::string(text)};
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
-    return bad(word, "unbalanced bracket");
-  REGROUP_ASSIGN_OR_RETURN(const auto numbers,
-                           bracketed(word, text.substr(open + 1, close - open - 1), most, limit));
-  REGROUP_ASSIGN_OR_RETURN(const auto rest,
-                           expand_one(word, text.substr(close + 1),
-                                      std::max<std::size_t>(1, most / numbers.size()), limit));
-  if (numbers.size() * rest.size() > most) return too_many(word, limit);
-  Names out;
-  out.reserve(numbers.size() * rest.size());
-  for (const std::string& number : numbers) {
-    for (const std::string& tail : rest) {
-      std::string& name = out.emplace_back(text.substr(0, open));
-      name += number;
-      name += tail;
+// A name with brackets: text, numbers, text, ... The first text is before the first bracket.
+struct Pattern {
+  std::vector<std::string_view> texts;
+  std::vector<Names> numbers;
+};
+
+Result<Pattern> read_pattern(std::string_view word, std::size_t most, std::size_t limit) {
+  Pattern out;
+  std::size_t names = 1;
+  for (std::string_view rest = word;;) {
+    const std::size_t open = rest.find('['), close = rest.find(']');
+    out.texts.push_back(rest.substr(0, open));
+    if (open == std::string_view::npos && close == std::string_view::npos) return out;
+    if (open == std::string_view::npos || close == std::string_view::npos || close < open)
+      return bad(word, "unbalanced bracket");
+    REGROUP_ASSIGN_OR_RETURN(
+        auto numbers, bracketed(word, rest.substr(open + 1, close - open - 1),
+                                std::max<std::size_t>(1, most / names), limit));
+    names *= numbers.size();
+    if (names > most) return too_many(word, limit);
+    out.numbers.push_back(std::move(numbers));
+    rest = rest.substr(close + 1);
+  }
+}
+
+// In the order of `scontrol show hostnames`: the last bracket counts fastest, then the first, the
+// second and so on. `most`: what words before leave of `limit`.
+Result<Names> expand_word(std::string_view word, std::size_t most, std::size_t limit) {
+  REGROUP_ASSIGN_OR_RETURN(const auto pattern, read_pattern(word, most, limit));
+  Names out{std::string(pattern.texts[0])};
+  for (std::size_t i = 0; i < pattern.numbers.size(); ++i) {
+    const bool last = i + 1 == pattern.numbers.size();
+    const Names& numbers = pattern.numbers[i];
+    Names longer;
+    longer.reserve(out.size() * numbers.size());
+    for (std::size_t j = 0; j < out.size() * numbers.size(); ++j) {
+      const std::string& head = out[last ? j / numbers.size() : j % out.size()];
+      const std::string& number = numbers[last ? j % numbers.size() : j / out.size()];
+      longer.push_back(fmt::format("{}{}{}", head, number, pattern.texts[i + 1]));
     }
+    out = std::move(longer);
   }
   return out;
 }
@@ -122,7 +141,7 @@ Result<Names> expand_host_list(std::string_view text, std::size_t most) {
     if (word.empty()) return bad(text, "expected a host name between commas");
     if (std::ranges::count(word, '[') > kMostBrackets) return bad(word, "too many brackets");
     if (out.size() >= most) return too_many(text, most);
-    REGROUP_ASSIGN_OR_RETURN(auto names, expand_one(word, word, most - out.size(), most));
+    REGROUP_ASSIGN_OR_RETURN(auto names, expand_word(word, most - out.size(), most));
     out.insert(out.end(), std::make_move_iterator(names.begin()),
                std::make_move_iterator(names.end()));
   }

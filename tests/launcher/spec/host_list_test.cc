@@ -17,6 +17,11 @@ TEST(HostList, ExpandsBracketsAsSlurmDoes) {
       {"gpu[2-4,012],bar", "gpu2 gpu3 gpu4 gpu012 bar"},
       {"n[1,3-4]x,m", "n1x n3x n4x m"},
       {"r[0-1]n[0-1]", "r0n0 r0n1 r1n0 r1n1"},
+      // Not the order of an odometer: Slurm 22.05.
+      {"a[1-2]b[1-2]c[1-2]", "a1b1c1 a1b1c2 a2b1c1 a2b1c2 a1b2c1 a1b2c2 a2b2c1 a2b2c2"},
+      {"a[1-2]b[1-2]c[1-2]d[8,9]",
+       "a1b1c1d8 a1b1c1d9 a2b1c1d8 a2b1c1d9 a1b2c1d8 a1b2c1d9 a2b2c1d8 a2b2c1d9 "
+       "a1b1c2d8 a1b1c2d9 a2b1c2d8 a2b1c2d9 a1b2c2d8 a1b2c2d9 a2b2c2d8 a2b2c2d9"},
       {"n[098-101]", "n098 n099 n100 n101"},
       {"a.b-c.d", "a.b-c.d"},
   };
