@@ -120,6 +120,26 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
   return {};
 }
 
+// With a host file each host of -H has a slot for each mention, or those of ":N", as under mpirun.
+// A job that needs more keeps those of the file. `hosts`: what filter_hosts() made of `wanted`.
+void prefer_slots_of_mentions(const OptionsBuilder& builder,
+                              const std::vector<spec::HostRequest>& wanted,
+                              std::vector<spec::HostRequest>& hosts) {
+  if (builder.mpich() || builder.out.elastic || builder.listed.empty() || wanted.empty()) return;
+  std::uint64_t slots = 0;
+  std::uint64_t members = 0;
+  for (const spec::HostRequest& host : wanted) {
+    if (host.slots == 0) return;  // ":*"
+    slots += host.slots;
+  }
+  for (const spec::AppRequest& app : builder.out.apps) {
+    if (app.per_node) return;
+    members += app.count.value_or(0);
+  }
+  if (members > slots) return;
+  for (std::size_t i = 0; i < wanted.size(); ++i) hosts[i].slots = wanted[i].slots;
+}
+
 // Whatever was granted is used; -H and host files choose among it.
 Status read_grant(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
@@ -252,6 +272,7 @@ Status resolve_hosts(OptionsBuilder& builder) {
   if (!chosen.ok()) return builder.refuse(kContradicts, chosen.status());
   REGROUP_ASSIGN_OR_RETURN(out.hosts,
                            spec::filter_hosts(builder.listed, *chosen, builder.names.aliases));
+  prefer_slots_of_mentions(builder, *chosen, out.hosts);
   if (Status status = spec::drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
     return builder.refuse(kContradicts, status);
   REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));
@@ -301,6 +322,8 @@ Status count_by_lists(OptionsBuilder& builder) {
   const bool in_sequence = mapping.map.kind == spec::MapBy::Kind::kSequence;
   if (out.max == 0 && in_sequence)
     set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
+  if (out.max == 0 && mapping.map.kind == spec::MapBy::Kind::kRankFile)
+    set_count(out, static_cast<std::uint32_t>(mapping.ranks.size()));
   if (out.max == 0 && builder.mpich())  // hydra counts mentions, not cores
     set_count(out, std::accumulate(out.hosts.begin(), out.hosts.end(), out.hosts.empty() ? 1U : 0U,
                                    [](std::uint32_t sum, const auto& host) {

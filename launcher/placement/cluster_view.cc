@@ -219,6 +219,12 @@ JobRequest job_request(const spec::JobSpec& spec, const std::vector<std::uint32_
   if (spec.elastic && !asks_for_binding(spec.mapping.bind) && !wants_devices(spec))
     out.ranks.why_unbound = "members of an elastic job are bound only with --bind-to";
   for (const spec::AppRequest& app : spec.apps) out.per_host.push_back(app.per_node.value_or(0));
+  // -N counts members on hosts; no object within a host is named.
+  spec::MapBy& map = out.ranks.mapping.map;
+  const bool by_host = std::ranges::any_of(out.per_host, [](auto most) { return most != 0; });
+  if (by_host && map.kind == spec::MapBy::Kind::kDefault && spec.mapping.cpu_set.empty() &&
+      spec.compat == spec::Compat::kOpenMpi)
+    map.kind = spec::MapBy::Kind::kSlot;
   out.roles = needs.roles;
   if (!wants_devices(spec)) return out;
   out.gpus = needs.gpus;

@@ -249,7 +249,9 @@ Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequ
   const std::size_t cpus =
       topology::parts_of(topology, policy->hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore)
           .size();
-  const bool asked = policy->bind_asked || policy->map.cpus > 0;
+  const bool listed = policy->map.kind == spec::MapBy::Kind::kCpuList ||
+                      policy->map.kind == spec::MapBy::Kind::kRankFile;
+  const bool asked = policy->bind_asked || policy->map.cpus > 0 || listed;
   if (!asked && std::uint64_t{request.members()} * policy->cpus > cpus) {
     policy->bound = false;
     policy->why_unbound = fmt::format("{} on {} {}", base::counted(request.members(), "member"),

@@ -84,9 +84,9 @@ Result<Pattern> read_pattern(std::string_view word, std::size_t most, std::size_
     if (open == std::string_view::npos && close == std::string_view::npos) return out;
     if (open == std::string_view::npos || close == std::string_view::npos || close < open)
       return bad(word, "unbalanced bracket");
-    REGROUP_ASSIGN_OR_RETURN(
-        auto numbers, bracketed(word, rest.substr(open + 1, close - open - 1),
-                                std::max<std::size_t>(1, most / names), limit));
+    REGROUP_ASSIGN_OR_RETURN(auto numbers,
+                             bracketed(word, rest.substr(open + 1, close - open - 1),
+                                       std::max<std::size_t>(1, most / names), limit));
     names *= numbers.size();
     if (names > most) return too_many(word, limit);
     out.numbers.push_back(std::move(numbers));

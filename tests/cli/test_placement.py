@@ -193,6 +193,56 @@ def test_a_described_machine_is_that_of_all_hosts_and_none_is_contacted(regroup)
     assert refused.wait() == 1 and "4 members requested, 3 slots available" in refused.err
 
 
+TWO_HOSTS = {"hosts": "a slots=4\nb slots=4\n"}
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "places"),
+    [
+        # A rank file says how many members there are.
+        (
+            ["-H", "a:3,b:2", "--rankfile", "ranks"],
+            {"ranks": "rank 0=b slot=4\nrank 1=a slot=2\n"},
+            ["b 8-9", "a 4-5"],
+        ),
+        # A mention in -H is one slot, unless the job needs those of the host file.
+        (["--hostfile", "hosts", "-H", "a,b", "-np", "2"], TWO_HOSTS, ["a 0-1", "b 0-1"]),
+        (["--hostfile", "hosts", "-H", "b"], TWO_HOSTS, ["b 0-1"]),
+        (["--hostfile", "hosts", "-H", "b:3,a:1"], TWO_HOSTS, ["b 0-1", "b 2-3", "b 4-5", "a 0-1"]),
+        (["--hostfile", "hosts", "-H", "a", "-np", "3"], TWO_HOSTS, ["a 0-1", "a 2-3", "a 4-5"]),
+        # -N names no object: more than two members are bound to NUMA nodes.
+        (["-H", "a:4", "-N", "3"], {}, ["a 0-3", "a 0-3", "a 4-7"]),
+        (["-H", "a:1,b:1", "-N", "1"], {}, ["a 0-1", "b 0-1"]),
+        (["-H", "a:2", "--map-by", "node"], {}, ["a 0-1", "a 2-3"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_ranks_are_placed_on_described_hosts_as_under_mpirun_5(
+    regroup, tmp_path, words, files, places
+):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    env = {"HWLOC_XMLFILE": str(MACHINES / "numa.xml")}
+    job = regroup.start(*words, "--do-not-launch", "cat", env=env, cwd=tmp_path)
+    assert job.wait() == 0, job.err
+    only = re.match(r"map: \d+ members? on ([ab]),", job.out)  # else each row names its host
+    found = []
+    for line in job.out.splitlines():
+        if row := re.match(r"\s+\d+  cat +(.*?)  +([\d-]+|any)  ", line):
+            found.append(f"{only[1] if only else row[1].split()[0]} {row[2]}")
+    assert found == places, job.out
+
+
+def test_a_list_of_processors_is_not_passed_over_where_members_do_not_fit(regroup):
+    """Nobody has asked for --bind-to, but for these processors."""
+    env = {"HWLOC_XMLFILE": str(MACHINES / "packages.xml")}
+    job = regroup.start(
+        *["-H", "a:9", "-np", "9", "--cpu-set", "0,1", "--do-not-launch", "cat"], env=env
+    )
+    assert job.wait() == 213
+    assert "--cpu-set: got 9 members for 2 processors of the list" in job.err
+
+
 def test_without_a_count_ppr_says_how_many(regroup):
     job = regroup.start(
         *["--map-by", "ppr:1:numa", "--display", "map", "--do-not-launch", "cat"],
