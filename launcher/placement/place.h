@@ -19,8 +19,8 @@ struct PlaceRequest {
   spec::Compat compat = spec::Compat::kOpenMpi;
   // Members of each program; ranks go through the programs in order.
   std::vector<std::uint32_t> counts;
-  bool oversubscribe = false;    // requested: members are bound only if that is requested too
-  std::string why_unbound = {};  // no member is bound, for this reason; "": the mapping decides
+  bool oversubscribe = false;     // requested: members are bound only if that is requested too
+  std::string why_unbound = {};   // no member is bound, for this reason; "": the mapping decides
   std::uint32_t job_members = 0;  // members on all hosts; 0: all are on this one
 
   [[nodiscard]] std::uint32_t members() const {
