@@ -1,0 +1,244 @@
+"""Where `regroup` means to differ from Open MPI 5.0.11, each with its reason and its source.
+
+Where 5.0.11 and 4.1.4 differ, 5.0.11 decides, since its option words are those that `regroup`
+prints and documents (docs/guide/mpirun.md).
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+GUIDE = "docs/guide/mpirun.md, Different"
+PRRTE = "openpmix/prrte v3.0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    text: str
+    source: str
+    applies: Callable[[object], bool]
+
+
+def options(found) -> list[tuple[str, ...]]:
+    return [option for program in found.line.programs for option in program]
+
+
+def has(found, *names: str) -> bool:
+    return any(option[0] in names for option in options(found))
+
+
+def value(found, name: str) -> str:
+    """Of the last option of this name."""
+    values = [option[1] for option in options(found) if option[0] == name and len(option) > 1]
+    return values[-1] if values else ""
+
+
+def words(found) -> str:
+    return " ".join(found.line.words("regroup"))
+
+
+def ours_only(found) -> bool:
+    return found.kind == "accept" and found.ours.accepted
+
+
+def said(found, *texts: str) -> bool:
+    return any(text in found.five.said for text in texts)
+
+
+def asked(found) -> int:
+    return sum(int(option[1]) for option in options(found) if option[0] == "-np")
+
+
+def by_ppr(found) -> bool:
+    return value(found, "--map-by").startswith("ppr") or has(
+        found, "-N", "--npernode", "--npersocket"
+    )
+
+
+def oversubscribes(found) -> bool:
+    return has(found, "--oversubscribe") or "OVERSUBSCRIBE" in value(found, "--map-by")
+
+
+def crowded(found) -> bool:
+    """Some host has more members than processors."""
+    hosts = [place.host for place in found.ours.places]
+    return any(hosts.count(host) > found.cores for host in hosts)
+
+
+REASONS = [
+    Reason(
+        "Both refuse; 5.0.11 gives one fault the statuses 1, 213, 251, 255 or a signal, by the "
+        "module that finds it, and of several faults another one comes first",
+        f"{PRRTE}: rmaps_base_map_job.c, prun_common.c; tests/cli/test_exit_status.py",
+        lambda found: (
+            found.kind == "status" and not found.ours.accepted and found.ours.status not in (0,)
+        ),
+    ),
+    Reason(
+        "--rank-by takes objects, as 4.1.4 does; 5.0.11 takes slot, node, fill and span only",
+        "mpirun(1) of 4.1.4",
+        lambda found: ours_only(found) and said(found, "The specified rankby directive"),
+    ),
+    Reason(
+        "--rank-by span and fill do nothing without objects to rank by; 5.0.11 refuses them",
+        f"{PRRTE}: help-prte-rmaps-base.txt",
+        lambda found: ours_only(found) and said(found, "When ranking by FILL or by SPAN"),
+    ),
+    Reason(
+        "5.0.11 makes old options qualifiers of --map-by, and refuses two of them",
+        f"{GUIDE}: --cpu-set may be combined with --map-by; the last of two counts",
+        lambda found: (
+            ours_only(found) and (said(found, "too many directives") or found.five.status == 255)
+        ),
+    ),
+    Reason(
+        "Where -H has more slots than cores nobody is bound, and nothing is refused, as in 4.1.4",
+        GUIDE,
+        lambda found: ours_only(found) and said(found, "require binding"),
+    ),
+    Reason(
+        "A host takes as many members as it has slots, as in 4.1.4; 5.0.11 goes to the next host "
+        "once all cores of one are used",
+        f"{GUIDE}; {PRRTE}: prte_rmaps_rr_byobj()",
+        lambda found: found.kind == "host" and crowded(found),
+    ),
+    Reason(
+        "ppr starts no more members than -np says",
+        GUIDE,
+        lambda found: by_ppr(found) and len(found.five.places) > asked(found) > 0,
+    ),
+    Reason(
+        "ppr says how many members a program without -np has, also beside others, as in 4.1.4",
+        "mpirun(1) of 4.1.4",
+        lambda found: ours_only(found) and by_ppr(found) and found.five.status == 251,
+    ),
+    Reason(
+        "With --oversubscribe slots are filled first, as in 4.1.4; 5.0.11 does not look at them "
+        "where it maps by objects",
+        f"{PRRTE}: prte_rmaps_base_check_oversubscribed()",
+        lambda found: (
+            found.kind in ("host", "processors", "accept")
+            and oversubscribes(found)
+            and found.ours.accepted
+        ),
+    ),
+    Reason(
+        "A program that needs fewer members than ppr gives needs no more slots",
+        GUIDE,
+        lambda found: (
+            ours_only(found) and by_ppr(found) and said(found, "more processes than the ppr")
+        ),
+    ),
+    Reason(
+        "A list of processors may span packages",
+        GUIDE,
+        lambda found: ours_only(found) and said(found, "CPUs in more than one"),
+    ),
+    Reason(
+        "The lines of a rank file stand in any order, as in 4.1.4",
+        "mpirun(1) of 4.1.4",
+        lambda found: has(found, "--rankfile") and said(found, "is already assigned"),
+    ),
+    Reason(
+        "5.0.11 dies of a signal, or does not end: it looks for room for ever where each host has "
+        "its max_slots",
+        f"{PRRTE}: prte_rmaps_rr_byobj()",
+        lambda found: found.five.status < 0 or found.five.status == 124,
+    ),
+    Reason(
+        "max_slots of the host file holds also where -H gives the host more slots",
+        "mpirun(1): max_slots is a hard limit",
+        lambda found: (
+            found.kind == "accept" and not found.ours.accepted and "(max_slots)" in found.ours.said
+        ),
+    ),
+    Reason(
+        "-H without a number takes the slots that the host file gives; in 4 and 5 one per mention",
+        "docs/design/command_lines.md",
+        lambda found: has(found, "-H") and has(found, "--hostfile"),
+    ),
+    Reason(
+        "Members are bound if they fit; 5.0.11 looks at the slots of a host, or at what ppr could "
+        "start there, and binds nobody where these are more than its cores",
+        f"{PRRTE}: prte_rmaps_rr_byslot(), rmaps_ppr.c",
+        lambda found: (
+            found.kind == "processors"
+            and all(place.binding == "UNBOUND" for place in found.five.places)
+        ),
+    ),
+    Reason(
+        "ppr:N:hwthread binds to its object; 5.0.11 to the core",
+        "mpirun(1) of 5.0.11, --bind-to: the mapped object is the default",
+        lambda found: value(found, "--map-by").startswith("ppr") and "hwthread" in words(found),
+    ),
+    Reason(
+        "--cpu-set may be combined with --bind-to",
+        GUIDE,
+        lambda found: (
+            ours_only(found) and has(found, "--cpu-set") and said(found, "cannot be combined with")
+        ),
+    ),
+    Reason(
+        "A core that a package lacks is refused; 5.0.11 takes one of the next package",
+        "tests/launcher/placement/golden_test.cc",
+        lambda found: "rank file, rank" in found.ours.said and " has cores " in found.ours.said,
+    ),
+    Reason(
+        "5.0.11 gives up although hosts have slots left: --map-by node gives each the fewest slots "
+        "of those before it",
+        f"{PRRTE}: prte_rmaps_rr_bynode()",
+        lambda found: ours_only(found) and said(found, "Out of resource"),
+    ),
+    Reason(
+        "--bind-to of an object that the machine lacks is refused, also with a rank file",
+        GUIDE,
+        lambda found: (
+            found.kind == "accept"
+            and not found.ours.accepted
+            and "this machine has no" in found.ours.said
+        ),
+    ),
+    Reason(
+        "overload-allowed shares processors; 5.0.11 refuses once all are used",
+        "mpirun(1) of 5.0.11, --bind-to",
+        lambda found: ours_only(found) and said(found, "we found no available cpus"),
+    ),
+    Reason(
+        "NOT YET: -H of one of several programs limits that program to these hosts, in 4 and 5",
+        "mpirun(1): a host list is that of its program; docs/dev/open-work.md",
+        lambda found: len(found.line.programs) > 1 and has(found, "-H"),
+    ),
+    Reason(
+        "NOT YET: without -np as many members as PE=N leaves room for",
+        f"{PRRTE}: rmaps_base_map_job.c",
+        lambda found: (
+            not has(found, "-np")
+            and "PE=" in value(found, "--map-by").upper()
+            and not found.ours.accepted
+        ),
+    ),
+    Reason(
+        "NOT YET: PE=N may span packages where the mapped object does",
+        f"{PRRTE}: rmaps_base_binding.c",
+        lambda found: not found.ours.accepted and "no package has that many" in found.ours.said,
+    ),
+    Reason(
+        "NOT YET: where the next of several programs begins, once one has used a host in part",
+        f"{PRRTE}: prte_rmaps_base_get_starting_point()",
+        lambda found: found.kind == "host" and len(found.line.programs) > 1,
+    ),
+    Reason(
+        "NOT YET: members that must be bound go to the next host once the cores of one are used",
+        f"{PRRTE}: prte_rmaps_rr_byobj(); docs/dev/open-work.md",
+        lambda found: (
+            found.kind == "accept"
+            and not found.ours.accepted
+            and "permits sharing" in found.ours.said
+            and len({place.host for place in found.five.places}) > 1
+        ),
+    ),
+]
+
+
+def explained(found) -> str:
+    """The reason; "": none is known."""
+    return next((reason.text for reason in REASONS if reason.applies(found)), "")
