@@ -41,6 +41,16 @@ void Verifier::differ(const std::string& what) {
   if (differences_.size() < kShown) differences_.push_back(fmt::format("line {}: {}", at_, what));
 }
 
+bool Verifier::afford(std::uint64_t samples, Step step) {
+  if (unchecked_) return false;
+  if (samples > most_computed_ - computed_) {
+    unchecked_ = step;
+    return false;
+  }
+  computed_ += samples;
+  return true;
+}
+
 Status Verifier::header(std::string_view text) {
   auto header = elastic::parse_ledger_header(text);
   if (!header.ok()) return header.status();
@@ -69,7 +79,7 @@ void Verifier::line(std::string_view text) {
   if (begins) end_epoch();
   check_order(line->step);
   if (begins)
-    begin_epoch(batch.epoch,
+    begin_epoch(batch.epoch, line->step,
                 batch.begin == 0 && line->step % header_.substeps == 1 % header_.substeps);
   lines_ += 1;
   check_whole(*line, batch);
@@ -103,7 +113,7 @@ void Verifier::check_whole(const LedgerLine& line, const Batch& batch) {
   equal("substep", line.substep, substep);
   equal("n", line.samples, batch.end - batch.begin);
   for (std::uint32_t leaf = 0; leaf < header_.shards; ++leaf) check_leaf(line, batch, leaf);
-  if (count_ == before && substep == 0) samples_ += line.samples;
+  if (count_ == before && substep == 0 && !unchecked_) samples_ += line.samples;
 }
 
 void Verifier::check_leaf(const LedgerLine& line, const Batch& batch, std::uint32_t leaf) {
@@ -114,8 +124,8 @@ void Verifier::check_leaf(const LedgerLine& line, const Batch& batch, std::uint3
   if (sampler_) expected.samples = end - begin;
   const bool by_seed = sampler_ && !header_.own_order;
   std::array<std::uint64_t, 256> samples;
-  // A leaf of another length is not computed: a damaged header may promise any number.
-  const bool computed = by_seed && got.times == 1 && got.samples == expected.samples;
+  const bool computed = by_seed && got.times == 1 && got.samples == expected.samples &&
+                        afford(got.samples, line.step);
   if (computed) expected.crc = 0;
   for (std::uint64_t at = begin; computed && at < end;) {
     const std::size_t count = std::min<std::uint64_t>(samples.size(), end - at);
@@ -131,7 +141,7 @@ void Verifier::check_leaf(const LedgerLine& line, const Batch& batch, std::uint3
         fmt::format("{}: {}, expected {}", where, plural(got.samples, "sample"), expected.samples));
   if (got != expected)
     return differ(fmt::format("{}: {}, expected {}", where, text_of(got), text_of(expected)));
-  if (used_.empty() || line.substep != 0) return;
+  if (used_.empty() || line.substep != 0 || !computed) return;
   for (std::uint64_t at = begin; at < end; ++at) {
     auto bit = used_[sampler_->sample_at(batch, at)];
     if (bit)
@@ -142,10 +152,11 @@ void Verifier::check_leaf(const LedgerLine& line, const Batch& batch, std::uint3
   }
 }
 
-void Verifier::begin_epoch(std::uint64_t epoch, bool from_its_first_step) {
+void Verifier::begin_epoch(std::uint64_t epoch, Step step, bool from_its_first_step) {
   epoch_ = epoch;
   whole_epoch_ = from_its_first_step;
   differences_before_ = count_;
+  if (!afford(used_.size() / 64, step)) return;  // a line may be of another epoch each
   std::fill(used_.begin(), used_.end(), false);
   used_once_ = 0;
 }
@@ -155,7 +166,7 @@ void Verifier::end_epoch() {
   if (!epoch_ || !sampler_) return;
   const std::uint64_t steps = sampler_->batches_per_epoch() * header_.substeps;
   const bool over = next_ > (*epoch_ + 1) * steps;
-  if (!whole_epoch_ || !over || count_ != differences_before_) return;
+  if (!whole_epoch_ || !over || count_ != differences_before_ || unchecked_) return;
   const std::uint64_t expected =
       header_.drop_last ? header_.samples - header_.samples % header_.batch : header_.samples;
   if (!used_.empty() && used_once_ != expected)
@@ -165,6 +176,20 @@ void Verifier::end_epoch() {
 }
 
 void Verifier::end() { end_epoch(); }
+
+std::vector<std::string> Verifier::missing() const {
+  std::vector<std::string> out;
+  if (header_.first > 1) out.push_back(fmt::format("it begins with step {}", header_.first));
+  std::uint64_t steps = 0;  // of the run
+  const bool ends = sampler_ && header_.epochs > 0;
+  if (ends && (__builtin_mul_overflow(sampler_->batches_per_epoch(), header_.substeps, &steps) ||
+               __builtin_mul_overflow(steps, header_.epochs, &steps)))
+    steps = UINT64_MAX;
+  if (ends && next_ - 1 < steps)
+    out.push_back(fmt::format("it ends with step {} of {}", next_ - 1, steps));
+  if (torn_) out.emplace_back("its last line has no end");
+  return out;
+}
 
 std::string Verifier::summary() const {
   const elastic::LedgerHeader& h = header_;

@@ -15,9 +15,15 @@
 
 namespace regroup::ledger_tool {
 
+// Greatest number of samples that are computed unless another one is given: some minutes' work. A
+// header may promise any number.
+inline constexpr std::uint64_t kMostComputed = 20'000'000'000;
+
 // Takes the lines one after the other, and remembers one bit for each sample of an epoch.
 class Verifier {
  public:
+  explicit Verifier(std::uint64_t most_computed = kMostComputed) : most_computed_(most_computed) {}
+
   // Takes the first line, without its end. kDataLoss: it is no header of a ledger.
   [[nodiscard]] base::Status header(std::string_view text);
   void line(std::string_view text);  // any other line
@@ -29,16 +35,26 @@ class Verifier {
   [[nodiscard]] const std::vector<std::string>& differences() const { return differences_; }
   [[nodiscard]] std::uint64_t number_of_differences() const { return count_; }
   [[nodiscard]] std::string summary() const;
+  // What the file lacks at its begin or end, a sentence each. Empty: every step of the run has its
+  // line, if the run has a number of epochs.
+  [[nodiscard]] std::vector<std::string> missing() const;
+  // The step from which on no samples were computed, since they were too many; empty: none.
+  [[nodiscard]] std::optional<proto::Step> unchecked() const { return unchecked_; }
 
  private:
   using Step = proto::Step;
   void differ(const std::string& what);
+  // Counts work as that of computing `samples`. False: it would be too much.
+  [[nodiscard]] bool afford(std::uint64_t samples, Step step);
   void check_order(Step step);
   void check_whole(const elastic::LedgerLine& line, const elastic::Batch& batch);
   void check_leaf(const elastic::LedgerLine& line, const elastic::Batch& batch, std::uint32_t leaf);
-  void begin_epoch(std::uint64_t epoch, bool from_its_first_step);
+  void begin_epoch(std::uint64_t epoch, Step step, bool from_its_first_step);
   void end_epoch();
 
+  const std::uint64_t most_computed_;
+  std::uint64_t computed_ = 0;
+  std::optional<Step> unchecked_;
   elastic::LedgerHeader header_;
   std::optional<elastic::Sampler> sampler_;  // empty: the session has none
   std::uint64_t at_ = 1;                     // number of the present line

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -57,26 +58,30 @@ struct Answer {
   std::vector<std::string> differences;
   std::uint64_t count = 0;
   std::string summary;
+  std::vector<std::string> missing;
+  std::optional<Step> unchecked;
 };
 
-Answer verify(const std::string& text) {
+Answer verify(const std::string& text, std::uint64_t most_computed = kMostComputed) {
   // fmemopen() refuses an empty buffer
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
   std::fwrite(text.data(), 1, text.size(), file.get());
   std::rewind(file.get());
-  Verifier verifier;
+  Verifier verifier(most_computed);
   Answer answer;
   answer.status = read_ledger(file.get(), "file", &verifier);
   answer.differences = verifier.differences();
   answer.count = verifier.number_of_differences();
+  answer.unchecked = verifier.unchecked();
   if (answer.status.ok()) answer.summary = verifier.summary();
+  if (answer.status.ok()) answer.missing = verifier.missing();
   return answer;
 }
 
-Answer verify(const std::vector<std::string>& lines) {
+Answer verify(const std::vector<std::string>& lines, std::uint64_t most_computed = kMostComputed) {
   std::string text;
   for (const std::string& line : lines) text += line;
-  return verify(text);
+  return verify(text, most_computed);
 }
 
 TEST(VerifyLedger, WholeLedgersPass) {
@@ -93,6 +98,9 @@ TEST(VerifyLedger, WholeLedgersPass) {
     const Step last = (h.drop_last ? 9 : 12) * h.substeps;
     const Answer answer = verify(lines_of(h, last));
     EXPECT_EQ(answer.count, 0U) << kind << answer.differences[0];
+    EXPECT_EQ(answer.missing, std::vector<std::string>()) << kind;
+    EXPECT_EQ(verify(lines_of(h, last - 1)).missing,
+              std::vector{fmt::format("it ends with step {} of {}", last - 1, last)});
     EXPECT_NE(answer.summary.find("3 complete epochs, " + std::string(h.drop_last ? "72" : "75")),
               std::string::npos)
         << answer.summary;
@@ -111,6 +119,27 @@ TEST(VerifyLedger, AnEpochThatIsNotOverIsNotComplete) {
             std::string::npos);
   EXPECT_NE(verify(lines_of(kHeader, 0)).summary.find("no step, 0 complete epochs"),
             std::string::npos);
+}
+
+TEST(VerifyLedger, NamesWhatIsMissingBeforeAndAfterTheLines) {
+  using Sentences = std::vector<std::string>;
+  EXPECT_EQ(verify(lines_of(kHeader, 12)).missing, Sentences());
+  EXPECT_EQ(verify(lines_of(kHeader, 0)).missing, Sentences{"it ends with step 0 of 12"});
+  LedgerHeader late = kHeader;
+  late.first = 3;
+  EXPECT_EQ(verify(lines_of(late, 12)).missing, Sentences{"it begins with step 3"});
+  EXPECT_EQ(verify(lines_of(late, 11)).missing,
+            (Sentences{"it begins with step 3", "it ends with step 11 of 12"}));
+  auto torn = lines_of(kHeader, 12);
+  torn.back().pop_back();
+  EXPECT_EQ(verify(torn).missing,
+            (Sentences{"it ends with step 11 of 12", "its last line has no end"}));
+  LedgerHeader endless = kHeader;
+  endless.epochs = 0;
+  EXPECT_EQ(verify(lines_of(endless, 5)).missing, Sentences());
+  endless.epochs = UINT64_MAX;
+  EXPECT_EQ(verify(lines_of(endless, 5)).missing,
+            Sentences{"it ends with step 5 of 18446744073709551615"});
 }
 
 TEST(VerifyLedger, ATornLineDoesNotCount) {
@@ -256,6 +285,36 @@ TEST(VerifyLedger, AHostileHeaderTakesNoTime) {
   LedgerLine line = line_of(kHeader, 1);
   line.leaves.resize(2);
   EXPECT_GE(verify({text_of(h), text_of(line)}).count, 1U);
+  // One whose leaves have as many as it promises.
+  line.samples = h.samples;
+  for (auto& leaf : line.leaves) leaf = {.samples = 1ULL << 47, .crc = 1};
+  const Answer answer = verify({text_of(h), text_of(line)});
+  EXPECT_EQ(answer.unchecked, 1U);
+  EXPECT_EQ(answer.count, 0U);
+  EXPECT_NE(answer.summary.find("0 complete epochs, 0 samples used"), std::string::npos)
+      << answer.summary;
+}
+
+// Each line is of another epoch, so the bits of all samples are cleared again and again.
+TEST(VerifyLedger, AHostileHeaderOfManyEpochsTakesNoTime) {
+  LedgerHeader h{.samples = 1ULL << 24, .batch = 1, .epochs = 1ULL << 20};
+  std::vector<std::string> lines{text_of(h)};
+  for (Step epoch = 0; epoch < 20; ++epoch) lines.push_back(text_of(line_of(h, (epoch << 24) + 1)));
+  EXPECT_EQ(verify(lines, 10 * (h.samples / 64) + 15).unchecked, (10U << 24) + 1);
+  EXPECT_EQ(verify(lines).unchecked, std::nullopt);
+}
+
+TEST(VerifyLedger, ChecksUntilTheSamplesAreTooMany) {
+  auto lines = lines_of(kHeader, 12);
+  EXPECT_EQ(verify(lines, 75).unchecked, std::nullopt);
+  EXPECT_EQ(verify(lines, 74).unchecked, 12U);
+  const Answer answer = verify(lines, 20);
+  EXPECT_EQ(answer.unchecked, 3U);
+  EXPECT_EQ(answer.count, 0U);
+  LedgerLine line = line_of(kHeader, 2);
+  line.leaves[0].crc ^= 1;
+  lines[2] = text_of(line);
+  EXPECT_EQ(verify(lines, 20).count, 1U);
 }
 
 // One byte changed, anywhere: never a crash, and noticed but for the job's name and its epochs.
