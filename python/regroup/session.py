@@ -266,6 +266,7 @@ class Session(Member):
         samples: int = 0,
         batch: int = 0,
         epochs: int = 0,
+        own_order: bool = False,
         deadline: int = 600,
         observer: Observer | None = None,
     ):
@@ -278,6 +279,8 @@ class Session(Member):
         samples: the data set's size; 0: no sampler.
         batch: samples per step.
         epochs: 0: no end.
+        own_order: the script takes other samples than Shard.samples, and reports them with
+            record_samples(), for the ledger.
         deadline: the longest wait in seconds.
         observer: called at each event of a step (see Observer); must be quick.
         """
@@ -300,6 +303,7 @@ class Session(Member):
                 model=model or "",
                 fingerprint=fingerprint,
                 **counts,
+                own_order=bool(own_order),
                 deadline=deadline,
                 observer=observer,
             )

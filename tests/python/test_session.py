@@ -123,6 +123,22 @@ def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
     np.testing.assert_allclose(-weight, sum(sum(b) / len(b) for b in batches), rtol=1e-6)
 
 
+def test_a_ledger_of_samples_that_the_script_chooses_verifies(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROUP_SHARDS", "2")
+    monkeypatch.setenv("REGROUP_LEDGER", str(tmp_path))
+    session = join(np.zeros(3, np.float32), batch=4, samples=8, epochs=1, own_order=True)
+    for step in session:
+        for shard in step:
+            shard.gradient[:] = 1
+            shard.record_samples([index + 1 for index in shard.samples])
+    session.finish()
+    done = subprocess.run(
+        ["regroup", "ledger", "verify", tmp_path], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+    assert "their order is that of a sampler of the script" in done.stdout
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_ledger_names_what_a_shard_took(tmp_path, monkeypatch):
     monkeypatch.setenv("REGROUP_SHARDS", "2")
