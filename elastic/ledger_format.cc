@@ -130,6 +130,17 @@ std::string text_of(const LedgerHeader& h) {
       h.shuffle, h.drop_last, h.own_order ? "script" : "seed", h.epochs, h.first);
 }
 
+std::string with_room(std::string text, std::size_t size) {
+  text.insert(text.size() - 1, size - text.size(), ' ');
+  return text;
+}
+
+std::string text_with_room(const LedgerHeader& header) {
+  LedgerHeader longest = header;
+  longest.epochs = UINT64_MAX;
+  return with_room(text_of(header), text_of(longest).size());
+}
+
 std::string text_of(const LedgerLine& line) {
   std::string leaves;
   for (const LeafRecord& leaf : line.leaves)

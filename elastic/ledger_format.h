@@ -60,6 +60,11 @@ struct LedgerLine {
 // A line, with its end. Equal values have equal bytes.
 [[nodiscard]] std::string text_of(const LedgerHeader& header);
 [[nodiscard]] std::string text_of(const LedgerLine& line);
+// The header with room for any number of epochs: spaces before the end of its line, which a job
+// that resumes with more epochs may take.
+[[nodiscard]] std::string text_with_room(const LedgerHeader& header);
+// Adds spaces before the end of a line, `text`, so that it has `size` bytes, at least its own.
+[[nodiscard]] std::string with_room(std::string text, std::size_t size);
 // The opposite, of a line without its end. kDataLoss: it is no such line; the message says why.
 [[nodiscard]] base::Result<LedgerHeader> parse_ledger_header(std::string_view text);
 [[nodiscard]] base::Result<LedgerLine> parse_ledger_line(std::string_view text);

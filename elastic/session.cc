@@ -75,16 +75,18 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
                                                    .shuffle = options_.shuffle,
                                                    .drop_last = options_.drop_last});
   if (!ledger.empty())
-    ledger_.emplace(ledger, LedgerHeader{.job = checkpointing_.job,
-                                         .seed = self_->seed(),
-                                         .samples = options_.samples,
-                                         .batch = options_.batch,
-                                         .epochs = options_.epochs,
-                                         .shards = self_->shards(),
-                                         .substeps = options_.substeps,
-                                         .shuffle = options_.shuffle,
-                                         .drop_last = options_.drop_last,
-                                         .own_order = options_.own_order});
+    ledger_.emplace(ledger,
+                    LedgerHeader{.job = checkpointing_.job,
+                                 .seed = self_->seed(),
+                                 .samples = options_.samples,
+                                 .batch = options_.batch,
+                                 .epochs = options_.epochs,
+                                 .shards = self_->shards(),
+                                 .substeps = options_.substeps,
+                                 .shuffle = options_.shuffle,
+                                 .drop_last = options_.drop_last,
+                                 .own_order = options_.own_order},
+                    [this] { return self_->revoked(); });
   self_->while_waiting(
       [this] {
         return has_state() &&
@@ -240,7 +242,9 @@ Status Session::Impl::set_committed() {
   loop_state_ = LoopState::kCommitted;
   if (!ledger_) return {};
   keep_ledger_line(applied_ + 1, whole_sum());
-  return write_ledger(applied_ + 1);
+  const Status written = write_ledger(applied_ + 1);
+  // The next World writes the line if this one is over.
+  return written.code() == Code::kRevoked ? Status() : written;
 }
 
 void Session::Impl::keep_ledger_line(Step step, std::span<const std::byte> sum) {
