@@ -3,6 +3,7 @@ verify`."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -15,9 +16,9 @@ STEPS = "150"
 LEAF_MS = "100"  # 20 s and more of training, unless it is told to hurry
 
 
-def verify(folder) -> subprocess.CompletedProcess:
+def verify(folder, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [BIN / "regroup", "ledger", "verify", str(folder)], capture_output=True, text=True
+        [BIN / "regroup", "ledger", "verify", *words, str(folder)], capture_output=True, text=True
     )
 
 
@@ -31,7 +32,7 @@ def assert_whole(folder, like=None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("\nok\n")
     assert f"steps 1 to {STEPS}: {STEPS} lines, 1 complete epoch, 2400 samples used" in done.stdout
-    assert os.listdir(folder) == ["ledger.jsonl"]
+    assert sorted(os.listdir(folder)) == ["ledger.jsonl", "ledger.lock"]
     if like:
         assert lines(folder)[1:] == lines(like)[1:]
         headers = [json.loads(lines(one)[0]) for one in (folder, like)]
@@ -116,12 +117,41 @@ def test_all_but_a_new_member_die(regroup, member, calm, tmp_path):
 
 def test_a_new_run_refuses_the_ledger_of_another(regroup, member, calm):
     before = lines(calm)
-    job = start(regroup, calm, member, STEPS, "0")
+    job = start(regroup, calm, "--seed", "8", member, STEPS, "0")
     assert job.wait() != 0
-    assert "it is of another run (job " in job.err
+    assert "it is of another run (seed 0, expected 8)" in job.err
     assert "give another folder with --ledger" in job.err
     assert lines(calm) == before
     job.assert_nothing_left()
+
+
+def test_a_job_started_again_before_its_first_checkpoint(regroup, member, calm, tmp_path):
+    """As a scheduler does that requeues it: the launcher gives it another id."""
+    folder = tmp_path / "l"
+    killed = start(regroup, folder, member, STEPS, LEAF_MS)
+    killed.wait_out("^step 5 ")
+    os.kill(killed.process.pid, signal.SIGTERM)
+    killed.wait()
+    job = start(regroup, folder, member, STEPS, "0")
+    assert_finished(job, 3)
+    assert "it is of an earlier training (job " in job.err
+    assert "a new file begins with step 1, the old one is " in job.err
+    old = (folder / "ledger.jsonl.1").read_text().splitlines()
+    assert len(old) > 5
+    (folder / "ledger.jsonl.1").unlink()
+    assert_whole(folder, calm)
+
+
+def test_two_jobs_do_not_write_to_one_folder(regroup, member, calm, tmp_path):
+    first = start(regroup, tmp_path / "l", member, STEPS, LEAF_MS)
+    first.wait_out("^step 5 ")
+    second = start(regroup, tmp_path / "l", member, STEPS, "0")
+    assert second.wait() != 0
+    assert "/ledger.jsonl: another job writes there: " in second.err
+    assert "/ledger.lock: job " in second.err
+    assert "end that job" in second.err
+    assert_finished(first, 3)
+    assert_whole(tmp_path / "l", calm)
 
 
 def test_a_tampered_ledger_fails(calm, tmp_path):
@@ -142,13 +172,44 @@ def test_a_tampered_ledger_fails(calm, tmp_path):
     assert differs(*whole[:40], whole[39], *whole[40:]).startswith("line 41: step 39 comes after")
 
 
+def test_verify_is_not_content_with_a_part(calm, tmp_path):
+    whole = lines(calm)
+    file = tmp_path / "ledger.jsonl"
+
+    def says(expected: str, *words: str) -> None:
+        done = verify(tmp_path, *words)
+        assert done.stdout.splitlines()[-1] == expected
+        assert done.returncode == (0 if expected.startswith("ok") else 1)
+
+    file.write_text("".join(whole[:41]))
+    says("incomplete: it ends with step 40 of 150")
+    says("ok, in part: it ends with step 40 of 150", "--partial")
+    header = json.loads(whole[0])
+    late = json.dumps({**header, "first": 41}, separators=(",", ":")) + "\n"
+    file.rename(tmp_path / "ledger.jsonl.1")
+    file.write_text(late + "".join(whole[41:]))
+    other = f"{tmp_path}/ledger.jsonl.1 has other lines, verify it by its name"
+    says(f"incomplete: it begins with step 41; {other}")
+    says(f"ok, in part: it begins with step 41; {other}", "--partial")
+    assert verify(tmp_path / "ledger.jsonl.1", "--partial").returncode == 0
+    file.write_text("".join(whole))
+    says(f"incomplete: {other}")
+    assert verify(file).returncode == 0
+    says(
+        "not checked from step 4 on: more than 100 samples; give --max-samples",
+        *("--partial", "--max-samples", "100"),
+    )
+
+
 def test_what_verify_says_of_other_files_and_words(tmp_path):
     missing = verify(tmp_path)
     assert missing.returncode == 1
     assert "No such file or directory" in missing.stderr
     (tmp_path / "notes").write_text("hello\n")
     assert "no ledger: line 1: it is not a JSON object" in verify(tmp_path / "notes").stderr
-    for words in ([], ["verfy", "x"], ["verify"], ["verify", "a", "b"], ["verify", "--x"]):
+    for words in ([], ["verfy", "x"], ["verify"], ["verify", "a", "b"], ["verify", "--x"],
+                  ["verify", "--partial"], ["verify", "a", "--max-samples"],
+                  ["verify", "a", "--max-samples", "many"]):  # fmt: skip
         done = subprocess.run([BIN / "regroup", "ledger", *words], capture_output=True, text=True)
         assert done.returncode == 2, words
         assert done.stderr
@@ -156,7 +217,7 @@ def test_what_verify_says_of_other_files_and_words(tmp_path):
         [BIN / "regroup", "ledger", "verify", "--help"], capture_output=True, text=True
     )
     assert done.returncode == 0
-    assert done.stdout.startswith("usage: regroup ledger verify DIR")
+    assert done.stdout.startswith("usage: regroup ledger verify [--partial] [--max-samples N] DIR")
 
 
 def test_a_fixed_size_job_has_a_ledger(regroup, member, calm, tmp_path):
@@ -166,8 +227,20 @@ def test_a_fixed_size_job_has_a_ledger(regroup, member, calm, tmp_path):
     assert_whole(tmp_path / "l", calm)
 
 
-def test_a_full_disk_does_not_end_the_training(regroup, member, tmp_path):
+def test_a_folder_that_cannot_be_made_does_not_end_the_training(regroup, member, tmp_path):
     job = start(regroup, "/dev/full", member, STEPS, "0")
     assert_finished(job, 3)
-    assert "regroup: ledger: mkdir(/dev/full): " in job.err
-    assert "the training goes on without" in job.err
+    assert job.err.count("regroup: ledger: mkdir(/dev/full): ") == 1
+    assert "the ledger ends with step 0, the training goes on without" in job.err
+
+
+def test_a_write_that_fails_does_not_end_the_training(regroup, member, tmp_path):
+    """Members may write files of 4 KB: the file ends in the midst of the run, with a whole line.
+    On a disk without space: LedgerDeathTest."""
+    limited = ["bash", "-c", 'trap "" XFSZ; ulimit -f 4; exec "$0" "$@"']
+    job = start(regroup, tmp_path / "l", *limited, member, STEPS, "0")
+    assert_finished(job, 3)
+    said = re.findall(r"ledger.jsonl\): File too large; the ledger ends with step (\d+), ", job.err)
+    assert len(said) == 1
+    last = json.loads(lines(tmp_path / "l")[-1])
+    assert last["step"] == int(said[0]) < int(STEPS)

@@ -1,16 +1,30 @@
 // The file of a ledger: who writes which line, what is cut, what is kept aside, what is refused.
 #include "elastic/ledger.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "base/fd.h"
+#include "base/file_lock.h"
 #include "base/status.h"
 
 namespace regroup::elastic {
@@ -44,8 +58,13 @@ class LedgerTest : public testing::Test {
   }
   ~LedgerTest() override { fs::remove_all(root_); }
 
-  [[nodiscard]] Ledger ledger(const std::string& job = "j") const {
-    return Ledger(folder_.string(), header_of(job));
+  [[nodiscard]] Ledger ledger(const std::string& job = "j", bool excluded = false) const {
+    return ledger(header_of(job), {.lock = base::Duration(0)}, excluded);
+  }
+  [[nodiscard]] Ledger ledger(LedgerHeader header, LedgerLimits limits,
+                              bool excluded = false) const {
+    return Ledger(
+        folder_.string(), std::move(header), [excluded] { return excluded; }, limits);
   }
   [[nodiscard]] fs::path path(const std::string& more = "") const {
     return folder_ / (std::string(kLedgerFile) + more);
@@ -61,7 +80,7 @@ class LedgerTest : public testing::Test {
                                          const std::string& job = "j") {
     LedgerHeader header = header_of(job);
     header.first = first;
-    std::string out = text_of(header);
+    std::string out = text_with_room(header);
     for (proto::Step step = first; step <= last; ++step) out += text_of(line_of(step));
     return out;
   }
@@ -166,15 +185,70 @@ TEST_F(LedgerTest, FindsALineFarFromTheEnd) {
   EXPECT_EQ(text(), whole(1, 3, "first"));
 }
 
+TEST_F(LedgerTest, FindsALineAmongLongOnes) {
+  const auto long_line = [](proto::Step step) {
+    LedgerLine line = line_of(step);
+    line.leaves.resize(10'000, line.leaves[0]);  // 150 KB
+    return line;
+  };
+  Ledger first = ledger("first");
+  ASSERT_TRUE(first.write_through(0).ok());
+  std::string expected = whole(1, 0, "first");
+  for (proto::Step step = 1; step <= 5; ++step) {
+    first.keep(long_line(step));
+    ASSERT_TRUE(first.write_through(step).ok());
+    if (step <= 2) expected += text_of(long_line(step));
+  }
+  first.close();
+  append(text_of(long_line(6)).substr(0, 100'000));
+  ASSERT_TRUE(ledger("second").write_through(2).ok());
+  EXPECT_EQ(text(), expected);
+}
+
 TEST_F(LedgerTest, AJobThatResumesMayHaveMoreEpochs) {
   run(4, "first");
+  struct stat before {};
+  ASSERT_EQ(::stat(path().c_str(), &before), 0);
   LedgerHeader longer = header_of("second");
-  longer.epochs = 3;
-  Ledger next(folder_.string(), longer);
+  longer.epochs = 1'000'000;
+  Ledger next = ledger(longer, {});
   ASSERT_TRUE(next.write_through(4).ok());
   commit(next, 5, 5);
   longer.job = "first";
-  EXPECT_EQ(text(), text_of(longer) + whole(1, 5).substr(whole(1, 0).size()));
+  EXPECT_EQ(text(), text_with_room(longer) + whole(1, 5).substr(whole(1, 0).size()));
+  struct stat after {};
+  ASSERT_EQ(::stat(path().c_str(), &after), 0);
+  EXPECT_EQ(after.st_ino, before.st_ino) << "the lines are not copied";
+}
+
+TEST_F(LedgerTest, AHeaderWithoutRoomForMoreEpochsBeginsANewFile) {
+  fs::create_directories(folder_);
+  std::ofstream(path()) << text_of(header_of("first")) << text_of(line_of(1));
+  LedgerHeader longer = header_of("second");
+  longer.epochs = 3;  // as many digits as before
+  EXPECT_TRUE(ledger(longer, {}).write_through(1).ok());
+  EXPECT_FALSE(fs::exists(path(".1")));
+  longer.epochs = 10;
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(ledger(longer, {}).write_through(1).ok());
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("its header has no room for 10 epochs; "
+                                                          "a new file begins with step 2"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(path(".1")));
+}
+
+// A scheduler starts a job again that it has stopped, with another id, and there is no checkpoint.
+TEST_F(LedgerTest, AJobThatIsStartedAgainBeforeItsFirstCheckpointBeginsANewFile) {
+  run(3, "first");
+  ::testing::internal::CaptureStderr();
+  run(2, "second");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "regroup: ledger: " + path().string() +
+                ": it is of an earlier training (job \"first\"); a new file begins with step 1, "
+                "the old one is " +
+                path(".1").string() + "\n");
+  EXPECT_EQ(text(), whole(1, 2, "second"));
+  EXPECT_EQ(text(".1"), whole(1, 3, "first"));
 }
 
 TEST_F(LedgerTest, AJobThatResumesWithoutAFileBeginsOne) {
@@ -197,6 +271,7 @@ TEST_F(LedgerTest, MissingLinesBeginANewFile) {
   commit(next, 7, 8);
   EXPECT_EQ(text(), whole(7, 8, "second"));
   EXPECT_EQ(text(".1"), whole(1, 4, "first"));
+  next.close();
   Ledger heir = ledger("third");
   commit(heir, 11, 11, /*writes=*/false);
   ASSERT_TRUE(heir.write_through(11).ok());
@@ -208,6 +283,7 @@ TEST_F(LedgerTest, LinesThatBeginLaterAreKeptAside) {
   Ledger late = ledger("first");
   ASSERT_TRUE(late.write_through(6).ok());
   commit(late, 7, 8);
+  late.close();
   Ledger next = ledger("second");
   ASSERT_TRUE(next.write_through(2).ok());
   EXPECT_EQ(text(), whole(3, 2, "second"));
@@ -216,20 +292,24 @@ TEST_F(LedgerTest, LinesThatBeginLaterAreKeptAside) {
 
 TEST_F(LedgerTest, ANewRunRefusesTheFileOfAnother) {
   run(4, "first");
-  const auto status = ledger("second").write_through(0);
+  LedgerHeader other = header_of("second");
+  other.seed = 8;
+  const auto status = ledger(other, {}).write_through(0);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "ledger: " + path().string() +
-                ": it is of another run (job \"first\"); give another folder with --ledger, or "
-                "resume that run from its checkpoint");
+                ": it is of another run (seed 7, expected 8); give another folder with --ledger, "
+                "or resume that run from its checkpoint");
   EXPECT_EQ(text(), whole(1, 4, "first"));
-  EXPECT_EQ(ledger("").write_through(0).code(), Code::kInvalidArgument);
 }
 
 TEST_F(LedgerTest, ARunWithoutALauncherHasNoJobToCompare) {
   run(4, "");
-  EXPECT_EQ(ledger("").write_through(0).code(), Code::kInvalidArgument);
   EXPECT_TRUE(ledger("").write_through(4).ok());
+  EXPECT_EQ(text(), whole(1, 4, ""));
+  run(2, "");
+  EXPECT_EQ(text(), whole(1, 2, ""));
+  EXPECT_EQ(text(".1"), whole(1, 4, ""));
 }
 
 TEST_F(LedgerTest, ANewRunTakesAFileWithoutLines) {
@@ -237,6 +317,7 @@ TEST_F(LedgerTest, ANewRunTakesAFileWithoutLines) {
   Ledger next = ledger("second");
   ASSERT_TRUE(next.write_through(0).ok());
   EXPECT_EQ(text(), whole(1, 0, "second"));
+  next.close();
   fs::resize_file(path(), 30);  // the header itself is torn
   ASSERT_TRUE(ledger("third").write_through(0).ok());
   EXPECT_EQ(text(), whole(1, 0, "third"));
@@ -246,11 +327,150 @@ TEST_F(LedgerTest, AnotherTrainingOfTheSameJobBeginsANewFile) {
   run(3);
   ::testing::internal::CaptureStderr();
   run(2);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("it is of an earlier training of this "
-                                                          "job; a new file begins with step 1"),
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("it is of an earlier training (job "
+                                                          "\"j\"); a new file begins with step 1"),
             std::string::npos);
   EXPECT_EQ(text(), whole(1, 2));
   EXPECT_EQ(text(".1"), whole(1, 3));
+}
+
+// It opens the file only after the new rank 0 has written.
+TEST_F(LedgerTest, AMemberThatIsExcludedCutsNoLinesOfTheNextRank0) {
+  run(2);
+  Ledger old = ledger();
+  commit(old, 3, 3, /*writes=*/false);
+  Ledger heir = ledger();
+  commit(heir, 3, 6);
+  ASSERT_TRUE(old.write_through(3).ok());
+  EXPECT_EQ(text(), whole(1, 6));
+  commit(heir, 7, 7);
+  EXPECT_EQ(text(), whole(1, 7));
+}
+
+// The same, of a job that has just resumed: here the old member would cut the lines of an earlier
+// attempt.
+TEST_F(LedgerTest, AMemberThatIsExcludedCutsNothingWhereItsJobResumes) {
+  run(9, "first");
+  Ledger heir = ledger("second");
+  ASSERT_TRUE(heir.write_through(6).ok());
+  commit(heir, 7, 8);
+  EXPECT_EQ(ledger("second", /*excluded=*/true).write_through(6).code(), Code::kRevoked);
+  EXPECT_EQ(ledger("second", /*excluded=*/true).write_through(3).code(), Code::kRevoked);
+  EXPECT_EQ(ledger("second", /*excluded=*/true).write_through(0).code(), Code::kRevoked);
+  EXPECT_EQ(text(), whole(1, 8, "first"));
+  EXPECT_FALSE(fs::exists(path(".1")));
+  commit(heir, 9, 9);
+  EXPECT_EQ(text(), whole(1, 9, "first"));
+}
+
+TEST_F(LedgerTest, AMemberThatIsExcludedRenamesNoFile) {
+  Ledger heir = ledger();
+  ASSERT_TRUE(heir.write_through(6).ok());
+  commit(heir, 7, 8);
+  Ledger old = ledger("j", /*excluded=*/true);
+  old.keep(line_of(3));
+  EXPECT_EQ(old.write_through(3).code(), Code::kRevoked);
+  EXPECT_EQ(text(), whole(7, 8));
+}
+
+TEST_F(LedgerTest, TwoJobsDoNotWriteToOneFolder) {
+  std::optional<Ledger> first(std::in_place, folder_.string(), header_of("first"),
+                              [] { return false; });
+  ASSERT_TRUE(first->write_through(0).ok());
+  commit(*first, 1, 2);
+  const auto status = ledger("second").write_through(0);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  const std::string lock = (folder_ / kLedgerLock).string();
+  EXPECT_EQ(status.message().find("ledger: " + path().string() +
+                                  ": another job writes there: " + lock + ": job first (process "),
+            0U)
+      << status.message();
+  EXPECT_EQ(text(), whole(1, 2, "first"));
+  EXPECT_EQ(ledger("").write_through(2).code(), Code::kInvalidArgument);
+  first.reset();
+  EXPECT_TRUE(ledger("second").write_through(2).ok());
+}
+
+TEST_F(LedgerTest, AJobWaitsForTheEndOfAnother) {
+  std::optional<Ledger> first(std::in_place, folder_.string(), header_of("first"),
+                              [] { return false; });
+  ASSERT_TRUE(first->write_through(0).ok());
+  commit(*first, 1, 2);
+  const auto a_minute = std::chrono::seconds(60);
+  std::promise<void> waits;
+  auto next = std::async(std::launch::async, [&] {
+    const auto each_time = [&waits, said = false]() mutable {
+      if (!std::exchange(said, true)) waits.set_value();
+      return false;
+    };
+    return Ledger(folder_.string(), header_of("second"), each_time,
+                  {.answer = a_minute, .lock = a_minute})
+        .write_through(2);
+  });
+  ASSERT_EQ(waits.get_future().wait_for(a_minute), std::future_status::ready);
+  first.reset();
+  EXPECT_TRUE(next.get().ok());
+}
+
+// The old rank 0 of a job may hold the lock as long as it does not know that it is excluded.
+TEST_F(LedgerTest, AMemberOfTheSameJobNeedsNoLockUntilItCanHaveIt) {
+  std::optional<Ledger> old(std::in_place, folder_.string(), header_of("j"), [] { return false; });
+  ASSERT_TRUE(old->write_through(0).ok());
+  commit(*old, 1, 2);
+  Ledger heir = ledger();
+  commit(heir, 2, 3);
+  old.reset();
+  commit(heir, 4, 4);
+  EXPECT_EQ(ledger("second").write_through(4).code(), Code::kInvalidArgument);
+  heir.close();
+  EXPECT_TRUE(ledger("second").write_through(4).ok());
+  EXPECT_EQ(text(), whole(1, 4));
+}
+
+// A lease holds up whoever opens a file, as a hung file system does.
+class Lease {
+ public:
+  explicit Lease(const fs::path& path) : file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    std::signal(SIGIO, SIG_IGN);
+    held_ = ::fcntl(file_.get(), F_SETLEASE, F_WRLCK) == 0;
+  }
+  [[nodiscard]] bool held() const { return held_; }
+  void end() { EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_UNLCK), 0); }
+
+ private:
+  base::Fd file_;
+  bool held_ = false;
+};
+
+TEST_F(LedgerTest, AFileSystemThatHangsEndsTheLedgerAndNotTheTraining) {
+  run(9, "first");
+  Lease lease(folder_ / kLedgerLock);
+  ASSERT_TRUE(lease.held());
+  ::testing::internal::CaptureStderr();
+  {
+    Ledger hung = ledger(header_of("second"), {.answer = std::chrono::milliseconds(50)});
+    EXPECT_TRUE(hung.write_through(6).ok());
+    commit(hung, 7, 8);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+              "regroup: ledger: " + path().string() +
+                  ": the file system has not answered for 0.05 s; the ledger ends with step 6, the "
+                  "training goes on without\n");
+  }
+  lease.end();
+  // The thread that was left behind goes on, and must not cut the lines of later steps. Its end is
+  // seen by its lock: it has taken it, and its file is closed after that.
+  const fs::path lock = folder_ / kLedgerLock;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto owner = [&lock] {
+    std::string text;
+    std::getline(std::ifstream(lock) >> std::ws, text);
+    return text;
+  };
+  while (!owner().starts_with("job second ") && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  while (!base::FileLock::take(lock, "test").ok() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_EQ(text(), whole(1, 9, "first"));
 }
 
 TEST_F(LedgerTest, RefusesAFileOfOtherThings) {
@@ -267,7 +487,7 @@ TEST_F(LedgerTest, RefusesToResumeWhereTheTrainingDiffers) {
   run(4);
   LedgerHeader other = header_of("j");
   other.batch = 8;
-  const auto status = Ledger(folder_.string(), other).write_through(4);
+  const auto status = ledger(other, {}).write_through(4);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("batch_size 4, expected 8"), std::string::npos)
       << status.message();
@@ -292,6 +512,46 @@ TEST_F(LedgerTest, AFullDiskEndsTheLedgerAndNotTheTraining) {
   EXPECT_EQ(text(), whole(1, 2));
 }
 
+// A file system of 16 KB in a mount namespace of the calling process. False: not permitted.
+bool mount_small_disk(const fs::path& folder) {
+  const auto user = std::to_string(::getuid());
+  const auto group = std::to_string(::getgid());
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+  std::ofstream("/proc/self/uid_map") << user + " " + user + " 1";
+  std::ofstream("/proc/self/setgroups") << "deny";
+  std::ofstream("/proc/self/gid_map") << group + " " + group + " 1";
+  return ::mount("none", folder.c_str(), "tmpfs", 0, "size=16k") == 0 &&
+         static_cast<bool>(std::ofstream(folder / "probe"));
+}
+
+using LedgerDeathTest = LedgerTest;
+
+TEST_F(LedgerDeathTest, ADiskWithoutSpaceEndsTheLedgerAndNotTheTraining) {
+  fs::create_directories(folder_);
+  const pid_t probe = ::fork();
+  if (probe == 0) ::_exit(mount_small_disk(folder_) ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(probe, &status, 0), probe);
+  if (status != 0) GTEST_SKIP() << "this machine permits no mount of a tmpfs";
+  const auto fill = [this] {
+    if (!mount_small_disk(folder_)) ::_exit(2);
+    Ledger full = ledger();
+    if (!full.write_through(0).ok()) ::_exit(3);
+    proto::Step step = 1;
+    for (; step <= 1000; ++step) {
+      full.keep(line_of(step));
+      if (!full.write_through(step).ok()) ::_exit(4);
+    }
+    // The lines that are there are whole.
+    const std::string found = text();
+    const auto lines = static_cast<proto::Step>(std::ranges::count(found, '\n')) - 1;
+    ::_exit(lines < 1000 && found == whole(1, lines) ? 0 : 5);
+  };
+  EXPECT_EXIT(fill(), testing::ExitedWithCode(0),
+              "ledger.jsonl\\): No space left on device; the ledger ends with step [0-9]+, the "
+              "training goes on without\n$");
+}
+
 TEST_F(LedgerTest, AFolderThatCannotBeMadeEndsTheLedger) {
   std::ofstream(root_ / "a") << "a file";
   Ledger nowhere = ledger();
@@ -299,6 +559,15 @@ TEST_F(LedgerTest, AFolderThatCannotBeMadeEndsTheLedger) {
   EXPECT_TRUE(nowhere.write_through(0).ok());
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("the ledger ends with step 0"),
             std::string::npos);
+  for (const bool owes : {false, true}) {  // of a job that is at step 6
+    Ledger later = ledger();
+    if (owes) later.keep(line_of(6));
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(later.write_through(6).ok());
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find(owes ? "the ledger ends with step 5,"
+                                                                 : "the ledger ends with step 6,"),
+              std::string::npos);
+  }
   fs::remove(root_ / "a");
   fs::create_directories(path());  // in the file's place
   Ledger folder = ledger();

@@ -30,7 +30,7 @@ def ledger_in(folder: pathlib.Path) -> list[str]:
         ["regroup", "ledger", "verify", folder], capture_output=True, text=True, timeout=60
     )
     assert verify.returncode == 0, verify.stdout + verify.stderr
-    assert [path.name for path in folder.iterdir()] == ["ledger.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["ledger.jsonl", "ledger.lock"]
     return (folder / "ledger.jsonl").read_text().splitlines()[1:]
 
 
