@@ -510,13 +510,14 @@ def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
 def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_read(
     hosts: Hosts, start: Start, tmp_path: Path
 ):
-    undisturbed = weights_alone(tmp_path, EPOCHS, BALLAST)
+    short = {"epochs": 2, "ballast": BALLAST}
+    undisturbed = weights_alone(tmp_path, *short.values())
     own, shared, real = (
         Path("/tmp/begins"),
         Path(hosts.folder) / "shared-begins",
         Path("/tmp/real-begins"),
     )
-    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000, ballast=BALLAST)
+    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=PACE_US, **short)
     until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
     kill_everything(job)
     unmake(hosts[1], own, steps_in(shared)[-1])  # so that nobody reads it but who resumes
@@ -526,7 +527,7 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
         python_on(
             hosts[1], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", words
         )
-        again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0, ballast=BALLAST)
+        again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0, **short)
         passed_over = (
             rf"checkpoint {own}/step-\d+ of this host is not used; reading {shared}/\S+: "
             rf"{own}/\S+: no data received for 10 s"

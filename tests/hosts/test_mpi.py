@@ -135,12 +135,12 @@ def test_time_limits_of_other_hosts_are_scaled_too(four_hosts: Hosts):
     script = """[ $RANK = 1 ] || exit 0
         helper=$(pgrep -P $PPID -x regroup-pmi) && kill -STOP $helper || exit 9
         while kill -0 $helper 2>/dev/null; do sleep 0.05; done"""
-    factor = ["env", "REGROUP_TIME_LIMIT_FACTOR=0.1"]
+    factor = ["env", "REGROUP_TIME_LIMIT_FACTOR=0.3"]  # on busy cores one begins to answer late
     job = words(four_hosts, "-H", "node1,node2", "-np", "2", "sh", "-c", script)
     done = four_hosts[0].run([*factor, *job], DEADLINE_S)
     assert done.returncode == 0, done.stderr
     assert re.search(
-        r"regroup-pmi \(pid \d+\) did not answer for 2 s and is killed: MPI", done.stderr
+        r"regroup-pmi \(pid \d+\) did not answer for 6 s and is killed: MPI", done.stderr
     )
 
 

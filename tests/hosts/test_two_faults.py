@@ -7,16 +7,26 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hosts import Hosts, until
 from training import WHERE, Start, Training, agent_of, kill, left_on, processes
 
-SILENT_S = 5  # a host whose agent stands still for so long is lost
 HOLD_S = 2  # --orphan-timeout
 # Of a shard: faults meet a job that trains, however late they are. It hurries after them.
 PACE_US = 100_000
 VICTIMS = ("member", "host")
+
+
+def begin(hosts: Hosts, start: Start, *options: str, pace_us: int = PACE_US) -> Training:
+    """node2 has announced a pause: it is lost after two minutes of silence instead of 5 s."""
+    notice = Path(hosts.folder) / f"notice-{time.monotonic_ns()}"
+    notice.write_text("pause within=0 for=60 hosts=node2\n")
+    job = start(WHERE, "2:6", "--notice-file", str(notice), *options, pace_us=pace_us)
+    job.until_found(r"host node2: .*: a pause of this host in 0 s, for 60 s: the job continues", 60)
+    job.reach(5)
+    return job
 
 
 def coordinator(job: Training) -> list[int]:
@@ -47,7 +57,7 @@ def regroup_of(job: Training, victims: list[int]) -> Iterator[None]:
     os.kill(agent, signal.SIGSTOP)
     try:
         kill(victims)
-        until(lambda: waits_for(job, "node2"), "a regroup that waits for node2", SILENT_S)
+        until(lambda: waits_for(job, "node2"), "a regroup that waits for node2", 60)
         yield
         assert "generation 2" not in job.text(), "the regroup was over before"
     finally:
@@ -66,8 +76,7 @@ def expect_recovery(job: Training, undisturbed: str) -> None:
 def test_the_coordinator_dies_while_a_regroup_runs(
     hosts: Hosts, start: Start, undisturbed: str, victim: str
 ):
-    job = start(pace_us=PACE_US)
-    job.reach(5)
+    job = begin(hosts, start)
     with regroup_of(job, on_node3(job, victim)):
         kill(coordinator(job))
     expect_recovery(job, undisturbed)
@@ -76,12 +85,11 @@ def test_the_coordinator_dies_while_a_regroup_runs(
 def test_the_coordinator_dies_twice_while_a_regroup_runs(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start(pace_us=PACE_US)
-    job.reach(5)
+    job = begin(hosts, start)
     with regroup_of(job, on_node3(job, "member")):
         (first,) = coordinator(job)
         kill([first])
-        until(lambda: set(coordinator(job)) - {first}, "another coordinator", SILENT_S)
+        until(lambda: set(coordinator(job)) - {first}, "another coordinator", 60)
         kill(list(set(coordinator(job)) - {first}))
     expect_recovery(job, undisturbed)
 
@@ -89,8 +97,7 @@ def test_the_coordinator_dies_twice_while_a_regroup_runs(
 def test_another_member_and_the_coordinator_die_while_a_regroup_runs(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    job = start(pace_us=PACE_US)
-    job.reach(5)
+    job = begin(hosts, start)
     others = processes(hosts[2], "chaos_member")[1:] + processes(hosts[1], "chaos_member")[:1]
     with regroup_of(job, on_node3(job, "member")):
         kill(others + coordinator(job))
@@ -108,10 +115,9 @@ def test_a_host_loses_its_power_together_with_the_coordinator(start_own: Start, 
 
 
 def test_a_host_loses_its_power_with_the_coordinator_while_a_regroup_runs(
-    start_own: Start, undisturbed: str
+    own_trio: Hosts, start_own: Start, undisturbed: str
 ):
-    job = start_own(pace_us=PACE_US)
-    job.reach(5)
+    job = begin(own_trio, start_own)
     with regroup_of(job, on_node3(job, "member")):
         kill(coordinator(job))
         job.hosts[2].kill()
@@ -135,15 +141,13 @@ def expect_hold_and_end(job: Training, began: float, who_hold: list[int]) -> Non
     assert not job.trails.weights(), "it was over before"
 
 
-def orphaned(start: Start) -> Training:
-    job = start(WHERE, "2:6", "--orphan-timeout", str(HOLD_S), pace_us=2 * PACE_US)
-    job.reach(5)
-    return job
+def orphaned(hosts: Hosts, start: Start) -> Training:
+    return begin(hosts, start, "--orphan-timeout", str(HOLD_S), pace_us=2 * PACE_US)
 
 
 @pytest.mark.parametrize("victim", [*VICTIMS, "coordinator"])
 def test_the_guardian_dies_together_with_another(hosts: Hosts, start: Start, victim: str):
-    job = orphaned(start)
+    job = orphaned(hosts, start)
     others = processes(hosts[0], "chaos_member")
     victims = coordinator(job) if victim == "coordinator" else on_node3(job, victim)
     began = time.monotonic()
@@ -153,7 +157,7 @@ def test_the_guardian_dies_together_with_another(hosts: Hosts, start: Start, vic
 
 @pytest.mark.parametrize("with_coordinator", [False, True])
 def test_the_guardian_dies_while_a_regroup_runs(hosts: Hosts, start: Start, with_coordinator: bool):
-    job = orphaned(start)
+    job = orphaned(hosts, start)
     others = processes(hosts[0], "chaos_member")
     with regroup_of(job, on_node3(job, "member")):
         began = time.monotonic()
@@ -161,8 +165,10 @@ def test_the_guardian_dies_while_a_regroup_runs(hosts: Hosts, start: Start, with
     expect_hold_and_end(job, began, others)
 
 
-def test_the_guardian_dies_together_with_a_host_that_loses_its_power(start_own: Start):
-    job = orphaned(start_own)
+def test_the_guardian_dies_together_with_a_host_that_loses_its_power(
+    own_trio: Hosts, start_own: Start
+):
+    job = orphaned(own_trio, start_own)
     others = processes(job.hosts[0], "chaos_member")
     began = time.monotonic()
     kill(guardian(job))
