@@ -540,7 +540,7 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
         # it was in the middle of a read
         assert Path(f"/proc/{server}/stat").read_text().split()[2] == "T"
         until(
-            lambda: again.trails.weights() or again.process.poll() is not None,
+            lambda: again.trails.furthest() == again.steps or again.process.poll() is not None,
             "trained members",
             90,
         )
