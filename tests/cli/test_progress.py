@@ -1,6 +1,7 @@
 """--progress and `regroup top`: at a terminal one line that is redrawn and never mixes with others,
 else lines."""
 
+import contextlib
 import fcntl
 import os
 import re
@@ -103,9 +104,16 @@ def test_a_coordinator_that_dies_is_replaced_without_a_trace(regroup, terminal, 
     words = elastic("2:2", *training(member))
     process = terminal.run(str(BIN / "regroup"), "--progress", *words)
     until(lambda: terminal.sees(b"  step "), "the first line")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
-    os.kill(names["regroup-coord"], signal.SIGKILL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def coordinator() -> int | None:
+        for pid in children.read_text().split():
+            with contextlib.suppress(OSError):  # some are there for a moment only
+                if Path(f"/proc/{pid}/comm").read_text() == "regroup-coord\n":
+                    return int(pid)
+        return None
+
+    os.kill(until(coordinator, "the coordinator"), signal.SIGKILL)
     until(lambda: terminal.sees(b"restarting it"), "the next coordinator")
     text = read_to_end(terminal, process)
     assert process.returncode == 0, text.decode()
