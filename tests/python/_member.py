@@ -89,6 +89,8 @@ def grow(members):
         time.sleep(0.02)
 
 
+if "group" not in faults:  # which asks the compiler
+    import _no_compiler  # noqa: F401
 if "device" in faults:
     _fake_device.install()
 torch.manual_seed(1)
