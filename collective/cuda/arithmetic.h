@@ -51,21 +51,21 @@ struct Chunk {
   std::uint32_t words[kBytes < 4 ? 1 : kBytes / 4];  // of 2 bytes the lower half of the word
 };
 
-// Loads or stores a chunk, for data that is used once: it is the first to be evicted from caches.
+// Loads or stores a chunk past the L1 cache, since no thread uses what another one does.
 template <int kBytes>
 REGROUP_DEVICE Chunk<kBytes> load(const void* from) {
   Chunk<kBytes> chunk;
 #ifdef __CUDA_ARCH__
   if constexpr (kBytes == 16) {
-    const uint4 v = __ldcs(static_cast<const uint4*>(from));
+    const uint4 v = __ldcg(static_cast<const uint4*>(from));
     chunk = {{v.x, v.y, v.z, v.w}};
   } else if constexpr (kBytes == 8) {
-    const uint2 v = __ldcs(static_cast<const uint2*>(from));
+    const uint2 v = __ldcg(static_cast<const uint2*>(from));
     chunk = {{v.x, v.y}};
   } else if constexpr (kBytes == 4) {
-    chunk = {{__ldcs(static_cast<const unsigned*>(from))}};
+    chunk = {{__ldcg(static_cast<const unsigned*>(from))}};
   } else {
-    chunk = {{__ldcs(static_cast<const unsigned short*>(from))}};
+    chunk = {{__ldcg(static_cast<const unsigned short*>(from))}};
   }
 #else
   chunk.words[0] = 0;
@@ -78,13 +78,13 @@ REGROUP_DEVICE void store(void* to, const Chunk<kBytes>& chunk) {
 #ifdef __CUDA_ARCH__
   const auto& w = chunk.words;
   if constexpr (kBytes == 16) {
-    __stcs(static_cast<uint4*>(to), make_uint4(w[0], w[1], w[2], w[3]));
+    __stcg(static_cast<uint4*>(to), make_uint4(w[0], w[1], w[2], w[3]));
   } else if constexpr (kBytes == 8) {
-    __stcs(static_cast<uint2*>(to), make_uint2(w[0], w[1]));
+    __stcg(static_cast<uint2*>(to), make_uint2(w[0], w[1]));
   } else if constexpr (kBytes == 4) {
-    __stcs(static_cast<unsigned*>(to), w[0]);
+    __stcg(static_cast<unsigned*>(to), w[0]);
   } else {
-    __stcs(static_cast<unsigned short*>(to), static_cast<unsigned short>(w[0]));
+    __stcg(static_cast<unsigned short*>(to), static_cast<unsigned short>(w[0]));
   }
 #else
   __builtin_memcpy(to, chunk.words, kBytes);

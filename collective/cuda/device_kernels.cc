@@ -21,14 +21,6 @@ constexpr std::uint64_t kMostBlocks = 0x7fffffff;  // of a launch
 constexpr unsigned kHarvestThreads = 128;          // of a block
 constexpr std::uint32_t kHarvestBlocks = 32;       // of each multiprocessor, at most
 
-struct Row {
-  const char* name;
-  std::uint64_t elements;
-};
-#define REGROUP_ROW(NAME, ARGUMENTS, ...) {#NAME, __VA_ARGS__::kElements},
-constexpr Row kRows[] = {REGROUP_KERNELS_OF_CUDA(REGROUP_ROW)};
-#undef REGROUP_ROW
-
 }  // namespace
 
 Result<DeviceKernels> DeviceKernels::load(const Driver& driver,
@@ -47,7 +39,7 @@ Result<DeviceKernels> DeviceKernels::load(const Driver& driver,
                                     fmt::format("GPU {}: cuModuleLoadData", kernels.device_));
       !loaded.ok())
     return base::unavailable("the device kernels cannot be loaded: " + loaded.message());
-  for (const Row& row : kRows) {
+  for (const KernelRow& row : kKernelRows) {
     Entry entry{row.name, row.elements, nullptr};
     if (Status found = driver.status(driver.module_function(&entry.function, module, row.name),
                                      fmt::format("cuModuleGetFunction({})", row.name));

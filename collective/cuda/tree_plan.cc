@@ -9,6 +9,42 @@
 #include "proto/canonical.h"
 
 namespace regroup::collective::cuda {
+namespace {
+
+// Whether the kernels for even inputs do these steps. They also keep the last result, for nobody.
+bool is_even(std::span<const TreeStep> steps) {
+  if (steps.size() != 2 && steps.size() != 4 && steps.size() != 8) return false;
+  for (std::uint32_t i = 0; i < steps.size(); ++i) {
+    const bool last = i + 1 == steps.size();
+    if (steps[i] != (last ? even_step(i) & 0xffff : even_step(i))) return false;
+  }
+  return true;
+}
+
+struct FewKernels {
+  Dtype dtype;
+  const char* even[3];  // of 2, 4 and 8 inputs
+  const char* other;
+};
+constexpr FewKernels kFewKernels[] = {
+    {Dtype::kFloat32,
+     {"regroup_even2_float32", "regroup_even4_float32", "regroup_even8_float32"},
+     "regroup_few_float32"},
+    {Dtype::kFloat16,
+     {"regroup_even2_float16", "regroup_even4_float16", "regroup_even8_float16"},
+     "regroup_few_float16"},
+    {Dtype::kBfloat16,
+     {"regroup_even2_bfloat16", "regroup_even4_bfloat16", "regroup_even8_bfloat16"},
+     "regroup_few_bfloat16"}};
+
+// `even`: the number of even inputs, or 0.
+const char* few_kernel(Dtype dtype, std::size_t even) {
+  const FewKernels* row = std::ranges::find(kFewKernels, dtype, &FewKernels::dtype);
+  assert(row != std::end(kFewKernels));
+  return even == 0 ? row->other : row->even[even / 4];
+}
+
+}  // namespace
 
 struct TreePlan::Compiler {
   struct Item {
@@ -65,6 +101,7 @@ struct TreePlan::Compiler {
       launch.steps.push_back(((1U << item.sums) - 1) << left | (last ? 0U : 0x10000U << left));
       waiting = left + 1;
     }
+    launch.even = is_even(launch.steps);
     launches.push_back(std::move(launch));
     return {{{static_cast<std::uint32_t>(launches.size() - 1), 0}}, 0, true};
   }
@@ -89,19 +126,20 @@ const char* TreePlan::kernel_of(std::size_t number, Dtype dtype, Op op) const {
   const Launch& launch = launches_[number];
   const bool last = number + 1 == launches_.size();
   const bool few = launch.pending <= kFewPending && !(last && op == Op::kAvg);
+  const std::size_t even = launch.even ? launch.inputs.size() : 0;
   switch (dtype) {
     case Dtype::kFloat32:
-      return few ? "regroup_few_float32" : "regroup_tree_float32";
+      return few ? few_kernel(dtype, even) : "regroup_tree_float32";
     case Dtype::kFloat64:
       return few ? "regroup_few_float64" : "regroup_tree_float64";
     case Dtype::kFloat16:
       if (launch.of_partials) return last ? "regroup_whole_float16" : "regroup_tree_float32";
       if (!last) return "regroup_partial_float16";
-      return few ? "regroup_few_float16" : "regroup_tree_float16";
+      return few ? few_kernel(dtype, even) : "regroup_tree_float16";
     case Dtype::kBfloat16:
       if (launch.of_partials) return last ? "regroup_whole_bfloat16" : "regroup_tree_float32";
       if (!last) return "regroup_partial_bfloat16";
-      return few ? "regroup_few_bfloat16" : "regroup_tree_bfloat16";
+      return few ? few_kernel(dtype, even) : "regroup_tree_bfloat16";
     case Dtype::kInt32:
     case Dtype::kInt64:
     case Dtype::kInt8:

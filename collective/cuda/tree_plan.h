@@ -24,6 +24,7 @@ class TreePlan {
     std::vector<TreeStep> steps;  // of each input
     bool of_partials = false;
     std::uint32_t pending = 0;  // left operands that wait at the same time
+    bool even = false;          // a full binary tree of 2, 4 or 8 inputs
   };
   // Memory of a sum. Pointers are those of the machine on which the kernels run, aligned to 16
   // bytes, and belong to the caller.

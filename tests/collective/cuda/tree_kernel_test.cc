@@ -99,6 +99,23 @@ TEST(TreeKernel, SumsAnyNodesOfAnyNumberOfLeaves) {
   }
 }
 
+// The kernels for even inputs, with counts around what a thread and a block take.
+TEST(TreeKernel, SumsEvenInputs) {
+  std::mt19937_64 random(6);
+  for (const Dtype dtype : kFloats) {
+    for (const std::uint32_t leaves : {2U, 4U, 8U}) {
+      for (const std::size_t count : {1, 3, 4, 8, 9, 15, 16, 17, 255, 1024, 1033}) {
+        std::vector<Interval> nodes;
+        for (std::uint32_t i = 0; i < leaves; ++i) nodes.push_back({i, i + 1});
+        const Inputs inputs = inputs_over(std::move(nodes), leaves, dtype, count, random);
+        for (const std::uint32_t blocks : {1U, 2U, 5U})
+          ASSERT_EQ(launched(inputs, dtype, Op::kSum, blocks, 8), folded(inputs, dtype, Op::kSum))
+              << leaves << " leaves of " << count << " " << name_of(dtype);
+      }
+    }
+  }
+}
+
 // All values of a 16-bit float, alone and added to others.
 TEST(TreeKernel, WidensAndRoundsEveryValue) {
   for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBfloat16}) {
@@ -165,18 +182,29 @@ TEST(TreePlan, FitsTheKernelForAnyNumberOfLeaves) {
 TEST(TreePlan, NamesTheKernelThatIsEnough) {
   const struct {
     std::uint32_t leaves;
+    Dtype dtype;
     Op op;
     const char* kernel;
-  } rows[] = {{1, Op::kSum, "regroup_few_bfloat16"},
-              {31, Op::kSum, "regroup_few_bfloat16"},
-              {32, Op::kSum, "regroup_tree_bfloat16"},
-              {2, Op::kAvg, "regroup_tree_bfloat16"}};
+  } rows[] = {{1, Dtype::kBfloat16, Op::kSum, "regroup_few_bfloat16"},
+              {2, Dtype::kFloat32, Op::kSum, "regroup_even2_float32"},
+              {3, Dtype::kFloat32, Op::kSum, "regroup_few_float32"},
+              {4, Dtype::kFloat16, Op::kSum, "regroup_even4_float16"},
+              {8, Dtype::kBfloat16, Op::kSum, "regroup_even8_bfloat16"},
+              {8, Dtype::kFloat64, Op::kSum, "regroup_few_float64"},
+              {16, Dtype::kBfloat16, Op::kSum, "regroup_few_bfloat16"},
+              {31, Dtype::kBfloat16, Op::kSum, "regroup_few_bfloat16"},
+              {32, Dtype::kBfloat16, Op::kSum, "regroup_tree_bfloat16"},
+              {2, Dtype::kBfloat16, Op::kAvg, "regroup_tree_bfloat16"}};
   for (const auto& row : rows) {
     std::vector<Interval> nodes;
     for (std::uint32_t i = 0; i < row.leaves; ++i) nodes.push_back({i, i + 1});
     const auto plan = cuda::TreePlan::compile(nodes, row.leaves);
-    EXPECT_STREQ(plan->kernel_of(0, Dtype::kBfloat16, row.op), row.kernel) << row.leaves;
+    EXPECT_STREQ(plan->kernel_of(0, row.dtype, row.op), row.kernel) << row.leaves;
   }
+  // Four inputs of which three left operands wait at the same time.
+  const auto uneven =
+      cuda::TreePlan::compile(std::vector<Interval>{{0, 4}, {4, 6}, {6, 7}, {7, 8}}, 8);
+  EXPECT_STREQ(uneven->kernel_of(0, Dtype::kFloat32, Op::kSum), "regroup_few_float32");
   EXPECT_EQ(cuda::TreePlan::compile(std::vector<Interval>{{0, 1}}, 1)
                 ->kernel_of(0, Dtype::kInt32, Op::kSum),
             nullptr);
