@@ -31,15 +31,6 @@ __global__ void fill(const __grid_constant__ FillArguments a) {
   }
 }
 
-__global__ void compare(const __grid_constant__ CompareArguments a) {
-  const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  unsigned long long found = 0;
-  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < a.count;
-       i += stride)
-    found += a.a[i] != a.b[i] ? 1 : 0;
-  if (found != 0) atomicAdd(a.differences, found);
-}
-
 __device__ std::uint64_t now() {
   std::uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
@@ -53,29 +44,10 @@ __global__ void delay(const __grid_constant__ DelayArguments a) {
   *a.ended = end;
 }
 
-#define REGROUP_HARVEST_ENTRY(NAME, LOADS, BLOCKS)                                             \
-  __global__ void __launch_bounds__(kVariantThreads, BLOCKS)                                   \
-      NAME(const __grid_constant__ HarvestArguments arguments) {                               \
-    Harvest<Float32, LOADS>::run(arguments, {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x}); \
-  }
-REGROUP_HARVEST_ENTRY(harvest2, 2, 2)
-REGROUP_HARVEST_ENTRY(harvest4, 4, 2)
-REGROUP_HARVEST_ENTRY(harvest8, 8, 1)
-
 }  // namespace
 
 const void* const kFillEntry = reinterpret_cast<const void*>(fill);
-const void* const kCompareEntry = reinterpret_cast<const void*>(compare);
 const void* const kDelayEntry = reinterpret_cast<const void*>(delay);
-
-Rows<HarvestEntry> harvest_variants() {
-  static const HarvestEntry kRows[] = {
-      {"harvest2", reinterpret_cast<const void*>(harvest2)},
-      {"harvest4", reinterpret_cast<const void*>(harvest4)},
-      {"harvest8", reinterpret_cast<const void*>(harvest8)},
-  };
-  return {kRows, sizeof(kRows) / sizeof(kRows[0])};
-}
 
 const void* kernel_entry(const char* name) {
 #define REGROUP_FIND(NAME, ARGUMENTS, ...) \

@@ -91,9 +91,9 @@ class Bench {
  public:
   Bench() : inputs_(kMostNodes * kSlot), partials_(8 * kSlot), result_(kSlot + kGuard) {}
 
-  // The sum of `values` over `nodes` by the launches of `plan`; `entry` null: by its own kernels.
+  // The sum of `values` over `nodes` by the launches of `plan`.
   Bytes sum(const TreePlan& plan, std::span<const Bytes> values, Dtype dtype, Op op,
-            const void* entry, std::mt19937_64& random) {
+            std::mt19937_64& random) {
     std::vector<const void*> inputs;
     for (std::size_t i = 0; i < values.size(); ++i) {
       upload(inputs_.at(i * kSlot), values[i].data(), values[i].size());
@@ -106,8 +106,7 @@ class Bench {
     const TreePlan::Memory memory{inputs, partials, result_.at(0),
                                   values[0].size() / size_of(dtype)};
     for (std::size_t i = 0; i < plan.launches().size(); ++i) {
-      const void* kernel = entry != nullptr ? entry : kernel_entry(plan.kernel_of(i, dtype, op));
-      launch(kernel, static_cast<unsigned>(1 + random() % 40),
+      launch(kernel_entry(plan.kernel_of(i, dtype, op)), static_cast<unsigned>(1 + random() % 40),
              static_cast<unsigned>(32 << random() % 4), plan.arguments_of(i, memory, op));
     }
     return result(values[0].size());
@@ -218,7 +217,7 @@ void check_trees(Bench& bench, Report& report, Dtype dtype, std::mt19937_64& ran
       const std::size_t count = 1 + random() % (leaves > 17 ? 2000 : kMostElements);
       const auto values = values_for(nodes, dtype, count, random);
       const auto plan = TreePlan::compile(nodes, leaves);
-      comparison.add(bench.sum(*plan, values, dtype, op, nullptr, random),
+      comparison.add(bench.sum(*plan, values, dtype, op, random),
                      folded(nodes, leaves, values, dtype, op),
                      fmt::format("{} of {} leaves in {} nodes", name_of(op), leaves, nodes.size()));
     }
@@ -229,30 +228,11 @@ void check_trees(Bench& bench, Report& report, Dtype dtype, std::mt19937_64& ran
   for (std::size_t at = 0; at < all.size(); at += 2 * 16384) {
     const auto from = all.begin() + static_cast<std::ptrdiff_t>(at);
     std::vector<Bytes> values{Bytes(from, from + 2 * 16384)};
-    comparison.add(
-        bench.sum(*TreePlan::compile(leaf_nodes(1), 1), values, dtype, Op::kSum, nullptr, random),
-        folded(leaf_nodes(1), 1, values, dtype, Op::kSum), "every value");
+    comparison.add(bench.sum(*TreePlan::compile(leaf_nodes(1), 1), values, dtype, Op::kSum, random),
+                   folded(leaf_nodes(1), 1, values, dtype, Op::kSum), "every value");
     values.push_back(random_values(dtype, 16384, random));
-    comparison.add(
-        bench.sum(*TreePlan::compile(leaf_nodes(2), 2), values, dtype, Op::kAvg, nullptr, random),
-        folded(leaf_nodes(2), 2, values, dtype, Op::kAvg), "every value and another");
-  }
-}
-
-void check_variants(Bench& bench, Report& report, const char* what, Rows<TreeEntry> variants,
-                    std::mt19937_64& random) {
-  Comparison comparison(report, fmt::format("the {} variants", what));
-  for (const TreeEntry& variant : variants) {
-    const Dtype dtype = variant.bfloat ? Dtype::kBfloat16 : Dtype::kFloat32;
-    const std::uint32_t least = variant.inputs != 0 ? variant.inputs : 1;
-    for (std::uint32_t leaves = least; leaves <= variant.max_inputs; ++leaves) {
-      const auto nodes = leaf_nodes(leaves);
-      const auto values = values_for(nodes, dtype, 1 + random() % kMostElements, random);
-      comparison.add(bench.sum(*TreePlan::compile(nodes, leaves), values, dtype, Op::kSum,
-                               variant.entry, random),
-                     folded(nodes, leaves, values, dtype, Op::kSum),
-                     fmt::format("{} of {} leaves", variant.name, leaves));
-    }
+    comparison.add(bench.sum(*TreePlan::compile(leaf_nodes(2), 2), values, dtype, Op::kAvg, random),
+                   folded(leaf_nodes(2), 2, values, dtype, Op::kAvg), "every value and another");
   }
 }
 
@@ -301,15 +281,10 @@ std::vector<Interval> leaf_nodes(std::uint32_t leaves) {
 void check_bits(Report& report, std::mt19937_64& random) {
   Bench bench;
   for (const Dtype dtype : kFloats) check_trees(bench, report, dtype, random);
-  check_variants(bench, report, "streaming", streaming_variants(), random);
-  check_variants(bench, report, "plain", plain_variants(), random);
-  check_variants(bench, report, "l2", l2_variants(), random);
   check_harvest<float>(bench, report, "regroup_harvest_float32",
                        kernel_entry("regroup_harvest_float32"), random);
   check_harvest<double>(bench, report, "regroup_harvest_float64",
                         kernel_entry("regroup_harvest_float64"), random);
-  for (const HarvestEntry& variant : harvest_variants())
-    check_harvest<float>(bench, report, variant.name, variant.entry, random);
 }
 
 }  // namespace regroup::gpu

@@ -11,8 +11,8 @@
 
 namespace regroup::gpu {
 
-// Trees of 1 to 17, 64 and 257 leaves of all types, every variant, the harvest; a row for each
-// type and group of variants. Counts what is wrong in the report.
+// Trees of 1 to 17, 64 and 257 leaves of all types, the harvest; a row for each type. Counts what
+// is wrong in the report.
 void check_bits(Report& report, std::mt19937_64& random);
 
 // Nodes of a tree of `leaves` leaves, each a leaf.

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "collective/cuda/kernel_list.h"
 #include "collective/cuda/tree_plan.h"
 #include "collective/reduce/tree_fold.h"
 #include "tests/gpu/device_kernels.h"
@@ -71,10 +72,12 @@ Device device() {
 
 // How a tree is summed: a kernel and its grid.
 struct Way {
-  TreeEntry kernel;
+  const char* kernel;
+  const void* entry;
+  std::uint64_t elements;  // of a thread at a time
   Grid grid;
 
-  [[nodiscard]] std::string name() const { return fmt::format("{}, {}", kernel.name, grid.name()); }
+  [[nodiscard]] std::string name() const { return fmt::format("{}, {}", kernel, grid.name()); }
 };
 
 struct Shape {
@@ -95,8 +98,7 @@ class Measurement {
         device_(device()),
         inputs_(options.arena_bytes != 0 ? options.arena_bytes
                                          : std::min(24 * 1024 * kMib, device_.free / 2)),
-        outputs_(inputs_.memory().size() / 2),
-        differences_(256) {
+        outputs_(inputs_.memory().size() / 2) {
     const DeviceMemory& memory = inputs_.memory();
     launch(kFillEntry, device_.multiprocessors * 8, 256,
            FillArguments{reinterpret_cast<std::uint32_t*>(memory.at(0)), memory.size() / 4,
@@ -109,14 +111,8 @@ class Measurement {
     harvests();
     for (const std::size_t bytes : sizes()) {
       for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16}) {
-        for (const std::uint32_t inputs : {2, 4, 8, 16})
-          tree_row({dtype, inputs, bytes}, shipped(dtype), "tree");
+        for (const std::uint32_t inputs : {2, 4, 8, 16}) tree_row({dtype, inputs, bytes});
       }
-    }
-    const std::size_t screened = options_.quick ? kMib / 4 : 64 * kMib;
-    for (const std::uint32_t inputs : {4, 2, 8, 16}) {
-      for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16})
-        screen({dtype, inputs, screened});
     }
   }
 
@@ -126,13 +122,13 @@ class Measurement {
     return {16 * kMib, 64 * kMib, 256 * kMib, 1024 * kMib};
   }
 
-  // The kernel that TreePlan names for up to 31 inputs.
-  static Way shipped(Dtype dtype) {
-    const bool wide = dtype == Dtype::kFloat32;
-    const char* name = wide ? "regroup_few_float32" : "regroup_few_bfloat16";
-    return {{name, wide ? 4 : 2, wide ? 4U : 8U, collective::cuda::kFewPending, 0, 16, !wide,
-             kernel_entry(name)},
-            {256, 0}};
+  // The kernel that TreePlan names, with the grid of DeviceKernels.
+  static Way way_of(const Shape& shape, const TreePlan& plan) {
+    const char* name = plan.kernel_of(0, shape.dtype, Op::kSum);
+    const auto* row = std::ranges::find_if(collective::cuda::kKernelRows, [&](const auto& each) {
+      return std::strcmp(each.name, name) == 0;
+    });
+    return {name, kernel_entry(name), row->elements, {256, 0}};
   }
 
   bool time_left(const std::string& what, double needed) {
@@ -193,7 +189,7 @@ class Measurement {
     last_.clear();
     for (std::uint32_t i = 0; i < shape.inputs; ++i) last_.push_back(inputs_.take(shape.bytes));
     result_ = result;
-    launch(way.kernel.entry, blocks, way.grid.threads,
+    launch(way.entry, blocks, way.grid.threads,
            plan.arguments_of(0, {last_, {}, result, shape.count()}, Op::kSum));
   }
 
@@ -241,15 +237,15 @@ class Measurement {
   }
 
   [[nodiscard]] std::uint32_t tree_blocks(const Shape& shape, const Way& way) const {
-    return blocks_of(way.kernel.entry, way.grid,
-                     (shape.count() + way.kernel.elements - 1) / way.kernel.elements);
+    return blocks_of(way.entry, way.grid, (shape.count() + way.elements - 1) / way.elements);
   }
 
-  void tree_row(const Shape& shape, const Way& way, const char* what) {
-    const std::string title = fmt::format("{} of {} x {} KiB {}", what, shape.inputs,
+  void tree_row(const Shape& shape) {
+    const std::string title = fmt::format("tree of {} x {} KiB {}", shape.inputs,
                                           shape.bytes / 1024, name_of(shape.dtype));
     if (!time_left(title, 1.0)) return;
     const auto plan = TreePlan::compile(leaf_nodes(shape.inputs), shape.inputs);
+    const Way way = way_of(shape, *plan);
     const std::uint32_t blocks = tree_blocks(shape, way);
     if (!verified(shape, way, blocks, *plan)) return;
     const auto times =
@@ -257,11 +253,11 @@ class Measurement {
                         [&] { copy(shape.moved()); }},
                        kPairs, 3);
     json row = row_of(times[0], shape.moved());
-    row.update({{"what", what},
+    row.update({{"what", "tree"},
                 {"dtype", name_of(shape.dtype)},
                 {"inputs", shape.inputs},
                 {"bytes", shape.bytes},
-                {"kernel", way.kernel.name},
+                {"kernel", way.kernel},
                 {"threads", way.grid.threads},
                 {"waves", way.grid.waves},
                 {"blocks", blocks}});
@@ -304,86 +300,6 @@ class Measurement {
                                  100 * ratios.p50(), 100 * of_ceiling, verdict));
   }
 
-  // All ways that can do `shape`.
-  static std::vector<Way> ways_of(const Shape& shape) {
-    std::vector<Way> ways;
-    for (const auto variants : {streaming_variants(), plain_variants(), l2_variants()}) {
-      for (const TreeEntry& kernel : variants) {
-        if (kernel.bfloat != (shape.dtype == Dtype::kBfloat16)) continue;
-        if (kernel.inputs != 0 ? kernel.inputs != shape.inputs : shape.inputs > kernel.max_inputs)
-          continue;
-        for (const std::uint32_t threads : {128U, 256U, 512U}) {
-          for (const std::uint32_t waves : {0U, 1U, 4U}) ways.push_back({kernel, {threads, waves}});
-        }
-      }
-    }
-    return ways;
-  }
-
-  // Measures all ways briefly, each after its whole result was compared with that of the shipped
-  // kernel, and the best one as the shipped kernel was, for all sizes.
-  void screen(const Shape& shape) {
-    const std::string title = fmt::format("variants of {} x {} KiB {}", shape.inputs,
-                                          shape.bytes / 1024, name_of(shape.dtype));
-    if (!time_left(title, 2.0)) return;
-    const auto plan = TreePlan::compile(leaf_nodes(shape.inputs), shape.inputs);
-    const DeviceMemory want(shape.bytes);
-    std::vector<const void*> inputs;
-    for (std::uint32_t i = 0; i < shape.inputs; ++i) inputs.push_back(inputs_.take(shape.bytes));
-    const Way shipped_way = shipped(shape.dtype);
-    last_ = inputs;
-    result_ = want.at(0);
-    launch(shipped_way.kernel.entry, tree_blocks(shape, shipped_way), 256,
-           plan->arguments_of(0, {inputs, {}, want.at(0), shape.count()}, Op::kSum));
-    if (!last_is_right(shape)) return wrong(shape, shipped_way);
-    std::vector<std::pair<double, Way>> found;
-    for (const Way& way : ways_of(shape)) {
-      if (!time_left(title + ", " + way.name(), 1.0)) break;
-      const std::uint32_t blocks = tree_blocks(shape, way);
-      char* result = outputs_.take(shape.bytes);
-      check(cudaMemsetAsync(result, 0xa5, shape.bytes, nullptr), "cudaMemsetAsync");
-      launch(way.kernel.entry, blocks, way.grid.threads,
-             plan->arguments_of(0, {inputs, {}, result, shape.count()}, Op::kSum));
-      if (!equal(result, want.at(0), shape.bytes)) {
-        wrong(shape, way);
-        continue;
-      }
-      const Times times = timer_.measure(
-          {[&] { sum(shape, way, blocks, *plan, outputs_.take(shape.bytes)); }}, 10)[0];
-      json row = row_of(times, shape.moved());
-      row.update({{"what", "variant"},
-                  {"dtype", name_of(shape.dtype)},
-                  {"inputs", shape.inputs},
-                  {"bytes", shape.bytes},
-                  {"kernel", way.kernel.name},
-                  {"threads", way.grid.threads},
-                  {"waves", way.grid.waves}});
-      found.emplace_back(gbps(shape.moved(), times.p50()), way);
-      report_.record(row);
-    }
-    std::ranges::sort(found, std::greater(), [](const auto& each) { return each.first; });
-    std::string best = fmt::format("{}: {} measured", title, found.size());
-    for (std::size_t i = 0; i < std::min<std::size_t>(5, found.size()); ++i)
-      best += fmt::format("; {}: {:.0f} GB/s", found[i].second.name(), found[i].first);
-    report_.add({{"what", "screened"}, {"of", title}, {"ways", found.size()}}, best);
-    for (std::size_t i = 0; i < std::min<std::size_t>(2, found.size()); ++i) {
-      for (const std::size_t bytes : sizes())
-        tree_row({shape.dtype, shape.inputs, bytes}, found[i].second,
-                 i == 0 ? "best tree" : "second tree");
-    }
-  }
-
-  bool equal(const char* a, const char* b, std::size_t bytes) {
-    auto* differences = reinterpret_cast<unsigned long long*>(differences_.at(0));
-    check(cudaMemsetAsync(differences, 0, sizeof(*differences), nullptr), "cudaMemsetAsync");
-    launch(kCompareEntry, device_.multiprocessors * 8, 256,
-           CompareArguments{reinterpret_cast<const std::uint32_t*>(a),
-                            reinterpret_cast<const std::uint32_t*>(b), bytes / 4, differences});
-    unsigned long long found = 0;
-    download(&found, differences, sizeof(found));
-    return found == 0;
-  }
-
   // Elements of each tensor of GPT-2 of 124 M parameters.
   [[nodiscard]] std::vector<std::size_t> tensors() const {
     const std::size_t width = options_.quick ? 7 : 768;
@@ -397,27 +313,16 @@ class Measurement {
   }
 
   void harvests() {
-    std::vector<HarvestEntry> entries{
-        {"regroup_harvest_float32", kernel_entry("regroup_harvest_float32")}};
-    for (const HarvestEntry& variant : harvest_variants()) entries.push_back(variant);
-    for (const bool packed : {false, true}) {
-      for (const HarvestEntry& entry : entries) {
-        const bool shipped = entry.entry == entries[0].entry;
-        for (const std::uint32_t threads : {128U, 256U, 512U}) {
-          if (shipped && threads == 512) continue;  // more than its launch bounds
-          for (const std::uint32_t waves : {1U, 2U, 4U})
-            harvest_row(entry, {threads, waves}, packed);
-        }
-      }
-    }
+    for (const bool packed : {false, true}) harvest_row({128, 4}, packed);
   }
 
   // `packed`: the sources are at any element, as views of a larger tensor may be; else they are
   // aligned to 256 bytes.
-  void harvest_row(const HarvestEntry& entry, Grid grid, bool packed) {
-    const std::string title =
-        fmt::format("harvest from {} sources by {}, {}", packed ? "unaligned" : "aligned",
-                    entry.name, grid.name());
+  void harvest_row(Grid grid, bool packed) {
+    const char* name = "regroup_harvest_float32";
+    const void* entry = kernel_entry(name);
+    const std::string title = fmt::format("harvest from {} sources by {}, {}",
+                                          packed ? "unaligned" : "aligned", name, grid.name());
     if (!time_left(title, 1.0)) return;
     const std::vector<std::size_t> lengths = tensors();
     std::size_t count = 0;
@@ -434,12 +339,12 @@ class Measurement {
       upload(table.at(t * lengths.size() * sizeof(HarvestPiece)), tables[t].data(),
              lengths.size() * sizeof(HarvestPiece));
     }
-    const std::uint32_t blocks = blocks_of(entry.entry, grid, 0);
+    const std::uint32_t blocks = blocks_of(entry, grid, 0);
     int turn = 0;
     const auto queue = [&](char* leaf) {
       const auto* pieces = reinterpret_cast<const HarvestPiece*>(
           table.at(static_cast<std::size_t>(turn++ % 2) * lengths.size() * sizeof(HarvestPiece)));
-      launch(entry.entry, blocks, grid.threads,
+      launch(entry, blocks, grid.threads,
              HarvestArguments{pieces, lengths.size(), leaf, count, 1.0 / 3});
     };
     char* leaf = outputs_.take(count * 4);
@@ -450,16 +355,14 @@ class Measurement {
       report_.add({{"what", "wrong"}, {"of", title}}, "WRONG BITS: " + title);
       return;
     }
-    const bool shipped = std::strcmp(entry.name, "regroup_harvest_float32") == 0;
-    const auto times =
-        timer_.measure({[&] { queue(outputs_.take(count * 4)); }, [&] { copy(8 * count); }},
-                       shipped ? kPairs : 10, 2);
+    const auto times = timer_.measure(
+        {[&] { queue(outputs_.take(count * 4)); }, [&] { copy(8 * count); }}, kPairs, 2);
     json row = row_of(times[0], 8 * count);
     row.update({{"what", "harvest"},
                 {"aligned", !packed},
                 {"elements", count},
                 {"tensors", lengths.size()},
-                {"kernel", entry.name},
+                {"kernel", name},
                 {"threads", grid.threads},
                 {"waves", grid.waves}});
     finish_row(row, times, 8 * count, {}, title);
@@ -490,7 +393,6 @@ class Measurement {
   GpuTimer timer_;
   Ring inputs_;
   Ring outputs_;
-  const DeviceMemory differences_;
   double ceiling_ = 0;             // GB/s of the fastest copy
   std::vector<const void*> last_;  // inputs of the last sum
   const char* result_ = nullptr;   // of the last sum

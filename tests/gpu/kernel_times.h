@@ -13,8 +13,8 @@ struct TimesOptions {
 };
 
 // Rows of copies, of the tree kernel with 2, 4, 8 and 16 inputs and of the harvest. Each kernel's
-// bits are compared before its time is measured; what is wrong counts in the report. Then variants,
-// and the rows of the best of them. What the report has no time for is left out, with a row.
+// bits are compared before its time is measured; what is wrong counts in the report. What
+// the report has no time for is left out, with a row.
 void measure_times(Report& report, const TimesOptions& options, std::mt19937_64& random);
 
 }  // namespace regroup::gpu
