@@ -133,6 +133,26 @@ void attach(State* t, int h, int view) {
   host.view = static_cast<Byte>(view);
 }
 
+// Every replica of the range is lost. False: it may still be served on the other side of a
+// partition. Pushes that were acknowledged are gone; the user has chosen so, and is told.
+bool restore(const Moves& m, State* t, int range, RangeView* next) {
+  const Byte before = m.s.v[m.s.co.journaled].r[range].replicas;
+  for (int h = 0; h < kHosts && m.has(kPartialWait); ++h) {
+    if (in(before, h) && m.s.h[h].up != 0) return false;
+  }
+  for (int h = 0; h < kHosts; ++h) {
+    if (!reachable(m.s, h) || m.s.h[h].server == 0) continue;
+    t->h[h].r[range] = {};
+    next->replicas = bit(h);
+    next->primary = static_cast<Byte>(h);
+    t->committed[range] = {};
+    t->committed[range].epoch = next->epoch;
+    for (auto& pushed : t->m.pushed) pushed[range] = 0;
+    return true;
+  }
+  return false;
+}
+
 void decide(const Moves& m) {
   if (m.s.co.known == 0) return;
   State t = m.s;
@@ -144,7 +164,11 @@ void decide(const Moves& m) {
     for (int h = 0; h < kHosts; ++h) {
       if (in(plan.taken_over, h)) attach(&t, h, m.s.co.journaled);
     }
-    if (plan.view.replicas == 0) t.lost |= bit(r);
+    if (plan.view.replicas != 0) continue;
+    if (!m.o.partial)
+      t.lost |= bit(r);
+    else if (!restore(m, &t, r, &next.r[r]))
+      return;
   }
   t.co.known = 0;
   journal(m, &t, next);

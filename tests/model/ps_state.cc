@@ -210,7 +210,7 @@ State initial(const Options& o) {
   const int present = o.client_joins ? o.clients - 1 : o.clients;
   view.clients = static_cast<Byte>((1 << present) - 1);
   for (int h = 0; h < o.hosts; ++h) {
-    if (h >= o.replicas && o.joins == 0) continue;
+    if (h >= o.replicas && o.joins == 0 && !o.partial) continue;
     s.h[h].up = s.h[h].server = s.h[h].view = 1;
     for (int r = 0; r < o.ranges && h < o.replicas; ++r)
       s.h[h].r[r].kind = kMember, s.h[h].r[r].epoch = 1;
