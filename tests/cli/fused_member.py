@@ -11,11 +11,15 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import regroup.torch
 import torch
 from regroup import optim
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+import _no_compiler  # noqa: E402, F401
 
 folder, epochs, pace_us, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 SAMPLES, BATCH = 2400, 32
