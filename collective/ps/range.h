@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <span>
@@ -121,8 +122,29 @@ class BasicRange {
     return Appended{Outcome::kAppended, lsn, epoch()};
   }
 
-  // An entry that a successor has found in the log.
+  // Makes pushes of the log with an LSN above `lsn` void, for ever: they were never committed, and
+  // the range's new epoch does not have them. Nothing above `lsn` is applied. kUnavailable: the log
+  // ring is full; nothing was changed.
+  [[nodiscard]] base::Status discard_after(std::uint64_t lsn) {
+    assert(lsn >= applied());
+    if (newest() <= lsn) return {};
+    REGROUP_RETURN_IF_ERROR(
+        ring_
+            ->append({.range = id(), .lsn = lsn, .epoch = epoch(), .kind = EntryKind::kDiscard}, {},
+                     {})
+            .status());
+    drop_pending(lsn);
+    return {};
+  }
+  // False once the log need not keep the entry. Asked for the oldest entries of the ring only.
+  [[nodiscard]] bool needs(const LogEntry& entry) const {
+    return entry.fields.kind == EntryKind::kPush && !pending_.empty() &&
+           pending_.front().gradients.data() == entry.gradients.data();
+  }
+
+  // An entry that a successor has found in the log; in the order of the log.
   void add_pending(const LogEntry& entry) {
+    if (entry.fields.kind == EntryKind::kDiscard) return drop_pending(entry.fields.lsn);
     if (entry.fields.lsn <= newest()) return;
     pending_.push_back(entry);
     Client& client = clients_[entry.fields.client];
@@ -158,6 +180,17 @@ class BasicRange {
     std::size_t at = kNowhere;  // of its words
     std::uint64_t newest = 0;
   };
+
+  void drop_pending(std::uint64_t lsn) {
+    while (!pending_.empty() && pending_.back().fields.lsn > lsn) pending_.pop_back();
+    for (auto& [id, client] : clients_) {
+      client.newest = client.at == kNowhere ? 0 : client_words()[client.at].last.load();
+    }
+    for (const LogEntry& entry : pending_) {
+      Client& client = clients_[entry.fields.client];
+      client.newest = std::max(client.newest, entry.fields.number);
+    }
+  }
 
   [[nodiscard]] std::uint64_t elements() const {
     return spec_.kind == TableKind::kDense ? header_->positions.last - header_->positions.first + 1

@@ -17,6 +17,11 @@
 
 namespace regroup::collective::ps {
 
+enum class EntryKind : std::uint32_t {
+  kPush,
+  kDiscard,  // pushes of its range in the log with a higher LSN are void
+};
+
 struct EntryHeader {
   Word word;          // sequence number << 32 | lines of the entry; kWrap lines: go on at line 0
   std::uint32_t crc;  // CRC32C of the sequence number, of the rest of the header and of the payload
@@ -28,8 +33,10 @@ struct EntryHeader {
   double lr;
   std::uint64_t keys;
   std::uint64_t gradient_bytes;
+  EntryKind kind;
+  std::uint32_t reserved;
 };
-static_assert(sizeof(EntryHeader) == 72);
+static_assert(sizeof(EntryHeader) == 80);
 
 // The fields of an entry that its writer chooses.
 struct EntryFields {
@@ -39,6 +46,7 @@ struct EntryFields {
   std::uint64_t client = 0;
   std::uint64_t number = 0;
   double lr = 0;
+  EntryKind kind = EntryKind::kPush;
 };
 
 // An entry in the ring. The spans are valid until release().
@@ -112,7 +120,9 @@ class BasicRing {
                        .number = fields.number,
                        .lr = fields.lr,
                        .keys = positions.size(),
-                       .gradient_bytes = gradients.size()};
+                       .gradient_bytes = gradients.size(),
+                       .kind = fields.kind,
+                       .reserved = 0};
     P::write(bytes + sizeof(Word), reinterpret_cast<const std::byte*>(&header) + sizeof(Word),
              sizeof header - sizeof(Word));
     P::write(bytes + kKeysAt, positions.data(), positions.size_bytes());
@@ -182,7 +192,8 @@ class BasicRing {
   }
   static LogEntry read(const EntryHeader* entry) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(entry);
-    return {{entry->range, entry->lsn, entry->epoch, entry->client, entry->number, entry->lr},
+    return {{entry->range, entry->lsn, entry->epoch, entry->client, entry->number, entry->lr,
+             entry->kind},
             {reinterpret_cast<const std::uint64_t*>(bytes + kKeysAt), entry->keys},
             {bytes + gradients_at(entry->keys), entry->gradient_bytes}};
   }

@@ -68,11 +68,10 @@ class BasicStore {
     for (const auto& [id, range] : ranges_) visit(*range);
   }
 
-  // Gives the room of applied pushes back to the log ring.
+  // Gives the room of pushes that are applied, or void, back to the log ring.
   void release_log() {
-    ring_.release([this](const LogEntry& entry) {
-      return range(entry.fields.range)->applied() >= entry.fields.lsn;
-    });
+    ring_.release(
+        [this](const LogEntry& entry) { return !range(entry.fields.range)->needs(entry); });
   }
   [[nodiscard]] std::uint64_t free_bytes() const { return blocks_.free_blocks() * kBlockBytes; }
 

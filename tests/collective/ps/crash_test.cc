@@ -376,6 +376,56 @@ TEST(PsCrash, OptimizerStateIsOfTheSameMomentAsItsRow) {
 
 TEST(PsCrash, ASliceIsWhole) { EXPECT_EQ(tried<KilledAccess>(dense(), 5, 100), ""); }
 
+// Of three pushes two are discarded, and the writer dies: they are all there, or one.
+TEST(PsCrash, ADiscardIsWholeOrNot) {
+  const Case what = sparse(Dtype::kInt64, {}, 4, 4, 4);
+  SmallStore store(256 << 10, 1, 32 << 10);
+  {
+    const auto writer = Store::attach(store.memory).value();
+    Range* const range = writer->open_range(1, what.spec, what.positions).value();
+    for (std::size_t at = 0; at < 3; ++at) ASSERT_TRUE(range->append(what.pushes[at].get()).ok());
+    ASSERT_TRUE(range->apply(1).ok());
+    writer->release_log();
+  }
+  const std::vector<std::byte> image(store.memory.at(0), store.memory.at(store.memory.bytes()));
+  Undisturbed undisturbed(what);
+  int deaths = 0;
+  for (long access = 1;; ++access) {
+    std::memcpy(store.memory.at(0), image.data(), image.size());
+    bool died = false;
+    try {
+      countdown = {access};
+      const auto writer = BasicStore<KilledAccess>::attach(store.memory).value();
+      ASSERT_TRUE(writer->range(1)->discard_after(1).ok());
+      writer->release_log();
+    } catch (const Killed&) {
+      died = true;
+      ++deaths;
+    }
+    countdown = {};
+    auto writer = Store::attach(store.memory).value();
+    Range* range = writer->range(1);
+    if (died && range->newest() == 3) {
+      EXPECT_EQ(range->last_of(0), 3U);
+      EXPECT_EQ(range->last_of(1), 2U);
+      continue;
+    }
+    ASSERT_EQ(range->newest(), 1U) << access;
+    EXPECT_EQ(range->last_of(0), 1U);
+    EXPECT_EQ(range->last_of(1), 0U);
+    // The same pushes come again under the same LSNs; the void ones do not count.
+    for (std::size_t at = 1; at < 3; ++at)
+      ASSERT_EQ(range->append(what.pushes[at].get())->outcome, Appended::Outcome::kAppended);
+    writer = Store::attach(store.memory).value();
+    range = writer->range(1);
+    ASSERT_TRUE(range->apply(range->newest()).ok());
+    writer->release_log();
+    EXPECT_EQ(values_of<std::byte>(*range->reader(), what.keys), undisturbed.contents(3));
+    if (!died) break;
+  }
+  EXPECT_GE(deaths, 3);
+}
+
 TEST(PsCrash, MutantsAreCaught) {
   EXPECT_NE(tried<LateWrites>(sparse(Dtype::kInt64, {}, 4, 12, 20), 1000, 0), "");
   EXPECT_NE(tried<LateWrites>(dense(), 1000, 0), "");
