@@ -1,7 +1,7 @@
 // Searches the model of the parameter server's replication (ps_model.h) breadth first: no invariant
 // broken, no deadlock, and from every state a way to the end without a further fault (I11).
 //   usage: ps_check [-ranges N] [-replicas N] [-hosts N] [-clients N] [-pushes N] [-touches
-//   LETTERS] [-F faults] [-f kinds] [-joins N] [-two] [-rows] [-reads] [-heals] [-partial]
+//   LETTERS] [-F faults] [-f kinds] [-joins N] [-two] [-rows] [-reads] [-heals] [-partial] [-split]
 //   [-clocks] [-bound N] [-clientjoins] [-off RULE]...
 //   [-max states]
 //   [-nolive] [-expect holds|INVARIANT] [-reach WORDS] [-full]
@@ -60,7 +60,7 @@ std::string parse(int argc, char** argv, Arguments* out) {
   const std::map<std::string, bool*> plain = {
       {"-full", &out->full},  {"-two", &o.two_servers},          {"-rows", &o.rows},
       {"-clocks", &o.clocks}, {"-clientjoins", &o.client_joins}, {"-reads", &o.reads},
-      {"-heals", &o.heals},   {"-partial", &o.partial}};
+      {"-heals", &o.heals},   {"-partial", &o.partial},          {"-split", &o.split}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "-nolive") {

@@ -15,19 +15,22 @@ void take_view(const Moves& m, int c, int v) {
     client.life = kGone;
     return m.emit(t, "client {} learns from view {} that it was removed", c, v);
   }
+  if (m.s.v[m.s.c[c].view].r[1].epoch == 0 && m.o.split) client.got[1] = client.got[0];
   for (int r = 0; r < m.o.ranges; ++r) {
+    if (t.v[v].r[r].epoch == 0) continue;
     const Byte epoch = t.v[v].r[r].epoch;
     const int sent = m.o.clocks ? client.clock : m.o.pushes;
     if (m.has(kClockAgain)) t.m.clock[c][r][epoch] = client.clock;
     for (int n = std::max(client.got[r], client.start) + 1; n <= sent; ++n) {
-      if (m.touches(c, n, r)) t.m.push[c][n - 1][r] |= bit(epoch);
+      if (m.touches(c, n, r, epoch)) t.m.push[c][n - 1][r] |= bit(epoch);
     }
   }
   m.emit(t, "client {} adopts view {}, sends again what is not acknowledged", c, v);
 }
 
 void take_pushed(const Moves& m, int c, int r) {
-  const Byte number = m.s.m.pushed[c][r];
+  const bool whole = m.o.split && m.s.v[m.s.c[c].view].r[1].epoch == 0 && m.s.m.whole[c] != 0;
+  const Byte number = whole && m.has(kPushedEpoch) ? m.s.m.whole[c] - 1 : m.s.m.pushed[c][r];
   if (m.s.c[c].got[r] >= number) return;
   State t = m.s;
   t.c[c].got[r] = number;

@@ -13,7 +13,7 @@ int counted(const Moves& m, int h, int range, int c) {
   if (!m.has(kClockPushes)) return said;
   const int committed = std::max<int>(committed_number(m.s.h[h].r[range], c), m.s.c[c].start);
   int clock = said;
-  while (clock > 0 && m.previous(c, clock + 1, range) > committed) --clock;
+  while (clock > 0 && m.previous(c, clock + 1, range, m.s.h[h].r[range].epoch) > committed) --clock;
   return clock;
 }
 
@@ -35,7 +35,8 @@ void check_pull(const Moves& m, int h, int range, int c, int clock) {
     if (!living(m, d)) continue;
     const int upto = d == c ? clock : clock - m.o.bound;
     for (int n = m.s.c[d].start + 1; n <= upto; ++n) {
-      if (!m.touches(d, n, range) || std::find(r.log, end, entry_of(d, n)) != end) continue;
+      if (!m.touches(d, n, range, r.epoch) || std::find(r.log, end, entry_of(d, n)) != end)
+        continue;
       m.violate(fmt::format("{}: client {} pulls range {} at clock {} without push {} of client {}",
                             d == c ? "I7" : "I6", c, range, clock, n, d));
     }
@@ -51,7 +52,7 @@ void pull(const Moves& m, int c, int range) {
   const Replica& r = m.s.h[h].r[range];
   if (r.epoch != view.epoch || !in(m.s.v[m.s.h[h].view].clients, c)) return;
   const int own = std::max<int>(committed_number(r, c), client.start);
-  if (m.has(kOwnPushes) && m.previous(c, client.clock + 1, range) > own) return;
+  if (m.has(kOwnPushes) && m.previous(c, client.clock + 1, range, r.epoch) > own) return;
   for (int d = 0; d < m.o.clients; ++d) {
     if (d != c && waits_for(m, h, range, d, client.clock)) return;
   }
@@ -70,7 +71,7 @@ void push(const Moves& m, int c) {
   for (int r = 0; r < m.o.ranges; ++r) {
     const Byte epoch = m.s.v[client.view].r[r].epoch;
     t.m.clock[c][r][epoch] = static_cast<Byte>(n);
-    if (m.touches(c, n, r)) t.m.push[c][n - 1][r] |= bit(epoch);
+    if (m.touches(c, n, r, epoch)) t.m.push[c][n - 1][r] |= bit(epoch);
   }
   m.emit(t, "client {} pushes {} and says clock {}", c, n, n);
 }

@@ -158,6 +158,7 @@ void decide(const Moves& m) {
   State t = m.s;
   View next = m.s.v[m.s.co.journaled];
   for (int r = 0; r < m.o.ranges; ++r) {
+    if (next.r[r].epoch == 0) continue;
     const Plan plan = plan_range(m, r);
     if (!plan.ready) return;
     next.r[r] = plan.view;
@@ -259,6 +260,16 @@ void remove_client(const Moves& m, int c) {
   m.emit(t, "the coordinator removes dead client {}", c);
 }
 
+void split_range(const Moves& m) {
+  if (!m.o.split || m.s.split != 0 || m.s.co.known != 0) return;
+  State t = m.s;
+  View next = m.s.v[m.s.co.journaled];
+  t.split = ++next.r[0].epoch;
+  next.r[1] = next.r[0];
+  journal(m, &t, next);
+  m.emit(t, "the coordinator splits range 0");
+}
+
 void admit_client(const Moves& m, int c) {
   const View& view = m.s.v[m.s.co.journaled];
   if (m.s.c[c].life != kComing || in(view.clients, c)) return;
@@ -288,6 +299,7 @@ void coordinator_moves(const Moves& m) {
     add_replica(m, r);
     admit(m, r);
   }
+  split_range(m);
   for (int c = 0; c < m.o.clients; ++c) {
     remove_client(m, c);
     admit_client(m, c);

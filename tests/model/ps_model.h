@@ -84,7 +84,8 @@ struct Messages {
   Byte push[kClients][kPushes][kRanges];  // bits of epochs
   Entries replicate[kRanges][kEpochs];    // by the primary of that epoch
   Byte stored[kRanges][kEpochs][kHosts];  // cumulative LSN
-  Byte pushed[kClients][kRanges];         // cumulative number
+  Byte whole[kClients];            // 1 + pushed of range 0 before its primary split it; 0: not yet
+  Byte pushed[kClients][kRanges];  // cumulative number
   Copy copy[kRanges][kEpochs];
   Byte clock[kClients][kRanges][kEpochs];
   Byte caught[kRanges];  // bits of epochs
@@ -103,6 +104,7 @@ struct State {
   Coordinator co;
   Messages m;
   Observer committed[kRanges];
+  Byte split;                // epoch in which range 0 was split
   Byte faults, joins, lost;  // ranges of which no replica is left
 };
 

@@ -42,9 +42,10 @@ struct Moves {
   void check(const State& t) const;  // what must hold in each state (ps_state.cc)
 
   [[nodiscard]] bool has(Rule rule) const { return o.has(rule); }
-  [[nodiscard]] bool touches(int client, int number, int range) const;
+  // In epochs before a split range 0 has all keys.
+  [[nodiscard]] bool touches(int client, int number, int range, int epoch) const;
   // The client's last push on this range before `number`; 0 if none.
-  [[nodiscard]] int previous(int client, int number, int range) const;
+  [[nodiscard]] int previous(int client, int number, int range, int epoch) const;
 };
 
 // The range as the server of `host` sees it.

@@ -43,14 +43,17 @@ enum Rule : std::uint8_t {
   kClockKnown,   // a joining client starts once all servers have adopted the view that names it
   kOwnPushes,    // a pull waits for the client's own pushes
   kPartialWait,  // a lost range is restored only after its hosts have ended their members
+  kSplitLast,    // both halves of a split range have the last push numbers
+  kPushedEpoch,  // Pushed of a half does not count for a client that has not heard of the split
   kRules
 };
 inline constexpr const char* kRuleNames[kRules] = {
-    "stored",    "duplicate",  "number",    "lower",      "previous",  "last",       "longest",
-    "answers",   "fence",      "seen",      "journal",    "shown",     "token",      "atonce",
-    "readall",   "readnew",    "removed",   "rows",       "mutex",     "copycounts", "caughtall",
-    "copylast",  "copygap",    "promoted",  "counted",    "truncate",  "joinepoch",  "newest",
-    "clockpush", "clockagain", "clockgone", "clockknown", "ownpushes", "partialwait"};
+    "stored",    "duplicate",  "number",    "lower",       "previous",  "last",
+    "longest",   "answers",    "fence",     "seen",        "journal",   "shown",
+    "token",     "atonce",     "readall",   "readnew",     "removed",   "rows",
+    "mutex",     "copycounts", "caughtall", "copylast",    "copygap",   "promoted",
+    "counted",   "truncate",   "joinepoch", "newest",      "clockpush", "clockagain",
+    "clockgone", "clockknown", "ownpushes", "partialwait", "splitlast", "pushedepoch"};
 
 struct Options {
   std::uint64_t off = 0;  // bits of rules
@@ -69,6 +72,7 @@ struct Options {
   bool clocks = false;        // ssp: a client pulls from all ranges before each of its pushes
   int bound = 0;              // of staleness
   bool client_joins = false;  // the last client joins later
+  bool split = false;         // range 0 holds all keys at first, and is split into 0 and 1
   bool partial = false;       // a lost range begins again from a checkpoint (that has no push)
   bool heals = false;         // a partition ends
   std::size_t max_states = 30'000'000;

@@ -56,7 +56,7 @@ void take_push(const Moves& m, int c, int n, int range, int h) {
   const bool renumbered = !m.has(kNumber) && (epochs & ((1 << r.epoch) - 1)) != 0;
   if (n <= r.last[c] && !renumbered) return take_again(m, c, n, range, h);
   if (renumbered && r.length > 0 && r.log[r.length - 1] == entry_of(c, n)) return;
-  if (m.previous(c, n, range) > r.last[c] && m.has(kPrevious)) return;
+  if (m.previous(c, n, range, r.epoch) > r.last[c] && m.has(kPrevious)) return;
   if (r.length == kEntries) return;
   State t = m.s;
   Replica& to = t.h[h].r[range];

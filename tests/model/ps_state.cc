@@ -79,10 +79,11 @@ std::string lost_push(const Moves& m, const State& t, int range) {
   const RangeView& view = t.v[t.co.journaled].r[range];
   for (int c = 0; c < kClients; ++c) {
     for (int n = t.c[c].start + 1; n <= t.m.pushed[c][range]; ++n) {
-      if (!m.touches(c, n, range)) continue;
+      if (!m.touches(c, n, range, view.epoch)) continue;
       for (int h = 0; h < kHosts; ++h) {
         if (!in(view.replicas, h) || t.h[h].up == 0) continue;
-        if (!contains(t.h[h].r[range], entry_of(c, n)))
+        const bool whole = range == 1 && t.h[h].r[1].kind == kNone && m.o.split;
+        if (!contains(t.h[h].r[whole ? 0 : range], entry_of(c, n)))
           return fmt::format("I1: push {} of client {} is acknowledged, not in range {} on host {}",
                              n, c, range, h);
       }
@@ -123,7 +124,7 @@ std::string stale_read(const Moves& m, const State& t, int h, int range) {
   for (int c = 0; c < kClients; ++c) {
     for (int n = t.c[c].start + 1; n <= t.m.pushed[c][range]; ++n) {
       const Byte* end = r.log + shown(m.o, r);
-      if (m.touches(c, n, range) && std::find(r.log, end, entry_of(c, n)) == end)
+      if (m.touches(c, n, range, r.epoch) && std::find(r.log, end, entry_of(c, n)) == end)
         return fmt::format("I7: a linearizable read at host {} misses push {} of client {}", h, n,
                            c);
     }
@@ -156,15 +157,16 @@ void Moves::check(const State& t) const {
   }
 }
 
-bool Moves::touches(int client, int number, int range) const {
+bool Moves::touches(int client, int number, int range, int epoch) const {
   if (range >= o.ranges || number > o.pushes) return false;
+  if (o.split && (s.split == 0 || epoch < s.split)) return range == 0;
   if (o.touches.empty()) return true;
   return in(o.touches.at(static_cast<std::size_t>(client * o.pushes + number - 1)) - 'a' + 1,
             range);
 }
 
-int Moves::previous(int client, int number, int range) const {
-  while (--number > 0 && !touches(client, number, range)) {
+int Moves::previous(int client, int number, int range, int epoch) const {
+  while (--number > 0 && !touches(client, number, range, epoch)) {
   }
   return number <= s.c[client].start ? 0 : number;
 }
@@ -205,14 +207,14 @@ State initial(const Options& o) {
   clear(&s);
   View& view = s.v[1];
   const auto replicas = static_cast<Byte>((1 << o.replicas) - 1);
-  for (int r = 0; r < o.ranges; ++r)
-    view.r[r] = {1, static_cast<Byte>(r % o.replicas), replicas, 0};
+  const int ranges = o.split ? 1 : o.ranges;
+  for (int r = 0; r < ranges; ++r) view.r[r] = {1, static_cast<Byte>(r % o.replicas), replicas, 0};
   const int present = o.client_joins ? o.clients - 1 : o.clients;
   view.clients = static_cast<Byte>((1 << present) - 1);
   for (int h = 0; h < o.hosts; ++h) {
     if (h >= o.replicas && o.joins == 0 && !o.partial) continue;
     s.h[h].up = s.h[h].server = s.h[h].view = 1;
-    for (int r = 0; r < o.ranges && h < o.replicas; ++r)
+    for (int r = 0; r < ranges && h < o.replicas; ++r)
       s.h[h].r[r].kind = kMember, s.h[h].r[r].epoch = 1;
   }
   const Moves moves{o, s, false, nullptr, nullptr};
@@ -221,7 +223,7 @@ State initial(const Options& o) {
     s.c[c].view = 1;
     for (int n = 1; n <= o.pushes && !o.clocks; ++n) {
       for (int r = 0; r < o.ranges; ++r)
-        s.m.push[c][n - 1][r] = moves.touches(c, n, r) ? bit(1) : Byte{0};
+        s.m.push[c][n - 1][r] = moves.touches(c, n, r, 1) ? bit(1) : Byte{0};
     }
   }
   s.co.up = s.co.journaled = s.co.announced = 1;
@@ -233,6 +235,7 @@ bool goal(const Options& o, const State& s) {
   if (s.lost != 0) return true;
   if (s.co.up == 0 || s.co.journaled != s.co.announced || s.co.known != 0) return false;
   const View& view = s.v[s.co.journaled];
+  if (o.split && s.split == 0) return false;
   for (const Client& client : s.c) {
     if (client.life == kComing) return false;
   }
@@ -244,8 +247,8 @@ bool goal(const Options& o, const State& s) {
       if (s.c[c].life == kGone) return false;
       if (o.clocks && s.c[c].clock != o.pushes) return false;
       if (s.c[c].got[r] < s.c[c].start) return false;
-      if (moves.previous(c, o.pushes + 1, r) == 0) continue;
-      if (s.c[c].got[r] != moves.previous(c, o.pushes + 1, r)) return false;
+      if (moves.previous(c, o.pushes + 1, r, kEpochs) == 0) continue;
+      if (s.c[c].got[r] < moves.previous(c, o.pushes + 1, r, kEpochs)) return false;
     }
   }
   return true;

@@ -65,12 +65,30 @@ void enter(const Moves& m, State* t, int h, int range, const RangeView& before) 
   if (view.primary == h) lead(m, t, h, range, led);
 }
 
+// Both halves have the log, and with it LSN and last push numbers; the keys are divided. The
+// primary sends both logs again in the new epoch, so the others need not have split at one LSN.
+void split(const Moves& m, State* t, int h) {
+  Host& host = t->h[h];
+  const RangeView& half = view_of(*t, h, 1);
+  if (!m.o.split || half.epoch == 0 || host.r[1].kind != kNone || host.r[0].kind != kMember) return;
+  host.r[1] = host.r[0];
+  if (!m.has(kSplitLast)) std::fill(host.r[1].last, host.r[1].last + kClients, Byte{0});
+  for (int i = 0; i < host.r[1].applied; ++i)
+    commit(m, t, 1, i + 1, host.r[1].log[i], host.r[1].epoch);
+  if (half.primary != h) return;
+  for (int c = 0; c < kClients; ++c) {
+    if (t->m.whole[c] == 0) t->m.whole[c] = static_cast<Byte>(t->m.pushed[c][0] + 1);
+    t->m.pushed[c][1] = std::max<Byte>(t->m.whole[c] - 1, t->m.pushed[c][1]);
+  }
+}
+
 void adopt(const Moves& m, int h, int v) {
   State t = m.s;
   Host& host = t.h[h];
   const View before = t.v[host.view];
   host.view = static_cast<Byte>(v);
   host.fresh = 0;
+  split(m, &t, h);
   for (int r = 0; r < m.o.ranges; ++r) {
     Byte* last = host.r[r].last;
     for (int c = 0; c < kClients; ++c) {
