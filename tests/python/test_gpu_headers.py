@@ -1,9 +1,11 @@
-"""The layouts and prototypes that the sources declare for CUDA's driver and NVML are those of
-NVIDIA's headers. The product includes neither, so that it builds without them."""
+"""The layouts and prototypes that the sources declare for CUDA's driver, NVML and NCCL are those of
+NVIDIA's headers. The product includes none of them, so that it builds without them."""
 
 import importlib.util
 import subprocess
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Parameter by parameter, since pointers to opaque types have other names there.
@@ -141,11 +143,65 @@ CHECK(process_utilization, nvmlDeviceGetProcessUtilization);
 """
 
 
-def compiled(text: str, tmp_path: Path) -> subprocess.CompletedProcess:
-    (package,) = importlib.util.find_spec("nvidia.cu13").submodule_search_locations
+# Of CUDA's runtime its header needs cudaStream_t only.
+NCCL = """
+#include "collective/nccl/library.h"
+#include <nccl.h>
+namespace ours = regroup::collective::nccl;
+#define CHECK(member, symbol, ...) \\
+  static_assert(Same<decltype(ours::Library::member), decltype(&::symbol)>::value, #symbol);
+REGROUP_NCCL_FUNCTIONS(CHECK)
+REGROUP_NCCL_OPTIONAL_FUNCTIONS(CHECK)
+SAME_LAYOUT(ours::UniqueId, ncclUniqueId);
+static_assert(offsetof(ours::Config, split_share) < sizeof(ncclConfig_t));
+SAME_PLACE(ours::Config, size, ncclConfig_t, size);
+SAME_PLACE(ours::Config, magic, ncclConfig_t, magic);
+SAME_PLACE(ours::Config, version, ncclConfig_t, version);
+SAME_PLACE(ours::Config, blocking, ncclConfig_t, blocking);
+SAME_PLACE(ours::Config, cga_cluster_size, ncclConfig_t, cgaClusterSize);
+SAME_PLACE(ours::Config, min_ctas, ncclConfig_t, minCTAs);
+SAME_PLACE(ours::Config, max_ctas, ncclConfig_t, maxCTAs);
+SAME_PLACE(ours::Config, net_name, ncclConfig_t, netName);
+SAME_PLACE(ours::Config, split_share, ncclConfig_t, splitShare);
+#define VALUE(ours_value, theirs) static_assert(int(ours_value) == int(theirs), #theirs)
+VALUE(ours::Config().magic, NCCL_API_MAGIC);
+VALUE(ours::kUndefined, NCCL_CONFIG_UNDEF_INT);
+VALUE(ours::Result::kUnhandledCudaError, ncclUnhandledCudaError);
+VALUE(ours::Result::kSystemError, ncclSystemError);
+VALUE(ours::Result::kInternalError, ncclInternalError);
+VALUE(ours::Result::kInvalidArgument, ncclInvalidArgument);
+VALUE(ours::Result::kInvalidUsage, ncclInvalidUsage);
+VALUE(ours::Result::kRemoteError, ncclRemoteError);
+VALUE(ours::Result::kInProgress, ncclInProgress);
+VALUE(ours::DataType::kInt8, ncclInt8);
+VALUE(ours::DataType::kUint8, ncclUint8);
+VALUE(ours::DataType::kInt32, ncclInt32);
+VALUE(ours::DataType::kInt64, ncclInt64);
+VALUE(ours::DataType::kUint64, ncclUint64);
+VALUE(ours::DataType::kFloat16, ncclFloat16);
+VALUE(ours::DataType::kFloat32, ncclFloat32);
+VALUE(ours::DataType::kFloat64, ncclFloat64);
+VALUE(ours::DataType::kBfloat16, ncclBfloat16);
+VALUE(ours::Reduction::kSum, ncclSum);
+VALUE(ours::Reduction::kProduct, ncclProd);
+VALUE(ours::Reduction::kMax, ncclMax);
+VALUE(ours::Reduction::kMin, ncclMin);
+"""
+
+
+def folder_of(package: str, header: str) -> str | None:
+    found = importlib.util.find_spec(package)
+    places = [] if found is None else found.submodule_search_locations
+    folders = (Path(place) / "include" for place in places)
+    return next((str(folder) for folder in folders if (folder / header).exists()), None)
+
+
+def compiled(text: str, tmp_path: Path, *more: str) -> subprocess.CompletedProcess:
     source = tmp_path / "check.cc"
     source.write_text(SAME + text)
-    folders = ["-I", str(ROOT), "-I", str(ROOT / "include"), "-isystem", f"{package}/include"]
+    folders = ["-I", str(tmp_path), "-I", str(ROOT), "-I", str(ROOT / "include")]
+    for folder in (folder_of("nvidia.cu13", "cuda.h"), *more):
+        folders += ["-isystem", folder]
     command = ["g++", "-std=c++20", "-fsyntax-only", *folders, str(source)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
@@ -158,6 +214,21 @@ def test_the_declarations_of_cudas_driver_are_those_of_its_header(tmp_path):
 def test_the_declarations_of_nvml_are_those_of_its_header(tmp_path):
     done = compiled(NVML, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_declarations_of_nccl_are_those_of_its_header(tmp_path):
+    """The header comes with the library only, in a package of 200 MB that ./dev does not install:
+    this runs where PyTorch for CUDA, or nvidia-nccl-cu13 alone, is in the path."""
+    folder = folder_of("nvidia.nccl", "nccl.h")
+    if folder is None:
+        pytest.skip("nvidia-nccl-cu13 is not installed")
+    (tmp_path / "cuda_runtime.h").write_text("typedef struct CUstream_st* cudaStream_t;")
+    (tmp_path / "cuda_fp16.h").write_text("")
+    done = compiled(NCCL, tmp_path, folder)
+    assert done.returncode == 0, done.stderr
+    other = compiled(NCCL.replace("magic);", "version);", 1), tmp_path, folder)
+    assert other.returncode != 0
+    assert "ncclConfig_t.version" in other.stderr
 
 
 def test_another_prototype_is_refused(tmp_path):
