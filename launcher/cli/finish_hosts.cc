@@ -28,6 +28,7 @@ std::string own_name(const ParseContext& context) {
 // before the next, unless GPUs decide.
 bool fits_here(const spec::JobSpec& options, const spec::HostRequest& local) {
   const spec::MapBy& map = options.mapping.map;
+  if (!options.hosts_of_apps.empty()) return false;
   if (options.mapping.packing || options.mapping.gpus > 0) return false;
   const bool by_host = map.kind != spec::MapBy::Kind::kDefault &&
                        map.kind != spec::MapBy::Kind::kSlot && map.kind != spec::MapBy::Kind::kUnit;
@@ -93,14 +94,14 @@ Status check_rank_counts(const OptionsBuilder& builder, std::size_t ranks) {
     const auto found = counts.find(host.name);
     const std::uint32_t count = found == counts.end() ? 0 : found->second;
     if (host.slots != 0 && count > host.slots && !out.oversubscribe) {
-      return invalid_argument(fmt::format(
-          "{}: {} ranks on host {}, expected at most {} (slots); --oversubscribe allows more",
-          out.mapping.map.file, count, host.name, host.slots));
+      return invalid_argument(
+          fmt::format("{}: {} on host {}, expected at most {} (slots); --oversubscribe allows more",
+                      out.mapping.map.file, base::counted(count, "rank"), host.name, host.slots));
     }
     if (host.max_slots != 0 && count > host.max_slots) {
-      return invalid_argument(
-          fmt::format("{}: {} ranks on host {}, expected at most {} (max_slots)",
-                      out.mapping.map.file, count, host.name, host.max_slots));
+      return invalid_argument(fmt::format("{}: {} on host {}, expected at most {} (max_slots)",
+                                          out.mapping.map.file, base::counted(count, "rank"),
+                                          host.name, host.max_slots));
     }
   }
   return {};
@@ -245,6 +246,33 @@ Status name_places(OptionsBuilder& builder, const std::vector<spec::HostRequest>
   return {};
 }
 
+// Of all hosts; the greatest number where one has as many as cores.
+std::uint32_t known_slots(const std::vector<spec::HostRequest>& hosts) {
+  std::uint32_t sum = 0;
+  for (const spec::HostRequest& host : hosts) {
+    if (host.slots == 0) return ~std::uint32_t{0};
+    sum += host.slots;
+  }
+  return hosts.empty() ? ~std::uint32_t{0} : sum;
+}
+
+// -H of one of several programs limits that program.
+Status limit_programs(OptionsBuilder& builder, const std::vector<spec::HostRequest>& base) {
+  spec::JobSpec& out = builder.out;
+  const bool limited =
+      std::ranges::any_of(builder.done, [](const auto& app) { return !app.wanted.empty(); });
+  if (!limited || out.apps.size() < 2 || out.apps.size() != builder.done.size()) return {};
+  for (const AppBuilder& app : builder.done) {
+    REGROUP_ASSIGN_OR_RETURN(auto wanted, absolute(builder, app.wanted, base));
+    std::vector<std::string>& names = out.hosts_of_apps.emplace_back();
+    for (spec::HostRequest& host : wanted) names.push_back(std::move(host.name));
+    std::vector<std::string*> spelled;
+    for (std::string& name : names) spelled.push_back(&name);
+    spec::spell_as(out.hosts, builder.names.own, builder.names.aliases, spelled);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status resolve_hosts(OptionsBuilder& builder) {
@@ -277,6 +305,7 @@ Status resolve_hosts(OptionsBuilder& builder) {
     return builder.refuse(kContradicts, status);
   REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));
   REGROUP_RETURN_IF_ERROR(name_places(builder, base));
+  REGROUP_RETURN_IF_ERROR(limit_programs(builder, base));
   if (map == spec::MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(builder));
   if (!out.mapping.map.no_local) return {};
   std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.here; });
@@ -324,6 +353,10 @@ Status count_by_lists(OptionsBuilder& builder) {
     set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
   if (out.max == 0 && mapping.map.kind == spec::MapBy::Kind::kRankFile)
     set_count(out, static_cast<std::uint32_t>(mapping.ranks.size()));
+  const bool by_set = mapping.map.kind == spec::MapBy::Kind::kDefault;
+  const std::vector<std::uint32_t>& listed = by_set ? mapping.cpu_set : mapping.map.cpu_list;
+  if (out.max == 0 && !builder.mpich() && !listed.empty())
+    set_count(out, std::min(static_cast<std::uint32_t>(listed.size()), known_slots(out.hosts)));
   if (out.max == 0 && builder.mpich())  // hydra counts mentions, not cores
     set_count(out, std::accumulate(out.hosts.begin(), out.hosts.end(), out.hosts.empty() ? 1U : 0U,
                                    [](std::uint32_t sum, const auto& host) {
@@ -343,9 +376,11 @@ Status count_by_lists(OptionsBuilder& builder) {
     Status fits = check_rank_counts(builder, ranks);
     return fits.ok() ? fits : builder.refuse(kContradicts, fits);
   }
-  return builder.refuse(kContradicts, invalid_argument(fmt::format(
-                                          "{}: got {} ranks, expected one for each of {} members",
-                                          mapping.map.file, mapping.ranks.size(), out.max)));
+  return builder.refuse(
+      kContradicts,
+      invalid_argument(fmt::format("{}: got {}, expected one for each of {}", mapping.map.file,
+                                   base::counted(mapping.ranks.size(), "rank"),
+                                   base::counted(out.max, "member"))));
 }
 
 }  // namespace regroup::cli

@@ -225,6 +225,7 @@ JobRequest job_request(const spec::JobSpec& spec, const std::vector<std::uint32_
   if (by_host && map.kind == spec::MapBy::Kind::kDefault && spec.mapping.cpu_set.empty() &&
       spec.compat == spec::Compat::kOpenMpi)
     map.kind = spec::MapBy::Kind::kSlot;
+  out.hosts = spec.hosts_of_apps;
   out.roles = needs.roles;
   if (!wants_devices(spec)) return out;
   out.gpus = needs.gpus;

@@ -20,12 +20,22 @@ class Mapper {
     for (std::size_t app = 0; app < request_.counts.size(); ++app) {
       std::fill(of_app_.begin(), of_app_.end(), 0U);
       most_of_app_ = app < request_.per_host.size() ? request_.per_host[app] : 0;
+      choose_hosts(app);
       REGROUP_RETURN_IF_ERROR(map(request_.counts[app]));
     }
     return std::move(host_of_);
   }
 
  private:
+  // Marks the hosts on which this program may run.
+  void choose_hosts(std::size_t app) {
+    const bool limited = app < request_.only_hosts.size() && !request_.only_hosts[app].empty();
+    allowed_.clear();
+    for (const spec::HostRequest& host : request_.hosts)
+      allowed_.push_back(!limited || std::ranges::find(request_.only_hosts[app], host.name) !=
+                                         request_.only_hosts[app].end());
+  }
+
   using Limit = std::uint32_t (Mapper::*)(std::uint32_t host) const;
 
   base::Status map(std::uint32_t count) {
@@ -41,10 +51,19 @@ class Mapper {
       if (request_.oversubscribe) left = deal(left, added, &Mapper::within_most);
     }
     if (left > 0) return too_many(count);
-    if (round) return go_round(added);
+    if (ranks_go_round(round)) return go_round(added);
     for (std::uint32_t host = 0; host < added.size(); ++host)
       host_of_.insert(host_of_.end(), added[host], host);
     return {};
+  }
+
+  // Whether consecutive ranks are on different hosts; `round`: the members were mapped so.
+  [[nodiscard]] bool ranks_go_round(bool round) const {
+    using Kind = spec::RankBy::Kind;
+    const spec::RankBy& rank = request_.rank;
+    const bool by_node = rank.kind == Kind::kUnit && rank.unit == spec::Unit::kNode;
+    if (rank.kind == Kind::kNode || by_node) return true;
+    return round && rank.kind != Kind::kSlot && rank.kind != Kind::kFill;
   }
 
   // Room for members of this program on a host.
@@ -56,6 +75,7 @@ class Mapper {
     return capacity_of(host, most == 0 ? ~std::uint32_t{0} : most);
   }
   [[nodiscard]] std::uint32_t capacity_of(std::uint32_t host, std::uint32_t slots) const {
+    if (!allowed_[host]) return 0;
     std::uint32_t free = slots > used_[host] ? slots - used_[host] : 0;
     const auto leave = [&](std::uint32_t most) {
       free = std::min(free, most > of_app_[host] ? most - of_app_[host] : 0);
@@ -111,15 +131,17 @@ class Mapper {
   }
 
   [[nodiscard]] base::Status too_many(std::uint32_t count) const {
-    const auto& hosts = request_.hosts;
-    const std::uint64_t slots = std::accumulate(
-        hosts.begin(), hosts.end(), std::uint64_t{0},
-        [](std::uint64_t sum, const spec::HostRequest& host) { return sum + host.slots; });
+    std::uint64_t slots = 0;
+    std::size_t hosts = 0;
+    for (std::size_t i = 0; i < request_.hosts.size(); ++i) {
+      if (allowed_[i]) slots += request_.hosts[i].slots;
+      if (allowed_[i]) ++hosts;
+    }
     const std::string each =
         most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
     return base::resource_exhausted(
         fmt::format("{} requested{}; {} available on {}{}", base::counted(count, "member"), each,
-                    base::counted(slots, "slot"), base::counted(hosts.size(), "host"),
+                    base::counted(slots, "slot"), base::counted(hosts, "host"),
                     request_.oversubscribe ? " (max_slots of the host file)"
                                            : "; --oversubscribe allows more"));
   }
@@ -127,6 +149,7 @@ class Mapper {
   const HostMapRequest& request_;
   std::vector<std::uint32_t> host_of_;
   std::vector<std::uint32_t> used_, of_app_;  // members on each host: of all programs, of this one
+  std::vector<bool> allowed_;                 // of each host, for this program
   std::uint32_t most_of_app_ = 0;
 };
 

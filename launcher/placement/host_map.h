@@ -15,9 +15,12 @@ struct HostMapRequest {
   std::vector<spec::HostRequest> hosts;  // in the order to fill them, with known slots
   // Members of each program; ranks go through the programs in order.
   std::vector<std::uint32_t> counts;
+  // The only hosts of each program, by name; an empty list: all. Empty: no program is limited.
+  std::vector<std::vector<std::string>> only_hosts;
   std::vector<std::uint32_t> per_host;  // greatest number on a host, per program (-N); 0: unlimited
   std::vector<std::uint32_t> most;      // the same limit, per host (ppr); empty: unlimited
   spec::MapBy map;
+  spec::RankBy rank;  // by node: consecutive ranks on different hosts; by slot: on the same
   std::vector<std::string> sequence;  // --map-by seq: the host name of each rank
   bool oversubscribe = false;         // members may exceed slots, but never max_slots
 };

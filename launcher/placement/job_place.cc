@@ -50,8 +50,10 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
   const spec::Mapping& mapping = request.ranks.mapping;
   HostMapRequest out;
   out.counts = request.ranks.counts;
+  out.only_hosts = request.hosts;
   out.per_host = request.per_host;
   out.map = mapping.map;
+  out.rank = mapping.rank;
   out.sequence = mapping.sequence;
   out.oversubscribe = request.ranks.oversubscribe;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -116,8 +118,8 @@ Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
   const spec::MapBy& map = request.ranks.mapping.map;
   if (hosts.size() == 1) return std::vector<std::uint32_t>(request.ranks.members(), 0);
   if (map.kind == Map::kRankFile) return hosts_of_rank_file(fabric, hosts, request);
-  if (map.kind == Map::kUnit && map.span && map.unit != spec::Unit::kNode)
-    return span_hosts(hosts, request, processors);
+  const bool one_range = map.kind == Map::kUnit && map.span && request.hosts.empty();
+  if (one_range && map.unit != spec::Unit::kNode) return span_hosts(hosts, request, processors);
   return map_to_hosts(host_request(fabric, hosts, request, processors));
 }
 

@@ -17,6 +17,7 @@ struct JobRequest {
   PlaceRequest ranks;  // members of each program, and mpirun's options for them
   // Each of these vectors has an entry per program, or is empty.
   std::vector<std::uint32_t> per_host;  // greatest number of members on a host (-N); 0: unlimited
+  std::vector<std::vector<std::string>> hosts;  // names of the only hosts for it; empty: all
   // GPUs per member (per resource set); empty: no member gets GPUs. If other programs have GPUs, a
   // program without serves them over the network, like a parameter server.
   std::vector<std::uint32_t> gpus;

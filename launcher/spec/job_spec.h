@@ -62,7 +62,10 @@ struct JobSpec {
   std::uint64_t learner_state = 64 << 20;
 
   // Hosts and placement.
-  std::vector<HostRequest> hosts;               // each once; empty: not given, this host alone
+  std::vector<HostRequest> hosts;  // each once; empty: not given, this host alone
+  // Names among `hosts` to which -H limits each program; an empty list: all. Empty: none is
+  // limited.
+  std::vector<std::vector<std::string>> hosts_of_apps;
   std::vector<std::string> ssh_command{"ssh"};  // the command that reaches a host; its name follows
   bool fork_agents = false;    // run all agents on this host, for trying things out
   bool by_ssh = false;         // the user requested ssh

@@ -210,6 +210,30 @@ TWO_HOSTS = {"hosts": "a slots=4\nb slots=4\n"}
         (["--hostfile", "hosts", "-H", "b"], TWO_HOSTS, ["b 0-1"]),
         (["--hostfile", "hosts", "-H", "b:3,a:1"], TWO_HOSTS, ["b 0-1", "b 2-3", "b 4-5", "a 0-1"]),
         (["--hostfile", "hosts", "-H", "a", "-np", "3"], TWO_HOSTS, ["a 0-1", "a 2-3", "a 4-5"]),
+        # Ranks by node or by slot, however members were mapped.
+        (
+            ["-H", "a:3,b:3", "-np", "4", "--rank-by", "node"],
+            {},
+            ["a 0-1", "b 0-1", "a 2-3", "a 4-5"],
+        ),
+        (
+            ["-H", "a:3,b:3", "-np", "4", "--map-by", "node", "--rank-by", "slot"],
+            {},
+            ["a 0-3", "a 0-3", "b 0-3", "b 0-3"],
+        ),
+        # As many members as --cpu-set has processors.
+        (["-H", "a:4", "--cpu-set", "1,2"], {}, ["a 2-5", "a 2-5"]),
+        # -H limits the program that follows it.
+        (
+            ["-np", "1", "-H", "a:2", "cat", ":", "-np", "2", "-H", "b:2"],
+            {},
+            ["a 0-1", "b 0-1", "b 2-3"],
+        ),
+        (
+            ["-np", "1", "-H", "b:2", "cat", ":", "-np", "3", "-H", "a:2,b:1"],
+            {},
+            ["b 0-1", "b 2-3", "b 4-5", "a 0-1"],
+        ),
         # -N names no object: more than two members are bound to NUMA nodes.
         (["-H", "a:4", "-N", "3"], {}, ["a 0-3", "a 0-3", "a 4-7"]),
         (["-H", "a:1,b:1", "-N", "1"], {}, ["a 0-1", "b 0-1"]),
@@ -223,7 +247,7 @@ def test_ranks_are_placed_on_described_hosts_as_under_mpirun_5(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     env = {"HWLOC_XMLFILE": str(MACHINES / "numa.xml")}
-    job = regroup.start(*words, "--do-not-launch", "cat", env=env, cwd=tmp_path)
+    job = regroup.start("--do-not-launch", *words, "cat", env=env, cwd=tmp_path)
     assert job.wait() == 0, job.err
     only = re.match(r"map: \d+ members? on ([ab]),", job.out)  # else each row names its host
     found = []

@@ -25,6 +25,29 @@ TEST(HostMap, FillsTheSlotsOfAHostBeforeTheNext) {
   EXPECT_EQ(*map_to_hosts(on({{"a", 2}, {"b", 3}}, {4})), (Ranks{0, 0, 1, 1}));
 }
 
+TEST(HostMap, RanksByNodeOrBySlotHoweverItMaps) {
+  HostMapRequest filled = on({{"a", 3}, {"b", 3}}, {4});
+  filled.rank.kind = spec::RankBy::Kind::kNode;
+  EXPECT_EQ(*map_to_hosts(filled), (Ranks{0, 1, 0, 0}));
+  HostMapRequest dealt = by_node(on({{"a", 3}, {"b", 3}}, {4}));
+  EXPECT_EQ(*map_to_hosts(dealt), (Ranks{0, 1, 0, 1}));
+  dealt.rank.kind = spec::RankBy::Kind::kSlot;
+  EXPECT_EQ(*map_to_hosts(dealt), (Ranks{0, 0, 1, 1}));
+}
+
+TEST(HostMap, PutsEachProgramOnItsOwnHostsOnly) {
+  HostMapRequest request = on({{"a", 4}, {"b", 4}}, {1, 2, 3});
+  request.only_hosts = {{"b"}, {"a"}, {}};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 0, 0, 0, 1}));
+  request.counts = {1, 5, 1};
+  const auto refused = map_to_hosts(request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message(),
+            "5 members requested; 4 slots available on 1 host; --oversubscribe allows more");
+  request.oversubscribe = true;
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 0, 0, 0, 0, 1}));
+}
+
 TEST(HostMap, PutsConsecutiveRanksOnDifferentHostsByNode) {
   EXPECT_EQ(*map_to_hosts(by_node(on({{"a", 3}, {"b", 1}, {"c", 3}}, {5}))),
             (Ranks{0, 1, 2, 0, 2}));
