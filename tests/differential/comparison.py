@@ -65,8 +65,7 @@ def processors(answer: Answer, peer: str) -> list:
 
 
 def compare(line: CommandLine, folder: Path) -> Difference | None:
-    """Whether it is explained or not. Where `regroup` does as Open MPI 5,
-    4 is not asked."""
+    """Whether it is explained or not. Where `regroup` does as Open MPI 5, 4 is not asked."""
     machine = load(folder, line.machine)
     ours = launchers.regroup(line, machine)
     five = launchers.openmpi_5(line, machine)
@@ -116,7 +115,8 @@ def simpler_words(option: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for separator in (",", ":"):
         parts = value.split(separator)
         if len(parts) > 1 and name in ("-H", "--map-by", "--bind-to", "--rank-by"):
-            for i in range(len(parts)):
+            first = 1 if separator == ":" else 0  # the object, or the host
+            for i in range(first, len(parts)):
                 yield name, separator.join([*parts[:i], *parts[i + 1 :]])
     if value.isdigit() and int(value) > 1:
         yield name, str(int(value) - 1)

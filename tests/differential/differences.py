@@ -198,14 +198,50 @@ REASONS = [
         ),
     ),
     Reason(
+        "--map-by hwthread makes hardware threads slots",
+        "docs/reference/options.md",
+        lambda found: ours_only(found) and "hwthread" in words(found) and said(found, "slots"),
+    ),
+    Reason(
+        "A rank file that gives a core to two ranks is refused, as in 4.1.4",
+        "mpirun(1) of 4.1.4, --bind-to: overload-allowed",
+        lambda found: (
+            "rank file: ranks" in found.ours.said and "permits sharing" in found.ours.said
+        ),
+    ),
+    Reason(
+        "--cpu-set 0-3 names four processors, and without -np four members, or as many as slots; "
+        "5.0.11 counts a range as one member",
+        f"{PRRTE}: rmaps_base_map_job.c",
+        lambda found: (
+            has(found, "--cpu-set") and ("-" in value(found, "--cpu-set") or not has(found, "-np"))
+        ),
+    ),
+    Reason(
+        "A rank file names hosts of -H or --hostfile, as in 4.1.4; 5.0.11 invents the host",
+        GUIDE,
+        lambda found: "is not in -H or --hostfile" in found.ours.said,
+    ),
+    Reason(
+        "All slots of a host are used before the next one; 5.0.11 leaves those in which the "
+        "members of one more object do not fit",
+        f"{PRRTE}: rmaps_ppr.c",
+        lambda found: found.kind == "host" and by_ppr(found),
+    ),
+    Reason(
+        "PE=N and --bind-to refuse to share processors, with --oversubscribe too; 5.0.11 binds "
+        "nobody",
+        GUIDE,
+        lambda found: (
+            oversubscribes(found)
+            and "permits sharing" in found.ours.said
+            and all(place.binding == "UNBOUND" for place in found.five.places)
+        ),
+    ),
+    Reason(
         "overload-allowed shares processors; 5.0.11 refuses once all are used",
         "mpirun(1) of 5.0.11, --bind-to",
         lambda found: ours_only(found) and said(found, "we found no available cpus"),
-    ),
-    Reason(
-        "NOT YET: -H of one of several programs limits that program to these hosts, in 4 and 5",
-        "mpirun(1): a host list is that of its program; docs/dev/open-work.md",
-        lambda found: len(found.line.programs) > 1 and has(found, "-H"),
     ),
     Reason(
         "NOT YET: without -np as many members as PE=N leaves room for",
@@ -225,6 +261,16 @@ REASONS = [
         "NOT YET: where the next of several programs begins, once one has used a host in part",
         f"{PRRTE}: prte_rmaps_base_get_starting_point()",
         lambda found: found.kind == "host" and len(found.line.programs) > 1,
+    ),
+    Reason(
+        "NOT YET: --map-by seq binds more than two members to NUMA nodes, if -np says how many",
+        f"{PRRTE}: prte_hwloc_base_set_default_binding()",
+        lambda found: found.kind == "processors" and "seq" in value(found, "--map-by"),
+    ),
+    Reason(
+        "NOT YET: --rank-by span goes over the objects of all hosts",
+        f"{PRRTE}: prte_rmaps_base_compute_vpids()",
+        lambda found: value(found, "--rank-by") == "span",
     ),
     Reason(
         "NOT YET: members that must be bound go to the next host once the cores of one are used",

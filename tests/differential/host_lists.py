@@ -91,9 +91,19 @@ def reason(text: str, theirs: list[str] | None, ours: list[str] | None) -> str:
     if ours is None and theirs is not None:
         if len(set(theirs)) < len(theirs):
             return "a host listed twice is refused: Slurm grants a host once"
+        if any(name.startswith("-") for name in theirs):
+            return "a name that begins with '-' is refused: ssh would take it for an option"
+        if any(int(last) < int(first) for first, last in re.findall(r"(\d+)-(\d+)[],]", text)):
+            return "a range that is reversed is refused; Slurm leaves the name out"
         if not re.fullmatch(f"{WORD}(?:,{WORD})*", text):
             return "a malformed list is refused; Slurm leaves names out, or invents some"
     return ""
+
+
+def few(names: list[str] | None) -> str:
+    if names is None:
+        return "refused"
+    return f"{len(names)}: {' '.join(names[:8])}{' ...' if len(names) > 8 else ''}"
 
 
 def compare(text: str, folder: Path) -> tuple[str, str] | None:
@@ -102,5 +112,5 @@ def compare(text: str, folder: Path) -> tuple[str, str] | None:
     ours = by_regroup(text, len(theirs) if theirs is not None else 1)
     if ours == theirs:
         return None
-    said = f"host list {text!r}\n  regroup:  {ours}\n  scontrol: {theirs}"
+    said = f"host list {text!r}\n  regroup:  {few(ours)}\n  scontrol: {few(theirs)}"
     return said, reason(text, theirs, ours)

@@ -101,8 +101,10 @@ def place_of_4(host: str, text: str, machine: Machine) -> Place:
     return Place(host, bound or None, "")
 
 
-def place_of_5(host: str, text: str, _: Machine) -> Place:
-    return Place(host, None, text)
+def place_of_5(host: str, text: str, machine: Machine) -> Place:
+    """Where cores have one thread, a core and its thread are one."""
+    one = len(machine.cores) == len(machine.threads)
+    return Place(host, None, text.replace("hwt:", "core:") if one else text)
 
 
 def ordered(found: list[tuple[int, Place]]) -> tuple[Place, ...]:
@@ -146,5 +148,6 @@ def regroup(line: CommandLine, machine: Machine, *options: str) -> Answer:
         if match := re.match(r"\s*(\d+)\s+true\s+(.*?)\s\s+(any|[\d,-]+)\s\s+(\S.*?)\s*$", row):
             host = match[2].split()[0] if several else alone[1]
             bound = None if match[3] == "any" else frozenset(numbers(match[3]))
-            found.append((int(match[1]), Place(host, bound, match[4])))
+            same = place_of_5(host, match[4], machine)
+            found.append((int(match[1]), Place(host, bound, same.binding)))
     return Answer(done.returncode, ordered(found), done.stderr)

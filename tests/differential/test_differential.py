@@ -80,7 +80,7 @@ def test_what_fails_becomes_small():
         return any("PE=2" in word for word in candidate.words("regroup"))
 
     small = shrink(line, fails)
-    assert small.words("regroup") == ["--map-by", "PE=2", "true"]
+    assert small.words("regroup") == ["--map-by", "socket:PE=2", "true"]
 
 
 def test_every_reason_has_a_source():
