@@ -13,6 +13,7 @@ template class base::Variant<
     proto::NoticeRequest, proto::KillRequest, proto::Reply, proto::PeerAddresses,
     proto::PeerSuspect, proto::NodeUp, proto::NodeSilent, proto::NodeLost, proto::NodesKnown,
     proto::StartSource, proto::SourceStatus, proto::StartTarget, proto::TargetStatus,
-    proto::EndTransfer, proto::Diverged, proto::Failure>;
+    proto::EndTransfer, proto::Diverged, proto::Failure, proto::DeviceLine,
+    proto::AllocateDeviceMemory, proto::DeviceMemory>;
 
 }  // namespace regroup

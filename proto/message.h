@@ -11,6 +11,7 @@
 
 #include "base/variant.h"
 #include "proto/control_message.h"
+#include "proto/device_line.h"
 #include "proto/failure.h"
 #include "proto/node_message.h"
 #include "proto/slot_report.h"
@@ -28,6 +29,8 @@ struct Join {  // first message on the Unix socket
   std::string model;                // digest of names, types and shapes
   std::string fingerprint;
   TrainingPlan plan = {};  // for messages on progress; `model` has what members must agree on
+  std::string gpu = {};  // UUID of the device with its gradients, "GPU-..."; "": the host has them
+  std::uint64_t gpu_free = 0;  // free bytes of that device at join
   bool operator==(const Join&) const = default;
 };
 struct Ready {  // the member has mapped the arena and locked its slot: it may be admitted
@@ -42,6 +45,8 @@ struct Welcome {  // reply to Join; carries the arena's memfd as ancillary data
   SlotIndex slot = 0;
   std::uint32_t shards = 1;
   std::uint64_t seed = 0;
+  std::uint32_t device_lines = 0;   // number of DeviceLine messages that follow at once
+  std::string no_device_line = {};  // why this member has none; "": it has one, or wants none
   bool operator==(const Welcome&) const = default;
 };
 struct Refused {
@@ -132,12 +137,13 @@ struct JobDone {  // also coordinator -> guardian
   bool operator==(const JobDone&) const = default;
 };
 
-using Body = base::Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady,
-                           MemberDrained, MemberLost, Report, HelloReply, Start, Revoke, Announce,
-                           Notice, Kill, Query, Hello, JobDone, StatusRequest, StatusReply,
-                           ResizeRequest, NoticeRequest, KillRequest, Reply, PeerAddresses,
-                           PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown, StartSource,
-                           SourceStatus, StartTarget, TargetStatus, EndTransfer, Diverged, Failure>;
+using Body =
+    base::Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained,
+                  MemberLost, Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query,
+                  Hello, JobDone, StatusRequest, StatusReply, ResizeRequest, NoticeRequest,
+                  KillRequest, Reply, PeerAddresses, PeerSuspect, NodeUp, NodeSilent, NodeLost,
+                  NodesKnown, StartSource, SourceStatus, StartTarget, TargetStatus, EndTransfer,
+                  Diverged, Failure, DeviceLine, AllocateDeviceMemory, DeviceMemory>;
 
 struct Message {
   Incarnation incarnation = 0;  // the coordinator's if it is the sender, else of the last one heard

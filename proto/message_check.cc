@@ -93,6 +93,17 @@ base::Status check_one(const Welcome& m) {
   if (m.slot < kMaxSlots && m.shards >= 1 && m.shards <= kMaxShards) return {};
   return malformed("Welcome", fmt::format("slot {}, {} shards", m.slot, m.shards));
 }
+// The parts fit the memory, also for a sender that lies: the sum does not overflow.
+base::Status check_one(const DeviceLine& m) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 52;
+  if (m.slot < kMaxSlots && m.leaf_buffers <= kMaxLeafBuffers && m.bytes < kMost &&
+      m.leaf_bytes < kMost / (m.leaf_buffers + 1) && m.slice_bytes < kMost && m.needed() <= m.bytes)
+    return {};
+  return malformed("DeviceLine",
+                   fmt::format("slot {}, {} leaf buffers of {} bytes and a slice of {} "
+                               "in {} bytes",
+                               m.slot, m.leaf_buffers, m.leaf_bytes, m.slice_bytes, m.bytes));
+}
 base::Status check_one(const MemberReady& m) {
   if (m.slot < kMaxSlots) return {};
   return malformed("MemberReady", fmt::format("member {} at slot {}", m.join.member, m.slot));

@@ -96,6 +96,7 @@ fb::JoinT table(const Join& m) {
   t.model = m.model, t.fingerprint = m.fingerprint;
   t.samples = m.plan.samples, t.batch = m.plan.batch, t.substeps = m.plan.substeps,
   t.epochs = m.plan.epochs;
+  t.gpu = m.gpu, t.gpu_free = m.gpu_free;
   return t;
 }
 Join plain(const fb::JoinT& t) {
@@ -105,7 +106,9 @@ Join plain(const fb::JoinT& t) {
           t.state_bytes,
           t.model,
           t.fingerprint,
-          {t.samples, t.batch, t.substeps, t.epochs}};
+          {t.samples, t.batch, t.substeps, t.epochs},
+          t.gpu,
+          t.gpu_free};
 }
 fb::ReadyT table(const Ready&) { return {}; }
 Ready plain(const fb::ReadyT&) { return {}; }
@@ -114,9 +117,37 @@ Drained plain(const fb::DrainedT&) { return {}; }
 fb::WelcomeT table(const Welcome& m) {
   fb::WelcomeT t;
   t.slot = m.slot, t.shards = m.shards, t.seed = m.seed;
+  t.device_lines = m.device_lines, t.no_device_line = m.no_device_line;
   return t;
 }
-Welcome plain(const fb::WelcomeT& t) { return {t.slot, t.shards, t.seed}; }
+Welcome plain(const fb::WelcomeT& t) {
+  return {t.slot, t.shards, t.seed, t.device_lines, t.no_device_line};
+}
+fb::DeviceLineT table(const DeviceLine& m) {
+  fb::DeviceLineT t;
+  t.line = m.line, t.slot = m.slot, t.gpu = m.gpu, t.leaf_bytes = m.leaf_bytes;
+  t.leaf_buffers = m.leaf_buffers, t.slice_bytes = m.slice_bytes, t.bytes = m.bytes;
+  return t;
+}
+DeviceLine plain(const fb::DeviceLineT& t) {
+  return {t.line, t.slot, t.gpu, t.leaf_bytes, t.leaf_buffers, t.slice_bytes, t.bytes};
+}
+fb::AllocateDeviceMemoryT table(const AllocateDeviceMemory& m) {
+  fb::AllocateDeviceMemoryT t;
+  t.request = m.request, t.gpu = m.gpu, t.bytes = m.bytes;
+  return t;
+}
+AllocateDeviceMemory plain(const fb::AllocateDeviceMemoryT& t) {
+  return {t.request, t.gpu, t.bytes};
+}
+fb::DeviceMemoryT table(const DeviceMemory& m) {
+  fb::DeviceMemoryT t;
+  t.request = m.request, t.bytes = m.bytes, t.device = m.device, t.full = m.full, t.why = m.why;
+  return t;
+}
+DeviceMemory plain(const fb::DeviceMemoryT& t) {
+  return {t.request, t.bytes, t.device, t.full, t.why};
+}
 fb::RefusedT table(const Refused& m) {
   fb::RefusedT t;
   t.reason = m.reason;

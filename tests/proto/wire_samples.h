@@ -90,16 +90,22 @@ inline std::vector<WireSample> wire_samples() {
       Diverged{4, "member 4 has another state than members 0 and 2 after step 320"},
       Failure{4, "FileNotFoundError", "train.py:6",
               "FileNotFoundError: [Errno 2] No such file: 'log'", true},
+      DeviceLine{5, 2, "GPU-6fca2c7a-0001-4f5b-b1f5-b2c4d3a09e11", 1000, 2, 500, 2 << 20},
+      AllocateDeviceMemory{5, "GPU-6fca2c7a-0001-4f5b-b1f5-b2c4d3a09e11", 2560},
+      DeviceMemory{5, 2 << 20, 1, true, "GPU 1: cuMemCreate"},
   };
   const std::vector<std::string> names = {
-      "join",           "ready",          "drained",        "welcome",      "refused",
-      "excluded",       "member_ready",   "member_drained", "member_lost",  "report",
-      "hello_reply",    "start",          "revoke",         "announce",     "notice",
-      "kill",           "query",          "hello",          "job_done",     "status_request",
-      "status_reply",   "resize_request", "notice_request", "kill_request", "reply",
-      "peer_addresses", "peer_suspect",   "node_up",        "node_silent",  "node_lost",
-      "nodes_known",    "start_source",   "source_status",  "start_target", "target_status",
-      "end_transfer",   "diverged",       "failure"};
+      "join",          "ready",          "drained",        "welcome",
+      "refused",       "excluded",       "member_ready",   "member_drained",
+      "member_lost",   "report",         "hello_reply",    "start",
+      "revoke",        "announce",       "notice",         "kill",
+      "query",         "hello",          "job_done",       "status_request",
+      "status_reply",  "resize_request", "notice_request", "kill_request",
+      "reply",         "peer_addresses", "peer_suspect",   "node_up",
+      "node_silent",   "node_lost",      "nodes_known",    "start_source",
+      "source_status", "start_target",   "target_status",  "end_transfer",
+      "diverged",      "failure",        "device_line",    "allocate_device_memory",
+      "device_memory"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)
     samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});

@@ -124,6 +124,17 @@ TEST(Wire, OfATrainingItsLengthIsKeptAndOfALossTheLastLoss) {
   }
 }
 
+TEST(Wire, OfAMemberOnADeviceTheDeviceIsKeptAndWhyItHasNoDeviceLine) {
+  const auto back = [](const Body& body) {
+    const Bytes frame = encode({7, body});
+    return decode(std::span(frame).subspan(kPrefix)).value().body;
+  };
+  const Join join{.member = 9, .gpu = "GPU-1", .gpu_free = 5'000'000'000};
+  EXPECT_EQ(std::get<Join>(back(join)), join);
+  const Welcome welcome{1, 4, 7, 3, "no libcuda.so.1"};
+  EXPECT_EQ(std::get<Welcome>(back(welcome)), welcome);
+}
+
 TEST(Wire, OfASourceItsHostIsKept) {
   const StartTarget order{1, 12, {5}, {{2, "10.0.0.1:4711", "b"}}};
   const Bytes frame = encode({7, order});
@@ -370,6 +381,13 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
       {Welcome{1, kMaxShards + 1, 1}, "malformed Welcome: slot 1, 16385 shards"},
       {MemberReady{kMaxSlots, {.member = 7}}, "malformed MemberReady: member 7 at slot 128"},
       {Start{1, 3, 3, 0}, "malformed Start: rank 3 of 3"},
+      {DeviceLine{1, kMaxSlots, "g", 8, 2, 8, 4096},
+       "malformed DeviceLine: slot 128, 2 leaf buffers of 8 bytes and a slice of 8 in 4096 bytes"},
+      {DeviceLine{1, 0, "g", 8, 2, 8, 1024},
+       "malformed DeviceLine: slot 0, 2 leaf buffers of 8 bytes and a slice of 8 in 1024 bytes"},
+      {DeviceLine{1, 0, "g", std::uint64_t{1} << 63, 2, 8, 4096},
+       "malformed DeviceLine: slot 0, 2 leaf buffers of 9223372036854775808 bytes and a slice of 8 "
+       "in 4096 bytes"},
       {MemberLost{.member = 4, .signal = 128},
        "malformed MemberLost: member 4 with status 0, signal 128"},
       {MemberLost{.member = 4, .exit_code = 256},
