@@ -18,6 +18,14 @@ std::string loader_error() {
 
 }  // namespace
 
+std::string text_of(const DeviceUuid& uuid) {
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i)
+    text += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+                        uuid.bytes[i]);
+  return text;
+}
+
 Status Driver::status(DriverResult result, const std::string& call) const {
   if (result == DriverResult::kSuccess) return {};
   const char* name = nullptr;

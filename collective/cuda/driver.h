@@ -44,6 +44,9 @@ struct DeviceUuid {
   unsigned char bytes[16];
 };
 
+// "GPU-" and 32 digits in five groups, as nvidia-smi and CUDA_VISIBLE_DEVICES have it.
+[[nodiscard]] std::string text_of(const DeviceUuid& uuid);
+
 enum class DeviceAttribute : int {
   kMultiprocessorCount = 16,
   kComputeMode = 20,
