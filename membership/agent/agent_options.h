@@ -23,6 +23,8 @@ struct AgentOptions {
   bool checkpoints = false;  // reserve a save area for checkpoints
   std::uint64_t checkpoint_memory = 0;  // its greatest size in bytes; 0: no limit
   std::string resumed_fingerprint;      // of the checkpoint that the job resumes from; "": none
+  // Leaf buffers in the device line of a member with gradients on a GPU; 0: members get no lines.
+  std::uint32_t leaf_buffers = 0;
 };
 
 }  // namespace regroup::membership
