@@ -11,7 +11,9 @@
 
 #include "base/status.h"
 #include "launcher/process/due.h"
+#include "launcher/process/environment.h"
 #include "launcher/process/stuck_process.h"
+#include "launcher/process/time_limit.h"
 #include "membership/membership.h"
 
 namespace regroup::job {
@@ -320,8 +322,10 @@ void ElasticAgent::perform_one(const membership::ToCoordinator& effect) {
 
 void ElasticAgent::perform_one(const membership::ToMember& effect) {
   if (const Link* link = link_of(effect.member)) {
-    link->channel->send({core_.incarnation(), effect.body},
-                        effect.pass_memfd ? core_.arena().memfd() : -1);
+    int descriptor = effect.pass_memfd ? core_.arena().memfd() : -1;
+    if (const auto* line = std::get_if<proto::DeviceLine>(&effect.body))
+      descriptor = device_lines_.at(line->line).get();
+    link->channel->send({core_.incarnation(), effect.body}, descriptor);
   }
 }
 
@@ -418,6 +422,33 @@ void ElasticAgent::perform_one(const membership::Fetch& effect) {
 
 void ElasticAgent::perform_one(const membership::StopFetch&) {
   if (options_.transfer_service) options_.transfer_service->stop_fetch();
+}
+
+void ElasticAgent::perform_one(const membership::CreateDeviceLine& effect) {
+  if (devices_ == nullptr) {
+    const spec::Environment& environment = agent_.processes().options().apps.at(0).environment;
+    DeviceAllocatorOptions options{process::find_helper("regroup-devices"), environment};
+    options.answer_limit = process::time_limit(environment, options.answer_limit);
+    devices_ = std::make_unique<DeviceAllocator>(agent_.loop(), std::move(options));
+  }
+  devices_->allocate(
+      effect.line.gpu, effect.line.bytes,
+      [this, line = effect.line.line](const proto::DeviceMemory& memory, base::Fd descriptor) {
+        on_device_memory(line, memory, std::move(descriptor));
+      });
+}
+
+void ElasticAgent::on_device_memory(proto::DeviceLineId line, const proto::DeviceMemory& memory,
+                                    base::Fd descriptor) {
+  if (!memory.why.empty())
+    return perform(core_.on_no_device_line(line, memory.why, memory.full, memory.device));
+  device_lines_[line] = std::move(descriptor);
+  perform(core_.on_device_line(line, memory.bytes));
+}
+
+// Members that have mapped the memory keep it until they unmap it.
+void ElasticAgent::perform_one(const membership::DropDeviceLine& effect) {
+  device_lines_.erase(effect.line);
 }
 
 void ElasticAgent::perform_one(const membership::Warn& effect) { agent_.say(effect.sentence); }

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "checkpoint/writer/checkpoints.h"
 #include "launcher/agent/agent.h"
+#include "launcher/job/device_allocator.h"
 #include "launcher/job/finished_watch.h"
 #include "launcher/job/mpi_launches.h"
 #include "launcher/process/core_slots.h"
@@ -124,7 +125,11 @@ class ElasticAgent final : public agent::MembershipJob {
   void perform_one(const membership::Ring& effect);
   void perform_one(const membership::Fetch& effect);
   void perform_one(const membership::StopFetch& effect);
+  void perform_one(const membership::CreateDeviceLine& effect);
+  void perform_one(const membership::DropDeviceLine& effect);
   void perform_one(const membership::Warn& effect);
+  void on_device_memory(proto::DeviceLineId line, const proto::DeviceMemory& memory,
+                        base::Fd descriptor);
 
   agent::Agent& agent_;
   ElasticAgentOptions options_;
@@ -139,6 +144,8 @@ class ElasticAgent final : public agent::MembershipJob {
   std::map<proto::MemberId, proto::SlotIndex> watched_;  // slots whose owners' deaths are watched
   process::CoreSlots core_slots_;
   std::unique_ptr<MpiLaunches> mpi_;
+  std::unique_ptr<DeviceAllocator> devices_;  // null: no line was asked for
+  std::map<proto::DeviceLineId, base::Fd> device_lines_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer transfer_timer_;
   bool attending_ = false, knows_ranks_ = false,

@@ -87,7 +87,7 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
   if (const auto* join = std::get_if<proto::Join>(&body)) {
     if (member == nullptr)
       return refuse(id, fmt::format("member {} was not started by this agent", id));
-    if (join->member != id || member->slot || member->is_reaped() ||
+    if (join->member != id || member->slot || member->awaits_line || member->is_reaped() ||
         std::find(waiting_.begin(), waiting_.end(), id) != waiting_.end()) {
       return refuse(id, fmt::format("member {} has joined before", id));
     }
@@ -115,6 +115,7 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
 void AgentCore::on_join(const proto::Join& join) {
   if (arena_.declaration() && world_->generation == 0 && members_.none_holds_a_slot()) {
     members_.drop_slots();
+    lines_.drop_slots();
     arena_.forget_declaration();
   }
   const auto answer = arena_.admit(join, options_);
@@ -123,7 +124,66 @@ void AgentCore::on_join(const proto::Join& join) {
   const std::string& warning = std::get<DeclaredArena::Admitted>(answer).warning;
   if (!warning.empty()) emit(Warn{warning});
   members_.find(join.member)->join = join;
-  assign_slot(join.member);
+  if (options_.leaf_buffers == 0 || join.gpu.empty()) return assign_slot(join.member);
+  request_line(join.member, join);
+}
+
+// The line comes before the slot, so that a member that gets none can still be refused, and no slot
+// is taken from a dead member for it.
+void AgentCore::request_line(proto::MemberId id, const proto::Join& join) {
+  const proto::DeviceLine wanted = line_for(join, options_.leaf_buffers);
+  const auto is_free = [this](proto::MemberId owner) { return line_is_free(owner); };
+  if (lines_.reuse(id, wanted, is_free)) return assign_slot(id);
+  for (const proto::DeviceLineId line : lines_.drop_free(wanted, is_free))
+    emit(DropDeviceLine{line});
+  members_.find(id)->awaits_line = true;
+  emit(CreateDeviceLine{lines_.add(id, wanted)});
+}
+
+// As a slot: its owner is reaped, so nothing on the GPU is the owner's any more, and no plan needs
+// its sums.
+bool AgentCore::line_is_free(proto::MemberId owner) const {
+  const LocalMember* member = members_.find(owner);
+  if (member == nullptr || !member->is_reaped()) return false;
+  if (!member->slot || !arena().mapped() || *member->slot >= arena().spec().slots) return true;
+  const shmem::MemberSlot& words = arena().member_slot(*member->slot);
+  if (words.occupied.load(std::memory_order_acquire) != owner + 1) return true;
+  return use_of({arena(), members_, *world_, awaits_world(), committed()}, *member->slot) ==
+         SlotUse::kFree;
+}
+
+AgentEffects AgentCore::on_device_line(proto::DeviceLineId line, std::uint64_t bytes) {
+  const auto owner = lines_.created(line, bytes);
+  if (!owner) {
+    emit(DropDeviceLine{line});
+    return take_effects();
+  }
+  LocalMember* const member = members_.find(*owner);
+  member->awaits_line = false;
+  if (!member->is_dead()) assign_slot(*owner);
+  return take_effects();
+}
+
+// Without a line a member trains over the host's memory.
+AgentEffects AgentCore::on_no_device_line(proto::DeviceLineId line, const std::string& why,
+                                          bool full, std::uint32_t device) {
+  const auto lost = lines_.failed(line);
+  if (!lost) return {};
+  LocalMember* const member = members_.find(lost->owner);
+  member->awaits_line = false;
+  if (member->is_dead()) return {};
+  if (full) {
+    refuse(lost->owner, not_enough(lost->line, device, member->join.gpu_free));
+    return take_effects();
+  }
+  member->no_device_line = why;
+  if (!std::exchange(warned_of_no_line_, true))
+    emit(
+        Warn{fmt::format("member {} has no device memory of the job, its gradients go through the "
+                         "host: {}",
+                         lost->owner, why)});
+  assign_slot(lost->owner);
+  return take_effects();
 }
 
 void AgentCore::on_ready(proto::MemberId id, LocalMember* member) {
@@ -252,9 +312,12 @@ void AgentCore::on_start_target(const proto::StartTarget& order) {
   emit_all(transfer_.start_target(order, learners, arena()));
 }
 
+proto::Step AgentCore::committed() const {
+  return resume_of(*world_, {{options_.node, report()}}).step();
+}
+
 void AgentCore::assign_slot(proto::MemberId id) {
-  const proto::Step committed = resume_of(*world_, {{options_.node, report()}}).step();
-  const SlotChoice choice = choose_slot({arena(), members_, *world_, awaits_world(), committed});
+  const SlotChoice choice = choose_slot({arena(), members_, *world_, awaits_world(), committed()});
   if (!choice.slot) {
     if (choice.worth_wait) return waiting_.push_back(id);
     return refuse(id, fmt::format("member {} is refused: all {} of node {} are in use", id,
@@ -268,8 +331,26 @@ void AgentCore::assign_slot(proto::MemberId id) {
       .member_slot(*choice.slot)
       .revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
   members_.find(id)->slot = choice.slot;
-  emit(ToMember{id, proto::Welcome{*choice.slot, options_.shards, options_.seed}, true});
+  welcome(id, *choice.slot);
   if (choice.voids) emit(ToCoordinator{proto::Report{revoked_, report()}});
+}
+
+// The others get the newcomer's line now, long before the World that has the newcomer.
+void AgentCore::welcome(proto::MemberId id, proto::SlotIndex slot) {
+  const LocalMember& member = *members_.find(id);
+  const proto::DeviceLine* const own = lines_.move_to(id, slot);
+  const std::vector<proto::DeviceLine> lines =
+      member.join.gpu.empty() ? std::vector<proto::DeviceLine>() : lines_.in_slots();
+  const auto count = static_cast<std::uint32_t>(lines.size());
+  emit(ToMember{id,
+                proto::Welcome{slot, options_.shards, options_.seed, count, member.no_device_line},
+                true});
+  for (const proto::DeviceLine& line : lines) emit(ToMember{id, line});
+  if (own == nullptr) return;
+  for (const auto& [other, there] : members_.all()) {
+    if (other != id && there.slot && !there.is_dead() && !there.join.gpu.empty())
+      emit(ToMember{other, *own});
+  }
 }
 
 void AgentCore::refuse(proto::MemberId id, const std::string& reason, const char* kind) {

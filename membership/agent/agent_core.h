@@ -9,6 +9,8 @@
 // - A slot is reassigned only once its owner is reaped and its sums are not needed (slot_use.h).
 // - What a Report says about a learner stays true until the World formed from it: in a revoked
 //   generation poll_transfer() publishes no result to learners.
+// - A device line gets another owner under the rule of slots, and a member has the lines of all
+//   slots of a World before that World is announced here.
 // - After a Hello the agent repeats every fact that the coordinator may have missed.
 #pragma once
 
@@ -23,6 +25,7 @@
 #include "membership/agent/agent_effects.h"
 #include "membership/agent/agent_options.h"
 #include "membership/agent/declared_arena.h"
+#include "membership/agent/device_lines.h"
 #include "membership/agent/host_peer_addresses.h"
 #include "membership/agent/local_members.h"
 #include "membership/agent/node_transfer.h"
@@ -60,6 +63,12 @@ class AgentCore {
   // since other members would wait for it.
   [[nodiscard]] AgentEffects on_link_closed(proto::MemberId member);
 
+  // Answers to CreateDeviceLine: the line has `bytes` bytes now; or there is none, and why. `full`:
+  // GPU `device` of this host has not enough memory left.
+  [[nodiscard]] AgentEffects on_device_line(proto::DeviceLineId line, std::uint64_t bytes);
+  [[nodiscard]] AgentEffects on_no_device_line(proto::DeviceLineId line, const std::string& why,
+                                               bool full = false, std::uint32_t device = 0);
+
   // While transferring(), the driver calls poll_transfer() each millisecond, and again at once
   // while *more is true.
   [[nodiscard]] bool transferring() const { return transfer_.active(); }
@@ -95,7 +104,11 @@ class AgentCore {
   void on_start_target(const proto::StartTarget& order);
 
   void adopt(std::shared_ptr<const proto::World> world);
+  void request_line(proto::MemberId id, const proto::Join& join);
+  [[nodiscard]] bool line_is_free(proto::MemberId owner) const;
   void assign_slot(proto::MemberId id);
+  void welcome(proto::MemberId id, proto::SlotIndex slot);
+  [[nodiscard]] proto::Step committed() const;
   void refuse(proto::MemberId id, const std::string& reason,
               const char* kind = proto::kRefusedKind);
   void retry_joins();
@@ -116,6 +129,8 @@ class AgentCore {
   proto::Incarnation incarnation_ = 0;
   DeclaredArena arena_;
   LocalMembers members_;
+  DeviceLines lines_;
+  bool warned_of_no_line_ = false;
   std::deque<proto::MemberId> waiting_;  // members that wait for the slot of a dead member
   // The newest World announced here.
   std::shared_ptr<const proto::World> world_ = std::make_shared<const proto::World>();

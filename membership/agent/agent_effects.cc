@@ -5,10 +5,10 @@
 
 namespace regroup {
 
-template class base::Variant<membership::ToCoordinator, membership::ToMember,
-                             membership::StartMember, membership::KillMember,
-                             membership::CloseMember, membership::WatchOwner,
-                             membership::ReleaseMember, membership::Ring, membership::Fetch,
-                             membership::StopFetch, membership::Warn>;
+template class base::Variant<
+    membership::ToCoordinator, membership::ToMember, membership::StartMember,
+    membership::KillMember, membership::CloseMember, membership::WatchOwner,
+    membership::ReleaseMember, membership::Ring, membership::Fetch, membership::StopFetch,
+    membership::CreateDeviceLine, membership::DropDeviceLine, membership::Warn>;
 
 }  // namespace regroup

@@ -20,7 +20,7 @@ struct ToCoordinator {
 struct ToMember {
   proto::MemberId member = 0;
   proto::Body body;
-  bool pass_memfd = false;  // send arena().memfd() along with it
+  bool pass_memfd = false;  // send arena().memfd() along with it; with a DeviceLine its descriptor
 };
 struct StartMember {
   proto::Start start;
@@ -46,11 +46,19 @@ struct Fetch {  // fetch snapshot and later results from other nodes; report by 
   proto::StartTarget transfer;
 };
 struct StopFetch {};  // stop at once: the snapshot's memory is about to be reused
-struct Warn {         // a line for the user's terminal
+// Create the memory of this line, and call on_device_line() or on_no_device_line().
+struct CreateDeviceLine {
+  proto::DeviceLine line;
+};
+struct DropDeviceLine {  // close its descriptor
+  proto::DeviceLineId line = 0;
+};
+struct Warn {  // a line for the user's terminal
   std::string sentence;
 };
-using AgentEffect = base::Variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember,
-                                  WatchOwner, ReleaseMember, Ring, Fetch, StopFetch, Warn>;
+using AgentEffect =
+    base::Variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchOwner,
+                  ReleaseMember, Ring, Fetch, StopFetch, CreateDeviceLine, DropDeviceLine, Warn>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::membership

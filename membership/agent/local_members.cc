@@ -46,8 +46,9 @@ LocalMember* LocalMembers::mark_reaped(proto::MemberId id, std::int32_t exit_cod
 }
 
 bool LocalMembers::none_holds_a_slot() const {
-  return std::ranges::all_of(members_,
-                             [](const auto& m) { return !m.second.slot || m.second.is_reaped(); });
+  return std::ranges::all_of(members_, [](const auto& m) {
+    return m.second.is_reaped() || (!m.second.slot && !m.second.awaits_line);
+  });
 }
 
 void LocalMembers::drop_slots() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "proto/message.h"
 #include "shmem/arena.h"
@@ -20,7 +21,9 @@ struct LocalMember {
   };
   std::optional<proto::SlotIndex> slot;
   Life life = Life::kStarted;
-  bool drained = false;  // it has applied everything and opens no further step
+  bool drained = false;        // it has applied everything and opens no further step
+  bool awaits_line = false;    // its slot comes when its device line is there
+  std::string no_device_line;  // why it has none, for its Welcome
   proto::Join join;
   proto::MemberLost loss;  // as last reported; before a loss: only its failure
 
@@ -49,7 +52,7 @@ class LocalMembers {
   [[nodiscard]] LocalMember* mark_reaped(proto::MemberId id, std::int32_t exit_code,
                                          std::int32_t signal, const shmem::Arena& arena);
 
-  // True if no process here has a slot: each is reaped or never got one.
+  // True if no process here has a slot, or will get one: each is reaped or was refused.
   [[nodiscard]] bool none_holds_a_slot() const;
   // Forgets all slots; for an arena that is about to be replaced.
   void drop_slots();
