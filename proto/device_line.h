@@ -11,7 +11,7 @@
 namespace regroup::proto {
 
 inline constexpr std::uint32_t kMaxLeafBuffers = 32;  // of a device line
-using DeviceLineId = std::uint64_t;  // of an agent; never used again
+using DeviceLineId = std::uint64_t;                   // of an agent; never used again
 
 // Agent -> member; carries the descriptor of the memory as ancillary data. From now on the member
 // in `slot` has this line, and what was said of the slot or the line before is void. Layout:
