@@ -67,17 +67,23 @@ void enter(const Moves& m, State* t, int h, int range, const RangeView& before) 
 
 // Both halves have the log, and with it LSN and last push numbers; the keys are divided. The
 // primary sends both logs again in the new epoch, so the others need not have split at one LSN.
-void split(const Moves& m, State* t, int h) {
+void divide(const Moves& m, State* t, int h) {
   Host& host = t->h[h];
-  const RangeView& half = view_of(*t, h, 1);
-  if (!m.o.split || half.epoch == 0 || host.r[1].kind != kNone || host.r[0].kind != kMember) return;
+  if (host.r[1].kind != kNone || host.r[0].kind != kMember) return;
   host.r[1] = host.r[0];
   if (!m.has(kSplitLast)) std::fill(host.r[1].last, host.r[1].last + kClients, Byte{0});
-  for (int i = 0; i < host.r[1].applied; ++i)
-    commit(m, t, 1, i + 1, host.r[1].log[i], host.r[1].epoch);
-  if (half.primary != h) return;
-  for (int c = 0; c < kClients; ++c) {
-    if (t->m.whole[c] == 0) t->m.whole[c] = static_cast<Byte>(t->m.pushed[c][0] + 1);
+  const Byte epoch = std::max(host.r[1].epoch, t->committed[1].epoch);  // of range 0, long ago
+  for (int i = 0; i < host.r[1].applied; ++i) commit(m, t, 1, i + 1, host.r[1].log[i], epoch);
+}
+
+// Acknowledgements of the first primary that knows of the split are those of a half.
+void split(const Moves& m, State* t, int h) {
+  const RangeView& half = view_of(*t, h, 1);
+  if (!m.o.split || half.epoch == 0) return;
+  divide(m, t, h);
+  for (int c = 0; half.primary == h && c < kClients; ++c) {
+    if (t->m.whole[c] != 0) continue;
+    t->m.whole[c] = static_cast<Byte>(t->m.pushed[c][0] + 1);
     t->m.pushed[c][1] = std::max<Byte>(t->m.whole[c] - 1, t->m.pushed[c][1]);
   }
 }
