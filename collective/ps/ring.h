@@ -125,8 +125,9 @@ class BasicRing {
                        .reserved = 0};
     P::write(bytes + sizeof(Word), reinterpret_cast<const std::byte*>(&header) + sizeof(Word),
              sizeof header - sizeof(Word));
-    P::write(bytes + kKeysAt, positions.data(), positions.size_bytes());
-    P::write(bytes + gradients_at(positions.size()), gradients.data(), gradients.size());
+    if (!positions.empty()) P::write(bytes + kKeysAt, positions.data(), positions.size_bytes());
+    if (!gradients.empty())
+      P::write(bytes + gradients_at(positions.size()), gradients.data(), gradients.size());
     const std::uint32_t crc = crc_of(*entry, sequence_);
     P::write(&entry->crc, &crc, sizeof crc);
     P::publish(entry->word, static_cast<std::uint64_t>(sequence_) << 32 | lines);
