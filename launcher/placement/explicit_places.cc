@@ -110,13 +110,15 @@ Status place_cpu_list(const topology::Topology& topology, const PlaceRequest& re
   const std::vector<std::uint32_t>& list = set ? request.mapping.cpu_set : out.policy.map.cpu_list;
   const std::string option = request.mapping.cpu_set.empty() ? "--map-by pe-list" : "--cpu-set";
   if (list.empty()) return invalid_argument("--bind-to cpu-list: requires --cpu-list");
-  if (list.size() < request.members() && !request.mapping.bind.overload_allowed) {
+  const bool ordered = takes_list_in_order(request, out.policy);
+  const bool shared = request.mapping.bind.overload_allowed || request.oversubscribe;
+  const std::vector<std::uint32_t> all = {request.members()};
+  for (const std::uint32_t members : ordered ? all : request.counts) {
+    if (members <= list.size() || shared) continue;
     return base::resource_exhausted(fmt::format("{}: got {} for {} of the list", option,
-                                                base::counted(request.members(), "member"),
+                                                base::counted(members, "member"),
                                                 base::counted(list.size(), "processor")));
   }
-  const bool ordered =
-      out.policy.map.ordered || request.mapping.bind.kind == spec::BindTo::Kind::kCpuList;
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
     const std::vector<std::uint32_t> mine =
         ordered ? std::vector<std::uint32_t>{list[rank % list.size()]} : list;
@@ -209,6 +211,10 @@ Result<topology::Topology> only_cpu_set(const topology::Topology& topology,
                            all_numbered(topology, mapping.cpu_set,
                                         mapping.map.hwthread_cpus.value_or(false), "--cpu-set"));
   return topology::restricted(topology, topology::os_numbers(topology, threads));
+}
+
+bool takes_list_in_order(const PlaceRequest& request, const Policy& policy) {
+  return policy.map.ordered || request.mapping.bind.kind == spec::BindTo::Kind::kCpuList;
 }
 
 bool is_explicit(const PlaceRequest& request, const Policy& policy) {

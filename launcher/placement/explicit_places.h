@@ -11,6 +11,9 @@ namespace regroup::placement {
 // True if place_explicitly() handles the request.
 [[nodiscard]] bool is_explicit(const PlaceRequest& request, const Policy& policy);
 
+// True if each processor of the list goes to one member; else all members of a program share it.
+[[nodiscard]] bool takes_list_in_order(const PlaceRequest& request, const Policy& policy);
+
 // Fills in the ranks of `out`, whose policy is set. kInvalidArgument: there is no such processor.
 // kResourceExhausted: two ranks would share a processor, or there are too few.
 [[nodiscard]] base::Status place_explicitly(const topology::Topology& topology,

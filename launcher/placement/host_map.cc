@@ -68,7 +68,10 @@ class Mapper {
 
   // Room for members of this program on a host.
   [[nodiscard]] std::uint32_t within_slots(std::uint32_t host) const {
-    return capacity_of(host, request_.hosts[host].slots);
+    const std::uint32_t free = capacity_of(host, request_.hosts[host].slots);
+    if (request_.most_of_list == 0) return free;
+    const std::uint32_t members = request_.list_per_program ? of_app_[host] : used_[host];
+    return std::min(free, request_.most_of_list - std::min(members, request_.most_of_list));
   }
   [[nodiscard]] std::uint32_t within_most(std::uint32_t host) const {
     const std::uint32_t most = request_.hosts[host].max_slots;
@@ -137,8 +140,9 @@ class Mapper {
       if (allowed_[i]) slots += request_.hosts[i].slots;
       if (allowed_[i]) ++hosts;
     }
-    const std::string each =
-        most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
+    std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
+    if (request_.most_of_list != 0 && !request_.oversubscribe)
+      each += fmt::format(", at most {} on each for the list of processors", request_.most_of_list);
     return base::resource_exhausted(
         fmt::format("{} requested{}; {} available on {}{}", base::counted(count, "member"), each,
                     base::counted(slots, "slot"), base::counted(hosts, "host"),

@@ -19,6 +19,10 @@ struct HostMapRequest {
   std::vector<std::vector<std::string>> only_hosts;
   std::vector<std::uint32_t> per_host;  // greatest number on a host, per program (-N); 0: unlimited
   std::vector<std::uint32_t> most;      // the same limit, per host (ppr); empty: unlimited
+  // Greatest number of members on a host that are bound to a list of processors; 0: unlimited.
+  // Members beyond the slots are not counted.
+  std::uint32_t most_of_list = 0;
+  bool list_per_program = false;  // each program has the list for itself
   spec::MapBy map;
   spec::RankBy rank;  // by node: consecutive ranks on different hosts; by slot: on the same
   std::vector<std::string> sequence;  // --map-by seq: the host name of each rank

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "launcher/placement/explicit_places.h"
 #include "launcher/placement/gpu_ranks.h"
 #include "launcher/placement/host_map.h"
 
@@ -46,9 +47,13 @@ std::uint32_t objects_in(const topology::Topology& topology, spec::Unit unit) {
 }
 
 HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
-                            const JobRequest& request, Processors& processors) {
+                            const JobRequest& request, const Policy& policy,
+                            Processors& processors) {
   const spec::Mapping& mapping = request.ranks.mapping;
   HostMapRequest out;
+  if (policy.bound && policy.map.kind == Map::kCpuList && !mapping.bind.overload_allowed)
+    out.most_of_list = static_cast<std::uint32_t>(policy.map.cpu_list.size());
+  out.list_per_program = !takes_list_in_order(request.ranks, policy);
   out.counts = request.ranks.counts;
   out.only_hosts = request.hosts;
   out.per_host = request.per_host;
@@ -114,13 +119,14 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fa
 
 Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
                                              const std::vector<HostShare>& hosts,
-                                             const JobRequest& request, Processors& processors) {
+                                             const JobRequest& request, const Policy& policy,
+                                             Processors& processors) {
   const spec::MapBy& map = request.ranks.mapping.map;
   if (hosts.size() == 1) return std::vector<std::uint32_t>(request.ranks.members(), 0);
   if (map.kind == Map::kRankFile) return hosts_of_rank_file(fabric, hosts, request);
   const bool one_range = map.kind == Map::kUnit && map.span && request.hosts.empty();
   if (one_range && map.unit != spec::Unit::kNode) return span_hosts(hosts, request, processors);
-  return map_to_hosts(host_request(fabric, hosts, request, processors));
+  return map_to_hosts(host_request(fabric, hosts, request, policy, processors));
 }
 
 // The request for one host: the job's ranks `ranks`.
@@ -157,7 +163,8 @@ Result<JobPlacement> place_by_processors(const topology::Fabric& fabric,
                                          const JobRequest& request) {
   REGROUP_ASSIGN_OR_RETURN(const auto policy, policy_of(request.ranks));
   Processors processors(fabric, hosts);
-  REGROUP_ASSIGN_OR_RETURN(const auto mapped, map_ranks(fabric, hosts, request, processors));
+  REGROUP_ASSIGN_OR_RETURN(const auto mapped,
+                           map_ranks(fabric, hosts, request, policy, processors));
   std::map<std::uint32_t, std::vector<std::uint32_t>> ranks_on;
   for (std::uint32_t rank = 0; rank < mapped.size(); ++rank) ranks_on[mapped[rank]].push_back(rank);
   JobPlacement out;

@@ -243,15 +243,28 @@ Result<Slot> take(const PlaceRequest& request, const topology::Topology& topolog
   return out;
 }
 
+// True if members are bound to the processors that a list or a rank file names, however many there
+// are: the machine has those of the list, and members of the rank file may not exceed the slots.
+bool names_processors(const topology::Topology& topology, const PlaceRequest& request,
+                      const Policy& policy) {
+  if (policy.map.kind == spec::MapBy::Kind::kRankFile) return !request.oversubscribe;
+  if (policy.map.kind != spec::MapBy::Kind::kCpuList) return false;
+  const spec::Unit unit = policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
+  return std::ranges::all_of(policy.map.cpu_list, [&](std::uint32_t number) {
+    return std::ranges::any_of(topology.threads, [&](const topology::HwThread& thread) {
+      return thread.part(unit) == number;
+    });
+  });
+}
+
 Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequest& request) {
   auto policy = policy_of(request);
   if (!policy.ok() || !policy->bound) return policy;
   const std::size_t cpus =
       topology::parts_of(topology, policy->hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore)
           .size();
-  const bool listed = policy->map.kind == spec::MapBy::Kind::kCpuList ||
-                      policy->map.kind == spec::MapBy::Kind::kRankFile;
-  const bool asked = policy->bind_asked || policy->map.cpus > 0 || listed;
+  const bool asked =
+      policy->bind_asked || policy->map.cpus > 0 || names_processors(topology, request, *policy);
   if (!asked && std::uint64_t{request.members()} * policy->cpus > cpus) {
     policy->bound = false;
     policy->why_unbound = fmt::format("{} on {} {}", base::counted(request.members(), "member"),

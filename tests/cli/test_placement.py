@@ -234,6 +234,8 @@ TWO_HOSTS = {"hosts": "a slots=4\nb slots=4\n"}
             {},
             ["b 0-1", "b 2-3", "b 4-5", "a 0-1"],
         ),
+        # As many members as a list names processors run on each host.
+        (["-H", "a:5,b", "--cpu-set", "0,1", "-np", "3"], {}, ["a 0-3", "a 0-3", "b 0-3"]),
         # -N names no object: more than two members are bound to NUMA nodes.
         (["-H", "a:4", "-N", "3"], {}, ["a 0-3", "a 0-3", "a 4-7"]),
         (["-H", "a:1,b:1", "-N", "1"], {}, ["a 0-1", "b 0-1"]),

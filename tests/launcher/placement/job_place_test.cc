@@ -118,6 +118,25 @@ TEST(JobPlace, FollowsARankFileOverHosts) {
               HasSubstr("rank 0: host h7 is not a host of the job"));
 }
 
+TEST(JobPlace, GoesToTheNextHostWhereAListOfProcessorsIsUsed) {
+  JobRequest asked = request({3});
+  asked.ranks.mapping.cpu_set = {0, 1};
+  const JobPlacement out = placed(of_processors(2), asked);
+  EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1));
+  EXPECT_THAT(cpus(out), Each(Cpus{0, 1, 2, 3}));
+  // Each program has the list for itself, unless a processor is for one member.
+  asked.ranks.counts = {2, 3, 1};
+  EXPECT_THAT(placed(of_processors(2, 9), asked).hosts, ElementsAre(0, 0, 0, 0, 1, 0));
+  const JobPlacement each = placed(of_processors(2), request({1, 2}, "pe-list=0,1:ordered"));
+  EXPECT_THAT(each.hosts, ElementsAre(0, 0, 1));
+  EXPECT_THAT(cpus(each), ElementsAre(Cpus{0, 1}, Cpus{2, 3}, Cpus{0, 1}));
+  asked.ranks.counts = {5};
+  EXPECT_THAT(refusal(of_processors(2, 9), asked),
+              HasSubstr("5 members requested, at most 2 on each for the list of processors"));
+  asked.ranks.oversubscribe = true;
+  EXPECT_THAT(placed(of_processors(2, 9), asked).hosts, ElementsAre(0, 0, 0, 1, 1));
+}
+
 TEST(JobPlace, NamesTheHostThatCannotBind) {
   Cluster cluster = of_processors(2);
   cluster.hosts[1].cpus = {0, 1};

@@ -51,6 +51,34 @@ TEST(Place, BindsNoMemberBeyondTheCoresUnlessRequested) {
   EXPECT_THAT(refused.status().message(), HasSubstr("overload-allowed"));
 }
 
+TEST(Place, SharesAListOfProcessorsAmongProgramsAndBeyondTheSlots) {
+  PlaceRequest wanted = request(9);
+  wanted.mapping.cpu_set = {0, 1};
+  EXPECT_EQ(place_on_processors(two_packages(), wanted).code(), base::Code::kResourceExhausted);
+  wanted.counts = {2, 2, 2, 2, 1};
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), wanted)),
+              testing::Each(ElementsAre(0, 1, 2, 3)));
+  wanted.counts = {9};
+  wanted.oversubscribe = true;
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), wanted)),
+              testing::Each(ElementsAre(0, 1, 2, 3)));
+}
+
+TEST(Place, BindsNoMemberBeyondTheCoresIfTheMachineLacksAListedOne) {
+  PlaceRequest wanted = request(9);
+  wanted.mapping.cpu_set = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), wanted)), testing::Each(testing::IsEmpty()));
+}
+
+TEST(Place, BindsNoMemberOfARankFileBeyondTheCoresAndSlots) {
+  PlaceRequest wanted = request(9, "rankfile:file=x");
+  for (std::uint32_t rank = 0; rank < 9; ++rank)
+    wanted.mapping.ranks.push_back({rank, "h0", {}, {rank % 8}});
+  EXPECT_EQ(place_on_processors(two_packages(), wanted).code(), base::Code::kResourceExhausted);
+  wanted.oversubscribe = true;
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), wanted)), testing::Each(testing::IsEmpty()));
+}
+
 TEST(Place, BindsToAllThreadsOfACore) {
   EXPECT_THAT(cpus(place_on_processors(two_packages(), request(2))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
