@@ -6,7 +6,7 @@
 namespace regroup::job {
 namespace {
 
-WorldStart world() {
+WorldStart world_start() {
   WorldStart out{{}, /*seed=*/7, /*shards=*/8};
   out.checkpoints.every = 5;
   out.checkpoints.memory = 1 << 20;
@@ -21,7 +21,7 @@ TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
   spec.learner_steps = 3;
   spec.learner_state = 99;
   spec.hang.timeout = std::chrono::seconds(9);
-  agent::ElasticSetup setup = elastic_setup(spec, 4, world());
+  agent::ElasticSetup setup = elastic_setup(spec, 4, world_start());
   setup.slots = {{{0, 1}, {{"A", "1"}}}, {{2}, {}}};
   const ElasticAgentOptions got = elastic_agent_options(setup);
   EXPECT_EQ(got.core.slots, 4U);
