@@ -14,6 +14,7 @@
 #include "proto/device_line.h"
 #include "proto/failure.h"
 #include "proto/node_message.h"
+#include "proto/plane.h"
 #include "proto/slot_report.h"
 #include "proto/training_plan.h"
 #include "proto/world.h"
@@ -34,6 +35,7 @@ struct Join {  // first message on the Unix socket
   bool operator==(const Join&) const = default;
 };
 struct Ready {  // the member has mapped the arena and locked its slot: it may be admitted
+  std::optional<PlaneFacts> planes = {};  // empty: of a member whose version has no planes
   bool operator==(const Ready&) const = default;
 };
 struct Drained {  // the member was given notice and has reached a step boundary
@@ -61,7 +63,8 @@ struct Excluded {  // the member is not in the World (any more): it must exit wi
 // Agent -> coordinator.
 struct MemberReady {
   SlotIndex slot = 0;
-  Join join;  // the member's
+  Join join;                              // the member's
+  std::optional<PlaneFacts> planes = {};  // as in Ready
   bool operator==(const MemberReady&) const = default;
 };
 struct MemberDrained {
@@ -87,11 +90,17 @@ struct Report {
   std::vector<SlotReport> slots;
   bool operator==(const Report&) const = default;
 };
+struct MemberPlanes {
+  MemberId member = 0;
+  PlaneFacts planes;
+  bool operator==(const MemberPlanes&) const = default;
+};
 struct HelloReply {
   Generation world = 0;  // of the newest World that the agent has published; 0: none
   Generation revoked_up_to = 0;
   std::vector<SlotReport> slots;
-  std::optional<Join> declared;  // the first member's Join, with which all others agree
+  std::optional<Join> declared;           // the first member's Join, with which all others agree
+  std::vector<MemberPlanes> planes = {};  // of the members of the node that are ready
   bool operator==(const HelloReply&) const = default;
 };
 

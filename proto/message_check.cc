@@ -50,6 +50,8 @@ std::string wrong_members(const World& w) {
 std::string wrong(const World& w) {
   if (w.generation < 1 || w.generation > kMaxGeneration) return "no such generation exists";
   if (w.shards < 1 || w.shards > kMaxShards) return fmt::format("it has {} shards", w.shards);
+  if (w.plane && static_cast<std::size_t>(*w.plane) >= kPlanes)
+    return fmt::format("no plane {} exists", static_cast<int>(*w.plane));
   if (w.resume.step() > kMaxStep) return fmt::format("it resumes after step {}", w.resume.step());
   if (w.plan.size() != w.shards) {
     return fmt::format("its plan is of {} leaves, it has {} shards", w.plan.size(), w.shards);

@@ -31,6 +31,8 @@ fb::WorldT to_wire(const World& in) {
   }
   for (const SlotId& slot_id : in.plan) out.plan.emplace_back(slot_id.node, slot_id.slot);
   out.why = in.why;
+  if (in.plane) out.plane = static_cast<std::uint8_t>(*in.plane);
+  out.plane_why = in.plane_why;
   return out;
 }
 
@@ -49,7 +51,34 @@ World from_wire(const fb::WorldT& in) {
   }
   for (const fb::SlotId& slot_id : in.plan) out.plan.push_back({slot_id.node(), slot_id.slot()});
   out.why = in.why;
+  if (in.plane) out.plane = static_cast<Plane>(*in.plane);
+  out.plane_why = in.plane_why;
   return out;
+}
+
+// A plane that the writer does not know cannot work in it.
+constexpr const char* kUnknownPlane = "its version has no such plane";
+
+std::unique_ptr<fb::PlaneFactsT> to_wire(const PlaneFacts& in) {
+  auto out = std::make_unique<fb::PlaneFactsT>();
+  out->device = in.device;
+  out->reasons.assign(in.reasons.begin(), in.reasons.end());
+  return out;
+}
+
+std::unique_ptr<fb::PlaneFactsT> to_wire(const std::optional<PlaneFacts>& in) {
+  return in ? to_wire(*in) : nullptr;
+}
+
+PlaneFacts from_wire(const fb::PlaneFactsT& in) {
+  PlaneFacts out{.device = in.device, .reasons = {}};
+  for (std::size_t i = 0; i < kPlanes; ++i)
+    out.reasons[i] = i < in.reasons.size() ? in.reasons[i] : kUnknownPlane;
+  return out;
+}
+
+std::optional<PlaneFacts> from_wire(const std::unique_ptr<fb::PlaneFactsT>& in) {
+  return in ? std::optional(from_wire(*in)) : std::nullopt;
 }
 
 std::unique_ptr<fb::SlotReportT> to_wire(const SlotReport& in) {
@@ -110,8 +139,12 @@ Join plain(const fb::JoinT& t) {
           t.gpu,
           t.gpu_free};
 }
-fb::ReadyT table(const Ready&) { return {}; }
-Ready plain(const fb::ReadyT&) { return {}; }
+fb::ReadyT table(const Ready& m) {
+  fb::ReadyT t;
+  t.planes = to_wire(m.planes);
+  return t;
+}
+Ready plain(const fb::ReadyT& t) { return {from_wire(t.planes)}; }
 fb::DrainedT table(const Drained&) { return {}; }
 Drained plain(const fb::DrainedT&) { return {}; }
 fb::WelcomeT table(const Welcome& m) {
@@ -164,10 +197,11 @@ fb::MemberReadyT table(const MemberReady& m) {
   fb::MemberReadyT t;
   t.member = m.join.member, t.slot = m.slot;
   t.join = std::make_unique<fb::JoinT>(table(m.join));
+  t.planes = to_wire(m.planes);
   return t;
 }
 MemberReady plain(const fb::MemberReadyT& t) {
-  return {t.slot, t.join ? plain(*t.join) : Join{t.member}};
+  return {t.slot, t.join ? plain(*t.join) : Join{t.member}, from_wire(t.planes)};
 }
 fb::MemberDrainedT table(const MemberDrained& m) {
   fb::MemberDrainedT t;
@@ -215,11 +249,18 @@ fb::HelloReplyT table(const HelloReply& m) {
   fb::HelloReplyT t;
   t.world = m.world, t.revoked_up_to = m.revoked_up_to, t.slots = to_wire(m.slots);
   if (m.declared) t.declared = std::make_unique<fb::JoinT>(table(*m.declared));
+  for (const MemberPlanes& one : m.planes) {
+    auto& entry = t.planes.emplace_back(std::make_unique<fb::MemberPlanesT>());
+    entry->member = one.member, entry->planes = to_wire(one.planes);
+  }
   return t;
 }
 HelloReply plain(const fb::HelloReplyT& t) {
   HelloReply m{t.world, t.revoked_up_to, from_wire(t.slots), {}};
   if (t.declared) m.declared = plain(*t.declared);
+  for (const auto& one : t.planes) {
+    if (one->planes) m.planes.push_back({one->member, from_wire(*one->planes)});
+  }
   return m;
 }
 fb::StartT table(const Start& m) {
@@ -328,16 +369,28 @@ bool aligned(const fb::World* world) {
 }
 
 bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* slots,
-          FlatBudget budget) {
+          FlatBudget& budget) {
   return budget.tables(slots,
                        [&](const fb::SlotReport& report) { return budget.values(report.seals()); });
+}
+
+bool fits(const fb::PlaneFacts* planes, FlatBudget& budget) {
+  return planes == nullptr || budget.strings(planes->reasons());
+}
+
+bool fits(const fb::HelloReply& reply, FlatBudget& budget) {
+  return fits(reply.slots(), budget) &&
+         budget.tables(reply.planes(),
+                       [&](const fb::MemberPlanes& one) { return fits(one.planes(), budget); });
 }
 
 // True if the message is within its FlatBudget and its vectors are aligned.
 bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Announce()) return aligned(m->world());
   if (const auto* m = message.body_as_Report()) return fits(m->slots(), budget);
-  if (const auto* m = message.body_as_HelloReply()) return fits(m->slots(), budget);
+  if (const auto* m = message.body_as_HelloReply()) return fits(*m, budget);
+  if (const auto* m = message.body_as_Ready()) return fits(m->planes(), budget);
+  if (const auto* m = message.body_as_MemberReady()) return fits(m->planes(), budget);
   if (const auto* m = message.body_as_PeerAddresses())
     return budget.tables(
         m->members(), [&](const fb::MemberAddress& one) { return budget.values(one.address()); });

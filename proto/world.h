@@ -4,9 +4,11 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "proto/plane.h"
 #include "regroup/types.h"
 
 namespace regroup::proto {
@@ -79,6 +81,9 @@ struct World {
   // V entries: the slot that holds or computes each leaf of step resume.step() + 1.
   std::vector<SlotId> plan;
   std::string why;  // sentence for users: why this generation began
+  // By which its members sum gradients; empty: formed by a version without planes.
+  std::optional<Plane> plane = {};
+  std::string plane_why = {};  // sentence for users: which plane, and why not a faster one
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
   // Rank of the member at `slot_id`, or of the member `id`; -1 if it is not in this world.

@@ -21,18 +21,26 @@ void sanitize(proto::Join* join) {
   sanitize(&join->fingerprint, kLongestField);
 }
 
+void sanitize(proto::PlaneFacts* planes) {
+  for (std::string& reason : planes->reasons) sanitize(&reason);
+}
+
 void sanitize_body(proto::Failure* m) {
   sanitize(&m->kind);
   sanitize(&m->place);
   sanitize(&m->message, kLongestField);
 }
-void sanitize_body(proto::MemberReady* m) { sanitize(&m->join); }
+void sanitize_body(proto::MemberReady* m) {
+  sanitize(&m->join);
+  if (m->planes) sanitize(&*m->planes);
+}
 void sanitize_body(proto::MemberLost* m) {
   sanitize(&m->why);
   sanitize_body(&m->failure);
 }
 void sanitize_body(proto::HelloReply* m) {
   if (m->declared) sanitize(&*m->declared);
+  for (proto::MemberPlanes& one : m->planes) sanitize(&one.planes);
 }
 void sanitize_body(proto::PeerSuspect* m) { sanitize(&m->why); }
 void sanitize_body(proto::SourceStatus* m) {

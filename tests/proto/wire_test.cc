@@ -135,6 +135,48 @@ TEST(Wire, OfAMemberOnADeviceTheDeviceIsKeptAndWhyItHasNoDeviceLine) {
   EXPECT_EQ(std::get<Welcome>(back(welcome)), welcome);
 }
 
+TEST(Wire, OfPlanesTheReasonsAndTheMemoryAreKept) {
+  const auto back = [](const Body& body) {
+    const Bytes frame = encode({7, body});
+    return decode(std::span(frame).subspan(kPrefix)).value().body;
+  };
+  PlaneFacts facts{.device = true, .reasons = {}};
+  facts.reasons[static_cast<std::size_t>(Plane::kNccl)] = "no libnccl.so.2";
+  EXPECT_EQ(std::get<Ready>(back(Ready{facts})), Ready{facts});
+  EXPECT_EQ(std::get<MemberReady>(back(MemberReady{1, {.member = 9}, facts})).planes, facts);
+  const HelloReply reply{5, 4, {}, {}, {{3, facts}, {4, PlaneFacts{}}}};
+  EXPECT_EQ(std::get<HelloReply>(back(reply)), reply);
+  EXPECT_EQ(std::get<Ready>(back(Ready{})).planes, std::nullopt) << "of an older version";
+  World world = sample_world();
+  for (std::size_t plane = 0; plane < kPlanes; ++plane) {
+    world.plane = static_cast<Plane>(plane);
+    world.plane_why = "a sentence";
+    EXPECT_EQ(decode_world(encode_world(world)).value(), world);
+  }
+  world.plane = static_cast<Plane>(kPlanes);
+  EXPECT_EQ(decode_world(encode_world(world)).status().message(),
+            "malformed World 5: no plane 6 exists");
+}
+
+TEST(Wire, APlaneThatTheWriterDoesNotKnowCannotWorkInIt) {
+  flatbuffers::FlatBufferBuilder b;
+  const auto reasons = b.CreateVectorOfStrings(std::vector<std::string>{"", "no", ""});
+  const auto ready = fb::CreateReady(b, fb::CreatePlaneFacts(b, false, reasons));
+  b.Finish(fb::CreateMessage(b, kWireVersion, 1, fb::Body::Ready, ready.Union()),
+           fb::MessageIdentifier());
+  const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
+  const PlaneFacts facts = std::get<Ready>(message.value().body).planes.value();
+  EXPECT_EQ(facts.reason(Plane::kStaged), "no");
+  EXPECT_EQ(facts.reason(Plane::kCuda), "");
+  EXPECT_EQ(facts.reason(Plane::kMpi), "its version has no such plane");
+}
+
+TEST(Plane, EachHasANameOfItsOwn) {
+  for (std::size_t plane = 0; plane < kPlanes; ++plane)
+    EXPECT_EQ(plane_named(name_of(static_cast<Plane>(plane))), static_cast<Plane>(plane));
+  EXPECT_EQ(plane_named("auto"), std::nullopt);
+}
+
 TEST(Wire, OfASourceItsHostIsKept) {
   const StartTarget order{1, 12, {5}, {{2, "10.0.0.1:4711", "b"}}};
   const Bytes frame = encode({7, order});
@@ -168,6 +210,19 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   refused(fb::Body::Report, [&](Builder& b) { return fb::CreateReport(b, 1, lines(b)); });
   refused(fb::Body::HelloReply,
           [&](Builder& b) { return fb::CreateHelloReply(b, 1, 1, lines(b)); });
+  const auto planes = [](Builder& b) {
+    return fb::CreatePlaneFacts(
+        b, false, b.CreateVector(base::often(b.CreateString(std::string(10'000, 'x')))));
+  };
+  refused(fb::Body::Ready, [&](Builder& b) { return fb::CreateReady(b, planes(b)); });
+  refused(fb::Body::MemberReady,
+          [&](Builder& b) { return fb::CreateMemberReady(b, 0, 0, 0, planes(b)); });
+  refused(fb::Body::HelloReply, [](Builder& b) {
+    const auto reasons =
+        b.CreateVectorOfStrings(std::vector<std::string>{std::string(10'000, 'x')});
+    const auto one = fb::CreateMemberPlanes(b, 1, fb::CreatePlaneFacts(b, false, reasons));
+    return fb::CreateHelloReply(b, 1, 1, 0, 0, b.CreateVector(base::often(one)));
+  });
   refused(fb::Body::PeerAddresses, [](Builder& b) {
     const auto address = b.CreateVector(std::vector<std::uint8_t>(10'000));
     return fb::CreatePeerAddresses(
