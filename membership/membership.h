@@ -45,6 +45,7 @@ struct Policy {
   base::Duration hang_timeout = std::chrono::seconds(60);
   proto::OnHang on_hang = proto::OnHang::kReport;
   base::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
+  std::optional<proto::Plane> plane;                      // --plane; empty: auto
   proto::Step resume = 0;   // step of the checkpoint to resume from; every member can read it
   RelaunchPolicy relaunch;  // applies until the first member joins
 };

@@ -96,8 +96,8 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
     on_failure(id, *failure);
   } else if (member == nullptr || !member->slot || member->is_dead()) {
     return;  // the member was refused, or is dead
-  } else if (std::holds_alternative<proto::Ready>(body)) {
-    on_ready(id, member);
+  } else if (const auto* ready = std::get_if<proto::Ready>(&body)) {
+    on_ready(*ready, id, member);
   } else if (const auto* addresses = std::get_if<proto::PeerAddresses>(&body)) {
     if (peer_addresses_.add(id, *addresses)) send_peer_addresses();
   } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&body)) {
@@ -186,11 +186,12 @@ AgentEffects AgentCore::on_no_device_line(proto::DeviceLineId line, const std::s
   return take_effects();
 }
 
-void AgentCore::on_ready(proto::MemberId id, LocalMember* member) {
+void AgentCore::on_ready(const proto::Ready& ready, proto::MemberId id, LocalMember* member) {
   if (member->is_ready()) return;
   member->life = LocalMember::Life::kReady;
+  member->planes = ready.planes;
   emit(WatchOwner{id, *member->slot});
-  emit(ToCoordinator{proto::MemberReady{*member->slot, member->join}});
+  emit(ToCoordinator{proto::MemberReady{*member->slot, member->join, member->planes}});
 }
 
 // The member is about to end. The agent forwards a failure that ends the job at once, before the
@@ -213,6 +214,7 @@ void AgentCore::on_hello() {
   }
   proto::HelloReply reply{world_->generation, revoked_, report()};
   for (const auto& [id, member] : members_.all()) {
+    if (member.is_ready() && member.planes) reply.planes.push_back({id, *member.planes});
     if (!member.slot)
       reply.slots.push_back({.member = id, .slot = proto::kNoSlot, .alive = !member.is_reaped()});
   }
@@ -221,7 +223,7 @@ void AgentCore::on_hello() {
   send_peer_addresses();
   for (const auto& [id, member] : members_.all()) {
     if (member.is_ready() && world_->rank_of(id) < 0)
-      emit(ToCoordinator{proto::MemberReady{*member.slot, member.join}});
+      emit(ToCoordinator{proto::MemberReady{*member.slot, member.join, member.planes}});
     if (member.is_dead()) emit(ToCoordinator{member.loss});
     if (member.loss.failure.final) emit(ToCoordinator{member.loss.failure});
   }

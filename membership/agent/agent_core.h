@@ -94,7 +94,7 @@ class AgentCore {
   void on_member(proto::MemberId id, const proto::Body& body);
   void on_join(const proto::Join& join);
   void on_failure(proto::MemberId id, const proto::Failure& failure);
-  void on_ready(proto::MemberId id, LocalMember* member);
+  void on_ready(const proto::Ready& ready, proto::MemberId id, LocalMember* member);
   void on_hello();
   void on_revoke(proto::Generation g);
   void on_announce(const proto::Announce& announce);

@@ -159,6 +159,7 @@ void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) 
   MemberInfo* r = members_.edit(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
+  if (!accept_planes(r, node, ready.planes)) return;
   // The slot's previous member was reaped, since an agent reassigns no slot before.
   for (const proto::MemberId id : members_.on_node(node)) {
     const MemberInfo& other = *members_.find(id);
@@ -225,6 +226,7 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
     if (members_.find(slot.member) == nullptr && may_report(known(), node, slot.member))
       (void)recover(slot.member, node, slot.alive);
   }
+  recover_planes(node, reply.planes);
   for (const proto::MemberId id : unreported_members(members_, node, reply.slots)) {
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "membership/choose_plane.h"
 #include "membership/coordinator/agent_facts.h"
 #include "membership/coordinator/coordinator_effects.h"
 #include "membership/coordinator/host_suspicions.h"
@@ -117,6 +118,14 @@ class Coordinator {
   void on_peer_addresses(proto::NodeId node, const proto::PeerAddresses& addresses);
   [[nodiscard]] bool accept_declaration(MemberInfo* member, const proto::Join& join);
 
+  // Data planes: coordinator_planes.cc.
+  [[nodiscard]] PlaneMember plane_member(const MemberInfo& member, proto::NodeId node) const;
+  [[nodiscard]] PlaneVerdict plane_of(const std::vector<proto::MemberId>& next) const;
+  [[nodiscard]] std::string plane_refusal(const MemberInfo& member, proto::NodeId node) const;
+  [[nodiscard]] bool accept_planes(MemberInfo* member, proto::NodeId node,
+                                   const std::optional<proto::PlaneFacts>& planes);
+  void recover_planes(proto::NodeId node, const std::vector<proto::MemberPlanes>& all);
+
   // Losses: coordinator_losses.cc.
   void on_lost(proto::NodeId node, const proto::MemberLost& lost);
   void lose_unseen(MemberInfo* member);
@@ -186,6 +195,8 @@ class Coordinator {
   RestartBudget budget_;
   std::uint64_t ready_count_ = 0;
   std::optional<proto::Join> declared_;  // by the first member
+  // The first member that has said where its gradients are.
+  std::optional<proto::MemberId> first_with_planes_;
 
   // Nodes.
   NodeTable nodes_;

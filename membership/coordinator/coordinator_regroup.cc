@@ -171,12 +171,16 @@ void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
 
 void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
   if (highest_ >= proto::kMaxGeneration) return end(1, "no generation number is left");
+  const PlaneVerdict plane = plane_of(next);
+  if (!plane.plane) return end(1, plane.sentence);
   const auto formed = next_world({.incarnation = incarnation_,
                                   .generation = highest_ + 1,
                                   .shards = policy_.shards,
                                   .checkpoint = policy_.resume,
                                   .members = next,
-                                  .why = why},
+                                  .why = why,
+                                  .plane = plane.plane,
+                                  .plane_why = plane.sentence},
                                  world_, members_, round_.reports());
   if (const auto* lost = std::get_if<StateIsLost>(&formed)) {
     return fail(fmt::format("all members that held the state of step {} are lost", lost->step),
@@ -191,6 +195,7 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
 
 void Coordinator::enter(const proto::World& world) {
   if (world.resume > world_.resume) progress_since_ = now_;
+  const bool other_plane = world_.plane && world.plane != world_.plane;
   world_ = world;
   highest_ = world.generation;
   stage_ = Stage::kSteady;
@@ -199,6 +204,7 @@ void Coordinator::enter(const proto::World& world) {
   observe_step(world_.resume.step());
   round_.clear();
   outbox_.note(world.why);
+  if (other_plane) outbox_.remember(fmt::format("plane: {}", world.plane_why));
   for (auto& [id, r] : members_.edit_all()) r.rank = -1;
   for (const proto::WorldMember& m : world_.members) {
     MemberInfo& r = *members_.edit(m.id);

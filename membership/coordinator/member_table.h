@@ -54,6 +54,7 @@ struct MemberInfo : Member {
   proto::Step caught_up_to = 0;            // what it may have applied, if has_caught_up(catch_up)
   std::uint32_t failed_transfers = 0;
   proto::Step step = 0;
+  std::optional<proto::PlaneFacts> planes;                 // empty: not known
   double loss = std::numeric_limits<double>::quiet_NaN();  // none
   std::uint64_t reports = 0;  // number of reports, so that a reader can tell a new one
 

@@ -61,7 +61,9 @@ std::variant<proto::World, StateIsLost> next_world(const WorldRequest& request,
   proto::World w{.incarnation = request.incarnation,
                  .generation = request.generation,
                  .shards = request.shards,
-                 .why = request.why};
+                 .why = request.why,
+                 .plane = request.plane,
+                 .plane_why = request.plane_why};
   w.resume = std::max(resume_of(before, reports), proto::Position::of(request.checkpoint));
   for (const proto::MemberId id : request.members) {
     const MemberInfo& r = *members.find(id);

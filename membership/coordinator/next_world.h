@@ -2,6 +2,7 @@
 // docs/design/architecture.md section 3, "A committed step is applied by all survivors". Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,6 +21,8 @@ struct WorldRequest {
   proto::Step checkpoint = 0;            // step whose state every member can read from disk
   std::vector<proto::MemberId> members;  // in rank order, all in the table
   std::string why;
+  std::optional<proto::Plane> plane = {};  // by which they sum gradients ...
+  std::string plane_why = {};              // ... and why
 };
 
 // No member of the next World has the state of `step`, which was committed: the job cannot resume

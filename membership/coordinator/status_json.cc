@@ -74,6 +74,8 @@ std::string Coordinator::status_json(base::TimePoint now) const {
            {"incarnation", incarnation_},
            {"generation", world_.generation},
            {"why", world_.why},
+           {"plane", world_.plane ? json(proto::name_of(*world_.plane)) : json(nullptr)},
+           {"plane_why", world_.plane_why},
            {"size", world_.size()},
            {"min", policy_.min},
            {"max", policy_.max},

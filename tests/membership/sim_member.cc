@@ -31,7 +31,10 @@ bool SimJob::act(SimMember& m) {
   if (!m.slot) return false;
   if (!m.ready) {
     m.ready = true;
-    from_member(id, proto::Ready{});
+    proto::Ready ready;
+    if (const auto planes = options.planes.find(id); planes != options.planes.end())
+      ready.planes = planes->second;
+    from_member(id, ready);
     return true;
   }
   shmem::MemberSlot& member_slot = this->member_slot(id);

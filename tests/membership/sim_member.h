@@ -43,6 +43,7 @@ struct SimOptions {
   std::set<proto::MemberId> never_join;                 // plain programs
   std::map<proto::MemberId, std::string> models;        // members not listed have "m"
   std::map<proto::MemberId, std::string> fingerprints;  // members not listed have "f"
+  std::map<proto::MemberId, proto::PlaneFacts> planes;  // members not listed report none
   bool any_fingerprint = false;
   std::string resumed_fingerprint;  // that of the checkpoint from which the job resumes
 };

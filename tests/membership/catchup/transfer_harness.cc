@@ -111,7 +111,7 @@ TransferFixture::TransferFixture(std::size_t state)
   std::jthread welcome([this] { members_->welcome_all(); });
   elastic::Environment env;
   env.agent_socket = members_->path();
-  auto learner = elastic::Participant::connect(env, {}, elastic::testing::kTimeout);
+  auto learner = elastic::Participant::connect(env, {}, {}, elastic::testing::kTimeout);
   EXPECT_TRUE(learner.ok()) << learner.status().to_string();
   learner_ = std::move(*learner);
 }

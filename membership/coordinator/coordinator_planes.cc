@@ -1,0 +1,78 @@
+// The data plane of a World, and members that no plane of the job could serve.
+// docs/design/planes.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "membership/coordinator/coordinator.h"
+
+namespace regroup::membership {
+
+PlaneMember Coordinator::plane_member(const MemberInfo& member, proto::NodeId node) const {
+  const NodeTable::Node* host = nodes_.size() > 1 ? nodes_.find(node) : nullptr;
+  return {member.id, node, host == nullptr ? "" : host->name,
+          member.planes ? &*member.planes : nullptr};
+}
+
+PlaneVerdict Coordinator::plane_of(const std::vector<proto::MemberId>& next) const {
+  std::vector<PlaneMember> members;
+  members.reserve(next.size());
+  for (const proto::MemberId id : next) {
+    const MemberInfo& r = *members_.find(id);
+    members.push_back(plane_member(r, r.slot_id.node));
+  }
+  return choose_plane(members, policy_.plane);
+}
+
+// Of a member that becomes ready on `node`. Before World 1 the planes of all are looked at
+// together, so that the job ends with the sentence about all of them; later a newcomer must not end
+// a job that works without it.
+std::string Coordinator::plane_refusal(const MemberInfo& member, proto::NodeId node) const {
+  const PlaneMember its = plane_member(member, node);
+  const MemberInfo* first = first_with_planes_ ? members_.find(*first_with_planes_) : nullptr;
+  if (first != nullptr) {
+    const std::string why = other_memory(its, plane_member(*first, first->slot_id.node));
+    if (!why.empty()) return why;
+  }
+  if (world_.generation == 0) return "";
+  // A member like one that is in the World already changes nothing.
+  const auto is_like_it = [&](proto::MemberId id) {
+    const MemberInfo& other = *members_.find(id);
+    return other.lives_in_world() && other.planes == member.planes;
+  };
+  if (std::ranges::any_of(members_.on_node(node), is_like_it)) return "";
+  std::vector<PlaneMember> all;
+  for (const auto& [id, other] : members_.all()) {
+    if (other.state == MemberState::kWarm || other.lives_in_world())
+      all.push_back(plane_member(other, other.slot_id.node));
+  }
+  all.push_back(its);
+  const PlaneVerdict verdict = choose_plane(all, policy_.plane);
+  return verdict.plane ? "" : verdict.sentence;
+}
+
+bool Coordinator::accept_planes(MemberInfo* r, proto::NodeId node,
+                                const std::optional<proto::PlaneFacts>& planes) {
+  r->planes = planes;
+  const std::string why = plane_refusal(*r, node);
+  if (!why.empty()) {
+    const std::string sentence = fmt::format("member {} is refused: {}", r->id, why);
+    outbox_.note(sentence);
+    r->failure = {r->id, proto::kRefusedKind, "", sentence};
+    refuse_member(r, sentence);
+    return false;
+  }
+  if (planes && !first_with_planes_) first_with_planes_ = r->id;
+  return true;
+}
+
+void Coordinator::recover_planes(proto::NodeId node, const std::vector<proto::MemberPlanes>& all) {
+  for (const proto::MemberPlanes& one : all) {
+    MemberInfo* r = members_.edit(one.member);
+    if (r == nullptr || r->slot_id.node != node) continue;
+    r->planes = one.planes;
+    if (!first_with_planes_) first_with_planes_ = r->id;
+  }
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,123 @@
+// The data planes of the Worlds of a job, as members come and go.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/membership/hosts_fixture.h"
+
+namespace regroup::membership {
+namespace {
+
+using proto::Plane;
+using proto::PlaneFacts;
+using testing::HasSubstr;
+
+PlaneFacts facts_without(bool device, Plane plane, const std::string& reason) {
+  PlaneFacts facts{.device = device, .reasons = {}};
+  facts.reasons[static_cast<std::size_t>(plane)] = reason;
+  return facts;
+}
+
+class PlanesTest : public HostsTest {
+ protected:
+  // The facts of members 0 to 9: all the same, but for those that the test changes.
+  static SimOptions all_have(SimOptions options, const PlaneFacts& facts) {
+    for (proto::MemberId id = 0; id < 10; ++id) options.planes[id] = facts;
+    return options;
+  }
+  std::string status(SimJob& job) { return job.coordinator->status_json(job.now); }
+};
+
+TEST_F(PlanesTest, OfOneHostItIsShmAndOfSeveralUcx) {
+  EXPECT_EQ(start(all_have({}, {})).journal->plane, Plane::kShm);
+  EXPECT_EQ(job_->journal->plane_why, "shm: the members are on one host");
+  EXPECT_THAT(status(*job_), HasSubstr(R"("plane":"shm")"));
+  EXPECT_EQ(start_on(all_have(three_hosts(), {}), 6).journal->plane, Plane::kUcx);
+  EXPECT_EQ(job_->journal->plane_why, "ucx: the members are on 3 hosts (h0, h1, h2)");
+}
+
+TEST_F(PlanesTest, MembersThatReportNoPlanesTrainAsBefore) {
+  EXPECT_EQ(start_on(three_hosts(), 6).journal->plane, Plane::kUcx);
+}
+
+TEST_F(PlanesTest, ANewcomerMakesAPlaneNotViableAndTheNextWorldHasAnother) {
+  SimOptions o = all_have({}, PlaneFacts{.device = true, .reasons = {}});
+  o.planes[3] = facts_without(true, Plane::kCuda, "no libcuda.so.1");
+  SimJob& job = start(std::move(o));
+  EXPECT_EQ(job.journal->plane, Plane::kCuda);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.steady(2, 4));
+  EXPECT_EQ(job.journal->plane, Plane::kStaged);
+  EXPECT_EQ(job.journal->plane_why,
+            "staged over shm: cuda is not viable: member 3: no libcuda.so.1");
+  EXPECT_THAT(status(job), HasSubstr("plane: staged over shm"));  // in the history
+  job.kill(3);
+  ASSERT_TRUE(job.steady(job.generation() + 1, 3) || job.steady(job.generation() + 1, 4));
+  ASSERT_TRUE(job.run_until([&] { return job.journal->plane == Plane::kCuda; }))
+      << "without that member the faster plane comes back";
+  expect_success(job);
+}
+
+TEST_F(PlanesTest, ARequestedPlaneThatIsNotViableEndsTheJobWithTheReason) {
+  SimOptions o = all_have({}, facts_without(true, Plane::kNccl, "no libnccl.so.2"));
+  o.policy.plane = Plane::kNccl;
+  job_.emplace(std::move(o));
+  ASSERT_TRUE(job_->run_to_end());
+  EXPECT_EQ(job_->end->exit_code, 1);
+  EXPECT_EQ(job_->end->reason,
+            "--plane nccl: it is not viable: no libnccl.so.2; --plane cuda fits");
+}
+
+TEST_F(PlanesTest, ARequestedPlaneOfOneHostEndsAJobOnSeveralWithTheReason) {
+  SimOptions o = all_have(three_hosts(), PlaneFacts{.device = true, .reasons = {}});
+  o.policy.plane = Plane::kCuda;
+  job_.emplace(std::move(o));
+  ASSERT_TRUE(job_->run_to_end());
+  EXPECT_EQ(job_->end->reason,
+            "--plane cuda: it serves one host, the members are on 3 hosts (h0, h1, h2); --plane "
+            "nccl fits");
+}
+
+TEST_F(PlanesTest, ANewcomerWithoutTheRequestedPlaneIsRefusedAndTheJobGoesOn) {
+  SimOptions o = all_have({}, PlaneFacts{.device = true, .reasons = {}});
+  o.policy.plane = Plane::kCuda;
+  o.planes[3] = facts_without(true, Plane::kCuda, "no libcuda.so.1");
+  SimJob& job = start(std::move(o));
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.run_until([&] {
+    return job.heard(
+        "member 3 is refused: --plane cuda: it is not "
+        "viable: member 3: no libcuda.so.1");
+  }));
+  ASSERT_TRUE(job.steady(2, 4)) << "with member 4";
+  EXPECT_EQ(job.journal->plane, Plane::kCuda);
+  EXPECT_EQ(job.journal->rank_of(proto::MemberId{3}), -1);
+}
+
+TEST_F(PlanesTest, AMemberWithGradientsInOtherMemoryIsRefusedByName) {
+  SimOptions o = all_have({}, PlaneFacts{.device = true, .reasons = {}});
+  o.planes[3].device = false;
+  SimJob& job = start(std::move(o));
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.run_until([&] {
+    return job.heard(
+        "member 3 is refused: its gradients are in the host's memory, those of member 0 in memory "
+        "of a GPU");
+  }));
+  ASSERT_TRUE(job.steady(2, 4)) << "with member 4";
+}
+
+TEST_F(PlanesTest, ARestartedCoordinatorLearnsThePlanesAgain) {
+  SimOptions o = all_have({}, facts_without(true, Plane::kCuda, "no libcuda.so.1"));
+  SimJob& job = start(std::move(o));
+  const std::string why = job.journal->plane_why;
+  EXPECT_EQ(why, "staged over shm: cuda is not viable: no libcuda.so.1");
+  job.restart_coordinator(false);
+  ASSERT_TRUE(job.run_until([&] { return status(job).find("steady") != std::string::npos; }));
+  EXPECT_THAT(status(job), HasSubstr(why));
+  job.kill(1);
+  ASSERT_TRUE(job.steady(job.generation() + 1, 2));
+  EXPECT_EQ(job.journal->plane_why, why);
+}
+
+}  // namespace
+}  // namespace regroup::membership
