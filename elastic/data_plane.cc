@@ -17,7 +17,8 @@ base::Status DataPlane::enter() {
   });
   // The mesh of the last World is closed when this one's is open (docs/design/ucx.md).
   const auto before = std::exchange(mesh_, nullptr);
-  if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
+  spans_hosts_ = !here_only;
+  if (spans_hosts_ || world.plane == proto::Plane::kUcx) REGROUP_RETURN_IF_ERROR(open_mesh());
   REGROUP_ASSIGN_OR_RETURN(steps_, collective::backends::open_communicator(
                                        {self_.arena(), world, self_.slot_id(), mesh_}));
   return {};

@@ -27,7 +27,7 @@ class DataPlane {
   // The communicator of all members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& step_communicator() { return *steps_; }
   // True if the World has members on other nodes.
-  [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }
+  [[nodiscard]] bool spans_hosts() const { return spans_hosts_; }
   // Opens a communicator of the members `ranks`, for the collective section at `at`.
   [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section(
       proto::Position at, std::vector<int> ranks);
@@ -42,7 +42,9 @@ class DataPlane {
   Participant& self_;
   // Opened for the first World that needs it.
   std::shared_ptr<const collective::ucx::UcxContext> ucx_;
-  std::shared_ptr<collective::ucx::PeerMesh> mesh_;  // of this World, if it spans several hosts
+  // Of this World, if it spans several hosts or its plane is ucx.
+  std::shared_ptr<collective::ucx::PeerMesh> mesh_;
+  bool spans_hosts_ = false;
   std::unique_ptr<collective::Communicator> steps_;
   shmem::Arena alone_;  // for open_section_alone(); the agent does not know it, so cannot revoke
 };

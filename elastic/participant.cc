@@ -50,6 +50,7 @@ Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_
 
 base::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 proto::Join declaration,
+                                                                proto::PlaneFacts planes,
                                                                 base::Duration timeout) {
   if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
   if (env.alone) return alone(env, declaration, timeout, "REGROUP_WORLD=alone: a world of one");
@@ -65,15 +66,16 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
     declaration.member = env.member;
     // SIGTERM ends a rank of fixed size, unless there is a state to save first.
     const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
-    return through(std::move(link), std::move(declaration), timeout, takes_notice);
+    return through(std::move(link), std::move(declaration), std::move(planes), timeout,
+                   takes_notice);
   }
   if (!launch.has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
   const DetectedLaunch& ranks = *launch;
   if (ranks.rank_joined != 0) return alone(env, declaration, timeout, inside(ranks.rank_joined));
   REGROUP_ASSIGN_OR_RETURN(auto met, connect_ranks(ranks, env, timeout));
   declaration.member = ranks.rank;
-  auto joined =
-      through(std::move(met.link), std::move(declaration), timeout, /*takes_notice=*/false);
+  auto joined = through(std::move(met.link), std::move(declaration), std::move(planes), timeout,
+                        /*takes_notice=*/false);
   if (!joined.ok()) return joined;
   count_world();
   (*joined)->server_ = std::move(met.server);
@@ -94,6 +96,7 @@ base::Result<std::uint32_t> Participant::expected_shards(const Environment& env)
 
 base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
                                                                 proto::Join declaration,
+                                                                proto::PlaneFacts planes,
                                                                 base::Duration timeout,
                                                                 bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
@@ -112,7 +115,7 @@ base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
   REGROUP_RETURN_IF_ERROR(arena.reserve_slot(welcome->slot));
   arena.populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena.claim_slot(welcome->slot));
-  REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{}));
+  REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{std::move(planes)}));
   return std::unique_ptr<Participant>(new Participant(
       std::move(arena), welcome->slot, welcome->seed, std::move(link), timeout, takes_notice));
 }

@@ -31,6 +31,7 @@ class Participant {
   // or makes a World of one. Returns once the slot is claimed, before any World.
   [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(const Environment& env,
                                                                           proto::Join declaration,
+                                                                          proto::PlaneFacts planes,
                                                                           base::Duration timeout);
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
@@ -105,6 +106,7 @@ class Participant {
                                                                         const std::string& why);
   [[nodiscard]] static base::Result<std::unique_ptr<Participant>> through(AgentLink link,
                                                                           proto::Join declaration,
+                                                                          proto::PlaneFacts planes,
                                                                           base::Duration timeout,
                                                                           bool takes_notice);
   // Tries to enter `world`; empty: it was revoked meanwhile.

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/backends/backends.h"
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
@@ -261,8 +262,10 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
       return Status(stream.code(), "join: Options::memory kDevice: " + stream.status().message());
     REGROUP_ASSIGN_OR_RETURN(device, DeviceStaging::open(std::move(*stream), bytes));
   }
-  REGROUP_ASSIGN_OR_RETURN(auto self,
-                           Participant::connect(env, std::move(declaration), options.deadline));
+  proto::PlaneFacts planes = collective::backends::plane_facts(options.memory == Memory::kDevice ||
+                                                               options.staged_by_caller);
+  REGROUP_ASSIGN_OR_RETURN(auto self, Participant::connect(env, std::move(declaration),
+                                                           std::move(planes), options.deadline));
   if (!env.ledger.empty() &&
       self->arena().spec().elements != options.elements + mark_elements(self->shards()))
     return base::internal_error(fmt::format(

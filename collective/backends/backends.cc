@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,14 +18,21 @@ namespace {
 
 using base::Result;
 
+// A data plane. `viable`: why it cannot work in this process, as a part of a sentence; "" if it
+// can. Without a way to open communicators: staged uses those of shm and ucx; the others are planes
+// that this version does not have.
 struct Backend {
-  const char* name;
+  proto::Plane plane;
+  std::string (*why_not_viable)();
   // Returns why the backend cannot serve `ranks` of the World, or "" if it can; the same in all
   // members.
-  std::string (*why_not)(const Endpoint& at, std::span<const int> ranks);
+  std::string (*why_not)(const Endpoint& at, std::span<const int> ranks) = nullptr;
   Result<std::unique_ptr<Communicator>> (*open)(const Endpoint& at,
-                                                const CommunicatorOptions& options);
+                                                const CommunicatorOptions& options) = nullptr;
 };
+
+std::string viable() { return ""; }
+std::string missing() { return "this version has no such plane"; }
 
 bool is_here(const Endpoint& at, int rank) {
   return at.world.members[static_cast<std::size_t>(rank)].slot_id.node == at.self.node;
@@ -56,11 +64,23 @@ Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at,
 // Best first. If there is a mesh, even a group on one host uses ucx, so that the group fails
 // together with the mesh.
 constexpr Backend kBackends[] = {
-    {"ucx", why_not_ucx, open_over_ucx},
-    {"shm", why_not_shm, open_over_shm},
+    {proto::Plane::kUcx, ucx::why_not_viable, why_not_ucx, open_over_ucx},
+    {proto::Plane::kShm, viable, why_not_shm, open_over_shm},
+    {proto::Plane::kStaged, viable},
+    {proto::Plane::kCuda, missing},
+    {proto::Plane::kNccl, missing},
+    {proto::Plane::kMpi, missing},
 };
+static_assert(std::size(kBackends) == proto::kPlanes);
 
 }  // namespace
+
+proto::PlaneFacts plane_facts(bool device) {
+  proto::PlaneFacts out{.device = device, .reasons = {}};
+  for (const Backend& backend : kBackends)
+    out.reasons[static_cast<std::size_t>(backend.plane)] = backend.why_not_viable();
+  return out;
+}
 
 Result<std::unique_ptr<Communicator>> open_communicator(const Endpoint& at,
                                                         const CommunicatorOptions& options) {
@@ -69,9 +89,11 @@ Result<std::unique_ptr<Communicator>> open_communicator(const Endpoint& at,
   all.ranks = std::move(ranks);
   std::string reasons;
   for (const Backend& backend : kBackends) {
+    if (backend.open == nullptr) continue;
     const std::string reason = backend.why_not(at, all.ranks);
     if (reason.empty()) return backend.open(at, all);
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend.name, reason);
+    reasons +=
+        fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", proto::name_of(backend.plane), reason);
   }
   return base::unavailable(
       fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));

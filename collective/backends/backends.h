@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "collective/options.h"
+#include "proto/plane.h"
 #include "proto/world.h"
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
@@ -23,6 +24,12 @@ struct Endpoint {
   // Connections to the members on other hosts (ucx/factory.h); null: none.
   std::shared_ptr<ucx::PeerMesh> mesh;
 };
+
+// What this process knows of the data planes, for membership/choose_plane.h: the reason why a plane
+// cannot work here. `device`: its gradients are in memory of a GPU. Loads no library, so that a job
+// on one host does not pay for those of others: that libucp is missing is noticed by the first
+// World over several hosts. Does not block.
+[[nodiscard]] proto::PlaneFacts plane_facts(bool device);
 
 // Opens a communicator; all its members must call this with equal `options`. Does not block.
 // kUnavailable if no backend can serve these ranks; the message has the reason of each backend.

@@ -1,4 +1,6 @@
 // The factory of a build without UCX (-DREGROUP_UCX=OFF), in place of factory.cc.
+#include <string>
+
 #include "base/status.h"
 #include "collective/ucx/factory.h"
 
@@ -10,6 +12,8 @@ base::Status built_without_ucx() {
 }
 
 }  // namespace
+
+std::string why_not_viable() { return "built without UCX; configure with -DREGROUP_UCX=ON"; }
 
 base::Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& /*settings*/) {
   return built_without_ucx();

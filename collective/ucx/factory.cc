@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "base/status.h"
 #include "collective/ucx/communicator.h"
@@ -13,6 +14,8 @@
 namespace regroup::collective::ucx {
 
 using base::Result;
+
+std::string why_not_viable() { return ""; }
 
 Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings) {
   return UcxContext::open(settings);

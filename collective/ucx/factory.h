@@ -51,6 +51,10 @@ struct Addresses {
   std::function<void(proto::MemberId, bool host_answers, const std::string& why)> on_peer_silent;
 };
 
+// Why no member of this build can use ucx, as a part of a sentence; "" if it may. Does not load
+// libucp, so only open_ucx() finds it missing.
+[[nodiscard]] std::string why_not_viable();
+
 // Loads libucp and opens a context; call once per process, for all generations. Takes 10 to 30 ms.
 // kUnavailable names the missing Debian package. Sets environment variables while loading, and
 // ignores SIGPIPE if its action is the default.

@@ -78,6 +78,9 @@ struct Options {
   Memory memory = Memory::kHost;
   int device = 0;
   void* stream = nullptr;
+  // The gradients are on a device, but the caller copies them to Shard::gradient and the sum back.
+  // Members that say so, or have kDevice, use the planes of devices; a job has no other ones.
+  bool staged_by_caller = false;
 };
 
 // The step that next_step() began. Without a sampler (Options::samples is 0) `epoch` is 0 and

@@ -71,7 +71,7 @@ inline void live(const std::string& agent, proto::SlotIndex slot,
   Environment env;
   env.agent_socket = agent;
   env.member = slot;
-  auto self = Participant::connect(env, {}, kTimeout);
+  auto self = Participant::connect(env, {}, {}, kTimeout);
   ASSERT_TRUE(self.ok()) << self.status().to_string();
   const auto joined = (*self)->regroup();
   ASSERT_TRUE(joined.ok()) << joined.status().to_string();
