@@ -67,6 +67,8 @@ std::string members_table(const json& status) {
         status.value("attempt", 1), status.value("preempted_before", 0),
         status.value("failed_before", 0), status.value("killed_before", 0));
   }
+  if (const std::string plane = status.value("plane_why", ""); !plane.empty())
+    out += fmt::format("plane: {}\n", plane);
   if (const std::string held = status.value("held", ""); !held.empty())
     out += fmt::format("waiting: {}\n", held);
   const json members = status.value("members", json::array());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/printable.h"
@@ -252,10 +253,28 @@ Status finish_log(OptionsBuilder& builder) {
   return {};
 }
 
+// What --reproducible strict demands and what --reduce fast gives up are the same bits.
+Status check_reduce(const OptionsBuilder& builder) {
+  if (!builder.fast_reduce) return {};
+  const bool strict = !builder.out.any_fingerprint &&
+                      std::ranges::any_of(builder.out.world_options, [](const std::string& name) {
+                        return name.ends_with("reproducible");
+                      });
+  if (strict)
+    return invalid_argument(
+        "--reduce fast and --reproducible strict cannot be combined: fast sums depend on the "
+        "number "
+        "of members in the last bits; --reduce canonical fits");
+  return invalid_argument(
+      "--reduce fast: this version has no fast reduction; --reduce canonical, the default, fits "
+      "every plane");
+}
+
 }  // namespace
 
 Status finish(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
+  if (Status status = check_reduce(builder); !status.ok()) return status;
   if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;
   for (AppBuilder& app : builder.done) {

@@ -143,9 +143,11 @@ Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArg
 
 // A World of fixed size heeds them, too.
 bool of_any_world(const Spec& spec) {
-  constexpr std::array<std::string_view, 12> kNames = {"shards",
+  constexpr std::array<std::string_view, 14> kNames = {"shards",
                                                        "seed",
                                                        "reproducible",
+                                                       "plane",
+                                                       "reduce",
                                                        "checkpoint",
                                                        "checkpoint-shared",
                                                        "checkpoint-interval",

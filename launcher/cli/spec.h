@@ -100,6 +100,7 @@ struct OptionsBuilder {
   std::optional<std::string> log_folder;  // --log-dir
   std::string run_id = "none";            // --rdzv-id
   std::string log_role;                   // --role NAME, where it is torchrun's
+  bool fast_reduce = false;               // --reduce fast
   bool torchrun = false;                  // its name or --nproc-per-node: a .py is always Python's
   bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.

@@ -71,6 +71,13 @@ Status set_on_hang(OptionsBuilder& builder, const ParsedArgument& argument) {
   return {};
 }
 
+Status set_plane(OptionsBuilder& builder, const ParsedArgument& argument) {
+  builder.out.plane = proto::plane_named(argument.value());
+  if (builder.out.plane || argument.value() == "auto") return {};
+  return base::bad_value(argument.name, argument.value(),
+                         "expected auto, shm, staged, ucx, cuda, nccl or mpi");
+}
+
 }  // namespace
 
 std::vector<Spec> elastic_options() {
@@ -115,6 +122,18 @@ std::vector<Spec> elastic_options() {
          Status status = base::parse_word(g.name, g.value(), "strict", "off", strict);
          d.out.any_fingerprint = !strict;
          return status;
+       }},
+      {{"plane"},
+       "auto|shm|staged|ucx|cuda|nccl|mpi",
+       "data plane by which gradients are summed; auto: the fastest that every member can use, "
+       "shown by regroup status (default: auto)",
+       set_plane},
+      {{"reduce"},
+       "canonical|fast",
+       "canonical: sums do not depend on the number of members; fast: not in this version "
+       "(default: canonical)",
+       [](D& d, G& g) {
+         return base::parse_word(g.name, g.value(), "fast", "canonical", d.fast_reduce);
        }},
       {{"learner-steps"},
        "N",

@@ -30,7 +30,8 @@ CoordinatorOptions coordinator_options(const spec::JobSpec& spec, const Members&
                 .kept_results = spec.learner_steps,
                 .learn_above = spec.learner_state,
                 .hang_timeout = spec.hang.timeout,
-                .on_hang = spec.hang.action};
+                .on_hang = spec.hang.action,
+                .plane = spec.plane};
   if (world.checkpoints.resume) out.policy.resume = world.checkpoints.resume->step;
   if (spec.max_restarts) out.policy.relaunch.max_restarts = *spec.max_restarts;
   out.job = {.id = files.id(), .seed = world.seed};

@@ -44,7 +44,8 @@ RankWorldOptions rank_world_options(const spec::JobSpec& spec, const std::string
                 .fixed = true,
                 .shards = world.shards,
                 .ready_timeout = spec.ready_timeout,
-                .hang_timeout = spec.hang.timeout};
+                .hang_timeout = spec.hang.timeout,
+                .plane = spec.plane};
   if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
   out.job = {.id = job, .seed = world.seed, .nodes = placed};
   std::ranges::sort(out.job.nodes);

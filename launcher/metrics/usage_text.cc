@@ -192,6 +192,11 @@ std::string prometheus_text(const std::string& status_json) {
   for (const MemberMetric& one : kJobMetrics)
     Metric(out, one.name, one.type, one.help)
         .add(fmt::format("job=\"{}\"", job), status, one.field);
+  if (const auto plane = status.find("plane"); plane != status.end() && plane->is_string())
+    out += fmt::format(
+        "# HELP regroup_plane_info Data plane of the World, as a label.\n"
+        "# TYPE regroup_plane_info gauge\nregroup_plane_info{{job=\"{}\",plane=\"{}\"}} 1\n",
+        job, escaped(plane->get<std::string>()));
   const json progress = status.value("progress", json::object());
   for (const MemberMetric& one : kProgressMetrics) {
     if (progress.is_object() && progress.contains(one.field))

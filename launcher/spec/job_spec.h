@@ -15,6 +15,7 @@
 #include "launcher/spec/hosts.h"
 #include "launcher/spec/mapping.h"
 #include "launcher/spec/request.h"
+#include "proto/plane.h"
 
 namespace regroup::spec {
 
@@ -55,7 +56,8 @@ struct JobSpec {
   std::uint32_t spares = 0;        // warm members in addition
   std::uint32_t shards = 0;        // 0: smallest power of two >= MAX
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;  // --reproducible=off
+  bool any_fingerprint = false;       // --reproducible=off
+  std::optional<proto::Plane> plane;  // --plane; empty: auto
   // Number of past results that each node keeps for learners, if the state has at least
   // `learner_state` bytes.
   std::uint32_t learner_steps = 8;

@@ -67,15 +67,6 @@ def test_a_ledger_has_no_place_on_the_device(regroup, device_member, tmp_path):
     assert f"steps 1 to {STEPS}: {STEPS} lines" in verified.stdout
 
 
-def test_members_on_the_device_and_on_the_host_agree(regroup, device_member):
-    """The place of the gradients is no part of what members must agree on."""
-    words = elastic("2:2", "--shards", "6", initial=2)
-    script = 'exec "$0" $([ "$REGROUP_MEMBER" = 0 ] && echo device || echo host) "$@"'
-    job = regroup.run(*words, "sh", "-c", script, device_member, str(STEPS), "1", env=env())
-    assert job.wait() == 0, job.err
-    assert digests(job) == {alone(regroup, device_member, "host")}
-
-
 def test_a_checkpoint_of_weights_on_the_device_is_loaded_on_the_host(
     regroup, device_member, tmp_path
 ):

@@ -53,6 +53,29 @@ TEST(Options, ARangeMakesTheJobElastic) {
   EXPECT_TRUE(parsed({"-np", "2:2", "p"}).elastic);
 }
 
+TEST(Options, APlaneIsAutoOrOneByName) {
+  EXPECT_EQ(parsed({"-np", "1:2", "p"}).plane, std::nullopt);
+  EXPECT_EQ(parsed({"-np", "1:2", "--plane", "auto", "p"}).plane, std::nullopt);
+  EXPECT_EQ(parsed({"-np", "1:2", "--plane=staged", "p"}).plane, proto::Plane::kStaged);
+  EXPECT_EQ(why_refused({"-np", "1:2", "--plane", "gloo", "p"}),
+            "option --plane gloo: expected auto, shm, staged, ucx, cuda, nccl or mpi");
+}
+
+TEST(Options, FastSumsAreRefusedWithWhatFits) {
+  EXPECT_EQ(parsed({"-np", "1:2", "--reduce", "canonical", "p"}).max, 2U);
+  const char* none =
+      "--reduce fast: this version has no fast reduction; --reduce canonical, the default, fits "
+      "every plane";
+  EXPECT_EQ(why_refused({"-np", "1:2", "--reduce", "fast", "p"}), none);
+  EXPECT_EQ(why_refused({"-np", "1:2", "--reduce=fast", "--bits=off", "p"}), none);
+  const char* contradiction =
+      "--reduce fast and --reproducible strict cannot be combined: fast sums depend on the number "
+      "of members in the last bits; --reduce canonical fits";
+  EXPECT_EQ(why_refused({"-np", "1:2", "--reduce", "fast", "--bits=on", "p"}), contradiction);
+  EXPECT_EQ(why_refused({"-np", "1:2", "--reproducible", "strict", "--reduce", "fast", "p"}),
+            contradiction);
+}
+
 TEST(Options, RolesCountTheMembersOfTheJob) {
   const spec::JobSpec spec = parsed({"--role", "chief=1", "--role", "worker=3", "p"});
   ASSERT_EQ(spec.roles.size(), 2U);

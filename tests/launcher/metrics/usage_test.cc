@@ -200,6 +200,14 @@ TEST(UsageText, PrometheusNamesJobMemberAndGpu) {
   EXPECT_EQ(prometheus_text("no json"), "");
 }
 
+TEST(UsageText, PrometheusShowsTheDataPlaneAsALabel) {
+  EXPECT_THAT(prometheus_text(R"({"job": "j", "plane": "staged"})"),
+              HasSubstr("# TYPE regroup_plane_info gauge\n"
+                        "regroup_plane_info{job=\"j\",plane=\"staged\"} 1\n"));
+  EXPECT_THAT(prometheus_text(R"({"job": "j", "plane": null})"),
+              testing::Not(HasSubstr("regroup_plane_info")));
+}
+
 TEST(UsageText, PrometheusShowsTheProgressThatIsKnown) {
   const nlohmann::json status = {{"job", "j"},
                                  {"progress", {{"epoch", 3}, {"loss", 0.25}, {"step", 70}}}};
