@@ -37,7 +37,7 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
                const std::string& dtype, std::string model, std::string fingerprint,
                std::uint64_t samples, std::uint64_t batch, std::uint64_t epochs,
                std::uint64_t deadline, nb::object observer, std::uint32_t substeps, bool shuffle,
-               bool drop_last, bool own_order) {
+               bool drop_last, bool own_order, bool staged) {
   elastic::Options options;
   options.elements = elements;
   options.dtype = gradient_type(dtype);
@@ -50,6 +50,7 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
   options.shuffle = shuffle;
   options.drop_last = drop_last;
   options.own_order = own_order;
+  options.staged_by_caller = staged;
   options.deadline = std::chrono::seconds(deadline);
   new (self) PythonSession(std::move(options), std::move(state), std::move(observer));
 }
@@ -89,7 +90,7 @@ void bind_session(nb::module_& module) {
       .def("__init__", &construct, nb::kw_only(), "state"_a, "elements"_a, "dtype"_a = "float32",
            "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
            "deadline"_a = 600, "observer"_a = nb::none(), "substeps"_a = 1, "shuffle"_a = true,
-           "drop_last"_a = false, "own_order"_a = false)
+           "drop_last"_a = false, "own_order"_a = false, "staged"_a = false)
       .def("next_step", &PythonSession::next_step)
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })

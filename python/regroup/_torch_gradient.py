@@ -72,6 +72,7 @@ class Gradient:
         self.device = _torch_device.device_of(everything)
         sizes = (self.elements, self._gradients, self._flags, self.dtype)
         staging = _torch_device.staging(self.device)
+        self.staged = staging is not None  # gradients are copied from a device
         self.transfer: _torch_device.Direct | _torch_device.Staged = (
             _torch_device.Direct(*sizes)
             if staging is None

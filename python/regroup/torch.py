@@ -161,6 +161,7 @@ def join(
         deadline=deadline,
         observer=observer,
         substeps=substeps_of_batch,
+        staged=gradient.staged,
     )
     native = leaving(lambda: explained(make))
     for one in scalers:
