@@ -18,7 +18,7 @@ namespace {
 using proto::Plane;
 
 constexpr std::size_t kMostReason = 200;  // bytes of a member's text in a sentence
-constexpr std::size_t kMostNamed = 4;     // hosts in a sentence
+constexpr std::size_t kMostHosts = 4;     // hosts in a sentence
 
 // What the rules need of all members together.
 struct Job {
@@ -55,7 +55,7 @@ std::string hosts_of(const Job& job) {
   for (const PlaneMember& member : job.members) {
     if (!member.host.empty() && std::ranges::find(names, member.host) == names.end())
       names.push_back(member.host);
-    if (names.size() == kMostNamed) break;
+    if (names.size() == kMostHosts) break;
   }
   const bool more = names.size() < job.hosts;
   if (names.empty()) return fmt::format("{} hosts", job.hosts);
