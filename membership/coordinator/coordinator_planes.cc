@@ -58,6 +58,8 @@ bool Coordinator::accept_planes(MemberInfo* r, proto::NodeId node,
   if (!why.empty()) {
     const std::string sentence = fmt::format("member {} is refused: {}", r->id, why);
     outbox_.note(sentence);
+    // Without this rank there is no World of fixed size, and its process may be another launcher's.
+    if (policy_.fixed) return end(1, sentence), false;
     r->failure = {r->id, proto::kRefusedKind, "", sentence};
     refuse_member(r, sentence);
     return false;
