@@ -1,10 +1,12 @@
 """Data planes: which one a job uses, what regroup status says of it, and that it changes no bit."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
-from conftest import BIN, elastic, until
+from conftest import BIN, DEADLINE_S, elastic, rival, until
 
 FAKE = BIN.parent / "tests/fakes/cuda"
 STEPS = "300"
@@ -148,3 +150,17 @@ def test_a_member_with_gradients_elsewhere_is_refused(regroup, device_member):
     )
     job.process.terminate()
     job.wait()
+
+
+def test_a_rank_with_gradients_elsewhere_ends_a_world_of_fixed_size(device_member):
+    """Of ranks that mpirun starts, none can be refused and replaced."""
+    ranks = [device_member, "device", "100000", "5", ":", "-np", "1", device_member, "host"]
+    done = subprocess.run(
+        [*rival("openmpi-4"), "-np", "1", *ranks, "100000", "5"],
+        env={**os.environ, **env()},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode != 0
+    assert re.search(r"member \d is refused: its gradients are in .*, those of", done.stderr)
