@@ -43,7 +43,8 @@ Status Ledger::write_through(Step last) {
       run([last, kept](LedgerFile& file) { return file.write_through(last, kept); });
   const bool refused = status.code() == Code::kInvalidArgument && !kept_;
   if (!status.ok() && status.code() != Code::kRevoked && !refused) end_with(status, last);
-  return status.code() == Code::kRevoked || refused ? status : Status();
+  if (refused) return base::invalid_argument("ledger: " + status.message());
+  return status.code() == Code::kRevoked ? status : Status();
 }
 
 void Ledger::end_with(const Status& cause, Step last) {
@@ -51,8 +52,14 @@ void Ledger::end_with(const Status& cause, Step last) {
   fmt::print(stderr,
              "regroup: ledger: {}; the ledger ends with step {}, the training goes on without\n",
              cause.message(), written.value_or(last - (keeps(last) ? 1 : 0)));
-  if (file_)
-    (void)run([](LedgerFile& file) { return file.cut_torn_line(), file.close(), Status(); });
+  // Another job's lines may stand where this one's would.
+  const bool foreign = cause.code() == Code::kInvalidArgument;
+  if (file_) {
+    (void)run([foreign](LedgerFile& file) {
+      if (!foreign) file.cut_torn_line();
+      return file.close(), Status();
+    });
+  }
   file_.reset();
 }
 

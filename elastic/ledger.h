@@ -18,7 +18,9 @@ namespace regroup::elastic {
 
 struct LedgerLimits {
   base::Duration answer = std::chrono::seconds(30);  // of the file system, to each call
-  base::Duration lock = std::chrono::seconds(5);     // until another job ends that writes there
+  // Until another job ends that writes there: members whose launcher is gone go on for 10 s
+  // (--orphan-timeout).
+  base::Duration lock = std::chrono::seconds(20);
 };
 
 // Rank 0 writes. Every member keeps the line of the last step that it has committed, which the next

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <thread>
 
 #include "base/lock_owner.h"
@@ -90,6 +92,8 @@ void LedgerFile::cut_torn_line() {
 
 void LedgerFile::close() {
   file_.reset();
+  // Children that this process has forked have copies of the descriptor.
+  if (lock_) ::flock(lock_->descriptor(), LOCK_UN);
   lock_.reset();
 }
 
@@ -116,7 +120,7 @@ Status LedgerFile::cut(off_t to) {
 }
 
 Status LedgerFile::refused(const std::string& why) const {
-  return base::invalid_argument(fmt::format("ledger: {}: {}", path_, why));
+  return base::invalid_argument(fmt::format("{}: {}", path_, why));
 }
 
 // A member of the same job may have the lock: one that is excluded and does not know it. Then this
@@ -225,9 +229,11 @@ Status LedgerFile::begin_anew(Step last, const Line& kept, const std::string& wh
   std::string old;
   if (length > 0) {
     int number = 1;
+    std::error_code error;
     do {
       old = fmt::format("{}.{}", path_, number++);
-    } while (std::filesystem::exists(old));
+    } while (std::filesystem::exists(old, error));
+    if (error) return base::system_error("stat", old, error.value());
     REGROUP_RETURN_IF_ERROR(may_change());
     if (::rename(path_.c_str(), old.c_str()) != 0)
       return base::system_error("rename", path_, errno);

@@ -126,7 +126,11 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
 void prefer_slots_of_mentions(const OptionsBuilder& builder,
                               const std::vector<spec::HostRequest>& wanted,
                               std::vector<spec::HostRequest>& hosts) {
+  using Map = spec::MapBy::Kind;
   if (builder.mpich() || builder.out.elastic || builder.listed.empty() || wanted.empty()) return;
+  // These say how many members a host gets.
+  const Map map = builder.out.mapping.map.kind;
+  if (map == Map::kPerUnit || map == Map::kRankFile) return;
   std::uint64_t slots = 0;
   std::uint64_t members = 0;
   for (const spec::HostRequest& host : wanted) {

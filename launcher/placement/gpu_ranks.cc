@@ -263,12 +263,31 @@ Status bind_members(const topology::Fabric& fabric, const std::vector<HostShare>
   return check_shared(fabric, request, out);
 }
 
+// GPUs are chosen among all hosts of the job.
+Status check_hosts(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+                   const JobRequest& request) {
+  for (std::size_t program = 0; program < request.hosts.size(); ++program) {
+    const std::vector<std::string>& only = request.hosts[program];
+    if (only.empty()) continue;
+    for (const HostShare& host : hosts) {
+      const std::string& name = fabric.hosts[host.host].name;
+      if (std::ranges::find(only, name) != only.end()) continue;
+      return invalid_argument(fmt::format(
+          "-H of program {}: host {} of the job is not among its hosts, and members with GPUs are "
+          "placed on all hosts of the job; give every program the same -H",
+          program, name));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<JobPlacement> place_by_gpus(const topology::Fabric& fabric,
                                    const std::vector<HostShare>& hosts, const JobRequest& request) {
   const spec::Mapping& mapping = request.ranks.mapping;
   REGROUP_RETURN_IF_ERROR(check_mapping(mapping));
+  REGROUP_RETURN_IF_ERROR(check_hosts(fabric, hosts, request));
   const Members members = members_of_job(request);
   JobPlacement out;
   out.policy.map = mapping.map;

@@ -210,6 +210,17 @@ TWO_HOSTS = {"hosts": "a slots=4\nb slots=4\n"}
         (["--hostfile", "hosts", "-H", "b"], TWO_HOSTS, ["b 0-1"]),
         (["--hostfile", "hosts", "-H", "b:3,a:1"], TWO_HOSTS, ["b 0-1", "b 2-3", "b 4-5", "a 0-1"]),
         (["--hostfile", "hosts", "-H", "a", "-np", "3"], TWO_HOSTS, ["a 0-1", "a 2-3", "a 4-5"]),
+        # These say how many members a host gets.
+        (
+            ["--hostfile", "hosts", "-H", "a", "--map-by", "ppr:2:node"],
+            TWO_HOSTS,
+            ["a 0-1", "a 2-3"],
+        ),
+        (
+            ["--hostfile", "hosts", "-H", "a", "--rankfile", "ranks"],
+            {**TWO_HOSTS, "ranks": "rank 0=a slot=4\nrank 1=a slot=2\n"},
+            ["a 8-9", "a 4-5"],
+        ),
         # Ranks by node or by slot, however members were mapped.
         (
             ["-H", "a:3,b:3", "-np", "4", "--rank-by", "node"],

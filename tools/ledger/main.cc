@@ -78,8 +78,15 @@ int verify(const Request& request) {
   if (count > verifier.differences().size())
     fmt::print("and {} more\n", count - verifier.differences().size());
   std::vector<std::string> lacks = verifier.missing();
-  for (const std::string& other : folder ? set_aside(path) : std::vector<std::string>())
-    lacks.push_back(fmt::format("{} has other lines, verify it by its name", base::escaped(other)));
+  const bool complete = lacks.empty();
+  for (const std::string& other : folder ? set_aside(path) : std::vector<std::string>()) {
+    const std::string note =
+        fmt::format("{} has other lines, verify it by its name", base::escaped(other));
+    if (complete)
+      fmt::print("{}\n", note);
+    else
+      lacks.push_back(note);
+  }
   std::string verdict = count == 0 ? "ok" : fmt::format("differences: {}", count);
   if (const auto step = verifier.unchecked(); step && count == 0)
     verdict = fmt::format("not checked from step {} on: more than {} samples; give --max-samples",
@@ -107,8 +114,10 @@ std::optional<Request> parse(std::span<char*> words) {
       if (value.empty() || error != std::errc() || end != value.data() + value.size())
         return fail(fmt::format("--max-samples: expected a whole number, got {:?}", value), 2),
                std::nullopt;
+    } else if (word.starts_with("-")) {
+      return fail(fmt::format("verify: unknown option {}", word), 2), std::nullopt;
     } else {
-      wrong = word.starts_with("-") || !request.place.empty();
+      wrong = !request.place.empty();
       request.place = word;
     }
   }
