@@ -138,6 +138,8 @@ def test_a_job_started_again_before_its_first_checkpoint(regroup, member, calm, 
     assert "a new file begins with step 1, the old one is " in job.err
     old = (folder / "ledger.jsonl.1").read_text().splitlines()
     assert len(old) > 5
+    assert verify(folder).returncode == 0
+    (folder / "ledger.jsonl.1").unlink()
     assert_whole(folder, calm)
 
 
