@@ -39,7 +39,7 @@ def test_each_source_has_the_unit_tests_of_its_folder(path, folder):
 
 
 def test_each_folder_of_unit_tests_mirrors_a_folder_of_sources():
-    of_tests_alone = {"fakes/cuda", "fuzz", "model", "scale"}
+    of_tests_alone = {"fakes/cuda", "fakes/nccl", "fuzz", "model", "scale"}
     assert of_tests_alone < set(check.UNIT_TESTS)
     for folder in set(check.UNIT_TESTS) - of_tests_alone:
         assert (ROOT / folder / "CMakeLists.txt").exists(), folder
