@@ -95,7 +95,12 @@ struct IndexPlace {
     }
     if ((value >> 16 & 0xffff) != (hash & 0xffff)) continue;
     if (!memory.has(slot_of(value) * kSlotUnit, sizeof(RowHeader))) return place;
-    if (row_at(memory, slot_of(value))->position != position) continue;
+    if (row_at(memory, slot_of(value))->position != position) {
+      // Another position's, unless the writer has moved this one and reused the slot since.
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (word.load(std::memory_order_relaxed) != value) return place;
+      continue;
+    }
     place.word = &word;
     place.value = value;
     place.sane = true;

@@ -38,7 +38,7 @@ class BasicSlots {
     const std::uint32_t slot = free_.back();
     free_.pop_back();
     P::point();
-    row_at(blocks_->memory(), slot)->lsn.store(lsn, std::memory_order_relaxed);
+    row_at(blocks_->memory(), slot)->lsn.store(lsn, std::memory_order_release);
     base::store_fence();
     return slot;
   }

@@ -254,7 +254,7 @@ TEST(PsReader, FindsWholeRowsBesideAWriter) {
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   std::uint64_t number = 1;
-  for (; number <= 300 || stop[1].load() < 20; ++number) {
+  for (; number <= 8000 || stop[1].load() < 20; ++number) {
     ASSERT_LT(std::chrono::steady_clock::now(), end);
     std::vector<std::uint64_t> positions{1, 2, 3, 4};
     if (number <= 300) positions.insert(positions.end(), {10 * number, 10 * number + 1});
