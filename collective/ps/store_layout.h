@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kStoreVersion = 1;
 
 struct StoreSpec {
   std::uint64_t job_seed = 0;
-  std::uint64_t ring_bytes = 64 << 20;  // a multiple of a page
+  std::uint64_t ring_bytes = 32 << 20;  // a multiple of a page
   std::uint32_t most_segments = 1024;
 };
 

@@ -51,6 +51,15 @@ TEST(PsSegment, AStoreOfOtherNumbersIsRefused) {
             base::Code::kInvalidArgument);
 }
 
+TEST(PsSegment, AStoreOfTheDefaultNumbersFits) {
+  const auto segment = make_segment(kSegmentBytes);
+  ASSERT_TRUE(segment.ok()) << segment.status().to_string();
+  const StoreSpec spec;
+  const auto memory =
+      StoreMemory::open(segment->get(), spec.most_segments, StoreMemory::Mode::kWrite);
+  EXPECT_EQ(format_store(*memory, spec).to_string(), "ok");
+}
+
 TEST(PsShardLock, PassesToASuccessorWhenItsHolderIsDeadAndNotBefore) {
   const SmallStore store;
   const auto now = std::chrono::steady_clock::now();
