@@ -36,12 +36,14 @@ std::set<std::uint32_t> remaining_slots(const proto::World& world, const MemberT
 
 Ending ending_of(base::TimePoint now, const MemberInfo& r, const proto::World& world) {
   const bool was_in = r.entered != base::TimePoint{};
+  // A training that goes on does not end because of members that do not fit it.
+  const bool unfit = world.generation > 0 && !was_in && r.failure.kind == proto::kRefusedKind;
   return {.member = r.id,
           .slot = r.restart_slot,
           .failure = r.failure,
           .cause = r.cause,
-          .outside = r.reaped() && r.ended_by != EndedBy::kHang && !r.failure.known() &&
-                     ended_from_outside(*r.status),
+          .outside = unfit || (r.reaped() && r.ended_by != EndedBy::kHang && !r.failure.known() &&
+                               ended_from_outside(*r.status)),
           .ready = r.warm_order > 0,
           .learning = is_learner(r.catch_up) && !was_in,
           .lived = was_in ? now - r.entered : base::Duration{},

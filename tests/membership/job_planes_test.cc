@@ -106,6 +106,18 @@ TEST_F(PlanesTest, AMemberWithGradientsInOtherMemoryIsRefusedByName) {
   ASSERT_TRUE(job.steady(2, 4)) << "with member 4";
 }
 
+TEST_F(PlanesTest, AHostWhoseMembersAllHaveGradientsInOtherMemoryDoesNotEndTheJob) {
+  SimOptions o = all_have({}, PlaneFacts{.device = true, .reasons = {}});
+  o.policy.slots = 12;
+  o.arena_slots = 16;
+  o.policy.max = 12;
+  for (proto::MemberId id = 3; id < 40; ++id) o.planes[id] = PlaneFacts{};
+  SimJob& job = start(std::move(o));
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{12}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.heard("member 11 is refused: its gradients are"); }));
+  expect_success(job);
+}
+
 TEST_F(PlanesTest, ARestartedCoordinatorLearnsThePlanesAgain) {
   SimOptions o = all_have({}, facts_without(true, Plane::kCuda, "no libcuda.so.1"));
   SimJob& job = start(std::move(o));
