@@ -364,7 +364,7 @@ def test_elastic_members_are_bound_where_it_is_asked_for(regroup, member):
         dead = members(regroup)[victim]
         core = cores_of(job, dead)
         os.kill(pid_of(job, dead), signal.SIGKILL)
-        until(lambda: newcomer in members(regroup), f"member {newcomer}: {job.err}")  # noqa: B023
+        until(lambda: newcomer in members(regroup), lambda: f"member {newcomer}: {job.err}")  # noqa: B023
         assert cores_of(job, newcomer) == core
     job.process.terminate()
     assert job.wait() == 1
