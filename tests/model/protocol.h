@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/model/moves.h"
 #include "tests/model/protocol_rules.h"
 
 namespace regroup::model::protocol {
@@ -90,11 +91,7 @@ struct State {
   Byte from_snapshot;         // generation of the World that went on from a snapshot
 };
 
-struct Successor {
-  std::string label;  // empty unless asked for
-  State state;
-  bool fault;
-};
+using Successor = SuccessorOf<State>;
 
 [[nodiscard]] State initial(const Options& o);
 // Everything that can happen next; `violation` is set if some of it breaks a promise.

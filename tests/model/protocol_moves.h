@@ -12,21 +12,11 @@
 
 namespace regroup::model::protocol {
 
-struct Moves {
-  const Options& o;
-  const State& s;
-  bool labels;
-  std::vector<Successor>* out;
-  std::string* violation;
-
+struct Moves : MovesOf<Options, State> {
   template <class... Values>
   void emit(State t, fmt::format_string<Values...> text, Values&&... values) const {
     canonical(&t);
-    out->push_back(
-        {labels ? fmt::format(text, std::forward<Values>(values)...) : std::string(), t, false});
-  }
-  void violate(const std::string& what) const {
-    if (violation->empty()) *violation = what;
+    add(t, text, std::forward<Values>(values)...);
   }
   void canonical(State* t) const;  // forgets what cannot matter any more
 

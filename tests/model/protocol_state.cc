@@ -169,7 +169,7 @@ State initial(const Options& o) {
   }
   if (o.joiner) s.m[kJoiner].pc = kLearnerNone;
   if (o.joiner_host == 2 && (o.joiner || o.lease)) s.a[2].alive = s.a[2].incarnation = 1;
-  Moves{o, s, false, nullptr, nullptr}.canonical(&s);
+  Moves{{o, s, false, nullptr, nullptr}}.canonical(&s);
   return s;
 }
 
@@ -192,7 +192,7 @@ void successors(const Options& o, const State& s, bool labels, std::vector<Succe
                 std::string* violation) {
   out->clear();
   violation->clear();
-  const Moves moves{o, s, labels, out, violation};
+  const Moves moves{{o, s, labels, out, violation}};
   member_moves(moves);
   agent_moves(moves);
   coordinator_moves(moves);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/model/moves.h"
 #include "tests/model/ps_rules.h"
 
 namespace regroup::model::ps {
@@ -108,11 +109,7 @@ struct State {
   Byte faults, joins, lost;  // ranges of which no replica is left
 };
 
-struct Successor {
-  std::string label;  // empty unless asked for
-  State state;
-  bool fault;
-};
+using Successor = SuccessorOf<State>;
 
 [[nodiscard]] State initial(const Options& o);
 // Everything that can happen next; `violation` is set if some of it breaks a promise.

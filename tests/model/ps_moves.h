@@ -21,22 +21,12 @@ constexpr int number_of(Byte entry) { return (entry - 1) % kPushes + 1; }
 constexpr bool in(int bits, int i) { return (bits >> i & 1) != 0; }
 constexpr Byte bit(int i) { return static_cast<Byte>(1 << i); }
 
-struct Moves {
-  const Options& o;
-  const State& s;
-  bool labels;
-  std::vector<Successor>* out;
-  std::string* violation;
-
+struct Moves : MovesOf<Options, State> {
   template <class... Values>
   void emit(State t, fmt::format_string<Values...> text, Values&&... values) const {
     canonical(&t);
     check(t);
-    out->push_back(
-        {labels ? fmt::format(text, std::forward<Values>(values)...) : std::string(), t, false});
-  }
-  void violate(const std::string& what) const {
-    if (violation->empty()) *violation = what;
+    add(t, text, std::forward<Values>(values)...);
   }
   void canonical(State* t) const;    // forgets what cannot matter any more
   void check(const State& t) const;  // what must hold in each state (ps_state.cc)

@@ -217,7 +217,7 @@ State initial(const Options& o) {
     for (int r = 0; r < ranges && h < o.replicas; ++r)
       s.h[h].r[r].kind = kMember, s.h[h].r[r].epoch = 1;
   }
-  const Moves moves{o, s, false, nullptr, nullptr};
+  const Moves moves{{o, s, false, nullptr, nullptr}};
   for (int c = 0; c < o.clients; ++c) {
     s.c[c].life = c < present ? kLiving : kComing;
     s.c[c].view = 1;
@@ -239,7 +239,7 @@ bool goal(const Options& o, const State& s) {
   for (const Client& client : s.c) {
     if (client.life == kComing) return false;
   }
-  const Moves moves{o, s, false, nullptr, nullptr};
+  const Moves moves{{o, s, false, nullptr, nullptr}};
   for (int r = 0; r < o.ranges; ++r) {
     if (view.r[r].joining != 0) return false;
     for (int c = 0; c < o.clients; ++c) {
@@ -259,7 +259,7 @@ void successors(const Options& o, const State& s, bool labels, std::vector<Succe
   out->clear();
   violation->clear();
   if (s.lost != 0) return;
-  const Moves moves{o, s, labels, out, violation};
+  const Moves moves{{o, s, labels, out, violation}};
   client_moves(moves);
   if (o.clocks) clock_moves(moves);
   server_moves(moves);

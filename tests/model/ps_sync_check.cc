@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/model/moves.h"
 #include "tests/model/state_search.h"
 
 namespace regroup::model::ps_sync {
@@ -67,21 +68,11 @@ struct State {
   Byte node[kRanges][kSteps + 1][kNodes];
   Byte faults;
 };
-struct Successor {
-  std::string label;
-  State state;
-  bool fault;
-};
+using Successor = SuccessorOf<State>;
 
 namespace {
 
-struct Moves {
-  const Options& o;
-  const State& s;
-  bool labels;
-  std::vector<Successor>* out;
-  std::string* violation;
-
+struct Moves : MovesOf<Options, State> {
   template <class... Values>
   void emit(State t, fmt::format_string<Values...> text, Values&&... values) const {
     for (Worker& w : t.w) {
@@ -91,11 +82,7 @@ struct Moves {
       for (int step = 0; step <= t.r[r].version && o.has(kLate); ++step)
         std::memset(t.node[r][step], 0, kNodes);
     }
-    out->push_back(
-        {labels ? fmt::format(text, std::forward<Values>(values)...) : std::string(), t, false});
-  }
-  void violate(const std::string& what) const {
-    if (violation->empty()) *violation = what;
+    add(t, text, std::forward<Values>(values)...);
   }
 };
 
@@ -236,7 +223,7 @@ void successors(const Options& o, const State& s, bool labels, std::vector<Succe
                 std::string* violation) {
   out->clear();
   violation->clear();
-  const Moves m{o, s, labels, out, violation};
+  const Moves m{{o, s, labels, out, violation}};
   for (int r = 0; r < kRanges; ++r) {
     for (int step = 1; step <= o.steps; ++step) {
       for (int node = 1; node < kNodes; ++node) {
