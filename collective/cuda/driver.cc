@@ -4,19 +4,12 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/loader_error.h"
+
 namespace regroup::collective::cuda {
-namespace {
 
 using base::Result;
 using base::Status;
-
-// Returns what dlerror() says about the last failed call.
-std::string loader_error() {
-  const char* text = ::dlerror();
-  return text == nullptr ? "unknown error" : text;
-}
-
-}  // namespace
 
 std::string text_of(const DeviceUuid& uuid) {
   std::string text = "GPU";
@@ -59,7 +52,7 @@ Result<Driver> load_driver(const std::string& library) {
   // Never closed: the driver has threads of its own.
   void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    return base::unavailable(fmt::format("no {}: {}", library, loader_error()));
+    return base::unavailable(fmt::format("no {}: {}", library, base::loader_error()));
   Driver driver;
 #define REGROUP_CUDA_FIND(member, symbol, ...)                                         \
   driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(handle, #symbol)); \

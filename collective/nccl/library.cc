@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/loader_error.h"
+
 namespace regroup::collective::nccl {
 namespace {
 
@@ -11,12 +13,6 @@ constexpr const char* kName = "libnccl.so.2";
 constexpr int kOldest = 21900;      // 2.19
 constexpr int kFirstCrash = 22803;  // 2.28.3 ...
 constexpr int kLastCrash = 22808;   // ... to 2.28.8
-
-// Returns what dlerror() says about the last failed call.
-std::string loader_error() {
-  const char* text = ::dlerror();
-  return text == nullptr ? "unknown error" : text;
-}
 
 void* open(const std::vector<std::string>& candidates) {
   if (void* there = ::dlopen(kName, RTLD_NOW | RTLD_NOLOAD); there != nullptr) return there;
@@ -70,7 +66,8 @@ base::Status Library::status(Result result, const std::string& call) const {
 base::Result<Library> load_nccl(const std::vector<std::string>& candidates) {
   // Never closed: NCCL has threads of its own.
   void* handle = open(candidates);
-  if (handle == nullptr) return base::unavailable(fmt::format("no {}: {}", kName, loader_error()));
+  if (handle == nullptr)
+    return base::unavailable(fmt::format("no {}: {}", kName, base::loader_error()));
   Library library;
   find(handle, "ncclGetVersion", library.get_version);
   if (library.get_version == nullptr || library.get_version(&library.version) != Result::kSuccess)
