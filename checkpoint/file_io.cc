@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/uninterrupted.h"
+
 namespace regroup::checkpoint {
 namespace {
 
@@ -19,19 +21,13 @@ using base::Fd;
 using base::Result;
 using base::Status;
 using base::system_error;
+using base::uninterrupted;
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
 
 constexpr std::uint64_t kAhead = 32 << 20, kAheadAtOnce = 8 << 20;
 // Longest hint: the kernel ignores the part of a hint beyond the device's own limit.
 constexpr std::uint64_t kHintBytes = 512 << 10;
-
-template <class Call>
-auto uninterrupted(Call call) {
-  auto out = call();
-  while (out < 0 && errno == EINTR) out = call();
-  return out;
-}
 
 }  // namespace
 

@@ -24,12 +24,14 @@
 #include <thread>
 
 #include "base/lock_owner.h"
+#include "base/uninterrupted.h"
 
 namespace regroup::elastic {
 namespace {
 
 using base::Result;
 using base::Status;
+using base::uninterrupted;
 using proto::Step;
 
 constexpr off_t kWindow = 64 << 10;  // bytes that are read at once
@@ -48,14 +50,6 @@ std::string owner_of(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);
   return text;
-}
-
-// Calls a function of the kernel again that a signal has interrupted.
-template <class Call>
-auto uninterrupted(Call call) {
-  auto out = call();
-  while (out < 0 && errno == EINTR) out = call();
-  return out;
 }
 
 }  // namespace
