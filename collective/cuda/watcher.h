@@ -31,8 +31,8 @@ struct Mark {
 // Thread-safe; streams are of the context that was current at start().
 class Watcher {
  public:
-  // Starts the thread. It calls `stored` after each store and after a failure, to wake who waits
-  // for a word or for status(). Errors are the driver's.
+  // Starts the thread. It calls `stored` after each store and after a failure, to wake threads
+  // that wait for a word or for status(). Errors are the driver's.
   [[nodiscard]] static base::Result<std::unique_ptr<Watcher>> start(const Driver& driver,
                                                                     std::function<void()> stored);
   // Ends the thread; words of work that is not known to be done are not stored. Does not wait for
