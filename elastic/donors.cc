@@ -25,6 +25,10 @@ bool has_joining_members(const proto::World& world) {
   return std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
 }
 
+bool rank_0_has_state(const proto::World& world) {
+  return !world.members[0].needs_state && !world.members[0].replays;
+}
+
 std::vector<proto::SlotId> holders_on(const proto::World& world, proto::NodeId node) {
   std::vector<proto::SlotId> holders;
   for (const proto::WorldMember& m : world.members) {
@@ -55,6 +59,14 @@ proto::NodeId source_of(const proto::World& world, proto::NodeId node) {
   for (const proto::NodeId other : nodes_with(world, true))
     number += other < node && !sources.contains(other);
   return *std::next(sources.begin(), static_cast<std::ptrdiff_t>(number % sources.size()));
+}
+
+std::vector<int> all_fetchers(const proto::World& world) {
+  std::vector<int> fetchers;
+  for (const proto::NodeId node : nodes_with(world, true)) {
+    if (const auto fetcher = fetcher_of(world, node)) fetchers.push_back(*fetcher);
+  }
+  return fetchers;
 }
 
 std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node) {

@@ -19,6 +19,8 @@ namespace regroup::elastic {
 // All members on `node`, in rank order. They have the state of every step after the one the World
 // resumes from, since none is committed without their votes.
 [[nodiscard]] std::vector<proto::SlotId> members_on(const proto::World& world, proto::NodeId node);
+// True if rank 0 has the state of the step that the World resumes from.
+[[nodiscard]] bool rank_0_has_state(const proto::World& world);
 // The members that write the snapshot of `node`, in rank order; none if no member needs it.
 [[nodiscard]] std::vector<proto::SlotId> writers_of_snapshot(const proto::World& world,
                                                              proto::NodeId node);
@@ -26,6 +28,8 @@ namespace regroup::elastic {
 [[nodiscard]] std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node);
 // The host whose snapshot the fetcher of `node` receives.
 [[nodiscard]] proto::NodeId source_of(const proto::World& world, proto::NodeId node);
+// Ranks of the fetchers of all hosts.
+[[nodiscard]] std::vector<int> all_fetchers(const proto::World& world);
 // Ranks of the fetchers that receive the snapshot of `node`.
 [[nodiscard]] std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node);
 

@@ -52,7 +52,26 @@ Status send_state(Participant& self, Communicator& communicator, base::TimePoint
   return {};
 }
 
-Status fetch_state(Participant& self, Communicator& communicator, base::TimePoint deadline) {
+Status permit_fetchers(const proto::World& world, Communicator& communicator,
+                       base::TimePoint deadline) {
+  if (!rank_0_has_state(world)) return {};
+  const std::uint64_t step = world.resume.step();
+  for (const int to : all_fetchers(world))
+    REGROUP_RETURN_IF_ERROR(
+        communicator.run(Operation::send(std::as_bytes(std::span(&step, 1)), to), deadline));
+  return {};
+}
+
+Status await_permit(const proto::World& world, Communicator& communicator,
+                    base::TimePoint deadline) {
+  if (!rank_0_has_state(world)) return {};
+  std::uint64_t step = 0;
+  return communicator.run(Operation::receive(std::as_writable_bytes(std::span(&step, 1)), 0),
+                          deadline);
+}
+
+Status fetch_state(Participant& self, Communicator& communicator, base::TimePoint deadline,
+                   const std::function<Status()>& permitted) {
   const proto::World& world = self.world();
   const proto::NodeId here = self.slot_id().node;
   if (fetcher_of(world, here) != self.rank()) return {};
@@ -64,6 +83,7 @@ Status fetch_state(Participant& self, Communicator& communicator, base::TimePoin
                                           world.rank_of(writers[writer]), writer, writers.size(),
                                           &used, deadline));
   }
+  REGROUP_RETURN_IF_ERROR(permitted());
   self.arena().snapshot_used().store(used.value_or(0), std::memory_order_relaxed);
   self.own_slot().donated.store(world.generation, std::memory_order_release);
   shmem::ring_all(self.arena(), self.slot_id().slot);

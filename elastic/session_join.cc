@@ -140,9 +140,13 @@ Status Session::Impl::enter_world() {
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   if (!self_->own_member().needs_state) {
     REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
-    return send_state(*self_, data_plane_.step_communicator(), deadline);
+    REGROUP_RETURN_IF_ERROR(send_state(*self_, data_plane_.step_communicator(), deadline));
+    if (!ledger_ || self_->rank() != 0) return {};
+    return permit_fetchers(world(), data_plane_.step_communicator(), deadline);
   }
-  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.step_communicator(), deadline));
+  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.step_communicator(), deadline, [&] {
+    return ledger_ ? await_permit(world(), data_plane_.step_communicator(), deadline) : Status();
+  }));
   REGROUP_RETURN_IF_ERROR(adopt_state(*self_, *options_.state));
   applied_ = world().resume.step();
   sections_ = 0;

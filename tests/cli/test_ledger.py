@@ -100,6 +100,21 @@ def test_hosts_share_a_ledger_whose_writer_dies(regroup, member, calm, tmp_path)
     assert_whole(tmp_path / "l", calm)
 
 
+def test_a_new_host_copies_the_state_from_another_than_the_writer_of_the_ledger(
+    regroup, member, calm, tmp_path
+):
+    """Rank 0 permits it when its line is written."""
+    hosts = ["--launcher", "fork", "-H", "a:1,b:1,c:1,d:1", "--learner-steps", "0"]
+    job = start(regroup, tmp_path / "l", *hosts, member, STEPS, LEAF_MS, size="2")
+    job.wait_out("^step 5 ")
+    assert regroup.control("resize", "4").returncode == 0
+    until(lambda: len(members(regroup)) == 4, "four members")
+    job.wait_out("^step .* size 4$")
+    os.kill(pid_of(job, 0), signal.SIGKILL)
+    assert_finished(job, 3, unsaid=1)
+    assert_whole(tmp_path / "l", calm)
+
+
 def test_all_but_a_new_member_die(regroup, member, calm, tmp_path):
     """The last one to join writes what it has not seen itself."""
     job = start(regroup, tmp_path / "l", "--learner-steps", "0", member, STEPS, LEAF_MS, size="2")

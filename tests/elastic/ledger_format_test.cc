@@ -106,8 +106,8 @@ TEST(LedgerFormat, RefusesDamagedHeaders) {
 }
 
 template <class T>
-class LedgerMarks : public testing::Test {};
-using Elements = testing::Types<float, double>;
+class LedgerMarks : public ::testing::Test {};
+using Elements = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(LedgerMarks, Elements);
 
 // The leaves add up to what each of them says, in any order.

@@ -49,7 +49,7 @@ LedgerLine line_of(proto::Step step) {
                      {.samples = 2, .crc = 0xfeedf00d}}};
 }
 
-class LedgerTest : public testing::Test {
+class LedgerTest : public ::testing::Test {
  protected:
   LedgerTest() {
     std::string name = (fs::temp_directory_path() / "ledger_XXXXXX").string();
@@ -547,7 +547,7 @@ TEST_F(LedgerDeathTest, ADiskWithoutSpaceEndsTheLedgerAndNotTheTraining) {
     const auto lines = static_cast<proto::Step>(std::ranges::count(found, '\n')) - 1;
     ::_exit(lines < 1000 && found == whole(1, lines) ? 0 : 5);
   };
-  EXPECT_EXIT(fill(), testing::ExitedWithCode(0),
+  EXPECT_EXIT(fill(), ::testing::ExitedWithCode(0),
               "ledger.jsonl\\): No space left on device; the ledger ends with step [0-9]+, the "
               "training goes on without\n$");
 }
