@@ -25,7 +25,7 @@ class BasicBlocks {
 
   // Finds `count` free blocks in a row; returns the first one's number. They are free until own().
   [[nodiscard]] base::Result<std::uint64_t> find(std::uint64_t count = 1) {
-    for (std::uint64_t at = count == 1 ? next_ : first_, run = 0; at < end(); ++at) {
+    for (std::uint64_t at = next_, run = 0; at < end(); ++at) {
       run = use_of(at) == BlockUse::kFree ? run + 1 : 0;
       if (run == count) {
         if (count == 1) next_ = at;
@@ -38,6 +38,10 @@ class BasicBlocks {
                     count * kBlockBytes, memory_->segments(), memory_->segment_bytes()));
   }
   void own(std::uint64_t block, std::uint64_t count, BlockUse use, std::uint32_t range) {
+    // A successor must map the segment.
+    Word& segments = reinterpret_cast<StoreHeader*>(memory_->at(0))->segments;
+    const std::uint64_t least = ((block + count) * kBlockBytes - 1) / memory_->segment_bytes() + 1;
+    if (segments.load(std::memory_order_relaxed) < least) P::publish(segments, least);
     for (std::uint64_t i = block; i < block + count; ++i)
       P::publish(owner(i), static_cast<std::uint64_t>(range) << 8 | static_cast<std::uint8_t>(use));
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -26,7 +27,8 @@ namespace regroup::collective::ps {
 inline constexpr std::uint32_t kPageWords = kPageBytes / sizeof(Word);
 inline constexpr std::uint32_t kMaxDepth = 14;      // a directory of one block
 inline constexpr std::uint32_t kMaxPageDepth = 10;  // a directory of one page
-inline constexpr std::uint32_t kFullPage = 448;     // words used, of kPageWords
+inline constexpr std::uint32_t kSmallDepth = 4;
+inline constexpr std::uint32_t kFullPage = 448;  // words used, of kPageWords
 
 [[nodiscard]] constexpr std::uint64_t index_hash(std::uint64_t position) {
   return mix64(position ^ 0x9e3779b97f4a7c15ULL);
@@ -132,7 +134,8 @@ inline void prefetch_row(const StoreMemory& memory, IndexRoot root, std::uint64_
   }
 }
 
-// The writer's side. What is not in shared memory is made by rebuild(), which comes first.
+// The writer's side. How full a page is, is counted when the page is needed; what pages a successor
+// may use again is known after rebuild(), before that it takes new ones.
 template <class P>
 class BasicIndex {
  public:
@@ -146,15 +149,36 @@ class BasicIndex {
   void prefetch_row(std::uint64_t position, std::size_t bytes) const {
     ps::prefetch_row(memory(), root(), position, bytes);
   }
-  // Inserts a position that is not there. kResourceExhausted: no page is free, or the range has as
-  // many rows as one can have; the index is unchanged.
-  [[nodiscard]] base::Status insert(std::uint64_t position, std::uint32_t slot, std::uint64_t lsn) {
+  // Makes room for the insert() of a position that is not there: splits its page if that would be
+  // full with all that is promised. kResourceExhausted: no page is free, or the range has as many
+  // rows as one can have; nothing is promised.
+  [[nodiscard]] base::Status promise(std::uint64_t position) {
     const std::uint64_t hash = index_hash(position);
     if (root().page == 0) REGROUP_RETURN_IF_ERROR(begin());
-    while (used_[page_of(hash)] >= kFullPage) REGROUP_RETURN_IF_ERROR(split(hash));
-    P::publish(*find(position).free, index_word(slot, hash, lsn));
-    ++used_[page_of(hash)];
+    while (is_full(hash)) REGROUP_RETURN_IF_ERROR(split(hash));
+    promised_.push_back(hash);
+    ++state_of(page_of(hash)).promised;
     return {};
+  }
+  // Promises that were made and not dropped, in the order in which they were made.
+  [[nodiscard]] std::size_t promised() const { return promised_.size(); }
+  void drop_oldest(std::size_t count) {
+    for (; count > 0; --count) {
+      --state_of(page_of(promised_.front())).promised;
+      promised_.pop_front();
+    }
+  }
+  void drop_newest(std::size_t count) {
+    for (; count > 0; --count) {
+      --state_of(page_of(promised_.back())).promised;
+      promised_.pop_back();
+    }
+  }
+  // Inserts a position that is not there, and that was promised here or before a takeover.
+  void insert(std::uint64_t position, std::uint32_t slot, std::uint64_t lsn) {
+    const std::uint64_t hash = index_hash(position);
+    P::publish(*find(position).free, index_word(slot, hash, lsn));
+    ++state_of(page_of(hash)).used;
   }
   // Lets a word that find() gave lead to another slot.
   void update(const IndexPlace& place, std::uint64_t position, std::uint32_t slot,
@@ -162,11 +186,13 @@ class BasicIndex {
     P::publish(*place.word, index_word(slot, index_hash(position), lsn));
   }
 
+  // rebuild() of it takes less than a millisecond.
+  [[nodiscard]] bool is_small() const { return root().depth <= kSmallDepth; }
   // Forgets and reads again: what pages are free, how full the others are. Calls live(slot) for
   // each row.
   template <class Live>
   void rebuild(Live live) {
-    used_.clear();
+    pages_.clear();
     free_pages_.clear();
     std::unordered_set<std::uint32_t> taken;
     const IndexRoot now = root();
@@ -174,7 +200,7 @@ class BasicIndex {
       taken.insert(now.page);
       for (const std::uint32_t page : directory(now)) {
         if (!taken.insert(page).second) continue;
-        std::uint32_t& used = used_[page];
+        std::uint32_t& used = pages_[page].used;
         for (const Word& word : words(page)) {
           const std::uint64_t value = word.load(std::memory_order_relaxed);
           if (value == 0) continue;
@@ -183,6 +209,7 @@ class BasicIndex {
         }
       }
     }
+    for (const std::uint64_t hash : promised_) ++pages_[page_of(hash)].promised;
     blocks_->each(BlockUse::kIndex, range_, [&](std::uint64_t block) {
       for (std::uint32_t i = 0; i < kPagesOfBlock; ++i) {
         const auto page = static_cast<std::uint32_t>(block * kPagesOfBlock + i);
@@ -199,6 +226,10 @@ class BasicIndex {
  private:
   static constexpr std::uint64_t kPagesOfBlock = kBlockBytes / kPageBytes;
   using Page = std::array<std::uint64_t, kPageWords>;
+  struct PageState {
+    std::uint32_t used = 0;      // words
+    std::uint32_t promised = 0;  // of promised_
+  };
 
   [[nodiscard]] const StoreMemory& memory() const { return blocks_->memory(); }
   [[nodiscard]] IndexRoot root() const {
@@ -214,6 +245,19 @@ class BasicIndex {
   [[nodiscard]] std::uint32_t page_of(std::uint64_t hash) const {
     const IndexRoot now = root();
     return directory(now)[now.depth == 0 ? 0 : hash >> (64 - now.depth)];
+  }
+
+  [[nodiscard]] PageState& state_of(std::uint32_t page) {
+    const auto [found, is_new] = pages_.try_emplace(page);
+    if (is_new) {
+      found->second.used = static_cast<std::uint32_t>(std::ranges::count_if(
+          words(page), [](const Word& word) { return word.load(std::memory_order_relaxed) != 0; }));
+    }
+    return found->second;
+  }
+  [[nodiscard]] bool is_full(std::uint64_t hash) {
+    const PageState& state = state_of(page_of(hash));
+    return state.used + state.promised >= kFullPage;
   }
 
   [[nodiscard]] base::Result<std::uint32_t> take_page() {
@@ -248,7 +292,7 @@ class BasicIndex {
     P::clear(memory().at(page * kPageBytes), kPageBytes);
     P::write(memory().at(directory * kPageBytes), &page, sizeof page);
     P::publish(*root_, IndexRoot{directory, 0, root().version + 1}.word());
-    used_[page] = 0;
+    pages_[page] = {};
     return {};
   }
 
@@ -272,7 +316,7 @@ class BasicIndex {
     const std::uint32_t grown = next.depth - old.depth;  // 0 or 1
     const std::size_t middle = ((begin << grown) + (end << grown)) / 2;
     std::array<Page, 2> pages{};
-    std::array<std::uint32_t, 2> used{};
+    std::array<PageState, 2> states{};
     for (const Word& word : words(page)) {
       const std::uint64_t value = word.load(std::memory_order_relaxed);
       if (value == 0) continue;
@@ -281,7 +325,14 @@ class BasicIndex {
       std::uint64_t at = (its >> 16) % kPageWords;
       while (pages[half][at] != 0) at = (at + 1) % kPageWords;
       pages[half][at] = value;
-      ++used[half];
+      ++states[half].used;
+    }
+    if (state_of(page).promised > 0) {
+      for (const std::uint64_t its : promised_) {
+        const std::size_t entry = its >> (64 - next.depth);
+        if (entry >= begin << grown && entry < end << grown)
+          ++states[entry >= middle ? 1 : 0].promised;
+      }
     }
     std::vector<std::uint32_t> table(std::size_t{1} << next.depth);
     for (std::size_t i = 0; i < table.size(); ++i) {
@@ -293,8 +344,8 @@ class BasicIndex {
       P::write(memory().at(halves[half] * kPageBytes), pages[half].data(), kPageBytes);
     P::write(memory().at(next.page * kPageBytes), table.data(), table.size() * sizeof table[0]);
     P::publish(*root_, next.word());
-    for (const std::size_t half : {0, 1}) used_[halves[half]] = used[half];
-    used_.erase(page);
+    for (const std::size_t half : {0, 1}) pages_[halves[half]] = states[half];
+    pages_.erase(page);
     free_pages_.push_back(page);
     give_directory(old);
     return {};
@@ -317,7 +368,8 @@ class BasicIndex {
   BasicBlocks<P>* blocks_;
   Word* root_;
   std::uint32_t range_;
-  std::unordered_map<std::uint32_t, std::uint32_t> used_;  // words used of each page
+  std::unordered_map<std::uint32_t, PageState> pages_;  // that were needed
+  std::deque<std::uint64_t> promised_;                  // hashes
   std::vector<std::uint32_t> free_pages_;
 };
 

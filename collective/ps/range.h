@@ -1,6 +1,6 @@
 // One range of a table in a store: pushes are appended to the log, then applied, each at most once.
 // Every order of the words below matters: a push's rows, then its client's number, then `applied`.
-// A successor applies again whatever the log has behind `applied`; a row with the entry's LSN, or a
+// A successor applies again whatever the log has after `applied`; a row with the entry's LSN, or a
 // later one, is left alone. Only the holder of the ShardLock calls anything here.
 #pragma once
 
@@ -10,10 +10,10 @@
 #include <cassert>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -83,7 +83,7 @@ class BasicRange {
   }
   // The LSN of the newest push in the log, applied or not.
   [[nodiscard]] std::uint64_t newest() const {
-    return pending_.empty() ? applied() : pending_.back().fields.lsn;
+    return pending_.empty() ? applied() : pending_.back().entry.fields.lsn;
   }
   // The number of a client's newest push in the log or applied; 0: none.
   [[nodiscard]] std::uint64_t last_of(std::uint64_t client) const {
@@ -91,11 +91,13 @@ class BasicRange {
     return found == clients_.end() ? 0 : found->second.newest;
   }
 
-  // Takes over the range with this epoch; an older one changes nothing.
+  // Takes over the range with this epoch; an older one changes nothing. Call discard_after() first:
+  // a successor takes what the log has for pushes of the range's epoch.
   void adopt_epoch(std::uint64_t epoch) {
     if (epoch > this->epoch()) P::publish(header_->epoch, epoch);
   }
-  // Forgets a client that the range's view does not have any more.
+  // Forgets a client that the range's view does not have any more. Its pushes in the log are still
+  // applied if they are committed. A successor knows their client again until it is dropped there.
   void drop_client(std::uint64_t client) {
     const auto found = clients_.find(client);
     if (found == clients_.end()) return;
@@ -104,8 +106,9 @@ class BasicRange {
   }
 
   // Appends a push to the log unless the outcome says otherwise. kInvalidArgument: it does not fit
-  // the range. kResourceExhausted: memory of the store or a client's word; nothing was changed.
-  // kUnavailable: the log ring is full until pushes are applied.
+  // the range. kResourceExhausted: memory of the store, room in the range's index or a client's
+  // word; no push is logged. kUnavailable: the log ring is full until pushes are applied. Applying
+  // the push needs no more memory.
   [[nodiscard]] base::Result<Appended> append(const Push& push) {
     using Outcome = Appended::Outcome;
     if (push.epoch != epoch()) return Appended{Outcome::kOtherEpoch, 0, epoch()};
@@ -113,12 +116,16 @@ class BasicRange {
     if (push.number <= last) return Appended{Outcome::kDuplicate, newest(), epoch()};
     if (push.previous > last) return Appended{Outcome::kAfterGap, 0, epoch()};
     REGROUP_RETURN_IF_ERROR(check_content(push));
-    REGROUP_RETURN_IF_ERROR(reserve(push));
+    REGROUP_ASSIGN_OR_RETURN(const std::size_t promises, reserve(push));
     const std::uint64_t lsn = newest() + 1;
-    REGROUP_ASSIGN_OR_RETURN(const LogEntry entry, ring_->append({id(), lsn, epoch(), push.client,
-                                                                  push.number, push.scalars.lr},
-                                                                 push.positions, push.gradients));
-    add_pending(entry);
+    const base::Result<LogEntry> entry =
+        ring_->append({id(), lsn, epoch(), push.client, push.number, push.scalars.lr},
+                      push.positions, push.gradients);
+    if (!entry.ok()) {
+      index_.drop_newest(promises);
+      return entry.status();
+    }
+    add_pending(*entry, promises);
     return Appended{Outcome::kAppended, lsn, epoch()};
   }
 
@@ -139,27 +146,27 @@ class BasicRange {
   // False once the log need not keep the entry. Asked for the oldest entries of the ring only.
   [[nodiscard]] bool needs(const LogEntry& entry) const {
     return entry.fields.kind == EntryKind::kPush && !pending_.empty() &&
-           pending_.front().gradients.data() == entry.gradients.data();
+           pending_.front().entry.gradients.data() == entry.gradients.data();
   }
 
   // An entry that a successor has found in the log; in the order of the log.
-  void add_pending(const LogEntry& entry) {
+  void add_found(const LogEntry& entry) {
     if (entry.fields.kind == EntryKind::kDiscard) return drop_pending(entry.fields.lsn);
-    if (entry.fields.lsn <= newest()) return;
-    pending_.push_back(entry);
-    Client& client = clients_[entry.fields.client];
-    client.newest = std::max(client.newest, entry.fields.number);
+    if (entry.fields.lsn > newest()) add_pending(entry, std::nullopt);
   }
 
   // Applies, in order, the pushes of the log up to LSN `committed`. kResourceExhausted: the store
-  // has no memory left; call again with more, what is applied already is skipped.
+  // of a successor has fewer segments than that of its predecessor had; what is applied already is
+  // skipped by the next call.
   [[nodiscard]] base::Status apply(std::uint64_t committed) {
-    while (!pending_.empty() && pending_.front().fields.lsn <= committed) {
-      const LogEntry& entry = pending_.front();
+    while (!pending_.empty() && pending_.front().entry.fields.lsn <= committed) {
+      const LogEntry& entry = pending_.front().entry;
       REGROUP_RETURN_IF_ERROR(spec_.kind == TableKind::kDense ? apply_slice(entry)
                                                               : apply_rows(entry));
       REGROUP_RETURN_IF_ERROR(set_client(entry.fields.client, entry.fields.number));
       P::publish(header_->applied, entry.fields.lsn);
+      const std::optional<std::size_t> promises = pending_.front().promises;
+      promises ? index_.drop_oldest(*promises) : void(--uncounted_);
       pending_.pop_front();
     }
     return {};
@@ -176,20 +183,39 @@ class BasicRange {
 
  private:
   static constexpr std::size_t kNowhere = ~std::size_t{0};
+  static constexpr std::size_t kGroup = 32;  // rows on their way into the cache at a time
   struct Client {
     std::size_t at = kNowhere;  // of its words
     std::uint64_t newest = 0;
   };
 
+  // A push in the log that is not applied.
+  struct Pending {
+    LogEntry entry;
+    // Of the index, for its new rows; none: of a predecessor, not counted yet.
+    std::optional<std::size_t> promises;
+  };
+
+  void add_pending(const LogEntry& entry, std::optional<std::size_t> promises) {
+    pending_.push_back({entry, promises});
+    if (!promises) ++uncounted_;
+    Client& client = clients_[entry.fields.client];
+    client.newest = std::max(client.newest, entry.fields.number);
+  }
   void drop_pending(std::uint64_t lsn) {
-    while (!pending_.empty() && pending_.back().fields.lsn > lsn) pending_.pop_back();
-    for (auto& [id, client] : clients_) {
+    while (!pending_.empty() && pending_.back().entry.fields.lsn > lsn) {
+      const std::optional<std::size_t> promises = pending_.back().promises;
+      promises ? index_.drop_newest(*promises) : void(--uncounted_);
+      pending_.pop_back();
+    }
+    for (auto& [id, client] : clients_)
       client.newest = client.at == kNowhere ? 0 : client_words()[client.at].last.load();
+    for (const Pending& one : pending_) {
+      const auto found = clients_.find(one.entry.fields.client);
+      if (found == clients_.end()) continue;  // it was dropped
+      found->second.newest = std::max(found->second.newest, one.entry.fields.number);
     }
-    for (const LogEntry& entry : pending_) {
-      Client& client = clients_[entry.fields.client];
-      client.newest = std::max(client.newest, entry.fields.number);
-    }
+    std::erase_if(clients_, [](const auto& one) { return one.second.newest == 0; });
   }
 
   [[nodiscard]] std::uint64_t elements() const {
@@ -201,6 +227,8 @@ class BasicRange {
   }
 
   [[nodiscard]] base::Status check_content(const Push& push) const {
+    if (push.client == ~0ULL)
+      return base::invalid_argument("push: expected a client below 18446744073709551615");
     const bool dense = spec_.kind == TableKind::kDense;
     const std::size_t rows = dense ? elements() : push.positions.size();
     const std::size_t bytes = rows * spec_.dim * size_of(spec_.compute_dtype());
@@ -228,9 +256,9 @@ class BasicRange {
     return {};
   }
 
-  // Memory for a push, so that it is refused before it is logged. Splits of the index may still
-  // need more: then apply() stops and goes on later.
-  [[nodiscard]] base::Status reserve(const Push& push) {
+  // All that a push needs, so that it is refused before it is logged. Returns the promises of the
+  // index.
+  [[nodiscard]] base::Result<std::size_t> reserve(const Push& push) {
     if (const auto found = clients_.find(push.client);
         found == clients_.end() && clients_.size() >= kMaxClients) {
       return base::resource_exhausted(fmt::format("push to table {}: range {} has its {} clients",
@@ -238,29 +266,76 @@ class BasicRange {
     }
     if (spec_.kind == TableKind::kDense) {
       if (!rebuilt_) rebuild();
-      return slices_.reserve();
+      REGROUP_RETURN_IF_ERROR(slices_.reserve());
+      return std::size_t{0};
     }
-    if (!rebuilt_) rebuild();
-    // Each row of each push that is not applied takes a slot before it gives one back.
-    std::uint64_t rows = push.positions.size() + 1;
-    for (const LogEntry& entry : pending_) rows += entry.positions.size();
-    return slots_.reserve(rows);
+    if (!rebuilt_ && index_.is_small()) rebuild();
+    base::Result<std::size_t> promises = reserve_rows(push.positions);
+    if (promises.code() != base::Code::kResourceExhausted || rebuilt_) return promises;
+    rebuild();
+    return reserve_rows(push.positions);
+  }
+  [[nodiscard]] base::Result<std::size_t> reserve_rows(std::span<const std::uint64_t> positions) {
+    if (uncounted_ > 0) REGROUP_RETURN_IF_ERROR(count_found());
+    REGROUP_ASSIGN_OR_RETURN(const std::size_t promises, promise(positions));
+    // A row that is there gives its slot back after it has taken another one.
+    if (base::Status status = slots_.reserve(index_.promised() + 1); !status.ok()) {
+      index_.drop_newest(promises);
+      return status;
+    }
+    return promises;
+  }
+  // Promises for the pushes that a predecessor has logged; its own were enough.
+  [[nodiscard]] base::Status count_found() {
+    for (Pending& one : pending_) {
+      if (one.promises) continue;
+      REGROUP_ASSIGN_OR_RETURN(one.promises, promise(one.entry.positions));
+      --uncounted_;
+    }
+    return {};
+  }
+  // Room in the index for those of the positions that it does not have; returns their number.
+  [[nodiscard]] base::Result<std::size_t> promise(std::span<const std::uint64_t> positions) {
+    std::size_t made = 0;
+    for (std::size_t first = 0; first < positions.size(); first += kGroup) {
+      const auto group = positions.subspan(first, std::min(kGroup, positions.size() - first));
+      for (const std::uint64_t position : group) index_.prefetch_word(position);
+      for (const std::uint64_t position : group) index_.prefetch_row(position, row_.bytes);
+      for (const std::uint64_t position : group) {
+        if (index_.find(position).word != nullptr) continue;
+        if (base::Status status = index_.promise(position); !status.ok()) {
+          index_.drop_newest(made);
+          return status;
+        }
+        ++made;
+      }
+    }
+    return made;
   }
 
-  // Makes what is not in shared memory: free slots, free pages.
+  // Finds the free slots and pages that a predecessor has left. Reads the whole index, so that of a
+  // large one waits until the store has no block left.
   void rebuild() {
-    std::unordered_set<std::uint32_t> live;
-    index_.rebuild([&](std::uint32_t slot) { live.insert(slot); });
-    slots_.rebuild(live);
-    slices_.rebuild();
-    rows_ = live.size();
+    if (spec_.kind == TableKind::kDense) {
+      slices_.rebuild();
+    } else {
+      typename BasicSlots<P>::Live live;
+      index_.rebuild([&](std::uint32_t slot) { live.insert(slot); });
+      slots_.rebuild(live);
+      rows_ = live.size();
+    }
     rebuilt_ = true;
+  }
+  [[nodiscard]] base::Status reserve_slot() {
+    base::Status status = slots_.reserve(1);
+    if (status.ok() || rebuilt_) return status;
+    rebuild();
+    return slots_.reserve(1);
   }
 
   [[nodiscard]] base::Status apply_rows(const LogEntry& entry) {
-    if (!rebuilt_) rebuild();
+    if (!rebuilt_ && index_.is_small()) rebuild();
     const std::size_t gradient_bytes = spec_.dim * size_of(spec_.compute_dtype());
-    constexpr std::size_t kGroup = 32;  // rows that are on their way into the cache at a time
     for (std::size_t first = 0; first < entry.positions.size(); first += kGroup) {
       const std::size_t end = std::min(first + kGroup, entry.positions.size());
       for (std::size_t i = first; i < end; ++i) index_.prefetch_word(entry.positions[i]);
@@ -281,13 +356,11 @@ class BasicRange {
         place.word == nullptr ? nullptr : row_at(memory, slot_of(place.value));
     // It was applied by a writer that died before `applied` said so.
     if (old != nullptr && old->lsn.load(std::memory_order_relaxed) >= by.lsn) return {};
+    REGROUP_RETURN_IF_ERROR(reserve_slot());
     REGROUP_ASSIGN_OR_RETURN(const std::uint32_t slot, slots_.take(by.lsn));
     write_row(row_at(memory, slot), old, position, by, gradient);
     if (old == nullptr) {
-      if (base::Status status = index_.insert(position, slot, by.lsn); !status.ok()) {
-        slots_.give_back(slot);
-        return status;
-      }
+      index_.insert(position, slot, by.lsn);
       return {};
     }
     index_.update(place, position, slot, by.lsn);
@@ -299,7 +372,9 @@ class BasicRange {
                  const EntryFields& by, const std::byte* gradient) {
     auto* const bytes = reinterpret_cast<std::byte*>(row);
     const auto* const from = reinterpret_cast<const std::byte*>(old);
-    const std::uint32_t updates = old == nullptr ? 1 : old->updates + 1;
+    // It stays at its greatest value, where Adam's powers are zero.
+    const std::uint32_t before = old == nullptr ? 0 : old->updates;
+    const std::uint32_t updates = before == UINT32_MAX ? before : before + 1;
     P::write(&row->position, &position, sizeof position);
     P::write(&row->updates, &updates, sizeof updates);
     if (old != nullptr) {
@@ -359,7 +434,9 @@ class BasicRange {
   }
 
   [[nodiscard]] base::Status set_client(std::uint64_t id, std::uint64_t number) {
-    Client& client = clients_[id];
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) return {};  // it was dropped: nobody asks for its numbers
+    Client& client = found->second;
     if (client.at != kNowhere) {
       P::publish(client_words()[client.at].last, number);
       return {};
@@ -387,8 +464,9 @@ class BasicRange {
   BasicSlots<P> slots_;
   BasicSlices<P> slices_;
   std::unordered_map<std::uint64_t, Client> clients_;
-  std::deque<LogEntry> pending_;  // in the log, not applied
-  std::uint64_t rows_ = 0;        // at the last rebuild()
+  std::deque<Pending> pending_;
+  std::size_t uncounted_ = 0;  // of pending_, without promises
+  std::uint64_t rows_ = 0;     // at the last rebuild()
   bool rebuilt_ = false;
 };
 

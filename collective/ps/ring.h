@@ -1,6 +1,7 @@
 // The log ring of a store: entries of pushes, oldest first. An entry is whole, with its CRC, before
-// its header word is written; the line behind it is cleared before that, so a successor that walks
-// from the tail never takes old bytes for an entry. Only the holder of the ShardLock uses it.
+// its header word is written; the line after it is cleared before that, so a successor that walks
+// from the tail never takes old bytes for an entry. Pushes leave room for a discard of each range.
+// Only the holder of the ShardLock uses it.
 #pragma once
 
 #include <fmt/format.h>
@@ -64,7 +65,7 @@ class BasicRing {
         lines_(header_->ring_bytes / kLineBytes),
         base_(memory.at(HeadLayout(*header_).ring)) {}
 
-  // Reads all entries behind the tail. kDataLoss: an entry's CRC is wrong.
+  // Reads all entries after the tail. kDataLoss: an entry's CRC is wrong.
   [[nodiscard]] base::Status recover() {
     const std::uint64_t tail = header_->ring_tail.load(std::memory_order_acquire);
     sequence_ = static_cast<std::uint32_t>(tail >> 32);
@@ -88,9 +89,18 @@ class BasicRing {
     }
   }
 
+  // Pushes leave so much room from now on that each of `ranges` can be discarded from. False: the
+  // ring is too small for so many; nothing is changed.
+  [[nodiscard]] bool keep_room_for(std::size_t ranges) {
+    // A discard has two lines; the first one may begin at line 0 and leave two lines unused.
+    const std::uint64_t lines = 2 * ranges + 2;
+    if (lines > lines_ / 4) return false;
+    kept_ = lines;
+    return true;
+  }
   // True if a push of this size fits into an empty ring.
   [[nodiscard]] bool can_ever_fit(std::uint64_t keys, std::uint64_t gradient_bytes) const {
-    return size_of_entry(keys, gradient_bytes) + 1 <= lines_ / 2;
+    return 2 * size_of_entry(keys, gradient_bytes) + 1 + kept_ <= lines_;
   }
   // Appends an entry. kUnavailable: the ring is full until entries are released.
   [[nodiscard]] base::Result<LogEntry> append(const EntryFields& fields,
@@ -98,8 +108,9 @@ class BasicRing {
                                               std::span<const std::byte> gradients) {
     const std::uint64_t lines = size_of_entry(positions.size(), gradients.size());
     const bool wraps = lines + 1 > lines_ - line_;
-    // One line stays free: the cleared one behind the newest entry.
-    if (used_ + lines + (wraps ? lines_ - line_ : 0) + 1 > lines_) {
+    // One line stays free: the cleared one after the newest entry.
+    const std::uint64_t free = 1 + (fields.kind == EntryKind::kDiscard ? 0 : kept_);
+    if (used_ + lines + (wraps ? lines_ - line_ : 0) + free > lines_) {
       return base::unavailable(
           fmt::format("store: the log ring of {} bytes is full", lines_ * kLineBytes));
     }
@@ -210,6 +221,7 @@ class BasicRing {
   std::byte* base_;
   std::deque<Kept> entries_;
   std::uint64_t used_ = 0;  // lines of entries_
+  std::uint64_t kept_ = 0;  // lines that pushes leave free
   std::uint64_t line_ = 0;  // where the next entry goes
   std::uint32_t sequence_ = 0;
 };

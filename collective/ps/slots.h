@@ -1,11 +1,12 @@
 // The slots of a range's rows. A slot is free when no word of the index leads to it; the list of
-// free slots is in the writer's own memory and rebuilt by a successor. The slot that was freed last
-// is reused first, since its lines are still in the writer's cache; a reader that copies it
-// meanwhile notices that (reader.h) and copies again.
+// free slots is in the writer's own memory; a successor takes new blocks until it has rebuilt it.
+// The slot that was freed last is reused first, since its lines are still in the writer's cache; a
+// reader that copies it meanwhile notices that (reader.h) and copies again.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "base/cpu.h"
@@ -45,12 +46,31 @@ class BasicSlots {
   // Call once no word leads to the slot.
   void give_back(std::uint32_t slot) { free_.push_back(slot); }
 
-  // Forgets the free slots; all but `live` ones are free.
-  void rebuild(const std::unordered_set<std::uint32_t>& live) {
+  // Slots that hold rows, by block: 256 bytes for each block.
+  class Live {
+   public:
+    void insert(std::uint32_t slot) {
+      blocks_[slot / kSlotsOfBlock].set(slot % kSlotsOfBlock);
+      ++size_;
+    }
+    [[nodiscard]] bool has(std::uint32_t slot) const {
+      const auto found = blocks_.find(slot / kSlotsOfBlock);
+      return found != blocks_.end() && found->second[slot % kSlotsOfBlock];
+    }
+    [[nodiscard]] std::uint64_t size() const { return size_; }
+
+   private:
+    static constexpr std::uint32_t kSlotsOfBlock = kBlockBytes / kSlotUnit;
+    std::unordered_map<std::uint32_t, std::bitset<kSlotsOfBlock>> blocks_;
+    std::uint64_t size_ = 0;
+  };
+  // Forgets the free slots; all but `live` ones are free. No slot that take() gave waits for its
+  // word in the index.
+  void rebuild(const Live& live) {
     free_.clear();
     blocks_->each(BlockUse::kRows, range_, [&](std::uint64_t block) {
       each_slot(block, [&](std::uint32_t slot) {
-        if (!live.contains(slot)) free_.push_back(slot);
+        if (!live.has(slot)) free_.push_back(slot);
       });
     });
   }

@@ -26,6 +26,7 @@ base::Status format_store(const StoreMemory& memory, const StoreSpec& spec) {
   header->segment_bytes = memory.segment_bytes();
   header->ring_bytes = spec.ring_bytes;
   header->job_seed = spec.job_seed;
+  header->segments.store(1, std::memory_order_relaxed);
   pthread_mutexattr_t attributes;
   ::pthread_mutexattr_init(&attributes);
   ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);

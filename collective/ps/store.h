@@ -26,7 +26,7 @@ namespace regroup::collective::ps {
 
 // The calling thread holds the ShardLock of `memory` as long as the store lives, and is the only
 // one that uses it. Errors of attach(), besides those of the functions it calls: kDataLoss, bytes
-// of the store are wrong.
+// of the store are wrong, or blocks are used of segments that are not mapped.
 template <class P>
 class BasicStore {
  public:
@@ -38,8 +38,9 @@ class BasicStore {
     return store;
   }
 
-  // The range of this number, made if it is not there. kInvalidArgument: `spec` fails check(), or
-  // it is there with another spec or other positions. kResourceExhausted: no memory is left.
+  // The range of this number, made if it is not there. kInvalidArgument: `spec` fails check(),
+  // there are no positions, or it is there with another spec or other positions.
+  // kResourceExhausted: no memory is left, or the log ring is too small for one more.
   [[nodiscard]] base::Result<BasicRange<P>*> open_range(std::uint32_t id, const TableSpec& spec,
                                                         PositionRange positions) {
     if (BasicRange<P>* const found = range(id); found != nullptr) {
@@ -51,7 +52,16 @@ class BasicStore {
                       found->header().positions.last, positions.first, positions.last));
     }
     REGROUP_RETURN_IF_ERROR(check(spec));
+    if (positions.first > positions.last) {
+      return base::invalid_argument(fmt::format("table {}: range {} from {} to {} has no position",
+                                                spec.name, id, positions.first, positions.last));
+    }
     REGROUP_ASSIGN_OR_RETURN(const std::uint64_t block, blocks_.find());
+    if (!ring_.keep_room_for(ranges_.size() + 1)) {
+      return base::resource_exhausted(
+          fmt::format("table {}: the log ring is too small for more than {} ranges", spec.name,
+                      ranges_.size()));
+    }
     write_header(block, id, spec, positions);
     blocks_.own(block, 1, BlockUse::kRange, id);
     ranges_[id] = std::make_unique<BasicRange<P>>(blocks_, ring_, block, spec);
@@ -79,6 +89,13 @@ class BasicStore {
   explicit BasicStore(const StoreMemory& memory) : blocks_(memory), ring_(memory) {}
 
   [[nodiscard]] base::Status recover() {
+    const StoreMemory& memory = blocks_.memory();
+    const std::uint64_t segments =
+        reinterpret_cast<const StoreHeader*>(memory.at(0))->segments.load();
+    if (segments > memory.segments()) {
+      return base::data_loss(
+          fmt::format("store: expected {} segments, got {}", segments, memory.segments()));
+    }
     base::Status status;
     blocks_.each_range([&](std::uint64_t block) {
       const auto* const header =
@@ -93,9 +110,13 @@ class BasicStore {
     });
     REGROUP_RETURN_IF_ERROR(status);
     REGROUP_RETURN_IF_ERROR(ring_.recover());
+    if (!ring_.keep_room_for(ranges_.size())) {
+      return base::data_loss(
+          fmt::format("store: {} ranges are too many for its log ring", ranges_.size()));
+    }
     ring_.each([&](const LogEntry& entry) {
       if (BasicRange<P>* const its = range(entry.fields.range); its != nullptr) {
-        its->add_pending(entry);
+        its->add_found(entry);
       } else {
         status =
             base::data_loss(fmt::format("store: the log has a push to range {}, which is not "

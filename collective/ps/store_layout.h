@@ -35,8 +35,9 @@ struct StoreHeader {
   std::uint64_t segment_bytes;
   std::uint64_t ring_bytes;
   std::uint64_t job_seed;
-  alignas(128) pthread_mutex_t writer;  // robust: whoever holds it is the only writer
+  alignas(128) pthread_mutex_t writer;  // robust: the thread that holds it is the only writer
   alignas(128) Word ring_tail;          // sequence number << 32 | line of the oldest entry
+  Word segments;                        // in which blocks may be used
 };
 static_assert(sizeof(StoreHeader) <= kPageBytes);
 

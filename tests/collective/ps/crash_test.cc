@@ -1,7 +1,7 @@
 // A writer that dies at any access to a store, and in the middle of any copy: its successor finds
 // no torn row, applies what the log has, and the client's second try changes nothing twice. Every
-// access of every push is tried, and for some of them every access of the recovery. Two mutants,
-// which reorder stores, must be caught.
+// access of every push is tried (of the long first one the first and last, and some others), and
+// for some of them every access of the recovery. Two mutants, which reorder stores, must be caught.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -143,8 +143,8 @@ class Crashes {
   std::string run(long stride) {
     for (std::size_t at = 0; at < case_.pushes.size(); ++at) {
       save();
-      // The first push is long, and like the others.
-      for (long access = 1;; access += at == 0 ? 13 : 1) {
+      // The first push makes the range, then it is long and like the others.
+      for (long access = 1;; access += at == 0 && access > 64 ? 13 : 1) {
         countdown = {access};
         const bool died = !survives([&] { attach_and_push(at); });
         if (!died) break;
@@ -361,7 +361,7 @@ TEST(PsCrash, SumsAreExactWhereverTheWriterDies) {
 TEST(PsCrash, TheIndexSurvivesASplit) {
   const Case what = sparse(Dtype::kInt64, {}, 2, 12, 444);
   Crashes<KilledAccess> crashes(what);
-  EXPECT_EQ(crashes.run(1009), "");
+  EXPECT_EQ(crashes.run(97), "");
   EXPECT_EQ(crashes.depth(), 1U);
 }
 

@@ -203,14 +203,7 @@ TEST(PsRange, GrowsWithItsStore) {
       ++grown;
       continue;
     }
-    base::Status applied = one.range->apply(one.range->newest());
-    if (applied.code() == base::Code::kResourceExhausted) {
-      one.store.grow();
-      ++grown;
-      applied = one.range->apply(one.range->newest());
-    }
-    ASSERT_TRUE(applied.ok()) << applied.to_string();
-    one.server->release_log();
+    one.apply();  // what is logged needs no more memory
     next += 50;
     ++number;
   }
