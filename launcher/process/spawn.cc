@@ -37,6 +37,7 @@ struct ChildArgs {
   int in, out, err;
   Priority priority;
   int inherited;
+  const std::vector<int>& kept;
   const cpu_set_t* cores;  // nullptr: none
   std::size_t cores_size;
   const MemoryOrder& memory;
@@ -69,6 +70,18 @@ bool place_descriptors(const ChildArgs& args) {
   // dup2() onto itself would leave close-on-exec set.
   if (args.inherited == kInheritedFd) return ::fcntl(kInheritedFd, F_SETFD, 0) == 0;
   return ::dup2(args.inherited, kInheritedFd) >= 0;
+}
+
+// Leaves the program those of `args` alone.
+void close_others(const ChildArgs& args) {
+  unsigned first = args.inherited < 0 ? kInheritedFd : kInheritedFd + 1;
+  for (const int kept : args.kept) {
+    const auto fd = static_cast<unsigned>(kept);
+    if (fd > first) ::close_range(first, fd - 1, 0);
+    ::fcntl(kept, F_SETFD, 0);
+    first = fd + 1;
+  }
+  ::close_range(first, ~0U, 0);
 }
 
 // Enters the control groups before the program allocates memory, which would else be charged to the
@@ -125,7 +138,7 @@ bool is_text(const char* path) {
   } else if (args.wdir[0] != '\0' && ::chdir(args.wdir) != 0) {
     failure.call = "chdir";
   } else {
-    ::close_range(args.inherited < 0 ? kInheritedFd : kInheritedFd + 1, ~0U, 0);
+    close_others(args);
     reset_signals();
     ::execve(args.path, args.argv, args.envp);
     if (errno == ENOEXEC) {
@@ -166,7 +179,7 @@ base::Result<pid_t> spawn(const SpawnSpec& spec) {
   Failure failure;
   const pid_t pid =
       start({spec.path.c_str(), argv.data(), shell_argv.data(), envp.data(), spec.wdir.c_str(),
-             spec.in, spec.out, spec.err, spec.priority, spec.inherited,
+             spec.in, spec.out, spec.err, spec.priority, spec.inherited, spec.kept,
              mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t), spec.memory,
              spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
             failure);

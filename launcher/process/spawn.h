@@ -29,6 +29,7 @@ struct SpawnSpec {
   std::vector<int> groups;       // cgroup.procs of control groups to enter
   std::uint64_t data_bytes = 0;  // RLIMIT_DATA; 0: as the caller
   std::uint64_t open_files = 0;  // soft RLIMIT_NOFILE; 0: as the caller
+  std::vector<int> kept;         // keep their numbers, which ascend and are above kInheritedFd
 };
 
 // Starts a process in a process group of its own, with default signal dispositions, no blocked

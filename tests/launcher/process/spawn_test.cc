@@ -27,7 +27,7 @@ struct Ran {
 };
 
 Ran run(const std::string& script, Priority priority = current_priority(), int inherited = -1,
-        const std::vector<int>& cores = {}) {
+        const std::vector<int>& cores = {}, const std::vector<int>& kept = {}) {
   std::array<int, 2> fds{};
   EXPECT_EQ(::pipe2(fds.data(), O_CLOEXEC), 0);
   const base::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -40,7 +40,12 @@ Ran run(const std::string& script, Priority priority = current_priority(), int i
                     fds[1],
                     priority,
                     inherited,
-                    cores});
+                    cores,
+                    {},
+                    {},
+                    0,
+                    0,
+                    kept});
   ::close(fds[1]);
   EXPECT_TRUE(pid.ok()) << pid.status().to_string();
   Ran ran;
@@ -75,6 +80,20 @@ TEST(Spawn, PassesOneDescriptorOnWhateverItsNumber) {
     ::close(number);
     if (moved) ::close(file);
   }
+}
+
+TEST(Spawn, KeepsDescriptorsUnderTheirNumbers) {
+  const int leaked = ::open("/dev/null", O_RDONLY);  // without close-on-exec
+  std::vector<int> kept;
+  for (const int number : {71, 72, 90}) {
+    const base::Fd file(::open("/etc/passwd", O_RDONLY | O_CLOEXEC));
+    kept.push_back(::dup3(file.get(), number, O_CLOEXEC));
+  }
+  const Ran ran = run("cd /proc/self/fd && readlink 71 72 90; ls /proc/self/fd | wc -l",
+                      current_priority(), -1, {}, kept);
+  for (const int number : kept) ::close(number);
+  ::close(leaked);
+  EXPECT_EQ(ran.output, "/etc/passwd\n/etc/passwd\n/etc/passwd\n7\n");
 }
 
 TEST(Spawn, BindsToCores) {
