@@ -127,6 +127,7 @@ PUBLIC = {  # the layer of each header of include/regroup, which includes no oth
     "communicator": "collective",
     "checkpoint": "checkpoint",
     "optimizer": "elastic",
+    "ps": "collective/ps",
     "session": "elastic",
     "state": "elastic",
 }

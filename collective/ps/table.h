@@ -11,27 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "regroup/operation.h"
+#include "regroup/ps.h"
 
 namespace regroup::collective::ps {
-
-enum class TableKind : std::uint8_t {
-  kDense,   // a tensor; a position is an element
-  kDirect,  // rows 0 to rows - 1; a position is an id
-  kHash,    // rows of any 64-bit id; a position is mix64(id)
-};
-enum class OptimizerKind : std::uint8_t {
-  kSum,
-  kAssign,
-  kSgd,
-  kMomentum,
-  kAdagrad,
-  kRowAdagrad,  // one accumulator per row: the mean of the squared gradients
-  kAdam,
-  kLazyAdam,  // Adam of the rows that get a gradient; a row's step is the number of its updates
-  kFtrl,
-};
-enum class InitialKind : std::uint8_t { kZeros, kConstant, kUniform, kNormal };
 
 // Names in lower case, for messages: "hash", "row_adagrad", "uniform". Static strings. Any thread,
 // as all functions of this header; none blocks.
@@ -40,51 +22,6 @@ enum class InitialKind : std::uint8_t { kZeros, kConstant, kUniform, kNormal };
 [[nodiscard]] const char* name_of(InitialKind kind);
 // The optimizer of this name; kInvalidArgument names the known ones.
 [[nodiscard]] base::Result<OptimizerKind> optimizer_of(std::string_view name);
-
-struct Initializer {
-  InitialKind kind = InitialKind::kZeros;
-  double first = 0;   // constant: the value; uniform: lowest value; normal: mean
-  double second = 0;  // uniform: highest value; normal: standard deviation
-  bool operator==(const Initializer&) const = default;
-};
-
-// Hyperparameters under the names of torch.optim; learning rates are in Scalars.
-struct OptimizerSpec {
-  OptimizerKind kind = OptimizerKind::kSum;
-  double momentum = 0;  // of kMomentum
-  double beta1 = 0.9;   // of kAdam, kLazyAdam
-  double beta2 = 0.999;
-  double epsilon = 1e-8;    // of kAdagrad, kRowAdagrad, kAdam, kLazyAdam
-  double weight_decay = 0;  // of kSgd, kMomentum, kAdam, kLazyAdam; added to the gradient
-  double l1 = 0;            // of kFtrl, as l2 and beta
-  double l2 = 0;
-  double beta = 0;
-  bool operator==(const OptimizerSpec&) const = default;
-};
-
-// What a push carries beside gradients.
-struct Scalars {
-  double lr = 0;  // sum and assign ignore it
-  bool operator==(const Scalars&) const = default;
-};
-
-struct TableSpec {
-  std::string name;  // [A-Za-z0-9_./-], 1 to 200 bytes
-  TableKind kind = TableKind::kDense;
-  std::uint64_t rows = 0;  // dense: elements; direct: number of ids; hash: 0
-  std::uint32_t dim = 1;   // elements of a row; dense: 1
-  Dtype dtype = Dtype::kFloat32;
-  Initializer init;
-  OptimizerSpec optimizer;
-  std::uint32_t evict_after = 0;  // steps without a push after which a row is forgotten; 0: never
-  bool operator==(const TableSpec&) const = default;
-
-  [[nodiscard]] std::size_t value_bytes() const { return dim * size_of(dtype); }  // of a row
-  // The type in which the optimizer computes and gradients come: float32 for 16-bit tables.
-  [[nodiscard]] Dtype compute_dtype() const;
-  // Bytes of the optimizer's state of a row; it begins as zeros.
-  [[nodiscard]] std::size_t state_bytes() const;
-};
 
 inline constexpr std::size_t kMaxNameBytes = 200;
 inline constexpr std::uint32_t kMaxDim = 4096;

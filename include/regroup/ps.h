@@ -1,0 +1,174 @@
+// Parameter server: tables in the memory of a host, which processes of the host push to and pull
+// from. A server process applies pushes; it may be killed at any instruction, and the next one goes
+// on with the same memory: an acknowledged push is never lost, and none is applied twice.
+//
+//   auto client = regroup::ps::Client::attach({.memory = memory, .client = 3}).value();
+//   auto users = client->open({.name = "users", .kind = regroup::ps::TableKind::kHash, .dim = 64,
+//                              .optimizer = {regroup::ps::OptimizerKind::kSgd}}).value();
+//   auto status = client->pull(users, ids, rows);                      // ids.size() * 64 floats
+//   auto pushed = client->push(users, ids, gradients, {.lr = 0.05});   // in the background
+//   status = client->flush();                                          // all pushes are applied
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "regroup/operation.h"
+#include "regroup/status.h"
+
+namespace regroup::collective::ps {
+
+enum class TableKind : std::uint8_t {
+  kDense,   // a tensor; a position is an element
+  kDirect,  // rows 0 to rows - 1; a position is an id
+  kHash,    // rows of any 64-bit id; a position is a mix of its bits
+};
+enum class OptimizerKind : std::uint8_t {
+  kSum,
+  kAssign,
+  kSgd,
+  kMomentum,
+  kAdagrad,
+  kRowAdagrad,  // one accumulator per row: the mean of the squared gradients
+  kAdam,
+  kLazyAdam,  // Adam of the rows that get a gradient; a row's step is the number of its updates
+  kFtrl,
+};
+enum class InitialKind : std::uint8_t { kZeros, kConstant, kUniform, kNormal };
+
+struct Initializer {
+  InitialKind kind = InitialKind::kZeros;
+  double first = 0;   // constant: the value; uniform: lowest value; normal: mean
+  double second = 0;  // uniform: highest value; normal: standard deviation
+  bool operator==(const Initializer&) const = default;
+};
+
+// Hyperparameters under the names of torch.optim; learning rates are in Scalars.
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kSum;
+  double momentum = 0;  // of kMomentum
+  double beta1 = 0.9;   // of kAdam, kLazyAdam
+  double beta2 = 0.999;
+  double epsilon = 1e-8;    // of kAdagrad, kRowAdagrad, kAdam, kLazyAdam
+  double weight_decay = 0;  // of kSgd, kMomentum, kAdam, kLazyAdam; added to the gradient
+  double l1 = 0;            // of kFtrl, as l2 and beta
+  double l2 = 0;
+  double beta = 0;
+  bool operator==(const OptimizerSpec&) const = default;
+};
+
+// What a push carries in addition to gradients.
+struct Scalars {
+  double lr = 0;  // sum and assign ignore it
+  bool operator==(const Scalars&) const = default;
+};
+
+// A table. All processes that open it must pass an equal one.
+struct TableSpec {
+  std::string name;  // [A-Za-z0-9_./-], 1 to 200 bytes
+  TableKind kind = TableKind::kDense;
+  std::uint64_t rows = 0;  // dense: elements; direct: number of ids; hash: 0
+  std::uint32_t dim = 1;   // elements of a row; dense: 1
+  Dtype dtype = Dtype::kFloat32;
+  Initializer init;
+  OptimizerSpec optimizer;
+  std::uint32_t evict_after = 0;  // must be 0: rows are never forgotten yet
+  bool operator==(const TableSpec&) const = default;
+
+  [[nodiscard]] std::size_t value_bytes() const { return dim * size_of(dtype); }  // of a row
+  // The type in which the optimizer computes and gradients come: float32 for 16-bit tables.
+  [[nodiscard]] Dtype compute_dtype() const;
+  // Bytes of the optimizer's state of a row; it begins as zeros.
+  [[nodiscard]] std::size_t state_bytes() const;
+};
+
+struct ClientOptions {
+  // Descriptors of the server's memory in this process, as the agent, or make_server_memory(),
+  // hands them over: "LANES:SEGMENT,SEGMENT..." for each shard, separated by semicolons.
+  std::string memory;
+  std::uint64_t client = 0;  // of this process; no two living ones may have the same
+  // Of a single wait for the server: open(), room for a push, flush(), an attachable lane.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(600);
+};
+
+// A table that a Client has opened; valid for this Client only.
+struct Table {
+  std::uint32_t number = 0;
+};
+// A push that a Client has begun.
+struct Ticket {
+  std::uint64_t number = 0;
+};
+
+// A process's access to the parameter server of its host. All functions may be called by any
+// thread. After fork() the child must not use it.
+//
+// Consistency (mode async): a pull has all pushes of this client that are acknowledged, that is
+// whose wait() or flush() has succeeded, perhaps more, and never older rows than an earlier pull.
+//
+// Errors, in addition to those named at the calls: kInvalidArgument: the input is wrong, nothing
+// was changed. kDeadlineExceeded: the server did not answer in time; the message names the table
+// and the server; the push stays where it is and counts once a server reads it. kDataLoss: the
+// memory is not that of a server, or the server found this client's lane damaged; attach again.
+class Client {
+ public:
+  // Takes a lane, which is given back when the Client is destroyed or the process ends. Starts a
+  // thread, which sleeps. kInvalidArgument: another living process has this client number.
+  // kResourceExhausted: all lanes are taken until the deadline. Does not need a server.
+  [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(const ClientOptions& options);
+  // Does not wait: pushes that have begun are still applied.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Makes the table, or finds it. kInvalidArgument: `spec` is wrong, or another process has opened
+  // the table with another one. kResourceExhausted: the store has no memory left. Blocks until the
+  // server has answered.
+  [[nodiscard]] base::Result<Table> open(const TableSpec& spec);
+  // The spec with which `table` was opened. `table` is one of this Client.
+  [[nodiscard]] const TableSpec& spec_of(Table table) const;
+
+  // Pushes gradients of rows: `gradients` has a row of `dim` elements of compute_dtype() for each
+  // id; ids are unique. The bytes are taken over before it returns. Blocks while the lane is full.
+  [[nodiscard]] base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
+                                          Input gradients, const Scalars& scalars = {});
+  // Pushes gradients of a whole dense table: `rows` elements of compute_dtype().
+  [[nodiscard]] base::Result<Ticket> push(Table table, Input gradients,
+                                          const Scalars& scalars = {});
+  // Waits until a push is applied or refused, at most `at_most`, and returns its error once.
+  // kResourceExhausted: the store has no memory left; parts of the push may be applied. After
+  // kDeadlineExceeded it may be called again.
+  [[nodiscard]] base::Status wait(Ticket ticket, std::chrono::nanoseconds at_most);
+  // Waits until all pushes so far are applied or refused. Returns the first error that no wait() or
+  // flush() has returned.
+  [[nodiscard]] base::Status flush();
+
+  // Copies the rows of `ids` to `rows`, `dim` elements of the table's dtype each, from the memory
+  // of the store, without the server. Ids may repeat. A row that nobody has pushed has its initial
+  // value, and none is made. Each row is of one moment. kUnavailable: rows change faster than they
+  // can be copied, or lie in memory that is not mapped here.
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                  Output rows) const;
+  // Copies a whole dense table: `rows` elements of the table's dtype. Each 4 MiB is of one moment.
+  [[nodiscard]] base::Status pull(Table table, Output values) const;
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace regroup::collective::ps
+
+namespace regroup::ps {
+
+using collective::ps::Client, collective::ps::ClientOptions, collective::ps::InitialKind,
+    collective::ps::Initializer, collective::ps::OptimizerKind, collective::ps::OptimizerSpec,
+    collective::ps::Scalars, collective::ps::Table, collective::ps::TableKind,
+    collective::ps::TableSpec, collective::ps::Ticket;
+
+}  // namespace regroup::ps
