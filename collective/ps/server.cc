@@ -1,0 +1,298 @@
+// The loop of a shard's thread, and the threads of a server.
+#include "collective/ps/server.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace regroup::collective::ps {
+namespace {
+
+using shmem::RealPolicy;
+
+// How often a server looks for clients that have ended.
+constexpr std::chrono::milliseconds kLookForEnded{100};
+// Bytes of messages of one lane that are answered before the next lane has its turn.
+constexpr std::uint64_t kTurnBytes = 8 << 20;
+
+}  // namespace
+
+base::Result<MappedShard> MappedShard::open(const ShardMemory& memory, StoreMemory::Mode mode) {
+  REGROUP_ASSIGN_OR_RETURN(Lanes lanes, Lanes::open(memory.lanes));
+  if (memory.segments.empty()) return base::invalid_argument("shard: expected segments, got none");
+  REGROUP_ASSIGN_OR_RETURN(StoreMemory store,
+                           StoreMemory::open(memory.segments[0], lanes.spec().most_segments, mode));
+  for (std::size_t i = 1; i < memory.segments.size(); ++i)
+    REGROUP_RETURN_IF_ERROR(store.add(memory.segments[i]));
+  REGROUP_RETURN_IF_ERROR(check_store(store));
+  return MappedShard{std::move(store), std::move(lanes)};
+}
+
+ShardServer::ShardServer(const MappedShard& shard, ShardLock lock, std::unique_ptr<Store> store)
+    : shard_(&shard), lock_(std::move(lock)), store_(std::move(store)) {}
+
+base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(const MappedShard& shard,
+                                                               base::TimePoint deadline) {
+  REGROUP_ASSIGN_OR_RETURN(ShardLock lock, ShardLock::acquire(shard.store, deadline));
+  REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::attach(shard.store));
+  std::unique_ptr<ShardServer> server(new ShardServer(shard, std::move(lock), std::move(store)));
+  // One replica: what is in the log is committed.
+  base::Status status;
+  server->store_->each([&](Range& range) {
+    if (base::Status applied = range.apply(range.newest()); !applied.ok()) status = applied;
+  });
+  REGROUP_RETURN_IF_ERROR(status);
+  server->store_->release_log();
+  LanesHeader& header = shard.lanes.header();
+  header.process.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
+  header.served_times.fetch_add(1, std::memory_order_release);
+  return server;
+}
+
+base::Status ShardServer::serve(const std::atomic<bool>& stop) {
+  const Lanes& lanes = shard_->lanes;
+  const auto ready = [&] {
+    if (stop.load(std::memory_order_seq_cst)) return true;
+    for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+      const Lane& lane = lanes.lane(i);
+      if (lane.client.load(std::memory_order_seq_cst) != 0 &&
+          lane.damaged.load(std::memory_order_relaxed) == 0 &&
+          lane.written.load(std::memory_order_seq_cst) != lane.read.load(std::memory_order_relaxed))
+        return true;
+    }
+    return false;
+  };
+  while (!stop.load(std::memory_order_seq_cst)) {
+    REGROUP_ASSIGN_OR_RETURN(const std::size_t answered, poll());
+    if (const base::TimePoint now = RealPolicy::now(); now - lanes_freed_ >= kLookForEnded) {
+      free_lanes();
+      lanes_freed_ = now;
+    }
+    if (answered == 0) {
+      // Without a message it wakes up anyway, to look for clients that have ended.
+      static_cast<void>(
+          shmem::wait_until(lanes.header().server, ready, RealPolicy::now() + kLookForEnded));
+    }
+  }
+  return {};
+}
+
+base::Result<std::size_t> ShardServer::poll() {
+  std::size_t answered = 0;
+  for (std::uint32_t i = 0; i < shard_->lanes.spec().lanes; ++i) {
+    REGROUP_ASSIGN_OR_RETURN(const std::size_t of_lane, poll_lane(i));
+    answered += of_lane;
+  }
+  return answered;
+}
+
+base::Result<std::size_t> ShardServer::poll_lane(std::uint32_t number) {
+  Lane& lane = shard_->lanes.lane(number);
+  if (lane.client.load(std::memory_order_acquire) == 0 ||
+      lane.damaged.load(std::memory_order_relaxed) != 0)
+    return std::size_t{0};
+  std::uint64_t place = lane.read.load(std::memory_order_relaxed);
+  const std::uint64_t written = lane.written.load(std::memory_order_acquire);
+  std::size_t answered = 0;
+  for (std::uint64_t turn = 0; place != written && turn < kTurnBytes; ++answered) {
+    const auto header = shard_->lanes.check_message(number, place, written - place);
+    if (!header.ok()) {
+      refuse_lane(lane, header.status());
+      return answered + 1;
+    }
+    const base::Status status = answer(number, place, *header);
+    if (status.code() == base::Code::kDataLoss) {
+      refuse_lane(lane, status);
+      return answered + 1;
+    }
+    place += header->bytes;
+    turn += header->bytes;
+    // The answer before `read`: a client looks at answers up to `read` only.
+    lane.read.store(place, std::memory_order_seq_cst);
+    shmem::ring_if_asleep(lane.bell);
+  }
+  return answered;
+}
+
+// Returns kDataLoss if the message is damaged; other errors are the answer.
+base::Status ShardServer::answer(std::uint32_t number, std::uint64_t place,
+                                 const MessageHeader& header) {
+  if (header.kind == MessageKind::kPad) return {};
+  std::byte* const message = shard_->lanes.at(number, place);
+  base::Status status;
+  if (header.kind == MessageKind::kOpen) {
+    OpenContent content;
+    std::memcpy(&content, message + kContentAt, sizeof content);
+    status = open_table(content);
+  } else {
+    const std::uint64_t client =
+        shard_->lanes.lane(number).client.load(std::memory_order_relaxed) - 1;
+    status = push(client, message, header);
+  }
+  if (status.code() == base::Code::kDataLoss) return status;
+  const auto code = static_cast<std::uint32_t>(status.code());
+  if (!status.ok()) {
+    const std::string& text = status.message();
+    const std::size_t size = std::min<std::size_t>(text.size(), kAnswerBytes - 1);
+    std::memcpy(message + sizeof(MessageHeader), text.data(), size);
+    message[sizeof(MessageHeader) + size] = std::byte{0};
+  }
+  std::memcpy(message + offsetof(MessageHeader, answer), &code, sizeof code);
+  return {};
+}
+
+base::Status ShardServer::open_table(const OpenContent& content) {
+  REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_in(content));
+  std::uint32_t next = 1;
+  base::Status differs;
+  store_->each([&](const Range& range) {
+    next = std::max(next, range.id() + 1);
+    if (range.spec().name == spec.name && differs.ok())
+      differs = check_same(spec, range.spec(), "the server");
+  });
+  REGROUP_RETURN_IF_ERROR(differs);
+  const LaneSpec& here = shard_->lanes.spec();
+  const std::vector<PositionRange> ranges = ranges_of(spec, here.shards);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (shard_of(spec.name, i, here.shards) != here.shard) continue;
+    // A server that died may have made some of them.
+    bool there = false;
+    store_->each([&](const Range& range) {
+      there |= range.spec().name == spec.name && range.header().positions == ranges[i];
+    });
+    if (there) continue;
+    REGROUP_RETURN_IF_ERROR(store_->open_range(next++, spec, ranges[i]).status());
+  }
+  return {};
+}
+
+base::Status ShardServer::push(std::uint64_t client, std::byte* message,
+                               const MessageHeader& header) {
+  REGROUP_ASSIGN_OR_RETURN(const PushView view, read_push(message, header));
+  base::Status first;
+  for (const PushView::Part& part : view.parts) {
+    Range* const range = store_->range(part.range);
+    if (range == nullptr) {
+      first = base::invalid_argument(
+          fmt::format("push: shard {} has no range {}", shard_->lanes.spec().shard, part.range));
+      continue;
+    }
+    // Copied, so that a client cannot change positions after they were checked.
+    positions_.assign(part.positions.begin(), part.positions.end());
+    // Messages of a lane are in order and none can be lost, so `previous` need not be checked.
+    const base::Status status = push_part({.client = client,
+                                           .number = header.number,
+                                           .epoch = range->epoch(),
+                                           .positions = positions_,
+                                           .gradients = part.gradients,
+                                           .scalars = {.lr = header.lr}},
+                                          *range);
+    if (first.ok()) first = status;
+  }
+  store_->release_log();
+  return first;
+}
+
+base::Status ShardServer::push_part(const Push& push, Range& range) {
+  const std::size_t rows = push.positions.size();
+  REGROUP_RETURN_IF_ERROR(
+      check_push(range.spec(), rows, rows, range.spec().compute_dtype(), push.scalars));
+  base::Result<Appended> appended = range.append(push);
+  if (appended.code() == base::Code::kUnavailable) {  // parts before it fill the log
+    store_->release_log();
+    appended = range.append(push);
+  }
+  REGROUP_RETURN_IF_ERROR(appended.status());
+  return range.apply(range.newest());
+}
+
+// The client reads `why` and gives up; its other messages are not read.
+void ShardServer::refuse_lane(Lane& lane, const base::Status& why) {
+  const std::string& text = why.message();
+  const std::size_t size = std::min(text.size(), lane.why.size() - 1);
+  std::copy_n(text.begin(), size, lane.why.begin());
+  lane.why[size] = 0;
+  lane.damaged.store(1, std::memory_order_seq_cst);
+  shmem::ring_if_asleep(lane.bell);
+}
+
+void ShardServer::free_lanes() {
+  pthread_mutex_t& attaching = shard_->lanes.header().attaching;
+  if (!try_lock_robust(attaching)) return;
+  for (std::uint32_t i = 0; i < shard_->lanes.spec().lanes; ++i) {
+    Lane& lane = shard_->lanes.lane(i);
+    const std::uint64_t client = lane.client.load(std::memory_order_acquire);
+    if (client == 0 || !try_lock_robust(lane.holder)) continue;
+    // Its holder has ended. What it had written whole counts: it is answered first.
+    const bool damaged = lane.damaged.load(std::memory_order_relaxed) != 0;
+    if (damaged ||
+        lane.written.load(std::memory_order_acquire) == lane.read.load(std::memory_order_relaxed)) {
+      store_->each([&](Range& range) { range.drop_client(client - 1); });
+      lane.written.store(0, std::memory_order_relaxed);
+      lane.read.store(0, std::memory_order_relaxed);
+      lane.damaged.store(0, std::memory_order_release);
+      // Last: if this server dies before, its successor does it all again.
+      lane.client.store(0, std::memory_order_release);
+    }
+    ::pthread_mutex_unlock(&lane.holder);
+  }
+  ::pthread_mutex_unlock(&attaching);
+}
+
+base::Result<std::unique_ptr<Server>> Server::start(const ServerMemory& memory,
+                                                    std::chrono::seconds takeover) {
+  if (memory.shards.empty()) return base::invalid_argument("server: expected shards, got none");
+  std::vector<MappedShard> shards;
+  for (const ShardMemory& shard : memory.shards) {
+    REGROUP_ASSIGN_OR_RETURN(MappedShard mapped,
+                             MappedShard::open(shard, StoreMemory::Mode::kWrite));
+    shards.push_back(std::move(mapped));
+  }
+  std::unique_ptr<Server> server(new Server(std::move(shards)));
+  for (std::size_t i = 0; i < server->shards_.size(); ++i)
+    server->threads_.emplace_back(&Server::run, server.get(), i, takeover);
+  return server;
+}
+
+Server::~Server() {
+  stop();
+  static_cast<void>(wait());
+}
+
+void Server::stop() {
+  stop_.store(true, std::memory_order_seq_cst);
+  for (const MappedShard& shard : shards_) shmem::ring(shard.lanes.header().server);
+}
+
+base::Status Server::wait() {
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+  const std::lock_guard lock(mutex_);
+  return first_error_;
+}
+
+void Server::run(std::size_t shard, std::chrono::seconds takeover) {
+  const base::TimePoint end = RealPolicy::now() + takeover;
+  base::Status status;
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    // In slices, so that stop() is noticed.
+    const base::TimePoint slice = std::min(end, RealPolicy::now() + kLookForEnded);
+    auto server = ShardServer::attach(shards_[shard], slice);
+    if (server.code() == base::Code::kDeadlineExceeded && slice < end) continue;
+    status = server.ok() ? (*server)->serve(stop_) : server.status();
+    break;
+  }
+  if (status.ok()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (first_error_.ok()) first_error_ = status;
+  }
+  stop();
+}
+
+}  // namespace regroup::collective::ps
