@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/reference"
 INTERFACE = ROOT / "include/regroup"
 HEADERS = (  # of it, in the order of the page
-    "session.h", "state.h", "communicator.h", "operation.h", "optimizer.h", "checkpoint.h",
+    "session.h", "state.h", "communicator.h", "operation.h", "optimizer.h", "checkpoint.h", "ps.h",
     "status.h",
     "types.h",
 )  # fmt: skip

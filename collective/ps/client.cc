@@ -1,0 +1,735 @@
+// Pushes through lanes, pulls from stores.
+#include "collective/ps/client.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+namespace regroup::collective::ps {
+namespace {
+
+using base::invalid_argument;
+using base::Status;
+using shmem::RealPolicy;
+
+constexpr std::size_t kMaxFailed = 1024;  // pushes whose error nobody has asked for
+// How often a client that found no free lane looks again.
+constexpr std::chrono::milliseconds kLookForLane{1};
+// A thread that waits for an answer looks itself after this time, whatever the bell says.
+constexpr std::chrono::seconds kLookAgain{1};
+
+}  // namespace
+
+// ---- LaneHolder
+
+base::Result<std::unique_ptr<LaneHolder>> LaneHolder::take(const std::vector<MappedShard>& shards,
+                                                           std::uint64_t client,
+                                                           base::TimePoint deadline) {
+  std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, client));
+  holder->process_ = ::getpid();
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  holder->thread_ = std::thread(&LaneHolder::run, holder.get(), deadline);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  std::unique_lock lock(holder->mutex_);
+  holder->changed_.wait(lock, [&] { return holder->taken_.has_value(); });
+  const Status status = *holder->taken_;
+  lock.unlock();
+  if (!status.ok()) return status;
+  return holder;
+}
+
+LaneHolder::~LaneHolder() {
+  if (process_ != ::getpid()) {  // a child after fork(): it has no such thread
+    thread_.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LaneHolder::run(base::TimePoint deadline) {
+  const Status status = take_all(deadline);
+  std::unique_lock lock(mutex_);
+  taken_ = status;
+  changed_.notify_all();
+  if (status.ok()) changed_.wait(lock, [&] { return ending_; });
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const Lanes& lanes = (*shards_)[i].lanes;
+    ::pthread_mutex_unlock(&lanes.lane(lanes_[i]).holder);
+    shmem::ring_if_asleep(lanes.header().server);
+  }
+}
+
+Status LaneHolder::take_all(base::TimePoint deadline) {
+  for (const MappedShard& shard : *shards_)
+    REGROUP_RETURN_IF_ERROR(take_one(shard.lanes, deadline));
+  return {};
+}
+
+Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
+  std::uint64_t process = 0;
+  while (true) {
+    const Outcome outcome = try_take(lanes, process);
+    if (outcome == Outcome::kTaken) return {};
+    if (outcome == Outcome::kSameClient) {
+      return invalid_argument(
+          fmt::format("client {}: process {} is attached under this number; give each process of "
+                      "the job its own",
+                      client_, process));
+    }
+    if (RealPolicy::now() >= deadline) {
+      if (outcome == Outcome::kEnding) {
+        return base::deadline_exceeded(fmt::format(
+            "client {}: the server has not freed the lane of an ended process with this number",
+            client_));
+      }
+      return base::resource_exhausted(
+          fmt::format("client {}: all {} lanes of shard {} are taken; expected one to become free",
+                      client_, lanes.spec().lanes, lanes.spec().shard));
+    }
+    std::this_thread::sleep_for(kLookForLane);
+  }
+}
+
+LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, std::uint64_t& process) {
+  // Only one process at a time takes a lane, so that two with one number see each other.
+  if (!try_lock_robust(lanes.header().attaching)) return Outcome::kAllTaken;
+  std::optional<std::uint32_t> found;
+  Outcome outcome = Outcome::kAllTaken;
+  for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+    Lane& lane = lanes.lane(i);
+    const std::uint64_t client = lane.client.load(std::memory_order_acquire);
+    if (client == client_ + 1) {
+      // A server holds `attaching`, too, while it frees lanes: so the holder is a living client.
+      process = lane.process.load(std::memory_order_relaxed);
+      outcome = Outcome::kSameClient;
+      if (try_lock_robust(lane.holder)) {
+        ::pthread_mutex_unlock(&lane.holder);
+        outcome = Outcome::kEnding;
+      }
+      break;
+    }
+    if (client == 0 && !found && try_lock_robust(lane.holder)) {
+      if (lane.client.load(std::memory_order_acquire) == 0) {
+        found = i;
+      } else {
+        ::pthread_mutex_unlock(&lane.holder);
+      }
+    }
+  }
+  if (found && outcome != Outcome::kAllTaken) {
+    ::pthread_mutex_unlock(&lanes.lane(*found).holder);
+  } else if (found) {
+    Lane& lane = lanes.lane(*found);
+    lane.process.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
+    lane.client.store(client_ + 1, std::memory_order_release);
+    lanes_.push_back(*found);
+    outcome = Outcome::kTaken;
+  }
+  ::pthread_mutex_unlock(&lanes.header().attaching);
+  return outcome;
+}
+
+// ---- Client::Impl
+
+std::size_t Client::Impl::OpenedTable::range_of(std::uint64_t position) const {
+  const auto after = std::ranges::upper_bound(
+      ranges, position, {}, [](const RangeOf& range) { return range.reader.positions().first; });
+  return static_cast<std::size_t>(after - ranges.begin()) - 1;
+}
+bool Client::Impl::Pushed::done() const {
+  return !sending && std::ranges::all_of(messages, [](std::uint32_t count) { return count == 0; });
+}
+
+base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOptions& options) {
+  REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
+  if (options.client == ~std::uint64_t{0})
+    return invalid_argument("client: expected a number below 2^64 - 1");
+  std::vector<MappedShard> shards;
+  for (const ShardMemory& shard : memory.shards) {
+    REGROUP_ASSIGN_OR_RETURN(MappedShard mapped,
+                             MappedShard::open(shard, StoreMemory::Mode::kRead));
+    if (mapped.lanes.spec().shard != shards.size() ||
+        mapped.lanes.spec().shards != memory.shards.size()) {
+      return invalid_argument(
+          fmt::format("memory of a parameter server: expected shard {} of {}, got shard {} of {}",
+                      shards.size(), memory.shards.size(), mapped.lanes.spec().shard,
+                      mapped.lanes.spec().shards));
+    }
+    shards.push_back(std::move(mapped));
+  }
+  std::unique_ptr<Impl> impl(new Impl(std::move(shards), options));
+  REGROUP_ASSIGN_OR_RETURN(impl->holder_,
+                           LaneHolder::take(impl->shards_, options.client, impl->deadline()));
+  for (std::size_t i = 0; i < impl->shards_.size(); ++i) {
+    const Lanes& lanes = impl->shards_[i].lanes;
+    Link& link = impl->links_[i];
+    link.lane = impl->holder_->lane(i);
+    link.written = lanes.lane(link.lane).written.load(std::memory_order_acquire);
+    link.taken = link.written;
+    // Memory that cannot be had is an error now, not a SIGBUS later.
+    const std::uint64_t at = static_cast<std::uint64_t>(
+        lanes.at(link.lane, 0) - reinterpret_cast<const std::byte*>(&lanes.header()));
+    int error = EINTR;
+    while (error == EINTR) {
+      error = ::posix_fallocate(memory.shards[i].lanes, static_cast<off_t>(at),
+                                static_cast<off_t>(lanes.spec().lane_bytes));
+    }
+    if (error != 0) {
+      return base::resource_exhausted(
+          fmt::format("client {}: cannot reserve a lane of {} bytes: fallocate: {}", options.client,
+                      lanes.spec().lane_bytes, std::strerror(error)));
+    }
+  }
+  return impl;
+}
+
+base::TimePoint Client::Impl::deadline() const { return RealPolicy::now() + options_.deadline; }
+
+std::string Client::Impl::server_of(std::size_t shard) const {
+  const Lanes& lanes = shards_[shard].lanes;
+  const std::uint64_t process = lanes.header().process.load(std::memory_order_relaxed);
+  if (process == 0) return fmt::format("the server of shard {} (none has started yet)", shard);
+  return fmt::format("the server of shard {} (the last one is process {})", shard, process);
+}
+
+base::Result<const Client::Impl::OpenedTable*> Client::Impl::table_at(Table table,
+                                                                      bool rows) const {
+  const std::lock_guard lock(mutex_);
+  if (table.number >= tables_.size()) {
+    return invalid_argument(fmt::format("table number {}: this client has opened {} tables",
+                                        table.number, tables_.size()));
+  }
+  const OpenedTable& found = tables_[table.number];
+  if ((found.spec.kind != TableKind::kDense) == rows) return &found;
+  return invalid_argument(
+      rows ? fmt::format("table {}: it is dense: push and pull it as a whole, without ids",
+                         found.spec.name)
+           : fmt::format("table {}: it has rows: expected ids", found.spec.name));
+}
+
+const TableSpec& Client::Impl::spec_of(Table table) const {
+  const std::lock_guard lock(mutex_);
+  return tables_.at(table.number).spec;
+}
+
+template <class Ready>
+Status Client::Impl::wait_until(Lock& lock, std::size_t shard, Ready ready, base::TimePoint until,
+                                const std::string& what) {
+  Link& link = links_[shard];
+  Lane& lane = shards_[shard].lanes.lane(link.lane);
+  while (true) {
+    REGROUP_RETURN_IF_ERROR(take_answers(shard));
+    if (ready()) return {};
+    const base::TimePoint now = RealPolicy::now();
+    if (now >= until) {
+      return base::deadline_exceeded(
+          fmt::format("{}: {} has not answered in time; what is pushed stays in the lane, and "
+                      "counts once a server has read it",
+                      what, server_of(shard)));
+    }
+    if (link.sleeping) {  // one thread at a time sleeps on a bell; it tells the others
+      progress_.wait_until(lock, until);
+      continue;
+    }
+    link.sleeping = true;
+    const std::uint64_t seen = lane.read.load(std::memory_order_acquire);
+    lock.unlock();
+    static_cast<void>(shmem::wait_until(
+        lane.bell,
+        [&] {
+          return lane.read.load(std::memory_order_seq_cst) != seen ||
+                 lane.damaged.load(std::memory_order_seq_cst) != 0;
+        },
+        std::min(until, now + kLookAgain)));
+    lock.lock();
+    link.sleeping = false;
+    progress_.notify_all();
+  }
+}
+
+Status Client::Impl::take_answers(std::size_t shard) {
+  Link& link = links_[shard];
+  const Lanes& lanes = shards_[shard].lanes;
+  Lane& lane = lanes.lane(link.lane);
+  if (lane.damaged.load(std::memory_order_acquire) != 0) {
+    lane.why.back() = 0;
+    return base::data_loss(fmt::format("client {}: {} reads this client's lane no more: {}",
+                                       options_.client, server_of(shard), lane.why.data()));
+  }
+  const std::uint64_t read = lane.read.load(std::memory_order_acquire);
+  while (!link.unanswered.empty() && link.unanswered.front().end <= read) {
+    const Unanswered message = link.unanswered.front();
+    link.unanswered.pop_front();
+    const auto found = pushes_.find(message.ticket);
+    if (found == pushes_.end()) continue;
+    Pushed& push = found->second;
+    --push.messages[shard];
+    const std::byte* const at = lanes.at(link.lane, message.place);
+    MessageHeader header;
+    std::memcpy(&header, at, sizeof header);
+    if (header.answer != 0 && push.status.ok()) {
+      const auto* const text = reinterpret_cast<const char*>(at + sizeof header);
+      const auto code = std::min(header.answer, static_cast<std::uint32_t>(base::Code::kInternal));
+      push.status =
+          Status(static_cast<base::Code>(code), std::string(text, ::strnlen(text, kAnswerBytes)));
+    }
+    if (push.done()) finish(found);
+  }
+  link.taken = read;
+  return {};
+}
+
+// A push without an error is forgotten.
+void Client::Impl::finish(std::map<std::uint64_t, Pushed>::iterator push) {
+  if (push->second.status.ok()) {
+    pushes_.erase(push);
+  } else {
+    ++failed_;
+  }
+}
+
+base::Result<std::byte*> Client::Impl::reserve(Lock& lock, std::size_t shard, std::uint64_t bytes,
+                                               const std::string& what) {
+  Link& link = links_[shard];
+  const Lanes& lanes = shards_[shard].lanes;
+  // Only memory whose answers are taken is written again.
+  const auto room = [&] { return lanes.spec().lane_bytes - (link.written - link.taken); };
+  while (true) {
+    REGROUP_RETURN_IF_ERROR(take_answers(shard));
+    // The lock is given up while it waits: another thread may have written meanwhile.
+    const std::uint64_t to_end = lanes.to_end(link.written);
+    const std::uint64_t wanted = to_end < bytes ? to_end : bytes;
+    if (room() >= wanted) {
+      std::byte* const at = lanes.at(link.lane, link.written);
+      if (wanted == bytes) return at;
+      publish(shard, {.bytes = to_end, .kind = MessageKind::kPad}, 0);
+      continue;
+    }
+    const std::uint64_t before = link.written;
+    REGROUP_RETURN_IF_ERROR(wait_until(
+        lock, shard, [&] { return link.written != before || room() >= wanted; }, deadline(), what));
+  }
+}
+
+void Client::Impl::publish(std::size_t shard, const MessageHeader& header, std::uint64_t ticket) {
+  Link& link = links_[shard];
+  const Lanes& lanes = shards_[shard].lanes;
+  std::memcpy(lanes.at(link.lane, link.written), &header, sizeof header);
+  if (header.kind != MessageKind::kPad) {
+    link.unanswered.push_back({link.written + header.bytes, link.written, ticket});
+    ++pushes_.at(ticket).messages[shard];
+  }
+  link.written += header.bytes;
+  // The server may read the message from here on.
+  lanes.lane(link.lane).written.store(link.written, std::memory_order_seq_cst);
+  shmem::ring_if_asleep(lanes.header().server);
+}
+
+base::Result<std::uint64_t> Client::Impl::begin_push(const OpenedTable& table) {
+  if (failed_ >= kMaxFailed) {
+    const auto first =
+        std::ranges::find_if(pushes_, [](const auto& p) { return !p.second.status.ok(); });
+    return base::resource_exhausted(
+        fmt::format("push to table {}: {} pushes have failed since the last flush(); the first: {}",
+                    table.spec.name, failed_, first->second.status.message()));
+  }
+  const std::uint64_t ticket = next_ticket_++;
+  pushes_[ticket] = {table.spec.name, std::vector<std::uint32_t>(shards_.size()), {}};
+  return ticket;
+}
+
+base::Result<Ticket> Client::Impl::end_push(std::uint64_t ticket, const Status& sent) {
+  const auto push = pushes_.find(ticket);
+  if (!sent.ok()) {
+    pushes_.erase(push);
+    return sent;
+  }
+  push->second.sending = false;
+  if (push->second.done()) finish(push);
+  return Ticket{ticket};
+}
+
+Status Client::Impl::wait_locked(Lock& lock, std::uint64_t ticket, base::TimePoint until) {
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    const auto answered = [&] {
+      const auto found = pushes_.find(ticket);
+      return found == pushes_.end() || found->second.messages[shard] == 0;
+    };
+    REGROUP_RETURN_IF_ERROR(take_answers(shard));
+    if (answered()) continue;
+    const std::string what = fmt::format("table {}", pushes_.at(ticket).table);
+    REGROUP_RETURN_IF_ERROR(wait_until(lock, shard, answered, until, what));
+  }
+  return {};
+}
+
+Status Client::Impl::wait(Ticket ticket, base::TimePoint deadline) {
+  Lock lock(mutex_);
+  if (ticket.number == 0 || ticket.number >= next_ticket_) {
+    return invalid_argument(
+        fmt::format("push {}: this client has begun {} pushes", ticket.number, next_ticket_ - 1));
+  }
+  REGROUP_RETURN_IF_ERROR(wait_locked(lock, ticket.number, deadline));
+  const auto found = pushes_.find(ticket.number);
+  if (found == pushes_.end()) return {};
+  Status status = std::move(found->second.status);
+  pushes_.erase(found);
+  --failed_;
+  return status;
+}
+
+Status Client::Impl::flush() {
+  Lock lock(mutex_);
+  const base::TimePoint until = deadline();
+  std::vector<std::uint64_t> tickets;
+  for (const auto& [ticket, push] : pushes_) {
+    if (!push.sending) tickets.push_back(ticket);  // another thread's has not begun before this
+  }
+  for (const std::uint64_t ticket : tickets)
+    REGROUP_RETURN_IF_ERROR(wait_locked(lock, ticket, until));
+  Status first;
+  for (const std::uint64_t ticket : tickets) {
+    const auto failed = pushes_.find(ticket);
+    if (failed == pushes_.end()) continue;
+    if (first.ok()) first = std::move(failed->second.status);
+    pushes_.erase(failed);
+    --failed_;
+  }
+  return first;
+}
+
+// ---- tables
+
+Status Client::Impl::send_open(Lock& lock, std::size_t shard, const TableSpec& spec) {
+  const std::uint64_t ticket = next_ticket_++;
+  const std::string what = fmt::format("open table {}", spec.name);
+  pushes_[ticket] = {spec.name, std::vector<std::uint32_t>(shards_.size()), {}};
+  constexpr std::uint64_t kBytes =
+      (kContentAt + sizeof(OpenContent) + kMessageUnit - 1) / kMessageUnit * kMessageUnit;
+  const auto place = reserve(lock, shard, kBytes, what);
+  if (!place.ok()) {
+    pushes_.erase(ticket);
+    return place.status();
+  }
+  const OpenContent content = content_of(spec);
+  std::memcpy(*place + kContentAt, &content, sizeof content);
+  publish(shard, {.bytes = kBytes, .kind = MessageKind::kOpen}, ticket);
+  pushes_.at(ticket).sending = false;
+  const Status waited = wait_locked(lock, ticket, deadline());
+  const auto found = pushes_.find(ticket);
+  if (found == pushes_.end()) return waited;
+  Status status = waited.ok() ? std::move(found->second.status) : waited;
+  if (found->second.done()) --failed_;
+  pushes_.erase(found);
+  return status;
+}
+
+base::Result<Client::Impl::OpenedTable> Client::Impl::find_ranges(const TableSpec& spec) const {
+  OpenedTable table{.spec = spec, .ranges = {}};
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    REGROUP_ASSIGN_OR_RETURN(const auto headers, ranges_in(shards_[shard].store));
+    for (const RangeHeader* const header : headers) {
+      if (spec.name != header->name.data()) continue;
+      REGROUP_ASSIGN_OR_RETURN(RangeReader reader,
+                               RangeReader::open(shards_[shard].store, *header));
+      table.ranges.push_back({static_cast<std::uint32_t>(shard), header->id, std::move(reader)});
+    }
+  }
+  std::ranges::sort(table.ranges, {},
+                    [](const RangeOf& range) { return range.reader.positions().first; });
+  std::vector<PositionRange> found;
+  for (const RangeOf& range : table.ranges) found.push_back(range.reader.positions());
+  if (found != ranges_of(spec, static_cast<std::uint32_t>(shards_.size()))) {
+    return base::data_loss(fmt::format(
+        "open table {}: expected {} ranges in the stores, got {}, or others", spec.name,
+        ranges_of(spec, static_cast<std::uint32_t>(shards_.size())).size(), found.size()));
+  }
+  return table;
+}
+
+base::Result<Table> Client::Impl::open(const TableSpec& spec) {
+  REGROUP_RETURN_IF_ERROR(check(spec));
+  if (spec.evict_after != 0) {
+    return invalid_argument(
+        fmt::format("table {}: rows are never forgotten yet: expected evict_after 0, got {}",
+                    spec.name, spec.evict_after));
+  }
+  const auto count = static_cast<std::uint32_t>(shards_.size());
+  const std::vector<PositionRange> ranges = ranges_of(spec, count);
+  const std::uint64_t elements =
+      spec.kind == TableKind::kDense ? ranges[0].last - ranges[0].first + 1 : spec.dim;
+  const std::array<PushPart, 1> largest{PushPart{0, 0, spec.kind == TableKind::kDense ? 0U : 1U,
+                                                 elements * size_of(spec.compute_dtype())}};
+  if (const LaneSpec& lanes = shards_[0].lanes.spec(); bytes_of_push(largest) > lanes.lane_bytes) {
+    return invalid_argument(
+        fmt::format("table {}: a push of {} bytes does not fit into a lane of {} bytes; make lanes "
+                    "larger",
+                    spec.name, bytes_of_push(largest), lanes.lane_bytes));
+  }
+  Lock lock(mutex_);
+  // One after another, beginning with the shard of the first range: of two processes that open the
+  // table with different specs, the later one is refused before it has made anything.
+  for (std::uint32_t i = 0; i < std::min<std::size_t>(count, ranges.size()); ++i)
+    REGROUP_RETURN_IF_ERROR(send_open(lock, shard_of(spec.name, i, count), spec));
+  REGROUP_ASSIGN_OR_RETURN(OpenedTable table, find_ranges(spec));
+  tables_.push_back(std::move(table));
+  return Table{static_cast<std::uint32_t>(tables_.size() - 1)};
+}
+
+// ---- pushes
+
+base::Result<std::vector<Client::Impl::Key>> Client::Impl::sorted_keys(
+    const TableSpec& spec, std::span<const std::int64_t> ids) {
+  std::vector<Key> keys(ids.size());
+  bool good = true;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    keys[i] = {position_of(spec.kind, ids[i]), i};
+    good &= spec.kind == TableKind::kHash || keys[i].position < spec.rows;
+  }
+  std::ranges::sort(keys, {}, &Key::position);
+  good &= std::ranges::adjacent_find(keys, {}, &Key::position) == keys.end();
+  if (!good) return check_keys(spec, ids);
+  return keys;
+}
+
+Status Client::Impl::send_batch(Lock& lock, std::size_t shard, const OpenedTable& table,
+                                const Batch& batch, Input gradients, const Scalars& scalars,
+                                std::uint64_t ticket) {
+  const std::uint64_t bytes = bytes_of_push(batch.parts);
+  REGROUP_ASSIGN_OR_RETURN(
+      std::byte* const message,
+      reserve(lock, shard, bytes, fmt::format("push to table {}", table.spec.name)));
+  const PushView view = lay_out_push(message, batch.parts);
+  const std::size_t row = table.spec.dim * size_of(table.spec.compute_dtype());
+  for (std::size_t p = 0; p < view.parts.size(); ++p) {
+    const PushView::Part& part = view.parts[p];
+    for (std::size_t k = 0; k < part.positions.size(); ++k) {
+      const Key& key = batch.keys[p][k];
+      part.positions[k] = key.position;
+      std::memcpy(part.gradients.data() + k * row, gradients.data() + key.at * row, row);
+    }
+  }
+  publish(shard,
+          {.bytes = bytes,
+           .kind = MessageKind::kPush,
+           .parts = static_cast<std::uint32_t>(batch.parts.size()),
+           .number = next_number_++,
+           .lr = scalars.lr},
+          ticket);
+  return {};
+}
+
+Status Client::Impl::push_shard(Lock& lock, std::size_t shard, const OpenedTable& table,
+                                std::span<const std::span<const Key>> runs, Input gradients,
+                                const Scalars& scalars, std::uint64_t ticket) {
+  const auto& store = *reinterpret_cast<const StoreHeader*>(shards_[shard].store.at(0));
+  // Several messages, so that the server begins while the next one is written.
+  const std::uint64_t most =
+      std::min(shards_[shard].lanes.spec().lane_bytes / 8, store.ring_bytes / 4);
+  const std::uint64_t row = table.spec.dim * size_of(table.spec.compute_dtype());
+  Batch batch;
+  std::uint64_t bytes = 0;
+  const auto send = [&]() -> Status {
+    if (batch.parts.empty()) return {};
+    REGROUP_RETURN_IF_ERROR(send_batch(lock, shard, table, batch, gradients, scalars, ticket));
+    batch = {};
+    bytes = 0;
+    return {};
+  };
+  for (std::size_t range = 0; range < runs.size(); ++range) {
+    for (std::span<const Key> run = runs[range]; !run.empty();) {
+      const std::uint64_t room = bytes < most ? (most - bytes) / (row + sizeof(std::uint64_t)) : 0;
+      if (room == 0 && !batch.parts.empty()) {
+        REGROUP_RETURN_IF_ERROR(send());
+        continue;
+      }
+      const std::size_t count = std::min<std::size_t>(run.size(), std::max<std::uint64_t>(room, 1));
+      batch.parts.push_back({table.ranges[range].id, 0, count, count * row});
+      batch.keys.push_back(run.first(count));
+      bytes += count * (row + sizeof(std::uint64_t)) + sizeof(PushPart) + kMessageUnit;
+      run = run.subspan(count);
+    }
+  }
+  return send();
+}
+
+base::Result<Ticket> Client::Impl::push(Table table, std::span<const std::int64_t> ids,
+                                        Input gradients, const Scalars& scalars) {
+  REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
+  const TableSpec& spec = opened->spec;
+  const std::size_t row = spec.dim * size_of(spec.compute_dtype());
+  if (gradients.size() % row != 0) {
+    return invalid_argument(fmt::format("push to table {}: expected rows of {} bytes, got {} bytes",
+                                        spec.name, row, gradients.size()));
+  }
+  REGROUP_RETURN_IF_ERROR(
+      check_push(spec, ids.size(), gradients.size() / row, spec.compute_dtype(), scalars));
+  REGROUP_ASSIGN_OR_RETURN(const std::vector<Key> keys, sorted_keys(spec, ids));
+  // Runs of keys, by shard; runs[shard][range] is empty for ranges of other shards.
+  std::vector<std::vector<std::span<const Key>>> runs(shards_.size());
+  for (auto& of_shard : runs) of_shard.resize(opened->ranges.size());
+  for (std::size_t at = 0; at < keys.size();) {
+    const std::size_t range = opened->range_of(keys[at].position);
+    const std::uint64_t last = opened->ranges[range].reader.positions().last;
+    const std::size_t begin = at;
+    while (at < keys.size() && keys[at].position <= last) ++at;
+    runs[opened->ranges[range].shard][range] = std::span(keys).subspan(begin, at - begin);
+  }
+  Lock lock(mutex_);
+  REGROUP_ASSIGN_OR_RETURN(const std::uint64_t ticket, begin_push(*opened));
+  Status sent;
+  for (std::size_t shard = 0; shard < shards_.size() && sent.ok(); ++shard)
+    sent = push_shard(lock, shard, *opened, runs[shard], gradients, scalars, ticket);
+  return end_push(ticket, sent);
+}
+
+base::Result<Ticket> Client::Impl::push_dense(Table table, Input gradients,
+                                              const Scalars& scalars) {
+  REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
+  const TableSpec& spec = opened->spec;
+  const std::size_t size = size_of(spec.compute_dtype());
+  if (gradients.size() != spec.rows * size) {
+    return invalid_argument(
+        fmt::format("push to table {}: expected {} bytes for {} elements, got "
+                    "{}",
+                    spec.name, spec.rows * size, spec.rows, gradients.size()));
+  }
+  REGROUP_RETURN_IF_ERROR(check_push(spec, 1, 1, spec.compute_dtype(), scalars));
+  Lock lock(mutex_);
+  REGROUP_ASSIGN_OR_RETURN(const std::uint64_t ticket, begin_push(*opened));
+  Status sent;
+  for (std::size_t i = 0; i < opened->ranges.size() && sent.ok(); ++i)
+    sent = send_slice(lock, *opened, opened->ranges[i], gradients, scalars, ticket);
+  return end_push(ticket, sent);
+}
+
+Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const RangeOf& range,
+                                Input gradients, const Scalars& scalars, std::uint64_t ticket) {
+  const std::size_t size = size_of(table.spec.compute_dtype());
+  const PositionRange& positions = range.reader.positions();
+  const Input part =
+      gradients.subspan(positions.first * size, (positions.last - positions.first + 1) * size);
+  const std::array<PushPart, 1> parts{PushPart{range.id, 0, 0, part.size()}};
+  const std::uint64_t bytes = bytes_of_push(parts);
+  REGROUP_ASSIGN_OR_RETURN(
+      std::byte* const message,
+      reserve(lock, range.shard, bytes, fmt::format("push to table {}", table.spec.name)));
+  std::memcpy(lay_out_push(message, parts).parts[0].gradients.data(), part.data(), part.size());
+  publish(range.shard,
+          {.bytes = bytes,
+           .kind = MessageKind::kPush,
+           .parts = 1,
+           .number = next_number_++,
+           .lr = scalars.lr},
+          ticket);
+  return {};
+}
+
+// ---- pulls
+
+Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output rows) const {
+  REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
+  const TableSpec& spec = opened->spec;
+  const std::size_t size = spec.value_bytes();
+  if (rows.size() != ids.size() * size) {
+    return invalid_argument(fmt::format("pull of table {}: expected {} bytes for {} ids, got {}",
+                                        spec.name, ids.size() * size, ids.size(), rows.size()));
+  }
+  constexpr std::size_t kBatch = 64;  // rows that stay in the cache between the two copies
+  struct Waiting {
+    std::size_t count = 0;
+    std::array<std::uint64_t, kBatch> positions;
+    std::array<std::size_t, kBatch> at;
+  };
+  std::vector<Waiting> waiting(opened->ranges.size());
+  std::vector<std::byte> copied(kBatch * size);
+  const auto gather = [&](std::size_t range) -> Status {
+    Waiting& w = waiting[range];
+    REGROUP_RETURN_IF_ERROR(opened->ranges[range].reader.gather({w.positions.data(), w.count},
+                                                                {copied.data(), w.count * size}));
+    for (std::size_t i = 0; i < w.count; ++i)
+      std::memcpy(rows.data() + w.at[i] * size, copied.data() + i * size, size);
+    w.count = 0;
+    return {};
+  };
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::uint64_t position = position_of(spec.kind, ids[i]);
+    if (spec.kind != TableKind::kHash && position >= spec.rows) {
+      return invalid_argument(
+          fmt::format("table {}: expected ids from 0 to {}, got {} (position {} of the batch)",
+                      spec.name, spec.rows - 1, ids[i], i));
+    }
+    const std::size_t range = opened->range_of(position);
+    Waiting& w = waiting[range];
+    w.positions[w.count] = position;
+    w.at[w.count++] = i;
+    if (w.count == kBatch) REGROUP_RETURN_IF_ERROR(gather(range));
+  }
+  for (std::size_t range = 0; range < waiting.size(); ++range) {
+    if (waiting[range].count != 0) REGROUP_RETURN_IF_ERROR(gather(range));
+  }
+  return {};
+}
+
+Status Client::Impl::pull_dense(Table table, Output values) const {
+  REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
+  const TableSpec& spec = opened->spec;
+  const std::size_t size = size_of(spec.dtype);
+  if (values.size() != spec.rows * size) {
+    return invalid_argument(
+        fmt::format("pull of table {}: expected {} bytes for {} elements, got "
+                    "{}",
+                    spec.name, spec.rows * size, spec.rows, values.size()));
+  }
+  for (const RangeOf& range : opened->ranges) {
+    const PositionRange& positions = range.reader.positions();
+    const auto part =
+        values.subspan(positions.first * size, (positions.last - positions.first + 1) * size);
+    REGROUP_RETURN_IF_ERROR(range.reader.copy_slice(part).status());
+  }
+  return {};
+}
+
+// ---- Client
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
+  REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::attach(options));
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+base::Result<Table> Client::open(const TableSpec& spec) { return impl_->open(spec); }
+const TableSpec& Client::spec_of(Table table) const { return impl_->spec_of(table); }
+base::Result<Ticket> Client::push(Table table, std::span<const std::int64_t> ids, Input gradients,
+                                  const Scalars& scalars) {
+  return impl_->push(table, ids, gradients, scalars);
+}
+base::Result<Ticket> Client::push(Table table, Input gradients, const Scalars& scalars) {
+  return impl_->push_dense(table, gradients, scalars);
+}
+Status Client::wait(Ticket ticket, std::chrono::nanoseconds at_most) {
+  return impl_->wait(ticket, RealPolicy::now() + at_most);
+}
+Status Client::flush() { return impl_->flush(); }
+Status Client::pull(Table table, std::span<const std::int64_t> ids, Output rows) const {
+  return impl_->pull(table, ids, rows);
+}
+Status Client::pull(Table table, Output values) const { return impl_->pull_dense(table, values); }
+
+}  // namespace regroup::collective::ps

@@ -1,0 +1,169 @@
+// A client of a parameter server: writes pushes into its lanes and reads rows from the stores of
+// its host. include/regroup/ps.h has the contract; this is Client's implementation.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "collective/ps/reader.h"
+#include "collective/ps/server.h"
+#include "regroup/ps.h"
+
+namespace regroup::collective::ps {
+
+// Takes a lane in each shard and holds the lanes' robust mutexes, which tell servers that the
+// client lives. The mutexes belong to a thread of its own, since the kernel gives them up when
+// their thread ends, and a caller's thread may end before the client.
+class LaneHolder {
+ public:
+  // `shards` must outlive it. Errors as Client::attach().
+  [[nodiscard]] static base::Result<std::unique_ptr<LaneHolder>> take(
+      const std::vector<MappedShard>& shards, std::uint64_t client, base::TimePoint deadline);
+  ~LaneHolder();
+  LaneHolder(const LaneHolder&) = delete;
+  LaneHolder& operator=(const LaneHolder&) = delete;
+  // The number of the lane in shard `shard`.
+  [[nodiscard]] std::uint32_t lane(std::size_t shard) const { return lanes_[shard]; }
+
+ private:
+  enum class Outcome : std::uint8_t { kTaken, kAllTaken, kSameClient, kEnding };
+  LaneHolder(const std::vector<MappedShard>& shards, std::uint64_t client)
+      : shards_(&shards), client_(client) {}
+  void run(base::TimePoint deadline);
+  [[nodiscard]] base::Status take_all(base::TimePoint deadline);
+  [[nodiscard]] base::Status take_one(const Lanes& lanes, base::TimePoint deadline);
+  [[nodiscard]] Outcome try_take(const Lanes& lanes, std::uint64_t& process);
+
+  const std::vector<MappedShard>* shards_;
+  std::uint64_t client_;
+  pid_t process_ = 0;
+  std::vector<std::uint32_t> lanes_;  // taken, by shard
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<base::Status> taken_;  // under mutex_, as ending_
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+class Client::Impl {
+ public:
+  [[nodiscard]] static base::Result<std::unique_ptr<Impl>> attach(const ClientOptions& options);
+
+  [[nodiscard]] base::Result<Table> open(const TableSpec& spec);
+  [[nodiscard]] const TableSpec& spec_of(Table table) const;
+  [[nodiscard]] base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
+                                          Input gradients, const Scalars& scalars);
+  [[nodiscard]] base::Result<Ticket> push_dense(Table table, Input gradients,
+                                                const Scalars& scalars);
+  [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline);
+  [[nodiscard]] base::Status flush();
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                  Output rows) const;
+  [[nodiscard]] base::Status pull_dense(Table table, Output values) const;
+
+ private:
+  struct RangeOf {
+    std::uint32_t shard;
+    std::uint32_t id;
+    RangeReader reader;
+  };
+  struct OpenedTable {
+    TableSpec spec;
+    std::vector<RangeOf> ranges;  // by position
+    // The index of the range that has `position`.
+    [[nodiscard]] std::size_t range_of(std::uint64_t position) const;
+  };
+  // A message that has no answer yet.
+  struct Unanswered {
+    std::uint64_t end;    // Lane::read when it is answered
+    std::uint64_t place;  // of the message
+    std::uint64_t ticket;
+  };
+  struct Link {
+    std::uint32_t lane = 0;
+    std::uint64_t written = 0;  // as Lane::written, which only this process writes
+    std::uint64_t taken = 0;    // as Lane::read: all answers up to here are taken
+    std::deque<Unanswered> unanswered;
+    bool sleeping = false;  // a thread waits on the lane's bell
+  };
+  // A push that is not applied yet, or whose error nobody has been told.
+  struct Pushed {
+    std::string table;
+    std::vector<std::uint32_t> messages;  // without an answer, by shard
+    base::Status status;                  // the first error
+    bool sending = true;                  // not all of its messages are written
+    [[nodiscard]] bool done() const;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Impl(std::vector<MappedShard> shards, const ClientOptions& options)
+      : options_(options), shards_(std::move(shards)), links_(shards_.size()) {}
+
+  [[nodiscard]] base::TimePoint deadline() const;
+  // kInvalidArgument: no table of this client, or dense where `rows` is true and the reverse.
+  [[nodiscard]] base::Result<const OpenedTable*> table_at(Table table, bool rows) const;
+  [[nodiscard]] base::Result<std::uint64_t> begin_push(const OpenedTable& table);
+  [[nodiscard]] base::Result<OpenedTable> find_ranges(const TableSpec& spec) const;
+  // Waits until `ready()` is true, looking again after each answer in shard `shard`.
+  template <class Ready>
+  [[nodiscard]] base::Status wait_until(Lock& lock, std::size_t shard, Ready ready,
+                                        base::TimePoint until, const std::string& what);
+  // Takes the answers that have come.
+  [[nodiscard]] base::Status take_answers(std::size_t shard);
+  // A place of `bytes` bytes in the lane, once there is room. It is the caller's until publish().
+  [[nodiscard]] base::Result<std::byte*> reserve(Lock& lock, std::size_t shard, std::uint64_t bytes,
+                                                 const std::string& what);
+  void finish(std::map<std::uint64_t, Pushed>::iterator push);
+  [[nodiscard]] base::Result<Ticket> end_push(std::uint64_t ticket, const base::Status& sent);
+  void publish(std::size_t shard, const MessageHeader& header, std::uint64_t ticket);
+  [[nodiscard]] base::Status send_open(Lock& lock, std::size_t shard, const TableSpec& spec);
+  // Keys of one push in the order of positions: the position, and the index in the caller's batch.
+  struct Key {
+    std::uint64_t position;
+    std::size_t at;
+  };
+  [[nodiscard]] static base::Result<std::vector<Key>> sorted_keys(
+      const TableSpec& spec, std::span<const std::int64_t> ids);
+  // What one message has of a push: runs of keys, one for each range, all of one shard.
+  struct Batch {
+    std::vector<PushPart> parts;
+    std::vector<std::span<const Key>> keys;
+  };
+  [[nodiscard]] base::Status send_batch(Lock& lock, std::size_t shard, const OpenedTable& table,
+                                        const Batch& batch, Input gradients, const Scalars& scalars,
+                                        std::uint64_t ticket);
+  [[nodiscard]] base::Status push_shard(Lock& lock, std::size_t shard, const OpenedTable& table,
+                                        std::span<const std::span<const Key>> runs, Input gradients,
+                                        const Scalars& scalars, std::uint64_t ticket);
+  [[nodiscard]] base::Status send_slice(Lock& lock, const OpenedTable& table, const RangeOf& range,
+                                        Input gradients, const Scalars& scalars,
+                                        std::uint64_t ticket);
+  [[nodiscard]] std::string server_of(std::size_t shard) const;
+  // Waits until a push is answered; does not look at its status.
+  [[nodiscard]] base::Status wait_locked(Lock& lock, std::uint64_t ticket, base::TimePoint until);
+
+  const ClientOptions options_;
+  const std::vector<MappedShard> shards_;
+  std::unique_ptr<LaneHolder> holder_;
+  mutable std::mutex mutex_;  // of all below
+  std::condition_variable progress_;
+  std::vector<Link> links_;
+  std::deque<OpenedTable>
+      tables_;  // a deque, so that pulls may read entries while others are added
+  std::map<std::uint64_t, Pushed> pushes_;  // by ticket
+  std::size_t failed_ = 0;                  // entries of pushes_ with an error, all answered
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t next_number_ = 1;
+};
+
+}  // namespace regroup::collective::ps
