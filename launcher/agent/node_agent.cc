@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -20,7 +21,7 @@
 #include "launcher/agent/tree.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/open_files.h"
-#include "launcher/spec/slurm_variables.h"
+#include "launcher/spec/job_variables.h"
 #include "launcher/transport/secure_channel.h"
 #include "launcher/transport/tcp.h"
 
@@ -187,26 +188,18 @@ int fail(boost::asio::io_context& loop, base::Fd guardian, const base::Status& w
 
 bool serves_ranks(const Setup& setup) { return setup.elastic && setup.services; }
 
-spec::Environment environment_there(spec::Environment sent, const spec::Environment& own) {
+spec::Environment environment_there(spec::Environment sent, spec::Environment own) {
   constexpr std::array<const char*, 10> kOfHost{"HOME",  "HOSTNAME",  "LOGNAME", "MAIL",
                                                 "SHELL", "TEMP",      "TMP",     "TMPDIR",
                                                 "USER",  "XAUTHORITY"};
-  constexpr std::array<const char*, 5> kOfLogin{"DBUS_", "SSH_", "SLURM_", "SLURMD_", "XDG_"};
-  const spec::Environment slurm = spec::slurm_variables(sent, own);
-  const auto belongs = [&](const std::string& name) {
-    for (const char* one : kOfHost) {
-      if (name == one) return true;
-    }
-    for (const char* prefix : kOfLogin) {
-      if (name.starts_with(prefix)) return true;
-    }
-    return false;
-  };
-  std::erase_if(sent, [&](const auto& entry) { return belongs(entry.first); });
-  for (const auto& [name, value] : slurm) sent.emplace(name, value);
-  for (const auto& [name, value] : own) {
-    if (!spec::is_slurm_variable(name)) sent.emplace(name, value);
-  }
+  constexpr std::array<const char*, 3> kOfLogin{"DBUS_", "SSH_", "XDG_"};
+  std::erase_if(sent, [&](const auto& entry) {
+    const std::string& name = entry.first;
+    return std::ranges::any_of(kOfHost, [&](const char* one) { return name == one; }) ||
+           std::ranges::any_of(kOfLogin, [&](const char* one) { return name.starts_with(one); });
+  });
+  spec::share_job_variables(sent, own);
+  sent.merge(own);
   return sent;
 }
 

@@ -67,8 +67,7 @@ using MembershipFactory = std::function<std::unique_ptr<agent::MembershipJob>(
                                  const MembershipFactory& membership);
 
 // The environment of a program on this host: that of the controller, except for variables of a host
-// or a login, which come from `own`; of Slurm see slurm_variables().
-[[nodiscard]] spec::Environment environment_there(spec::Environment sent,
-                                                  const spec::Environment& own);
+// or a login, which come from `own`; of allocators see share_job_variables().
+[[nodiscard]] spec::Environment environment_there(spec::Environment sent, spec::Environment own);
 
 }  // namespace regroup::agent

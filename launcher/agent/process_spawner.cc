@@ -8,7 +8,7 @@
 
 #include "launcher/process/due.h"
 #include "launcher/process/environment.h"
-#include "launcher/spec/slurm_variables.h"
+#include "launcher/spec/job_variables.h"
 
 namespace regroup::agent {
 namespace {
@@ -111,9 +111,8 @@ base::Status ProcessSpawner::launch(Agent& agent) {
     spec.argv.insert(spec.argv.end(), way_.after.begin(), way_.after.end());
     spec.argv.emplace_back("/bin/sh");
   }
-  const bool step = way_.append_host && name_of(way_.command[0]) == "srun";
-  spec.environment = process::to_strings(step ? spec::without_srun_options(options_.environment)
-                                              : options_.environment);
+  spec.environment = process::to_strings(
+      spec::environment_for(way_.append_host ? tool_ : "", options_.environment));
   auto process = process::PipedProcess::start(
       loop_, std::move(spec),
       {.line = [this, node](std::string_view line, bool error) { on_line(node, line, error); },

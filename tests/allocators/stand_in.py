@@ -14,7 +14,7 @@ and runs the command here.
   ssh         OpenSSH 9.2, ssh(1): what is behind the host is one line for a shell there
 
 Each use is written to $STAND_IN_LOG. The command gets no variable of the caller's but PATH, HOME,
-REGROUP_GPU_CLAIMS and STAND_IN_*.
+REGROUP_GPU_CLAIMS, STAND_IN_* and what its allocator gives it.
 """
 
 import os
@@ -30,12 +30,14 @@ def refuse(why: str) -> None:
     sys.exit(64)
 
 
-def run(words: list[str]) -> None:
+def run(words: list[str], prefix: str = "STAND_IN_", **more: str) -> None:
+    """With the variables that begin with `prefix`, and `more`."""
     if not words:
         refuse("a command is missing")
     usual = ("PATH", "HOME", "REGROUP_GPU_CLAIMS")
-    kept = {k: v for k, v in os.environ.items() if k in usual or k.startswith("STAND_IN_")}
-    os.execvpe(words[0], words, kept)
+    begins = ("STAND_IN_", prefix)
+    kept = {k: v for k, v in os.environ.items() if k in usual or k.startswith(begins)}
+    os.execvpe(words[0], words, kept | more)
 
 
 def blaunch(words: list[str]) -> None:
@@ -49,7 +51,7 @@ def blaunch(words: list[str]) -> None:
     host = words.pop(0) if words else refuse("a host is missing")
     if host not in os.environ.get("LSB_MCPU_HOSTS", "").split()[::2] + grown().split()[::2]:
         refuse(f"{host}: it is no host of this job")
-    run(words)
+    run(words, "LSB_", LS_JOBPID="4711", LSF_PM_TASKID="2")
 
 
 def grown() -> str:
@@ -212,7 +214,7 @@ def flux(words: list[str]) -> None:
     there = ranks(",".join(re.findall(r'"rank": *"([^"]+)"', os.environ["STAND_IN_R"])))
     if len(wanted) != 1 or wanted[0] not in there:
         refuse(f"rank {wanted}: there are {there}")
-    run(words)
+    run(words, "FLUX_", FLUX_URI=f"local:///run/flux-{wanted[0]}")
 
 
 def kubectl(words: list[str]) -> None:

@@ -60,6 +60,20 @@ def test_agents_come_by_qrsh(engine: GridEngine):
     assert "status 0" in text
 
 
+def test_ranks_see_the_variables_of_the_job_and_not_those_of_qrshs_task(engine: GridEngine):
+    """With SGE_DEBUG_LEVEL qrsh would write on the standard output of an agent."""
+    two = "sed 's/ 4 / 2 /; p; s/^[^ ]*/localhost/' $PE_HOSTFILE > hosts"
+    two += "; export PE_HOSTFILE=$PWD/hosts NHOSTS=2 SGE_DEBUG_LEVEL='2 0 0 0 0 0 0 0'"
+    seen = "$PE_HOSTFILE $NHOSTS $JOB_ID $JOB_NAME ${QRSH_PORT-none} $SGE_DEBUG_LEVEL"
+    script = f"{two}; regroup sh -c 'echo rank $OMPI_COMM_WORLD_RANK: {seen}'; echo name $JOB_NAME"
+    text = run(engine, "-pe", "rg", "4", script=script)
+    ranks = dict(re.findall(r"^rank (\d): (.*)$", text, re.M))
+    assert sorted(ranks) == ["0", "1", "2", "3"], text
+    name = re.search(r"^name (.*)$", text, re.M)[1]
+    assert len(set(ranks.values())) == 1, text
+    assert ranks["3"].endswith(f" {name} none 2 0 0 0 0 0 0 0"), text
+
+
 @pytest.mark.parametrize("members", ["2", "1:2"])
 def test_the_notice_before_the_end_ends_the_job_well(engine: GridEngine, members: str):
     script = (

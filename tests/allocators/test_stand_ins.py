@@ -148,6 +148,33 @@ def test_agents_come_by_the_allocators_command(job: Job):
     assert re.search(job.reached, job.log.read_text(), re.M), job.log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [  # on the first host, and on the second
+        ("lsf", {"LS_JOBPID": ("4710", "4711")}),
+        ("pbs", {"PBS_NODENUM": ("0", "none")}),
+        ("flux", {"FLUX_URI": ("local:///run/flux-19", "local:///run/flux-20")}),
+    ],
+)
+def test_ranks_on_all_hosts_see_the_variables_of_the_job(
+    tmp_path: Path, name: str, own: dict[str, tuple[str, str]]
+):
+    """Also where a command that starts agents sets some that are of its task alone."""
+    tmp_path.chmod(0o700)
+    job = Job(tmp_path, name)
+    shared = {"LSB_QUEUE": "short", "PBS_QUEUE": "workq", "FLUX_ENCLOSING_ID": "f5"}
+    job.environment |= shared | {variable: values[0] for variable, values in own.items()}
+    said = " ".join(f"${{{variable}-none}}" for variable in [*own, *shared, "LSF_PM_TASKID"])
+    done = job.run("sh", "-c", f'echo "rank $OMPI_COMM_WORLD_RANK: {said}"')
+    assert done.returncode == 0, done.stderr
+    ranks = dict(re.findall(r"^rank (\d+): (.*)$", done.stdout, re.M))
+    rest = " ".join(shared.values())
+    first, second = (
+        " ".join([*(values[at] for values in own.values()), rest, "none"]) for at in (0, 1)
+    )
+    assert ranks == {"0": first, "1": first, "2": second, "3": second}, done.stdout
+
+
 def served_pod(folder: Path) -> Job:
     """The second pod of an Indexed Job, which runs the same command as the first."""
     folder.chmod(0o700)
