@@ -114,17 +114,31 @@ Status check_capacity(const PlaceRequest& request, const Policy& policy,
 }
 
 // Assigns `members` of one program to objects: round robin over objects that are not full; with
-// ppr, one object after the other. `used` counts the members of earlier programs.
+// ppr, one object after the other, first to those with processors that no earlier program uses.
+// `used` counts the members of earlier programs.
 std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& capacity,
-                             std::uint32_t members, std::vector<std::uint32_t>& used) {
+                             const Objects& objects, std::uint32_t members,
+                             std::vector<std::uint32_t>& used) {
   const bool ppr = policy.map.kind == spec::MapBy::Kind::kPerUnit;
   std::vector<std::uint32_t> count(capacity.size());
-  for (std::uint32_t left = members; left > 0;) {
-    for (std::size_t i = 0; i < capacity.size() && left > 0; ++i) {
-      const std::uint32_t free = ppr ? policy.map.per_unit : capacity[i] - used[i] - count[i];
-      const std::uint32_t taken = std::min({free, left, ppr ? free : 1U});
-      count[i] += taken;
-      left -= taken;
+  const auto unused = [&](std::size_t i) {
+    const auto cpus = static_cast<std::uint32_t>(objects.cpus[i].size()) / policy.cpus;
+    return cpus - std::min(cpus, used[i]);
+  };
+  std::uint32_t left = members;
+  const auto add = [&](std::size_t i, std::uint32_t most) {
+    const std::uint32_t taken = std::min(most, left);
+    count[i] += taken;
+    left -= taken;
+  };
+  for (std::size_t i = 0; ppr && policy.bound && i < capacity.size(); ++i)
+    add(i, std::min(policy.map.per_unit, unused(i)));
+  while (left > 0) {
+    for (std::size_t i = 0; i < capacity.size(); ++i) {
+      if (ppr)
+        add(i, policy.map.per_unit - std::min(policy.map.per_unit, count[i]));
+      else
+        add(i, std::min(1U, capacity[i] - used[i] - count[i]));
     }
   }
   std::vector<Assignment> assignments;
@@ -172,16 +186,18 @@ Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& 
   return starts[turn % starts.size()];
 }
 
-// The threads to which a member is bound, given its first cpu.
+// The threads to which a member is bound, given its first cpu: a part that is larger than the
+// mapped object, as a NUMA node of two packages, as a whole.
 topology::ThreadSet bound_to(const topology::Topology& topology, const Policy& policy,
-                             const topology::ThreadSet& object,
                              const std::vector<topology::ThreadSet>& cpus, std::size_t first) {
-  if (policy.cpus == 1 && policy.bind_unit != spec::Unit::kHwThread) {
-    for (const topology::ThreadSet& part : within(topology, object, policy.bind_unit)) {
-      if (std::find(part.begin(), part.end(), cpus[first][0]) != part.end()) return part;
-    }
-  }
   topology::ThreadSet out;
+  const std::uint32_t part = topology.threads[cpus[first][0]].part(policy.bind_unit);
+  if (policy.cpus == 1 && policy.bind_unit != spec::Unit::kHwThread && part != topology::kNoPart) {
+    for (std::uint32_t thread = 0; thread < topology.threads.size(); ++thread) {
+      if (topology.threads[thread].part(policy.bind_unit) == part) out.push_back(thread);
+    }
+    return out;
+  }
   for (std::size_t i = first; i < first + policy.cpus; ++i)
     out.insert(out.end(), cpus[i].begin(), cpus[i].end());
   return out;
@@ -237,7 +253,7 @@ Result<Slot> take(const PlaceRequest& request, const topology::Topology& topolog
   if (cpus.size() < policy.cpus) return no_capacity(request, policy, 0);
   REGROUP_RETURN_IF_ERROR(check_turn(request, topology, policy, cpus, assignment.turn));
   REGROUP_ASSIGN_OR_RETURN(auto first, first_cpu(topology, policy, cpus, assignment.turn));
-  out.threads = bound_to(topology, policy, object, cpus, first);
+  out.threads = bound_to(topology, policy, cpus, first);
   out.why = fmt::format("number {} on {} ({}): {}", assignment.turn + 1, out.object, dealt(policy),
                         share_text(policy));
   return out;
@@ -288,7 +304,7 @@ Status place_by_objects(const topology::Topology& topology, const PlaceRequest& 
   REGROUP_RETURN_IF_ERROR(check_capacity(request, policy, capacity));
   std::vector<std::uint32_t> used(capacity.size());
   for (const std::uint32_t members : request.counts) {
-    std::vector<Assignment> assignments = deal(policy, capacity, members, used);
+    std::vector<Assignment> assignments = deal(policy, capacity, objects, members, used);
     for (const Assignment& assignment : ranked(topology, policy, objects, std::move(assignments))) {
       REGROUP_ASSIGN_OR_RETURN(auto slot, take(request, topology, policy, objects, assignment));
       out.ranks.push_back(std::move(slot));

@@ -86,6 +86,26 @@ TEST(Place, BindsToAllThreadsOfACore) {
               ElementsAre(ElementsAre(0), ElementsAre(1)));
 }
 
+TEST(Place, BindsToAPartThatIsLargerThanTheMappedObject) {
+  auto flat = topology::synthetic_topology("[numa] package:2 core:2 pu:1");
+  ASSERT_TRUE(flat.ok()) << flat.status().message();
+  EXPECT_THAT(cpus(place_on_processors(*flat, request(4, "package", "numa"))),
+              testing::Each(ElementsAre(0, 1, 2, 3)));
+}
+
+TEST(Place, GivesProgramsOfPprProcessorsOfTheirOwnWhileThereAreSome) {
+  PlaceRequest wanted = request(0, "ppr:1:core");
+  wanted.counts = {1, 2};
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), wanted)),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4, 5)));
+  wanted.mapping.bind = request(1, "", "core:overload-allowed").mapping.bind;
+  wanted.counts = {7, 2};
+  auto placement = cpus(place_on_processors(two_packages(), wanted));
+  ASSERT_EQ(placement.size(), 9U);
+  EXPECT_THAT(placement[7], ElementsAre(0, 1));
+  EXPECT_THAT(placement[8], ElementsAre(14, 15));
+}
+
 TEST(Place, SkipsAFullObject) {
   const topology::Topology uneven =
       topology::restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
