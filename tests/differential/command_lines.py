@@ -43,6 +43,7 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.later = random.Random(f"later {seed}")  # so that older seeds keep their lines
         self.files: list[tuple[str, tuple[str, ...]]] = []
 
     def may(self, probability: float) -> bool:
@@ -82,14 +83,24 @@ class Generator:
                     ]
                 )
             )
+        if self.later.random() < 0.08:
+            rows.insert(self.later.randint(0, len(rows)), f"^{self.later.choice(HOSTS)}")
         self.files.append(("hosts", tuple(rows)))
         return [("--hostfile", "hosts")]
+
+    def relative_hosts(self, count: int) -> list[Option]:
+        """Of a host file with so many hosts."""
+        chosen = [f"+n{self.later.randrange(count + 1)}" for _ in range(self.later.choice([1, 2]))]
+        words = self.later.choice([chosen, chosen, ["+e"], ["+e:1"], ["{host}", "+n0"]])
+        return [("-H", ",".join(words))]
 
     def places(self, names: list[str]) -> list[Option]:
         """Where hosts come from."""
         if self.may(0.65):
             return self.host_list(names)
         out = self.host_file(names)
+        if self.later.random() < 0.1:
+            return out + self.relative_hosts(len(names))
         if self.may(0.2):
             chosen = self.random.sample(names, self.number(len(names)))
             out += self.host_list(chosen)

@@ -5,7 +5,10 @@ prints and documents (docs/guide/mpirun.md).
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
+
+from launchers import DOES_NOT_END, HOST
 
 GUIDE = "docs/guide/mpirun.md, Different"
 PRRTE = "openpmix/prrte v3.0"
@@ -58,10 +61,79 @@ def oversubscribes(found) -> bool:
     return has(found, "--oversubscribe") or "OVERSUBSCRIBE" in value(found, "--map-by")
 
 
-def crowded(found) -> bool:
-    """Some host has more members than processors."""
+def crowded(found, host: str = "") -> bool:
+    """Some host, or this one, has more members than processors."""
     hosts = [place.host for place in found.ours.places]
-    return any(hosts.count(host) > found.cores for host in hosts)
+    return any(hosts.count(one) > found.cores for one in ([host] if host else hosts))
+
+
+def rows(found, name: str) -> list[str]:
+    """Of a file, without comments."""
+    return [
+        row for file, lines in found.line.files if file == name for row in lines if row[0] != "#"
+    ]
+
+
+def listed_slots(found) -> dict[str, set[int]]:
+    """The slots of hosts as -H and the host file say; a mention is one."""
+    out: dict[str, set[int]] = {}
+    for option in options(found):
+        counts: dict[str, int] = {}
+        for word in option[1].split(",") if option[0] == "-H" else []:
+            host, _, slots = word.partition(":")
+            counts[host] = counts.get(host, 0) + int(slots or 1)
+        for host, slots in counts.items():
+            out.setdefault(host, set()).add(slots)
+    for row in rows(found, "hosts"):
+        slots = re.search(r"slots *= *(\d+)", row)
+        out.setdefault(row.split()[0], set()).add(int(slots[1]) if slots else found.cores)
+    return out
+
+
+def mentions(found) -> int:
+    """The slots of all -H."""
+    words = [word for o in options(found) if o[0] == "-H" for word in o[1].split(",")]
+    return sum(int(word.partition(":")[2] or 1) for word in words)
+
+
+def names_hosts_twice(found) -> bool:
+    """Two programs have an -H of their own that names the same host."""
+    lists = [
+        {
+            word.partition(":")[0]
+            for option in program
+            if option[0] == "-H"
+            for word in option[1].split(",")
+        }
+        for program in found.line.programs
+    ]
+    return any(a & b for i, a in enumerate(lists) for b in lists[i + 1 :])
+
+
+def full(found) -> bool:
+    return said(found, "not enough slots", "already filled")
+
+
+def bound_in_part(found) -> bool:
+    """Where they differ, one of them binds the member and the other does not: ours those of a host
+    on which all fit."""
+    pairs = zip(found.ours.places, found.five.places, strict=True)
+    different = [(ours, five) for ours, five in pairs if ours.binding != five.binding]
+    return all(
+        crowded(found, ours.host) if ours.binding == "UNBOUND" else five.binding == "UNBOUND"
+        for ours, five in different
+    )
+
+
+def goes_on_here(found) -> bool:
+    """The first member elsewhere is one of a later program, and on this host."""
+    first = next((int(o[1]) for o in found.line.programs[0] if o[0] == "-np"), 0)
+    pairs = zip(found.ours.places, found.five.places, strict=False)
+    at, five = next(
+        ((rank, five) for rank, (ours, five) in enumerate(pairs) if ours.host != five.host),
+        (0, None),
+    )
+    return five is not None and at >= first > 0 and five.host == HOST
 
 
 REASONS = [
@@ -139,10 +211,33 @@ REASONS = [
         lambda found: has(found, "--rankfile") and said(found, "is already assigned"),
     ),
     Reason(
-        "5.0.11 dies of a signal, or does not end: it looks for room for ever where each host has "
-        "its max_slots",
+        "5.0.11 dies of a signal; 4.1.4 does the same as we, or refuses",
+        f"{PRRTE}: prte_rmaps_seq()",
+        lambda found: found.five.status < 0 and (found.as_four or not found.four.accepted),
+    ),
+    Reason(
+        "5.0.11 looks for room for ever where each host has its max_slots; 4.1.4 does the same as "
+        "we, or refuses",
         f"{PRRTE}: prte_rmaps_rr_byobj()",
-        lambda found: found.five.status < 0 or found.five.status == 124,
+        lambda found: (
+            found.five.status == DOES_NOT_END
+            and any("max_slots" in row for row in rows(found, "hosts"))
+            and (found.as_four or not found.four.accepted)
+        ),
+    ),
+    Reason(
+        "^HOST leaves out a host that the same file lists; 4 and 5 read it as slots given twice, "
+        "and refuse. Beside -H they do not heed it",
+        "mpirun(1), --hostfile; findings/openmpi-hostfile-exclusions.sh",
+        lambda found: (
+            any(row.startswith("^") for row in rows(found, "hosts"))
+            and (said(found, "multiple definitions") or has(found, "-H"))
+        ),
+    ),
+    Reason(
+        "A relative host has the slots of its host, as in 4.1.4; 5.0.11 gives it none",
+        "findings/openmpi-relative-hosts-have-no-slots.sh",
+        lambda found: ours_only(found) and "+" in value(found, "-H") and full(found),
     ),
     Reason(
         "max_slots of the host file holds also where -H gives the host more slots",
@@ -152,23 +247,51 @@ REASONS = [
         ),
     ),
     Reason(
-        "-H without a number takes the slots that the host file gives; in 4 and 5 one per mention",
+        "A job that needs more slots than -H names takes those of the host file, too; 4 and 5 "
+        "refuse",
         "docs/design/command_lines.md",
-        lambda found: has(found, "-H") and has(found, "--hostfile"),
+        lambda found: (
+            ours_only(found)
+            and has(found, "-H")
+            and has(found, "--hostfile")
+            and full(found)
+            and len(found.ours.places) > mentions(found)
+        ),
     ),
     Reason(
-        "Members are bound if they fit; 5.0.11 looks at the slots of a host, or at what ppr could "
-        "start there, and binds nobody where these are more than its cores",
+        "--map-by seq takes the rows of the host file, and refuses one that -H leaves out, as "
+        "4.1.4; 5.0.11 takes those of -H",
+        "mpirun(1) of 4.1.4",
+        lambda found: found.as_four and "--map-by seq: host" in found.ours.said,
+    ),
+    Reason(
+        "A host that several programs name with -H has the slots of all of them together; in 4 and "
+        "5 each program has its own",
+        "docs/design/command_lines.md",
+        lambda found: ours_only(found) and names_hosts_twice(found) and full(found),
+    ),
+    Reason(
+        "The members of a host are bound if all fit; 5.0.11 looks at the slots of a host, or at "
+        "what ppr could start there, and at the members of one program",
         f"{PRRTE}: prte_rmaps_rr_byslot(), rmaps_ppr.c",
-        lambda found: (
-            found.kind == "processors"
-            and all(place.binding == "UNBOUND" for place in found.five.places)
-        ),
+        lambda found: found.kind == "processors" and bound_in_part(found),
     ),
     Reason(
         "ppr:N:hwthread binds to its object; 5.0.11 to the core",
         "mpirun(1) of 5.0.11, --bind-to: the mapped object is the default",
-        lambda found: value(found, "--map-by").startswith("ppr") and "hwthread" in words(found),
+        lambda found: (
+            found.kind == "processors" and re.match(r"ppr:\d+:hwthread", value(found, "--map-by"))
+        ),
+    ),
+    Reason(
+        "--bind-to hwthread needs no --use-hwthread-cpus, as in 4.1.4; 5.0.11 then finds no "
+        "available cpus",
+        "tests/launcher/placement/golden_test.cc",
+        lambda found: (
+            ours_only(found)
+            and value(found, "--bind-to").startswith("hwthread")
+            and said(found, "we found no available cpus")
+        ),
     ),
     Reason(
         "--cpu-set may be combined with --bind-to",
@@ -186,7 +309,12 @@ REASONS = [
         "5.0.11 gives up although hosts have slots left: --map-by node gives each the fewest slots "
         "of those before it",
         f"{PRRTE}: prte_rmaps_rr_bynode()",
-        lambda found: ours_only(found) and said(found, "Out of resource"),
+        lambda found: (
+            ours_only(found)
+            and value(found, "--map-by").startswith("node")
+            and said(found, "Out of resource", "failed to map")
+            and len(set().union(*listed_slots(found).values())) > 1
+        ),
     ),
     Reason(
         "--bind-to of an object that the machine lacks is refused, also with a rank file",
@@ -200,7 +328,12 @@ REASONS = [
     Reason(
         "--map-by hwthread makes hardware threads slots",
         "docs/reference/options.md",
-        lambda found: ours_only(found) and "hwthread" in words(found) and said(found, "slots"),
+        lambda found: (
+            ours_only(found)
+            and re.search(r"hwthread|HWTCPUS", words(found))
+            and full(found)
+            and len(found.ours.places) > found.cores
+        ),
     ),
     Reason(
         "A rank file that gives a core to two ranks is refused, as in 4.1.4",
@@ -216,6 +349,53 @@ REASONS = [
         lambda found: (
             has(found, "--cpu-set") and ("-" in value(found, "--cpu-set") or not has(found, "-np"))
         ),
+    ),
+    Reason(
+        "A rank file that names a core which the machine lacks is refused; with --oversubscribe "
+        "5.0.11 binds nobody",
+        "mpirun(1) of 4.1.4",
+        lambda found: (
+            has(found, "--rankfile")
+            and oversubscribes(found)
+            and not found.ours.accepted
+            and re.search("does not exist|is not available|has cores", found.ours.said)
+            and all(place.binding == "UNBOUND" for place in found.five.places)
+        ),
+    ),
+    Reason(
+        "--bind-to none binds nobody; with a qualifier 5.0.11 takes the processors of a rank file",
+        "mpirun(1) of 5.0.11, --bind-to",
+        lambda found: has(found, "--rankfile") and value(found, "--bind-to").startswith("none:"),
+    ),
+    Reason(
+        "--bind-to hwthread makes the numbers of a rank file hardware threads; in 5.0.11 only "
+        "--use-hwthread-cpus does",
+        "docs/reference/options.md",
+        lambda found: (
+            found.kind == "processors"
+            and has(found, "--rankfile")
+            and value(found, "--bind-to").startswith("hwthread")
+        ),
+    ),
+    Reason(
+        "--nolocal excludes this host from rank files, too, as in 4.1.4",
+        "mpirun(1) of 4.1.4",
+        lambda found: found.as_four and "nolocal: excludes this host" in found.ours.said,
+    ),
+    Reason(
+        "ppr counts the members of each program, as in 4.1.4; in 5.0.11 those of all",
+        "mpirun(1) of 4.1.4",
+        lambda found: (
+            ours_only(found)
+            and by_ppr(found)
+            and len(found.line.programs) > 1
+            and said(found, "already filled")
+        ),
+    ),
+    Reason(
+        "Members that outnumber the cores are not bound, whatever processors --cpu-set names",
+        GUIDE,
+        lambda found: ours_only(found) and has(found, "--cpu-set") and crowded(found),
     ),
     Reason(
         "A rank file names hosts of -H or --hostfile, as in 4.1.4; 5.0.11 invents the host",
@@ -241,7 +421,11 @@ REASONS = [
     Reason(
         "overload-allowed shares processors; 5.0.11 refuses once all are used",
         "mpirun(1) of 5.0.11, --bind-to",
-        lambda found: ours_only(found) and said(found, "we found no available cpus"),
+        lambda found: (
+            ours_only(found)
+            and "overload-allowed" in words(found)
+            and said(found, "we found no available cpus")
+        ),
     ),
     Reason(
         "NOT YET: without -np as many members as PE=N leaves room for",
@@ -258,9 +442,10 @@ REASONS = [
         lambda found: not found.ours.accepted and "no package has that many" in found.ours.said,
     ),
     Reason(
-        "NOT YET: where the next of several programs begins, once one has used a host in part",
+        "A later program takes the next slots in the order of the hosts; 5.0.11 goes on with this "
+        "host, wherever it is listed",
         f"{PRRTE}: prte_rmaps_base_get_starting_point()",
-        lambda found: found.kind == "host" and len(found.line.programs) > 1,
+        lambda found: found.kind == "host" and goes_on_here(found),
     ),
     Reason(
         "NOT YET: --map-by seq binds more than two members to NUMA nodes, if -np says how many",

@@ -93,6 +93,8 @@ def reason(text: str, theirs: list[str] | None, ours: list[str] | None) -> str:
             return "a host listed twice is refused: Slurm grants a host once"
         if any(name.startswith("-") for name in theirs):
             return "a name that begins with '-' is refused: ssh would take it for an option"
+        if any(name.startswith(".") for name in theirs):
+            return "a name that begins with '.' is refused: no host can have it"
         if any(int(last) < int(first) for first, last in re.findall(r"(\d+)-(\d+)[],]", text)):
             return "a range that is reversed is refused; Slurm leaves the name out"
         if not re.fullmatch(f"{WORD}(?:,{WORD})*", text):
