@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <ctime>
 #include <utility>
 
@@ -20,6 +21,11 @@ constexpr ProcessId kCoordinatorProcess = 0;
 constexpr std::size_t kLong = 4096;     // bytes of a message that many may get
 constexpr std::uint32_t kMeasured = 8;  // of them decode it indeed
 constexpr std::size_t kRemembered = 16;
+
+// std::vector's == compares byte by byte, which took 60 % of a run.
+bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 Bytes shared(std::vector<std::byte> bytes) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
@@ -117,7 +123,7 @@ std::shared_ptr<const agent::Message> Cluster::read(const Bytes& bytes) {
   Read* read = nullptr;
   network_.uncounted([&] {
     const auto known = std::ranges::find_if(
-        reads_, [&](const Read& each) { return each.bytes == bytes || *each.bytes == *bytes; });
+        reads_, [&](const Read& each) { return each.bytes == bytes || same(*each.bytes, *bytes); });
     if (known != reads_.end()) {
       read = &*known;
     } else {
