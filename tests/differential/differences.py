@@ -226,12 +226,12 @@ REASONS = [
         ),
     ),
     Reason(
-        "^HOST leaves out a host that the same file lists; 4 and 5 read it as slots given twice, "
-        "and refuse. Beside -H they do not heed it",
-        "mpirun(1), --hostfile; findings/openmpi-hostfile-exclusions.sh",
+        "^HOST leaves out a host that the same file lists; 4 and 5 call it a parse error and use "
+        "the host, or say that its slots are given twice. Beside -H they do not heed it",
+        "findings/openmpi-hostfile-exclusion.sh",
         lambda found: (
             any(row.startswith("^") for row in rows(found, "hosts"))
-            and (said(found, "multiple definitions") or has(found, "-H"))
+            and (said(found, "multiple definitions", "parse error") or has(found, "-H"))
         ),
     ),
     Reason(
