@@ -15,6 +15,7 @@
 #include "python/checkpoint.h"
 #include "python/collective.h"
 #include "python/errors.h"
+#include "python/ps.h"
 #include "python/session.h"
 
 namespace {
@@ -123,6 +124,7 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
   bind_values(module);
   bind_session(module);
   python::bind_checkpoint(module);
+  python::bind_ps(module);
   module.def("default_fingerprint", &elastic::default_fingerprint);
   module.def(
       "report_failure",

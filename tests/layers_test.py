@@ -116,7 +116,14 @@ MAY_INCLUDE = {  # besides itself
     ],
     "launcher/cli": [*BOTTOM, *BELOW_JOB, "launcher/job"],
     "tools": [*TRAINING, *LAUNCHER, "checkpoint/hdf5"],
-    "python": [*BOTTOM, "collective", "collective/group", "checkpoint", "elastic"],
+    "python": [
+        *BOTTOM,
+        "collective",
+        "collective/group",
+        "collective/ps",
+        "checkpoint",
+        "elastic",
+    ],
     "tests": [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python", "examples/cpp"],
     "examples/cpp": TRAINING,
 }

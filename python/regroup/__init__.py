@@ -29,7 +29,7 @@ __all__ = [
 
 _failure.install()
 
-_MODULES = ("checkpoint", "keras_checkpoint", "optim", "torch", "torch_checkpoint")
+_MODULES = ("checkpoint", "keras_checkpoint", "optim", "ps", "torch", "torch_checkpoint")
 
 
 def __getattr__(name: str) -> ModuleType:

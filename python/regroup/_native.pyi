@@ -2,7 +2,7 @@
 exception."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -204,3 +204,35 @@ def adam_step(
     decoupled: bool,
     begins: Sequence[int],
 ) -> None: ...
+
+class PsMemory:
+    """Memory of a parameter server, which outlives its servers. `bytes` are reserved."""
+
+    def __init__(self, bytes: int, shards: int = 1, seed: int = 0) -> None: ...
+    @property
+    def text(self) -> str:
+        """The descriptors, as regroup-ps and PsClient take them."""
+    @property
+    def descriptors(self) -> list[int]: ...
+
+class PsClient:
+    """regroup::ps::Client. Tables and pushes are numbers."""
+
+    def __init__(self, memory: str, client: int, deadline: float = 600.0) -> None: ...
+    def open(
+        self,
+        name: str,
+        kind: str,
+        rows: int,
+        dim: int,
+        dtype: str,
+        init: tuple[str, float, float],
+        optimizer: str,
+        options: Mapping[str, float],
+    ) -> int: ...
+    def push(self, table: int, ids: Any, gradients: Any, lr: float) -> int: ...
+    def push_dense(self, table: int, gradients: Any, lr: float) -> int: ...
+    def wait(self, ticket: int, seconds: float) -> None: ...
+    def flush(self) -> None: ...
+    def pull(self, table: int, ids: Any, out: Any) -> None: ...
+    def pull_dense(self, table: int, out: Any) -> None: ...

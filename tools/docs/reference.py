@@ -43,6 +43,8 @@ MODULES = (
     "optim",
     "torch_checkpoint",
     "keras_checkpoint",
+    "ps/__init__",
+    "ps/torch",
     "_errors",
 )
 # of _native.pyi
@@ -319,7 +321,8 @@ def python() -> str:
     body = ""
     for file in MODULES:
         tree = ast.parse((package / f"{file}.py").read_text())
-        title = {"session": "regroup", "_errors": "Exceptions"}.get(file, f"regroup.{file}")
+        name = file.removesuffix("/__init__").replace("/", ".")
+        title = {"session": "regroup", "_errors": "Exceptions"}.get(file, f"regroup.{name}")
         nodes = [node for node in public(tree.body) if node.name != "Revoked"]
         if file in ("session", "_errors"):  # their functions are the package's own
             nodes = [node for node in nodes if isinstance(node, ast.ClassDef)]

@@ -1,0 +1,504 @@
+"""Parameter server: tables in the memory of a host, which a server process updates and all
+processes of the job push to and pull from. A server may be killed at any moment: the next one goes
+on with the same memory, no acknowledged push is lost, and none is applied twice.
+
+    import numpy as np
+    import regroup.ps as ps
+
+    with ps.Server("256M") as server, server.attach(client=0) as client:
+        users = client.table("users", dim=64, init=ps.Uniform(-0.01, 0.01),
+                             optimizer=ps.RowAdagrad(lr=0.05))   # rows of any int64 id
+        rows = users.pull(np.array([17, 4, 17]))                 # [3, 64]
+        users.push(np.array([17, 4, 17]), gradients)             # gradients of equal ids are added
+        client.flush()                                           # all pushes are applied
+
+`regroup.ps.torch` has layers for PyTorch. Importing this needs Python's standard library only; pull
+and push need NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import subprocess
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from regroup import _native
+from regroup._errors import DeadlineExceeded, Error, Left, Refused
+from regroup.checkpoint import _program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Assign",
+    "Client",
+    "Constant",
+    "DeadlineExceeded",
+    "Dense",
+    "Error",
+    "Ftrl",
+    "LazyAdam",
+    "Left",
+    "Momentum",
+    "Normal",
+    "Refused",
+    "RowAdagrad",
+    "Server",
+    "Sum",
+    "Table",
+    "Ticket",
+    "Uniform",
+    "Zeros",
+]
+
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+# Initial values. They are a pure function of the server's seed, the table's name and the position.
+@dataclass(frozen=True)
+class Zeros:
+    """Rows begin as zeros."""
+
+    def _fields(self) -> tuple[str, float, float]:
+        return "zeros", 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Rows begin as `value`."""
+
+    value: float
+
+    def _fields(self) -> tuple[str, float, float]:
+        return "constant", float(self.value), 0.0
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Elements are drawn between `low` and `high`."""
+
+    low: float
+    high: float
+
+    def _fields(self) -> tuple[str, float, float]:
+        return "uniform", float(self.low), float(self.high)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Elements are drawn from the normal distribution."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def _fields(self) -> tuple[str, float, float]:
+        return "normal", float(self.mean), float(self.std)
+
+
+Initializer = Zeros | Constant | Uniform | Normal
+
+
+class _Optimizer:
+    """What the server does with a gradient. Hyperparameters have the names of torch.optim."""
+
+    _name = ""
+    lr: float = 0.0
+
+    def _options(self) -> Mapping[str, float]:
+        return {f.name: float(getattr(self, f.name)) for f in fields(self) if f.name != "lr"}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Sum(_Optimizer):
+    """Adds what is pushed."""
+
+    _name = "sum"
+
+
+@dataclass(frozen=True)
+class Assign(_Optimizer):
+    """Stores what is pushed."""
+
+    _name = "assign"
+
+
+@dataclass(frozen=True)
+class SGD(_Optimizer):
+    """Stochastic gradient descent."""
+
+    lr: float
+    weight_decay: float = 0.0
+    _name = "sgd"
+
+
+@dataclass(frozen=True)
+class Momentum(_Optimizer):
+    """SGD with momentum, for dense tables."""
+
+    lr: float
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    _name = "momentum"
+
+
+@dataclass(frozen=True)
+class Adagrad(_Optimizer):
+    """An accumulator for each element."""
+
+    lr: float
+    epsilon: float = 1e-10
+    _name = "adagrad"
+
+
+@dataclass(frozen=True)
+class RowAdagrad(_Optimizer):
+    """Adagrad with one accumulator for each row: the mean of the squared gradients."""
+
+    lr: float
+    epsilon: float = 1e-10
+    _name = "row_adagrad"
+
+
+@dataclass(frozen=True)
+class Adam(_Optimizer):
+    """Adam, for dense tables."""
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    _name = "adam"
+
+
+@dataclass(frozen=True)
+class LazyAdam(_Optimizer):
+    """Adam of the rows that get a gradient; the step of a row is the number of its updates."""
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    _name = "lazy_adam"
+
+
+@dataclass(frozen=True)
+class Ftrl(_Optimizer):
+    """FTRL-Proximal."""
+
+    lr: float
+    l1: float = 0.0
+    l2: float = 0.0
+    beta: float = 0.0
+    _name = "ftrl"
+
+
+def _bytes(size: int | str) -> int:
+    if isinstance(size, int):
+        return size
+    number, unit = size.upper().removesuffix("B").removesuffix("I"), 0
+    if number and number[-1] in _UNITS:
+        number, unit = number[:-1], _UNITS[number[-1]]
+    if not number.isdigit():
+        raise Refused(f'ps: expected bytes such as "256M", got {size!r}', "invalid argument")
+    return int(number) << unit
+
+
+class Server:
+    """A parameter server that this process starts: for programs without a launcher, and for tests.
+
+    Its memory belongs to this process, not to the server process: after the server has died,
+    `start()` starts another one, which goes on with the same tables. `memory`: bytes for tables,
+    all reserved at once. `threads`: of the server; each has its own part of every table."""
+
+    def __init__(self, memory: int | str = "256M", *, threads: int = 1, seed: int = 0) -> None:
+        self._memory = _native.PsMemory(_bytes(memory), threads, seed)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """The process number of the server that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts a server, which waits until the one before it has ended."""
+        descriptors = self._memory.descriptors
+        self._process = subprocess.Popen(
+            [_program("regroup-ps"), "--memory", self._memory.text],
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def attach(self, client: int, *, deadline: float = 600.0) -> Client:
+        """Attaches this process as client number `client`; no two living clients may have the same.
+        `deadline`: seconds of a single wait for the server."""
+        return Client(_native.PsClient(self._memory.text, client, deadline))
+
+    def stop(self) -> None:
+        """Ends the server. What clients push afterwards waits for the next one."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """Kills the server with SIGKILL, as a fault would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A push that has begun."""
+
+    _native: Any
+    _number: int
+
+    def wait(self, seconds: float = 600.0) -> None:
+        """Waits until the push is applied, and raises its error."""
+        self._native.wait(self._number, seconds)
+
+
+class Layer(Protocol):
+    """Something that has pulled rows, and pushes their gradients after the backward pass."""
+
+    def push_gradients(self) -> None: ...
+
+
+class Client:
+    """This process's access to the parameter server of its host."""
+
+    def __init__(self, native: Any) -> None:
+        self._native: Any = native
+        self._layers: list[weakref.ref[Any]] = []
+
+    def table(
+        self,
+        name: str,
+        dim: int,
+        *,
+        rows: int | None = None,
+        dtype: str = "float32",
+        init: Initializer = Zeros(),  # noqa: B008
+        optimizer: _Optimizer,
+    ) -> Table:
+        """Makes a table of rows of `dim` elements, or finds it. `rows`: ids are below it; without
+        it, any int64 is an id. All processes must pass the same. A row has its initial value until
+        somebody pushes to it."""
+        kind = "hash" if rows is None else "direct"
+        number = self._open(name, kind, rows or 0, dim, dtype, init, optimizer)
+        return Table(self, number, name, (dim,), dtype, optimizer)
+
+    def dense(
+        self,
+        name: str,
+        shape: int | Sequence[int],
+        *,
+        dtype: str = "float32",
+        init: Initializer = Zeros(),  # noqa: B008
+        optimizer: _Optimizer,
+    ) -> Dense:
+        """Makes a tensor, or finds it. All processes must pass the same."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        number = self._open(name, "dense", math.prod(shape), 1, dtype, init, optimizer)
+        return Dense(self, number, name, shape, dtype, optimizer)
+
+    def flush(self) -> None:
+        """Waits until all pushes of this client are applied, and raises the first error that no
+        wait() has raised."""
+        self._native.flush()
+
+    def push(self, loss: Any = None) -> None:
+        """Calls loss.backward(), unless `loss` is None, then pushes the gradients of all that the
+        layers of this client (regroup.ps.torch) have pulled since the last push."""
+        if loss is not None:
+            loss.backward()
+        for reference in self._layers:
+            layer = reference()
+            if layer is not None:
+                layer.push_gradients()
+        self._layers = [reference for reference in self._layers if reference() is not None]
+
+    def close(self) -> None:
+        """Gives the client's lane back; pushes that have begun are still applied."""
+        self._native = _Closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _register(self, layer: Layer) -> None:
+        self._layers.append(weakref.ref(layer))
+
+    def _open(
+        self,
+        name: str,
+        kind: str,
+        rows: int,
+        dim: int,
+        dtype: str,
+        init: Initializer | tuple[str, float, float],
+        optimizer: _Optimizer,
+    ) -> int:
+        first = init if isinstance(init, tuple) else init._fields()
+        options = dict(optimizer._options())
+        return int(self._native.open(name, kind, rows, dim, dtype, first, optimizer._name, options))
+
+
+class _Closed:
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f"ps: {name}() of a client that is closed", "invalid argument")
+
+
+class _Tensor:
+    """What tables of rows and dense ones share."""
+
+    def __init__(
+        self,
+        client: Client,
+        number: int,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        optimizer: _Optimizer,
+    ) -> None:
+        self._client = client
+        self._number = number
+        self.name = name
+        self.shape = shape
+        self.dtype = dtype
+        self.optimizer = optimizer
+
+    def _numpy_dtype(self) -> str:
+        if self.dtype == "bfloat16":
+            raise Refused(
+                f"table {self.name}: NumPy has no bfloat16; use regroup.ps.torch",
+                "invalid argument",
+            )
+        return self.dtype
+
+    def _gradient_dtype(self) -> str:
+        return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
+
+    def _lr(self, lr: float | None) -> float:
+        return float(self.optimizer.lr if lr is None else lr)
+
+    @property
+    def _native(self) -> Any:
+        return self._client._native
+
+
+class Table(_Tensor):
+    """Rows by id. Made by Client.table()."""
+
+    @property
+    def dim(self) -> int:
+        """Elements of a row."""
+        return self.shape[0]
+
+    def pull(self, ids: Any) -> np.ndarray[Any, Any]:
+        """The rows of `ids`, an array of int64 of any shape: an array of that shape and `dim`. Each
+        row is of one moment; an acknowledged push of this client is in it."""
+        import numpy as np
+
+        ids = self._ids(ids)
+        rows = np.empty((*ids.shape, self.dim), self._numpy_dtype())
+        self._native.pull(self._number, ids.reshape(-1), rows)
+        return rows
+
+    def push(self, ids: Any, gradients: Any, *, lr: float | None = None) -> Ticket:
+        """Pushes a gradient for each id. Those of equal ids are added up first. It goes on in the
+        background; `Client.flush()` or `Ticket.wait()` waits for it. `lr`: instead of the
+        optimizer's."""
+        import numpy as np
+
+        ids = self._ids(ids).reshape(-1)
+        gradients = np.asarray(gradients)
+        if gradients.dtype != self._gradient_dtype():
+            raise Refused(
+                f"push to table {self.name}: expected gradients of {self._gradient_dtype()}, got "
+                f"{gradients.dtype}",
+                "invalid argument",
+            )
+        if gradients.size != ids.size * self.dim:
+            raise Refused(
+                f"push to table {self.name}: expected {ids.size} rows of {self.dim} elements, got "
+                f"an array of shape {gradients.shape}",
+                "invalid argument",
+            )
+        gradients = gradients.reshape(-1, self.dim)
+        unique, inverse = np.unique(ids, return_inverse=True)
+        if unique.size != ids.size:
+            folded = np.zeros((unique.size, self.dim), gradients.dtype)
+            np.add.at(folded, inverse.reshape(-1), gradients)
+            ids, gradients = unique, folded
+        gradients = np.ascontiguousarray(gradients)
+        number = self._native.push(self._number, ids, gradients, self._lr(lr))
+        return Ticket(self._native, number)
+
+    def _ids(self, ids: Any) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        ids = np.asarray(ids)
+        if ids.size == 0:
+            ids = ids.astype(np.int64)
+        if ids.dtype.kind not in "iu" or ids.dtype == np.uint64:
+            raise Refused(
+                f"table {self.name}: expected ids of int64, got {ids.dtype}", "invalid argument"
+            )
+        return np.ascontiguousarray(ids, np.int64)
+
+
+class Dense(_Tensor):
+    """A tensor. Made by Client.dense()."""
+
+    def pull(self) -> np.ndarray[Any, Any]:
+        """The values. Each 4 MiB of them is of one moment."""
+        import numpy as np
+
+        values = np.empty(self.shape, self._numpy_dtype())
+        self._native.pull_dense(self._number, values)
+        return values
+
+    def push(self, gradients: Any, *, lr: float | None = None) -> Ticket:
+        """Pushes gradients of the whole tensor; as Table.push()."""
+        import numpy as np
+
+        gradients = np.ascontiguousarray(gradients)
+        if gradients.shape != self.shape:
+            raise Refused(
+                f"push to table {self.name}: expected an array of shape {self.shape}, got "
+                f"{gradients.shape}",
+                "invalid argument",
+            )
+        number = self._native.push_dense(self._number, gradients, self._lr(lr))
+        return Ticket(self._native, number)
+
+
+_MODULES = ("torch",)
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports `regroup.ps.torch` on first use: it needs PyTorch."""
+    if name in _MODULES:
+        return importlib.import_module(f"regroup.ps.{name}")
+    raise AttributeError(f"module 'regroup.ps' has no attribute {name!r}")

@@ -1,0 +1,190 @@
+"""PyTorch layers whose parameters live on the parameter server.
+
+    client = ps.Server().attach(client=0)
+    users = ps.torch.Embedding(client, "users", dim=64, optimizer=ps.RowAdagrad(lr=0.05))
+    top = ps.torch.Dense(client, "top", MLP(), optimizer=ps.Adam(lr=1e-3))
+    for user, y in batches:
+        client.push(loss(top(users(user)), y))           # backward, then gradients to the server
+    client.flush()
+
+A forward pass pulls the rows of its ids from memory; the backward pass leaves their gradients,
+which Client.push() sends. No optimizer runs in this process. Tensors are on the CPU.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from regroup._errors import Refused
+from regroup.ps import Client, Initializer, Zeros, _Optimizer
+
+__all__ = ["Dense", "Embedding", "EmbeddingBag"]
+
+
+class _Rows(torch.nn.Module):
+    """A table of rows, and what forward passes have pulled since the last push."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        dim: int,
+        *,
+        rows: int | None = None,
+        dtype: str = "float32",
+        init: Initializer = Zeros(),  # noqa: B008
+        optimizer: _Optimizer,
+    ) -> None:
+        super().__init__()
+        self.table = client.table(name, dim, rows=rows, dtype=dtype, init=init, optimizer=optimizer)
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._pulled: list[tuple[torch.Tensor, torch.Tensor]] = []
+        client._register(self)
+
+    def pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows of the unique ids, a leaf of the graph, and the place of each id in them."""
+        if ids.dtype not in (torch.int64, torch.int32):
+            raise Refused(
+                f"table {self.table.name}: expected ids of int64, got {ids.dtype}",
+                "invalid argument",
+            )
+        unique, inverse = torch.unique(ids.to(torch.int64), return_inverse=True)
+        rows = torch.empty((unique.numel(), self.table.dim), dtype=self._dtype)
+        self.table._native.pull(self.table._number, unique, rows)
+        if torch.is_grad_enabled() and self.training:
+            rows.requires_grad_()
+            self._pulled.append((unique, rows))
+        return rows, inverse
+
+    def push_gradients(self) -> None:
+        """Pushes the gradients of all rows pulled since the last call; those of a row that was
+        pulled several times are added up."""
+        pulled = [(ids, rows.grad) for ids, rows in self._pulled if rows.grad is not None]
+        self._pulled = []
+        if not pulled:
+            return
+        wide = torch.float64 if self._dtype == torch.float64 else torch.float32
+        ids, gradients = pulled[0][0], pulled[0][1].to(wide)
+        if len(pulled) > 1:
+            ids, inverse = torch.unique(torch.cat([p[0] for p in pulled]), return_inverse=True)
+            folded = torch.zeros((ids.numel(), self.table.dim), dtype=wide)
+            every = torch.cat([p[1].to(wide) for p in pulled])
+            gradients = folded.index_add_(0, inverse, every)
+        self.table._native.push(
+            self.table._number, ids, gradients.contiguous(), self.table.optimizer.lr
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.table.name!r}, dim={self.table.dim}"
+
+
+class Embedding(_Rows):
+    """As torch.nn.Embedding, of any int64 ids, or of ids below `rows`."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """ids of any shape -> [*ids.shape, dim]."""
+        rows, inverse = self.pull(ids)
+        return functional.embedding(inverse, rows)
+
+
+class EmbeddingBag(_Rows):
+    """As torch.nn.EmbeddingBag: the sum, mean or maximum of bags of rows."""
+
+    def __init__(self, client: Client, name: str, dim: int, *, mode: str = "mean", **table: Any):
+        if mode not in ("sum", "mean", "max"):
+            raise Refused(
+                f'table {name}: expected mode "sum", "mean" or "max", got {mode!r}',
+                "invalid argument",
+            )
+        super().__init__(client, name, dim, **table)
+        self.mode = mode
+
+    def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
+        """ids [bags, n], or ids [n] with the offset of each bag -> [bags, dim]."""
+        rows, inverse = self.pull(ids)
+        return functional.embedding_bag(inverse, rows, offsets, mode=self.mode)
+
+
+class Dense(torch.nn.Module):
+    """A module whose parameters live on the server: each forward pass pulls them, Client.push()
+    pushes their gradients.
+
+    The table holds what training has added to the initial parameters, which all processes must
+    therefore begin with alike: call torch.manual_seed() before making `module`. Weight decay, which
+    needs the whole value, is refused. Buffers stay in this process."""
+
+    def __init__(
+        self, client: Client, name: str, module: torch.nn.Module, *, optimizer: _Optimizer
+    ) -> None:
+        super().__init__()
+        self.module = module
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if not parameters or any(p.dtype != torch.float32 or p.is_cuda for p in parameters):
+            raise Refused(
+                f"table {name}: expected a module with parameters of float32 on the CPU",
+                "invalid argument",
+            )
+        if getattr(optimizer, "weight_decay", 0.0) != 0.0:
+            raise Refused(f"table {name}: Dense has no weight decay", "invalid argument")
+        self._trained = parameters
+        with torch.no_grad():
+            initial = torch.cat([p.reshape(-1) for p in parameters])
+        digest = zlib.crc32(initial.numpy().tobytes())
+        try:
+            number = client._open(
+                name,
+                "dense",
+                initial.numel(),
+                1,
+                "float32",
+                ("zeros", float(digest), 0.0),  # its first number is unused: all must agree on it
+                optimizer,
+            )
+        except Refused as error:
+            if "initializer" not in str(error):
+                raise
+            raise Refused(
+                f"table {name}: the initial parameters differ from those of the process that made "
+                "the table; call torch.manual_seed() with the same number in all processes before "
+                "making the module",
+                "invalid argument",
+            ) from None
+        self._client, self._number, self._optimizer = client, number, optimizer
+        self._initial = initial
+        self._added = torch.zeros_like(initial)
+        self._pulled = False
+        client._register(self)
+
+    def pull(self) -> None:
+        """Sets the module's parameters to the values on the server."""
+        self._client._native.pull_dense(self._number, self._added)
+        values = self._initial + self._added
+        at = 0
+        with torch.no_grad():
+            for parameter in self._trained:
+                parameter.copy_(values[at : at + parameter.numel()].view_as(parameter))
+                at += parameter.numel()
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """Calls the module. The first call after a push pulls the parameters before: all passes
+        up to the next push see the same ones, as the backward pass must."""
+        if not self._pulled:
+            self.pull()
+            self._pulled = torch.is_grad_enabled()
+        return self.module(*arguments, **named)
+
+    def push_gradients(self) -> None:
+        """Pushes the gradients of all parameters, and drops them here."""
+        self._pulled = False
+        if all(p.grad is None for p in self._trained):
+            return
+        parts = [
+            torch.zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in self._trained
+        ]
+        for parameter in self._trained:
+            parameter.grad = None
+        self._client._native.push_dense(self._number, torch.cat(parts), self._optimizer.lr)

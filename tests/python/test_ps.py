@@ -1,0 +1,163 @@
+"""The parameter server from Python: NumPy and PyTorch, and a server that is killed."""
+
+import numpy as np
+import pytest
+import regroup.ps as ps
+import torch
+
+IDS = np.array([17, -4, 17, 2**62])
+
+
+@pytest.fixture
+def server():
+    with ps.Server("64M", seed=7) as started:
+        yield started
+
+
+@pytest.fixture
+def client(server):
+    with server.attach(0, deadline=60) as attached:
+        yield attached
+
+
+def test_rows_are_pushed_and_pulled(client):
+    users = client.table("users", 3, init=ps.Constant(1.0), optimizer=ps.SGD(lr=0.5))
+    gradients = np.arange(12, dtype=np.float32).reshape(4, 3)
+    users.push(IDS, gradients).wait(60)
+    twice = gradients[0] + gradients[2]  # id 17 occurs twice: its gradients are added
+    wanted = 1 - 0.5 * np.stack([twice, gradients[1], twice, gradients[3]])
+    assert np.array_equal(users.pull(IDS), wanted)
+    assert np.array_equal(users.pull([[5], [6]]), np.ones((2, 1, 3)))  # nobody has pushed to them
+
+
+def test_tensors_are_pushed_and_pulled(client):
+    bias = client.dense("bias", (2, 3), dtype="int64", optimizer=ps.Sum())
+    for _ in range(3):
+        bias.push(np.ones((2, 3), np.int64))
+    client.flush()
+    assert np.array_equal(bias.pull(), np.full((2, 3), 3))
+
+
+def test_initial_rows_are_a_function_of_seed_and_name():
+    drawn = []
+    for seed in (1, 1, 2):
+        with ps.Server("64M", seed=seed) as one, one.attach(0, deadline=60) as client:
+            table = client.table("t", 4, init=ps.Normal(), optimizer=ps.Sum())
+            drawn.append(table.pull(IDS))
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+def test_a_killed_server_loses_nothing(server, client):
+    counts = client.table("counts", 2, dtype="int64", optimizer=ps.Sum())
+    for _ in range(5):
+        for _ in range(20):
+            counts.push(np.arange(50), np.ones((50, 2), np.int64))
+        server.kill()
+        counts.push(np.arange(50), np.ones((50, 2), np.int64))  # it waits in the lane
+        server.start()
+    client.flush()
+    assert np.array_equal(counts.pull(np.arange(50)), np.full((50, 2), 105))
+
+
+WRONG = {
+    "gradients of float32, got float64": lambda t, _: t.push([1], np.ones((1, 2))),
+    "2 rows of 2 elements": lambda t, _: t.push([1, 2], np.ones((1, 2), np.float32)),
+    "expected ids of int64, got float64": lambda t, _: t.pull(np.ones(2)),
+    "expected lr >= 0, got -1": lambda t, _: t.push([1], np.ones((1, 2), np.float32), lr=-1),
+    "expected dim 2 as the server has it, got 3": lambda _, c: c.table(
+        "rows", 3, optimizer=ps.SGD(lr=1)
+    ),
+    "adam would move rows that get no gradient": lambda _, c: c.table(
+        "other", 2, optimizer=ps.Adam()
+    ),
+    "expected ids from 0 to 9, got 10": lambda _, c: c.table(
+        "direct", 2, rows=10, optimizer=ps.SGD(lr=1)
+    ).pull([10]),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments_are_refused(client, message):
+    rows = client.table("rows", 2, optimizer=ps.SGD(lr=1))
+    with pytest.raises(ps.Refused, match=message):
+        WRONG[message](rows, client)
+
+
+def test_a_deadline_is_an_error_that_names_the_table(server):
+    server.stop()
+    with (
+        server.attach(0, deadline=0.02) as client,
+        pytest.raises(ps.DeadlineExceeded, match="table users: the server of shard 0"),
+    ):
+        client.table("users", 2, optimizer=ps.Sum())
+
+
+def test_two_clients_of_one_number_are_refused(server, client):
+    with pytest.raises(ps.Refused, match="is attached under this number"):
+        server.attach(0, deadline=60)
+
+
+def test_an_embedding_trains_as_torch_does(client):
+    torch.manual_seed(1)
+    ours = ps.torch.Embedding(client, "e", 4, init=ps.Normal(), optimizer=ps.SGD(lr=0.5))
+    with torch.no_grad():
+        plain = torch.nn.Embedding.from_pretrained(ours(torch.arange(10)), freeze=False)
+    sgd = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for _ in range(4):
+        first, second = torch.randint(10, (3, 5)), torch.randint(10, (7,))
+        for layer in (ours, plain):
+            loss = layer(first).square().sum() + layer(second).sum()
+            if layer is ours:
+                client.push(loss)
+            else:
+                sgd.zero_grad()
+                loss.backward()
+                sgd.step()
+        client.flush()
+    with torch.no_grad():
+        assert torch.allclose(ours(torch.arange(10)), plain.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_bags_are_those_of_torch(client):
+    ours = ps.torch.EmbeddingBag(
+        client, "b", 4, rows=10, mode="sum", init=ps.Normal(), optimizer=ps.LazyAdam()
+    )
+    with torch.no_grad():
+        rows, inverse = ours.pull(torch.arange(10))
+        plain = torch.nn.EmbeddingBag.from_pretrained(rows[inverse], mode="sum")
+    ids, offsets = torch.tensor([3, 3, 9, 0]), torch.tensor([0, 3])
+    assert torch.allclose(ours(ids, offsets), plain(ids, offsets))
+    before = ours(ids, offsets).detach()
+    client.push(ours(ids, offsets).sum())
+    client.flush()
+    assert not torch.allclose(ours(ids, offsets), before)
+
+
+def test_a_module_trains_as_torch_does(client):
+    torch.manual_seed(2)
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    torch.manual_seed(2)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    ours = ps.torch.Dense(client, "top", module, optimizer=ps.Adam(lr=0.01))
+    adam = torch.optim.Adam(plain.parameters(), lr=0.01)
+    for _ in range(5):
+        x = torch.randn(8, 3)
+        client.push(ours(x).square().mean())
+        client.flush()
+        adam.zero_grad()
+        plain(x).square().mean().backward()
+        adam.step()
+    ours.pull()
+    for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+    other = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    with pytest.raises(ps.Refused, match="the initial parameters differ"):
+        ps.torch.Dense(client, "top", other, optimizer=ps.Adam(lr=0.01))
+
+
+def test_importing_needs_the_standard_library_only(run_python):
+    run_python(
+        "-c",
+        "import sys, regroup.ps; assert not {'numpy', 'torch'} & sys.modules.keys()",
+    )
