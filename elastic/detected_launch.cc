@@ -156,7 +156,10 @@ bool counts(const Row& row, const Variable& variable) {
   const auto is_set = [&](const char* name) { return !variable(name).empty(); };
   if (!is_set(row.rank) || !is_set(row.size) || !std::ranges::all_of(row.needs, is_set))
     return false;
-  return std::string_view(row.by) != "srun" || is_step_of_srun(variable("SLURM_STEP_ID"));
+  const std::string_view by = row.by;
+  // A rank of regroup -np N has the variables of torchrun, too.
+  if (by == "torchrun" && variable("TORCHELASTIC_RUN_ID") == variable("REGROUP_JOB")) return false;
+  return by != "srun" || is_step_of_srun(variable("SLURM_STEP_ID"));
 }
 
 bool starts_ranks(const Row& row, const Ancestor& process) {

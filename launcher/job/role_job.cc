@@ -198,6 +198,7 @@ agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
     order.environment = options_.environments[start.rank];
   order.environment.merge(cluster_environment(cluster_, start.rank));
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
+  order.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.restarts);
   if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];
   return order;
 }

@@ -143,6 +143,12 @@ spec::Environment member_environment(spec::Environment base, const Place& place,
   base["OMPI_COMM_WORLD_SIZE"] = base["OMPI_UNIVERSE_SIZE"] = size;
   base["OMPI_COMM_WORLD_LOCAL_RANK"] = base["OMPI_COMM_WORLD_NODE_RANK"] = local_rank;
   base["OMPI_COMM_WORLD_LOCAL_SIZE"] = local_size;
+  base.emplace("GROUP_RANK", std::to_string(place.host));
+  base.emplace("ROLE_RANK", rank);
+  base.emplace("ROLE_WORLD_SIZE", size);
+  base.emplace("TORCHELASTIC_RESTART_COUNT", "0");
+  base.emplace("TORCHELASTIC_MAX_RESTARTS", "0");
+  base.emplace("TORCHELASTIC_RUN_ID", job);
   return base;
 }
 

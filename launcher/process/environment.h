@@ -55,8 +55,11 @@ struct Master {
 // OMP_NUM_THREADS (`threads`) if it does not have them, REGROUP_JOB, and for an elastic job
 // (`agent_socket` not empty) REGROUP_AGENT and REGROUP_MEMBER, and CUBLAS_WORKSPACE_CONFIG if it
 // does not have it, so that a GPU repeats its results. Members of a fixed-size job also get
-// OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE, which many scripts read. `base` has no variables of an
-// outer launcher: outer_place.h.
+// OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE, which many scripts read, and what torchrun sets
+// besides: GROUP_RANK, ROLE_RANK, ROLE_WORLD_SIZE, TORCHELASTIC_RUN_ID (the job's id; PyTorch
+// Lightning takes the rank from RANK then, in a job of Slurm else from SLURM_PROCID),
+// TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS. `base` has no variables of an outer
+// launcher: outer_place.h.
 [[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
                                                    const std::string& job, const Master& master,
                                                    const std::string& agent_socket,

@@ -11,14 +11,32 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_",
                                                        "REGROUP_ROLE"};
-constexpr std::array<std::string_view, 12> kNames = {
-    "RANK",           "WORLD_SIZE",    "LOCAL_RANK",         "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",    "MASTER_PORT",   "REGROUP_JOB",        "REGROUP_AGENT",
-    "REGROUP_MEMBER", "REGROUP_WORLD", "REGROUP_RANK_EXITS", "REGROUP_LEDGER"};
+constexpr std::string_view kNames[] = {
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_USE_AGENT_STORE",  // rank 0 waits for its store
+    "TORCHELASTIC_ERROR_FILE",
+    "REGROUP_JOB",
+    "REGROUP_AGENT",
+    "REGROUP_MEMBER",
+    "REGROUP_WORLD",
+    "REGROUP_RANK_EXITS",
+    "REGROUP_LEDGER"};
 
 bool tells_place(std::string_view name) {
   if (name.starts_with("PMIX_MCA_")) return false;
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
          std::any_of(kPrefixes.begin(), kPrefixes.end(),
                      [name](std::string_view prefix) { return name.starts_with(prefix); });
 }

@@ -291,17 +291,20 @@ OUTER = {
     "PMI_PORT": "9",
     "PMIX_RANK": "7",
     "REGROUP_AGENT": "outer",
+    "GROUP_RANK": "7",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
 }
 SHOW_OUTER = [
     "sh",
     "-c",
-    'echo "$MASTER_ADDR $RANK ${PMI_PORT-none} ${PMIX_RANK-none} ${REGROUP_AGENT-none}"',
+    'echo "$MASTER_ADDR $RANK ${PMI_PORT-none} ${PMIX_RANK-none} ${REGROUP_AGENT-none} $GROUP_RANK '
+    '${TORCHELASTIC_USE_AGENT_STORE-none}"',
 ]
 
 
 def test_members_are_none_of_the_job_around(regroup):
     job = regroup.run("-np", "1", *SHOW_OUTER, env=OUTER)
-    assert re.fullmatch(r"127\.0\.0\.1 0 none (none|0) none\n", job.out)
+    assert re.fullmatch(r"127\.0\.0\.1 0 none (none|0) none 0 none\n", job.out)
 
 
 @pytest.mark.parametrize("launcher", ["regroup", "openmpi-4", "openmpi-5"])

@@ -101,6 +101,13 @@ TEST(LaunchTest, VariablesAndTheProcessesAboveTellTheLauncher) {
        "regroup",
        1,
        2},
+      {"regroup with torchrun's variables",
+       openmpi(1, 2, 2, "regroup-ab.0") + torchrun(1, 2, 2) +
+           Variables{{"REGROUP_JOB", "ab"}, {"TORCHELASTIC_RUN_ID", "ab"}},
+       {},
+       "regroup",
+       1,
+       2},
       {"hydra", hydra(2, 3, 3), {}, "mpiexec", 2, 3},
       {"hydra on hosts", hydra(2, 3, 2), {}, "mpiexec", 2, 3, false},
       {"srun", srun(1, 2, 1), {}, "srun", 1, 2},

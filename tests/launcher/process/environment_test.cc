@@ -87,6 +87,10 @@ TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
   EXPECT_EQ(fixed.at("REGROUP_JOB"), "job");
   EXPECT_EQ(fixed.at("OMPI_COMM_WORLD_RANK"), "3");
   EXPECT_EQ(fixed.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
+  EXPECT_EQ(fixed.at("GROUP_RANK"), "0");
+  EXPECT_EQ(fixed.at("ROLE_RANK"), "3");
+  EXPECT_EQ(fixed.at("ROLE_WORLD_SIZE"), "4");
+  EXPECT_EQ(fixed.at("TORCHELASTIC_RUN_ID"), "job");
   EXPECT_EQ(fixed.at("OMPI_MCA_btl"), "self");
   EXPECT_EQ(fixed.at("PMIX_MCA_gds"), "hash");
   const spec::Environment elastic =
@@ -95,6 +99,7 @@ TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
   EXPECT_EQ(elastic.at("REGROUP_AGENT"), "/s");
   EXPECT_EQ(elastic.at("REGROUP_MEMBER"), "9");
   EXPECT_FALSE(elastic.contains("OMPI_COMM_WORLD_RANK"));  // its rank changes
+  EXPECT_FALSE(elastic.contains("GROUP_RANK"));
 }
 
 // Members of an elastic job compute each other's shards, on whatever GPU they have.
