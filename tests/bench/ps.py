@@ -1,8 +1,11 @@
-"""The parameter server's store: sparse pulls and pushes with row-wise Adagrad, 1M rows of 64
-floats, ids by Zipf's law with exponent 1.05, beside a bare loop over an array.
+"""The parameter server beside a bare loop over an array: sparse pulls and pushes with row-wise
+Adagrad, 1M rows of 64 floats, ids by Zipf's law with exponent 1.05; a dense push and pull of 100 MB
+with SGD.
 
-Both sides get the same batches in turn and are verified before each pair (ps_store_cases.cc). The
-bare loop has no log, no CRC, no index and no second version of a row.
+Both sides get the same batches in turn and are verified before each pair. `store` calls the store's
+functions in one process (ps_store_cases.cc). `client` pushes through a lane until a server process
+has applied it, and pulls without the server (ps_client_cases.cc). The bare loop has no log, no CRC,
+no index and no second version of a row.
 
   ./dev bench ps --only store
 """
@@ -11,16 +14,22 @@ import common
 from common import Figure, Row
 from pairs import ENOUGH, paired_ratio
 
-ASKED = {"pull": 0.5, "push": 0.35}  # of the bare loop
+ROWS = "up to 8192 rows"
+CASES = {  # by program: the case, what it is, and what is asked of it, as a part of the bare loop
+    "store": [("pull", f"sparse pull of {ROWS}", 0.5), ("push", f"sparse push of {ROWS}", 0.35)],
+    "client": [
+        ("dense", "dense push and pull of 100 MB by a client", 0.7),
+        ("pull", f"sparse pull of {ROWS} by a client", 0.5),
+        ("push", f"sparse push of {ROWS} by a client, until it is applied", 0.35),
+    ],
+}
 
 
-def store(quick: bool) -> tuple[list[Row], list[Figure]]:
-    count = 10 if quick else 60
-    found = common.samples_of("ps_store_cases", count, "ps")
+def rows_of(side: str, quick: bool) -> tuple[list[Row], list[Figure]]:
+    found = common.samples_of(f"ps_{side}_cases", 10 if quick else 60, "ps")
     rows, figures = [], []
-    for case, asked in ASKED.items():
-        ours, bare = found[f"{case}, store"], found[f"{case}, bare"]
-        what = f"sparse {case} of up to 8192 rows"
+    for case, what, asked in CASES[side]:
+        ours, bare = found[f"{case}, {side}"], found[f"{case}, bare"]
         rows.append(
             Row(
                 *("ps", what, "ms", common.summarize(ours)),
@@ -37,9 +46,13 @@ def store(quick: bool) -> tuple[list[Row], list[Figure]]:
 
 def main() -> None:
     options = common.parser(__doc__)
-    options.add_argument("--only", choices=["store"], default="store", help="these rows alone")
+    options.add_argument("--only", choices=list(CASES), help="these rows alone")
     args = options.parse_args()
-    rows, figures = store(args.quick)
+    rows, figures = [], []
+    for side in [args.only] if args.only else CASES:
+        more_rows, more_figures = rows_of(side, args.quick)
+        rows += more_rows
+        figures += more_figures
     common.report(rows, args.json)
     common.conclude(figures, args.json)
 

@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -16,45 +14,13 @@
 
 #include "collective/ps/store.h"
 #include "collective/reduce/optimizer_kernels.h"
+#include "tests/bench/ps_cases.h"
 
 namespace regroup::collective::ps {
 namespace {
 
 constexpr std::size_t kDim = 64, kRowBytes = kDim * sizeof(float), kBatch = 8192;
-constexpr double kExponent = 1.05;
-constexpr double kIds = 10e6;
 constexpr Scalars kScalars{.lr = 0.05};
-
-[[noreturn]] void fail(const std::string& why) {
-  fmt::print(stderr, "ps_store_cases: {}\n", why);
-  std::exit(1);
-}
-void must(const base::Status& status) {
-  if (!status.ok()) fail(status.to_string());
-}
-template <class T>
-T must(base::Result<T> result) {
-  must(result.status());
-  return std::move(result).value();
-}
-
-// Ranks by Zipf's law, by rejection from its integral (Devroye, chapter X.6).
-class Zipf {
- public:
-  std::uint64_t operator()() {
-    const double base = std::pow(kIds, 1 - kExponent);
-    while (true) {
-      const double u = uniform_(random_), v = uniform_(random_);
-      const double x = std::pow(1 - u * (1 - base), 1 / (1 - kExponent));
-      const double rank = std::floor(x);
-      if (v <= std::pow(rank / x, kExponent)) return static_cast<std::uint64_t>(rank) - 1;
-    }
-  }
-
- private:
-  std::mt19937_64 random_{1};
-  std::uniform_real_distribution<double> uniform_{0, 1};
-};
 
 struct Batch {
   std::vector<std::uint64_t> ids, positions;  // in the order of positions
@@ -190,14 +156,6 @@ class Bench {
   std::mt19937 random_{2};
   std::normal_distribution<float> gradient_;
 };
-
-template <class Run>
-void timed(const char* name, Run run) {
-  const auto begin = std::chrono::steady_clock::now();
-  run();
-  const auto spent = std::chrono::steady_clock::now() - begin;
-  fmt::print("{}\t{}\n", name, std::chrono::nanoseconds(spent).count());
-}
 
 void run(int count, std::uint64_t rows) {
   Bench bench(rows);
