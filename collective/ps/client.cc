@@ -650,22 +650,22 @@ Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output
     return invalid_argument(fmt::format("pull of table {}: expected {} bytes for {} ids, got {}",
                                         spec.name, ids.size() * size, ids.size(), rows.size()));
   }
-  constexpr std::size_t kBatch = 64;  // rows that stay in the cache between the two copies
+  if (ids.size() > ~std::uint32_t{0}) {
+    return invalid_argument(
+        fmt::format("pull of table {}: {} ids at a time are too many", spec.name, ids.size()));
+  }
+  constexpr std::size_t kBatch = 64;  // keys of a range that are read together
   struct Waiting {
     std::size_t count = 0;
     std::array<std::uint64_t, kBatch> positions;
-    std::array<std::size_t, kBatch> at;
+    std::array<std::uint32_t, kBatch> places;
   };
   std::vector<Waiting> waiting(opened->ranges.size());
-  std::vector<std::byte> copied(kBatch * size);
   const auto gather = [&](std::size_t range) -> Status {
     Waiting& w = waiting[range];
-    REGROUP_RETURN_IF_ERROR(opened->ranges[range].reader.gather({w.positions.data(), w.count},
-                                                                {copied.data(), w.count * size}));
-    for (std::size_t i = 0; i < w.count; ++i)
-      std::memcpy(rows.data() + w.at[i] * size, copied.data() + i * size, size);
-    w.count = 0;
-    return {};
+    const std::size_t count = std::exchange(w.count, 0);
+    return opened->ranges[range].reader.gather_to({w.positions.data(), count},
+                                                  {w.places.data(), count}, rows);
   };
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::uint64_t position = position_of(spec.kind, ids[i]);
@@ -677,7 +677,7 @@ Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output
     const std::size_t range = opened->range_of(position);
     Waiting& w = waiting[range];
     w.positions[w.count] = position;
-    w.at[w.count++] = i;
+    w.places[w.count++] = static_cast<std::uint32_t>(i);
     if (w.count == kBatch) REGROUP_RETURN_IF_ERROR(gather(range));
   }
   for (std::size_t range = 0; range < waiting.size(); ++range) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -56,7 +57,8 @@ RangeReader::RangeReader(const StoreMemory& memory, const RangeHeader& header, T
       row_(spec_),
       initial_(job_seed_of(memory), spec_) {}
 
-std::uint64_t RangeReader::copy_batch(std::span<const std::uint64_t> positions, std::byte* rows,
+template <class Place>
+std::uint64_t RangeReader::copy_batch(std::span<const std::uint64_t> positions, Place place_of,
                                       std::uint64_t* lsns, std::uint64_t wanted) const {
   struct Copied {
     const RowHeader* row = nullptr;
@@ -82,8 +84,8 @@ std::uint64_t RangeReader::copy_batch(std::span<const std::uint64_t> positions, 
     Copied& one = copied[i];
     if ((wanted >> i & 1) == 0 || !one.place.sane || one.row == nullptr) continue;
     one.lsn = one.row->lsn.load(std::memory_order_acquire);
-    std::memcpy(rows + i * row_.value_bytes,
-                reinterpret_cast<const std::byte*>(one.row) + RowShape::kValueAt, row_.value_bytes);
+    std::memcpy(place_of(i), reinterpret_cast<const std::byte*>(one.row) + RowShape::kValueAt,
+                row_.value_bytes);
     if (one.row->position != positions[i]) one.place.sane = false;
   }
   // The copies are performed before the words are read again.
@@ -99,7 +101,7 @@ std::uint64_t RangeReader::copy_batch(std::span<const std::uint64_t> positions, 
       again |= 1ULL << i;
       continue;
     }
-    if (!there) initial_.fill(positions[i], 0, {rows + i * row_.value_bytes, row_.value_bytes});
+    if (!there) initial_.fill(positions[i], 0, {place_of(i), row_.value_bytes});
     if (lsns != nullptr) lsns[i] = one.lsn;
   }
   return again;
@@ -113,6 +115,24 @@ base::Status RangeReader::gather(std::span<const std::uint64_t> positions,
         fmt::format("pull of table {}: expected {} bytes for {} keys, got {}", spec_.name,
                     positions.size() * row_.value_bytes, positions.size(), rows.size()));
   }
+  const auto place = [&](std::size_t i) { return rows.data() + i * row_.value_bytes; };
+  return gather_rows(positions, place, lsns.empty() ? nullptr : lsns.data());
+}
+
+base::Status RangeReader::gather_to(std::span<const std::uint64_t> positions,
+                                    std::span<const std::uint32_t> places,
+                                    std::span<std::byte> rows) const {
+  assert(places.size() == positions.size());
+  const auto place = [&](std::size_t i) {
+    assert((places[i] + 1) * row_.value_bytes <= rows.size());
+    return rows.data() + places[i] * row_.value_bytes;
+  };
+  return gather_rows(positions, place, nullptr);
+}
+
+template <class Place>
+base::Status RangeReader::gather_rows(std::span<const std::uint64_t> positions, Place place,
+                                      std::uint64_t* lsns) const {
   for (std::size_t at = 0; at < positions.size(); at += kBatch) {
     const auto batch = positions.subspan(at, std::min(kBatch, positions.size() - at));
     for (const std::uint64_t position : batch) {
@@ -129,8 +149,9 @@ base::Status RangeReader::gather(std::span<const std::uint64_t> positions,
                         "or lie in a segment that is not mapped; ask the server",
                         spec_.name, header_->id));
       }
-      left = copy_batch(batch, rows.data() + at * row_.value_bytes,
-                        lsns.empty() ? nullptr : lsns.data() + at, left);
+      left = copy_batch(
+          batch, [&](std::size_t i) { return place(at + i); },
+          lsns == nullptr ? nullptr : lsns + at, left);
     }
   }
   return {};

@@ -37,6 +37,10 @@ class RangeReader {
   [[nodiscard]] base::Status gather(std::span<const std::uint64_t> positions,
                                     std::span<std::byte> rows,
                                     std::span<std::uint64_t> lsns = {}) const;
+  // The same, but the row at positions[i] goes to row places[i] of `rows`, which may have others.
+  [[nodiscard]] base::Status gather_to(std::span<const std::uint64_t> positions,
+                                       std::span<const std::uint32_t> places,
+                                       std::span<std::byte> rows) const;
   // Copies a dense range, all of one moment. Returns its LSN, 0 for initial values. Errors as
   // gather().
   [[nodiscard]] base::Result<std::uint64_t> copy_slice(std::span<std::byte> values) const;
@@ -45,9 +49,14 @@ class RangeReader {
   static constexpr std::size_t kBatch = 64;
 
   RangeReader(const StoreMemory& memory, const RangeHeader& header, TableSpec spec);
-  // Copies up to kBatch rows; a bit of the result for each that has to be copied again.
-  [[nodiscard]] std::uint64_t copy_batch(std::span<const std::uint64_t> positions, std::byte* rows,
+  // Copies up to kBatch rows, row i to place(i); a bit of the result for each that has to be copied
+  // again.
+  template <class Place>
+  [[nodiscard]] std::uint64_t copy_batch(std::span<const std::uint64_t> positions, Place place,
                                          std::uint64_t* lsns, std::uint64_t wanted) const;
+  template <class Place>
+  [[nodiscard]] base::Status gather_rows(std::span<const std::uint64_t> positions, Place place,
+                                         std::uint64_t* lsns) const;
 
   const StoreMemory* memory_;
   const RangeHeader* header_;
