@@ -58,9 +58,11 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 }  // namespace
 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-                    std::unique_ptr<DeviceStaging> device, const std::string& ledger)
+                    std::unique_ptr<DeviceStaging> device, const std::string& ledger,
+                    bool replaceable)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
+      replaceable_(replaceable),
       self_(std::move(self)),
       leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype),
       device_(std::move(device)),

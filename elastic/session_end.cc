@@ -8,11 +8,19 @@
 #include "base/status.h"
 #include "elastic/session_impl.h"
 #include "elastic/state_copy.h"
+#include "shmem/slot_owner.h"
 
 namespace regroup::elastic {
 
 using base::Status;
 using collective::Communicator;
+
+Session::Impl::~Impl() {
+  shmem::MemberSlot& own = self_->own_slot();
+  if (replaceable_ && own.finished.load(std::memory_order_acquire) == 0 &&
+      own.leave_request.load(std::memory_order_acquire) != shmem::kNow)
+    shmem::abandon(own);
+}
 
 Status Session::Impl::keep_last_state(Step step) {
   if (last_state_step_ == step) return {};

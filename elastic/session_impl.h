@@ -27,9 +27,14 @@ namespace regroup::elastic {
 class Session::Impl {
  public:
   // `device`: null if gradients and sums are in memory of the host. `ledger`: the folder of the
-  // ledger; empty: none.
+  // ledger; empty: none. `replaceable`: the job goes on without this member.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-       std::unique_ptr<DeviceStaging> device, const std::string& ledger);
+       std::unique_ptr<DeviceStaging> device, const std::string& ledger, bool replaceable);
+  // Before finish(), a replaceable member leaves the job: the others do not wait for the end of its
+  // process.
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is
   // detected, so only it may store results.
@@ -142,6 +147,7 @@ class Session::Impl {
   const std::thread::id owner_ = std::this_thread::get_id();
   const Options options_;
   const Checkpointing checkpointing_;
+  const bool replaceable_;
   SavePlan saving_;  // of the step to be applied or the last one applied
   FinalSave final_save_;
   const std::unique_ptr<Participant> self_;

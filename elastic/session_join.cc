@@ -274,8 +274,9 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
       self->arena().spec().elements != options.elements + mark_elements(self->shards()))
     return base::internal_error(fmt::format(
         "ledger: the job has {} shards, this member expected another number", self->shards()));
-  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
-                                     std::move(device), env.ledger);
+  auto impl =
+      std::make_unique<Impl>(options, std::move(self), std::move(checkpointing), std::move(device),
+                             env.ledger, !env.alone && !env.fixed && !env.agent_socket.empty());
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -18,6 +18,7 @@
 #include "shmem/arena_layout.h"
 #include "shmem/arena_tail.h"
 #include "shmem/generation_fence.h"
+#include "shmem/slot_owner.h"
 
 namespace regroup::shmem {
 
@@ -149,7 +150,8 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 Arena::~Arena() {
   if (base_ == nullptr) return;
   // The kernel's list of this thread's robust locks points into the mapping while the lock is held.
-  if (claimed_ != proto::kMaxSlots && ::pthread_mutex_unlock(&member_slot(claimed_).alive) != 0)
+  if (claimed_ != proto::kMaxSlots && !is_abandoned(member_slot(claimed_)) &&
+      ::pthread_mutex_unlock(&member_slot(claimed_).alive) != 0)
     return;
   ::munmap(base_, bytes_);
 }

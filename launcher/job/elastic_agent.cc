@@ -158,11 +158,10 @@ void ElasticAgent::on_connection(base::Fd socket, pid_t peer) {
 }
 
 // The connection of a member closed: it usually exits now, with a message of its own. A member that
-// only closed its session would block all others, so it is killed after kLinger.
+// holds up the others is killed after kLinger; one that has left them, which nobody waits for, has
+// as long as one that has finished.
 void ElasticAgent::on_member_gone(proto::MemberId member) {
-  auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
-  timer.expires_after(kLinger);
-  timer.async_wait([this, member](const boost::system::error_code& error) {
+  const auto kill = [this, member](const boost::system::error_code& error) {
     if (error) return;
     const auto effects = core_.on_link_closed(member);
     if (options_.fixed && !effects.empty() && !agent_.ending())
@@ -170,6 +169,16 @@ void ElasticAgent::on_member_gone(proto::MemberId member) {
           "rank {} closed its session before finish(), and others wait for it: killing it",
           member));
     perform(effects);
+  };
+  auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
+  timer.expires_after(kLinger);
+  timer.async_wait([this, member, kill, &timer](const boost::system::error_code& error) {
+    const auto watched = watched_.find(member);
+    if (error || watched == watched_.end()) return;
+    const bool left = core_.arena().member_slot(watched->second).dead.load() != 0;
+    if (!left || options_.finished_limit <= kLinger) return kill({});
+    timer.expires_after(options_.finished_limit - kLinger);
+    timer.async_wait(kill);
   });
 }
 

@@ -382,7 +382,7 @@ AgentEffects AgentCore::on_owner_died(proto::SlotIndex slot) {
   if (owner == 0) return {};
   LocalMember* const member = members_.find(owner - 1);
   if (member == nullptr || member->is_dead()) return {};
-  member->loss.why = fmt::format("member {}: its training thread has ended", owner - 1);
+  member->loss.why = fmt::format("member {}: its session or its training thread has ended", owner - 1);
   mark_dead(owner - 1);
   emit(ToCoordinator{member->loss});
   return take_effects();
@@ -399,7 +399,7 @@ AgentEffects AgentCore::on_stuck(proto::MemberId id, const std::string& why) {
 
 AgentEffects AgentCore::on_link_closed(proto::MemberId id) {
   const LocalMember* member = members_.find(id);
-  if (member == nullptr || !member->slot || member->is_dead()) return {};
+  if (member == nullptr || !member->slot || member->is_reaped()) return {};
   const shmem::MemberSlot& member_slot = arena().member_slot(*member->slot);
   const bool done = member_slot.finished.load(std::memory_order_acquire) != 0 ||
                     member_slot.leave_request.load(std::memory_order_acquire) == shmem::kNow;

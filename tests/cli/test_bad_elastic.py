@@ -126,9 +126,20 @@ def test_member_whose_copy_of_the_state_is_damaged_never_votes(regroup, member):
     assert_finished(job, 2)
 
 
-def test_member_that_drops_its_session_and_lives_on_is_lost(regroup, member):
-    script = ODD.format("sum 7 64 linger")
-    job = regroup.run(
-        *QUICK, "--initial-size", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1"
-    )
+def test_nobody_waits_for_a_member_that_drops_its_session_and_lives_on(regroup, member):
+    options = ["--initial-size", "3", "--replace", "never", "--hang-timeout", "600"]
+    script = ["sh", "-c", ODD.format("sum 7 64 linger"), member, STEPS, "20"]
+    job = regroup.start(*QUICK, *options, *script)
+    job.wait_out("^step 5 ")
+    lingering = pid_of(job, 1)
+    job.wait_out("^step 20 size 2")
+    assert "generation 2: 2 members (member 1 was lost: 3 -> 2 members)" in job.err
+    os.kill(lingering, signal.SIGKILL)  # it lives
+    assert_finished(job, 2)
+
+
+def test_member_that_drops_its_session_and_lives_on_is_killed(regroup, member):
+    options = ["--initial-size", "3", "--replace", "never", "--hang-timeout", "6"]
+    script = ["sh", "-c", ODD.format("sum 7 64 linger"), member, STEPS, "1"]
+    job = regroup.run(*QUICK, *options, *script)
     assert_finished(job, 2)

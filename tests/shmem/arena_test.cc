@@ -17,6 +17,7 @@
 
 #include "proto/canonical.h"
 #include "shmem/arena_tail.h"
+#include "shmem/slot_owner.h"
 #include "tests/shmem/small_arena.h"
 
 namespace regroup::shmem {
@@ -346,6 +347,24 @@ TEST(Arena, TheRobustLockTellsOfAKilledMember) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   ::pthread_mutex_consistent(&member_slot.alive);
   ::pthread_mutex_unlock(&member_slot.alive);
+  arena->assign_slot(1, 5);  // the next owner can take it
+  EXPECT_TRUE(arena->claim_slot(1).ok());
+}
+
+TEST(Arena, AnAbandonedSlotIsThatOfADeadMember) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  arena->assign_slot(1, 4);
+  MemberSlot& slot = arena->member_slot(1);
+  ASSERT_TRUE(arena->claim_slot(1).ok());
+  std::thread([&] { abandon(slot); }).join();  // another thread's is not its to give up
+  EXPECT_FALSE(is_abandoned(slot));
+  abandon(slot);
+  EXPECT_TRUE(is_abandoned(slot));
+  abandon(slot);
+  EXPECT_EQ(::pthread_mutex_trylock(&slot.alive), EOWNERDEAD);
+  ::pthread_mutex_consistent(&slot.alive);
+  ::pthread_mutex_unlock(&slot.alive);
   arena->assign_slot(1, 5);  // the next owner can take it
   EXPECT_TRUE(arena->claim_slot(1).ok());
 }
