@@ -382,7 +382,8 @@ AgentEffects AgentCore::on_owner_died(proto::SlotIndex slot) {
   if (owner == 0) return {};
   LocalMember* const member = members_.find(owner - 1);
   if (member == nullptr || member->is_dead()) return {};
-  member->loss.why = fmt::format("member {}: its session or its training thread has ended", owner - 1);
+  member->loss.why =
+      fmt::format("member {}: its session or its training thread has ended", owner - 1);
   mark_dead(owner - 1);
   emit(ToCoordinator{member->loss});
   return take_effects();

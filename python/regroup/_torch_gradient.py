@@ -58,6 +58,7 @@ class Gradient:
         longest wait for the parameters' device, in seconds."""
         self._nan, self._scaled = nan, scaled
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
+        self._accumulated: dict[int, torch.Tensor] = {}  # by number of a parameter
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.parameters = list(named.values())
         self._names = list(named)
@@ -115,10 +116,28 @@ class Gradient:
     def begin_shard(self) -> None:
         """To be called before user code computes a shard: clears the gradients and remembers the
         committed buffers."""
+        self._accumulated = {}
         for p in self.parameters:
             p.grad = None
         for b in self.buffers:
             b.committed.copy_(b.tensor)
+
+    @torch.no_grad()
+    def accumulate(self, weight: float) -> None:
+        """Adds p.grad, that of a part of the shard, to the gradient of the shard and clears it.
+
+        weight: n_part / n_shard."""
+        named = zip(self._names, self.parameters, strict=True)
+        for index, (name, p) in enumerate(named):
+            if p.grad is None:
+                continue
+            gradient = self._packed(name, p.grad.detach())
+            if (total := self._accumulated.get(index)) is None:
+                # in memory of its own: p.grad may be shared
+                self._accumulated[index] = gradient * weight
+            else:
+                total.add_(gradient, alpha=weight)
+            p.grad = None
 
     @torch.no_grad()
     def harvest(
@@ -129,19 +148,21 @@ class Gradient:
         last: bool,
         loss: Any,
     ) -> None:
-        """Fills the leaf of shard `number`, which the session has handed out last, from p.grad and
-        the buffers, then restores both to what they were.
+        """Fills the leaf of shard `number`, which the session has handed out last, from p.grad (or
+        what accumulate() has added up) and the buffers, then restores both to what they were.
 
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
         loss: what transfer.recorded() has returned, or None.
         """
         gradients, parts, present = [], [], []
         named = zip(self._names, self.parameters, self._places, strict=False)
-        for name, p, (begin, shape) in named:
-            present.append(0.0 if p.grad is None else 1.0)
-            if p.grad is None:
+        for index, (name, p, (begin, shape)) in enumerate(named):
+            gradient = self._accumulated.get(index)
+            if gradient is None and p.grad is not None:
+                gradient = self._packed(name, p.grad.detach())
+            present.append(0.0 if gradient is None else 1.0)
+            if gradient is None:
                 continue
-            gradient = self._packed(name, p.grad.detach())
             if gradient.shape != shape:
                 raise Refused(
                     f"{name} has a gradient of {tuple(gradient.shape)}, but was {tuple(shape)} "
@@ -173,6 +194,7 @@ class Gradient:
             parts.append((begin, gradient.numel(), address, weight))
         parts.append((self._gradients, self._rest.numel(), self._rest.data_ptr(), 1.0))
         native.fill_gradient(parts)
+        self._accumulated = {}
 
     def _packed(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """Returns the gradient in the order of its elements and in the dtype of a leaf."""

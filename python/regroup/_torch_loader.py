@@ -46,9 +46,11 @@ from torch.utils.data import (
 from regroup import _arguments, _native
 from regroup._torch_hints import tell
 
-Key = tuple[int, int, int, list[Any]]  # of a shard: step, leaf, seed, indices of the data set
+# Of a batch: step, leaf, number of the batch in its shard, seed, indices of the data set
+Key = tuple[int, int, int, int, list[Any]]
 
 _ORDER = 1 << 34  # no leaf or batch has this number
+_PART = 1 << 35  # plus the number of a batch in its shard
 _COMPUTE = 1  # the model's random numbers are other ones than those of the samples
 _MOST = 8  # sample indices in a message
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -90,6 +92,35 @@ class Epochs:
     def used(self) -> int:
         """The number of samples that an epoch uses."""
         return min(self.samples, self.batches * self.batch_size)
+
+
+@dataclass
+class Part:
+    """One of the batches in which a shard is computed: the samples begin to end - 1 of it."""
+
+    number: int
+    seed: int
+    begin: int
+    end: int
+
+    @property
+    def samples(self) -> int:
+        return self.end - self.begin
+
+
+def parts_of(seed: int, samples: int, accumulate: int) -> list[Part]:
+    """Returns the parts of a shard: `accumulate` of almost equal size, fewer if it has fewer
+    samples. The first one has the seed of the shard."""
+    count = min(accumulate, samples)
+    return [
+        Part(
+            number,
+            seed if number == 0 else _native.mix(seed, _PART + number),
+            samples * number // count,
+            samples * (number + 1) // count,
+        )
+        for number in range(count)
+    ]
 
 
 class Order:
@@ -141,9 +172,9 @@ class Direct:
         self._dataset = dataset
         self.collate = collate or default_collate
 
-    def batch_of(self, step: int, shard: _native.Shard) -> Any:
-        """Returns the batch of a shard, with the generators seeded for what computes it."""
-        return self.stand_in(step, shard.leaf, shard.seed, shard.samples)
+    def batch_of(self, step: int, shard: _native.Shard, part: Part) -> Any:
+        """Returns a batch of a shard, with the generators seeded for what computes it."""
+        return self.stand_in(step, shard.leaf, part.seed, shard.samples[part.begin : part.end])
 
     def stand_in(self, step: int, leaf: int, seed: int, samples: list[int]) -> Any:
         """The same for a shard that another member computes."""
@@ -165,8 +196,15 @@ class ShardLoader:
 class Loader:
     """Fetches as the script's DataLoader would: with its collate_fn and its workers."""
 
-    def __init__(self, native: _native.Session, loader: DataLoader, epochs: Epochs, steps: int):
-        """steps: of an epoch."""
+    def __init__(
+        self,
+        native: _native.Session,
+        loader: DataLoader,
+        epochs: Epochs,
+        steps: int,
+        accumulate: int = 1,
+    ):
+        """steps: of an epoch. accumulate: the batches of a shard."""
         with contextlib.suppress(ImportError):
             importlib.import_module("numpy.random")  # seeded from the first shard on
         self._native = native
@@ -174,6 +212,7 @@ class Loader:
         self._source = _Source(loader.dataset, loader.collate_fn)
         self._workers = loader.num_workers
         self._substeps = steps // epochs.batches
+        self._accumulate = accumulate
         self._order = Order(epochs.sampler, epochs.samples, native.job_seed, steps)
         self._options = {
             "num_workers": loader.num_workers,
@@ -184,24 +223,27 @@ class Loader:
         }
         self._loader: DataLoader | None = None
         self._batches: Any = None  # its iterator
-        self._first: Key = (0, 0, 0, [])  # the plan begins with it
-        self._ahead: deque[tuple[int, int]] = deque()  # steps and leaves that the workers have
+        self._first: list[Key] = []  # the plan begins with them, the rest of a shard
+        self._ahead: deque[tuple[int, ...]] = (
+            deque()
+        )  # the begins of the keys that the workers have
         self._processes: list[Any] = []
         if native.world.rank == 0:
             _tell_once(loader, epochs.batch_size)
 
-    def batch_of(self, step: int, shard: _native.Shard) -> Any:
-        """Returns the batch of a shard, with the generators seeded for what computes it."""
-        key = self._key(step, shard.leaf, shard.seed, shard.samples)
-        if self._order.is_own:
-            self._native.record_samples(_numbers(key[3]))
-        batch = self._from_workers(key) if self._workers else self._source.fetch(key)
-        seed_all(_native.mix(shard.seed, _COMPUTE))
+    def batch_of(self, step: int, shard: _native.Shard, part: Part) -> Any:
+        """Returns a batch of a shard, with the generators seeded for what computes it."""
+        keys = self._keys(step, shard.leaf, shard.seed, shard.samples)[part.number :]
+        if self._order.is_own and part.number == 0:
+            self._native.record_samples(_numbers([one for key in keys for one in key[4]]))
+        batch = self._from_workers(keys) if self._workers else self._source.fetch(keys[0])
+        seed_all(_native.mix(part.seed, _COMPUTE))
         return batch
 
     def stand_in(self, step: int, leaf: int, seed: int, samples: list[int]) -> Any:
         """The same for a shard that another member computes, without workers."""
-        batch = self._source.fetch(self._key(step, leaf, seed, samples))
+        indices = self._order.indices(step, samples)
+        batch = self._source.fetch((step, leaf, 0, seed, indices))
         seed_all(_native.mix(seed, _COMPUTE))
         return batch
 
@@ -220,14 +262,15 @@ class Loader:
                 process.kill()  # it ignores the SIGTERM of __del__()
             process.join()
 
-    def _from_workers(self, key: Key) -> Any:
-        step, leaf, *_ = key
+    def _from_workers(self, keys: list[Key]) -> Any:
+        """Returns the batch of the first key. keys: it, and those after it in its shard."""
+        step, leaf, *_ = begin = keys[0][:3]
         try:
-            if (step, leaf) not in self._ahead:
-                self._begin_plan(key)
+            if begin not in self._ahead:
+                self._begin_plan(keys)
             while True:
                 batch = next(self._batches)
-                if self._ahead.popleft() == (step, leaf):
+                if self._ahead.popleft() == begin:
                     break
         except Exception as error:  # a worker was killed, or took longer than the timeout
             what = f"while the workers fetched shard {leaf} of step {step}"
@@ -254,9 +297,9 @@ class Loader:
                 return f"{worker} {_end_of(process.exitcode)}"
         return ""
 
-    def _begin_plan(self, key: Key) -> None:
+    def _begin_plan(self, keys: list[Key]) -> None:
         self._ahead.clear()
-        self._first = key
+        self._first = keys
         if self._loader is not None:
             self._batches = iter(self._loader)
             return
@@ -286,22 +329,27 @@ class Loader:
     def _plan(self) -> Iterator[Key]:
         """Yields what this member computes next. Stops after two batches without a shard of it:
         only the last one of an epoch is too small for all members, so no more will come."""
-        key = self._first
-        step, empty = key[0], 0
-        keys = [key, *(k for k in self._planned(step) if k[1] != key[1])]
+        (step, leaf, *_), empty = self._first[0], 0
+        keys = [*self._first, *(k for k in self._planned(step) if k[1] != leaf)]
         while empty < 2 * self._substeps:
             for one in keys:
-                self._ahead.append(one[:2])
+                self._ahead.append(one[:3])
                 yield one
             step += 1
             keys = self._planned(step)
             empty = 0 if keys else empty + 1
 
     def _planned(self, step: int) -> list[Key]:
-        return [self._key(step, *shard) for shard in self._native.planned_shards(step)]
+        shards = self._native.planned_shards(step)
+        return [key for shard in shards for key in self._keys(step, *shard)]
 
-    def _key(self, step: int, leaf: int, seed: int, positions: list[int]) -> Key:
-        return (step, leaf, seed, self._order.indices(step, positions))
+    def _keys(self, step: int, leaf: int, seed: int, positions: list[int]) -> list[Key]:
+        """Of all batches of a shard."""
+        indices = self._order.indices(step, positions)
+        return [
+            (step, leaf, part.number, part.seed, indices[part.begin : part.end])
+            for part in parts_of(seed, len(indices), self._accumulate)
+        ]
 
 
 class _Sampler:
@@ -333,7 +381,7 @@ class _Source(Dataset):
 
     def fetch(self, key: Key) -> Any:
         """Returns the batch of a shard. An exception of the data set names its sample."""
-        step, leaf, seed, samples = key
+        step, leaf, _, seed, samples = key
         seed_all(seed)
         where = ""
         try:

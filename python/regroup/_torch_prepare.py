@@ -27,6 +27,7 @@ from regroup._torch_hints import forgotten_schedulers
 
 if TYPE_CHECKING:
     from regroup._native import Shard
+    from regroup._torch_loader import Part
     from regroup.torch import Session, Step
 
 # What the script calls after backward(), for each kind of object.
@@ -83,7 +84,9 @@ class ElasticLoader:
         self._step: Step | None = None  # open, or applied last
         self._epoch: int | None = None  # whose batches are not over
         self._shard: Shard | None = None  # that the script computes; None: a stand-in, or none
-        self._stand_in = False  # this member has no shard in the step
+        self._parts: list[Part] = []  # batches of it that are left, the present one first
+        self._extra = 0  # stand-ins that are left in its place: each shard has as many iterations
+        self._stand_in = False  # the last batch is one
         self._computing = False  # a batch was handed out, whose backward() has not ended
         self._in_loop = False  # in the body of the loop over the batches
         self._summed = True  # p.grad is that of the whole batch, or no step is open
@@ -171,7 +174,6 @@ class ElasticLoader:
         # A member that catches up may continue in a later epoch.
         while self._begin_step():
             assert self._step is not None
-            self._stand_in = self._shard is None
             while not self._summed:
                 yield self._next_batch()
                 self._in_loop = False
@@ -189,16 +191,25 @@ class ElasticLoader:
             return False
         self._step = step
         self._session._gradient.transfer.check_before_shards(step.number)
-        self._shard = step._next_shard()
+        self._take_shard()
         self._summed = self._stepped = False
         return True
+
+    def _take_shard(self) -> None:
+        """Takes the next shard of this member, if there is one."""
+        assert self._step is not None
+        self._shard = self._step._next_shard()
+        self._parts = [] if self._shard is None else self._step._begin_shard(self._shard)
+        self._extra = self._session._accumulate - len(self._parts)
 
     def _next_batch(self) -> Any:
         assert self._step is not None
         self._computing = self._in_loop = True
-        if self._shard is None:
-            return self._step._begin_stand_in()
-        return self._step._begin_shard(self._shard)
+        self._stand_in = not self._parts
+        if self._parts and self._shard is not None:
+            return self._step._begin_part(self._shard, self._parts[0])
+        self._extra -= 1
+        return self._step._begin_stand_in()
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if not self._computing:
@@ -218,11 +229,16 @@ class ElasticLoader:
         self._computing = False
         step = self._step
         assert step is not None
-        if self._shard is None:
+        if self._shard is None or not self._parts:
             step._discard_stand_in()
         else:
-            step._harvest(self._shard)
-            self._shard = step._next_shard()
+            step._end_part(self._shard, self._parts.pop(0))
+            if not self._parts:  # a stand-in of the same shard would overwrite what it has
+                step._harvest(self._shard)
+        if self._parts or self._extra > 0:
+            return
+        if self._shard is not None:
+            self._take_shard()
         if self._shard is None:
             step._take_sum()
             self._summed = True
@@ -284,7 +300,7 @@ class ElasticLoader:
             self._refuse(
                 f"step {self.step}: optimizer.step() was not called after its last batch: "
                 "call it in each iteration; it acts once in a step. To accumulate gradients, "
-                "give the DataLoader a larger batch_size"
+                "pass accumulate=k to prepare()"
             )
 
     def _refuse(self, why: str) -> NoReturn:

@@ -43,7 +43,7 @@ from regroup._torch_hints import (
     tell_missing_gradients,
     tell_process_group,
 )
-from regroup._torch_loader import Direct, Epochs, Loader, ShardLoader
+from regroup._torch_loader import Direct, Epochs, Loader, Part, ShardLoader, parts_of
 from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
 from regroup._torch_state import TrainingState
@@ -58,6 +58,7 @@ def join(
     *,
     batch_size: int | None = None,
     epochs: int | float,
+    accumulate: int = 1,
     collate: Callable[[list], Any] | None = None,
     schedulers: Sequence[Any] = (),
     epoch_schedulers: Sequence[Any] = (),
@@ -83,6 +84,8 @@ def join(
     workers are used.
     batch_size: samples per step, over all members; with a DataLoader: its batch_size.
     epochs: at least 1; math.inf: no end, the script leaves the loop by break.
+    accumulate: the inner loop yields each shard in so many batches, of almost equal size, and their
+    gradients are averaged: activations need so much less memory. Do not divide the loss.
     collate: makes a batch of a list of samples; default: as DataLoader does.
     schedulers, epoch_schedulers: learning rate schedulers that step.apply() steps, after each step
     or after the last one of an epoch; ReduceLROnPlateau gets the loss of the step or epoch.
@@ -118,6 +121,7 @@ def join(
     else:
         epoch = Epochs(samples, _arguments.whole("join", "batch_size", batch_size, least=1))
     epochs = 0 if epochs == math.inf else _arguments.whole("join", "epochs", epochs, least=1)
+    accumulate = _arguments.whole("join", "accumulate", accumulate, least=1)
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
     if state_bytes is not None:
         state_bytes = _arguments.whole("join", "state_bytes", state_bytes)
@@ -149,7 +153,7 @@ def join(
         state=state,
         elements=gradient.elements,
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
-        model=_digest(model, optimizers, update, epoch) + _list(model),
+        model=_digest(model, optimizers, update, epoch, accumulate) + _list(model),
         # with a loader other random numbers are drawn
         fingerprint=fingerprint(gradient.device) + ("" if loader is None else " data=loader"),
         samples=epoch.samples,
@@ -169,13 +173,20 @@ def join(
         one.scale(torch.zeros((), device=gradient.device))
     files = None if log is None else Log(log, native.last_step, native.world.rank)
     steps = epoch.batches * substeps_of_batch
-    source = Direct(dataset, collate) if loader is None else Loader(native, loader, epoch, steps)
-    return Session(native, gradient, state, update, called, source, epoch, steps, progress, files)
+    source = (
+        Direct(dataset, collate)
+        if loader is None
+        else Loader(native, loader, epoch, steps, accumulate)
+    )
+    return Session(
+        native, gradient, state, update, called, source, epoch, steps, accumulate, progress, files
+    )
 
 
 def prepare(
     *objects: Any,
     epochs: int,
+    accumulate: int = 1,
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
@@ -203,20 +214,26 @@ def prepare(
 
     objects: in any order a model, its optimizers, a DataLoader, and any schedulers, GradScaler and
     averaged weights; all of their state is the job's.
-    epochs: at least 1. The other keywords are those of join().
+    epochs: at least 1.
+    accumulate: the iterations in which a shard is computed, of loader.batch_size samples each;
+    their gradients are averaged. The script must not divide the loss. A loop that steps the
+    optimizer in each accumulate-th iteration may stay so.
+    The other keywords are those of join().
     Returns the objects in their order, the model as an ElasticDDP and the DataLoader as an
     ElasticLoader, whose `session` is this process as a member.
     """
     given = PreparedObjects(objects, extra)
     epochs = _arguments.whole("prepare", "epochs", epochs, least=1)
+    accumulate = _arguments.whole("prepare", "accumulate", accumulate, least=1)
     (model,), (loader,) = given.models, given.loaders
     shards = _native.expected_shards()
     stateful = [*given.schedulers, *given.scalers, *given.averages]
     session = join(
         model,
         given.optimizers,
-        ShardLoader(loader, shards),
+        ShardLoader(loader, shards * accumulate),
         epochs=epochs,
+        accumulate=accumulate,
         callbacks=callbacks,
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
@@ -237,15 +254,18 @@ def prepare(
     return tuple(elastic if one is model else wrapped if one is loader else one for one in objects)
 
 
-def steps_per_epoch(loader: DataLoader) -> int:
+def steps_per_epoch(loader: DataLoader, accumulate: int = 1) -> int:
     """Returns the number of steps of an epoch after prepare() with this DataLoader, for schedulers
-    that are made before. A step takes loader.batch_size samples for each of the job's shards."""
+    that are made before. A step takes loader.batch_size samples, `accumulate` times, for each of
+    the job's shards."""
     if not isinstance(loader, DataLoader) or loader.batch_size is None:
         got = _arguments.kind(loader)
         got += " without" if isinstance(loader, DataLoader) else ""
         _arguments.refuse("steps_per_epoch", f"expected a DataLoader with batch_size, got {got}")
     _check_dataset(loader.dataset)
-    return _torch_loader.check(loader, None, None, _native.expected_shards()).batches
+    accumulate = _arguments.whole("steps_per_epoch", "accumulate", accumulate, least=1)
+    shards = _native.expected_shards() * accumulate
+    return _torch_loader.check(loader, None, None, shards).batches
 
 
 def _without_repeats(objects: list[Any]) -> list[Any]:
@@ -303,6 +323,7 @@ class Session(Member):
         source: Direct | Loader,
         epoch: Epochs,
         steps_per_epoch: int,
+        accumulate: int,
         progress: bool,
         log: Log | None,
     ):
@@ -317,6 +338,7 @@ class Session(Member):
         self._source = source
         self._epoch = epoch
         self._steps_per_epoch = steps_per_epoch
+        self._accumulate = accumulate
         self._progress = progress
         self._log = log
         self._fused = FusedSave(native, state)
@@ -560,7 +582,9 @@ class Step:
         self._last_substep = info.substep == max(0, len(names) - 1)
         # after the shards: the mean over the batch of what was recorded
         self.loss: float | None = None
-        self._recorded: Any = None  # of the shard, as transfer.recorded() returned it
+        # of the batch that is computed; without `accumulate` as transfer.recorded() returned it
+        self._recorded: Any = None
+        self._loss: Any = None  # of the batches of the shard before it
         self._over = False
         self._applied = False
 
@@ -619,7 +643,12 @@ class Step:
     def record(self, loss: torch.Tensor | float) -> None:
         """Records the mean loss over the samples of the batch just computed. Of several calls for a
         batch the last one counts."""
-        self._recorded = self._session._gradient.transfer.recorded(loss)
+        if self._session._accumulate == 1:
+            self._recorded = self._session._gradient.transfer.recorded(loss)
+        elif not isinstance(loss, torch.Tensor):
+            self._recorded = float(loss)
+        else:  # on its device: nothing waits for it here
+            self._recorded = loss.detach().reshape(()).to(torch.float64, copy=True)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields batches of one shard each. After the last one p.grad and the buffers are those of
@@ -632,16 +661,18 @@ class Step:
             return
         self._session._gradient.transfer.check_before_shards(self.number)
         while (shard := self._next_shard()) is not None:
-            batch = self._begin_shard(shard)
-            self._session._in_shard = True
-            try:
-                yield batch
-            except GeneratorExit:  # `break`, for one
-                self._session._left = (self.number, shard.leaf)
-                raise
-            finally:
-                self._session._in_shard = False
-            self._session._left = (self.number, shard.leaf)  # unless its gradient is taken
+            for part in self._begin_shard(shard):
+                batch = self._begin_part(shard, part)
+                self._session._in_shard = True
+                try:
+                    yield batch
+                except GeneratorExit:  # `break`, for one
+                    self._session._left = (self.number, shard.leaf)
+                    raise
+                finally:
+                    self._session._in_shard = False
+                self._session._left = (self.number, shard.leaf)  # unless its gradient is taken
+                self._end_part(shard, part)
             self._harvest(shard)
             self._session._left = None
         self._take_sum()
@@ -649,17 +680,36 @@ class Step:
     def _next_shard(self) -> _native.Shard | None:
         return self._session._unless_leaving(self._session._native.next_shard)
 
-    def _begin_shard(self, shard: _native.Shard) -> Any:
-        """Returns its batch, with the generators seeded for what computes it."""
+    def _begin_shard(self, shard: _native.Shard) -> list[Part]:
+        """Returns the batches in which it is computed, one after the other."""
         self._session._gradient.begin_shard()
+        self._loss = None
+        return parts_of(shard.seed, len(shard.samples), self._session._accumulate)
+
+    def _begin_part(self, shard: _native.Shard, part: Part) -> Any:
+        """Returns its batch, with the generators seeded for what computes it."""
         self._recorded = None
-        return self._session._source.batch_of(self.number, shard)
+        return self._session._source.batch_of(self.number, shard, part)
+
+    def _end_part(self, shard: _native.Shard, part: Part) -> None:
+        """Takes the gradient and the loss of a batch."""
+        if part.samples == len(shard.samples):
+            self._loss = self._recorded
+            return
+        weight = part.samples / len(shard.samples)
+        self._session._gradient.accumulate(weight)
+        if self._recorded is not None:
+            weighted = self._recorded * weight
+            self._loss = weighted if self._loss is None else self._loss + weighted
 
     def _harvest(self, shard: _native.Shard) -> None:
         session = self._session
         last = shard.leaf == session._shards - 1
         weight = len(shard.samples) / self.samples
-        session._gradient.harvest(session._native, shard.leaf, weight, last, self._recorded)
+        loss = self._loss
+        if session._accumulate > 1 and loss is not None:
+            loss = session._gradient.transfer.recorded(loss)
+        session._gradient.harvest(session._native, shard.leaf, weight, last, loss)
 
     def _begin_stand_in(self) -> Any:
         """Returns a small batch of samples that another member computes."""
@@ -789,6 +839,7 @@ def _digest(
     optimizers: Sequence[torch.optim.Optimizer],
     update: Update,
     epoch: Epochs,
+    accumulate: int,
 ) -> str:
     """Returns a short text that differs if two members would not train the same model."""
     lines = [
@@ -804,4 +855,5 @@ def _digest(
         for name, listed in update.substeps.items()
     )
     what = f"{type(model).__name__} {digest}, {names}{steps}"
-    return f"{what}, {epoch.samples} samples in batches of {epoch.batch_size}"
+    accumulated = "" if accumulate == 1 else f", each shard in {accumulate} parts"
+    return f"{what}, {epoch.samples} samples in batches of {epoch.batch_size}{accumulated}"

@@ -8,6 +8,7 @@ group=1 makes a process group of torch.distributed after join().
 loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
 sampler draws some samples more often than others.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
+accumulate=K: K batches for each shard.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
 class of torch.optim, and writes FOLDER/log.
 nan=INDEX gives a loss that is NaN for that sample: such steps are skipped; with stop=1 the first
@@ -98,9 +99,8 @@ if threads := differing("threads", 0):
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
 hidden = differing("width", 8)
-model = nn.Sequential(
-    nn.Linear(4, hidden), nn.BatchNorm1d(hidden), nn.Dropout(0.2), nn.Linear(hidden, 1)
-)
+norm = nn.LayerNorm if "accumulate" in faults else nn.BatchNorm1d  # that one refuses one sample
+model = nn.Sequential(nn.Linear(4, hidden), norm(hidden), nn.Dropout(0.2), nn.Linear(hidden, 1))
 
 
 class Events:
@@ -132,6 +132,7 @@ def join_plain():
         data,
         batch_size=batch_size,
         epochs=10,
+        accumulate=faults.get("accumulate", (1,))[0],
         extra=[scheduler],
         nan="stop" if "stop" in faults else "skip" if "nan" in faults else "ignore",
         progress=True,
@@ -171,7 +172,8 @@ def train_prepared():
     workers, batch = faults["prepare"]
     data = DataLoader(Samples(), batch, shuffle=True, num_workers=workers)
     (epochs,) = faults.get("epochs", (10,))
-    total = epochs * regroup.torch.steps_per_epoch(data)
+    (accumulate,) = faults.get("accumulate", (1,))
+    total = epochs * regroup.torch.steps_per_epoch(data, accumulate)
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=total)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", 0.5, 0)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7)
@@ -181,24 +183,27 @@ def train_prepared():
     ddp, optimizer, cycle, plateau, scaler, average, loader = regroup.torch.prepare(
         *(model, optimizer, cycle, plateau, scaler, average, data),
         epochs=epochs,
+        accumulate=accumulate,
         callbacks=[Events()],
     )
     now["session"] = loader.session
     stand_ins = 0
     for epoch in loader.epochs():
-        for x, y in loader:
+        for number, (x, y) in enumerate(loader):
             now["step"] = loader.step
             stand_ins += loader.stand_in
             die()
-            optimizer.zero_grad()
             loss = nn.functional.mse_loss(ddp(x)[:, 0], y)
             scaler.scale(loss).backward()
+            if (number + 1) % accumulate != 0:
+                continue
             scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             cycle.step()
             average.update_parameters(model)
+            optimizer.zero_grad()
             if loader.sync_gradients:
                 after(loader.session, loader.step)
         model.eval()

@@ -306,6 +306,19 @@ def test_a_prepared_loop_gives_equal_weights_whatever_happens(
     assert outcome.left == []
 
 
+@pytest.mark.parametrize("loop", ["loader=2", "prepare=1,2"])
+def test_accumulated_gradients_are_equal_whatever_happens(train, one_member, loop):
+    """Some shards have fewer samples than they would have batches. The prepared loop calls
+    optimizer.step() in each third iteration."""
+    words = ["loader=0" if loop == "loader=2" else "prepare=0,2", "accumulate=3"]
+    one = one_member(*words)
+    outcome = train(3, loop, "accumulate=3", "kill=1,7", "leave=2,9", "grow=11,2")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger
+    assert outcome.left == []
+
+
 def test_a_member_that_catches_up_runs_a_prepared_loop_too(train, tmp_path, monkeypatch):
     """It applies steps that others have committed meanwhile; evaluation and stop_if() in the tail
     of an epoch are its own."""

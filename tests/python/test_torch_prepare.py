@@ -170,6 +170,83 @@ def test_gradients_are_accumulated_in_no_sync():
     assert_same(bits(other), bits(one))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_accumulated_gradients_are_those_of_torch(workers):
+    """Of a loop that divides the loss by the number of batches."""
+    models = [nn.Linear(6, 2), nn.Linear(6, 2)]
+    models[1].load_state_dict(models[0].state_dict())
+    batch = 4 * SHARDS * 2  # 44 samples: the last shards have 3, the last batches of them one
+    data = loader(batch_size=batch, num_workers=workers)
+    optimizer = torch.optim.SGD(models[0].parameters(), lr=0.1)
+    session = regroup.torch.join(models[0], optimizer, data, epochs=1, accumulate=4)
+    sizes = []
+    for step in session:
+        sizes.append([])
+        gradients, recorded = [], 0.0
+        for x, y in step:
+            sizes[-1].append(len(x))
+            if sum(sizes[-1][:-1]) % (step.samples // SHARDS) == 0:  # a shard begins
+                models[1].zero_grad()
+            loss = loss_of(models[0], x, y)
+            step.backward(loss)
+            recorded += float(loss.detach()) * len(x) / step.samples
+            (loss_of(models[1], x, y) / 4).backward()
+            if sum(sizes[-1]) % (step.samples // SHARDS) == 0:
+                gradients.append([p.grad.clone() / 4 for p in models[1].parameters()])
+        a, b, c, d = gradients
+        tree = [(a[i] + b[i]) + (c[i] + d[i]) for i in range(2)]
+        if step.number == 1:
+            assert_same([p.grad for p in models[0].parameters()], tree)
+        assert step.loss == pytest.approx(recorded)
+        step.apply()
+        models[1].load_state_dict(models[0].state_dict())
+    assert sizes == [[2] * 4 * SHARDS, [1] * 3 * SHARDS]
+    session.finish()
+
+
+def small_network():
+    """Without BatchNorm, which refuses a batch of one sample."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.2), nn.Tanh(), nn.Linear(5, 2))
+
+
+@pytest.mark.parametrize(
+    ("batch", "iterations"),
+    [
+        # 44 samples: shards of 6 samples, then of 5
+        (2, [(2, False)] * 3 * SHARDS + [(1, False), (2, False), (2, False)] * SHARDS),
+        # shards of 9 samples, then of 2, to which a stand-in is added
+        (3, [(3, False)] * 3 * SHARDS + [(1, False), (1, False), (2, True)] * SHARDS),
+    ],
+)
+def test_a_prepared_loop_accumulates_gradients(batch, iterations):
+    """A shard has as many iterations as the script counts, also if it has fewer samples."""
+    expected = small_network()
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9)
+    data = loader(batch_size=batch * 3 * SHARDS)
+    session = regroup.torch.join(expected, optimizer, data, epochs=2, accumulate=3)
+    for step in session:
+        for x, y in step:
+            step.backward(loss_of(expected, x, y))
+        step.apply()
+    session.finish()
+    model = small_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    ddp, optimizer, batches = regroup.torch.prepare(
+        model, optimizer, loader(batch_size=batch), epochs=2, accumulate=3
+    )
+    seen = []
+    for _ in batches.epochs():
+        for number, (x, y) in enumerate(batches):
+            seen.append((len(x), batches.stand_in))
+            loss_of(ddp, x, y).backward()
+            if (number + 1) % 3 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert seen == 2 * iterations
+    assert_same(bits(model), bits(expected))
+
+
 def test_a_backward_outside_the_loop_is_the_scripts_own():
     ddp, optimizer, batches = regroup.torch.prepare(
         model := network(), torch.optim.SGD(model.parameters(), lr=0.1), loader(), epochs=2
