@@ -36,6 +36,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -45,6 +46,7 @@ from torch.utils.data import (
 
 from regroup import _arguments, _native
 from regroup._torch_hints import tell
+from regroup._torch_stream import Stream, samples_of
 
 # Of a batch: step, leaf, number of the batch in its shard, seed, indices of the data set
 Key = tuple[int, int, int, int, list[Any]]
@@ -179,6 +181,8 @@ class Direct:
     def stand_in(self, step: int, leaf: int, seed: int, samples: list[int]) -> Any:
         """The same for a shard that another member computes."""
         seed_all(seed)
+        if isinstance(self._dataset, Stream):
+            return self.collate(self._dataset.take(step, samples))
         return self.collate([self._dataset[i] for i in samples])
 
     def close(self) -> None:
@@ -203,13 +207,15 @@ class Loader:
         epochs: Epochs,
         steps: int,
         accumulate: int = 1,
+        stream: Stream | None = None,
     ):
-        """steps: of an epoch. accumulate: the batches of a shard."""
+        """steps: of an epoch. accumulate: the batches of a shard. stream: of the loader's data set,
+        if that has no [index]."""
         with contextlib.suppress(ImportError):
             importlib.import_module("numpy.random")  # seeded from the first shard on
         self._native = native
         self.collate = loader.collate_fn
-        self._source = _Source(loader.dataset, loader.collate_fn)
+        self._source = _Source(loader.dataset if stream is None else stream, loader.collate_fn)
         self._workers = loader.num_workers
         self._substeps = steps // epochs.batches
         self._accumulate = accumulate
@@ -385,7 +391,10 @@ class _Source(Dataset):
         seed_all(seed)
         where = ""
         try:
-            if batched := self._batched():
+            if isinstance(self.dataset, Stream):
+                where = f"in one of the samples {_list(samples)} of the stream, or before them"
+                items = self.dataset.take(step, samples)
+            elif batched := self._batched():
                 where = f"in one of the samples {_list(samples)}"
                 items = batched(samples)
             else:
@@ -465,7 +474,9 @@ def _begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     info = get_worker_info()
     if info is not None and isinstance(info.dataset, _Source):
-        object.__setattr__(info, "dataset", info.dataset.dataset)  # the one that the script knows
+        dataset = info.dataset.dataset
+        dataset = dataset.dataset if isinstance(dataset, Stream) else dataset
+        object.__setattr__(info, "dataset", dataset)  # the one that the script knows
     if init is not None:
         init(worker)
 
@@ -474,7 +485,9 @@ def _ignore(number: int, frame: Any) -> None:
     """Not SIG_IGN, which programs that a worker starts would inherit."""
 
 
-def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> Epochs:
+def check(
+    loader: DataLoader, batch_size: Any, collate: Any, shards: int, samples: Any = None
+) -> Epochs:
     """Returns the epochs of a DataLoader that join() can take the place of, whose step has `shards`
     of its batches; refuses others."""
     refuse = partial(_arguments.refuse, "join")
@@ -500,13 +513,28 @@ def check(loader: DataLoader, batch_size: Any, collate: Any, shards: int) -> Epo
         )
     if collate is not None and collate is not loader.collate_fn:
         refuse("collate: the DataLoader has a collate_fn; pass one of the two")
-    epochs = _epochs_of(loader, size)
+    if isinstance(loader.dataset, IterableDataset):
+        _check_stream(loader)
+        taken = samples_of(loader.dataset, samples)
+        epochs = Epochs(taken, size, False, loader.drop_last)
+    else:
+        epochs = _epochs_of(loader, size)
     if epochs.batches == 0:
         refuse(
             f"data set: drop_last=True leaves no batch of {size} samples: an epoch has "
             f"{epochs.samples}"
         )
     return epochs
+
+
+def _check_stream(loader: DataLoader) -> None:
+    if loader.num_workers > 1:
+        _arguments.refuse(
+            "join",
+            f"data set: num_workers={loader.num_workers} of the DataLoader: each would read the "
+            f"whole stream ({_arguments.kind(loader.dataset)}), since any member may compute any "
+            "sample; pass num_workers=1, which reads ahead",
+        )
 
 
 def _epochs_of(loader: DataLoader, batch_size: int) -> Epochs:

@@ -47,6 +47,7 @@ from regroup._torch_loader import Direct, Epochs, Loader, Part, ShardLoader, par
 from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
 from regroup._torch_state import TrainingState
+from regroup._torch_stream import Stream, samples_of
 from regroup._torch_update import Update, check_listed, check_optimizers
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
@@ -59,6 +60,7 @@ def join(
     batch_size: int | None = None,
     epochs: int | float,
     accumulate: int = 1,
+    samples: int | None = None,
     collate: Callable[[list], Any] | None = None,
     schedulers: Sequence[Any] = (),
     epoch_schedulers: Sequence[Any] = (),
@@ -80,12 +82,13 @@ def join(
     Blocks until a world contains this process; the objects below then have that world's state.
 
     optimizer: one, or a list of them, of parameters of the model.
-    dataset: has len() and [index]; or a DataLoader, whose data set, batch_size, collate_fn and
-    workers are used.
+    dataset: has len() and [index], or is an IterableDataset; or a DataLoader, whose data set,
+    batch_size, collate_fn and workers are used.
     batch_size: samples per step, over all members; with a DataLoader: its batch_size.
     epochs: at least 1; math.inf: no end, the script leaves the loop by break.
     accumulate: the inner loop yields each shard in so many batches, of almost equal size, and their
     gradients are averaged: activations need so much less memory. Do not divide the loss.
+    samples: of an IterableDataset, how many an epoch takes; default: its len().
     collate: makes a batch of a list of samples; default: as DataLoader does.
     schedulers, epoch_schedulers: learning rate schedulers that step.apply() steps, after each step
     or after the last one of an epoch; ReduceLROnPlateau gets the loss of the step or epoch.
@@ -115,11 +118,13 @@ def join(
     dataset = dataset.loader if isinstance(dataset, ShardLoader) else dataset
     loader = dataset if isinstance(dataset, DataLoader) else None
     dataset = dataset if loader is None else loader.dataset
-    samples = _check_arguments(model, dataset)
+    taken = _check_arguments(model, dataset, samples)
+    streamed = isinstance(dataset, IterableDataset)
     if loader is not None:
-        epoch = _torch_loader.check(loader, batch_size, collate, shards)
+        epoch = _torch_loader.check(loader, batch_size, collate, shards, samples)
     else:
-        epoch = Epochs(samples, _arguments.whole("join", "batch_size", batch_size, least=1))
+        size = _arguments.whole("join", "batch_size", batch_size, least=1)
+        epoch = Epochs(taken, size, shuffle=not streamed)
     epochs = 0 if epochs == math.inf else _arguments.whole("join", "epochs", epochs, least=1)
     accumulate = _arguments.whole("join", "accumulate", accumulate, least=1)
     deadline = _arguments.whole("join", "deadline", deadline, least=1)
@@ -173,10 +178,21 @@ def join(
         one.scale(torch.zeros((), device=gradient.device))
     files = None if log is None else Log(log, native.last_step, native.world.rank)
     steps = epoch.batches * substeps_of_batch
+    stream = None
+    if streamed:
+        ahead = 0 if loader is None or not loader.num_workers else (loader.prefetch_factor or 0) + 1
+        stream = Stream(
+            dataset,
+            seed=native.job_seed,
+            batch_size=epoch.batch_size,
+            steps=steps,
+            substeps=substeps_of_batch,
+            kept=ahead,
+        )
     source = (
-        Direct(dataset, collate)
+        Direct(stream or dataset, collate)
         if loader is None
-        else Loader(native, loader, epoch, steps, accumulate)
+        else Loader(native, loader, epoch, steps, accumulate, stream)
     )
     return Session(
         native, gradient, state, update, called, source, epoch, steps, accumulate, progress, files
@@ -187,6 +203,7 @@ def prepare(
     *objects: Any,
     epochs: int,
     accumulate: int = 1,
+    samples: int | None = None,
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
@@ -234,6 +251,7 @@ def prepare(
         ShardLoader(loader, shards * accumulate),
         epochs=epochs,
         accumulate=accumulate,
+        samples=samples,
         callbacks=callbacks,
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
@@ -254,7 +272,7 @@ def prepare(
     return tuple(elastic if one is model else wrapped if one is loader else one for one in objects)
 
 
-def steps_per_epoch(loader: DataLoader, accumulate: int = 1) -> int:
+def steps_per_epoch(loader: DataLoader, accumulate: int = 1, samples: int | None = None) -> int:
     """Returns the number of steps of an epoch after prepare() with this DataLoader, for schedulers
     that are made before. A step takes loader.batch_size samples, `accumulate` times, for each of
     the job's shards."""
@@ -262,17 +280,17 @@ def steps_per_epoch(loader: DataLoader, accumulate: int = 1) -> int:
         got = _arguments.kind(loader)
         got += " without" if isinstance(loader, DataLoader) else ""
         _arguments.refuse("steps_per_epoch", f"expected a DataLoader with batch_size, got {got}")
-    _check_dataset(loader.dataset)
+    _check_dataset(loader.dataset, samples)
     accumulate = _arguments.whole("steps_per_epoch", "accumulate", accumulate, least=1)
     shards = _native.expected_shards() * accumulate
-    return _torch_loader.check(loader, None, None, shards).batches
+    return _torch_loader.check(loader, None, None, shards, samples).batches
 
 
 def _without_repeats(objects: list[Any]) -> list[Any]:
     return list({id(one): one for one in objects}.values())
 
 
-def _check_arguments(model: Any, dataset: Any) -> int:
+def _check_arguments(model: Any, dataset: Any, samples: Any) -> int:
     """Returns the number of samples. Raises for arguments of other kinds of training."""
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
@@ -281,16 +299,23 @@ def _check_arguments(model: Any, dataset: Any) -> int:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             refuse(f"{name} of the model has no shape yet: call the model once before join()")
-    return _check_dataset(dataset)
+    return _check_dataset(dataset, samples)
 
 
-def _check_dataset(dataset: Any) -> int:
+def _check_dataset(dataset: Any, given: Any = None) -> int:
     refuse = partial(_arguments.refuse, "join")
+    if isinstance(dataset, IterableDataset):
+        return samples_of(dataset, given)
+    if given is not None:
+        refuse(
+            "samples: only an IterableDataset takes it, got "
+            f"{_arguments.kind(dataset)}, whose len() counts"
+        )
     got = f"got {_arguments.kind(dataset)}"
     if isinstance(dataset, type):
         refuse(f"data set: expected an instance, {got}")
     indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    if isinstance(dataset, IterableDataset) or not indexed:
+    if not indexed:
         refuse(
             f"data set: expected len() and [index], since any member may compute any sample, {got} "
             f"without"

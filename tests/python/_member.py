@@ -7,6 +7,7 @@ samples=MEMBER,SAMPLES | threads=MEMBER,THREADS: what one member has otherwise t
 group=1 makes a process group of torch.distributed after join().
 loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
 sampler draws some samples more often than others.
+stream=1 passes an IterableDataset, in a DataLoader if there is one.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 accumulate=K: K batches for each shard.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
@@ -67,6 +68,32 @@ class Samples(torch.utils.data.Dataset):
         return x, x.sum().sin() + (math.nan if index == faults.get("nan", (-1,))[0] else 0.0)
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Draws its order, through a buffer, and what its samples are."""
+
+    def __init__(self):
+        self.epoch = 0
+
+    def __len__(self):
+        return 61
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        order, buffer = iter(range(61)), []
+        for index in order:
+            buffer.append(index)
+            if len(buffer) == 7:
+                yield self.sample(buffer.pop(random.randrange(7)))
+        while buffer:
+            yield self.sample(buffer.pop())
+
+    def sample(self, index):
+        x = torch.full((4,), index / 61) + 0.1 * torch.randn(4) + 0.1 * self.epoch
+        return x, x.sum().sin()
+
+
 def die():
     if faults.get("kill") == (member, now["step"]):
         os.kill(trainer, signal.SIGKILL)
@@ -119,11 +146,14 @@ class Events:
 def join_plain():
     if "loader" in faults:
         workers, *weighted = faults["loader"]
-        sampler = WeightedRandomSampler(range(61), 61) if weighted else None
-        data = DataLoader(Samples(), 24, sampler is None, sampler, num_workers=workers)
+        if "stream" in faults:
+            data = DataLoader(Stream(), 24, num_workers=workers)
+        else:
+            sampler = WeightedRandomSampler(range(61), 61) if weighted else None
+            data = DataLoader(Samples(), 24, sampler is None, sampler, num_workers=workers)
         batch_size = None
     else:
-        data, batch_size = Samples(), 24
+        data, batch_size = Stream() if "stream" in faults else Samples(), 24
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
     session = regroup.torch.join(
@@ -170,7 +200,10 @@ def train_prepared():
     """Returns the session and what else has state."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     workers, batch = faults["prepare"]
-    data = DataLoader(Samples(), batch, shuffle=True, num_workers=workers)
+    if "stream" in faults:
+        data = DataLoader(Stream(), batch, num_workers=workers)
+    else:
+        data = DataLoader(Samples(), batch, shuffle=True, num_workers=workers)
     (epochs,) = faults.get("epochs", (10,))
     (accumulate,) = faults.get("accumulate", (1,))
     total = epochs * regroup.torch.steps_per_epoch(data, accumulate)
@@ -342,7 +375,7 @@ errors = []
 for step in session:
     now.update(step=step.number, fetched=0)
     for x, y in step:
-        if "loader" in faults:
+        if "loader" in faults or "stream" in faults:
             die()
         loss = nn.functional.mse_loss(model(x)[:, 0], y)
         if loop:

@@ -636,7 +636,7 @@ DATA = TensorDataset(torch.ones(4, 1))
             MODEL,
             SGD,
             Endless(),
-            r"data set: expected len\(\) and \[index\], .*, got an Endless without",
+            r"data set: an Endless has no len\(\); pass samples=, how many of them an epoch takes",
         ),
         (
             MODEL,

@@ -306,6 +306,18 @@ def test_a_prepared_loop_gives_equal_weights_whatever_happens(
     assert outcome.left == []
 
 
+@pytest.mark.parametrize("loop", [["loader=1"], ["prepare=0,5"]], ids=["worker", "prepare"])
+def test_a_stream_gives_equal_weights_whatever_happens(train, one_member, undisturbed, loop):
+    """It draws the order of its samples, and what they are, from the generators of random and
+    torch."""
+    one = one_member("stream=1", loop[0].replace("=1", "=0"))
+    outcome = train(3, "stream=1", *loop, "kill=1,7", "leave=2,12", "grow=15,2")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger != undisturbed.ledger  # each epoch in its order
+    assert outcome.left == []
+
+
 @pytest.mark.parametrize("loop", ["loader=2", "prepare=1,2"])
 def test_accumulated_gradients_are_equal_whatever_happens(train, one_member, loop):
     """Some shards have fewer samples than they would have batches. The prepared loop calls

@@ -17,7 +17,7 @@ import pytest
 import regroup
 import regroup.torch
 import torch
-from regroup._torch_loader import Epochs, Loader
+from regroup._torch_loader import Epochs, Loader, parts_of
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -306,11 +306,11 @@ def test_a_regroup_begins_the_plan_anew():
     loader = Loader(native, DataLoader(dataset, 4, num_workers=1, collate_fn=len), Epochs(24, 4), 6)
     begun = []
     begin = loader._begin_plan
-    loader._begin_plan = lambda key: (begun.append(key[:2]), begin(key))
+    loader._begin_plan = lambda keys: (begun.append(keys[0][:2]), begin(keys))
 
     def fetch(step, leaf):
         shard = types.SimpleNamespace(leaf=leaf, seed=9, samples=[4 * step + leaf])
-        assert loader.batch_of(step, shard) == 1
+        assert loader.batch_of(step, shard, *parts_of(9, 1, 1)) == 1
 
     for step in (1, 2):
         for leaf in native.leaves:
@@ -457,7 +457,7 @@ SEQUENTIAL = SequentialSampler(DATA)
             {},
             "drop_last=True leaves no batch of 22 samples: an epoch has 21",
         ),
-        (DataLoader(Endless(), 4), {}, r"expected len\(\) and \[index\], .*, got an Endless"),
+        (DataLoader(Endless(), 4), {}, r"an Endless has no len\(\); pass samples="),
         (Own(DATA, 4), {}, "expected a torch.utils.data.DataLoader, got an Own with batches of"),
         (
             DataLoader(DATA, 4),

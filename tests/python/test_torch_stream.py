@@ -1,0 +1,127 @@
+"""An IterableDataset in a loop over steps, in a world of one with four shards: its samples come in
+their order, once each, whatever else draws random numbers; and what is refused."""
+
+import random
+
+import pytest
+import regroup.torch
+import torch
+from regroup._torch_stream import Stream
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+SAMPLES = 21
+
+
+class Numbers(IterableDataset):
+    """Each sample has its number and a random number."""
+
+    def __init__(self, samples=SAMPLES):
+        self.samples = samples
+        self.opened = []
+
+    def set_epoch(self, epoch):
+        self.opened.append(epoch)
+
+    def __iter__(self):
+        for number in range(self.samples):
+            yield number, random.random(), torch.rand(1).item()
+
+
+class Counted(Numbers):
+    def __len__(self):
+        return self.samples
+
+
+def taken(dataset, epochs=2, workers=None, **options):
+    """Returns the samples of each step."""
+    model = nn.Linear(3, 1)
+    data = dataset
+    if workers is None:
+        options["batch_size"] = 4
+    else:
+        data = DataLoader(dataset, 4, num_workers=workers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = regroup.torch.join(model, optimizer, data, epochs=epochs, **options)
+    steps = []
+    for step in session:
+        steps.append([])
+        for batch in step:
+            rows = torch.stack([column.double() for column in batch], 1)
+            steps[-1] += rows.tolist()
+            random.random(), torch.rand(5)  # what the script draws does not disturb the stream
+            step.backward(model(rows.float()).mean())
+        step.apply()
+    session.finish()
+    return steps
+
+
+def test_the_samples_come_in_their_order_and_the_same_with_a_worker():
+    steps = taken(Counted())
+    numbers = [[int(row[0]) for row in step] for step in steps]
+    epoch = [list(range(at, min(at + 4, SAMPLES))) for at in range(0, SAMPLES, 4)]
+    assert numbers == epoch + epoch
+    assert steps[0] != steps[6]  # other random numbers in another epoch
+    assert taken(Counted(), workers=0) == steps
+    assert taken(Counted(), workers=1) == steps
+
+
+def test_an_epoch_may_take_the_first_samples_only():
+    dataset = Numbers()
+    steps = taken(dataset, samples=10)
+    assert [len(step) for step in steps] == [4, 4, 2] * 2
+    assert dataset.opened == [0, 1]
+    assert steps[:2] == taken(Counted())[:2]
+
+
+def stream_of(dataset, **options):
+    return Stream(dataset, seed=3, batch_size=4, steps=6, **options)
+
+
+def test_samples_that_another_member_had_are_still_there():
+    dataset = Numbers()
+    stream = stream_of(dataset)
+    all_of_it = [stream.take(1, [at])[0] for at in range(4)]
+    assert stream.take(1, [0, 1, 2, 3]) == all_of_it  # a regroup brings them
+    late = stream.take(5, [17, 18])
+    assert [number for number, *_ in late] == [17, 18]
+    assert dataset.opened == [0]
+    assert stream.take(1, [1, 2]) == all_of_it[1:3]  # read again
+    assert stream.take(5, [17, 18]) == late
+    assert stream.take(7, [0]) != all_of_it[:1]  # the next epoch
+    assert dataset.opened == [0, 0, 1]
+
+
+def test_a_worker_keeps_what_it_has_read_ahead_of():
+    dataset = Numbers()
+    stream = stream_of(dataset, kept=2)
+    first = stream.take(1, [0, 2])
+    stream.take(3, [8, 9])
+    assert stream.take(1, [0, 2]) == first
+    assert dataset.opened == [0]
+
+
+def test_substeps_take_the_same_batch():
+    stream = Stream(Numbers(), seed=3, batch_size=4, steps=12, substeps=2)
+    assert stream.take(1, [0, 1]) == stream.take(2, [0, 1])
+    assert [number for number, *_ in stream.take(3, [4])] == [4]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        (Numbers(), {}, r"a Numbers has no len\(\); pass samples=, how many of them an epoch"),
+        (Numbers(), {"samples": 0}, r"samples: expected a whole number >= 1, got 0"),
+        (Counted(0), {}, "expected at least one sample, got a Counted without"),
+        (Counted(), {"workers": 2}, "num_workers=2 of the DataLoader: each would read the whole"),
+        (
+            Numbers(9),
+            {"samples": 10},
+            r"the stream \(a Numbers\) ended after 9 samples of epoch 0, .* pass samples=9 or",
+        ),
+        ([1.0], {"samples": 1}, "samples: only an IterableDataset takes it, got a list"),
+    ],
+)
+def test_what_is_refused(dataset, options, message):
+    with pytest.raises(regroup.Refused, match=message):
+        taken(dataset, **options)
