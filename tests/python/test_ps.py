@@ -161,3 +161,20 @@ def test_importing_needs_the_standard_library_only(run_python):
         "-c",
         "import sys, regroup.ps; assert not {'numpy', 'torch'} & sys.modules.keys()",
     )
+
+
+def test_a_step_lacks_one_push_of_its_own_at_most(server, client):
+    layer = ps.torch.Embedding(client, "e", 1, optimizer=ps.SGD(lr=1.0))
+    ids = torch.tensor([3])
+    for step in range(50):
+        seen = -layer(ids)  # each push moves the row by -1
+        assert step - 1 <= seen.item() <= step
+        client.push(-seen.sum())
+    client.flush()
+    server.kill()
+    client.push((layer(ids)).sum())  # goes on without a server
+    server.start()
+    client.push((layer(ids)).sum())
+    client.flush()
+    with torch.no_grad():
+        assert layer(ids).item() == -52

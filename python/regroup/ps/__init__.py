@@ -243,7 +243,7 @@ class Server:
     def attach(self, client: int, *, deadline: float = 600.0) -> Client:
         """Attaches this process as client number `client`; no two living clients may have the same.
         `deadline`: seconds of a single wait for the server."""
-        return Client(_native.PsClient(self._memory.text, client, deadline))
+        return Client(_native.PsClient(self._memory.text, client, deadline), deadline)
 
     def stop(self) -> None:
         """Ends the server. What clients push afterwards waits for the next one."""
@@ -279,14 +279,16 @@ class Ticket:
 class Layer(Protocol):
     """Something that has pulled rows, and pushes their gradients after the backward pass."""
 
-    def push_gradients(self) -> None: ...
+    def push_gradients(self) -> Ticket | None: ...
 
 
 class Client:
     """This process's access to the parameter server of its host."""
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, deadline: float) -> None:
         self._native: Any = native
+        self._deadline = deadline
+        self._pushed: list[Ticket] = []  # by the last push()
         self._layers: list[weakref.ref[Any]] = []
 
     def table(
@@ -327,13 +329,19 @@ class Client:
 
     def push(self, loss: Any = None) -> None:
         """Calls loss.backward(), unless `loss` is None, then pushes the gradients of all that the
-        layers of this client (regroup.ps.torch) have pulled since the last push."""
+        layers of this client (regroup.ps.torch) have pulled since the last push. It waits until
+        the gradients of the call before are applied, and raises their error: so the next forward
+        pass lacks one step of this process at most."""
         if loss is not None:
             loss.backward()
+        before, self._pushed = self._pushed, []
+        for ticket in before:
+            ticket.wait(self._deadline)
         for reference in self._layers:
             layer = reference()
-            if layer is not None:
-                layer.push_gradients()
+            ticket = None if layer is None else layer.push_gradients()
+            if ticket is not None:
+                self._pushed.append(ticket)
         self._layers = [reference for reference in self._layers if reference() is not None]
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from regroup._errors import Refused
-from regroup.ps import Client, Initializer, Zeros, _Optimizer
+from regroup.ps import Client, Initializer, Ticket, Zeros, _Optimizer
 
 __all__ = ["Dense", "Embedding", "EmbeddingBag"]
 
@@ -60,13 +60,13 @@ class _Rows(torch.nn.Module):
             self._pulled.append((unique, rows))
         return rows, inverse
 
-    def push_gradients(self) -> None:
+    def push_gradients(self) -> Ticket | None:
         """Pushes the gradients of all rows pulled since the last call; those of a row that was
-        pulled several times are added up."""
+        pulled several times are added up. None: there are none."""
         pulled = [(ids, rows.grad) for ids, rows in self._pulled if rows.grad is not None]
         self._pulled = []
         if not pulled:
-            return
+            return None
         wide = torch.float64 if self._dtype == torch.float64 else torch.float32
         ids, gradients = pulled[0][0], pulled[0][1].to(wide)
         if len(pulled) > 1:
@@ -74,9 +74,8 @@ class _Rows(torch.nn.Module):
             folded = torch.zeros((ids.numel(), self.table.dim), dtype=wide)
             every = torch.cat([p[1].to(wide) for p in pulled])
             gradients = folded.index_add_(0, inverse, every)
-        self.table._native.push(
-            self.table._number, ids, gradients.contiguous(), self.table.optimizer.lr
-        )
+        native, lr = self.table._native, self.table.optimizer.lr
+        return Ticket(native, native.push(self.table._number, ids, gradients.contiguous(), lr))
 
     def extra_repr(self) -> str:
         return f"{self.table.name!r}, dim={self.table.dim}"
@@ -177,14 +176,15 @@ class Dense(torch.nn.Module):
             self._pulled = torch.is_grad_enabled()
         return self.module(*arguments, **named)
 
-    def push_gradients(self) -> None:
-        """Pushes the gradients of all parameters, and drops them here."""
+    def push_gradients(self) -> Ticket | None:
+        """Pushes the gradients of all parameters, and drops them here. None: there are none."""
         self._pulled = False
         if all(p.grad is None for p in self._trained):
-            return
+            return None
         parts = [
             torch.zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in self._trained
         ]
         for parameter in self._trained:
             parameter.grad = None
-        self._client._native.push_dense(self._number, torch.cat(parts), self._optimizer.lr)
+        native, lr = self._client._native, self._optimizer.lr
+        return Ticket(native, native.push_dense(self._number, torch.cat(parts), lr))
