@@ -17,7 +17,8 @@
 namespace regroup::collective::ps {
 namespace {
 
-constexpr int kMostAttempts = 10'000;
+constexpr int kMostAttempts = 10'000;    // to copy up to 64 rows
+constexpr int kMostSliceAttempts = 100;  // to copy up to 4 MiB
 
 std::uint64_t job_seed_of(const StoreMemory& memory) {
   return reinterpret_cast<const StoreHeader*>(memory.at(0))->job_seed;
@@ -109,6 +110,10 @@ std::uint64_t RangeReader::copy_batch(std::span<const std::uint64_t> positions, 
 
 base::Status RangeReader::gather(std::span<const std::uint64_t> positions,
                                  std::span<std::byte> rows, std::span<std::uint64_t> lsns) const {
+  if (spec_.kind == TableKind::kDense) {
+    return base::invalid_argument(
+        fmt::format("pull of table {}: it is dense and has no rows; copy its slices", spec_.name));
+  }
   if (rows.size() != positions.size() * row_.value_bytes ||
       (!lsns.empty() && lsns.size() != positions.size())) {
     return base::invalid_argument(
@@ -165,7 +170,7 @@ base::Result<std::uint64_t> RangeReader::copy_slice(std::span<std::byte> values)
         fmt::format("pull of table {}: expected {} bytes for the {} elements of range {}, got {}",
                     spec_.name, shape.value_bytes, elements, header_->id, values.size()));
   }
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kMostSliceAttempts; ++attempt) {
     const std::uint64_t word = header_->current.load(std::memory_order_acquire);
     if (word == 0) {
       for (std::uint64_t i = 0; i < elements; ++i) {

@@ -32,8 +32,8 @@ class RangeReader {
   // Copies the rows at `positions` to `rows`, value_bytes() each; initial rows where nothing was
   // pushed. Each row is of one moment, different rows may be of different ones. `lsns`: if not
   // empty, receives the LSN of each row, 0 of an initial one. kInvalidArgument: a position outside
-  // the range. kUnavailable: a row changed during each of many attempts, or lies in a segment that
-  // is not mapped here. Any thread; does not block.
+  // the range, or a dense one. kUnavailable: a row changed during each of many attempts, or lies in
+  // a segment that is not mapped here. Any thread; does not block.
   [[nodiscard]] base::Status gather(std::span<const std::uint64_t> positions,
                                     std::span<std::byte> rows,
                                     std::span<std::uint64_t> lsns = {}) const;

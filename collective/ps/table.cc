@@ -56,7 +56,7 @@ Status check_shape(const TableSpec& s) {
     return invalid_argument(fmt::format("table {}: expected {} from 1 to {}, got {}", s.name,
                                         dense ? "elements" : "rows", kMostRows, s.rows));
   }
-  if (dense && s.rows * size_of(s.dtype) / kDenseSliceBytes >= kMaxRanges) {
+  if (dense && s.rows * size_of(s.dtype) > kMaxRanges * kDenseSliceBytes) {
     return invalid_argument(
         fmt::format("table {}: {} elements of {} are more than {} ranges of {} "
                     "bytes; cut the tensor into several tables",
@@ -114,16 +114,40 @@ Status check_optimizer(const TableSpec& s) {
   return check_range(s, "beta", o.beta, 0, kLarge);
 }
 
+// The greatest number that every type of a row can hold after rounding.
+double most_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kInt32:
+      return std::numeric_limits<std::int32_t>::max();
+    case Dtype::kInt64:
+      return 9007199254740992.0;  // 2^53: exact in a double
+    case Dtype::kFloat16:
+      return 65504;
+    case Dtype::kFloat64:
+      return std::numeric_limits<double>::max();
+    default:
+      return 3e38;  // bfloat16 ends a little below float32
+  }
+}
+
 Status check_init(const TableSpec& s) {
   const Initializer& i = s.init;
-  const bool finite = std::isfinite(i.first) && std::isfinite(i.second);
-  if (finite && (i.kind != InitialKind::kUniform || i.first <= i.second) &&
-      (i.kind != InitialKind::kNormal || i.second >= 0))
-    return {};
+  constexpr double kFarthest = 10;  // standard deviations; no draw is so far away
+  const double most = most_of(s.dtype);
+  const auto fits = [&](double value) { return value >= -most && value <= most; };
+  bool good = std::isfinite(i.first) && std::isfinite(i.second);
+  if (i.kind == InitialKind::kConstant) good = good && fits(i.first);
+  if (i.kind == InitialKind::kUniform)
+    good = good && i.first <= i.second && fits(i.first) && fits(i.second) &&
+           std::isfinite(i.second - i.first);
+  if (i.kind == InitialKind::kNormal)
+    good = good && i.second >= 0 && fits(i.first - kFarthest * i.second) &&
+           fits(i.first + kFarthest * i.second);
+  if (good) return {};
   return invalid_argument(
-      fmt::format("table {}: initializer {}: expected finite numbers, lowest <= highest, standard "
-                  "deviation >= 0, got {} and {}",
-                  s.name, name_of(i.kind), i.first, i.second));
+      fmt::format("table {}: initializer {}: expected finite numbers of {}, lowest <= highest, "
+                  "standard deviation >= 0, got {} and {}",
+                  s.name, name_of(i.kind), name_of(s.dtype), i.first, i.second));
 }
 
 }  // namespace
@@ -244,13 +268,14 @@ Status check_push(const TableSpec& spec, std::size_t keys, std::size_t rows, Dty
                                         spec.name, name_of(spec.compute_dtype()),
                                         name_of(gradient)));
   }
-  if (!only_adds(spec.optimizer.kind) && !(scalars.lr >= 0 && std::isfinite(scalars.lr))) {
+  const auto lr = static_cast<float>(scalars.lr);  // as optimizers use it
+  if (!only_adds(spec.optimizer.kind) && !(lr >= 0 && std::isfinite(lr))) {
     return invalid_argument(
         fmt::format("push to table {}: expected lr >= 0, got {}", spec.name, scalars.lr));
   }
-  if (spec.optimizer.kind == OptimizerKind::kFtrl && scalars.lr == 0) {
-    return invalid_argument(
-        fmt::format("push to table {}: ftrl divides by lr: expected lr > 0, got 0", spec.name));
+  if (spec.optimizer.kind == OptimizerKind::kFtrl && lr < std::numeric_limits<float>::min()) {
+    return invalid_argument(fmt::format(
+        "push to table {}: ftrl divides by lr: expected lr > 0, got {}", spec.name, scalars.lr));
   }
   return {};
 }

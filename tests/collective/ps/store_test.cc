@@ -281,7 +281,15 @@ TEST(PsReader, UnknownKeysGiveTheirInitialRowsAndMakeNone) {
   EXPECT_EQ(values_of<float>(*reader, {99}), expected);
   EXPECT_EQ(one.range->rows(), 0U);
   std::vector<std::byte> few(3);
+  TableSpec dense = spec;
+  dense.name = "dense";
+  dense.kind = TableKind::kDense;
+  dense.rows = 100;
+  dense.dim = 1;
+  const auto tensor = (*one.server->open_range(2, dense, {0, 99}))->reader();
   const std::uint64_t key[] = {99};
+  EXPECT_EQ(tensor->gather(key, std::as_writable_bytes(std::span(expected).first(1))).message(),
+            "pull of table dense: it is dense and has no rows; copy its slices");
   EXPECT_EQ(reader->gather(key, few).message(),
             "pull of table counts: expected 16 bytes for 1 keys, got 3");
 }

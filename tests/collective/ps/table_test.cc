@@ -56,8 +56,21 @@ TEST(PsTable, BadSpecsAreRefused) {
       {[](TableSpec& s) {
          s.init = {InitialKind::kUniform, 1, -1};
        },
-       "table users: initializer uniform: expected finite numbers, lowest <= highest, standard "
-       "deviation >= 0, got 1 and -1"},
+       "table users: initializer uniform: expected finite numbers of float32, lowest <= highest, "
+       "standard deviation >= 0, got 1 and -1"},
+      {[](TableSpec& s) {
+         s.dtype = Dtype::kInt32;
+         s.optimizer = {};
+         s.init = {InitialKind::kConstant, 3e9, 0};
+       },
+       "table users: initializer constant: expected finite numbers of int32, lowest <= highest, "
+       "standard deviation >= 0, got 3000000000 and 0"},
+      {[](TableSpec& s) {
+         s.dtype = Dtype::kFloat64;
+         s.init = {InitialKind::kUniform, -1.7e308, 1.7e308};
+       },
+       "table users: initializer uniform: expected finite numbers of float64, lowest <= highest, "
+       "standard deviation >= 0, got -1.7e+308 and 1.7e+308"},
   };
   for (const auto& row : rows) {
     TableSpec spec = users();
@@ -73,6 +86,9 @@ TEST(PsTable, BadSpecsAreRefused) {
   EXPECT_EQ(refusal(check(dense)),
             "table top/weight: a dense table forgets no rows: expected evict_after 0, got 4");
   dense = top();
+  dense.rows = 1ULL << 32;
+  EXPECT_EQ(check(dense).to_string(), "ok") << "4096 ranges";
+  EXPECT_EQ(ranges_of(dense, 1).size(), kMaxRanges);
   dense.rows = 1ULL << 33;
   EXPECT_EQ(refusal(check(dense)),
             "table top/weight: 8589934592 elements of float32 are more than 4096 ranges of 4194304 "
@@ -134,6 +150,11 @@ TEST(PsTable, BadPushesAreRefused) {
             "push to table users: expected lr >= 0, got -1");
   EXPECT_EQ(refusal(check_push(ftrl, 1, 1, Dtype::kFloat32, {})),
             "push to table users: ftrl divides by lr: expected lr > 0, got 0");
+  for (const double lr : {1e300, 1e-50}) {
+    EXPECT_EQ(check_push(ftrl, 1, 1, Dtype::kFloat32, {.lr = lr}).code(),
+              base::Code::kInvalidArgument)
+        << "a float has no such lr";
+  }
   EXPECT_EQ(refusal(check_scalars({.lr = 0.2}, {.lr = 0.1})),
             "push: expected lr 0.1 as leaf 0 has it, got 0.2");
 }
