@@ -93,6 +93,8 @@ base::Result<Environment> read_environment() {
   return env;
 }
 
+std::string read_parameter_server() { return own_variable("REGROUP_PS"); }
+
 base::Result<std::optional<DetectedLaunch>> read_launch() {
   return find_launch(own_variable, read_ancestors());
 }

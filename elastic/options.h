@@ -32,6 +32,9 @@ struct Environment {
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();
+// REGROUP_PS: the socket where the agent gives out the memory of the job's parameter server; empty:
+// the job has none.
+[[nodiscard]] std::string read_parameter_server();
 
 // find_launch() of this process.
 [[nodiscard]] base::Result<std::optional<DetectedLaunch>> read_launch();

@@ -171,4 +171,11 @@ using collective::ps::Client, collective::ps::ClientOptions, collective::ps::Ini
     collective::ps::Scalars, collective::ps::Table, collective::ps::TableKind,
     collective::ps::TableSpec, collective::ps::Ticket;
 
+// Attaches this process to the parameter server of its job, which is started by, for example,
+// `regroup --role ps=1 --role worker=4 --ps-memory 1G PROGRAM`. Each call gives another client.
+// kInvalidArgument: the job has none. kUnavailable, kNotFound, kPeerLost: the job has ended. Blocks
+// for at most `deadline`, which is also ClientOptions::deadline. Other errors as Client::attach().
+[[nodiscard]] base::Result<std::unique_ptr<Client>> join(
+    std::chrono::nanoseconds deadline = std::chrono::seconds(600));
+
 }  // namespace regroup::ps
