@@ -111,6 +111,7 @@ MAY_INCLUDE = {  # besides itself
         *MEMBERSHIP,
         "membership/catchup",
         "checkpoint/writer",
+        "collective/ps",  # the memory of a parameter server
         *BELOW_JOB,
         "launcher/scheduler",
     ],

@@ -197,10 +197,28 @@ Status take_roles(OptionsBuilder& builder) {
   return job::check_roles(out.roles);
 }
 
+// With --ps-memory the role ps is Regroup's parameter server: it has no program and no members.
+Status take_parameter_server(OptionsBuilder& builder) {
+  spec::JobSpec& out = builder.out;
+  if (out.ps_memory == 0) return {};
+  const auto server = std::ranges::find(out.roles, "ps", &spec::Role::name);
+  if (server == out.roles.end())
+    return invalid_argument("--ps-memory: expected a role ps, for example --role ps=1");
+  if (out.roles.size() == 1)
+    return invalid_argument("--ps-memory: expected a role besides ps, for example --role worker=4");
+  if (out.several_hosts())
+    return invalid_argument("--ps-memory: expected a job on this host alone, got several hosts");
+  out.ps_servers = server->count;
+  out.apps.erase(out.apps.begin() + (server - out.roles.begin()));
+  out.roles.erase(server);
+  return {};
+}
+
 // A cluster's members outnumber the cores as a rule: its servers mostly wait.
 Status finish_roles(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   Status status = out.job_file.empty() ? take_roles(builder) : read_job_file(builder);
+  if (status.ok()) status = take_parameter_server(builder);
   if (!status.ok() || out.roles.empty()) return status;
   out.max = 0;
   for (const spec::AppRequest& app : out.apps) out.max += app.count.value_or(1);

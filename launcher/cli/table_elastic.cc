@@ -238,6 +238,12 @@ std::vector<Spec> role_options() {
        "FILE",
        "read roles, programs and limits from a YAML file",
        [](D& d, G& g) { return d.out.job_file = g.value(), Status(); }},
+      {{"ps-memory"},
+       "BYTES",
+       "make the role ps Regroup's parameter server, with so much memory for its tables, for "
+       "example "
+       "1G; N of --role ps=N is its number of threads",
+       [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.ps_memory); }},
       {{"restart-policy"},
        "end|restart",
        "action on the job when a chief or ps dies (default: end)",

@@ -5,18 +5,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/descriptor_message.h"
 #include "base/printable.h"
 #include "launcher/metrics/usage_columns.h"
+#include "launcher/transport/unix_socket.h"
 
 namespace regroup::job {
 namespace {
 
 using nlohmann::json;
+
+// Of the job's parameter server; null if it has none.
+json server_status(const JobFiles& files) {
+  const auto socket = transport::connect_unix(files.ps_status());
+  if (!socket.ok()) return {};
+  const auto answer =
+      base::receive_descriptors(socket->get(), base::SystemClock().now() + std::chrono::seconds(5));
+  return answer.ok() ? json::parse(answer->text, nullptr, false) : json();
+}
+
+std::string server_line(const json& server) {
+  return fmt::format("parameter server: pid {}, {} in {:.1f} GiB, {}, {}, {} so far, {}\n",
+                     server.value("pid", 0), base::counted(server.value("shards", 0U), "shard"),
+                     static_cast<double>(server.value("bytes", 0ULL)) / (1 << 30),
+                     base::counted(server.value("ranges", 0U), "range"),
+                     base::counted(server.value("updates", 0ULL), "update"),
+                     base::counted(server.value("clients", 0ULL), "client"),
+                     base::counted(server.value("restarts", 0U), "restart"));
+}
 
 std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
@@ -45,6 +68,8 @@ base::Result<std::string> fixed_job_status(const JobFiles& files) {
               {"size", known.value("size", 0)},
               {"members", json::array()}};
   if (used.is_object() && used.contains("members")) out["members"] = used["members"];
+  const json server = server_status(files);
+  if (server.is_object()) out["parameter_server"] = server;
   return out.dump();
 }
 
@@ -54,6 +79,7 @@ std::string fixed_job_table(const std::string& status) {
   const json members = job.value("members", json::array());
   std::string out = fmt::format("job {}: running with {}, a fixed number\n", job.value("job", ""),
                                 base::counted(job.value("size", 0U), "member"));
+  if (job.contains("parameter_server")) out += server_line(job["parameter_server"]);
   if (members.empty()) return out + "no information about them yet\n";
   std::size_t wide = 4;
   for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());

@@ -25,7 +25,8 @@ struct FixedJob {
                                                    const std::string& id, std::uint32_t members);
 
 // The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the
-// living ones, as usage_json()}. kNotFound: it has ended.
+// living ones, as usage_json(), and "parameter_server" as of parameter_server.h, if there is one}.
+// Blocks for its answer, at most 5 s. kNotFound: it has ended.
 [[nodiscard]] base::Result<std::string> fixed_job_status(const JobFiles& files);
 // The same for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);

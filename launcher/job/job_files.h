@@ -19,6 +19,8 @@ struct JobFiles {
   [[nodiscard]] std::string grants_socket() const { return folder + "/grants"; }  // `regroup join`
   [[nodiscard]] std::string usage() const { return folder + "/usage"; }  // of members on this host
   [[nodiscard]] std::string fixed() const { return folder + "/fixed"; }  // fixed_job.h
+  [[nodiscard]] std::string ps() const { return folder + "/ps"; }  // parameter_server.h: memory
+  [[nodiscard]] std::string ps_status() const { return folder + "/ps-status"; }
   [[nodiscard]] std::string exits() const { return folder + "/exits"; }  // of ranks, with status 0
   [[nodiscard]] std::string id() const { return folder.substr(folder.rfind('/') + 1); }
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }

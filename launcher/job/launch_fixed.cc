@@ -158,6 +158,8 @@ class FixedLaunch {
   // Sets up this process, and the agents of the other hosts.
   base::Status set_up(const process::HeldPort& port) {
     processes_.master.port = port.port;
+    if (spec_.ps_memory != 0 && !announced_)
+      return base::unavailable("--ps-memory: this host has no folder for the job's sockets");
     if (serves_world())
       processes_.world_socket = announced_->files->agent_socket();
     else if (announced_ && !has_roles(spec_))
@@ -251,7 +253,18 @@ class FixedLaunch {
     out.coordinator_port = cluster_.coordinator_port;
     out.quiet = spec_.quiet;
     out.helper = helper_options(spec_, id_);
+    if (spec_.ps_memory != 0) out.parameter_server = parameter_server_options();
     return out;
+  }
+
+  ParameterServerOptions parameter_server_options() {
+    return {.program = process::find_helper("regroup-ps"),
+            .environment = spec_.environment,
+            .memory_socket = announced_->files->ps(),
+            .status_socket = announced_->files->ps_status(),
+            .seed = spec_.seed,
+            .bytes = spec_.ps_memory,
+            .shards = spec_.ps_servers};
   }
 
   const spec::JobSpec& spec_;

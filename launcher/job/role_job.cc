@@ -87,7 +87,21 @@ base::Status RoleJob::start() {
         others_->node(host).add_app(app, one);
     }
   }
+  if (options_.parameter_server) REGROUP_RETURN_IF_ERROR(start_parameter_server());
   perform(rules_.start());
+  return {};
+}
+
+base::Status RoleJob::start_parameter_server() {
+  ParameterServer::Events events;
+  events.said = [this](const std::string& text) {
+    if (!agent_.ending()) agent_.say(text);
+  };
+  events.failed = [this] { agent_.terminate(1); };
+  events.ending = [this] { return agent_.ending(); };
+  REGROUP_ASSIGN_OR_RETURN(
+      parameter_server_,
+      ParameterServer::start(agent_.loop(), *options_.parameter_server, std::move(events)));
   return {};
 }
 
@@ -197,6 +211,8 @@ agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
   if (start.rank < options_.environments.size())
     order.environment = options_.environments[start.rank];
   order.environment.merge(cluster_environment(cluster_, start.rank));
+  if (options_.parameter_server)
+    order.environment["REGROUP_PS"] = options_.parameter_server->memory_socket;
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
   order.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.restarts);
   if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];

@@ -15,6 +15,7 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/local_node.h"
+#include "launcher/job/parameter_server.h"
 #include "launcher/job/port_pool.h"
 #include "launcher/job/role_rules.h"
 #include "launcher/job/role_world.h"
@@ -36,7 +37,8 @@ struct RoleJobOptions {
   std::vector<MemberPorts> ports;      // by rank, held on their hosts; empty: they are held here
   std::uint16_t coordinator_port = 0;  // the same, of Cluster
   bool quiet = false;                  // nothing is said of what MPI programs lack
-  std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
+  std::optional<pmi::HelperOptions> helper;                // none: MPI programs get no services
+  std::optional<ParameterServerOptions> parameter_server;  // of --ps-memory
 };
 
 // Used by the loop's thread.
@@ -64,6 +66,7 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] RoleWorld::Options world_options() const;
   [[nodiscard]] RoleWorld::Events world_events();
   [[nodiscard]] base::Status hold_here();
+  [[nodiscard]] base::Status start_parameter_server();
   [[nodiscard]] MemberEnd end_of(const process::MemberExit& exit) const;
   [[nodiscard]] agent::MemberOrder order_of(const StartMember& start) const;
   void hold_back(const MemberEnd& end);
@@ -83,6 +86,7 @@ class RoleJob final : public agent::AgentJob {
   agent::LocalNode local_;
   std::unique_ptr<agent::OtherHosts> others_;
   RoleWorld world_;
+  std::unique_ptr<ParameterServer> parameter_server_;  // null: there is none
   boost::asio::steady_timer grace_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };

@@ -35,6 +35,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   // thread ends.
   [[nodiscard]] static base::Result<std::shared_ptr<PipedProcess>> start(
       boost::asio::io_context& loop, SpawnSpec spec, Events events);
+  [[nodiscard]] pid_t pid() const { return pid_; }
   // Kills a running process; no event is delivered any more. It is reaped when the loop sees its
   // end.
   void abandon();

@@ -43,8 +43,12 @@ struct JobSpec {
   std::vector<AppRequest> apps;
   // Roles of --role or the job file: program i is role i; empty: a job without roles.
   std::vector<Role> roles;
-  std::string job_file;  // --job
-  std::string job_name;  // given in the job file
+  // --ps-memory: bytes of the tables of a parameter server, which is the role ps of the command
+  // line and none of `roles`; 0: there is none.
+  std::uint64_t ps_memory = 0;
+  std::uint32_t ps_servers = 0;  // its count
+  std::string job_file;          // --job
+  std::string job_name;          // given in the job file
   Compat compat = Compat::kOpenMpi;
 
   // Members. min and max are the sum over all apps; 0: one member per slot.

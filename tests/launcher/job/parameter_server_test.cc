@@ -1,0 +1,58 @@
+// How often and when a parameter server is started again, and how its memory is cut.
+#include "launcher/job/parameter_server.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::job {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ServerEnd killed(base::Duration lived) { return {.killed = true, .lived = lived}; }
+ServerEnd failed(base::Duration lived) { return {.killed = false, .lived = lived}; }
+
+TEST(ServerRestarts, TheNextServerIsStartedAtOnceAndAfterShortLivesLater) {
+  ServerRestarts restarts;
+  EXPECT_EQ(restarts.on_end(killed(seconds(60))).after, seconds(0));
+  EXPECT_EQ(restarts.on_end(killed(milliseconds(5))).after, seconds(0));
+  EXPECT_EQ(restarts.on_end(killed(milliseconds(5))).after, milliseconds(10));
+  EXPECT_EQ(restarts.on_end(killed(milliseconds(5))).after, milliseconds(20));
+  for (int i = 0; i < 100; ++i) {
+    const ServerVerdict verdict = restarts.on_end(killed(milliseconds(5)));
+    EXPECT_TRUE(verdict.again);
+    EXPECT_LE(verdict.after, ServerRestarts::kLongestDelay);
+  }
+  EXPECT_EQ(restarts.on_end(killed(milliseconds(5))).after, ServerRestarts::kLongestDelay);
+  EXPECT_EQ(restarts.on_end(killed(ServerRestarts::kShort)).after, seconds(0));
+  EXPECT_EQ(restarts.on_end(killed(milliseconds(5))).after, seconds(0));
+}
+
+TEST(ServerRestarts, AServerThatFailsAtItsStartAgainAndAgainEndsTheJob) {
+  ServerRestarts restarts;
+  for (int i = 1; i < ServerRestarts::kMost; ++i)
+    EXPECT_TRUE(restarts.on_end(failed(milliseconds(5))).again) << i;
+  EXPECT_TRUE(restarts.on_end(failed(seconds(60))).again) << "it has served";
+  for (int i = 1; i < ServerRestarts::kMost; ++i)
+    EXPECT_TRUE(restarts.on_end(failed(milliseconds(5))).again) << i;
+  EXPECT_FALSE(restarts.on_end(failed(milliseconds(5))).again);
+}
+
+TEST(ServerMemory, IsCutIntoFewSegments) {
+  const auto cut = [](std::uint64_t bytes, std::uint32_t shards) {
+    return memory_spec({.bytes = bytes, .shards = shards});
+  };
+  EXPECT_EQ(cut(1 << 30, 1)->segments, 16U);
+  EXPECT_EQ(cut(1 << 30, 1)->segment_bytes, collective::ps::kSegmentBytes);
+  EXPECT_EQ(cut(1 << 30, 2)->segments, 8U);
+  const auto large = cut(64ULL << 30, 1);
+  EXPECT_EQ(large->segments, 32U);
+  EXPECT_EQ(large->segment_bytes, 2ULL << 30);
+  const auto wide = cut(64ULL << 30, 64);
+  EXPECT_LE(wide->shards * (wide->segments + 1), 250U);
+  EXPECT_EQ(cut(1 << 20, 1).status().message(),
+            "--ps-memory 1048576: expected 67108864 to 137438953472 bytes for each of 1 server");
+}
+
+}  // namespace
+}  // namespace regroup::job
