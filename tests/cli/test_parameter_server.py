@@ -1,0 +1,78 @@
+"""A job with Regroup's parameter server: its server is killed, and no push is lost or counted
+twice; what is wrong is refused."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from conftest import BIN, until
+
+MEMBER = BIN.parent / "tests/bin/ps_member"
+SERVED = ["--role", "ps=2", "--role", "worker=3", "--ps-memory", "128M"]
+
+
+def server_of(regroup) -> dict:
+    return json.loads(regroup.control("status", "--json").stdout or "{}").get(
+        "parameter_server", {}
+    )
+
+
+def is_successor(server: dict, killed: dict) -> dict | None:
+    return server if server["pid"] not in (0, killed["pid"]) else None
+
+
+def test_no_push_is_lost_or_counted_twice_however_often_the_server_is_killed(regroup, tmp_path):
+    end = tmp_path / "end"
+    job = regroup.start(*SERVED, str(MEMBER), str(end))
+    until(lambda: server_of(regroup).get("clients") == 3, "all workers")
+    pids = []
+    for _ in range(4):
+        killed = server_of(regroup)
+        pids.append(killed["pid"])
+        os.kill(killed["pid"], signal.SIGKILL)
+        successor = until(lambda: is_successor(server_of(regroup), killed), "a successor")  # noqa: B023
+        until(
+            lambda: server_of(regroup)["updates"] > successor["updates"],  # noqa: B023
+            "pushes that the successor applies",
+        )
+    told = server_of(regroup)
+    assert told["restarts"] >= 4 and told["shards"] == 2 and told["clients"] == 3
+    table = regroup.control("status").stdout
+    assert re.search(r"parameter server: pid \d+, 2 shards in 0.1 GiB, .* 3 clients so far", table)
+    end.touch()
+    assert job.wait() == 0, job.out + job.err
+    lines = [line for line in job.out.splitlines() if line.startswith("pushed")]
+    assert len(lines) == 3 and len({line.split(", ", 1)[1] for line in lines}) == 1, job.out
+    all_pushes, counted = map(int, re.search(r"all (\d+), counted (\d+)", lines[0]).groups())
+    assert counted == 8 * all_pushes > 0
+    for pid in pids:
+        assert (
+            f"the parameter server (pid {pid}) was killed by signal 9 (SIGKILL): starting the "
+            "next one on the same tables" in job.err
+        )
+    last = told["pid"]
+    until(lambda: not Path(f"/proc/{last}").exists(), "the end of the last server")
+
+
+def test_what_is_wrong_is_refused(regroup):
+    def refused(*words: str) -> str:
+        job = regroup.run(*words, "true")
+        assert job.wait() != 0
+        return job.err
+
+    assert "expected a role ps, for example --role ps=1" in refused(
+        "--role", "worker=1", "--ps-memory", "1G"
+    )
+    assert "expected a role besides ps" in refused("--role", "ps=1", "--ps-memory", "1G")
+    assert (
+        "--ps-memory 67108864: expected 67108864 to 137438953472 bytes for each of 2 servers"
+        in refused("--role", "ps=2", "--role", "worker=1", "--ps-memory", "64M")
+    )
+
+
+def test_a_job_without_a_server_says_so(regroup, tmp_path):
+    job = regroup.run("--role", "worker=1", str(MEMBER), str(tmp_path / "end"))
+    assert job.wait() != 0
+    assert "this job has no parameter server; start it with --role ps=1 --ps-memory" in job.err
