@@ -117,7 +117,8 @@ PushView lay_out_push(std::byte* message, std::span<const PushPart> parts) {
 
 base::Result<PushView> read_push(std::byte* message, const MessageHeader& header) {
   const std::uint64_t room = header.bytes - kContentAt;
-  if (header.parts > room / sizeof(PushPart)) return damaged("parts:", header.parts);
+  if (header.parts == 0 || header.parts > room / sizeof(PushPart))
+    return damaged("parts:", header.parts);
   // A copy: what was checked must be what is used.
   std::vector<PushPart> parts(header.parts);
   std::memcpy(parts.data(), message + kContentAt, parts.size() * sizeof(PushPart));

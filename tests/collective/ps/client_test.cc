@@ -333,10 +333,13 @@ TEST(PsLane, RandomHeadsStayInTheirMessage) {
     header.bytes = random() >> (random() % 64);
     header.kind = static_cast<MessageKind>(random() % 5);
     header.parts = static_cast<std::uint32_t>(random() >> (random() % 64));
-    if (i % 2 == 0) header.bytes = header.bytes % (size / 64) * 64;
+    if (i % 2 == 0) {  // nearly right
+      header.bytes = header.bytes % (size / 64) * 64;
+      header.parts = static_cast<std::uint32_t>(random() % 4);
+    }
     std::memcpy(message, &header, sizeof header);
     std::array<std::uint64_t, 12> words{};
-    for (std::uint64_t& word : words) word = random() >> (random() % 64);
+    for (std::uint64_t& word : words) word = random() >> (i % 4 == 0 ? 50 : random() % 64);
     std::memcpy(message + kContentAt, words.data(), sizeof words);
     const auto checked = mapped.lanes.check_message(0, 0, size);
     if (!checked.ok() || checked->kind != MessageKind::kPush) continue;
@@ -350,7 +353,7 @@ TEST(PsLane, RandomHeadsStayInTheirMessage) {
       ASSERT_LE(part.gradients.data() + part.gradients.size(), message + checked->bytes);
     }
   }
-  EXPECT_GT(accepted, 0U);
+  EXPECT_GT(accepted, 20U);
 }
 
 TEST(PsHandover, TextIsReadBack) {
