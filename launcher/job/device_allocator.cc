@@ -61,7 +61,8 @@ void DeviceAllocator::send() {
         transport::send_packet(socket_.native_handle(), request.wanted, -1, /*wait=*/false);
     if (!sent.ok()) return on_lost(sent);
   }
-  await_answer();
+  // New requests do not put off the end of a wait for a process that does not answer.
+  if (!awaits_answer_) await_answer();
 }
 
 void DeviceAllocator::wait_read() {
@@ -88,7 +89,8 @@ void DeviceAllocator::read() {
 // A process that hangs in the driver may not end by SIGKILL: it is left alone.
 void DeviceAllocator::await_answer() {
   deadline_.cancel();
-  if (requests_.empty()) return;
+  awaits_answer_ = !requests_.empty();
+  if (!awaits_answer_) return;
   deadline_.expires_after(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.answer_limit));
   deadline_.async_wait([this](const boost::system::error_code& error) {
@@ -103,7 +105,7 @@ void DeviceAllocator::on_lost(const base::Status& why) {
   end();
   std::vector<std::uint64_t> failed;
   for (auto& [id, request] : requests_) {
-    if (++request.ended >= options_.tries) failed.push_back(id);
+    if (request.sent && ++request.ended >= options_.tries) failed.push_back(id);
   }
   for (const std::uint64_t id : failed)
     fail(id, fmt::format("regroup-devices has ended {} times before it answered: {}",
@@ -114,6 +116,7 @@ void DeviceAllocator::on_lost(const base::Status& why) {
 
 void DeviceAllocator::end() {
   deadline_.cancel();
+  awaits_answer_ = false;
   boost::system::error_code ignored;
   socket_.close(ignored);
   // Once it is reaped, its number may be another process's.

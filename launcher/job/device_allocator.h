@@ -44,8 +44,8 @@ class DeviceAllocator {
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
   // Requests memory on the GPU of that UUID. Never blocks, but for the start of a process. A
-  // request whose process ends is repeated with another process; after `tries` of them, or if none
-  // answers within answer_limit, it fails.
+  // request whose process ends is repeated with another process; after `tries` of them, or if there
+  // is no answer to any request for answer_limit, it fails.
   void allocate(const std::string& gpu, std::uint64_t bytes, Done done);
   [[nodiscard]] pid_t pid() const { return pid_; }  // 0: no process was started, or it has ended
 
@@ -70,7 +70,8 @@ class DeviceAllocator {
   boost::asio::io_context& loop_;
   const DeviceAllocatorOptions options_;
   boost::asio::posix::stream_descriptor socket_;
-  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer deadline_;         // of the next answer
+  bool awaits_answer_ = false;                 // deadline_ runs
   std::map<std::uint64_t, Request> requests_;  // without an answer
   std::uint64_t last_ = 0;
   pid_t pid_ = 0;

@@ -154,6 +154,19 @@ TEST_F(DeviceAllocatorTest, AProcessThatDoesNotAnswerIsAFailure) {
   EXPECT_EQ(allocator_->pid(), 0);
 }
 
+TEST_F(DeviceAllocatorTest, NewRequestsDoNotPutOffTheEndOfAWait) {
+  run_script("exec sleep 600");
+  options_.answer_limit = std::chrono::milliseconds(500);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (answers_.empty() && std::chrono::steady_clock::now() < deadline) {
+    allocate(kGpu, 1);
+    loop_.restart();
+    loop_.run_for(std::chrono::milliseconds(50));
+  }
+  ASSERT_FALSE(answers_.empty());
+  EXPECT_EQ(answers_[0].why, "regroup-devices did not answer within 0.5 s");
+}
+
 TEST_F(DeviceAllocatorTest, AProgramThatIsMissingIsNamed) {
   options_.program = folder_ / "missing";
   allocate(kGpu, 1);
