@@ -82,9 +82,12 @@ std::string misfit(Plane plane, const Job& job) {
   return "";
 }
 
-// Why the plane does not work in that member; "" if it does.
-std::string reason_in(const PlaneMember& member, Plane plane) {
+// Why the plane does not work in that member; "" if it does. A member without facts looks at the
+// hosts alone: on one host it has no connections, for which the others would wait.
+std::string reason_in(const PlaneMember& member, Plane plane, const Job& job) {
   const bool old = plane == Plane::kShm || plane == Plane::kStaged || plane == Plane::kUcx;
+  if (member.facts == nullptr && plane == Plane::kUcx && job.hosts == 1)
+    return "its version uses ucx between hosts only";
   if (member.facts == nullptr) return old ? "" : "its version has no such plane";
   return base::escaped(std::string_view(member.facts->reason(plane)).substr(0, kMostReason));
 }
@@ -95,7 +98,7 @@ std::string reason_in_job(Plane plane, const Job& job) {
   std::string reason;
   bool all = true;
   for (const PlaneMember& member : job.members) {
-    const std::string its = reason_in(member, plane);
+    const std::string its = reason_in(member, plane, job);
     if (found == nullptr && !its.empty()) {
       found = &member;
       reason = its;

@@ -194,6 +194,19 @@ TEST_F(ChoosePlane, AMemberThatSaysNothingCanDoWhatThereWasBeforePlanes) {
   EXPECT_EQ(choose().sentence, "shm: the members are on one host");
 }
 
+TEST_F(ChoosePlane, UcxOnOneHostIsNotForAMemberThatSaysNothing) {
+  job(false, false);
+  members_[1].facts = nullptr;
+  const auto verdict = choose(Plane::kUcx);
+  EXPECT_FALSE(verdict.plane);
+  EXPECT_EQ(verdict.sentence,
+            "--plane ucx: it is not viable: member 1: its version uses ucx between hosts only; "
+            "--plane shm fits");
+  job(false, true);
+  members_[1].facts = nullptr;
+  EXPECT_EQ(choose(Plane::kUcx).plane, Plane::kUcx);
+}
+
 TEST_F(ChoosePlane, TheTextOfAMemberIsShortenedAndEscaped) {
   job(true, false, {Plane::kCuda});
   set(facts_[0], Plane::kCuda, "\x1b[2J" + std::string(10'000, 'x'));
