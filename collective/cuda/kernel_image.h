@@ -11,6 +11,8 @@ struct KernelImage {
 
   // The chips of the image: compute capability at least this, in tenths.
   static constexpr int kLeastCapability = 80;
+  // From this one on the image has PTX alone.
+  static constexpr int kFirstOfPtx = 100;
 };
 
 [[nodiscard]] KernelImage kernel_image();

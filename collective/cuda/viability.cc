@@ -34,7 +34,7 @@ std::string why_not_cuda(const base::Result<Driver>& loaded, int number, const K
   int version = 0;
   if (const auto result = driver.driver_version(&version); result != DriverResult::kSuccess)
     return failure(result, "cuDriverGetVersion");
-  // Programs of a toolkit run on each driver of its major version.
+  // Programs of a toolkit run on each driver of its major version; PTX: below.
   if (version / 1000 < image.toolkit / 1000)
     return fmt::format("the driver is one of CUDA {}, the device kernels need {}.0",
                        version_text(version), image.toolkit / 1000);
@@ -45,6 +45,11 @@ std::string why_not_cuda(const base::Result<Driver>& loaded, int number, const K
     return fmt::format("GPU {} has compute capability {}.{}, the device kernels need {}.{}", number,
                        capability / 10, capability % 10, KernelImage::kLeastCapability / 10,
                        KernelImage::kLeastCapability % 10);
+  // Chips that are newer than the programs in the image get its PTX, which the driver compiles only
+  // if it is of the toolkit's minor version, too.
+  if (capability >= KernelImage::kFirstOfPtx && version < image.toolkit)
+    return fmt::format("the driver is one of CUDA {}, the device kernels need {} on GPU {}",
+                       version_text(version), version_text(image.toolkit), number);
   if (attribute_of(driver, DeviceAttribute::kVirtualMemoryManagementSupported, device) == 0 ||
       attribute_of(driver, DeviceAttribute::kPosixFileDescriptorSupported, device) == 0)
     return fmt::format("GPU {} cannot share memory by file descriptors", number);

@@ -48,6 +48,30 @@ TEST(CudaViability, NamesWhatIsMissing) {
   });
 }
 
+// The driver compiles PTX for chips that came after the toolkit, and reads that of no later
+// version.
+TEST(CudaViability, AChipThatNeedsPtxNeedsADriverAsNewAsTheToolkit) {
+  constexpr cuda::KernelImage kLater{kAnyImage, 13010};
+  for (const int capability : {90, 100, 120}) {
+    static int major = 0;
+    major = capability / 10;
+    in_process([&] {
+      cuda::Driver driver = load_fake();
+      driver.device_attribute = [](int* value, cuda::DeviceAttribute asked, cuda::DeviceIndex) {
+        *value = asked == cuda::DeviceAttribute::kComputeCapabilityMajor   ? major
+                 : asked == cuda::DeviceAttribute::kComputeCapabilityMinor ? 0
+                                                                           : 1;
+        return cuda::DriverResult::kSuccess;
+      };
+      EXPECT_EQ(cuda::why_not_cuda(driver, 0, kImage), "");
+      EXPECT_EQ(cuda::why_not_cuda(driver, 0, kLater),
+                capability < 100 ? ""
+                                 : "the driver is one of CUDA 13.0, the device kernels need 13.1 "
+                                   "on GPU 0");
+    });
+  }
+}
+
 TEST(CudaViability, NamesGpusThatCannotReadEachOther) {
   const std::vector<int> both{0, 1};
   for (const char* peers : {"peers=1", "peers=0"}) {
