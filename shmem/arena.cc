@@ -304,6 +304,9 @@ void Arena::assign_slot(proto::SlotIndex slot, proto::MemberId id) {
   member.occupied.store(0, std::memory_order_seq_cst);
   member.state.store(0, std::memory_order_release);
   for (auto& seal : member.seals) seal.store(0, std::memory_order_release);
+  member.on_device.store(0, std::memory_order_release);
+  member.sums.slice.store(0, std::memory_order_release);
+  member.sums.gathered.store(0, std::memory_order_release);
   for (Channel& channel : member.channels) {
     for (Channel::Arrival& arrival : channel.arrivals)
       arrival.word.store(0, std::memory_order_release);

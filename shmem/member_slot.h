@@ -32,6 +32,14 @@ struct alignas(64) Channel {
 };
 enum class ChannelKind : std::uint8_t { kSteps = 0, kSections = 1 };
 
+// Words of a member in sums over memory of GPUs (collective/cuda/device_reducer.h); 0 at first.
+// Each holds the number of a sum: {generation 24 bits, position in it 40 bits}.
+struct ReduceWords {
+  alignas(64) std::atomic<std::uint64_t> slice;  // complete in this member's slice area
+  alignas(
+      64) std::atomic<std::uint64_t> gathered;  // copied by this member; it reads no slice of it
+};
+
 enum LeaveRequest : std::uint32_t {
   kStay = 0,
   kAtBoundary = 1,  // after a notice: leave at the next step boundary
@@ -66,8 +74,13 @@ struct alignas(128) MemberSlot {
   std::atomic<std::uint64_t> transfer;
   // The member has applied all results up to this step; step 0: it failed to.
   std::atomic<std::uint64_t> replayed;
+  // Bit b: the sum under seals[b] lies in leaf buffer b of the member's device line, else in buffer
+  // b of the arena. Set while the seal is 0, or with the sum in both places; after the member's
+  // death another one may move sums to the arena.
+  std::atomic<std::uint32_t> on_device;
   alignas(128) Channel channels[2];
   alignas(128) std::atomic<std::uint64_t> seals[proto::kMaxBuffers];
+  ReduceWords sums;
   // Progress, for `status` only.
   alignas(128) std::atomic<std::uint64_t> step;  // last applied
   std::atomic<std::uint64_t> applied_at;         // nanoseconds of CLOCK_MONOTONIC

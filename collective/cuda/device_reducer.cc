@@ -30,10 +30,11 @@ DevicePointer pointer_of(const void* at) { return reinterpret_cast<DevicePointer
 }  // namespace
 
 DeviceReducer::DeviceReducer(const Driver& driver, const DeviceKernels& kernels, Watcher& watcher,
-                             DeviceReducerSpec spec)
+                             DeviceScratch& scratch, DeviceReducerSpec spec)
     : driver_(driver),
       kernels_(kernels),
       watcher_(watcher),
+      scratch_(scratch),
       spec_(std::move(spec)),
       all_ranks_(spec_.ranks.size()) {
   std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
@@ -51,7 +52,6 @@ DeviceReducer::DeviceReducer(const Driver& driver, const DeviceKernels& kernels,
 
 DeviceReducer::~DeviceReducer() {
   if (!answers_) return;  // these calls would wait for the device
-  if (scratch_ != 0) static_cast<void>(driver_.memory_free(scratch_));
   for (const DriverEvent event : {event_, drained_})
     if (event != nullptr) static_cast<void>(driver_.event_destroy(event));
 }
@@ -78,6 +78,9 @@ Status DeviceReducer::reduce(std::span<const Partial> partials, std::uint32_t le
   REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
   REGROUP_RETURN_IF_ERROR(check_memory(sum));
   REGROUP_RETURN_IF_ERROR(plan(partials, leaf_count));
+  if (drained_ == nullptr)  // before there is work to drain
+    REGROUP_RETURN_IF_ERROR(
+        status(driver_.event_create(&drained_, kDisableTiming), "cuEventCreate"));
   failed_ = run(sum);
   if (!failed_.ok() && !drain()) {
     answers_ = false;
@@ -164,26 +167,15 @@ Status DeviceReducer::launch(const Sum& sum, std::size_t begin, DevicePointer to
   const std::size_t count = bytes / size_of(sum.dtype);
   const std::size_t each =
       (count * TreePlan::partial_size(sum.dtype) + kAlignment - 1) / kAlignment * kAlignment;
-  REGROUP_RETURN_IF_ERROR(reserve_scratch(each * plan_.partial_count()));
+  REGROUP_ASSIGN_OR_RETURN(const DevicePointer scratch,
+                           scratch_.reserve(each * plan_.partial_count()));
   std::vector<const void*> inputs;
   for (const Partial& partial : sum.partials) inputs.push_back(partial.data.data() + begin);
   std::vector<void*> partials;
   for (std::size_t i = 0; i < plan_.partial_count(); ++i)
-    partials.push_back(reinterpret_cast<void*>(scratch_ + i * each));
+    partials.push_back(reinterpret_cast<void*>(scratch + i * each));
   return kernels_.sum(plan_, {inputs, partials, reinterpret_cast<void*>(to), count}, sum.dtype,
                       Op::kSum, spec_.stream);
-}
-
-Status DeviceReducer::reserve_scratch(std::size_t bytes) {
-  if (bytes <= scratch_bytes_) return {};
-  if (scratch_ != 0) REGROUP_RETURN_IF_ERROR(status(driver_.memory_free(scratch_), "cuMemFree"));
-  scratch_ = 0;
-  scratch_bytes_ = 0;
-  const DriverResult result = driver_.memory_allocate(&scratch_, bytes);
-  if (result != DriverResult::kSuccess)
-    return status(result, fmt::format("cuMemAlloc of {} bytes", bytes).c_str());
-  scratch_bytes_ = bytes;
-  return {};
 }
 
 Status DeviceReducer::gather(const Sum& sum) {
@@ -234,9 +226,6 @@ Status DeviceReducer::wait_for(std::span<const int> ranks,
 
 // True once the stream's work is done, or can never be since the device has failed.
 bool DeviceReducer::drain() {
-  if (drained_ == nullptr &&
-      driver_.event_create(&drained_, kDisableTiming) != DriverResult::kSuccess)
-    return true;
   if (driver_.event_record(drained_, spec_.stream) != DriverResult::kSuccess) return true;
   const base::SystemClock clock;
   const base::TimePoint limit = clock.now() + kDrainLimit;

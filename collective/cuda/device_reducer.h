@@ -15,21 +15,19 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/cuda/device_kernels.h"
+#include "collective/cuda/device_scratch.h"
 #include "collective/cuda/driver.h"
 #include "collective/cuda/tree_plan.h"
 #include "collective/cuda/watcher.h"
 #include "collective/tree_reducer.h"
 #include "proto/world.h"
 #include "shmem/doorbell.h"
+#include "shmem/member_slot.h"
 
 namespace regroup::collective::cuda {
 
-// Words of a rank in host memory that all ranks of the host map; 0 at first. Each holds the number
-// of a sum: {generation 24 bits, position in it 40 bits}.
-struct ReduceWords {
-  alignas(64) std::atomic<std::uint64_t> slice;     // complete in this rank's slice area
-  alignas(64) std::atomic<std::uint64_t> gathered;  // copied by this rank; it reads no slice of it
-};
+// Words of a rank in host memory that all ranks of the host map.
+using shmem::ReduceWords;
 
 // A rank as another one sees it.
 struct DeviceRank {
@@ -67,7 +65,7 @@ class DeviceReducer final : public TreeReducer {
   // All objects must outlive the reducer; the words and slice areas also those of the other ranks.
   // Successive reducers of a generation go on counting where the words are.
   DeviceReducer(const Driver& driver, const DeviceKernels& kernels, Watcher& watcher,
-                DeviceReducerSpec spec);
+                DeviceScratch& scratch, DeviceReducerSpec spec);
   ~DeviceReducer() override;
   DeviceReducer(const DeviceReducer&) = delete;
   DeviceReducer& operator=(const DeviceReducer&) = delete;
@@ -78,13 +76,18 @@ class DeviceReducer final : public TreeReducer {
 
   // As TreeReducer says, with kRevoked or another status of `check`. kDeadlineExceeded names the
   // rank for which this one waits. kResourceExhausted: the device lacks memory for a sum of more
-  // nodes than a launch takes. kInvalidArgument: types that are no floats, memory at other
-  // addresses, or more bytes than slice areas have. Other errors are the device's. `blocks` is not
-  // used: what survives a generation is the leaves.
+  // nodes than a launch takes. Frees nothing on the device, since that waits for all its work.
+  // kInvalidArgument: types that are no floats, memory at other addresses, or more bytes than slice
+  // areas have. Other errors are the device's. `blocks` is not used: what survives a generation is
+  // the leaves.
   [[nodiscard]] base::Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
                                     Output result, Dtype dtype, base::TimePoint deadline,
                                     const SumBlocks& blocks) override;
   using TreeReducer::reduce;
+
+  // False once the device has not ended what it was to end: calls that free something would wait
+  // without a limit.
+  [[nodiscard]] bool answers() const { return answers_; }
 
  private:
   struct Sum {
@@ -102,7 +105,6 @@ class DeviceReducer final : public TreeReducer {
   [[nodiscard]] base::Status launch(const Sum& sum, std::size_t begin, DevicePointer to,
                                     std::size_t bytes);
   [[nodiscard]] base::Status gather(const Sum& sum);
-  [[nodiscard]] base::Status reserve_scratch(std::size_t bytes);
   [[nodiscard]] base::Status wait_for(std::span<const int> ranks,
                                       std::atomic<std::uint64_t> ReduceWords::*word,
                                       std::uint64_t number, const char* what,
@@ -116,6 +118,7 @@ class DeviceReducer final : public TreeReducer {
   const Driver driver_;
   const DeviceKernels kernels_;
   Watcher& watcher_;
+  DeviceScratch& scratch_;  // sums over parts of the tree
   const DeviceReducerSpec spec_;
   std::vector<int> all_ranks_;
   std::vector<int> adders_;   // the lowest rank of each GPU, which sums for all on it
@@ -124,8 +127,6 @@ class DeviceReducer final : public TreeReducer {
   std::vector<proto::Interval> planned_;  // the nodes of plan_
   TreePlan plan_;
   std::uint32_t planned_leaves_ = 0;
-  DevicePointer scratch_ = 0;  // sums over parts of the tree
-  std::size_t scratch_bytes_ = 0;
   DriverEvent event_ = nullptr;  // of write_result_after()
   DriverEvent drained_ = nullptr;
   bool result_is_read_ = false;  // until event_

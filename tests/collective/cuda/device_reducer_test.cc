@@ -54,8 +54,9 @@ class Member {
     auto watcher = cuda::Watcher::start(driver, [&board] { board.ring_all(); });
     EXPECT_TRUE(kernels.ok() && watcher.ok());
     watcher_ = std::move(watcher).value();
+    scratch_ = std::make_unique<cuda::DeviceScratch>(driver);
     reducer_ = std::make_unique<DeviceReducer>(
-        driver, *kernels, *watcher_,
+        driver, *kernels, *watcher_, *scratch_,
         cuda::DeviceReducerSpec{.ranks = std::move(ranks),
                                 .rank = rank,
                                 .generation = generation,
@@ -65,6 +66,7 @@ class Member {
   }
 
   [[nodiscard]] DeviceReducer& reducer() { return *reducer_; }
+  void end_generation() { reducer_.reset(); }
   [[nodiscard]] Status sum(const std::vector<Interval>& nodes,
                            const std::vector<const void*>& pointers, std::uint32_t leaves,
                            DevicePointer result, std::size_t bytes, Dtype dtype,
@@ -87,6 +89,7 @@ class Member {
   const int rank_;
   const std::uint32_t generation_;
   std::unique_ptr<cuda::Watcher> watcher_;
+  std::unique_ptr<cuda::DeviceScratch> scratch_;
   std::unique_ptr<DeviceReducer> reducer_;
 };
 
@@ -161,6 +164,31 @@ TEST(DeviceReducer, GoesOnCountingInTheSameGeneration) {
       }
     });
     EXPECT_EQ(board.words[1].gathered, (std::uint64_t{1} << 40) + 3);
+  });
+}
+
+// cuMemFree waits for all work of the context, the caller's included.
+TEST(DeviceReducer, NeitherASumNorTheEndOfAGenerationFreesMemory) {
+  in_process([] {
+    static std::atomic<int> freed = 0;
+    const Gpu gpu;
+    cuda::Driver driver = gpu.driver;
+    driver.memory_free = [](DevicePointer) {
+      freed += 1;
+      return kSuccess;
+    };
+    Board board{};
+    std::mt19937_64 random(1);
+    const std::uint32_t few = 260, many = 600;  // more than a launch takes: partial sums
+    const DeviceSums small(gpu, single_leaves(few), few, Dtype::kFloat32, 10, random);
+    const DeviceSums large(gpu, single_leaves(many), many, Dtype::kFloat32, 100, random);
+    Member member(gpu, board, ranks_on(gpu, board, {0}), 0, 1, driver);
+    const DevicePointer result = gpu.allocate(400);
+    EXPECT_TRUE(member.sum(small.nodes, small.pointers, few, result, 40, Dtype::kFloat32).ok());
+    EXPECT_TRUE(member.sum(large.nodes, large.pointers, many, result, 400, Dtype::kFloat32).ok());
+    EXPECT_EQ(download(gpu, result, 400), large.folded(Dtype::kFloat32, Op::kSum));
+    member.end_generation();
+    EXPECT_EQ(freed, 0);
   });
 }
 
