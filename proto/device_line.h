@@ -13,9 +13,9 @@ namespace regroup::proto {
 inline constexpr std::uint32_t kMaxLeafBuffers = 32;  // of a device line
 using DeviceLineId = std::uint64_t;                   // of an agent; never used again
 
-// Agent -> member; carries the descriptor of the memory as ancillary data. From now on the member
-// in `slot` has this line, and what was said of the slot or the line before is void. Layout:
-// leaf_buffers leaf buffers, then the slice, each at a multiple of kDeviceAlignment.
+// Agent -> member; the member in `slot` has this line, whose descriptor comes as ancillary data, or
+// none (line 0, no descriptor). What was said of slot and line before is void. Layout: leaf_buffers
+// leaf buffers, then the slice, each at a multiple of kDeviceAlignment.
 struct DeviceLine {
   DeviceLineId line = 0;
   SlotIndex slot = 0;

@@ -49,7 +49,8 @@ struct ElasticSetup {
   std::uint64_t learn_above = 0;
   std::vector<SlotResources> slots = {};  // empty: members are neither bound nor given devices
   spec::CheckpointPlan checkpoints = {};
-  std::string controller = {};  // endpoints, for reparenting; "": an agent ends with its parent
+  std::string controller = {};     // endpoints, for reparenting; "": an agent ends with its parent
+  std::uint32_t leaf_buffers = 0;  // of a member's device line; 0: members get none
   // A member that has finished but has not exited after this time is reported; 0: never.
   std::chrono::milliseconds finished_limit{60'000};
 };

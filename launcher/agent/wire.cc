@@ -66,6 +66,7 @@ fb::SetupT table(const Setup& m) {
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
     t.elastic->controller = m.elastic->controller;
     t.elastic->finished_limit_ms = static_cast<std::uint32_t>(m.elastic->finished_limit.count());
+    t.elastic->leaf_buffers = m.elastic->leaf_buffers;
     t.elastic->kept_results = m.elastic->kept_results,
     t.elastic->learn_above = m.elastic->learn_above;
     for (const SlotResources& slot : m.elastic->slots) {
@@ -112,13 +113,15 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.elastic = {t.elastic->arena_slots,     t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
   m.elastic->controller = t.elastic->controller;
+  m.elastic->leaf_buffers = t.elastic->leaf_buffers;
   m.elastic->finished_limit = std::chrono::milliseconds(t.elastic->finished_limit_ms);
   for (const auto& slot : t.elastic->slots)
     m.elastic->slots.push_back({slot->cores, plain_environment(slot->environment)});
   if (t.elastic->checkpoints) m.elastic->checkpoints = plain_checkpoints(*t.elastic->checkpoints);
   const bool possible = m.elastic->arena_slots >= 1 && m.elastic->arena_slots < proto::kMaxSlots &&
                         m.elastic->shards >= 1 && m.elastic->shards <= proto::kMaxShards &&
-                        m.elastic->kept_results <= proto::kMaxKeptResults;
+                        m.elastic->kept_results <= proto::kMaxKeptResults &&
+                        m.elastic->leaf_buffers <= proto::kMaxLeafBuffers;
   if (!possible) return base::data_loss("Setup: arena parameters out of range");
   return m;
 }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
+#include "proto/device_line.h"
 
 namespace regroup::cli {
 namespace {
@@ -151,6 +152,18 @@ std::vector<Spec> elastic_options() {
        "BYTES",
        "state size below which training pauses while state is copied (default: 64M)",
        [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.learner_state); }},
+      {{"device-memory"},
+       "N",
+       "number of leaf buffers of each member in memory of its GPU that outlives the member, for "
+       "plane cuda; 0: gradients go through the host's memory (default: 0; with --plane cuda as "
+       "many as the shards need)",
+       [](D& d, G& g) {
+         const std::string value = g.value();
+         REGROUP_RETURN_IF_ERROR(base::parse_count(g.name, value, 0, d.out.leaf_buffers.emplace()));
+         if (*d.out.leaf_buffers <= proto::kMaxLeafBuffers) return Status();
+         return base::bad_value(g.name, value,
+                                fmt::format("expected at most {}", proto::kMaxLeafBuffers));
+       }},
       {{"checkpoint"},
        "DIR",
        "write checkpoints to DIR; resume from the newest one there",

@@ -332,7 +332,8 @@ void ElasticAgent::perform_one(const membership::ToCoordinator& effect) {
 void ElasticAgent::perform_one(const membership::ToMember& effect) {
   if (const Link* link = link_of(effect.member)) {
     int descriptor = effect.pass_memfd ? core_.arena().memfd() : -1;
-    if (const auto* line = std::get_if<proto::DeviceLine>(&effect.body))
+    if (const auto* line = std::get_if<proto::DeviceLine>(&effect.body);
+        line != nullptr && line->line != 0)
       descriptor = device_lines_.at(line->line).get();
     link->channel->send({core_.incarnation(), effect.body}, descriptor);
   }

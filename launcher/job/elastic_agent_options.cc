@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "proto/canonical.h"
+
 namespace regroup::job {
 
 agent::ElasticSetup elastic_setup(const spec::JobSpec& spec, std::uint32_t arena_slots,
@@ -16,6 +18,8 @@ agent::ElasticSetup elastic_setup(const spec::JobSpec& spec, std::uint32_t arena
           .kept_results = spec.elastic ? spec.learner_steps : 0,
           .learn_above = spec.elastic ? spec.learner_state : 0,
           .checkpoints = world.checkpoints,
+          .leaf_buffers = spec.leaf_buffers.value_or(
+              spec.plane == proto::Plane::kCuda ? proto::canonical_buffers(world.shards) : 0),
           .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(spec.hang.timeout)};
 }
 
@@ -30,7 +34,8 @@ ElasticAgentOptions elastic_agent_options(const agent::ElasticSetup& setup) {
               .learn_above = setup.learn_above,
               .checkpoints = plan.every > 0,
               .checkpoint_memory = plan.memory,
-              .resumed_fingerprint = plan.resume ? plan.resume->fingerprint : ""};
+              .resumed_fingerprint = plan.resume ? plan.resume->fingerprint : "",
+              .leaf_buffers = setup.leaf_buffers};
   for (const agent::SlotResources& resources : setup.slots) {
     out.cores.push_back(resources.cores);
     out.environments.push_back(resources.environment);

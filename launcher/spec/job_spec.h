@@ -66,6 +66,9 @@ struct JobSpec {
   // `learner_state` bytes.
   std::uint32_t learner_steps = 8;
   std::uint64_t learner_state = 64 << 20;
+  // Gradients of a member that memory of its GPU, which no member owns, has room for; 0: the host
+  // has the leaves. Not given: as many as plane cuda needs if that is requested, else 0.
+  std::optional<std::uint32_t> leaf_buffers;
 
   // Hosts and placement.
   std::vector<HostRequest> hosts;  // each once; empty: not given, this host alone

@@ -337,9 +337,11 @@ void AgentCore::assign_slot(proto::MemberId id) {
   if (choice.voids) emit(ToCoordinator{proto::Report{revoked_, report()}});
 }
 
-// The others get the newcomer's line now, long before the World that has the newcomer.
+// The others get the newcomer's line now, long before the World that has the newcomer; or learn
+// that the slot has no line any more.
 void AgentCore::welcome(proto::MemberId id, proto::SlotIndex slot) {
   const LocalMember& member = *members_.find(id);
+  const bool had_line = lines_.in_slot(slot) != nullptr;
   const proto::DeviceLine* const own = lines_.move_to(id, slot);
   const std::vector<proto::DeviceLine> lines =
       member.join.gpu.empty() ? std::vector<proto::DeviceLine>() : lines_.in_slots();
@@ -348,10 +350,12 @@ void AgentCore::welcome(proto::MemberId id, proto::SlotIndex slot) {
                 proto::Welcome{slot, options_.shards, options_.seed, count, member.no_device_line},
                 true});
   for (const proto::DeviceLine& line : lines) emit(ToMember{id, line});
-  if (own == nullptr) return;
+  if (own == nullptr && !had_line) return;
+  proto::DeviceLine none;
+  none.slot = slot;
   for (const auto& [other, there] : members_.all()) {
     if (other != id && there.slot && !there.is_dead() && !there.join.gpu.empty())
-      emit(ToMember{other, *own});
+      emit(ToMember{other, own == nullptr ? none : *own});
   }
 }
 

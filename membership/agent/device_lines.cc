@@ -117,6 +117,12 @@ const proto::DeviceLine* DeviceLines::of(proto::MemberId id) const {
   return found == entries_.end() ? nullptr : &found->second.line;
 }
 
+const proto::DeviceLine* DeviceLines::in_slot(proto::SlotIndex slot) const {
+  const auto found = std::ranges::find_if(
+      entries_, [slot](const auto& entry) { return entry.second.line.slot == slot; });
+  return found == entries_.end() ? nullptr : &found->second.line;
+}
+
 std::vector<proto::DeviceLine> DeviceLines::in_slots() const {
   std::vector<proto::DeviceLine> lines;
   for (const auto& [line, entry] : entries_) {

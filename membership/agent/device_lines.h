@@ -56,6 +56,8 @@ class DeviceLines {
   // The arena is about to be replaced: no line has a slot.
   void drop_slots();
   [[nodiscard]] const proto::DeviceLine* of(proto::MemberId id) const;
+  // The line in `slot`; null: there is none.
+  [[nodiscard]] const proto::DeviceLine* in_slot(proto::SlotIndex slot) const;
   // All lines that are in a slot.
   [[nodiscard]] std::vector<proto::DeviceLine> in_slots() const;
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/canonical.h"
+
 namespace regroup::job {
 namespace {
 
@@ -20,6 +22,7 @@ TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
   spec.any_fingerprint = true;
   spec.learner_steps = 3;
   spec.learner_state = 99;
+  spec.leaf_buffers = 2;
   spec.hang.timeout = std::chrono::seconds(9);
   agent::ElasticSetup setup = elastic_setup(spec, 4, world_start());
   setup.slots = {{{0, 1}, {{"A", "1"}}}, {{2}, {}}};
@@ -30,6 +33,7 @@ TEST(ElasticAgentOptions, HaveAllOfTheSetup) {
   EXPECT_TRUE(got.core.any_fingerprint);
   EXPECT_EQ(got.core.kept_results, 3U);
   EXPECT_EQ(got.core.learn_above, 99U);
+  EXPECT_EQ(got.core.leaf_buffers, 2U);
   EXPECT_TRUE(got.core.checkpoints);
   EXPECT_EQ(got.core.checkpoint_memory, 1U << 20);
   EXPECT_EQ(got.core.resumed_fingerprint, "avx2");
@@ -55,6 +59,17 @@ TEST(SlotResources, OfMembersThatHaveDevicesAndAreNotBound) {
   ASSERT_EQ(got.size(), 2U);
   EXPECT_TRUE(got[1].cores.empty());
   EXPECT_EQ(got[1].environment.at("CUDA_VISIBLE_DEVICES"), "1");
+}
+
+TEST(ElasticAgentOptions, APlaneOfGpusHasTheLeafBuffersThatTheShardsNeed) {
+  spec::JobSpec spec;
+  WorldStart start = world_start();
+  start.shards = 6;
+  EXPECT_EQ(elastic_setup(spec, 4, start).leaf_buffers, 0U);
+  spec.plane = proto::Plane::kCuda;
+  EXPECT_EQ(elastic_setup(spec, 4, start).leaf_buffers, proto::canonical_buffers(6));
+  spec.leaf_buffers = 2;
+  EXPECT_EQ(elastic_setup(spec, 4, start).leaf_buffers, 2U);
 }
 
 }  // namespace

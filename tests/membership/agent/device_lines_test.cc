@@ -167,6 +167,26 @@ TEST_F(DeviceLinesTest, ADeviceLineGetsAnotherOwnerOnlyOnceItsOwnerIsReapedAndIt
   EXPECT_EQ(told[0].slot, welcome[0].slot);
 }
 
+TEST_F(DeviceLinesTest, TheOthersHearThatASlotWithADeviceLineGoesToAMemberWithoutOne) {
+  (void)enter(0);
+  (void)enter(1);
+  announce(1, {{1, 1}});
+  (void)agent_.on_owner_died(0);
+  (void)reap(0);
+  const auto wanted = of<CreateDeviceLine>(join(2, "GPU-b"));
+  ASSERT_EQ(wanted.size(), 1U);
+  const auto effects = agent_.on_no_device_line(wanted[0].line.line, "no descriptors");
+  EXPECT_EQ(to<proto::Welcome>(2, effects).at(0).slot, 0);
+  const auto told = to<proto::DeviceLine>(1, effects);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].line, 0U);
+  EXPECT_EQ(told[0].slot, 0);
+  const auto next = of<CreateDeviceLine>(join(3, "GPU-b"));
+  const auto elsewhere = agent_.on_no_device_line(next.at(0).line.line, "no descriptors");
+  EXPECT_EQ(to<proto::Welcome>(3, elsewhere).at(0).slot, 2);
+  EXPECT_TRUE(to<proto::DeviceLine>(1, elsewhere).empty()) << "the slot had no line";
+}
+
 TEST_F(DeviceLinesTest, AFreeDeviceLineOfAnotherSizeIsDroppedForANewOne) {
   DeviceLines lines;
   const Join small{.elements = 10, .gpu = "GPU-a"};
