@@ -1,4 +1,5 @@
-// Frames over a Unix socket, with at most one descriptor each.
+// Frames over a Unix socket, with at most one descriptor each. A read may end in the middle of a
+// frame, or hold several.
 #include "elastic/agent_link.h"
 
 #include <fmt/format.h>
@@ -14,6 +15,15 @@
 #include "base/clock.h"
 
 namespace regroup::elastic {
+
+namespace {
+
+bool carries_descriptor(const proto::Body& body) {
+  const auto* const line = std::get_if<proto::DeviceLine>(&body);
+  return std::holds_alternative<proto::Welcome>(body) || (line != nullptr && line->line != 0);
+}
+
+}  // namespace
 
 base::Result<AgentLink> AgentLink::connect(const std::string& path) {
   const auto address = base::unix_address(path);
@@ -69,7 +79,13 @@ base::Status AgentLink::send(const proto::Body& body) {
 base::Result<proto::Message> AgentLink::receive(base::TimePoint deadline, base::Fd* fd) {
   for (;;) {
     REGROUP_ASSIGN_OR_RETURN(auto message, reader_.next());
-    if (message.has_value()) return std::move(*message);
+    if (message.has_value()) {
+      if (carries_descriptor(message->body) && !descriptors_.empty()) {
+        if (fd != nullptr) *fd = std::move(descriptors_.front());
+        descriptors_.pop_front();
+      }
+      return std::move(*message);
+    }
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now());
     std::array<pollfd, 2> polled{
@@ -80,11 +96,11 @@ base::Result<proto::Message> AgentLink::receive(base::TimePoint deadline, base::
     if (ready < 0 && errno != EINTR) return base::system_error("poll", "agent", errno);
     if (ready == 0) return base::deadline_exceeded("the agent of this host did not answer in time");
     if (ready > 0 && polled[0].revents == 0) return peer_lost();
-    if (ready > 0) REGROUP_RETURN_IF_ERROR(read_more(fd));
+    if (ready > 0) REGROUP_RETURN_IF_ERROR(read_more());
   }
 }
 
-base::Status AgentLink::read_more(base::Fd* fd) {
+base::Status AgentLink::read_more() {
   std::array<std::byte, 16 << 10> buffer;
   iovec part{buffer.data(), buffer.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -102,8 +118,7 @@ base::Status AgentLink::read_more(base::Fd* fd) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     int received = -1;
     std::memcpy(&received, CMSG_DATA(c), sizeof received);
-    base::Fd owned(received);
-    if (fd != nullptr) *fd = std::move(owned);
+    descriptors_.emplace_back(received);
   }
   reader_.append(std::span(buffer).first(static_cast<std::size_t>(got)));
   return {};

@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <deque>
 #include <string>
 
 #include "base/clock.h"
@@ -24,7 +25,8 @@ class AgentLink {
   AgentLink() = default;  // not connected
   [[nodiscard]] bool connected() const { return socket_.valid(); }
   [[nodiscard]] base::Status send(const proto::Body& body);
-  // Returns the next message, and in *fd (unless `fd` is null) the descriptor that came with it.
+  // Returns the next message, and in *fd (unless `fd` is null) the descriptor that came with it:
+  // each Welcome has one, and each DeviceLine but those that say that a slot has no line.
   // Blocks until `deadline`; only polls if that has passed. kDeadlineExceeded: no message came.
   // kPeerLost: the agent has closed the connection.
   [[nodiscard]] base::Result<proto::Message> receive(base::TimePoint deadline,
@@ -33,7 +35,7 @@ class AgentLink {
  private:
   [[nodiscard]] static base::Result<AgentLink> connect_to(const base::UnixAddress& address,
                                                           const std::string& peer);
-  [[nodiscard]] base::Status read_more(base::Fd* fd);
+  [[nodiscard]] base::Status read_more();
   [[nodiscard]] base::Status peer_lost() const;
 
   base::Fd socket_;
@@ -41,6 +43,7 @@ class AgentLink {
   base::Fd peer_;
   std::string peer_name_;  // for messages
   proto::FrameReader reader_;
+  std::deque<base::Fd> descriptors_;  // of messages to come, in their order
 };
 
 }  // namespace regroup::elastic

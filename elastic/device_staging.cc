@@ -39,6 +39,8 @@ void DeviceStaging::pin(std::span<std::byte> host) {
 
 std::span<std::byte> DeviceStaging::leaf() const { return {address_of(leaf_), bytes_}; }
 
+std::span<std::byte> DeviceStaging::sum() const { return {address_of(sum_), bytes_}; }
+
 Result<std::span<const std::byte>> DeviceStaging::copy_sum(std::span<const std::byte> host) const {
   REGROUP_RETURN_IF_ERROR(stream_->copy_to_device(sum_, host));
   return std::span<const std::byte>(address_of(sum_), bytes_);

@@ -28,11 +28,17 @@ class DeviceStaging {
   // Pins host memory, so that copies to and from it need no detour. Memory that cannot be pinned
   // works as well, more slowly. It must stay mapped as long as this object.
   void pin(std::span<std::byte> host);
+  [[nodiscard]] const DeviceStream& stream() const { return *stream_; }
   // The leaf, in memory of the device.
   [[nodiscard]] std::span<std::byte> leaf() const;
   // Copies the leaf to `host`. Errors as of DeviceStream.
   [[nodiscard]] base::Status copy_leaf_to(std::span<std::byte> host) const {
     return stream_->copy_to_host(host, leaf_);
+  }
+  // The sum, in memory of the device; and a copy of it in `host`.
+  [[nodiscard]] std::span<std::byte> sum() const;
+  [[nodiscard]] base::Status copy_sum_to(std::span<std::byte> host) const {
+    return stream_->copy_to_host(host, sum_);
   }
   // Copies `host` to the sum, in memory of the device, and returns that, which is valid until the
   // next call.

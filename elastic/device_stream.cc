@@ -57,6 +57,15 @@ Status DeviceStream::prepare(std::optional<int> device) {
   return check(driver_.event_create(&event_, collective::cuda::kDisableTiming), "cuEventCreate");
 }
 
+Result<DeviceStream::Device> DeviceStream::device() const {
+  collective::cuda::DeviceUuid uuid{};
+  REGROUP_RETURN_IF_ERROR(check(driver_.device_uuid(&uuid, device_), "cuDeviceGetUuid"));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  REGROUP_RETURN_IF_ERROR(check(driver_.memory_info(&free, &total), "cuMemGetInfo"));
+  return Device{collective::cuda::text_of(uuid), free};
+}
+
 // Whole pages: a page that is pinned twice is refused.
 void* DeviceStream::pin(std::span<std::byte> host) const {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,7 +40,16 @@ class DeviceStream {
                                           collective::cuda::DevicePointer from) const;
   [[nodiscard]] base::Status copy_to_device(collective::cuda::DevicePointer to,
                                             std::span<const std::byte> host) const;
+  // What the agent wants to know of the device of this context.
+  struct Device {
+    std::string uuid;        // "GPU-..."
+    std::uint64_t free = 0;  // bytes
+  };
+  [[nodiscard]] base::Result<Device> device() const;
   [[nodiscard]] const collective::cuda::Driver& driver() const { return driver_; }
+  [[nodiscard]] collective::cuda::Stream stream() const { return stream_; }  // the caller's
+  [[nodiscard]] collective::cuda::DeviceIndex device_index() const { return device_; }
+  [[nodiscard]] base::Duration deadline() const { return deadline_; }
   // False after a wait that took too long: calls that free something would wait without a limit.
   [[nodiscard]] bool answers() const { return answers_; }
   // Ok, or "GPU 0: CALL: NAME OF THE RESULT (...)".

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "proto/canonical.h"
 #include "shmem/generation_fence.h"
 
@@ -37,6 +38,19 @@ void warn_of_no_checkpoints() {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
 }
 
+// Why a member whose device line is `line` has not enough leaf buffers on its GPU, as a part of a
+// sentence; "" if it has.
+std::string why_no_leaf_buffers(const ReceivedLines::Line* line, std::uint32_t shards,
+                                const std::string& why_no_line) {
+  if (line == nullptr)
+    return why_no_line.empty() ? "its leaf buffers are in the host's memory (--device-memory)"
+                               : why_no_line;
+  const std::uint32_t needed = proto::canonical_buffers(shards);
+  if (line->line.leaf_buffers >= needed) return "";
+  return fmt::format("{} need {} leaf buffers, --device-memory has {}",
+                     base::counted(shards, "shard"), needed, line->line.leaf_buffers);
+}
+
 }  // namespace
 
 Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_t seed,
@@ -46,6 +60,7 @@ Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_
       seed_(seed),
       timeout_(timeout),
       link_(std::move(link)),
+      why_not_cuda_("it has no agent, which would give memory of its GPU"),
       term_notice_(takes_notice ? &own_slot() : nullptr) {}
 
 base::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
@@ -112,12 +127,42 @@ base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
   REGROUP_ASSIGN_OR_RETURN(auto arena, shmem::Arena::open(std::move(memfd)));
   if (welcome->slot >= arena.spec().slots)
     return base::internal_error("join: the agent assigned a slot that does not exist");
+  REGROUP_ASSIGN_OR_RETURN(auto lines,
+                           receive_lines(&link, welcome->device_lines, now() + timeout));
   REGROUP_RETURN_IF_ERROR(arena.reserve_slot(welcome->slot));
   arena.populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena.claim_slot(welcome->slot));
+  std::string& why_not_cuda = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
+  if (why_not_cuda.empty())
+    why_not_cuda =
+        why_no_leaf_buffers(lines.of(welcome->slot), arena.spec().shards, welcome->no_device_line);
+  std::string why = why_not_cuda;
   REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{std::move(planes)}));
-  return std::unique_ptr<Participant>(new Participant(
+  std::unique_ptr<Participant> joined(new Participant(
       std::move(arena), welcome->slot, welcome->seed, std::move(link), timeout, takes_notice));
+  joined->device_lines_ = std::move(lines);
+  joined->no_device_line_ = welcome->no_device_line;
+  joined->why_not_cuda_ = std::move(why);
+  return joined;
+}
+
+base::Result<ReceivedLines> Participant::receive_lines(AgentLink* link, std::uint32_t count,
+                                                       base::TimePoint deadline) {
+  ReceivedLines lines;
+  for (; count > 0; --count) {
+    base::Fd descriptor;
+    REGROUP_ASSIGN_OR_RETURN(auto message, link->receive(deadline, &descriptor));
+    auto* const line = std::get_if<proto::DeviceLine>(&message.body);
+    if (line == nullptr || !descriptor.valid())
+      return base::internal_error("join: the agent sent an unexpected reply");
+    lines.add(std::move(*line), std::move(descriptor));
+  }
+  return lines;
+}
+
+const ReceivedLines& Participant::device_lines() {
+  (void)handle_agent_messages().ok();
+  return device_lines_;
 }
 
 base::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env,
@@ -353,7 +398,8 @@ void Participant::end_diverged(const std::string& why) {
 
 Status Participant::handle_agent_messages() {
   while (link_.connected() && exclusion_.ok()) {
-    auto message = link_.receive(base::TimePoint{});
+    base::Fd descriptor;
+    auto message = link_.receive(base::TimePoint{}, &descriptor);
     if (message.code() == Code::kDeadlineExceeded) break;
     if (!message.ok()) return message.status();
     if (auto* excluded = std::get_if<proto::Excluded>(&message->body)) {
@@ -362,6 +408,9 @@ Status Participant::handle_agent_messages() {
       exclusion_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
     } else if (auto* addresses = std::get_if<proto::PeerAddresses>(&message->body)) {
       add_peer_addresses(std::move(*addresses));
+    } else if (auto* line = std::get_if<proto::DeviceLine>(&message->body);
+               line != nullptr && (descriptor.valid() || line->line == 0)) {
+      device_lines_.add(std::move(*line), std::move(descriptor));
     } else {
       return base::internal_error("the agent of this host sent an unexpected message");
     }

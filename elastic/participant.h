@@ -16,6 +16,7 @@
 #include "elastic/agent_link.h"
 #include "elastic/fixed_world.h"
 #include "elastic/options.h"
+#include "elastic/received_lines.h"
 #include "elastic/term_notice.h"
 #include "proto/message.h"
 #include "proto/world.h"
@@ -46,6 +47,14 @@ class Participant {
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint32_t shards() const { return arena_.spec().shards; }
   [[nodiscard]] bool revoked() const;
+
+  // The device lines of the members of this host. Those of all slots of a World are there when this
+  // member has joined it, if the agent has given lines to all its members.
+  [[nodiscard]] const ReceivedLines& device_lines();
+  // Why this member has no device line; "": it has one, or has asked for none.
+  [[nodiscard]] const std::string& no_device_line() const { return no_device_line_; }
+  // Why this member has declared that it cannot use plane cuda; "": it can.
+  [[nodiscard]] const std::string& why_not_cuda() const { return why_not_cuda_; }
 
   // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: this member was excluded (the
   // message has the reason); kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the
@@ -116,6 +125,9 @@ class Participant {
   // Handles the agent's messages. kLeft, with the reason, once this member was excluded; kPeerLost.
   [[nodiscard]] base::Status handle_agent_messages();
   void add_peer_addresses(proto::PeerAddresses addresses);
+  [[nodiscard]] static base::Result<ReceivedLines> receive_lines(AgentLink* link,
+                                                                 std::uint32_t count,
+                                                                 base::TimePoint deadline);
   [[nodiscard]] base::Status excluded();
   // Sets the state word of a member without state to {committed up to the resume position of
   // `world`, revoked}, from which it can join.
@@ -131,6 +143,9 @@ class Participant {
   const std::uint64_t seed_;
   const base::Duration timeout_;
   AgentLink link_;
+  ReceivedLines device_lines_;
+  std::string no_device_line_;
+  std::string why_not_cuda_;
   TermNotice term_notice_;
   std::function<bool()> asked_ = [] { return false; };
   std::function<void()> answer_;
