@@ -9,6 +9,7 @@
 #include "collective/reduce/kernels.h"
 #include "collective/reduce/publish.h"
 #include "collective/reduce/standard_arithmetic.h"
+#include "elastic/device_plane.h"
 #include "proto/canonical.h"
 
 namespace regroup::elastic {
@@ -81,16 +82,47 @@ class WeightedSum {
 
 }  // namespace
 
-Leaves::Leaves(shmem::Arena* arena, proto::SlotIndex slot, collective::Dtype dtype)
-    : arena_(arena), slot_(slot), dtype_(dtype) {}
+Leaves::Leaves(shmem::Arena* arena, proto::SlotIndex slot, collective::Dtype dtype,
+               DevicePlane* device)
+    : arena_(arena), slot_(slot), dtype_(dtype), device_(device) {}
 
 std::atomic<std::uint64_t>& Leaves::seal_word(std::uint32_t buffer) const {
   return arena_->member_slot(slot_).seals[buffer];
 }
 
+// A seal of the device that waits for its work is one to withdraw, too.
+void Leaves::withdraw_seal(std::uint32_t buffer) const {
+  if (device_ != nullptr) return device_->withdraw(buffer);
+  seal_word(buffer).store(0, std::memory_order_release);
+}
+
+void Leaves::set_place(std::uint32_t buffer, bool on_device) const {
+  auto& word = arena_->member_slot(slot_).on_device;
+  if (on_device)
+    word.fetch_or(1U << buffer, std::memory_order_release);
+  else
+    word.fetch_and(~(1U << buffer), std::memory_order_release);
+}
+
+void Leaves::keep(base::Status status) {
+  if (failed_.ok()) failed_ = std::move(status);
+}
+
+// The sum is complete in both places when the word changes, so the seal stays valid.
+base::Status Leaves::place(bool on_device) {
+  on_device_ = on_device;
+  for (TreeNode& node : tree_nodes_) {
+    if (node.on_device == on_device) continue;
+    REGROUP_RETURN_IF_ERROR(on_device ? device_->copy_from_arena(node.buffer)
+                                      : device_->copy_to_arena(slot_, node.buffer));
+    set_place(node.buffer, on_device);
+    node.on_device = on_device;
+  }
+  return {};
+}
+
 void Leaves::begin(proto::Step step) {
-  for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b)
-    seal_word(b).store(0, std::memory_order_release);
+  for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b) withdraw_seal(b);
   tree_nodes_.clear();
   filling_.reset();
   filled_.clear();
@@ -105,7 +137,7 @@ void Leaves::keep_owned(const std::vector<proto::SlotId>& owners, proto::SlotId 
     return false;
   };
   for (const TreeNode& node : tree_nodes_) {
-    if (foreign(node)) seal_word(node.buffer).store(0, std::memory_order_release);
+    if (foreign(node)) withdraw_seal(node.buffer);
   }
   std::erase_if(tree_nodes_, foreign);
 }
@@ -128,9 +160,11 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
   while (!free_buffer()) {
     if (!fold_one()) drop_last();
   }
-  filling_ = TreeNode{{leaf, leaf + 1}, *free_buffer()};
+  filling_ = TreeNode{{leaf, leaf + 1}, *free_buffer(), on_device_};
+  set_place(filling_->buffer, on_device_);
   // Other members must see the seal withdrawn before the first byte of the data changes.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (on_device_) return device_->leaf(filling_->buffer);
   return arena_->buffer(slot_, filling_->buffer);
 }
 
@@ -149,7 +183,7 @@ std::vector<Leaves::TreeNode> Leaves::siblings_of(proto::Interval* node) const {
 }
 
 void Leaves::fill(std::span<const GradientPart> parts) {
-  assert(filling_ && filled_.empty());
+  assert(filling_ && filled_.empty() && !filling_->on_device);
   filled_ = siblings_of(&filling_->leaves);
   std::vector<const std::byte*> below;
   for (const TreeNode& node : filled_) below.push_back(arena_->buffer(slot_, node.buffer).data());
@@ -169,14 +203,17 @@ void Leaves::fill(std::span<const GradientPart> parts) {
 }
 
 void Leaves::withdraw(TreeNode node) {
-  seal_word(node.buffer).store(0, std::memory_order_release);
+  withdraw_seal(node.buffer);
   std::erase_if(tree_nodes_, [&](const TreeNode& each) { return each.buffer == node.buffer; });
 }
 
 void Leaves::seal() {
   assert(filling_);
-  seal_word(filling_->buffer)
-      .store(proto::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
+  const proto::Seal seal{step_, filling_->leaves};
+  if (filling_->on_device)
+    keep(device_->seal(filling_->buffer, seal));
+  else
+    seal_word(filling_->buffer).store(seal.pack(), std::memory_order_release);
   for (const TreeNode& node : std::exchange(filled_, {})) withdraw(node);
   tree_nodes_.insert(
       std::find_if(tree_nodes_.begin(), tree_nodes_.end(),
@@ -194,12 +231,17 @@ bool Leaves::fold_one() {
     if (left.leaves.end != right.leaves.begin ||
         proto::canonical_parent(shards, left.leaves) != parent)
       continue;
-    seal_word(right.buffer).store(0, std::memory_order_release);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    add(right.buffer, left.buffer);
+    const proto::Seal seal{step_, parent};
     right.leaves = parent;
-    seal_word(right.buffer).store(proto::Seal{step_, parent}.pack(), std::memory_order_release);
-    seal_word(left.buffer).store(0, std::memory_order_release);
+    if (right.on_device) {
+      keep(device_->add(left.buffer, right.buffer, seal));
+    } else {
+      withdraw_seal(right.buffer);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      add(right.buffer, left.buffer);
+      seal_word(right.buffer).store(seal.pack(), std::memory_order_release);
+    }
+    withdraw_seal(left.buffer);
     tree_nodes_.erase(tree_nodes_.begin() + static_cast<std::ptrdiff_t>(i));
     return true;
   }
@@ -219,44 +261,53 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
                                                       a.size() / collective::size_of(dtype_));
 }
 
-std::optional<std::vector<collective::Partial>> sealed_partials(
-    const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners) {
+std::optional<std::vector<SealedSum>> sealed_sums(const shmem::Arena& arena, proto::Step step,
+                                                  const std::vector<proto::SlotId>& owners) {
   struct Chosen {
     const std::atomic<std::uint64_t>* word;
     std::uint64_t bits;
   };
   std::vector<Chosen> chosen;
-  std::vector<collective::Partial> partials;
+  std::vector<SealedSum> sums;
   for (std::uint32_t leaf = 0; leaf < owners.size();) {
     if (owners[leaf].node != arena.spec().node) {
       ++leaf;
       continue;
     }
     const proto::SlotIndex slot = owners[leaf].slot;
-    proto::Interval best{leaf, leaf};
-    std::uint32_t buffer = 0;
+    const shmem::MemberSlot& member = arena.member_slot(slot);
+    SealedSum best{{leaf, leaf}, slot};
     Chosen seal_of_best{};
     for (std::uint32_t b = 0; b < arena.spec().buffers_per_slot; ++b) {
-      const auto& word = arena.member_slot(slot).seals[b];
+      const auto& word = member.seals[b];
       const std::uint64_t bits = word.load(std::memory_order_acquire);
       const auto seal = proto::Seal::unpack(bits);
       if (seal.step != (step & proto::kMaxStep) || seal.leaves.begin != leaf ||
-          seal.leaves.end <= best.end)
+          seal.leaves.end <= best.leaves.end)
         continue;
-      best = seal.leaves;
-      buffer = b;
+      best.leaves = seal.leaves;
+      best.buffer = b;
       seal_of_best = {&word, bits};
     }
-    if (best.size() == 0) return std::nullopt;
+    if (best.leaves.size() == 0) return std::nullopt;
+    best.on_device = (member.on_device.load(std::memory_order_acquire) >> best.buffer & 1) != 0;
     chosen.push_back(seal_of_best);
-    partials.push_back({best, arena.buffer(slot, buffer)});
-    leaf = best.end;
+    sums.push_back(best);
+    leaf = best.leaves.end;
   }
   // An owner may fold meanwhile and reuse a buffer that is chosen here. If no seal has changed, all
   // were valid at one instant: then every leaf was complete, and no owner has one left to write.
   for (const Chosen& seal : chosen) {
     if (seal.word->load(std::memory_order_acquire) != seal.bits) return std::nullopt;
   }
+  return sums;
+}
+
+std::vector<collective::Partial> partials_of(const shmem::Arena& arena,
+                                             const std::vector<SealedSum>& sums) {
+  std::vector<collective::Partial> partials;
+  for (const SealedSum& sum : sums)
+    partials.push_back({sum.leaves, arena.buffer(sum.slot, sum.buffer)});
   return partials;
 }
 

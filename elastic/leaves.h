@@ -1,5 +1,6 @@
-// This member's gradient buffers in the arena: their contents and seals. Siblings are folded by
-// fill(), or when no buffer is free (docs/design/interfaces.md, Buffers). Training thread only.
+// This member's gradient buffers, in the arena or in memory of its GPU: their contents and seals.
+// Siblings are folded by fill(), or when no buffer is free (docs/design/interfaces.md, Buffers).
+// Training thread only.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,27 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/tree_reducer.h"
+#include "elastic/sealed_sums.h"
 #include "regroup/session.h"
 #include "shmem/arena.h"
 
 namespace regroup::elastic {
 
+class DevicePlane;
+
 class Leaves {
  public:
-  Leaves(shmem::Arena* arena, proto::SlotIndex slot, collective::Dtype dtype);
+  // `device`: where leaves may lie on a GPU, else null; must outlive this object.
+  Leaves(shmem::Arena* arena, proto::SlotIndex slot, collective::Dtype dtype,
+         DevicePlane* device = nullptr);
+
+  // From now on leaves are filled on the GPU, or in the arena; the sums there are move. Errors as
+  // of DevicePlane.
+  [[nodiscard]] base::Status place(bool on_device);
+  // The first failure of work on the device that acquire() or seal() has put there.
+  [[nodiscard]] const base::Status& status() const { return failed_; }
 
   // Drops the contents of earlier steps: withdraws their seals before any buffer is written again.
   void begin(proto::Step step);
@@ -29,13 +42,15 @@ class Leaves {
   // elsewhere; adds the sealed sums of this member that, one after the other, are its siblings.
   // These stay sealed until seal(), so that nothing is lost if the member is killed meanwhile.
   void fill(std::span<const GradientPart> parts);
-  // Seals the buffer acquired last, which is complete. The caller then rings the doorbells.
+  // Seals the buffer acquired last, which is complete. The caller then rings the doorbells. On the
+  // GPU: seals it once the work on the caller's stream is done; the doorbells then ring.
   void seal();
 
  private:
   struct TreeNode {
     proto::Interval leaves;
     std::uint32_t buffer;
+    bool on_device = false;
   };
   [[nodiscard]] std::optional<std::uint32_t> free_buffer() const;
   // The sealed nodes that end where `node` begins and are its sibling, that of their parent, and so
@@ -45,20 +60,25 @@ class Leaves {
   void drop_last();
   void add(std::uint32_t into, std::uint32_t from);
   void withdraw(TreeNode node);
+  void withdraw_seal(std::uint32_t buffer) const;
+  void set_place(std::uint32_t buffer, bool on_device) const;
+  void keep(base::Status status);  // if it is the first failure
   [[nodiscard]] std::atomic<std::uint64_t>& seal_word(std::uint32_t buffer) const;
 
   shmem::Arena* const arena_;
   const proto::SlotIndex slot_;
   const collective::Dtype dtype_;
+  DevicePlane* const device_;
+  bool on_device_ = false;  // leaves that are filled now
+  base::Status failed_;
   proto::Step step_ = 0;
   std::vector<TreeNode> tree_nodes_;  // sealed, by first leaf
   std::optional<TreeNode> filling_;
   std::vector<TreeNode> filled_;  // what fill() has added to it
 };
 
-// The largest sealed sums of `step` that together cover every leaf owned on this host, each in its
-// owner's slot; empty while one is missing.
-[[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
-    const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners);
+// The sums of sealed_sums(), all of which lie in the arena.
+[[nodiscard]] std::vector<collective::Partial> partials_of(const shmem::Arena& arena,
+                                                           const std::vector<SealedSum>& sums);
 
 }  // namespace regroup::elastic

@@ -59,6 +59,13 @@ void compute(Leaves& leaves, std::uint32_t leaf) {
   leaves.seal();
 }
 
+std::optional<std::vector<collective::Partial>> sealed_partials(
+    const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners) {
+  const auto sums = sealed_sums(arena, step, owners);
+  if (!sums) return std::nullopt;
+  return partials_of(arena, *sums);
+}
+
 void expect_canonical(const std::vector<collective::Partial>& partials) {
   for (const collective::Partial& partial : partials) {
     const std::vector<float> want = tree_sum(partial.leaves);

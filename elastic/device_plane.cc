@@ -1,0 +1,213 @@
+// Order of a leaf: seal withdrawn -> work on the caller's stream -> event -> seal (Watcher). So a
+// seal says that the leaf is complete, also if this process has died meanwhile.
+#include "elastic/device_plane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "shmem/arena.h"
+
+namespace regroup::elastic {
+
+using base::Result;
+using base::Status;
+using collective::cuda::DevicePointer;
+using collective::cuda::DeviceRank;
+using collective::cuda::MappedLine;
+
+namespace {
+
+constexpr proto::Interval kPair[] = {{0, 1}, {1, 2}};
+
+std::span<std::byte> span_of(DevicePointer pointer, std::size_t bytes) {
+  return {reinterpret_cast<std::byte*>(pointer), bytes};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DevicePlane>> DevicePlane::open(const DeviceStream& stream,
+                                                       Participant& self, collective::Dtype dtype,
+                                                       std::size_t leaf_bytes) {
+  std::unique_ptr<DevicePlane> plane(new DevicePlane(stream, self, dtype, leaf_bytes));
+  REGROUP_RETURN_IF_ERROR(plane->prepare());
+  return plane;
+}
+
+Status DevicePlane::prepare() {
+  REGROUP_ASSIGN_OR_RETURN(kernels_, collective::cuda::DeviceKernels::load(driver_));
+  scratch_ = std::make_unique<collective::cuda::DeviceScratch>(driver_);
+  REGROUP_ASSIGN_OR_RETURN(pair_, collective::cuda::TreePlan::compile(kPair, 2));
+  REGROUP_ASSIGN_OR_RETURN(watcher_,
+                           collective::cuda::Watcher::start(
+                               driver_, [&arena = self_.arena()] { shmem::ring_all(arena); }));
+  REGROUP_RETURN_IF_ERROR(stream_.check(
+      driver_.stream_create(&sums_, collective::cuda::kNonBlockingStream, 0), "cuStreamCreate"));
+  REGROUP_ASSIGN_OR_RETURN(own_, map(self_.slot_id().slot));
+  return {};
+}
+
+// Calls that free something wait for the device, which may not answer.
+DevicePlane::~DevicePlane() {
+  watcher_.reset();
+  const bool answers = stream_.answers() && (reducer_ == nullptr || reducer_->answers());
+  reducer_.reset();
+  if (!answers) {
+    if (scratch_) scratch_->abandon();
+    for (auto& [id, line] : lines_) line.memory.abandon();
+    return;
+  }
+  for (const DevicePointer upload : uploads_) (void)driver_.memory_free(upload);
+  if (sums_ != nullptr) (void)driver_.stream_destroy(sums_);
+}
+
+Result<const DevicePlane::Line*> DevicePlane::map(proto::SlotIndex slot) {
+  const ReceivedLines::Line* const line = self_.device_lines().of(slot);
+  if (line == nullptr)
+    return base::unavailable(fmt::format("the member in slot {} has no device line", slot));
+  auto found = lines_.find(line->line.line);
+  if (found == lines_.end()) {
+    const auto access = slot == self_.slot_id().slot ? MappedLine::Access::kReadWrite
+                                                     : MappedLine::Access::kReadOnly;
+    REGROUP_ASSIGN_OR_RETURN(
+        auto mapped,
+        MappedLine::map(driver_, line->descriptor.get(), line->line.bytes, stream_.device_index(),
+                        access, fmt::format("the device line of slot {}", slot)));
+    found = lines_.emplace(line->line.line, Line{std::move(mapped), line->line}).first;
+  }
+  return &found->second;
+}
+
+// Their memory is free when no member has them mapped.
+void DevicePlane::unmap_lost_lines() {
+  std::set<proto::DeviceLineId> known{own_->line.line};
+  for (proto::SlotIndex slot = 0; slot < self_.arena().spec().slots; ++slot) {
+    if (const auto* line = self_.device_lines().of(slot)) known.insert(line->line.line);
+  }
+  std::erase_if(lines_, [&](const auto& entry) { return !known.contains(entry.first); });
+}
+
+Result<DevicePointer> DevicePlane::buffer_of(proto::SlotIndex slot, std::uint32_t buffer) {
+  REGROUP_ASSIGN_OR_RETURN(const Line* mapped, map(slot));
+  const proto::DeviceLine& line = mapped->line;
+  if (buffer >= line.leaf_buffers || line.leaf_bytes != bytes_)
+    return base::internal_error(fmt::format(
+        "the device line of slot {} has {} leaf buffers of {} bytes, expected buffer {} of {}",
+        slot, line.leaf_buffers, line.leaf_bytes, buffer, bytes_));
+  return mapped->memory.at(line.leaf_offset(buffer));
+}
+
+std::span<std::byte> DevicePlane::leaf(std::uint32_t buffer) const {
+  return span_of(own_->memory.at(own_->line.leaf_offset(buffer)), bytes_);
+}
+
+std::atomic<std::uint64_t>& DevicePlane::seal_word(std::uint32_t buffer) const {
+  return self_.own_slot().seals[buffer];
+}
+
+collective::cuda::Mark DevicePlane::mark_of(std::uint32_t buffer, proto::Seal seal) const {
+  const std::string leaves =
+      seal.leaves.size() == 1
+          ? fmt::format("leaf {}", seal.leaves.begin)
+          : fmt::format("the sum of leaves {} to {}", seal.leaves.begin, seal.leaves.end - 1);
+  return {&seal_word(buffer), seal.pack(), fmt::format("{} of step {}", leaves, seal.step),
+          base::SystemClock().now() + stream_.deadline()};
+}
+
+Status DevicePlane::seal(std::uint32_t buffer, proto::Seal seal) {
+  return watcher_->store_when_done(mark_of(buffer, seal), stream_.stream());
+}
+
+void DevicePlane::withdraw(std::uint32_t buffer) { watcher_->withdraw(seal_word(buffer)); }
+
+Status DevicePlane::add(std::uint32_t left, std::uint32_t right, proto::Seal seal) {
+  const void* const inputs[] = {leaf(left).data(), leaf(right).data()};
+  return watcher_->overwrite(mark_of(right, seal), stream_.stream(), [&] {
+    return kernels_->sum(pair_,
+                         {inputs, {}, leaf(right).data(), bytes_ / collective::size_of(dtype_)},
+                         dtype_, collective::Op::kSum, stream_.stream());
+  });
+}
+
+Status DevicePlane::clear(std::span<std::byte> leaf) {
+  return stream_.check(driver_.set_bytes(reinterpret_cast<DevicePointer>(leaf.data()), 0,
+                                         leaf.size(), stream_.stream()),
+                       "cuMemsetD8Async");
+}
+
+Status DevicePlane::copy_to_arena(proto::SlotIndex slot, std::uint32_t buffer) {
+  REGROUP_ASSIGN_OR_RETURN(const DevicePointer from, buffer_of(slot, buffer));
+  return stream_.copy_to_host(self_.arena().buffer(slot, buffer).first(bytes_), from);
+}
+
+Status DevicePlane::copy_from_arena(std::uint32_t buffer) {
+  const proto::SlotIndex slot = self_.slot_id().slot;
+  REGROUP_ASSIGN_OR_RETURN(const DevicePointer to, buffer_of(slot, buffer));
+  return stream_.copy_to_device(to, self_.arena().buffer(slot, buffer).first(bytes_));
+}
+
+bool DevicePlane::copies_for_the_dead() {
+  const ReceivedLines& lines = self_.device_lines();
+  const auto& members = self_.world().members;
+  const auto lowest = std::ranges::find_if(members, [&](const proto::WorldMember& member) {
+    return member.slot_id.node == self_.slot_id().node && lines.of(member.slot_id.slot) != nullptr;
+  });
+  return lowest != members.end() && lowest->slot_id == self_.slot_id();
+}
+
+Status DevicePlane::enter() {
+  reducer_.reset();
+  unmap_lost_lines();
+  collective::cuda::DeviceReducerSpec spec;
+  std::vector<std::string> gpus;
+  for (const proto::WorldMember& member : self_.world().members) {
+    const proto::SlotIndex slot = member.slot_id.slot;
+    REGROUP_ASSIGN_OR_RETURN(const Line* mapped, map(slot));
+    const proto::DeviceLine& line = mapped->line;
+    const auto gpu = std::ranges::find(gpus, line.gpu) - gpus.begin();
+    if (static_cast<std::size_t>(gpu) == gpus.size()) gpus.push_back(line.gpu);
+    spec.ranks.push_back({&self_.arena().member_slot(slot).sums,
+                          mapped->memory.at(line.slice_offset()), line.slice_bytes,
+                          static_cast<int>(gpu)});
+  }
+  spec.rank = self_.rank();
+  spec.generation = self_.world().generation;
+  spec.stream = sums_;
+  spec.bell = &self_.own_slot().bell;
+  spec.check = [this] { return self_.revoked() ? base::revoked("revoked") : Status(); };
+  reducer_ = std::make_unique<collective::cuda::DeviceReducer>(driver_, *kernels_, *watcher_,
+                                                               *scratch_, std::move(spec));
+  return {};
+}
+
+// Every rank has a copy of its own, since no rank may write into the line of another one.
+Result<DevicePointer> DevicePlane::upload(const SealedSum& sum, std::size_t number) {
+  if (number == uploads_.size()) {
+    DevicePointer memory = 0;
+    REGROUP_RETURN_IF_ERROR(
+        stream_.check(driver_.memory_allocate(&memory, bytes_),
+                      fmt::format("cuMemAlloc of {} bytes for a gradient", bytes_)));
+    uploads_.push_back(memory);
+  }
+  REGROUP_RETURN_IF_ERROR(stream_.copy_to_device(
+      uploads_[number], self_.arena().buffer(sum.slot, sum.buffer).first(bytes_)));
+  return uploads_[number];
+}
+
+Status DevicePlane::reduce(std::span<const SealedSum> sums, collective::Output result,
+                           base::TimePoint deadline) {
+  std::vector<collective::Partial> partials;
+  std::size_t uploaded = 0;
+  for (const SealedSum& sum : sums) {
+    REGROUP_ASSIGN_OR_RETURN(const DevicePointer at, sum.on_device ? buffer_of(sum.slot, sum.buffer)
+                                                                   : upload(sum, uploaded++));
+    partials.push_back({sum.leaves, span_of(at, bytes_)});
+  }
+  REGROUP_RETURN_IF_ERROR(reducer_->write_result_after(stream_.stream()));
+  return reducer_->reduce(partials, self_.shards(), result, dtype_, deadline);
+}
+
+}  // namespace regroup::elastic
